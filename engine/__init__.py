@@ -1,0 +1,1 @@
+"""Inference engine: a front process (HTTP, text) and a core process (model, scheduler, KV cache)."""

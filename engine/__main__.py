@@ -1,4 +1,4 @@
-"""`python -m engine`: one engine from the command line."""
+"""Command line of one engine: `python -m engine`, also `penstock engine`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,11 @@ _SHORT = {"num_threads": ("--threads",), "draft_model_dir": ("--draft-model",)}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run an engine until a signal, or what the first argument names. Returns 0, or 2 when a setting is wrong."""
+    """Run the engine until a signal, or the subcommand that the first argument names.
+
+    Returns:
+        The exit status: 0 after a signal, 2 when a setting is wrong.
+    """
     arguments = sys.argv[1:] if argv is None else list(argv)
     if arguments[:1] == ["quantize"]:
         # torch takes seconds to import, and serving never needs it in this process.
@@ -61,7 +65,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def configs(options: dict[str, Any]) -> tuple[FrontConfig, CoreConfig]:
-    """Settings from parsed options; absent ones keep their defaults. Raises EngineConfigError."""
+    """Build the two configurations from parsed options; an absent option keeps its default.
+
+    Raises:
+        EngineConfigError: The model folder does not exist, or a setting is wrong.
+    """
     model_dir: Path = options.pop("model_dir")
     if not model_dir.is_dir():
         raise EngineConfigError(f"model: {model_dir}: no such folder; expected a model in Hugging Face layout")
@@ -73,7 +81,7 @@ def configs(options: dict[str, Any]) -> tuple[FrontConfig, CoreConfig]:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """Flags of `penstock engine`, one for every setting of the two configurations."""
+    """Build the parser of `penstock engine`, with one flag for every setting of the two configurations."""
     parser = argparse.ArgumentParser(
         prog="penstock engine",
         description="Serve one model over OpenAI's HTTP API.",
@@ -98,7 +106,11 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _what_settings_say(config: type) -> dict[str, str]:
-    """The sentence below each field, in one line; empty where the source is not there."""
+    """Read the docstring below each field of `config`, joined to one line; used as the help text of its flag.
+
+    Returns:
+        Field name to text; empty when the source code is not available.
+    """
     try:
         (body,) = ast.parse(textwrap.dedent(inspect.getsource(config))).body
     except (OSError, SyntaxError):
@@ -113,7 +125,7 @@ def _what_settings_say(config: type) -> dict[str, str]:
 
 
 def _add_flag(parser: argparse.ArgumentParser, name: str, kind: Any, default: object, said: str) -> None:
-    """`--some-name` for a field; `--some-name/--no-some-name` for a boolean. Absent flags leave no option behind."""
+    """Add `--some-name` for a field, or `--some-name/--no-some-name` for a boolean; an absent flag sets no option."""
     flags = (f"--{name.replace('_', '-')}", *_SHORT.get(name, ()))
     usual = f"default {'none' if default in ('', None) else default}"
     text = f"{said.rstrip('.')} ({usual})" if said else usual
@@ -130,7 +142,7 @@ def _add_flag(parser: argparse.ArgumentParser, name: str, kind: Any, default: ob
 
 
 def _scalar(kind: Any) -> type:
-    """The type of a flag's value: of `X | None` it is X."""
+    """Return the type that parses a flag's value: X for `X | None`."""
     members = [member for member in typing.get_args(kind) if member is not type(None)]
     return typing.cast(type, members[0] if members else kind)
 

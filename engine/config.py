@@ -1,4 +1,4 @@
-"""Settings of one engine: what `penstock engine` takes, resolved once into frozen values."""
+"""Settings of one engine: the flags of `penstock engine` as two frozen configurations."""
 
 from __future__ import annotations
 
@@ -17,69 +17,81 @@ Speculation = Literal["off", "ngram", "draft", "auto"]
 
 
 class EngineConfigError(ValueError):
-    """A setting, or the model it names, is wrong; the message says which and the remedy. Starting again cannot help."""
+    """A wrong setting or an unusable model.
+
+    The message names the setting and the remedy. A restart with the same settings fails again.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreConfig:
-    """What the core process needs; everything the scheduler, the KV pool and the model runner read."""
+    """Settings of the core process: device, model, KV pool, scheduler and speculation."""
 
     model_dir: Path
     device: Device = "auto"
-    """Where the model runs; `auto`: on the first GPU, if there is one."""
+    """Device of the model; `auto`: the first GPU if there is one, otherwise the CPU."""
     dtype: DType = "auto"
-    """`auto`: the checkpoint's dtype on CUDA, float32 on CPU."""
+    """Dtype of the weights; `auto`: the checkpoint's dtype on CUDA, float32 on CPU."""
     num_threads: int = 0
-    """Threads for torch on CPU; 0: every core this process may use, less one for the front where there are four."""
+    """Number of CPU threads for torch; 0: every core of this process, less one for the front from four cores up."""
     quantization: Quantization = "none"
-    """What plain weights become at load; with `int8_dynamic` on a CPU, each row of the activations becomes int8 too."""
+    """Quantization of unquantized weights at load; `int8_dynamic` on a CPU also rounds each activation row to int8."""
     kv_dtype: KVDtype = "auto"
-    """What the KV pool holds; `auto`: the model's own numbers, of a bfloat16 checkpoint's compiled steps bfloat16."""
+    """Dtype of the KV pool; `auto`: the model's dtype, or bfloat16 with compiled steps of a bfloat16 checkpoint."""
     max_model_len: int = 0
-    """Most tokens of prompt and answer together; 0: what the model's config says, of a model with two sets of rope
-    frequencies as far as the first reaches."""
+    """Maximum number of prompt and output tokens of a sequence; 0: the limit in the model's config. A model with two
+    sets of rope frequencies is limited to the range of the first.
+    """
     block_size: int = 16
-    """Tokens in one block of the KV pool."""
+    """Number of tokens in one block of the KV pool."""
     num_blocks: int = 0
-    """Blocks in the KV pool; 0: sized from measured memory."""
+    """Number of blocks in the KV pool; 0: sized from measured memory."""
     kv_memory_bytes: int = 0
-    """Upper bound for the KV pool; 0: a share of what is free (see `memory_ratio`)."""
+    """Upper bound of the KV pool in bytes; 0: a share of the free memory (see `memory_ratio`)."""
     memory_ratio: float = 0.25
     """Share of the memory still free after the warm-up peak that the KV pool may take (0.9 is usual on a GPU)."""
-    max_num_rows: int = 64
-    """Sequences that may be in one step."""
-    step_token_budget: int = 512
-    """Most tokens (prefill and decode together) computed in one step."""
+    max_num_seqs: int = 64
+    """Maximum number of sequences in one step."""
+    max_num_batched_tokens: int = 512
+    """Maximum number of tokens computed in one step, prefill and decode together."""
     max_waiting: int = 4096
-    """Sequences that may wait; the front refuses above it."""
+    """Maximum number of waiting sequences; the front refuses requests above it."""
     max_queue_wait_s: float = 30.0
-    """Forecast wait above which interactive and long requests are refused with a time to come back."""
+    """Forecast wait above which the front refuses interactive and long requests with `retry-after`, in seconds."""
     max_batch_wait_s: float = 600.0
-    """The same for batch requests."""
+    """Forecast wait above which the front refuses batch requests with `retry-after`, in seconds."""
     itl_target_ms: float = 50.0
-    """Longest step that a short prompt's chunk may make while others decode, in milliseconds."""
+    """Longest step that a short prompt's chunk may cause while others decode, in milliseconds."""
     prefill_slack_ratio: float = 1.4
-    """How many times a plain decode step the chunk of a long or batch prompt may make it, within the target; where
-    several wait, twice as much may be added."""
+    """Factor by which the chunk of a long or batch prompt may lengthen a plain decode step, within the target. Twice
+    the extra time is allowed while several prompts wait.
+    """
     enable_prefix_cache: bool = True
-    """Whether blocks of earlier prompts are found again by those that begin alike."""
+    """True to reuse the KV blocks of earlier prompts that begin alike."""
     cuda_graphs: bool = True
-    """Whether decode and verification steps are captured on a GPU and replayed as one launch each."""
+    """True to capture decode and verification steps as CUDA graphs and replay each as one launch."""
     compiled_steps: bool = True
-    """Whether steps of few tokens of a float32 model run compiled on a CPU, as far as that is measured to be faster."""
+    """True to run small steps of a float32 model compiled on a CPU, up to the size measured to be faster."""
     overlap: Overlap = "auto"
-    """Whether a step is launched before the last one's tokens are there; `auto`: on a GPU, without speculation."""
+    """Launch of a step before the last one has returned its tokens; `auto`: on a GPU without speculation."""
     tensor_parallel: int = 1
-    """Processes that share every layer; on GPUs one for each."""
+    """Number of processes that share every layer; on GPUs, one process for each GPU."""
     speculation: Speculation = "off"
-    """Where drafts come from: lookup in the text itself, the draft model, or whichever pays at the moment (`auto`)."""
+    """Source of draft tokens: n-gram lookup in the text itself, the draft model, or the better of the two (`auto`)."""
     draft_model_dir: Path | None = None
-    """A smaller model with the same tokenizer, for `draft` and `auto`."""
-    max_drafts: int = 8
-    """Most tokens drafted for one row in one step."""
+    """Folder of a smaller model with the same tokenizer, for `draft` and `auto`."""
+    num_speculative_tokens: int = 8
+    """Maximum number of draft tokens of one sequence in one step."""
 
     def __post_init__(self) -> None:
-        for name in ("block_size", "max_num_rows", "step_token_budget", "max_waiting", "max_drafts", "tensor_parallel"):
+        for name in (
+            "block_size",
+            "max_num_seqs",
+            "max_num_batched_tokens",
+            "max_waiting",
+            "num_speculative_tokens",
+            "tensor_parallel",
+        ):
             if getattr(self, name) < 1:
                 raise EngineConfigError(f"{name}: expected a positive integer, got {getattr(self, name)}")
         for name in ("num_threads", "max_model_len", "num_blocks", "kv_memory_bytes"):
@@ -102,34 +114,38 @@ class CoreConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontConfig:
-    """What the front process needs."""
+    """Settings of the front process: address, limits of a request, tracing and standbys."""
 
     listen: str
-    """`unix:/path/to.sock` or `host:port`."""
+    """Address to listen on: `unix:/path/to.sock` or `host:port`."""
     model_name: str
-    """The name clients ask for; defaults to the model directory's own name."""
+    """Model name in the API; the default is the name of the model's folder."""
     drain_timeout_s: float = 30.0
-    """How long requests under way may take to finish once the process is asked to stop."""
+    """Time that running requests get to finish after a stop signal, in seconds."""
     max_body_bytes: int = 16 * 1024 * 1024
-    """Longest request body that is read."""
+    """Maximum length of a request body, in bytes."""
     max_choices: int = 16
-    """Most answers (`n`) that one request may ask for."""
+    """Maximum number of choices (`n`) of one request."""
     max_top_logprobs: int = 20
-    """Most alternatives a token (`top_logprobs`) that one request may ask for."""
+    """Maximum number of alternatives per token (`top_logprobs`) of one request."""
     otlp_endpoint: str = ""
-    """Where spans of traced requests are posted in OTLP's JSON, such as http://127.0.0.1:4318/v1/traces."""
-    warm: int = 0
-    """Standby cores that take over when the core is lost; on a CPU each holds a copy of the weights."""
+    """OTLP/HTTP endpoint that receives spans as JSON, such as http://127.0.0.1:4318/v1/traces."""
+    standby_cores: int = 0
+    """Number of standby cores that take over when the core is lost; on a CPU each holds a copy of the weights."""
 
     def __post_init__(self) -> None:
         if self.otlp_endpoint and not self.otlp_endpoint.startswith(("http://", "https://")):
             raise EngineConfigError(f"otlp_endpoint: expected an http:// or https:// URL, got {self.otlp_endpoint!r}")
-        if self.warm < 0:
-            raise EngineConfigError(f"warm: expected 0 (none) or more standby cores, got {self.warm}")
+        if self.standby_cores < 0:
+            raise EngineConfigError(f"standby_cores: expected 0 (none) or more, got {self.standby_cores}")
 
 
 def parse_config(text: str) -> CoreConfig:
-    """The configuration from its JSON form. Raises EngineConfigError naming the field."""
+    """Parse the configuration from its JSON form.
+
+    Raises:
+        EngineConfigError: A setting is unknown or its value is wrong; the message names the field.
+    """
 
     def decode_path(kind: type, value: Any) -> Path:
         if kind is Path and isinstance(value, str):

@@ -1,5 +1,7 @@
-"""Memory for what every step reads, on pages of two megabytes: ten megabytes of weights on pages of four kilobytes are
-more addresses than a core remembers, and it looks them up again in every step."""
+"""Memory on huge pages for tensors that every step reads.
+
+Ten megabytes of weights span more 4 KiB pages than the TLB of a core holds. On pages of 2 MiB all translations fit.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +13,21 @@ import torch
 
 _PAGE_BYTES = 2 << 20
 _REGION_BYTES = 16 << 20
-"""Asked for at once; nothing of it is there before it is written to."""
+"""Size of one region in bytes. The system backs a page with memory only when it is first written."""
 _LINE_BYTES = 64
 
 
 class HugePages:
-    """Room for tensors side by side, as long as one of them lives. Where the system has no wide pages or none is left,
-    it is like any other."""
+    """Allocator that places tensors side by side on huge pages.
+
+    A region lives as long as one of its tensors. Without huge pages it falls back to ordinary pages.
+    """
 
     def __init__(self) -> None:
         self._room = torch.empty(0, dtype=torch.uint8)
 
     def zeros(self, *shape: int, dtype: torch.dtype) -> torch.Tensor:
-        """A tensor that begins with a line of the processor's caches."""
+        """Return a zeroed tensor whose data starts at a cache line."""
         num_bytes = prod(shape) * dtype.itemsize
         if self._room.numel() < num_bytes:
             self._room = _region(num_bytes)
@@ -32,16 +36,16 @@ class HugePages:
         return found
 
     def copy(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A tensor's numbers, contiguous."""
+        """Return a contiguous copy of a tensor."""
         return self.zeros(*tensor.shape, dtype=tensor.dtype).copy_(tensor)
 
 
 def _region(num_bytes: int) -> torch.Tensor:
-    """Zeros from the beginning of a page on; bytes."""
+    """Return a zeroed uint8 tensor of at least `num_bytes` bytes that starts at a page boundary."""
     num_pages = -(-max(num_bytes, _REGION_BYTES) // _PAGE_BYTES)
     memory = mmap.mmap(-1, (num_pages + 1) * _PAGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        with suppress(OSError):  # a kernel that was built without them
+        with suppress(OSError):  # the kernel was built without huge pages
             memory.madvise(mmap.MADV_HUGEPAGE)
     found = torch.frombuffer(memory, dtype=torch.uint8)
     start = -found.data_ptr() % _PAGE_BYTES

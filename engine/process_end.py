@@ -1,4 +1,4 @@
-"""How a process that computes ends: at once, whatever its other threads and the accelerator are doing."""
+"""End of a compute process without the clean-up of its threads or of the accelerator."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Frames between the engine's front (HTTP, text) and its core (torch, tokens).
 
-Each frame is one msgpack map with a `type` field, sent as a 4-byte big-endian length and then the body,
-over a Unix socket. The front speaks first with nothing: the core connects, reports its phases, then `Ready`.
-Token ids cross here; text never does, and neither process imports the other.
+Each frame is one msgpack map with a `type` field, sent over a Unix socket behind a 4-byte big-endian length.
+The core connects, reports its start-up phases and then `Ready`; the front sends nothing before that.
+Frames carry token ids and never text. Neither process imports the other.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MAX_FRAME_BYTES = 64 * 1024 * 1024
 _LENGTH_BYTES = 4
 
 FinishReason = Literal["stop", "length", "abort", "error"]
-"""Why a sequence ended. `abort` was asked for by the front; `error` carries a message."""
+"""Reason for the end of a sequence. The front requests `abort`; `error` carries a message."""
 
 AbortState = Literal["queued", "prefill", "decode", "grammar", "preempted"]
 
@@ -24,75 +24,79 @@ Lane = Literal["interactive", "long", "batch"]
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How one sequence chooses its tokens; already validated by the front."""
+    """Sampling parameters of one sequence, already validated by the front."""
 
     max_tokens: int
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 0
-    """0 keeps every token."""
+    """Number of most likely tokens to keep; 0 keeps every token."""
     min_p: float = 0.0
     seed: int = 0
-    """Always set: the front draws one when the client sent none. The sample at position p depends on (seed, p) only."""
+    """Seed of the sampler, always set: the front draws one when the client sends none.
+
+    The sample at position p depends on (seed, p) only.
+    """
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     repetition_penalty: float = 1.0
     logit_bias: dict[int, float] = {}
     stop_token_ids: tuple[int, ...] = ()
-    """Ends the sequence with `stop`; the token itself is reported but is not text."""
+    """Tokens that end the sequence with `stop`. The token itself is reported but is not text."""
     min_tokens: int = 0
     num_top_logprobs: int | None = None
-    """None: no logprobs. 0: the chosen token's only. k: and the k most likely ones."""
+    """Number of alternatives per token. None: no logprobs; 0: the chosen token's only; k: also the k most likely ones.
+    """
 
 
 class Add(msgspec.Struct, frozen=True, kw_only=True, tag="add", omit_defaults=True):
-    """Front to core: start one sequence. A request with n choices is n sequences."""
+    """Request from front to core to start one sequence. A request with n choices is n sequences."""
 
     seq_id: int
-    """Chosen by the front, never used twice in one core's life."""
+    """Id chosen by the front, unique in one core's life."""
     prompt_token_ids: list[int]
     params: SamplingParams
     lane: Lane = "interactive"
     priority: int = 0
-    """Lower goes first inside a lane and is preempted last."""
+    """Rank inside a lane: a lower number goes first and is preempted last."""
     cache_salt: bytes = b""
-    """Prefix blocks are shared only between sequences with equal salts."""
+    """Salt of the prefix cache: only sequences with equal salts share blocks."""
     deadline_s: float | None = None
-    """Seconds from receipt after which nobody waits any more."""
+    """Seconds from receipt to the request's deadline; None: no deadline."""
     grammar: str | None = None
-    """What the output must follow: llguidance's JSON form (an object with `grammars`). None: anything."""
+    """Grammar of the output in llguidance's JSON form (an object with `grammars`). None: no constraint."""
     is_patient: bool = False
-    """Nobody reads its tokens before the last: they may come some milliseconds late, those of several steps at once."""
+    """True if no client reads tokens before the last, so outputs of several steps may be sent together."""
 
 
 class Abort(msgspec.Struct, frozen=True, kw_only=True, tag="abort"):
-    """Front to core: forget these sequences now. Unknown or finished ids are ignored."""
+    """Request from front to core to drop these sequences now. The core ignores unknown and finished ids."""
 
     seq_ids: list[int]
 
 
 class TakeOver(msgspec.Struct, frozen=True, kw_only=True, tag="take_over"):
-    """Front to core: a standby becomes the core that serves."""
+    """Request from front to core that makes a standby the serving core."""
 
     num_blocks: int = 0
-    """Size of the pool of the core before it; 0: measure."""
+    """Number of KV blocks of the lost core's pool; 0: measure the memory."""
 
 
 class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
-    """Front to core: stop after the running step."""
+    """Request from front to core to stop after the running step."""
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
     """Log probabilities at one output position."""
 
     logprob: float
-    """Of the chosen token."""
+    """Log probability of the chosen token."""
     top: list[tuple[int, float]] = []
-    """(token id, logprob), most likely first."""
+    """Alternatives as (token id, logprob), most likely first."""
 
 
 class StageTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """Where one sequence's time went inside the core; sent with its last output."""
+    """Time of one sequence in each stage inside the core, sent with its last output."""
 
     queue_s: float
     prefill_s: float
@@ -105,88 +109,91 @@ class StageTimes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SeqOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one step made for one sequence."""
+    """Output of one step for one sequence."""
 
     seq_id: int
     token_ids: list[int]
-    """One or more, in order; empty only together with a finish reason."""
+    """New tokens in order; empty only together with a finish reason."""
     logprobs: list[TokenLogprobs] | None = None
     finish_reason: FinishReason | None = None
     error: str | None = None
     fault: Literal["grammar"] | None = None
-    """What of the request the error is about, where it is the request's fault."""
+    """Part of the request that caused `error`; None if the request is not at fault."""
     abort_state: AbortState | None = None
-    """Where an aborted sequence was."""
+    """Stage of an aborted sequence at its abort."""
     stages: StageTimes | None = None
-    """On the last output only."""
+    """Stage times; only on the last output."""
 
 
 class LaneLoad(msgspec.Struct, frozen=True, kw_only=True):
-    """How busy one lane is."""
+    """Load of one lane."""
 
     num_running: int
     num_waiting: int
     waiting_prompt_tokens: int
-    """Prompt tokens still to be computed, over waiting and running sequences; expected cache hits do not count."""
+    """Prompt tokens still to be computed, over waiting and running sequences, without expected cache hits."""
     forecast_wait_s: float
-    """How long a short request of this lane that arrives now is expected to wait for its first chunk."""
+    """Expected wait of a short request that arrives now in this lane until its first chunk, in seconds."""
     expected_output_tokens: int = 0
-    """Tokens its sequences, waiting and running, are expected to add."""
+    """Expected number of further output tokens of the lane's waiting and running sequences."""
     prefill_tokens_per_s: float = 0.0
-    """How fast a prompt of this lane is computed when it has the step's room for prompts; 0: not known."""
+    """Prefill rate of this lane's prompts when they get the whole prefill budget of a step; 0: unknown."""
 
 
 class StepTimeTerms(msgspec.Struct, frozen=True, kw_only=True):
-    """The core's model of a step's duration, fitted while it runs: each term in seconds for one of its units."""
+    """Coefficients of the fitted step-time model, each in seconds per unit.
+
+    The core fits them while it runs (see `engine.forecast.step_time`).
+    """
 
     fixed_s: float
     row_s: float
-    """For each decoding row."""
+    """Time per decoding sequence."""
     prefill_token_s: float
-    """For each token of a prompt's chunk."""
+    """Time per token of a prompt's chunk."""
     kv_token_s: float
-    """For each position attended to, summed over rows."""
+    """Time per attended position, summed over sequences."""
     pair_s: float
-    """For each chunk token and position that its chunk reaches."""
+    """Time per pair of a chunk's token and a position that the chunk attends to."""
     chunk_s: float
-    """For each chunk."""
+    """Time per chunk."""
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
-    """How busy the core is, as of the end of a step."""
+    """Load of the core at the end of a step."""
 
     num_running: int
     num_waiting: int
     num_blocks_total: int
     num_blocks_free: int
-    """Blocks nobody uses, cached ones included."""
+    """Unused blocks, cached ones included."""
     num_blocks_cached: int
     """Unused blocks that still hold a reusable prefix."""
     num_blocks_leaked: int
     """Blocks that are neither free nor owned by a live sequence. Must be 0."""
     step_s: float
-    """Duration of the last step."""
+    """Duration of the last step, in seconds."""
     num_step_tokens: int
-    max_num_rows: int = 0
-    """Most rows a step can have."""
+    max_num_seqs: int = 0
+    """Maximum number of sequences in a step."""
     waiting_prompt_tokens: int = 0
-    """Prompt tokens still to be computed, over waiting and running sequences; expected cache hits do not count."""
+    """Prompt tokens still to be computed, over waiting and running sequences, without expected cache hits."""
     expected_output_tokens: int = 0
-    """Tokens that waiting and running sequences are expected to add."""
+    """Expected number of further output tokens of waiting and running sequences."""
     drain_tokens_per_s: float = 0.0
-    """Recent rate at which tokens (prompt and output) are computed."""
+    """Recent rate of computed tokens, prompt and output together."""
     forecast_wait_s: float = 0.0
-    """How long a short interactive request that arrives now is expected to wait for its first chunk."""
+    """Expected wait of a short interactive request that arrives now until its first chunk, in seconds."""
     num_kv_tokens: int = 0
-    """Tokens of live sequences whose keys and values are in the pool; those in shared blocks count for each."""
+    """Tokens of live sequences with keys and values in the pool; a shared block counts for each of its sequences."""
     step_time: StepTimeTerms | None = None
-    """None until enough steps were seen."""
+    """Fitted step-time model; None until enough steps have run."""
     lanes: dict[Lane, LaneLoad] = {}
-    """Empty until the core is ready."""
+    """Load by lane; empty until the core is ready."""
 
 
 class Counters(msgspec.Struct, frozen=True, kw_only=True):
-    """Monotonic totals of the core's life."""
+    """Monotonic totals since the core started."""
 
     prompt_tokens: int = 0
     generation_tokens: int = 0
@@ -199,30 +206,31 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepReport(msgspec.Struct, frozen=True, kw_only=True, tag="step"):
-    """Core to front: the outputs of one step (possibly none) and the load after it."""
+    """Report from core to front: the outputs of one step (possibly none) and the load after it."""
 
     outputs: list[SeqOutput]
     load: Load
     tells_load: bool = True
-    """Whether the load was put together for this report, all messages that came before included; otherwise most of it
-    is a few milliseconds old."""
+    """True if the load was computed for this report and includes all messages received before. Otherwise most of it is
+    a few milliseconds old.
+    """
     counters: Counters
     freed: list[tuple[int, AbortState, float]] = []
-    """Aborts carried out since the last report: (seq_id, state it was in, seconds from receipt to blocks free)."""
+    """Aborts carried out since the last report: (seq_id, state at the abort, seconds from receipt to blocks free)."""
 
 
 class Phase(msgspec.Struct, frozen=True, kw_only=True, tag="phase"):
-    """Core to front: a start-up phase ended (`import`, `weights`, `kv_pool`, `warm_up`)."""
+    """Report from core to front that a start-up phase ended (`import`, `weights`, `kv_pool`, `warm_up`)."""
 
     name: str
     seconds: float
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
-    """Core to front: weights are loaded and the warm-up ran."""
+    """Report from core to front that the weights are loaded and the warm-up ran."""
 
     max_model_len: int
-    """Longest prompt plus output, in tokens, that one sequence may reach (model and KV pool both considered)."""
+    """Maximum number of prompt and output tokens of one sequence, limited by the model and by the KV pool."""
     block_size: int
     num_blocks: int
     vocab_size: int
@@ -230,23 +238,23 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
     dtype: str
     model_type: str
     speculates: bool = False
-    """Whether steps may verify drafted tokens."""
-    step_token_budget: int = 0
-    """Most tokens in one step."""
+    """True if steps may verify draft tokens."""
+    max_num_batched_tokens: int = 0
+    """Maximum number of tokens in one step."""
     load: Load | None = None
-    """Before the first step: what the warm-up taught."""
+    """Load before the first step, with the forecasts that the warm-up measured."""
 
 
 class StandingBy(msgspec.Struct, frozen=True, tag="standing_by"):
-    """Core to front: a standby has done what can be done before it is needed, and waits for `TakeOver`."""
+    """Report from core to front that a standby has done all possible preparation and waits for `TakeOver`."""
 
 
 class Fatal(msgspec.Struct, frozen=True, kw_only=True, tag="fatal"):
-    """Core to front: the core cannot go on; the process ends after this frame."""
+    """Report from core to front of an unrecoverable error; the process ends after this frame."""
 
     message: str
     is_settings: bool = False
-    """Whether a setting or the checkpoint is at fault, so that another core would end the same way."""
+    """True if a setting or the checkpoint is at fault, so that a new core would fail too."""
 
 
 ToCore = Add | Abort | TakeOver | Shutdown
@@ -258,17 +266,21 @@ _to_front: msgspec.msgpack.Decoder[ToFront] = msgspec.msgpack.Decoder(ToFront)
 
 
 class FrameError(ValueError):
-    """The peer sent something that is not a frame."""
+    """Bytes from the peer that are not a valid frame."""
 
 
 def encode_frame(message: ToCore | ToFront) -> bytes:
-    """The message as one length-prefixed frame."""
+    """Encode a message as one length-prefixed frame."""
     body = _encoder.encode(message)
     return len(body).to_bytes(_LENGTH_BYTES, "big") + body
 
 
 def decode_to_core(body: bytes) -> ToCore:
-    """A frame's body as a message for the core. Raises FrameError."""
+    """Decode a frame's body as a message for the core.
+
+    Raises:
+        FrameError: The body is not such a message.
+    """
     try:
         return _to_core.decode(body)
     except msgspec.MsgspecError as error:
@@ -276,7 +288,11 @@ def decode_to_core(body: bytes) -> ToCore:
 
 
 def decode_to_front(body: bytes) -> ToFront:
-    """A frame's body as a message for the front. Raises FrameError."""
+    """Decode a frame's body as a message for the front.
+
+    Raises:
+        FrameError: The body is not such a message.
+    """
     try:
         return _to_front.decode(body)
     except msgspec.MsgspecError as error:
@@ -284,13 +300,17 @@ def decode_to_front(body: bytes) -> ToFront:
 
 
 class FrameSplitter:
-    """Cuts a byte stream into frame bodies; sans-I/O, any chunking."""
+    """Incremental splitter of a byte stream into frame bodies; performs no I/O and accepts any chunking."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Yield every body that is complete with `data`. Raises FrameError on an absurd length."""
+        """Yield every frame body that `data` completes.
+
+        Raises:
+            FrameError: A frame is longer than `MAX_FRAME_BYTES`.
+        """
         self._buffer += data
         while len(self._buffer) >= _LENGTH_BYTES:
             length = int.from_bytes(self._buffer[:_LENGTH_BYTES], "big")

@@ -3,62 +3,50 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from gateway.access.api_keys import Caller
 from gateway.admission.admitter import Admitter, draining
-from gateway.admission.context_check import may_be_hopeless, refuse_hopeless
-from gateway.admission.gate import AdmissionDecision, AdmissionGate
-from gateway.admission.guard import OverloadGuard
-from gateway.admission.ladder import Shortened, TooLongToTrim
-from gateway.admission.quotas.quotas import Quotas
-from gateway.admission.quotas.tenant_quota import TenantQuota
-from gateway.background.quality_learner import Learner
-from gateway.background.shadowing import Shadower
-from gateway.background.task_group import BackgroundTasks
+from gateway.admission.context_check import may_be_hopeless
+from gateway.admission.gate import AdmissionDecision, AdmissionStage
+from gateway.admission.quota_stage import QuotaStage
+from gateway.admission.request_reader import RequestReader
+from gateway.background.follow_up import FollowUp
 from gateway.cache.cache_stage import CacheStage
-from gateway.cache.exact.exact_cache import ExactCache
-from gateway.cache.exact.fingerprint import outline_of
-from gateway.cache.semantic_stage import SemanticStage
 from gateway.chat.headers import ChatHead
-from gateway.chat.request import ChatRequest, ChatRequestParser, require_json
-from gateway.chat.strict_json import LONG_BYTES, is_long
-from gateway.deployments.price import Pricer
-from gateway.errors import (
-    GatewayError,
-    InternalError,
-    QuotaExceeded,
-    RejectedRequest,
-    RequestTooLarge,
-    Shed,
-    UpstreamTimedOut,
-)
+from gateway.chat.request import ChatRequest
+from gateway.errors import GatewayError, InternalError, QuotaExceeded, RejectedRequest, Shed, UpstreamTimedOut
 from gateway.forwarding.forward import Forwarder
-from gateway.http.asgi import BodyTooLarge, ClientGone, Receive, Scope, Send, read_body
+from gateway.http.asgi import ClientGone, Receive, Scope, Send
 from gateway.http.disconnect import until_gone
-from gateway.ids import RequestIds
-from gateway.limits.body_budget import BodyBudget
-from gateway.prompt_embedding import PromptEmbedding
 from gateway.request_context import RequestContext
 from gateway.routing.planned_route import PlannedRoute
-from gateway.routing.routing_request import RoutingRequest
-from gateway.routing.sampling import RecordingSampler, note_verdict
-from gateway.routing.snapshot import PolicySnapshot
+from gateway.routing.sampling import RecordingSampler
+from gateway.routing.snapshot import PolicyInForce, PolicySnapshot
 from gateway.routing.trial import Trial
 from gateway.telemetry.logs.log import LogWriter
 from gateway.telemetry.recorder import Recorder
 from gateway.telemetry.records.record import RequestRecord
-from gateway.telemetry.tracing.tracing import Tracing
-from gateway.timeline import Clock, Outcome, Stage
-from gateway.trimming.images import ImageShrinker
-from gateway.trimming.trimmer import MAX_TRIMMED_HERE_BYTES, Trimmer
-from gateway.util.footprint import READ_RATIO, parsed_bytes
-from gateway.util.workers import Workers
+from gateway.timeline import Clock, Outcome, RequestIds, Stage
+from gateway.trimming.trim_stage import TrimStage
 
 CLIENT_CLOSED_REQUEST: Final = 499
-MAX_BODY_BYTES: Final = 16 * 1024 * 1024
 _NO_HEADERS: Final[dict[str, str]] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stages:
+    """What a request passes, in this order."""
+
+    admitter: Admitter
+    reader: RequestReader
+    trims: TrimStage
+    quotas: QuotaStage
+    cache: CacheStage
+    admission: AdmissionStage
+    forwarder: Forwarder
+    follow_up: FollowUp
 
 
 class ChatPipeline:
@@ -66,63 +54,36 @@ class ChatPipeline:
 
     def __init__(
         self,
+        policy: PolicyInForce,
+        stages: Stages,
         *,
-        policy: Callable[[], PolicySnapshot],
-        parser: ChatRequestParser,
-        admitter: Admitter,
-        guard: OverloadGuard,
-        trimmer: Trimmer,
-        images: ImageShrinker,
-        cache: ExactCache,
-        similar: SemanticStage,
-        pricer: Pricer,
-        meanings: PromptEmbedding,
-        gate: AdmissionGate,
-        forwarder: Forwarder,
-        learner: Learner,
-        shadower: Shadower,
-        quotas: Quotas,
         recorder: Recorder,
         log: LogWriter,
         ids: RequestIds,
         clock: Clock,
-        workers: Workers,
-        bodies: BodyBudget,
-        max_body_bytes: int = MAX_BODY_BYTES,
         sampler: RecordingSampler | None = None,
-        tracing: Tracing | None = None,
     ) -> None:
-        """`sampler` remembers requests for replay; None: nothing is recorded. `workers` read, trim and digest what is
-        too long for the event loop. `bodies` bounds what requests hold in memory."""
+        """`sampler` remembers requests for replay; None: nothing is recorded."""
         self._policy = policy
-        self._parser = parser
-        self._admitter = admitter
-        self._guard = guard
-        self._trimmer = trimmer
-        self._images = images
-        self._kept = CacheStage(cache, similar, BackgroundTasks(log.failure))
-        self._similar = similar
-        self._pricer = pricer
-        self._meanings = meanings
-        self._gate = gate
-        self._forwarder = forwarder
-        self._learner = learner
-        self._shadower = shadower
-        self._quotas = quotas
+        self._admitter = stages.admitter
+        self._reader = stages.reader
+        self._trims = stages.trims
+        self._quotas = stages.quotas
+        self._cache = stages.cache
+        self._admission = stages.admission
+        self._forwarder = stages.forwarder
+        self._follow_up = stages.follow_up
         self._recorder = recorder
         self._log = log
         self._ids = ids
         self._clock = clock
-        self._workers = workers
-        self._bodies = bodies
-        self._max_body_bytes = max_body_bytes
         self._sampler = sampler
-        self._tracing = tracing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
+        snapshot = self._policy.snapshot
+        assert snapshot is not None, "requests are served only after the first policy was loaded"
         record = RequestRecord(self._ids.next(), self._clock())
-        snapshot = self._policy()
         ctx = RequestContext(scope, send, record, snapshot, self._clock)
         record.policy = snapshot.revision
         try:
@@ -151,12 +112,12 @@ class ChatPipeline:
             record.outcome = record.outcome or Outcome.FAILED
             record.timeline.mark(Stage.RELAY, self._clock())
             if ctx.reservation is not None:
-                self._quotas.settle(ctx.reservation, record, ctx.price)
+                self._quotas.settle(ctx)
             self._recorder.record(record)
 
     async def aclose(self) -> None:
         """Call off what requests left behind."""
-        await self._kept.aclose()
+        await self._cache.aclose()
 
     async def _answer(self, ctx: RequestContext, scope: Scope, receive: Receive) -> None:
         try:
@@ -172,8 +133,9 @@ class ChatPipeline:
     async def _serve(self, ctx: RequestContext, scope: Scope, receive: Receive) -> None:
         record, snapshot = ctx.record, ctx.snapshot
         head = ChatHead(scope["headers"])
-        caller = self._recognise(ctx, head, scope)
-        request = await self._read(ctx, head, receive)
+        client = scope.get("client")
+        caller = self._admitter.identify(ctx, head, client[0] if client else None)
+        request = await self._reader.read(ctx, head, receive)
         if snapshot.trial is not None and snapshot.trial.takes(caller.tenant, request):
             snapshot, caller = _enter(snapshot.trial, ctx, caller)
         ctx.mark(Stage.READ)
@@ -184,172 +146,66 @@ class ChatPipeline:
         record.lane = admission.lane.id
         ctx.mark(Stage.ADMIT)
 
-        router = snapshot.router
-        planned = router.match(
-            request.model, caller.tenant, head.all() if router.reads_headers else _NO_HEADERS, request
-        )
-        record.route = planned.route.id
-        if self._sampler is not None:
-            await self._outline(request)
-            record.sample = self._sampler.sample(request, head, router.header_names)
+        planned = await self._match(ctx, request, head, caller)
         ctx.mark(Stage.ROUTE)
 
         if planned.route.trim.strategies:
-            request = await self._trim(ctx, request, planned)
-        if may_be_hopeless(request, planned.context_tokens):
-            await self._refuse_hopeless(request, planned)
+            request = await self._trims.trim(ctx, request, planned.route.trim)
+        if planned.context_tokens is not None and may_be_hopeless(request, planned.context_tokens):
+            await self._reader.refuse_hopeless(request, planned)
         ctx.mark(Stage.TRIM)
 
-        if (quota := self._quotas.of(caller.tenant)) is not None:
-            await self._reserve(ctx, quota, request, planned)
+        if (quota := self._quotas.by_tenant.get(caller.tenant)) is not None:
+            await self._quotas.reserve(ctx, quota, request, planned)
             ctx.mark(Stage.ADMIT)
 
         if planned.route.cache.mode == "off":  # as a record begins: passed by, for the policy wants it so
             ctx.mark(Stage.CACHE)
         else:
-            await self._outline(request)
-            if await self._kept.answer(ctx, request, head, planned):
+            await self._reader.outline(request)
+            if await self._cache.answer(ctx, request, head, planned):
                 return
 
-        price = ctx.price or self._pricer.price(request, tenant=caller.tenant, route=record.route)
-        claim, tpot_slo_s = self._admitter.claim(snapshot, head, admission, price)
-        record.lane = claim.lane.id
-        vector = await self._meanings.of(ctx, planned, request) if planned.judges and planned.encoders else None
-        ask = planned.weighed(RoutingRequest(price, claim, tpot_slo_s=tpot_slo_s), request, caller.tenant, vector)
-        if record.sample is not None and ask.verdict is not None:
-            note_verdict(record.sample, ask.verdict)
-        ask = router.with_history(ask, request)
-        record.ignored_headers = head.ignored
-        admitted = await self._admit(ctx, request, planned, ask)
+        admitted = await self._admission.admit(ctx, request, head, admission, planned)
         ctx.mark(Stage.ADMIT)
         if admitted.answer is not None and admitted.answer.answer is not None:
-            await self._kept.give(ctx, admitted.request, admitted.answer)
+            await self._cache.give(ctx, admitted.request, admitted.answer)
             return
 
         if planned.route.select.shadow is not None:
-            self._shadower.draw(ctx, planned)
+            self._follow_up.draw(ctx, planned)
         forward = self._forwarder.forward(ctx, admitted.request, head, admitted, planned)
         if ctx.semantic_lookup is None and ctx.begin_lookup is None:
             await forward
-        elif (found := await self._similar.race(ctx, request, planned, forward)) is not None:
-            await self._kept.give_similar(ctx, request, found)
+        elif await self._cache.race(ctx, request, planned, forward):
             return
         self._conclude(ctx, request, admitted, planned)
 
-    def _recognise(self, ctx: RequestContext, head: ChatHead, scope: Scope) -> Caller:
-        """Who asks; raises InvalidApiKey, and Shed where the gateway itself has too much to do for this lane."""
-        record, snapshot = ctx.record, ctx.snapshot
-        record.client_request_id = head.client_request_id
-        record.is_retry = head.is_retry
-        ctx.wants_timing = head.wants_timing
-        if self._tracing is not None:
-            record.trace = self._tracing.begin(head)
-        client = scope.get("client")
-        caller = ctx.caller = self._admitter.identify(snapshot, head, client[0] if client else None)
-        record.tenant = caller.tenant
-        ctx.cache_salt = caller.cache_salt
-        if self._guard.strain:
-            lane, lanes = self._admitter.lane(snapshot, head, caller), snapshot.lanes.values()
-            record.lane = lane.id
-            self._guard.check(lane, max(other.rules.weight for other in lanes), is_retry=head.is_retry)
-        return caller
-
-    async def _read(self, ctx: RequestContext, head: ChatHead, receive: Receive) -> ChatRequest:
-        """The body, understood; raises RejectedRequest, or Shed where there is no memory for it."""
-        record = ctx.record
-        require_json(head.content_type, head.content_encoding)
-        held = ctx.held = self._bodies.open(record.tenant)
-        try:
-            if head.content_length > LONG_BYTES:
-                await held.cover(READ_RATIO * head.content_length)
-            body = await read_body(receive, self._max_body_bytes, ctx.channel, held)
-            if not held.try_cover(num_bytes := parsed_bytes(body)):
-                await held.cover(num_bytes)
-        except BodyTooLarge as error:
-            raise RequestTooLarge(f"{error} Send a smaller one.") from None
-        except (RequestTooLarge, Shed):
-            ctx.close_after()  # nobody reads the rest of what the client sends
-            raise
-        record.bytes_in = len(body)
-        if is_long(body):
-            request = await self._workers.run(self._parser.parse, body)
-        else:
-            request = self._parser.parse(body)
-        record.model = request.model
-        record.stream = request.stream
-        return request
+    async def _match(self, ctx: RequestContext, request: ChatRequest, head: ChatHead, caller: Caller) -> PlannedRoute:
+        """Return the request's route; raises NotFound or ModelNotAllowed."""
+        record, router = ctx.record, ctx.snapshot.router
+        headers = head.all() if router.reads_headers else _NO_HEADERS
+        planned = router.match(request.model, caller.tenant, headers, request)
+        record.route = planned.route.id
+        if self._sampler is not None:
+            await self._reader.outline(request)
+            record.sample = self._sampler.sample(request, head, router.header_names)
+        return planned
 
     def _conclude(
         self, ctx: RequestContext, request: ChatRequest, admitted: AdmissionDecision, planned: PlannedRoute
     ) -> None:
-        """A deployment's answer was passed on: what is learned from it, kept of it, and compared with it."""
+        """A deployment's answer was passed on: keep it, and learn from it."""
         record = ctx.record
-        if record.usage is not None:
-            self._pricer.settle(admitted.request, record.usage, tenant=record.tenant, route=record.route)
         record.outcome = _outcome_of_status(record.status, is_incomplete=record.is_incomplete)
         if ctx.lookup is not None:
-            self._kept.store(ctx, ctx.lookup, is_as_asked=admitted.request is request)
-        if planned.judges:
-            self._learner.remember(ctx)
-        if ctx.is_shadowed:
-            self._shadower.cast(ctx, admitted.request, planned)
-
-    async def _refuse_hopeless(self, request: ChatRequest, planned: PlannedRoute) -> None:
-        """Raises InvalidRequest for a prompt that fits none of the route's deployments."""
-        if len(request.raw) > LONG_BYTES:
-            await self._workers.run(refuse_hopeless, request, planned.context_tokens)
-        else:
-            refuse_hopeless(request, planned.context_tokens)
-
-    async def _outline(self, request: ChatRequest) -> None:
-        """Of a long request make on a thread what the cache and recordings ask for."""
-        if len(request.raw) > LONG_BYTES:
-            await self._workers.run(outline_of, request)
-
-    async def _admit(
-        self, ctx: RequestContext, request: ChatRequest, planned: PlannedRoute, ask: RoutingRequest
-    ) -> AdmissionDecision:
-        """What the gate decides; where it asks for a shorter form of a long request, that is made on a thread."""
-        try:
-            return self._gate.decide(ctx, request, planned, ask)
-        except TooLongToTrim as wanted:
-            shorter = await self._workers.run(self._trimmer.trim_more, wanted.request, wanted.rule)
-            if shorter is not None:
-                await self._outline(shorter)
-            return self._gate.decide(ctx, request, planned, ask, Shortened(shorter))
-
-    async def _trim(self, ctx: RequestContext, request: ChatRequest, planned: PlannedRoute) -> ChatRequest:
-        """Shorter, where the route wants it; what was cut is recorded in tokens."""
-        rule = planned.route.trim
-        bytes_per_token = self._pricer.bytes_per_token(request, tenant=ctx.record.tenant)
-        if request.text_bytes > MAX_TRIMMED_HERE_BYTES:
-            trimmed = await self._workers.run(self._trimmer.trim, request, rule, bytes_per_token)
-        else:
-            trimmed = self._trimmer.trim(request, rule, bytes_per_token)
-        cuts = [(strategy, int(cut / bytes_per_token)) for strategy, cut in trimmed.cut_bytes]
-        request = trimmed.request
-        if "downscale_images" in rule.strategies:
-            request, cut_tokens = await self._images.shrink(request, rule.max_image_side_px)
-            if cut_tokens:
-                cuts.append(("downscale_images", cut_tokens))
-        ctx.record.trimmed = tuple(cuts)
-        return request
-
-    async def _reserve(
-        self, ctx: RequestContext, quota: TenantQuota, request: ChatRequest, planned: PlannedRoute
-    ) -> None:
-        """Take what the request is expected to use out of its tenant's quota; raises QuotaExceeded."""
-        ctx.quota = quota
-        price = ctx.price = self._pricer.price(request, tenant=ctx.record.tenant, route=planned.route.id)
-        nano = self._quotas.price_of(price, planned.deployment_ids)
-        tokens, nano = quota.bounded(price.prompt_tokens, price.output_tokens, nano)
-        now = self._clock()
-        ctx.reservation = quota.try_reserve(tokens, nano, now) or await quota.reserve(tokens, nano, now)
+            self._cache.store(ctx, ctx.lookup, is_as_asked=admitted.request is request)
+        self._follow_up.learn(ctx, admitted.request, planned)
 
     async def _fail(self, ctx: RequestContext, error: GatewayError) -> None:
         record = ctx.record
         if isinstance(error, QuotaExceeded):
-            self._quotas.count_refusal(record.tenant, error.limit)
+            self._quotas.count_refusal(ctx, error)
         record.outcome = _outcome_of_error(error)
         if isinstance(error, Shed):
             record.shed_reason = error.reason
@@ -357,7 +213,7 @@ class ChatPipeline:
 
 
 def _enter(trial: Trial, ctx: RequestContext, caller: Caller) -> tuple[PolicySnapshot, Caller]:
-    """From here on the request is the canary's."""
+    """Let the canary serve the request from here on."""
     snapshot = ctx.snapshot = trial.snapshot
     ctx.record.policy = snapshot.revision
     caller = ctx.caller = snapshot.keys.caller_of(caller.tenant) or caller
@@ -365,7 +221,7 @@ def _enter(trial: Trial, ctx: RequestContext, caller: Caller) -> tuple[PolicySna
 
 
 def _is_draining(scope: Scope) -> bool:
-    """Behind this gateway's own edge only; another server stops sending requests by itself."""
+    """Return whether the process drains; only this gateway's own edge tells."""
     state = scope.get("state")
     event = state.get("draining") if state else None
     return event is not None and event.is_set()

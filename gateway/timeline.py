@@ -1,12 +1,26 @@
-"""Where the time of one request went, and how it ended."""
+"""One request's id, where its time went, and how it ended."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from enum import IntEnum, StrEnum
 
 Clock = Callable[[], float]
 """Monotonic seconds."""
+
+
+class RequestIds:
+    """Makes unguessable ids like `req_1f0c…` (96 random bits); `rng` is seeded by the caller, one for each process."""
+
+    __slots__ = ("_getrandbits",)
+
+    def __init__(self, rng: random.Random) -> None:
+        self._getrandbits = rng.getrandbits
+
+    def next(self) -> str:
+        """A new id, 28 ASCII characters."""
+        return f"req_{self._getrandbits(96):024x}"
 
 
 class Outcome(StrEnum):

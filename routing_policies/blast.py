@@ -1,4 +1,4 @@
-"""Blast radius: which tenants and routes a change of policy can touch."""
+"""BlastRadius: the tenants and routes that a change of policy can affect."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from routing_policies.policy.document import Policy, Route
 
 
 class BlastRadius(msgspec.Struct, frozen=True, kw_only=True):
-    """Whom a change can reach."""
+    """Tenants and routes that a change can affect."""
 
     tenants: tuple[str, ...] | None
-    """None is everybody."""
+    """Affected tenants; None for all."""
     routes: tuple[str, ...]
-    """Routes of either policy whose requests may be served in another way."""
+    """Routes of either policy whose requests may be served differently."""
     changed_tenants: tuple[str, ...] = ()
-    """Tenants whose own entry changes, whatever route takes their requests."""
+    """Tenants whose own entry changes, on any route."""
     is_everything: bool = False
-    """Something all requests share has changed."""
+    """True if something shared by all requests changes."""
 
     def touches(self, tenant: str, route: str) -> bool:
-        """Whether a request of this tenant, served by this route until now, may be served differently."""
+        """Return whether a request of this tenant, on this route until now, may be served differently."""
         return self.is_everything or tenant in self.changed_tenants or route in self.routes
 
 
 def blast_radius(changes: Iterable[PolicyChange], old: Policy, new: Policy) -> BlastRadius:
-    """The radius of `changes`, which lead from `old` to `new`. Tests of the policy change nothing for anybody."""
+    """Return the radius of `changes`, which lead from `old` to `new`; changed tests affect nothing."""
     changes = [change for change in changes if change.what != "test"]
     routes: dict[str, None] = {}
     tenants: dict[str, None] = {}
@@ -54,7 +54,7 @@ def blast_radius(changes: Iterable[PolicyChange], old: Policy, new: Policy) -> B
 
 
 def _routes_touched(change: PolicyChange, old: Policy, new: Policy) -> list[str]:
-    """The route itself and, when it takes other requests than before, those that lose or get them."""
+    """Return the route itself and, when its matches change, the routes that lose or gain requests."""
     route = str(change.id)
     if change.kind == "changed" and not change.path.startswith(f"routes.{route}.match"):
         return [route]
@@ -71,7 +71,7 @@ def _routes_touched(change: PolicyChange, old: Policy, new: Policy) -> list[str]
 
 
 def _overlap(one: Route, other: Route) -> bool:
-    """Whether some request may match both."""
+    """Return whether some request may match both routes."""
     if not set(one.match.models) & set(other.match.models):
         return False
     mine, theirs = one.match.tenants, other.match.tenants
@@ -89,7 +89,7 @@ def _routes_using(deployment: str, old: Policy, new: Policy) -> list[str]:
 
 
 def _tenants_of(routes: Iterable[str], old: Policy, new: Policy) -> tuple[str, ...] | None:
-    """Tenants whose requests these routes take; None when one of them is open to all."""
+    """Return the tenants whose requests these routes take, or None when one of them is open to all."""
     found: dict[str, None] = {}
     for id in routes:
         written = [route for policy in (old, new) for route in policy.routes if route.id == id]

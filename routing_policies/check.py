@@ -1,4 +1,4 @@
-"""Runs the tests that a policy carries."""
+"""Execution of the tests that a policy contains."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from routing_policies.policy.nodes import Document
 from routing_policies.policy.problems import Path, PathProblem, Problem
 from routing_policies.price import Price, cost_of
 from routing_policies.profile import profile_of
-from routing_policies.quality.pairs import QualityPrediction, judges_of, verdict_of
+from routing_policies.quality.pairs import QualityPrediction, judges_of, predicted_quality
 from routing_policies.quality.predictor import Predictor, Predictors
 from routing_policies.quality.prompt import Prompt
 from routing_policies.share import stable_key
@@ -36,16 +36,20 @@ _NO_LANE: Final = Lane(id="interactive")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """How many tests ran and what failed, each failure at its line."""
+    """Number of tests run, and the failures, each at its line."""
 
     num_tests: int
     failures: tuple[Problem, ...]
 
 
 def run_tests(policy: Policy, document: Document, predictors: Predictors | None = None) -> CheckResult:
-    """Run every test of the policy; `document` is the tree it was loaded from. `predictors` say how good answers to
-    the texts of tests would be, by their features and as they were loaded: what was learned since is no policy's
-    business."""
+    """Run every test of the policy.
+
+    Args:
+        policy: The policy.
+        document: The tree that it was loaded from.
+        predictors: Quality predictors for the tests' texts, as loaded; later learning must not change a policy's tests.
+    """
     table = RouteTable(policy)
     known = predictors or Predictors()
     failures = [
@@ -85,13 +89,13 @@ def _request_view(request: TestRequest) -> RequestView:
 
 
 class _TestFacts:
-    """What a test says of its request."""
+    """Facts of a test's request, for conditions."""
 
     def __init__(self, request: TestRequest) -> None:
         self._request = request
 
     def fact(self, name: str) -> str | int | bool:
-        """As Facts."""
+        """Return the value of `request.NAME`; see `Facts.fact`."""
         if name == "prompt_bytes":
             return len(self._request.text.encode())
         value: str | int | bool = getattr(self._request, name)
@@ -114,7 +118,7 @@ def _choice_failures(test: PolicyTest, route: Route, decision: Decision, path: P
 
 
 def _attempt(policy: Policy, route: Route, request: TestRequest) -> Attempt:
-    """The first attempt, held to the targets of the request's lane."""
+    """Return the first attempt, with the targets of the request's lane."""
     tenant = request.tenant or ""
     key = stable_key(tenant) if route.select.sticky_by == "tenant" else stable_key(tenant, request.conversation)
     slo = _lane_of(policy, request).slo
@@ -125,21 +129,21 @@ def _attempt(policy: Policy, route: Route, request: TestRequest) -> Attempt:
 
 
 def _lane_of(policy: Policy, request: TestRequest) -> Lane:
-    """The lane asked for, else the tenant's first, else the policy's."""
+    """Return the requested lane, else the tenant's first, else the policy's first."""
     tenant = next((tenant for tenant in policy.tenants if tenant.id == request.tenant), None)
     wanted = request.lane or (tenant.lanes[0] if tenant is not None and tenant.lanes else None)
     return next((lane for lane in policy.lanes if lane.id == wanted), policy.lanes[0] if policy.lanes else _NO_LANE)
 
 
 def _foretold(policy: Policy, route: Route, request: TestRequest, predictors: Predictors) -> QualityPrediction | None:
-    """What is predicted of the request's text; None where there is none, or nothing was learned of the candidates."""
+    """Return the prediction for the request's text, or None without a text or a predictor for the candidates."""
     ids = {item.id for item in route.select.resolved()}
     judges = judges_of([item for item in policy.deployments if item.id in ids], predictors)
     if not request.text or not judges:
         return None
     prompt = Prompt(request.text, num_turns=request.turns, num_chars=len(request.text), has_tools=request.has_tools)
     fresh = [msgspec.structs.replace(judge, predictor=Predictor(judge.predictor.base)) for judge in judges]
-    return verdict_of(fresh, prompt)
+    return predicted_quality(fresh, prompt)
 
 
 def _views(policy: Policy, route: Route, test: PolicyTest, verdict: QualityPrediction | None) -> list[DeploymentView]:

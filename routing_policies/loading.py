@@ -1,4 +1,4 @@
-"""YAML text to a `Policy`, strictly: every problem at once, each with file, line, dotted path and a suggestion."""
+"""Strict loading of a `Policy` from YAML: all problems at once, each with file, line, dotted path and a suggestion."""
 
 from __future__ import annotations
 
@@ -15,16 +15,25 @@ from routing_policies.policy.structs import StructReader
 
 MAX_DOCUMENT_BYTES = 1024 * 1024
 MAX_FINDINGS = 1000
-"""Told at once; who mends so many looks for the others afterwards."""
+"""Number of problems reported at once."""
 
 
 def load_policy(text: str, *, source: str, variables: Mapping[str, str] | None = None) -> Policy:
-    """The policy in `text`; `source` names it in errors, `variables` fill `${name}` in strings. Raises PolicyError."""
+    """Return the policy in `text`.
+
+    Args:
+        text: The YAML document.
+        source: Name of the document in errors.
+        variables: Values of `${name}` in strings.
+
+    Raises:
+        PolicyError: The document is invalid.
+    """
     return load_document(text, source=source, variables=variables)[0]
 
 
 def load_document(text: str, *, source: str, variables: Mapping[str, str] | None = None) -> tuple[Policy, Document]:
-    """The policy and its node tree, for callers that report positions of their own. Raises PolicyError."""
+    """Return the policy and its node tree, for callers that report positions of their own; raises PolicyError."""
     if len(text.encode()) > MAX_DOCUMENT_BYTES:
         problem = Problem(line=1, column=1, path="", message=f"larger than {MAX_DOCUMENT_BYTES} bytes; split it")
         raise PolicyError(source, [problem])

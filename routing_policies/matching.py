@@ -1,4 +1,4 @@
-"""From a request's model, tenant and headers to the one route that takes it."""
+"""RouteTable: the one route that takes a request, by its model, tenant and headers."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ IMPLIED_DIRECT = "implied-direct"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestView:
-    """What routing may know about a request. Header names are lower case."""
+    """Properties of a request that matching uses; header names are lower case."""
 
     model: str
     tenant: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     facts: Facts | None = None
-    """What conditions ask about; None: no route with a condition takes it."""
+    """Facts for conditions; without them no route with a condition matches."""
 
 
 class NoRoute(LookupError):
-    """The request goes nowhere; `code` is the error code the client gets."""
+    """Error for a request without a route; `code` is the error code for the client."""
 
     def __init__(self, code: NoRouteCode, model: str) -> None:
         self.code: NoRouteCode = code
@@ -35,9 +35,9 @@ class NoRoute(LookupError):
 
 
 class RouteTable:
-    """The routes of one policy revision, with the two that exist unwritten.
+    """Routes of one policy revision, with the two implied ones.
 
-    1. The written routes, in order; the first whose every condition holds.
+    1. The written routes, in order; the first whose conditions all hold.
     2. `implied-auto` takes `auto`: every deployment, in document order, first available.
     3. `implied-direct` takes a deployment's own model or id: the deployments so named, emptiest first.
     """
@@ -47,13 +47,13 @@ class RouteTable:
         self.conditions = {
             route.id: Condition(route.match.when) for route in policy.routes if route.match.when is not None
         }
-        """By route, of those that have one."""
+        """Compiled conditions by route; routes without one are absent."""
         self._models = known_models(policy)
         self._allowed = {tenant.id: frozenset(tenant.models) for tenant in policy.tenants if tenant.models is not None}
         self._implied = _implied_routes(policy.deployments)
 
     def match(self, request: RequestView) -> Route:
-        """The route that takes the request. Raises NoRoute."""
+        """Return the route that takes the request; raises NoRoute."""
         if request.model not in self._models:
             raise NoRoute("model_not_found", request.model)
         if not self._may_use(request.tenant, request.model):
@@ -63,16 +63,19 @@ class RouteTable:
                 return route
         implied = self._implied.get(request.model)
         if implied is None:
-            # A written alias whose routes are for others: to this caller the name does not exist.
+            # An alias whose routes are for other tenants: for this caller the name does not exist.
             raise NoRoute("model_not_found", request.model)
         return implied
 
     def models_for(self, tenant: str | None) -> tuple[str, ...]:
-        """Names that this tenant may ask for, whatever its headers: `auto` first, then in document order."""
+        """Return the names that this tenant may request, regardless of headers.
+
+        `auto` comes first, then the names in document order.
+        """
         return tuple(name for name in self._models if self._may_use(tenant, name) and self._has_route(name, tenant))
 
     def effective_routes(self) -> tuple[Route, ...]:
-        """Every route in the order tried, the implied ones last."""
+        """Return every route in the order tried, the implied ones last."""
         return (*self._routes, *self._implied.values())
 
     def _holds(self, route: Route, request: RequestView) -> bool:
@@ -99,7 +102,7 @@ def _matches(match: Match, request: RequestView) -> bool:
 
 
 def _implied_routes(deployments: tuple[Deployment, ...]) -> dict[str, Route]:
-    """Model name → the unwritten route that takes it. A name that is an id and a model reaches both."""
+    """Return the implied route of each model name; a name that is both an id and a model reaches both."""
     everything = Select(candidates=tuple(deployment.id for deployment in deployments))
     routes = {AUTO: Route(id=IMPLIED_AUTO, match=Match(models=(AUTO,)), select=everything)}
     named: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""Filters, weighted scorers and one picker, run in that order."""
+"""Profile: filters, weighted scorers and one picker, run in that order."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from routing_policies.views import Attempt, DeploymentView
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightedScorer:
-    """A scorer and how much it counts, relative to the others."""
+    """A scorer and its weight relative to the others."""
 
     scorer: Scorer
     weight: float = 1.0
@@ -59,7 +59,7 @@ _NONE_DROPPED: Final[Mapping[str, DropReason]] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """One way to choose."""
+    """One way to choose among candidates."""
 
     name: str
     filters: tuple[Filter, ...]
@@ -67,26 +67,26 @@ class Profile:
     picker: Picker
 
     takes_first: bool = field(init=False)
-    """Whether the first candidate that no filter drops always wins, whatever the others are like."""
+    """True if the first candidate that passes the filters always wins."""
     looks_ahead: bool = field(init=False)
-    """Whether it needs forecasts of the candidates, which cost more to make than the other parts of a view."""
+    """True if the scorers use forecasts, which cost more than the other parts of a view."""
     looks_back: bool = field(init=False)
-    """Whether it matters who holds what of the conversation."""
+    """True if the scorers use the deployments' cached prefixes or sessions."""
     looks_at_key: bool = field(init=False)
-    """Whether it matters which conversation, or whose, a request belongs to."""
+    """True if the scorers use the conversation or tenant of a request."""
     looks_at_cost: bool = field(init=False)
-    """Whether it matters what a request costs."""
+    """True if the scorers use the cost of a request."""
     looks_at_targets: bool = field(init=False)
-    """Whether it matters which latency is wanted, beyond who is left out for being late."""
+    """True if the scorers use latency targets, beyond the filter for late candidates."""
     looks_at_quality: bool = field(init=False)
-    """Whether it matters how good the candidates' answers are."""
+    """True if the scorers use the quality of the candidates' answers."""
     weighing: Weighing = field(init=False)
     takes_best: bool = field(init=False)
-    """Whether the highest total wins, and nothing has to be known of the others but that theirs are lower."""
+    """True if the highest total wins, so lower ones need not be exact."""
     explaining: Explaining | None = field(init=False)
-    """The scorer that counts most, where it says why it thinks well of a candidate."""
+    """Scorer with the largest weight, if it can explain its choice."""
     needs_ask: bool = field(init=False)
-    """Whether it depends on more of the request than its route."""
+    """True if the choice depends on more of the request than its route."""
 
     def __post_init__(self) -> None:
         scorers = [weighted.scorer for weighted in self.scorers]
@@ -109,7 +109,7 @@ class Profile:
         object.__setattr__(self, "needs_ask", looks_ahead or looks_back or self.looks_at_quality)
 
     def decide(self, views: Sequence[DeploymentView], attempt: Attempt, rng: random.Random) -> Decision:
-        """The decision for candidates in the route's order; the same state and `rng` give the same decision."""
+        """Return the decision for candidates in the route's order; it depends only on the arguments."""
         dropped: dict[str, DropReason] = {}
         kept = []
         for view in views:
@@ -123,7 +123,7 @@ class Profile:
         return self._choose(kept, dropped, attempt, rng)
 
     def decide_among(self, views: Sequence[DeploymentView], attempt: Attempt, rng: random.Random) -> Decision:
-        """The same for candidates that no filter would drop; there is at least one."""
+        """Return the decision for candidates that no filter would drop; there is at least one."""
         return self._choose(views, _NONE_DROPPED, attempt, rng)
 
     def _choose(
@@ -133,14 +133,13 @@ class Profile:
         attempt: Attempt,
         rng: random.Random,
     ) -> Decision:
-        """By each candidate's scores, and their weighted mean."""
         ranking = Ranking(self.weighing, views, attempt)
         chosen = ranking.leader() if self.takes_best else self.picker.pick(ranking.totals, rng)
         cause: Cause = "first" if self.explaining is None else self._cause(chosen, views, attempt)
         return Decision(chosen, self.name, dropped, ranking, cause)
 
     def _cause(self, chosen: str, views: Sequence[DeploymentView], attempt: Attempt) -> Cause:
-        """What the scorer that counts most says of the one that was chosen."""
+        """Return the cause that the scorer with the largest weight gives for the chosen candidate."""
         assert self.explaining is not None, "asked only where somebody explains"
         return self.explaining.cause(next(view for view in views if view.id == chosen), attempt)
 
@@ -153,14 +152,14 @@ class Profile:
 
 
 def profile_of(select: Select) -> Profile:
-    """The profile of a route."""
+    """Return the profile of a route."""
     policy = select.policy
     if policy == "cascade":
         skip_below = (select.cascade or Cascade()).skip_below
         in_order = _weighted((WorthTrying(skip_below), 16.0), (Order(), 1.0))
         return Profile(name=policy, filters=_FREE, scorers=in_order, picker=Best())
     if select.min_quality is not None:
-        # A hundredth part cheaper outweighs any latency within the targets; equal prices are settled by latency.
+        # One percent of cost outweighs any latency within the targets; latency breaks ties of cost.
         by_quality = _weighted((QualityWithinSlo(select.min_quality), 1024.0), (Latency(), 1.0), (Affinity(), 0.1))
         return Profile(name=policy, filters=_FIT, scorers=by_quality, picker=Best())
     if select.max_request_cost is not None:
@@ -173,8 +172,15 @@ def profile_of(select: Select) -> Profile:
 
 
 def profile_for(policy: SelectPolicy, weights: Mapping[ScorerName, float] | None = None) -> Profile:
-    """The profile of a `select.policy` by its name alone; `weights` are those of `scored`. Raises KeyError for one that
-    needs a setting of its own."""
+    """Return the profile of a `select.policy` by its name alone.
+
+    Args:
+        policy: The policy's name.
+        weights: Weights of the scorers, for `scored`.
+
+    Raises:
+        KeyError: The policy needs a setting of its own.
+    """
     if policy == "scored":
         scorers = tuple(
             WeightedScorer(scorer=_SCORERS[name], weight=weight) for name, weight in (weights or {}).items()
@@ -184,7 +190,7 @@ def profile_for(policy: SelectPolicy, weights: Mapping[ScorerName, float] | None
 
 
 _FIT: Final[tuple[Filter, ...]] = (Health(), Untried(), InTime())
-"""Who can answer, now or after waiting for a permit: for profiles in which that wait counts as latency."""
+"""Filters of candidates that can serve now or after waiting, for profiles in which that wait counts as latency."""
 _FREE: Final[tuple[Filter, ...]] = (*_FIT, Capacity())
 
 _SCORERS: Final[dict[ScorerName, Scorer]] = {
@@ -211,7 +217,7 @@ _PROFILES: Final[dict[SelectPolicy, Profile]] = {
         name="least_in_flight", filters=_FREE, scorers=_weighted((Headroom(), 1.0)), picker=Best()
     ),
     "sticky": Profile(name="sticky", filters=_FREE, scorers=_weighted((Rendezvous(), 1.0)), picker=Best()),
-    # The forecast decides; what follows it settles what is nearly equal.
+    # The forecast decides; the other scorers break near ties.
     "latency_first": Profile(
         name="latency_first",
         filters=_FIT,
@@ -225,7 +231,7 @@ _PROFILES: Final[dict[SelectPolicy, Profile]] = {
         ),
         picker=Best(),
     ),
-    # A hundredth part cheaper outweighs any latency within the targets; equal prices are settled by latency.
+    # One percent of cost outweighs any latency within the targets; latency breaks ties of cost.
     "least_cost_within_slo": Profile(
         name="least_cost_within_slo",
         filters=_FIT,

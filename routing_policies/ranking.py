@@ -1,5 +1,7 @@
-"""Ranking: candidates by the weighted mean of their scores, worked out as far as the choice needs it; the rest when
-somebody looks at the decision, and of most nobody does."""
+"""Ranking: candidates by the weighted mean of their scores, computed only as far as the choice requires.
+
+The remaining scores are computed when the decision is inspected, which is rare.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,11 @@ from routing_policies.scorers.base import Scorer
 from routing_policies.views import Attempt, DeploymentView
 
 _CRUMB: Final = 1e-6
-"""A lead by less may be rounding."""
+"""Lead below which a difference may be rounding."""
 
 
 class Weighing:
-    """The scorers of a profile and what each counts; `by_weight` tells in which order a choice asks them."""
+    """Scorers of a profile and their weights; `by_weight` is the order in which a choice uses them."""
 
     __slots__ = ("by_weight", "names", "scorers", "weights", "whole")
 
@@ -26,13 +28,13 @@ class Weighing:
         self.names = tuple(scorer.name for scorer in self.scorers)
         self.weights = tuple(weight for _, weight in scorers)
         self.whole = sum(self.weights)
-        """Of all scorers together."""
+        """Sum of all weights."""
         places = sorted(range(len(self.weights)), key=lambda place: -self.weights[place])
         lighter = [sum(self.weights[later] for later in places[rank + 1 :]) for rank in range(len(places))]
         self.by_weight = tuple(
             (place, self.scorers[place], self.weights[place], left) for place, left in zip(places, lighter, strict=True)
         )
-        """Of each scorer its place, itself, its weight and what those after it weigh together; the heaviest first."""
+        """Index, scorer, weight and the sum of the remaining weights, heaviest first."""
 
 
 class Ranking(msgspec.Struct, eq=False):
@@ -42,12 +44,14 @@ class Ranking(msgspec.Struct, eq=False):
     views: Sequence[DeploymentView]
     attempt: Attempt
     _columns: dict[int, list[float]] = {}
-    """By a scorer's place what it said of each candidate, of those that were asked."""
+    """Scores of the candidates by the scorer's index, for scorers that have run."""
     _totals: dict[str, float] | None = None
 
     def leader(self) -> str:
-        """Who has the highest total, of equal ones the first. The scorers that count most are asked first, and the
-        others only while they could still bring another to the front."""
+        """Return the candidate with the highest total, of equal ones the first.
+
+        Scorers run by decreasing weight, and only while the remaining ones could still change the leader.
+        """
         views, attempt, columns = self.views, self.attempt, self._columns
         if len(views) == 1:
             return views[0].id
@@ -64,31 +68,31 @@ class Ranking(msgspec.Struct, eq=False):
 
     @property
     def scores(self) -> Mapping[str, Mapping[str, float]]:
-        """Of each candidate its score from each scorer."""
+        """Scores by candidate and scorer."""
         names = self.weighing.names
         rows = zip(*self._all_columns(), strict=True)
         return {view.id: dict(zip(names, row, strict=True)) for view, row in zip(self.views, rows, strict=True)}
 
     @property
     def totals(self) -> Mapping[str, float]:
-        """Of each candidate the weighted mean of its scores."""
+        """Weighted mean of the scores by candidate."""
         if self._totals is None:
             weights, whole = self.weighing.weights, self.weighing.whole
             found = self._totals = {}
             for view, row in zip(self.views, zip(*self._all_columns(), strict=True), strict=True):
                 total = sum(map(mul, weights, row)) / whole
                 assert 0.0 <= total <= 1.0001, f"a score of {view.id} is out of range: {row}"
-                found[view.id] = total if total < 1.0 else 1.0  # rounding may leave a crumb above a whole
+                found[view.id] = total if total < 1.0 else 1.0  # rounding may exceed 1 slightly
         return self._totals
 
     def __eq__(self, other: object) -> bool:
-        """What they tell counts, not who has looked."""
+        """Compare by scores and totals, not by how far they are computed."""
         if not isinstance(other, Ranking):
             return NotImplemented
         return self.scores == other.scores and self.totals == other.totals
 
     def _all_columns(self) -> list[list[float]]:
-        """Of each scorer, its scores in the order of the candidates."""
+        """Return the scores of each scorer, in the order of the candidates."""
         columns = self._columns
         for place, scorer in enumerate(self.weighing.scorers):
             if place not in columns:

@@ -1,9 +1,8 @@
-"""Replay: recorded requests sent through a policy, to tell what it would have done with them.
+"""Replay: recorded requests sent through a policy, to estimate its effect on them.
 
-A model of the gateway, not the gateway: routes and exact cache hits follow the policy to the letter; the deployment is
-chosen among idle ones by what was measured of each; times to the first token are the recorded ones where the same
-deployment answers, else drawn from what it took for requests of that size. Both policies are replayed by the same
-model, so that what the model leaves out is left out on both sides.
+It is a model of the gateway. Routes and exact cache hits follow the policy exactly. The deployment is chosen among idle
+ones by their measured latencies. TTFTs are the recorded ones where the deployment is unchanged, else drawn from its
+TTFTs for requests of that size. Both policies are replayed by the same model, so its omissions affect both sides.
 """
 
 from __future__ import annotations
@@ -26,43 +25,43 @@ from routing_policies.quality.pairs import strongest_of
 from routing_policies.views import Attempt, DeploymentView
 
 MAX_REMEMBERED: Final = 500_000
-"""Questions that the replayed cache remembers."""
+"""Number of entries in the replayed cache."""
 SIZES: Final = (256, 1_024, 4_096, 16_384)
 _Z: Final = 1.96
 BY_QUALITY: Final = frozenset({"quality_then_latency", "cost_cap", "scored"})
-"""Policies of `select` that look at how good answers would be."""
+"""Selection policies that use predicted quality."""
 
 Ended = Literal["answered", "shed", "failed"]
 
 
 class RecordedRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What is remembered of one request. Without text nothing of what was said can be told from it."""
+    """Recording of one request; without text, its content cannot be reconstructed."""
 
     at: float
-    """Seconds since 1970."""
+    """Time of arrival, in seconds since 1970."""
     tenant: str
     model: str
     question: str
-    """A digest: equal for requests that an exact cache takes for equal, whoever asks."""
+    """Digest of the prompt, equal for requests that an exact cache treats as equal, for any client."""
     user: str = ""
-    """A digest of the field `user`."""
+    """Digest of the field `user`."""
     headers: dict[str, str] = {}
-    """Those that the policy looked at."""
+    """Headers that the policy read."""
     turns: int = 1
     prompt_bytes: int = 0
     has_tools: bool = False
     has_images: bool = False
     stream: bool = False
     text: str | None = None
-    """Only where text is recorded."""
+    """Text of the last message; only where texts are recorded."""
     chances: dict[str, float | None] = {}
-    """By `pair_key`, that the weaker model's answer was as good as the stronger one's; None: nothing was known."""
+    """P(the weaker model is as good as the stronger one) by `pair_key`; None where it was unknown."""
     lane: str = ""
     route: str = ""
     deployment: str = ""
-    """Who answered; empty for the cache."""
+    """Deployment that answered; empty for the cache."""
     cache: str = ""
-    """What the cache did; `off` where the policy wanted none, `bypass` where the client did."""
+    """Cache result; `off` where the policy disables the cache, `bypass` where the client does."""
     ended: Ended = "answered"
     prompt_tokens: int = 0
     output_tokens: int = 0
@@ -70,20 +69,20 @@ class RecordedRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     policy: str = ""
 
     def fact(self, name: str) -> str | int | bool:
-        """As Facts; text that was not recorded is empty."""
+        """Return the value of `request.NAME`; text that was not recorded is empty."""
         value: str | int | bool | None = getattr(self, name)
         return "" if value is None else value
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):
-    """What one policy does with the requests."""
+    """Results of one policy over all requests."""
 
     routes: dict[str, float]
     deployments: dict[str, float]
-    """Shares of what is answered; `cache` is one of them."""
+    """Shares of the answered requests; `cache` is one of the keys."""
     hit_ratio: float
     hit_ratio_error: float
-    """Half the width of its 95 % interval."""
+    """Half the width of the hit ratio's 95 % interval."""
     cost_per_1k: float | None
     shed_ratio: float
     ttft_p50_ms: float | None
@@ -92,7 +91,7 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplayOutcome(msgspec.Struct, frozen=True, gc=False):
-    """What a policy does with one request."""
+    """Result of one request under a policy."""
 
     route: str
     deployment: str
@@ -104,7 +103,7 @@ class ReplayOutcome(msgspec.Struct, frozen=True, gc=False):
 
 
 class Measured:
-    """What the recording tells of deployments: times to the first token by size of the prompt."""
+    """TTFTs of each deployment in the recording, by size of the prompt."""
 
     def __init__(self, requests: Iterable[RecordedRequest]) -> None:
         self._times: dict[str, list[list[float]]] = {}
@@ -124,23 +123,30 @@ class Measured:
         self.hit_ms = _middle(sorted(self._hits)) or 1.0
 
     def forecast_s(self, deployment: str, prompt_tokens: int) -> float | None:
-        """The median, None for a deployment that answered nothing of about this size."""
+        """Return the median TTFT in seconds, or None for a deployment without answers of about this size."""
         medians = self._medians.get(deployment)
         found = None if medians is None else medians[_bucket(prompt_tokens)]
         return None if found is None else found / 1000
 
     def draw_ms(self, deployment: str, prompt_tokens: int, rng: random.Random) -> float | None:
-        """One of the times that were seen."""
+        """Return one of the recorded TTFTs in milliseconds at random, or None without any."""
         buckets = self._times.get(deployment)
         seen = [] if buckets is None else buckets[_bucket(prompt_tokens)]
         return rng.choice(seen) if seen else None
 
 
 class Replay:
-    """One policy's side; requests are given in the order of their time."""
+    """Replay of one policy; requests must come in order of time."""
 
     def __init__(self, policy: Policy, measured: Measured, *, trusts: frozenset[str], seed: int = 0) -> None:
-        """`trusts`: routes whose recorded choice of a deployment stands, for they are the same as when it was made."""
+        """Create an empty cache and the policy's routes.
+
+        Args:
+            policy: The policy to replay.
+            measured: Latencies in the recording.
+            trusts: Routes whose recorded choice of a deployment stands, because they are unchanged.
+            seed: Seed of the random choices.
+        """
         self._table = RouteTable(policy)
         self._rules = {item.id: item for item in policy.deployments}
         self._profiles: dict[str, Profile] = {}
@@ -151,7 +157,7 @@ class Replay:
         self._kept: dict[tuple[str, str, str], float] = {}
 
     def send(self, request: RecordedRequest) -> ReplayOutcome:
-        """What becomes of it."""
+        """Return the result of one request."""
         view = RequestView(model=request.model, tenant=request.tenant, headers=request.headers, facts=request)
         try:
             route = self._table.match(view)
@@ -178,7 +184,7 @@ class Replay:
         kept_at = self._kept.get(key)
         if kept_at is not None and request.at - kept_at < route.cache.ttl_s:
             return True
-        # Whether two texts mean the same is not told by their digests: what was found alike then is so still.
+        # Digests do not determine similarity, so recorded semantic hits stay hits.
         return route.cache.mode == "exact_then_semantic" and request.cache == "hit_semantic"
 
     def _keep(self, route: Route, request: RecordedRequest) -> None:
@@ -237,12 +243,12 @@ class Replay:
 
 
 def pair_key(weak: str, strong: str) -> str:
-    """Names a pair of models in a recording."""
+    """Return the key of a pair of models in a recording."""
     return f"{weak} > {strong}"
 
 
 def summarize(outcomes: Sequence[ReplayOutcome]) -> Side:
-    """Shares, ratios and quantiles of one side."""
+    """Return the shares, ratios and quantiles of one side."""
     routed = [outcome for outcome in outcomes if not outcome.error]
     answered = [outcome for outcome in routed if outcome.ended == "answered"]
     num = max(len(routed), 1)
@@ -263,7 +269,7 @@ def summarize(outcomes: Sequence[ReplayOutcome]) -> Side:
 
 
 def unchanged_routes(old: Policy, new: Policy) -> frozenset[str]:
-    """Routes that choose among the same deployments in the same way in both."""
+    """Return the routes that choose among the same deployments in the same way in both policies."""
     before = {route.id: route.select for route in RouteTable(old).effective_routes()}
     same = {item.id for item in new.deployments if item in old.deployments}
     return frozenset(
@@ -276,7 +282,7 @@ def unchanged_routes(old: Policy, new: Policy) -> frozenset[str]:
 def moves(
     old: Sequence[ReplayOutcome], new: Sequence[ReplayOutcome], field: Literal["route", "deployment"]
 ) -> dict[tuple[str, str], int]:
-    """How many requests go from one to another, most first."""
+    """Return the number of requests that move from one route or deployment to another, most first."""
     found: dict[tuple[str, str], int] = {}
     for before, after in zip(old, new, strict=True):
         pair = getattr(before, field), getattr(after, field)
@@ -296,7 +302,10 @@ def _cache_key(route: Route, request: RecordedRequest) -> tuple[str, str, str] |
 
 
 def _foretold(deployment: Deployment, strongest: Deployment | None, request: RecordedRequest) -> tuple[float, bool]:
-    """How good its answer would be, and whether that was to be relied on; without a prediction what the policy says."""
+    """Return the expected quality of a deployment's answer, and whether it is reliable.
+
+    Without a recorded prediction, the deployment's `quality` applies.
+    """
     if strongest is None:
         return deployment.quality, True
     key = pair_key(deployment.model, strongest.model)

@@ -1,4 +1,4 @@
-"""A place in [0, 1) for every name, the same in every process and every revision."""
+"""Deterministic hashing of names to [0, 1), equal in every process and revision."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _SCALE: Final = 1 / 2**64
 
 
 def stable_key(*parts: str) -> int:
-    """64 bits that tell these texts, in this order, from others."""
+    """Return a 64-bit hash of these texts in this order."""
     digest = blake2b(digest_size=8)
     for part in parts:
         encoded = part.encode("utf-8", "surrogatepass")
@@ -18,6 +18,6 @@ def stable_key(*parts: str) -> int:
 
 
 def share_of(key: int, name: str) -> float:
-    """Where the key stands for this name: uniform over keys, and independent from one name to another."""
+    """Return the position of the key for this name in [0, 1), uniform over keys and independent between names."""
     digest = blake2b(name.encode("utf-8", "surrogatepass"), key=key.to_bytes(8, "big"), digest_size=8).digest()
     return int.from_bytes(digest, "big") * _SCALE

@@ -1,8 +1,8 @@
-"""Trial of one policy against another: what was counted on each side, and whether the new one is worse.
+"""Trial of one policy against another: counts of both sides, and the verdict whether the new one is worse.
 
-Each ratio has a confidence sequence on each side, so one may look after every request: over the whole life of a trial,
-however long and however often looked at, a new policy that is no worse than its limits allow is called worse with
-probability at most `alpha` (split evenly over all ratios and both sides, by the union bound).
+Each ratio has a confidence sequence on each side, so it may be examined after every request. Over the whole life of a
+trial, a new policy within its limits is judged worse with probability at most `alpha`. The union bound splits `alpha`
+evenly over all ratios and both sides.
 """
 
 from __future__ import annotations
@@ -18,8 +18,11 @@ from routing_policies.policy.diff import PolicyChange
 
 Measure = Literal["error", "slow", "shed", "wrong", "audit"]
 MEASURES: Final[tuple[Measure, ...]] = ("error", "slow", "shed", "wrong", "audit")
-"""Failed requests; first tokens later than the old policy's 95th percentile; requests refused for load; answers that
-products called wrong; answers that audits found wrong."""
+"""Ratios of a trial.
+
+In order: failed requests; first tokens later than the old policy's 95th percentile; requests shed; answers that
+feedback marked as wrong; answers that audits found wrong.
+"""
 
 Verdict = Literal["worse", "no worse so far", "too few"]
 
@@ -29,24 +32,24 @@ _SEPARATE_IN_TENANTS: Final = ("models", "lanes", "flags")
 
 
 class TrialGuard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much worse the new policy may be; a ratio rises by at most this much."""
+    """Largest rise of each ratio under the new policy."""
 
     max_error_rise: Rise = 0.01
     max_slow_rise: Rise = 0.05
     max_shed_rise: Rise = 0.02
     max_wrong_rise: Rise = 0.02
     min_requests: Annotated[int, Meta(ge=1, le=1_000_000)] = 50
-    """Of the new policy, before anything is said of it."""
+    """Number of requests under the new policy before any verdict."""
     alpha: Annotated[float, Meta(ge=0.0001, le=0.2)] = 0.05
 
     def limit(self, measure: Measure) -> float:
-        """The rise allowed."""
+        """Return the rise allowed for a measure."""
         limits = {"error": self.max_error_rise, "slow": self.max_slow_rise, "shed": self.max_shed_rise}
         return limits.get(measure, self.max_wrong_rise)
 
 
 class EventCount(msgspec.Struct):
-    """Events among countable requests of one side; grows."""
+    """Events among the counted requests of one side."""
 
     events: int = 0
     count: int = 0
@@ -66,7 +69,7 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrialFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """One ratio on both sides."""
+    """One ratio on both sides, with its verdict."""
 
     name: Measure
     old: Arm
@@ -76,28 +79,31 @@ class TrialFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def new_side() -> Side:
-    """Nothing counted yet."""
+    """Return empty counts."""
     return {measure: EventCount() for measure in MEASURES}
 
 
-def judge(old: Side, new: Side, guard: TrialGuard) -> tuple[TrialFinding, ...]:
-    """What can be said of every ratio now."""
+def judge_trial(old: Side, new: Side, guard: TrialGuard) -> tuple[TrialFinding, ...]:
+    """Return the finding for every ratio."""
     alpha = guard.alpha / (2 * len(MEASURES))
     return tuple(_finding(measure, old[measure], new[measure], guard, alpha) for measure in MEASURES)
 
 
 def is_worse(findings: tuple[TrialFinding, ...]) -> bool:
-    """Whether any ratio is surely above what the guard allows."""
+    """Return whether any ratio is surely above its limit."""
     return any(finding.verdict == "worse" for finding in findings)
 
 
 def shared_changes(changes: tuple[PolicyChange, ...]) -> tuple[PolicyChange, ...]:
-    """Those that two policies cannot differ in while both are in force: queues, permits and quotas are everybody's."""
+    """Return the changes that two policies in force together cannot differ in.
+
+    Queues, permits and quotas are shared by both.
+    """
     return tuple(change for change in changes if not _is_separate(change))
 
 
-def share_of(percent: int, tenant_limit: int | None) -> int:
-    """Percent of a tenant's traffic that takes part; a tenant may allow less than the trial asks for, or nothing."""
+def trial_share(percent: int, tenant_limit: int | None) -> int:
+    """Return the percentage of a tenant's traffic on trial; the tenant may limit it, down to 0."""
     return percent if tenant_limit is None else min(percent, tenant_limit)
 
 

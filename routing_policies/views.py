@@ -1,4 +1,4 @@
-"""What a decision may look at: one moment's state of the deployments, frozen."""
+"""Inputs of a decision: a frozen view of the deployments at one instant."""
 
 from __future__ import annotations
 
@@ -8,62 +8,64 @@ import msgspec
 
 
 class DeploymentView(msgspec.Struct, frozen=True, gc=False):
-    """One candidate as it is now, for one request. Where it is made for each of them its fields are given in order: by
-    name they take eight times as long."""
+    """One candidate at one instant, for one request.
+
+    Code that makes many passes the fields in order, because passing them by name takes eight times as long.
+    """
 
     id: str
     model: str
     is_ready: bool
-    """It said so itself when last probed."""
+    """True by the deployment's last probe."""
     is_ejected: bool = False
-    """Taken out for its recent failures, whatever it says."""
+    """True if ejected for recent failures, whatever its probe reports."""
     in_flight: int = 0
     max_in_flight: int = 64
     weight: float = 1.0
-    """Configured share, relative to the other candidates of the route."""
+    """Configured weight, relative to the other candidates of the route."""
     forecast_ttft_s: float | None = None
-    """Wait for a permit, queue in the engine and prefill, for this request; None where nobody worked it out."""
+    """Forecast seconds of waiting for a permit, the engine's queue and prefill; None where it was not computed."""
     tpot_s: float | None = None
-    """Seconds a token beside the rows that run now."""
+    """Seconds per token beside the running rows."""
     cost: float | None = None
-    """Of this request, in the operator's currency; None where the policy gives no price."""
+    """Cost of this request in the operator's currency; None without a price."""
     quality: float = 1.0
-    """In [0, 1], higher is better: what is predicted of this request, else a constant of the deployment."""
+    """Quality in [0, 1], higher is better: predicted for this request, else the deployment's constant."""
     is_known_prompt: bool = True
-    """False: nothing like this prompt was seen when the prediction was learned, so it is not to be relied on."""
+    """False if the prediction's training data had nothing like this prompt, so it is unreliable."""
     affinity_tokens: int = 0
-    """Prompt tokens whose keys and values this replica probably holds; the forecast has them subtracted already."""
+    """Prompt tokens whose keys and values this replica probably holds; the forecast already accounts for them."""
     prompt_tokens: int = 0
-    """Of this request; what `affinity_tokens` is a part of."""
+    """Prompt tokens of this request; `affinity_tokens` is a part of them."""
     zone: str | None = None
     is_same_session: bool = False
-    """The last request of this session was answered here."""
+    """True if the session's last request was answered here."""
 
     @property
     def is_full(self) -> bool:
-        """Whether every permit is taken."""
+        """True if every permit is in use."""
         return self.in_flight >= self.max_in_flight
 
     @property
     def load_ratio(self) -> float:
-        """Permits taken over permits there are; above 1 after a limit was lowered."""
+        """Permits in use over the limit; above 1 after the limit was lowered."""
         return self.in_flight / self.max_in_flight
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """What the decision is for: the first try, or one after others failed."""
+    """Inputs of one attempt: the first, or one after others failed."""
 
     already_tried: frozenset[str] = frozenset()
     avoid: frozenset[str] = frozenset()
-    """Those that would answer too late; to be asked only when nobody else is left."""
+    """Candidates that would be too late; used only when no other is left."""
     ttft_slo_s: float | None = None
-    """Seconds from now within which the first token is wanted; None: no target."""
+    """Seconds from now within which the first token is due; None without a target."""
     tpot_slo_s: float | None = None
     zone: str | None = None
-    """Where this gateway runs."""
+    """Zone of this gateway."""
     key: int | None = None
-    """Tells the conversation or the tenant apart, the same in every process; None where nothing depends on it."""
+    """Hash of the conversation or tenant, equal in every process; None where the policy does not use it."""
 
 
 FIRST_ATTEMPT: Final = Attempt()
-"""Nobody was tried, nothing is demanded."""
+"""Attempt without earlier ones and without targets."""

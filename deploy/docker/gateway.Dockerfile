@@ -21,7 +21,7 @@ COPY --from=build /opt/penstock /opt/penstock
 RUN useradd --uid 65532 --no-create-home --shell /usr/sbin/nologin penstock \
  && install -d -o penstock -g penstock /var/lib/penstock
 ENV PATH=/opt/penstock/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \
-    PENSTOCK_PUBLIC_LISTEN=0.0.0.0:8080 PENSTOCK_RUNTIME_DIR=/var/lib/penstock
+    PENSTOCK_PUBLIC_LISTEN=0.0.0.0:8080 PENSTOCK_PROCESS_RUNTIME_DIR=/var/lib/penstock
 USER 65532:65532
 WORKDIR /var/lib/penstock
 EXPOSE 8080 8081

@@ -225,7 +225,7 @@ CACHE = Dashboard(
         Panel(
             title="Answers kept",
             queries=[gauge("penstock_cache_entries", function="max")],
-            help="Flat at the top: cache_max_mb is reached.",
+            help="Flat at the top: cache.max_mb is reached.",
         ),
         Panel(
             title="News between processes",

@@ -1,0 +1,1 @@
+"""Attention over the paged KV pool: the backend interface, PyTorch and Triton backends."""

@@ -1,4 +1,4 @@
-"""The seam between a model's layers and the way attention over the paged KV pool is computed."""
+"""Attention interface between a model's layers and the paged KV pool."""
 
 from __future__ import annotations
 
@@ -10,38 +10,40 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class ForwardContext:
-    """One step's batch, flattened: R rows, T tokens in row order (row r owns query_starts[r]:query_starts[r+1]).
+    """Flattened batch of one step: R sequences, T tokens; sequence r has tokens query_starts[r]:query_starts[r+1].
 
-    The tokens of a row are its next uncomputed ones (prefill chunk, decode token or speculative drafts alike);
-    their keys and values are written to `slot_mapping` before attention reads the row's `context_lens[r]` positions.
+    The tokens of a sequence are its next uncomputed ones: a prefill chunk, a decode token or draft tokens. Their keys
+    and values go to `slot_mapping` before attention reads the sequence's `context_lens[r]` positions.
     """
 
     positions: torch.Tensor
     """int64 [T]: absolute position of each token in its sequence."""
     slot_mapping: torch.Tensor
-    """int64 [T]: block_id * block_size + offset, where each token's key and value go."""
+    """int64 [T]: slot of each token's key and value, block_id * block_size + offset."""
     query_starts: list[int]
     """R + 1 cumulative query lengths."""
     context_lens: list[int]
-    """R: positions that exist once this step's tokens are written (computed before + in this step)."""
+    """Positions of each of the R sequences once this step's tokens are written."""
     block_tables: torch.Tensor
-    """int64 [R, max blocks of a row]; padded with 0."""
+    """int64 [R, largest number of blocks]: block tables, padded with 0."""
     block_size: int
     on_device: DeviceLengths | None = None
-    """Set where a step is captured to be replayed with other lengths; the lists above are then their upper bounds."""
+    """Device copies of the lengths for a step that is captured; the lists above are then their upper bounds."""
     sampled: list[int] | None = None
-    """Tokens whose logits will be asked for, in order: a model may compute these with the step and leave the states of
-    all others out. None: not told."""
+    """Indices of the tokens whose logits are needed, in order; None: unknown.
+
+    A model may compute these logits within the step and return no hidden states of other tokens.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceLengths:
-    """A step's lengths as kernels read them, in memory that stays where it is from replay to replay."""
+    """Lengths of a step for kernels, at addresses that stay the same from replay to replay."""
 
     query_starts: torch.Tensor
-    """int32 [R + 1]; a row without tokens is padding."""
+    """int32 [R + 1]; a sequence without tokens is padding."""
     context_lens: torch.Tensor
-    """int32 [R]."""
+    """int32 [R]: positions of each sequence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +55,9 @@ class AttentionSpec:
     head_dim: int
     scale: float
     sliding_window: int | None = None
-    """A query at position p sees keys p - window + 1 .. p; None: all."""
+    """Window of a query at position p: it sees keys p - window + 1 .. p; None: all keys up to p."""
     softcap: float | None = None
-    """A score s counts as softcap * tanh(s / softcap), before masking; None: as it is."""
+    """Cap of a score before masking: s becomes softcap * tanh(s / softcap); None: no cap."""
 
 
 class KVCache(Protocol):
@@ -67,20 +69,20 @@ class KVCache(Protocol):
 
 
 class AttentionBackend(Protocol):
-    """Computes causal attention of a step's queries over the paged KV pool."""
+    """Causal attention of a step's queries over the paged KV pool."""
 
     name: str
 
     def allocate(self, num_blocks: int, block_size: int, spec: AttentionSpec, dtype: torch.dtype) -> KVCache:
-        """An empty KV pool for one layer."""
+        """Return an empty KV pool for one layer."""
         ...
 
     def prepare(self, context: ForwardContext) -> None:
-        """Compute once per step what all layers share (gather indices, masks)."""
+        """Compute what all layers of a step share, such as gather indices and masks."""
         ...
 
     def forward(
         self, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, cache: KVCache, spec: AttentionSpec
     ) -> torch.Tensor:
-        """Write keys and values, attend; [T, heads, head_dim] in, the same shape out."""
+        """Write keys and values, then attend; queries and result are [T, heads, head_dim]."""
         ...

@@ -1,18 +1,18 @@
-"""Rows of like length, to be attended to in one call. Pure."""
+"""Grouping of sequences with similar lengths, so that one attention call serves a group. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
 _MAX_PADDING_RATIO = 1.5
-"""Rows share a call while the longest is at most this many times the shortest (or both are short)."""
+"""Largest ratio of the longest to the shortest length in a group; groups of short lengths are exempt."""
 _SHORT_CONTEXT = 64
 _MAX_GROUP_SLOTS = 4096
-"""What one call reads at most, unless a single row is longer: little enough to stay in the processor's cache."""
+"""Maximum number of slots that a call reads, unless one sequence is longer; so many stay in the processor's cache."""
 
 
 def buckets_of(rows: Iterable[int], lengths: Sequence[int]) -> list[list[int]]:
-    """Rows sorted by length and cut where padding would cost more than a call of its own, or a call is full."""
+    """Sort the rows by length and cut them where padding would cost more than another call, or where a call is full."""
     buckets: list[list[int]] = []
     for row in sorted(rows, key=lambda row: lengths[row]):
         limit = max(_SHORT_CONTEXT, lengths[buckets[-1][0]] * _MAX_PADDING_RATIO) if buckets else 0

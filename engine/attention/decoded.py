@@ -1,4 +1,4 @@
-"""Rows that decode, and which of them go on from one step to the next. Pure."""
+"""Decoding sequences of a step, and their match with those of the step before. Pure."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from engine.attention.base import ForwardContext
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decoded:
-    """Where the rows of a step with one token each stood. Told apart by identity: equal lengths are not equal rows."""
+    """State of a step's sequences with one token each; compared by identity, as equal lengths prove nothing."""
 
     rows: list[int]
-    """Of the step; what follows is theirs alone."""
+    """Indices of these sequences in the step; the fields below hold one entry for each."""
     tokens: list[int]
     context_lens: list[int]
     tables: npt.NDArray[np.int64]
-    """[rows, blocks of the longest]; a copy, as the next step's tables take the place of this one's."""
+    """[rows, largest number of blocks]: copy of the block tables, which the next step overwrites."""
 
     @classmethod
     def of(cls, context: ForwardContext, tables: npt.NDArray[np.int64]) -> Decoded | None:
-        """None unless there are such rows, and steps are planned where they are carried out."""
+        """Return the state; None without such sequences, or if the block tables are not on the CPU."""
         starts = context.query_starts
         rows = [row for row in range(len(starts) - 1) if starts[row + 1] - starts[row] == 1]
         if not rows or context.block_tables.device.type != "cpu":
@@ -32,12 +32,16 @@ class Decoded:
         return cls(rows, [starts[row] for row in rows], lengths, tables[rows])
 
     def stands_like(self, before: Decoded) -> bool:
-        """Whether these rows have the same places in their step."""
+        """Return whether the sequences have the same indices and tokens in their step as in `before`."""
         return self.rows == before.rows and self.tokens == before.tokens
 
     def predecessors(self, before: Decoded, block_size: int) -> list[int | None]:
-        """For each row which of the rows before it is, in the same blocks with one token more; None: none of them."""
-        # The block of a row's newest token is nobody else's.
+        """Find for each sequence the one in `before` that it continues with one token more in the same blocks.
+
+        Returns:
+            Indices into `before`; None where no sequence matches.
+        """
+        # The block of a sequence's newest token belongs to that sequence alone.
         by_end = {end: index for index, end in enumerate(before._blocks_at(block_size, 1))}
         found = [by_end.get(end) for end in self._blocks_at(block_size, 2)]
         now = [index for index, then in enumerate(found) if then is not None]
@@ -48,14 +52,14 @@ class Decoded:
         return found
 
     def _blocks_at(self, block_size: int, offset: int) -> list[int]:
-        """The block of each row's token so many from its end; -1 before its first."""
+        """Return the block of the token `offset` positions before each sequence's end; -1 before its first token."""
         positions = np.array(self.context_lens) - offset
         blocks = self.tables[range(len(positions)), positions.clip(0) // block_size]
         found: list[int] = np.where(positions < 0, -1, blocks).tolist()
         return found
 
     def _follow(self, before: Decoded, now: list[int], then: list[int], block_size: int) -> list[bool]:
-        """Whether each of the rows `now` has the length and the blocks that its row `then` leads to."""
+        """Return for each pair of `now` and `then` whether length and blocks match a continuation."""
         lengths = np.array(before.context_lens)[then]
         num_columns = min(self.tables.shape[1], before.tables.shape[1])
         is_same = self.tables[now, :num_columns] == before.tables[then, :num_columns]

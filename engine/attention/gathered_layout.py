@@ -1,6 +1,6 @@
-"""Where decoding rows are kept from step to step: some leave, others take their places, groups are opened. Pure.
+"""Layout of gathered sequences from step to step: removal of ended ones, reuse of places, new groups. Pure.
 
-Rows are indices into those of a step's `Decoded`; slots are counted from the begin of what is kept.
+Row numbers are indices into a step's `Decoded`; slots count from the start of the gathered memory.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import NamedTuple
 from engine.attention.buckets import buckets_of
 
 HEADROOM_SLOTS = 64
-"""So many tokens can a row get in the place that was opened for it."""
+"""Number of tokens that a sequence can gain in the place opened for it."""
 _MIN_ROOM_SLOTS = 24
-"""A place that another row left is worth taking with room for so many tokens."""
+"""Minimum number of free slots behind a sequence for it to take a used place."""
 _MAX_WIDTH_RATIO = 1.5
-"""A row takes no place wider than so many times its length, headroom aside."""
+"""Largest ratio of a place's width to the sequence's length, headroom aside."""
 _ROWS_TO_A_SPARE_PLACE = 4
 
 
 class Move(NamedTuple):
-    """A row's slots that are copied to other slots."""
+    """Copy of a sequence's slots to other slots."""
 
     source: int
     target: int
@@ -29,62 +29,62 @@ class Move(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """Rows of one group, side by side, that have yet to be gathered."""
+    """Adjacent sequences of one group that are not gathered yet."""
 
     group: int
     first: int
-    """Place of the first of them; the others are all behind it."""
+    """Place of the first of them; the others are all after it."""
 
 
 @dataclass(frozen=True, slots=True)
 class GatheredGroup:
-    """Places of one width side by side, the first of them taken."""
+    """Adjacent places of one width, of which the first ones are occupied."""
 
     start: int
-    """Slots before it."""
+    """Slot of the first place."""
     num_places: int
     width: int
-    """Slots of a place."""
+    """Number of slots of a place."""
     rows: tuple[int, ...]
-    """By place."""
+    """Row number of each occupied place."""
 
     @property
     def end(self) -> int:
-        """Slots before what comes behind it."""
+        """Slot after the last place."""
         return self.start + self.num_places * self.width
 
     def slot(self, place: int) -> int:
-        """The first of a place."""
+        """Return the first slot of a place."""
         return self.start + place * self.width
 
     def suits(self, length: int) -> bool:
-        """Whether a row of this length would do well in a place that is free."""
+        """Return whether a free place of the group fits a sequence of this length without much waste."""
         widest = max(length, HEADROOM_SLOTS) * _MAX_WIDTH_RATIO + HEADROOM_SLOTS
         return len(self.rows) < self.num_places and length + _MIN_ROOM_SLOTS <= self.width <= widest
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Groups, and what leads to them from those before."""
+    """Groups of gathered sequences, and the changes from the previous layout."""
 
     groups: tuple[GatheredGroup, ...] = ()
-    """Some may be empty."""
+    """Groups in the order of their slots; some may be empty."""
     moves: tuple[Move, ...] = ()
-    """To be carried out in this order, before anything is gathered."""
+    """Copies in this order, before anything is gathered."""
     joined: tuple[Joined, ...] = ()
     num_reserved: int = 0
-    """Slots that there is room for."""
+    """Number of slots that are allocated."""
     is_new: bool = False
-    """Whether everything is gathered."""
+    """True if everything is gathered again."""
 
     @property
     def num_slots(self) -> int:
-        """That the groups take."""
+        """Number of slots of all groups."""
         return self.groups[-1].end if self.groups else 0
 
     @property
     def rows(self) -> set[int]:
-        """All that are kept."""
+        """Row numbers of all sequences in the layout."""
         return {row for group in self.groups for row in group.rows}
 
     def next(
@@ -96,10 +96,17 @@ class Layout:
         block_size: int,
         max_slots: int,
     ) -> Layout | None:
-        """The layout for the step behind this one; None when nothing is to be kept or it takes too many slots.
+        """Return the layout of the next step.
 
-        `followers`: what this layout's rows are called then, without those that went; `lengths` of all rows then;
-        `wanted`: those of them that ought to be kept.
+        Args:
+            followers: Next row number of this layout's rows, without those that ended.
+            lengths: Lengths of all rows of the next step.
+            wanted: Rows of the next step to gather.
+            block_size: Tokens in a block.
+            max_slots: Limit of the layout's slots.
+
+        Returns:
+            The layout; None if it would be empty or exceed `max_slots`.
         """
         stayed = self._without(followers, lengths)
         joining = sorted(set(wanted) - stayed.rows)
@@ -110,16 +117,16 @@ class Layout:
         buckets = buckets_of(rows, lengths)
         num_taken = sum(bool(group.rows) for group in found.groups)
         if found.num_slots <= self.num_reserved and num_taken <= len(buckets):
-            return found  # with more groups than the rows need, everything is arranged anew
+            return found  # more groups than needed: arrange everything again
         found = Layout(is_new=True)._opened(buckets, lengths, block_size)
         if found.num_slots > max_slots:
             return None
         return replace(found, num_reserved=min(max_slots, 2 * found.num_slots))
 
     def _without(self, followers: Mapping[int, int], lengths: Sequence[int]) -> Layout:
-        """Without the rows that went or have outgrown their places, which are closed up.
+        """Return the layout without rows that ended or outgrew their places; later rows fill the gaps.
 
-        Rows that will have outgrown theirs soon go with those that have, so that they find new places together.
+        Rows that outgrow their places soon leave together with those that did, so that they join a new group together.
         """
         groups: list[GatheredGroup] = []
         moves: list[Move] = []
@@ -138,7 +145,7 @@ class Layout:
         return Layout(tuple(groups), tuple(moves), num_reserved=self.num_reserved)
 
     def _joined_by(self, joining: Sequence[int], lengths: Sequence[int], block_size: int) -> Layout:
-        """With rows in the narrowest free places that suit them; groups are opened for the others."""
+        """Return the layout with rows added to the narrowest free places that suit them, or to new groups."""
         groups = list(self.groups)
         joined: dict[int, Joined] = {}
         homeless: list[int] = []
@@ -156,7 +163,7 @@ class Layout:
         return layout._opened(buckets_of(homeless, lengths), lengths, block_size)
 
     def _opened(self, buckets: Sequence[Sequence[int]], lengths: Sequence[int], block_size: int) -> Layout:
-        """With groups for these rows behind the others, and places to spare in them for rows to come."""
+        """Return the layout with new groups for these rows at the end, with some spare places."""
         groups, joined, start = list(self.groups), list(self.joined), self.num_slots
         for bucket in buckets:
             num_blocks = -(-max(lengths[row] for row in bucket) // block_size) + -(-HEADROOM_SLOTS // block_size)

@@ -1,6 +1,6 @@
-"""A prompt computed in chunks is gathered once: from then on a chunk's keys and values are added to what was kept.
+"""Gathered keys and values of a prompt in chunks: each chunk adds its own to those of the chunk before.
 
-Of a step's rows with several tokens only the longest is kept: what a gather costs grows with the length of the past.
+Only the longest sequence with several tokens in a step is kept, because a gather's cost grows with the past's length.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import torch
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GatheredPrompt:
-    """Where such a row stood in a step, and what it goes on from. Told apart by identity."""
+    """State of such a sequence in a step, and the state that it continues; compared by identity."""
 
     start: int
-    """Positions computed before the step."""
+    """Number of positions computed before the step."""
     end: int
     blocks: npt.NDArray[np.int64]
-    """Of all positions."""
+    """Blocks of all positions."""
     before: GatheredPrompt | None = None
-    """What must be there, with this row's first `start` positions; None: everything is gathered."""
+    """State that the memory must be in for its first `start` positions to be reused; None: gather everything."""
 
     def after(self, before: GatheredPrompt | None, block_size: int) -> GatheredPrompt:
-        """The same row, going on from that of the step before if it was in the same blocks."""
+        """Return this state as the continuation of the step before, if it was in the same blocks."""
         if before is None or not 0 < self.start <= before.end:
             return self
         num_blocks = -(-self.start // block_size)
@@ -34,19 +34,19 @@ class GatheredPrompt:
 
 
 class PromptRow:
-    """Keys and values of one layer's longest row with several tokens, as some step left them."""
+    """Keys and values of one layer's longest sequence with several tokens, as of some step."""
 
     __slots__ = ("_keys", "_values", "state")
 
     def __init__(self) -> None:
         self._keys = self._values = torch.empty(0)
         self.state: GatheredPrompt | None = None
-        """What they hold; None: nothing that is of use."""
+        """Content of the memory; None: nothing of use."""
 
     def put(self, prompt: GatheredPrompt, start: int, keys: torch.Tensor, values: torch.Tensor) -> None:
-        """Have keys and values [positions, kv_heads, head_dim] from `start` to the end of the row."""
+        """Store keys and values [positions, kv_heads, head_dim] from `start` to the sequence's end."""
         if self._keys.shape[0] < prompt.end or self._keys.shape[1:] != keys.shape[1:]:
-            # Ordinary tensors, so that they can be written both in and out of inference mode.
+            # Ordinary tensors can be written both in and out of inference mode.
             with torch.inference_mode(False):
                 shape = (2 ** (prompt.end - 1).bit_length(), *keys.shape[1:])
                 grown = keys.new_empty(shape), values.new_empty(shape)
@@ -59,5 +59,5 @@ class PromptRow:
         self.state = prompt
 
     def read(self, end: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys and values [end, kv_heads, head_dim] of the row's first positions."""
+        """Return keys and values [end, kv_heads, head_dim] of the first positions."""
         return self._keys.narrow(0, 0, end), self._values.narrow(0, 0, end)

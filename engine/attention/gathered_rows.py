@@ -1,7 +1,7 @@
-"""Rows that go on decoding are gathered once: from then on a step only adds their newest tokens to what was kept.
+"""Gathered keys and values of decoding sequences: each step adds only the newest tokens.
 
-Keys are kept with a head's numbers apart and its tokens side by side, values the other way round: both products of
-attention then read memory from front to end.
+Keys lie as [head_dim, tokens] for each head, values as [tokens, head_dim]. Both products of attention then read memory
+in order.
 """
 
 from __future__ import annotations
@@ -21,46 +21,46 @@ _ANYTHING = torch.zeros(1)
 
 
 class Span(NamedTuple):
-    """Rows kept side by side."""
+    """Adjacent sequences of one width."""
 
     start: int
-    """Slots before them."""
+    """Slot of the first of them."""
     num_rows: int
     width: int
-    """Slots of each row."""
+    """Number of slots of each sequence."""
 
 
 class Fill(NamedTuple):
-    """Rows to be gathered whole."""
+    """Sequences to gather as a whole."""
 
     span: Span
     blocks: torch.Tensor
-    """int64 [rows * blocks of a row]."""
+    """int64 [rows * blocks of a row]: blocks to read."""
 
 
 @dataclass(frozen=True, slots=True)
 class GatheredPlan:
-    """What a step needs of what an earlier one gathered, in layers of one shape."""
+    """Plan of a step over memory gathered by earlier steps, for layers of one shape."""
 
     layout: Layout
     fills: Sequence[Fill]
-    """What is gathered, once the layout's moves are done."""
+    """Sequences to gather once the layout's moves are done."""
     tokens: torch.Tensor
-    """int64, in order: the newest tokens of the rows that are kept."""
+    """int64: newest tokens of the kept sequences, in order."""
     newest_keys: torch.Tensor
-    """int64: where their keys stand, number by number, token by token."""
+    """int64: indices of their keys, by number and token."""
     newest_values: torch.Tensor
-    """The same of their values."""
+    """int64: indices of their values, by number and token."""
     state: Decoded
-    """What is kept once this step is done."""
+    """State of the memory after this step."""
     before: Decoded | None
-    """What must be there for a step that does not gather everything; None: nothing."""
+    """State that the memory must be in; None: everything is gathered."""
 
     @classmethod
     def of(
         cls, layout: Layout, fills: Sequence[Fill], spec: AttentionSpec, state: Decoded, before: Decoded | None
     ) -> GatheredPlan:
-        """A plan for this layout."""
+        """Build the plan of a layout."""
         num_heads, size = spec.num_kv_heads, spec.head_dim
         places = sorted(
             (state.tokens[row], group.slot(place), group.width, state.context_lens[row])
@@ -81,30 +81,30 @@ class GatheredPlan:
         )
 
     def go_on(self, state: Decoded) -> GatheredPlan:
-        """With one token more for each row, all where they were; this plan is of no more use."""
+        """Return the plan of the next step with one token more for each sequence; this plan becomes invalid."""
         layout = replace(self.layout, moves=(), joined=(), is_new=False)
         keys, values = self.newest_keys.add_(1), self.newest_values.add_(self.newest_values.shape[-1])
         return GatheredPlan(layout, (), self.tokens, keys, values, state, self.state)
 
 
 class GatheredRows:
-    """Keys and values of one layer's rows in float32, as some step left them."""
+    """Float32 keys and values of one layer's decoding sequences, as of some step."""
 
     __slots__ = ("_keys", "_values", "state")
 
     def __init__(self) -> None:
         self._keys = self._values = torch.empty(0)
         self.state: Decoded | None = None
-        """What they hold; None: nothing that is of use."""
+        """Content of the memory; None: nothing of use."""
 
     def begin(self, plan: GatheredPlan, spec: AttentionSpec) -> None:
-        """Make room, or bring rows to their new places."""
+        """Allocate memory for a new layout, or move sequences to their new places."""
         layout, slot_numbers = plan.layout, spec.num_kv_heads * spec.head_dim
         if layout.is_new:
             self.state = None
             count = layout.num_reserved * slot_numbers
             if self._keys.numel() < count:
-                # Ordinary tensors, so that they can be written both in and out of inference mode.
+                # Ordinary tensors can be written both in and out of inference mode.
                 with torch.inference_mode(False):
                     self._keys, self._values = torch.empty(count), torch.empty(count)
         assert self.state is plan.before
@@ -114,7 +114,7 @@ class GatheredRows:
                 kept.narrow(0, target, count).copy_(kept.narrow(0, source, count))
 
     def fill(self, span: Span, keys: torch.Tensor, values: torch.Tensor, spec: AttentionSpec) -> None:
-        """Put the span's keys and values [rows * width, kv_heads, head_dim] in their places."""
+        """Store the span's keys and values [rows * width, kv_heads, head_dim]."""
         shape = (span.num_rows, span.width, spec.num_kv_heads, spec.head_dim)
         start, count = span.start * shape[2] * shape[3], keys.numel()
         kept_keys, kept_values = self._keys.narrow(0, start, count), self._values.narrow(0, start, count)
@@ -122,16 +122,24 @@ class GatheredRows:
         kept_values.view(shape[0], shape[2], shape[1], shape[3]).copy_(values.view(shape).permute(0, 2, 1, 3))
 
     def add(self, keys: torch.Tensor, values: torch.Tensor, plan: GatheredPlan) -> None:
-        """Take in the newest tokens' keys and values [rows, kv_heads, head_dim]."""
+        """Store the newest tokens' keys and values [rows, kv_heads, head_dim]."""
         self._keys.put_(plan.newest_keys, keys)
         self._values.put_(plan.newest_values, values)
 
     def attend(
         self, queries: torch.Tensor, span: Span, num_seen: int, mask: torch.Tensor | None, spec: AttentionSpec
     ) -> torch.Tensor:
-        """[rows, heads, head_dim] of queries of this shape over each row's first `num_seen` slots.
+        """Attend over each sequence's first `num_seen` slots.
 
-        `mask` is additive float32 [rows, 1, 1, width].
+        Args:
+            queries: [rows, heads, head_dim].
+            span: Place of the sequences.
+            num_seen: Number of slots to read.
+            mask: Additive float32 [rows, 1, 1, width].
+            spec: Shape of the attention.
+
+        Returns:
+            [rows, heads, head_dim].
         """
         size, width = spec.head_dim, span.width
         num_products, start = span.num_rows * spec.num_kv_heads, span.start * spec.num_kv_heads * size

@@ -1,4 +1,4 @@
-"""Attention whose scores are squeezed into a range before the softmax, written out: torch's own has no such step."""
+"""Attention with capped scores before the softmax, which torch's own attention does not support."""
 
 from __future__ import annotations
 
@@ -15,12 +15,22 @@ def softcapped_attention(
     mask: torch.Tensor | None = None,
     is_causal: bool = False,
 ) -> torch.Tensor:
-    """[..., heads, queries, head_dim] over keys and values [..., kv_heads, keys, head_dim].
+    """Compute attention where a score s becomes softcap * tanh(s / softcap).
 
-    A score s counts as softcap * tanh(s / softcap). `mask` is additive; `is_causal` wants as many queries as keys.
+    Args:
+        queries: [..., heads, queries, head_dim].
+        keys: [..., kv_heads, keys, head_dim].
+        values: [..., kv_heads, keys, head_dim].
+        scale: Factor of the scores before the cap.
+        softcap: Cap of the scores.
+        mask: Additive mask.
+        is_causal: True for a causal mask; needs as many queries as keys.
+
+    Returns:
+        [..., heads, queries, head_dim].
     """
     shape = queries.shape
-    # Heads that share keys are taken as that many more queries, so that no key is copied.
+    # Heads that share a KV head count as additional queries, so that no key is copied.
     grouped = queries.reshape(*shape[:-3], keys.shape[-3], -1, shape[-2], shape[-1])
     scores = torch.matmul(grouped, keys.unsqueeze(-3).transpose(-1, -2)).float()
     scores.mul_(scale / softcap).tanh_().mul_(softcap)

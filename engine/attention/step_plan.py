@@ -1,4 +1,4 @@
-"""What one step's attention shares between layers: which rows go together, where their keys are, what is masked."""
+"""Attention plan of one step, shared by layers: grouping of sequences, places of their keys, and masks."""
 
 from __future__ import annotations
 
@@ -17,71 +17,70 @@ from engine.attention.gathered_prompt import GatheredPrompt
 from engine.attention.gathered_rows import Fill, GatheredPlan, Span
 
 _MIN_VIEW_LENGTH = 768
-"""From here on a call of its own, over a view, costs a row less than the copy that a shared call needs."""
+"""Context length from which an own call over a view costs less than the copy for a shared call."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowPlan:
-    """A row attended to by itself."""
+    """Plan of a sequence that is attended to alone."""
 
     token_start: int
     token_end: int
     key_start: int
-    """Index into the pool when `slots` is None."""
+    """First key's index in the pool; used if `slots` is None."""
     num_keys: int
     slots: torch.Tensor | None
-    """int64 [num_keys]; None when the keys lie in the pool one after the other."""
+    """int64 [num_keys]; None if the keys are contiguous in the pool."""
     mask: torch.Tensor | None
-    """Additive float32 [queries, num_keys], once for each query head of a key head; None when nothing is masked, or
-    exactly the causal triangle is."""
+    """Additive float32 [heads per KV head * queries, num_keys]; None without a mask or with an exactly causal one."""
     is_causal: bool
     prompt: GatheredPrompt | None = None
-    """Set where what it reads is kept for the next step."""
+    """State to keep for the next step; None: nothing is kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """Decode rows gathered, block by block, and attended to together."""
+    """Plan of decoding sequences that are gathered block by block and attended to together."""
 
     rows: list[int]
     token_indices: torch.Tensor | None
-    """int64 [rows]; None: they are all the step's tokens in order."""
+    """int64 [rows]; None: all the step's tokens in order."""
     blocks: torch.Tensor
-    """int64 [rows * blocks of a row]; behind its last block a row repeats it."""
+    """int64 [rows * blocks of a row]; a shorter sequence repeats its last block."""
     width: int
-    """Slots gathered for each row."""
+    """Number of slots gathered for each sequence."""
     num_seen: int
-    """Leading slots of each row that are attended to."""
+    """Number of leading slots of each sequence that are attended to."""
     mask: torch.Tensor | None
-    """Additive float32 [rows, 1, 1, width]; None when every slot that is attended to counts."""
+    """Additive float32 [rows, 1, 1, width]; None if all attended slots are valid."""
     span: Span | None = None
-    """Where what it reads is kept; None: it gathers."""
+    """Place of the kept keys and values; None: they are gathered."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """How to attend in one step, for layers of one shape with one sliding window (or none)."""
+    """Plan of one step for layers of one shape with one sliding window (or none)."""
 
     rows: list[RowPlan]
     groups: list[GroupPlan]
     decoded: Decoded | None = None
-    """The rows with one token, set where the next step may hold their next ones."""
+    """State of the sequences with one token, for the match with the next step."""
     kept: GatheredPlan | None = None
-    """Set where what was gathered for rows of this step serves that one too."""
+    """Plan of the memory that is kept for the next step; None: nothing is kept."""
     is_settled: bool = False
-    """Whether all rows are kept that could be, should the next step hold the same."""
+    """True if all sequences that could be kept are kept, provided the next step has the same ones."""
 
     prompt: GatheredPrompt | None = None
-    """The row with several tokens whose past is kept."""
+    """State of the sequence with several tokens whose past is kept."""
 
     @property
     def has_room(self) -> bool:
-        """Whether every row that is kept can get one token more."""
+        """True if every kept sequence has room for one token more."""
         return all(group.span is None or group.num_seen < group.width for group in self.groups)
 
 
 class StepPlanner:
-    """Plans one step; finds out at most once per row whether its blocks are consecutive."""
+    """Planner of one step; it checks at most once per sequence whether its blocks are consecutive."""
 
     def __init__(self, context: ForwardContext) -> None:
         self._context = context
@@ -89,11 +88,16 @@ class StepPlanner:
         self._block_starts: dict[int, int | None] = {}
 
     def plan(self, spec: AttentionSpec, last: StepPlan | None = None, max_kept_slots: int = 0) -> StepPlan:
-        """The plan for layers like this.
+        """Return the plan for layers of one shape.
 
-        A row that has just one token more than in the `last` step goes on with what was kept for it then; if that was
-        nothing it is gathered to be kept, unless all such rows together take more than `max_kept_slots`. For the first
-        token of a row it would not pay if no other came. A prompt's chunk goes on likewise from the chunk before.
+        A sequence with exactly one token more than in the last step reuses the memory kept for it. Without such memory,
+        it is gathered and kept, unless all such sequences exceed `max_kept_slots`. A sequence's first decode step keeps
+        nothing, as it may be the only one. A prompt's chunk reuses the memory of the chunk before in the same way.
+
+        Args:
+            spec: Shape of the attention.
+            last: Plan of the last step for these layers.
+            max_kept_slots: Limit of the slots that are kept.
         """
         plan = self._plan_decoding(spec, last, max_kept_slots)
         prompts = [row for row in plan.rows if row.slots is not None and row.num_keys <= max_kept_slots]
@@ -106,14 +110,14 @@ class StepPlanner:
         return replace(plan, rows=rows, prompt=prompt)
 
     def _prompt(self, plan: RowPlan) -> GatheredPrompt:
-        """What is kept of a row without a window once this step is done."""
+        """Return the state to keep of a sequence without a window after this step."""
         row = self._context.query_starts.index(plan.token_start)
         num_blocks = -(-plan.num_keys // self._context.block_size)
         start = plan.num_keys - (plan.token_end - plan.token_start)
         return GatheredPrompt(start, plan.num_keys, self._tables[row, :num_blocks].copy())
 
     def _plan_decoding(self, spec: AttentionSpec, last: StepPlan | None, max_kept_slots: int) -> StepPlan:
-        """The plan, in which nothing is kept of prompts."""
+        """Return the plan for decoding; it keeps nothing of prompts."""
         window = spec.sliding_window
         decoded = Decoded.of(self._context, self._tables) if window is None else None
         if last is None or last.decoded is None or decoded is None:
@@ -133,7 +137,7 @@ class StepPlanner:
         kept: GatheredPlan | None,
         max_slots: int,
     ) -> StepPlan:
-        """A plan to keep the rows that go on: where they were, in the place of others, or in new ones."""
+        """Return a plan that keeps the continuing sequences in their places, in others' places or in new ones."""
         to_gather = self._rows_to_gather(set())
         wanted = {index for index, row in enumerate(decoded.rows) if row in to_gather}
         layout = (Layout() if kept is None else kept.layout).next(
@@ -150,7 +154,7 @@ class StepPlanner:
         return self._compose(spec, decoded, groups, plan, is_settled=wanted <= layout.rows)
 
     def _plan_kept(self, layout: Layout, decoded: Decoded) -> tuple[list[GroupPlan], list[Fill]]:
-        """Plans of the layout's groups, and what is still to be gathered for them."""
+        """Return the plans of the layout's groups, and the sequences still to be gathered for them."""
         joined = dict(layout.joined)
         groups: list[GroupPlan] = []
         fills: list[Fill] = []
@@ -165,7 +169,7 @@ class StepPlanner:
         return groups, fills
 
     def _grown(self, group: GroupPlan) -> GroupPlan:
-        """The kept group with one token more for each row; the group before is of no more use."""
+        """Return the kept group with one token more for each sequence; the old plan becomes invalid."""
         if group.mask is not None:
             lengths = self._context.context_lens
             group.mask.numpy()[range(len(group.rows)), 0, 0, [lengths[row] - 1 for row in group.rows]] = 0.0
@@ -180,7 +184,7 @@ class StepPlanner:
         *,
         is_settled: bool = False,
     ) -> StepPlan:
-        """The plan with these groups, in which the other rows are gathered or attended to by themselves."""
+        """Return a plan with these groups; other sequences are gathered or attended to alone."""
         window = spec.sliding_window
         to_gather = self._rows_to_gather({row for group in kept_groups for row in group.rows})
         buckets = buckets_of(to_gather, self._context.context_lens)
@@ -188,7 +192,7 @@ class StepPlanner:
         return StepPlan(self._plan_rows(groups, spec), groups, decoded, kept, is_settled)
 
     def _plan_rows(self, groups: list[GroupPlan], spec: AttentionSpec) -> list[RowPlan]:
-        """Plans of the rows that are in none of the groups."""
+        """Return the plans of the sequences outside the groups."""
         starts = self._context.query_starts
         gathered = {row for group in groups for row in group.rows}
         rows = []
@@ -199,7 +203,7 @@ class StepPlanner:
         return rows
 
     def _rows_to_gather(self, besides: set[int]) -> set[int]:
-        """Decode rows that share calls: scattered ones, and short ones when there are several `besides` these."""
+        """Return decoding rows outside `besides` that share calls: scattered ones, and short ones if several."""
         starts, lengths = self._context.query_starts, self._context.context_lens
         decoding = [row for row in range(len(lengths)) if starts[row + 1] - starts[row] == 1 and row not in besides]
         short = {row for row in decoding if lengths[row] < _MIN_VIEW_LENGTH}
@@ -208,7 +212,7 @@ class StepPlanner:
         return scattered | short if len(scattered | short) > 1 else scattered
 
     def _consecutive_start(self, row: int) -> int | None:
-        """The pool index of a row's first key when its blocks follow one another, else None."""
+        """Return the pool index of a sequence's first key if its blocks are consecutive, otherwise None."""
         if row not in self._block_starts:
             context = self._context
             num_blocks = -(-context.context_lens[row] // context.block_size)
@@ -246,14 +250,20 @@ class StepPlanner:
         )
 
     def _plan_group(self, rows: list[int], sliding_window: int | None, width: int | None = None) -> GroupPlan:
-        """`width`: slots that each row gets, in whole blocks, without a window; None: as many as it takes."""
+        """Return the plan of one group.
+
+        Args:
+            rows: Row numbers of its sequences.
+            sliding_window: Window of the layers.
+            width: Slots of each sequence, in whole blocks, without a window; None: as many as needed.
+        """
         context, size = self._context, self._context.block_size
         device = context.block_tables.device
         ends = np.array([context.context_lens[row] for row in rows])[:, None]
         begins = np.zeros_like(ends) if sliding_window is None else np.maximum(ends - sliding_window, 0)
         first_blocks, last_blocks = begins // size, (ends - 1) // size
         num_blocks = width // size if width else int((last_blocks - first_blocks).max()) + 1
-        # Behind its own last block a row repeats it: another's numbers, which need not be finite, are never read.
+        # A sequence repeats its last block, because blocks of others may hold numbers that are not finite.
         columns = np.minimum(first_blocks + np.arange(num_blocks), last_blocks)
         blocks = self._tables[np.array(rows)[:, None], columns]
         positions = first_blocks * size + np.arange(num_blocks * size)
@@ -273,7 +283,7 @@ class StepPlanner:
         )
 
     def _token_indices(self, rows: list[int]) -> torch.Tensor | None:
-        """The tokens of decode rows; None: all of the step in order."""
+        """Return the tokens of decoding sequences; None: all of the step in order."""
         starts = self._context.query_starts
         tokens = [starts[row] for row in rows]
         is_everything = tokens == list(range(starts[-1]))
@@ -281,7 +291,7 @@ class StepPlanner:
 
 
 def _mask(num_queries: int, num_keys: int, sliding_window: int | None, device: torch.device) -> torch.Tensor:
-    """Additive mask of the last `num_queries` of `num_keys` positions."""
+    """Return the additive mask of the last `num_queries` of `num_keys` positions."""
     keys = torch.arange(num_keys, device=device)
     queries = torch.arange(num_keys - num_queries, num_keys, device=device).unsqueeze(1)
     is_hidden = keys > queries

@@ -1,9 +1,9 @@
-"""Attention over the paged KV pool in plain PyTorch: the CPU backend, and the oracle for faster ones.
+"""Attention over the paged KV pool in plain PyTorch: the CPU backend, and the reference for faster ones.
 
-A row whose blocks follow one another is read as a view of the pool, without a copy. Decode rows that are short or
-whose blocks are scattered are gathered together, padded to the longest of their bucket, and attended to in one call;
-scattered rows with several queries (prefill chunks, speculative drafts) are gathered one by one. Of rows that go on
-decoding, and of the longest prompt that goes on in chunks, what was gathered is kept, and only what is new is added.
+A sequence with consecutive blocks is read as a view of the pool, without a copy. Decoding sequences that are short or
+have scattered blocks are gathered in groups of similar length, padded, and attended to in one call. Scattered sequences
+with several queries (prefill chunks, draft tokens) are gathered one by one. The gathered memory of continuing decodes,
+and of the longest prompt in chunks, is kept, and each step adds only the new tokens.
 """
 
 from __future__ import annotations
@@ -25,23 +25,28 @@ from engine.attention.torch_kv_cache import (
 )
 
 _MAX_KEPT_BYTES = 8 << 20
-"""Of one layer: most that its decoding rows keep of what they gathered."""
+"""Maximum memory of the gathered keys and values of one layer's decoding sequences, in bytes."""
 
 _LayerKind = tuple[int | None, int, int]
-"""Layers for which one plan is good: window, key heads, numbers of a head."""
+"""Properties of layers that share a plan: window, KV heads, head size."""
 
 
 class TorchAttention:
-    """One step at a time: `prepare`, then `forward` once per layer."""
+    """PyTorch attention backend; runs one step at a time: `prepare`, then `forward` once per layer."""
 
     name = "torch"
 
     def __init__(self, device: torch.device, *, has_int8_kv: bool = False) -> None:
-        """`has_int8_kv`: pools hold int8 with a scale for each position and head."""
+        """Create the backend.
+
+        Args:
+            device: Device of the KV pools.
+            has_int8_kv: True for int8 pools with a scale for each position and head.
+        """
         self._device = device
         self._has_int8_kv = has_int8_kv
         self.head_major: torch.dtype | None = None
-        """What pools hold that lie head by head, as compiled steps read them; None: they do not."""
+        """Dtype of head-major pools, the layout of compiled steps; None: pools are token-major."""
         self._places = SlotPlaces()
         self._slot_mapping = torch.empty(0, dtype=torch.int64, device=device)
         self._block_size = 1
@@ -52,23 +57,23 @@ class TorchAttention:
         self._scratch = AttentionScratch()
 
     def allocate(self, num_blocks: int, block_size: int, spec: AttentionSpec, dtype: torch.dtype) -> ReadableKVCache:
-        """An empty KV pool for one layer."""
+        """Return an empty KV pool for one layer."""
         shape = (num_blocks * block_size, spec.num_kv_heads, spec.head_dim)
         if self._has_int8_kv:
             return QuantizedKVCache(shape, dtype, self._device)
         if self.head_major is not None:
             return HeadMajorKVCache(num_blocks, block_size, spec, self.head_major, self._places)
-        # Zeros, not garbage: masked columns may read slots never written, and 0 * NaN is NaN.
+        # Zeros instead of garbage: masked columns may read unwritten slots, and 0 * NaN is NaN.
         return TorchKVCache(
             torch.zeros(shape, dtype=dtype, device=self._device), torch.zeros(shape, dtype=dtype, device=self._device)
         )
 
     def prepare(self, context: ForwardContext) -> None:
-        """Take up the step's context; plans are made when the first layer of each window asks for one."""
+        """Store the step's context; the first layer of each shape builds its plan."""
         self._slot_mapping = context.slot_mapping
         self._places.begin(context.slot_mapping)
         self._block_size = context.block_size
-        # A sequence writes a block from its first slot on: then it becomes the sequence's own.
+        # A sequence owns a block from the moment it writes the block's first slot.
         slots = context.slot_mapping.cpu().numpy()
         opened = slots[slots % context.block_size == 0]
         self._opened = torch.from_numpy(opened // context.block_size).to(self._device) if opened.size else None
@@ -76,13 +81,13 @@ class TorchAttention:
         self._last_plans, self._plans = self._plans, {}
 
     def pass_over(self) -> None:
-        """A step was computed without this: what was kept for the one behind the last does not fit the next."""
+        """Drop the plans, because a step was computed elsewhere and the kept memory does not fit the next step."""
         self._plans = {}
 
     def forward(
         self, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, cache: KVCache, spec: AttentionSpec
     ) -> torch.Tensor:
-        """Write keys and values, attend; [T, heads, head_dim] in, the same shape out."""
+        """Write keys and values, then attend; queries and result are [T, heads, head_dim]."""
         assert isinstance(cache, TorchKVCache | HeadMajorKVCache | QuantizedKVCache)
         if self._opened is not None:
             cache.clear(self._opened, self._block_size)
@@ -114,7 +119,7 @@ class TorchAttention:
             max_kept_slots = _MAX_KEPT_BYTES // slot_bytes if dtype == torch.float32 else 0
             plan = self._plans[kind] = self._planner.plan(spec, self._last_plans.get(kind), max_kept_slots)
         if plan.kept is not None and plan.kept.before is not None and cache.kept.state is not plan.kept.before:
-            # Steps of another model came between, or one that failed.
+            # Steps of another model ran in between, or a step failed.
             assert self._planner is not None
             plan = self._plans[kind] = self._planner.plan(spec)
         return plan
@@ -122,7 +127,7 @@ class TorchAttention:
     def _keep(
         self, keys: torch.Tensor, values: torch.Tensor, cache: ReadableKVCache, spec: AttentionSpec, plan: StepPlan
     ) -> None:
-        """Have all that the groups' rows hold, this step included, which was written to the cache."""
+        """Update the kept memory of the groups' sequences with this step's tokens, which the cache already holds."""
         kept, kept_plan = cache.kept, plan.kept
         assert kept_plan is not None
         kept.begin(kept_plan, spec)
@@ -144,7 +149,7 @@ class TorchAttention:
         spec: AttentionSpec,
         row: RowPlan,
     ) -> torch.Tensor:
-        """[queries, heads, head_dim] of one row, given its tokens of this step alone."""
+        """Return the attention of one sequence [queries, heads, head_dim]; the arguments hold its tokens alone."""
         if row.prompt is not None:
             keys, values = self._read_prompt(keys, values, cache, row, row.prompt)
         elif row.slots is None:
@@ -167,7 +172,7 @@ class TorchAttention:
     def _read_prompt(
         self, keys: torch.Tensor, values: torch.Tensor, cache: ReadableKVCache, row: RowPlan, prompt: GatheredPrompt
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """All keys and values of a row [positions, kv_heads, head_dim], kept for the next step."""
+        """Return all keys and values of a prompt [positions, kv_heads, head_dim], and keep them for the next step."""
         assert row.slots is not None
         if not prompt.start or (prompt.before is not None and cache.prompt.state is prompt.before):
             slots = self._slot_mapping[row.token_start : row.token_end]
@@ -179,7 +184,7 @@ class TorchAttention:
     def _attend_group(
         self, queries: torch.Tensor, cache: ReadableKVCache, spec: AttentionSpec, group: GroupPlan
     ) -> torch.Tensor:
-        """[rows, heads, head_dim] of the group's rows, each with one query, which are given alone."""
+        """Return the attention [rows, heads, head_dim] of a group's sequences with one query each."""
         if group.span is not None:
             return cache.kept.attend(queries, group.span, group.num_seen, group.mask, spec)
         shape = (-1, group.width, spec.num_kv_heads, spec.head_dim)
@@ -194,7 +199,7 @@ class TorchAttention:
 def _attend_one_query(
     queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, spec: AttentionSpec
 ) -> torch.Tensor:
-    """[1, heads, head_dim]. The heads that share keys are taken as that many queries, so keys are read once."""
+    """Return [1, heads, head_dim]; heads that share a KV head act as several queries, so keys are read once."""
     grouped = queries.view(spec.num_kv_heads, 1, -1, spec.head_dim)
     attended = _attend(grouped, keys.transpose(0, 1).unsqueeze(1), values.transpose(0, 1).unsqueeze(1), spec)
     return attended.reshape(1, spec.num_heads, spec.head_dim)
@@ -203,9 +208,9 @@ def _attend_one_query(
 def _attend_chunk(
     queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, spec: AttentionSpec, mask: torch.Tensor
 ) -> torch.Tensor:
-    """[queries, heads, head_dim]; the heads that share keys are taken as more queries here too.
+    """Return [queries, heads, head_dim]; heads that share a KV head act as more queries here too.
 
-    `mask`: additive float32 [heads that share keys * queries, keys].
+    `mask` is additive float32 [heads per KV head * queries, keys].
     """
     num_queries = queries.shape[0]
     by_head = queries.view(num_queries, spec.num_kv_heads, -1, spec.head_dim).permute(1, 2, 0, 3)
@@ -224,7 +229,10 @@ def _attend(
     mask: torch.Tensor | None = None,
     is_causal: bool = False,
 ) -> torch.Tensor:
-    """[N, heads, queries, head_dim] over keys and values [N, kv_heads, keys, head_dim]; `mask` is additive float32."""
+    """Attend with queries [N, heads, queries, head_dim] over keys and values [N, kv_heads, keys, head_dim].
+
+    `mask` is additive float32; the result has the queries' shape.
+    """
     if spec.softcap is not None:
         return softcapped_attention(
             queries, keys, values, scale=spec.scale, softcap=spec.softcap, mask=mask, is_causal=is_causal

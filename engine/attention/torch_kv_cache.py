@@ -1,5 +1,4 @@
-"""The KV pool of the PyTorch backend: plain, head by head as compiled steps read it, or int8 with a scale for each
-position and head."""
+"""KV pools of the PyTorch backend: token-major, head-major for compiled steps, or int8 with scales."""
 
 from __future__ import annotations
 
@@ -17,63 +16,63 @@ _TINY = 1e-12
 
 
 class AttentionScratch:
-    """Named buffers that the next call reuses: fresh pages cost more than the copy into them."""
+    """Named buffers that the next call reuses, because fresh pages cost more than the copy into them."""
 
     def __init__(self) -> None:
         self._buffers: dict[str, torch.Tensor] = {}
 
     def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-        """A tensor of this shape, its content left over from the last use of the name."""
+        """Return a tensor of this shape with the content of the name's last use."""
         size = 1
         for length in shape:
             size *= length
         buffer = self._buffers.get(name)
         if buffer is None or buffer.numel() < size or buffer.dtype != dtype:
-            # An ordinary tensor, so that it can be written both in and out of inference mode.
+            # An ordinary tensor can be written both in and out of inference mode.
             with torch.inference_mode(False):
                 buffer = self._buffers[name] = torch.empty(size, dtype=dtype, device=device)
         return buffer[:size].view(shape)
 
 
 class ReadableKVCache(Protocol):
-    """What the backend needs of a pool."""
+    """Pool interface of the PyTorch backend."""
 
     kept: GatheredRows
-    """What decoding rows keep of what they gathered."""
+    """Gathered keys and values of decoding sequences."""
     prompt: PromptRow
-    """The same of a prompt in chunks."""
+    """Gathered keys and values of a prompt in chunks."""
 
     def write(self, keys: torch.Tensor, values: torch.Tensor, slot_mapping: torch.Tensor) -> None:
         """Store keys and values [T, kv_heads, head_dim] at the given slots."""
         ...
 
     def span(self, start: int, count: int, scratch: AttentionScratch) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys and values [count, kv_heads, head_dim] of consecutive slots, until the next read."""
+        """Return keys and values [count, kv_heads, head_dim] of consecutive slots, valid until the next read."""
         ...
 
     def gather(self, slots: torch.Tensor, scratch: AttentionScratch) -> tuple[torch.Tensor, torch.Tensor]:
-        """The same of any slots, int64 [count]."""
+        """Return keys and values [count, kv_heads, head_dim] of any slots, int64 [count]."""
         ...
 
     def gather_blocks(
         self, blocks: torch.Tensor, block_size: int, scratch: AttentionScratch
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The same of all slots of any blocks, int64 [count]: [count * block_size, kv_heads, head_dim]."""
+        """Return keys and values [count * block_size, kv_heads, head_dim] of any blocks, int64 [count]."""
         ...
 
     def stored(
         self, keys: torch.Tensor, values: torch.Tensor, slots: torch.Tensor, scratch: AttentionScratch
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """What is read at the slots int64 [T] to which keys and values [T, kv_heads, head_dim] were written."""
+        """Return keys and values [T, kv_heads, head_dim] as a read at `slots` int64 [T] would after their write."""
         ...
 
     def clear(self, blocks: torch.Tensor, block_size: int) -> None:
-        """Forget what blocks int64 [count] hold, so that slots not written yet are finite numbers."""
+        """Clear blocks int64 [count], so that unwritten slots read as finite numbers."""
         ...
 
 
 class TorchKVCache:
-    """Keys and values of one layer, each [slots, kv_heads, head_dim]."""
+    """Token-major pool of one layer: keys and values, each [slots, kv_heads, head_dim]."""
 
     __slots__ = ("kept", "keys", "prompt", "values")
 
@@ -89,17 +88,17 @@ class TorchKVCache:
         self.values.index_copy_(0, slot_mapping, values)
 
     def span(self, start: int, count: int, scratch: AttentionScratch) -> tuple[torch.Tensor, torch.Tensor]:
-        """Views of the pool."""
+        """Return views of the pool."""
         return self.keys.narrow(0, start, count), self.values.narrow(0, start, count)
 
     def gather(self, slots: torch.Tensor, scratch: AttentionScratch) -> tuple[torch.Tensor, torch.Tensor]:
-        """Copies, in memory that the next call reuses."""
+        """Return copies in memory that the next call reuses."""
         return _gather("keys", self.keys, slots, scratch), _gather("values", self.values, slots, scratch)
 
     def gather_blocks(
         self, blocks: torch.Tensor, block_size: int, scratch: AttentionScratch
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Copies, in memory that the next call reuses; fewer and longer ones than slot by slot."""
+        """Return copies in memory that the next call reuses; block copies are longer and fewer than slot copies."""
         keys = _gather("keys", _by_block(self.keys, block_size), blocks, scratch)
         values = _gather("values", _by_block(self.values, block_size), blocks, scratch)
         return keys.view(-1, *self.keys.shape[1:]), values.view(-1, *self.values.shape[1:])
@@ -107,28 +106,28 @@ class TorchKVCache:
     def stored(
         self, keys: torch.Tensor, values: torch.Tensor, slots: torch.Tensor, scratch: AttentionScratch
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The same numbers."""
+        """Return the arguments unchanged."""
         return keys, values
 
     def clear(self, blocks: torch.Tensor, block_size: int) -> None:
-        """Zeros."""
+        """Fill the blocks with zeros."""
         _by_block(self.keys, block_size).index_fill_(0, blocks, 0.0)
         _by_block(self.values, block_size).index_fill_(0, blocks, 0.0)
 
 
 class SlotPlaces:
-    """Where slots lie in pools whose blocks lie head by head, found once for all layers of a step."""
+    """Indices of slots in head-major pools, computed once for all layers of a step."""
 
     def __init__(self) -> None:
         self._slots: torch.Tensor | None = None
         self._found: tuple[torch.Tensor, ...] = ()
 
     def begin(self, slots: torch.Tensor) -> None:
-        """A step writes to these slots."""
+        """Set the slots that the step writes."""
         self._slots, self._found = slots, ()
 
     def of(self, slots: torch.Tensor, block_size: int) -> tuple[torch.Tensor, ...]:
-        """Block of each slot, place in it, the pair of places that it is one of, and which: int64."""
+        """Return the block of each slot, its place there, the index of its pair of places, and its half of the pair."""
         if slots is not self._slots:
             return _divided(slots, block_size)
         if not self._found:
@@ -142,10 +141,11 @@ def _divided(slots: torch.Tensor, block_size: int) -> tuple[torch.Tensor, ...]:
 
 
 class HeadMajorKVCache:
-    """One layer's keys [blocks, kv_heads, head_dim, block_size, 1], values [blocks, kv_heads, block_size, head_dim, 1].
+    """Head-major pool of one layer.
 
-    In float32, or rounded to bfloat16, of which two rows stand in pairs: [.., head_dim / 2, block_size, 2] and
-    [.., block_size / 2, head_dim, 2]. Read as float32.
+    Keys are [blocks, kv_heads, head_dim, block_size, 1], values [blocks, kv_heads, block_size, head_dim, 1], in
+    float32. In bfloat16, pairs of rows are interleaved: keys [.., head_dim / 2, block_size, 2] and values [..,
+    block_size / 2, head_dim, 2]. Reads return float32.
     """
 
     __slots__ = ("_block_size", "_in_pairs", "_places", "kept", "keys", "prompt", "values")
@@ -160,7 +160,7 @@ class HeadMajorKVCache:
         self._in_pairs = dtype == torch.bfloat16
         together = 2 if self._in_pairs else 1
         of_head, pages = (num_blocks, spec.num_kv_heads), HugePages()
-        # Zeros, not garbage: slots never written have weight 0, and 0 * NaN is NaN.
+        # Zeros instead of garbage: unwritten slots have weight 0, and 0 * NaN is NaN.
         self.keys = pages.zeros(*of_head, spec.head_dim // together, block_size, together, dtype=dtype)
         self.values = pages.zeros(*of_head, block_size // together, spec.head_dim, together, dtype=dtype)
 
@@ -171,7 +171,7 @@ class HeadMajorKVCache:
         value_pool.index_put_(value_places, values.to(value_pool.dtype))
 
     def span(self, start: int, count: int, scratch: AttentionScratch) -> tuple[torch.Tensor, torch.Tensor]:
-        """Copies, in memory that the next call reuses."""
+        """Return copies in memory that the next call reuses."""
         first, place = divmod(start, self._block_size)
         num_blocks = -(-(place + count) // self._block_size)
         blocks = self.keys.narrow(0, first, num_blocks), self.values.narrow(0, first, num_blocks)
@@ -179,7 +179,7 @@ class HeadMajorKVCache:
         return keys.narrow(0, place, count), values.narrow(0, place, count)
 
     def gather(self, slots: torch.Tensor, scratch: AttentionScratch) -> tuple[torch.Tensor, torch.Tensor]:
-        """Copies."""
+        """Return copies."""
         key_pool, value_pool, key_places, value_places = self._find(slots)
         keys, values = key_pool[key_places].float(), value_pool[value_places].float()
         return keys.reshape(values.shape), values
@@ -187,25 +187,25 @@ class HeadMajorKVCache:
     def gather_blocks(
         self, blocks: torch.Tensor, block_size: int, scratch: AttentionScratch
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Copies, in memory that the next call reuses."""
+        """Return copies in memory that the next call reuses."""
         return self._read(self.keys.index_select(0, blocks), self.values.index_select(0, blocks), scratch)
 
     def stored(
         self, keys: torch.Tensor, values: torch.Tensor, slots: torch.Tensor, scratch: AttentionScratch
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """As they came out of their rounding."""
+        """Return the arguments rounded to the pool's dtype."""
         dtype = self.keys.dtype
         return keys.to(dtype).to(keys.dtype), values.to(dtype).to(values.dtype)
 
     def clear(self, blocks: torch.Tensor, block_size: int) -> None:
-        """Zeros."""
+        """Fill the blocks with zeros."""
         self.keys.index_fill_(0, blocks, 0.0)
         self.values.index_fill_(0, blocks, 0.0)
 
     def _find(
         self, slots: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]:
-        """Both pools by position, the same memory, and where slots lie in each."""
+        """Return views of both pools by position, and the indices of the slots in each."""
         keys, values = self.keys.permute(0, 3, 1, 2, 4), self.values.permute(0, 2, 4, 1, 3)
         block, place, pair, which = self._places.of(slots, self._block_size)
         if self._in_pairs:
@@ -215,7 +215,7 @@ class HeadMajorKVCache:
     def _read(
         self, keys: torch.Tensor, values: torch.Tensor, scratch: AttentionScratch
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Blocks of the pool as [positions, kv_heads, head_dim]."""
+        """Return blocks of the pool as [positions, kv_heads, head_dim]."""
         found = []
         for name, blocks in (("keys", keys.permute(0, 3, 1, 2, 4)), ("values", values.permute(0, 2, 4, 1, 3))):
             out = scratch.take(name, tuple(blocks.shape), torch.float32, blocks.device)
@@ -224,15 +224,21 @@ class HeadMajorKVCache:
 
 
 class QuantizedKVCache:
-    """int8 keys and values of one layer with scales [slots, kv_heads]: largest magnitude / 127, set when stored.
+    """Int8 pool of one layer with scales [slots, kv_heads]: largest magnitude / 127, set at each write.
 
-    No number moves by more than half its scale.
+    The rounding error is at most half a scale.
     """
 
     __slots__ = ("_dtype", "kept", "key_scales", "keys", "prompt", "value_scales", "values")
 
     def __init__(self, shape: tuple[int, int, int], dtype: torch.dtype, device: torch.device) -> None:
-        """`shape`: slots, kv_heads, head_dim; `dtype`: of what is read."""
+        """Allocate the pool.
+
+        Args:
+            shape: Slots, KV heads, head size.
+            dtype: Dtype of reads.
+            device: Device of the pool.
+        """
         self._dtype = dtype
         self.kept = GatheredRows()
         self.prompt = PromptRow()
@@ -250,7 +256,7 @@ class QuantizedKVCache:
             scales.index_copy_(0, slot_mapping, source_scales)
 
     def span(self, start: int, count: int, scratch: AttentionScratch) -> tuple[torch.Tensor, torch.Tensor]:
-        """Written out as floating-point numbers, in memory that the next call reuses."""
+        """Return dequantized numbers in memory that the next call reuses."""
         return (
             self._read("keys", self.keys.narrow(0, start, count), self.key_scales.narrow(0, start, count), scratch),
             self._read(
@@ -259,7 +265,7 @@ class QuantizedKVCache:
         )
 
     def gather(self, slots: torch.Tensor, scratch: AttentionScratch) -> tuple[torch.Tensor, torch.Tensor]:
-        """Written out as floating-point numbers, in memory that the next call reuses."""
+        """Return dequantized numbers in memory that the next call reuses."""
         keys = _gather("key_codes", self.keys, slots, scratch)
         values = _gather("value_codes", self.values, slots, scratch)
         key_scales, value_scales = (scales.index_select(0, slots) for scales in (self.key_scales, self.value_scales))
@@ -268,7 +274,7 @@ class QuantizedKVCache:
     def gather_blocks(
         self, blocks: torch.Tensor, block_size: int, scratch: AttentionScratch
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Written out as floating-point numbers, in memory that the next call reuses."""
+        """Return dequantized numbers in memory that the next call reuses."""
         found = []
         for name, codes, scales in (
             ("keys", self.keys, self.key_scales),
@@ -283,11 +289,11 @@ class QuantizedKVCache:
     def stored(
         self, keys: torch.Tensor, values: torch.Tensor, slots: torch.Tensor, scratch: AttentionScratch
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """As they came out of their rounding."""
+        """Return the arguments as quantized and dequantized again, read from the pool."""
         return self.gather(slots, scratch)
 
     def clear(self, blocks: torch.Tensor, block_size: int) -> None:
-        """Scales of 0: whatever the codes are."""
+        """Set the scales to 0, so that any codes read as 0."""
         _by_block(self.key_scales, block_size).index_fill_(0, blocks, 0.0)
         _by_block(self.value_scales, block_size).index_fill_(0, blocks, 0.0)
 
@@ -297,7 +303,7 @@ class QuantizedKVCache:
 
 
 def _by_block(pool: torch.Tensor, block_size: int) -> torch.Tensor:
-    """The pool with one row for each block, the same memory."""
+    """Return a view of the pool with one row for each block."""
     return pool.view(pool.shape[0] // block_size, -1)
 
 

@@ -1,4 +1,4 @@
-"""The KV pool of the Triton backend: plain, or int8 or fp8 with one scale for each position and head."""
+"""KV pool of the Triton backend: the model's dtype, or int8 or fp8 with a scale for each position and head."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from engine.kernels.paged_attention import store_quantized
 
 
 def max_code(dtype: torch.dtype) -> float:
-    """Largest magnitude that a quantized KV dtype represents. Raises ValueError for any other dtype."""
+    """Return the largest magnitude that a quantized KV dtype represents.
+
+    Raises:
+        ValueError: The dtype is neither int8 nor float8_e4m3fn.
+    """
     if dtype == torch.int8:
         return 127.0
     if dtype == torch.float8_e4m3fn:
@@ -21,7 +25,7 @@ def max_code(dtype: torch.dtype) -> float:
 
 @dataclass(frozen=True, slots=True)
 class TritonKVCache:
-    """One layer's keys and values, [slots, kv_heads, head_dim]; scales [slots, kv_heads] when quantized."""
+    """Keys and values of one layer, [slots, kv_heads, head_dim], with scales [slots, kv_heads] if quantized."""
 
     keys: torch.Tensor
     values: torch.Tensor
@@ -29,7 +33,7 @@ class TritonKVCache:
     value_scales: torch.Tensor | None = None
 
     def write(self, keys: torch.Tensor, values: torch.Tensor, slot_mapping: torch.Tensor) -> None:
-        """Store keys and values [T, kv_heads, head_dim], quantizing each token's head where the pool is quantized."""
+        """Store keys and values [T, kv_heads, head_dim]; a quantized pool quantizes each head of each token."""
         if self.key_scales is None or self.value_scales is None:
             self.keys.index_copy_(0, slot_mapping, keys.to(self.keys.dtype))
             self.values.index_copy_(0, slot_mapping, values.to(self.values.dtype))

@@ -1,4 +1,4 @@
-"""Attention backend on Triton kernels: CUDA's default, and on CPU through Triton's interpreter for tests."""
+"""Attention backend of Triton kernels: the default on CUDA; on a CPU through Triton's interpreter for tests."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from engine.attention.triton_kv_cache import TritonKVCache, max_code
 from engine.kernels.paged_attention import attend, reduce_segments
 from engine.kernels.rotate_and_store import rotate_and_store
 
-_MIN_LANES = 16  # the smallest M that tl.dot takes
+_MIN_LANES = 16  # the smallest M that tl.dot accepts
 _MAX_LANES = 64
 _TILE = 32
 _MAX_SEGMENTS = 16
 _LONGEST_VERIFICATION = 16
-"""A row with more tokens than this is a chunk of a prompt."""
+"""Maximum number of tokens of a verification; a sequence with more is a prefill chunk."""
 
 
 class HeadNorm(Protocol):
-    """An RMSNorm of each query and key head by itself."""
+    """RMSNorm of each query and key head by itself."""
 
     weight: torch.Tensor
-    """[heads + kv_heads, head_dim]."""
+    """[heads + kv_heads, head_dim]: weights."""
     eps: float
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Rows of a step that one launch takes, and what bounds its grid."""
+    """Sequences of a step for one launch, and the bounds of its grid."""
 
     first_row: int
     num_rows: int
@@ -44,7 +44,7 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """What all layers of a step share, on the device."""
+    """Inputs on the device that all layers of a step share."""
 
     block_tables: torch.Tensor
     context_lens: torch.Tensor
@@ -56,12 +56,18 @@ class _Prepared:
 
 
 class TritonPagedAttention:
-    """Paged attention for any mix of decode, verification and prefill rows."""
+    """Paged attention for any mix of decode, verification and prefill."""
 
     name = "triton"
 
     def __init__(self, *, device: torch.device, num_processors: int = 1, kv_dtype: torch.dtype | None = None) -> None:
-        """`num_processors`: the card's multiprocessors, for choosing segments; `kv_dtype`: int8 or fp8 to quantize."""
+        """Create the backend.
+
+        Args:
+            device: Device of the KV pools.
+            num_processors: Multiprocessors of the GPU, for the choice of segments.
+            kv_dtype: int8 or fp8 to quantize the pools; None: the model's dtype.
+        """
         self._device = device
         self._num_processors = num_processors
         self._kv_dtype = kv_dtype
@@ -69,7 +75,7 @@ class TritonPagedAttention:
         self._captured_outs: dict[torch.Size, torch.Tensor] = {}
 
     def allocate(self, num_blocks: int, block_size: int, spec: AttentionSpec, dtype: torch.dtype) -> KVCache:
-        """An empty KV pool for one layer."""
+        """Return an empty KV pool for one layer."""
         shape = (num_blocks * block_size, spec.num_kv_heads, spec.head_dim)
         stored = self._kv_dtype or dtype
         keys = torch.zeros(shape, dtype=stored, device=self._device)
@@ -80,10 +86,10 @@ class TritonPagedAttention:
         return TritonKVCache(keys, values, scales, scales.clone())
 
     def prepare(self, context: ForwardContext) -> None:
-        """Put the step's lengths and tables on the device once for all layers."""
+        """Copy the step's lengths and block tables to the device, once for all layers."""
         starts, lens = context.query_starts, context.context_lens
         if context.on_device is None:
-            # One pinned array and one copy that nobody waits for.
+            # One pinned array and one asynchronous copy.
             is_pinned = self._device.type == "cuda"
             lengths = torch.tensor([*starts, *lens], dtype=torch.int32, pin_memory=is_pinned)
             lengths = lengths.to(self._device, non_blocking=True)
@@ -103,7 +109,7 @@ class TritonPagedAttention:
     def forward(
         self, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, cache: KVCache, spec: AttentionSpec
     ) -> torch.Tensor:
-        """Write keys and values, attend; [T, heads, head_dim] in, the same shape out."""
+        """Write keys and values, then attend; queries and result are [T, heads, head_dim]."""
         step, cache = self._at_work(cache)
         cache.write(keys, values, step.slot_mapping)
         return self._attend(queries.contiguous(), cache, spec, step)
@@ -116,9 +122,17 @@ class TritonPagedAttention:
         cache: KVCache,
         spec: AttentionSpec,
     ) -> torch.Tensor:
-        """Norm and rotate heads [T, (heads + 2 * kv_heads) * head_dim] in place, write keys and values, attend.
+        """Normalize and rotate heads in place, write keys and values, then attend.
 
-        `rotations`: complex64 [T, 1, head_dim / 2]. Slots below 0 are not written.
+        Args:
+            heads: [T, (heads + 2 * kv_heads) * head_dim]: queries, keys and values.
+            rotations: complex64 [T, 1, head_dim / 2].
+            norm: Norm of query and key heads; None: no norm.
+            cache: Pool of the layer; slots below 0 are not written.
+            spec: Shape of the attention.
+
+        Returns:
+            [T, heads, head_dim].
         """
         step, cache = self._at_work(cache)
         is_quantized = cache.key_scales is not None
@@ -164,7 +178,7 @@ class TritonPagedAttention:
         return out
 
     def _captured_out(self, queries: torch.Tensor) -> torch.Tensor:
-        """One output for all layers: its padding, which nobody writes, stays at numbers that are finite."""
+        """Return one output for all layers, whose unwritten padding stays finite."""
         out = self._captured_outs.get(queries.shape)
         if out is None or out.dtype != queries.dtype:
             with torch.inference_mode(False):
@@ -173,7 +187,7 @@ class TritonPagedAttention:
         return out
 
     def _segments(self, part: _Part, spec: AttentionSpec) -> int:
-        """Cut the keys only where there are too few query blocks to fill the card and enough keys to share out."""
+        """Return the number of key segments: several only if query blocks are few and keys are many."""
         if spec.num_heads // spec.num_kv_heads * part.max_query_len > _MAX_LANES:
             return 1
         programs = part.num_rows * spec.num_kv_heads
@@ -183,9 +197,9 @@ class TritonPagedAttention:
 
 
 def _parts(starts: list[int], lens: list[int]) -> list[_Part]:
-    """The step whole; or rows that decode or verify apart from the chunks of prompts behind them.
+    """Return the step as one part, or its decoding and verifying sequences apart from the prefill chunks after them.
 
-    Together, they would be computed in a chunk's wide query blocks, and their long contexts in one piece.
+    Together, short ones would run in a chunk's wide query blocks and with their long contexts in one segment.
     """
     lengths = [end - start for start, end in itertools.pairwise(starts)]
     num_decoding = next((row for row, length in enumerate(lengths) if length > _LONGEST_VERIFICATION), len(lengths))
@@ -212,14 +226,14 @@ def _launch(
     part: _Part,
     segments: int,
 ) -> None:
-    """Attend for some rows; `queries` [T, heads, head_dim] may be part of wider rows."""
+    """Attend for one part; `queries` [T, heads, head_dim] may be a view of wider rows."""
     group = spec.num_heads // spec.num_kv_heads
     block_m = max(_MIN_LANES, triton.next_power_of_2(group * min(part.max_query_len, max(1, _MAX_LANES // group))))
     block_q = max(1, block_m // group)
-    # Numbered from the step's first token on, like the output.
+    # Partial results are numbered from the step's first token on, like the output.
     flat = (part.first_token + part.num_tokens) * spec.num_heads * segments if segments > 1 else 0
     partial_out = torch.empty(flat * spec.head_dim, dtype=torch.float32, device=queries.device)
-    # Two statistics a segment; a row's empty segments still write theirs (-inf and 0), so nothing is left undefined.
+    # Two statistics for each segment; an empty segment also writes its own (-inf and 0), so all are defined.
     partial = torch.empty(2, flat, dtype=torch.float32, device=queries.device)
     is_quantized = cache.key_scales is not None
     rows = slice(part.first_row, part.first_row + part.num_rows)
@@ -269,7 +283,7 @@ def _reduce(
     part: _Part,
     segments: int,
 ) -> None:
-    """Put the segments of every token's heads together."""
+    """Merge the segments of every token's heads."""
     reduce_segments[(part.num_tokens * spec.num_heads,)](
         out,
         partial_out,

@@ -1,4 +1,4 @@
-"""The bundled pair of models: where their weights are."""
+"""Paths of the two bundled models."""
 
 from pathlib import Path
 from typing import Literal
@@ -7,5 +7,5 @@ Size = Literal["small", "large"]
 
 
 def model_dir(size: Size) -> Path:
-    """Folder of a shipped model in Hugging Face layout."""
+    """Return the folder of a bundled model in Hugging Face layout."""
     return Path(__file__).parent / "models" / f"penstock-{size}"

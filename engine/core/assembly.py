@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 from collections.abc import Callable
 from functools import partial
 from typing import TypedDict
@@ -27,7 +28,7 @@ from engine.models.loading.loader import load_model
 from engine.models.loading.sizes import read_checked_config
 from engine.models.multi_step import HasMultiStep
 from engine.protocol import Ready, SamplingParams, StepReport
-from engine.runner.cpu_steps import follow, kept_weights, settle_steps, typical_step, with_compiled_steps
+from engine.runner.cpu_steps import checkpoint_bytes, follow, kept_weights, settle_steps, with_compiled_steps
 from engine.runner.cuda_graphs import GraphApi, graph_model
 from engine.runner.machine import Machine, find_machine
 from engine.runner.overlap_runner import OverlapRunner
@@ -51,7 +52,6 @@ logger = logging.getLogger(__name__)
 
 _PROBE_CONTEXT_TOKENS = 8192
 """Longest context of the step whose memory is measured; attention works in tiles above it."""
-_TYPICAL_PROMPT_TOKENS = 256
 _WARM_UP_S = {"cpu": 3.0, "cuda": 60.0}
 _TAKE_OVER_WARM_UP_S = 0.5
 """On a CPU, when clients wait for a core to come back: the rest is learned from their requests."""
@@ -70,12 +70,15 @@ class _Common(TypedDict):
 
 
 def build_core(
-    config: CoreConfig, inbox: Inbox, outbox: Outbox, clock: Callable[[], float], standby: Standby | None = None
+    config: CoreConfig, sock: socket.socket, outbox: Outbox, clock: Callable[[], float], *, is_standby: bool = False
 ) -> tuple[StepLoop, Ready]:
-    """A core ready to run, its phases reported on the way; a `standby` waits in the middle of it until it is needed.
+    """Return a core ready to run, its phases reported on the way; a standby waits in the middle until it is needed.
 
     Raises EngineConfigError, ModelConfigError or CheckpointError when settings, model and memory do not go together.
     """
+    inbox = Inbox(sock, clock)
+    inbox.start()
+    standby = Standby(inbox, outbox) if is_standby else None
     # First of all, so that it is done before the warm-up measures steps.
     grammars = _grammars(config, inbox, read_checked_config(config.model_dir).vocab_size)
     has_fast_memory = config.device != "cpu" and torch.cuda.is_available()
@@ -102,15 +105,11 @@ def build_core(
     with outbox.phase("warm_up"):
         stepper: Runner = runner
         if machine.device.type == "cpu" and not isinstance(runner, OverlapRunner):
-            batch = typical_step(config, num_blocks, max_model_len)
-            prompt_tokens = min(_TYPICAL_PROMPT_TOKENS, config.step_token_budget, max_model_len)
             stepper = settle_steps(
                 model,
                 runner,
-                batch,
-                max_rows=_max_rows(config),
-                prompt_tokens=prompt_tokens,
-                max_drafts=config.max_drafts,
+                num_speculative_tokens=config.num_speculative_tokens,
+                num_weight_bytes=checkpoint_bytes(config.model_dir),
                 clock=clock,
             )
             follow(draft_model, model)
@@ -151,7 +150,7 @@ def build_core(
         dtype=str(machine.dtype).removeprefix("torch."),
         model_type=model.config.model_type,
         speculates=drafter is not None,
-        step_token_budget=config.step_token_budget,
+        max_num_batched_tokens=config.max_num_batched_tokens,
         load=meter.load(),
     )
     return loop, ready
@@ -190,7 +189,7 @@ def _warm_up(
     """Touch every path of the runner and learn what steps take."""
     batches = typical_batches(
         max_rows=_max_rows(config),
-        max_tokens=config.step_token_budget,
+        max_tokens=config.max_num_batched_tokens,
         max_context=max_model_len,
         num_blocks=num_blocks,
         block_size=config.block_size,
@@ -217,19 +216,19 @@ def _model_len(config: CoreConfig, model: Model) -> int:
 
 
 def _max_rows(config: CoreConfig) -> int:
-    return min(config.max_num_rows, config.step_token_budget)
+    return min(config.max_num_seqs, config.max_num_batched_tokens)
 
 
 def _num_blocks(
     config: CoreConfig, machine: Machine, model: Model, draft_model: Model | None, max_model_len: int
 ) -> int:
     """Size the pool by what is free beside the largest step, which is run once over a small pool."""
-    context_len = min(max_model_len, max(config.step_token_budget, _PROBE_CONTEXT_TOKENS))
+    context_len = min(max_model_len, max(config.max_num_batched_tokens, _PROBE_CONTEXT_TOKENS))
     num_probe_blocks = min(-(-context_len // config.block_size), useful_blocks(config, max_model_len))
     runner = _runner(config, machine, model, num_probe_blocks, context_len)
     batch = partial(made_up_batch, num_blocks=num_probe_blocks, block_size=config.block_size)
-    machine.memory.start()
-    runner.run(batch(1, min(config.step_token_budget, context_len), context_len))
+    machine.memory.begin()
+    runner.run(batch(1, min(config.max_num_batched_tokens, context_len), context_len))
     runner.run(batch(_max_rows(config), 1, context_len))
     transient_bytes = machine.memory.transient_bytes()
     del runner
@@ -273,7 +272,7 @@ def _runner(
         sample_rows=SampleRows(machine.device),
         device=machine.device,
         block_size=config.block_size,
-        max_tokens=config.step_token_budget,
+        max_tokens=config.max_num_batched_tokens,
         max_rows=_max_rows(config),
         max_blocks=-(-max_model_len // config.block_size),
     )
@@ -299,8 +298,8 @@ def _scheduler(
     limits = Limits(
         max_model_len=max_model_len,
         vocab_size=model.config.vocab_size,
-        max_num_rows=config.max_num_rows,
-        step_token_budget=config.step_token_budget,
+        max_num_seqs=config.max_num_seqs,
+        max_num_batched_tokens=config.max_num_batched_tokens,
         max_waiting=config.max_waiting,
         itl_target_s=config.itl_target_ms / 1000,
         prefill_slack_ratio=config.prefill_slack_ratio,

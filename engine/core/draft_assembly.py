@@ -99,18 +99,20 @@ def make_drafter(
     model = None if draft_model is None else _draft_model(config, machine, draft_model, num_blocks, max_model_len)
     costs = StepCosts()
     context_len = min(_CONTEXT_TOKENS, reach)
-    max_drafts = min(config.max_drafts, context_len - 1, config.step_token_budget - 1)
-    max_rows = min(config.max_num_rows, config.step_token_budget // (max_drafts + 1))
+    num_speculative_tokens = min(config.num_speculative_tokens, context_len - 1, config.max_num_batched_tokens - 1)
+    max_rows = min(config.max_num_seqs, config.max_num_batched_tokens // (num_speculative_tokens + 1))
     num_rows = [count for count in _ROWS if count <= max_rows]
     batch = partial(made_up_batch, num_blocks=num_blocks, block_size=config.block_size, params=PLAIN_PARAMS)
-    if max_drafts > 0:
+    if num_speculative_tokens > 0:
         batches = (batch(count, 1, context_len) for count in num_rows)
-        measure_verification(run, batches, costs, clock, max_drafts=max_drafts, limit_s=_LIMIT_S)
-    if max_drafts > 0 and outlook is not None:
+        measure_verification(
+            run, batches, costs, clock, num_speculative_tokens=num_speculative_tokens, limit_s=_LIMIT_S
+        )
+    if num_speculative_tokens > 0 and outlook is not None:
         hidden_size = read_model_config(config.model_dir).hidden_size
         rehearse = partial(outlook.rehearse, hidden_size=hidden_size, dtype=machine.dtype, device=machine.device)
         _measure_outlook(rehearse, num_rows, costs, clock)
-    if max_drafts > 0 and model is not None:
+    if num_speculative_tokens > 0 and model is not None:
         # In turn, so that the first of each, which only touches every path, is soon outnumbered.
         batches = (batch(count, 1, context_len) for _ in range(_ROUNDS) for count in num_rows)
         _measure_drafting(model, batches, costs, clock)
@@ -122,7 +124,7 @@ def make_drafter(
         )
     return SpeculationController(
         costs,
-        max_drafts=config.max_drafts,
+        num_speculative_tokens=config.num_speculative_tokens,
         clock=clock,
         has_lookup=config.speculation != "draft",
         outlook=outlook,
@@ -144,8 +146,8 @@ def _draft_model(config: CoreConfig, machine: Machine, model: Model, num_blocks:
         device=machine.device,
         num_blocks=num_blocks,
         block_size=config.block_size,
-        max_tokens=config.step_token_budget,
-        max_rows=min(config.max_num_rows, config.step_token_budget),
+        max_tokens=config.max_num_batched_tokens,
+        max_rows=min(config.max_num_seqs, config.max_num_batched_tokens),
         max_blocks=-(-max_model_len // config.block_size),
     )
 

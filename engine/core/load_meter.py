@@ -52,7 +52,7 @@ class LoadMeter:
         return Load(
             num_running=len(running),
             num_waiting=self._scheduler.num_waiting,
-            max_num_rows=self._scheduler.max_num_rows,
+            max_num_seqs=self._scheduler.max_num_seqs,
             num_blocks_total=self._blocks.num_blocks,
             num_blocks_free=self._blocks.num_free,
             num_blocks_cached=self._blocks.num_cached,

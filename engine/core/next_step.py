@@ -44,7 +44,7 @@ class NextStep:
 
     def _must_wait(self, num_running: int) -> bool:
         """Whether those who wait could not start now either: no row is free, or blocks are short as they were."""
-        if num_running >= self._scheduler.max_num_rows:
+        if num_running >= self._scheduler.max_num_seqs:
             return True
         return self._scheduler.outlook.is_short_of_blocks and self._blocks.num_frees == self._num_frees
 

@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable, MutableMapping, Sequence
 
 from engine.config import CoreConfig, EngineConfigError, parse_config
-from engine.core.inbox import FrontGoneError, Inbox
+from engine.core.inbox import FrontGoneError
 from engine.core.outbox import Outbox
-from engine.core.standby import Standby, StandbyEnded
+from engine.core.standby import StandbyEnded
 from engine.protocol import Fatal
 
 logger = logging.getLogger(__name__)
@@ -70,10 +70,7 @@ def _serve(
     with outbox.phase("import"):
         # torch takes seconds to import; the front is told about it, so it happens here and not above.
         from engine.core.assembly import build_core
-    inbox = Inbox(sock, clock)
-    inbox.start()
-    standby = Standby(inbox, outbox) if is_standby else None
-    loop, ready = build_core(config, inbox, outbox, clock, standby)
+    loop, ready = build_core(config, sock, outbox, clock, is_standby=is_standby)
     outbox.send(ready)
     logger.debug("ready: %s", ready)
     loop.run()

@@ -1,1 +1,1 @@
-"""Steps of few tokens on a CPU as one compiled function: a framework's operations would cost more than the work."""
+"""Compiled steps of few tokens on a CPU: one native function for a step, without a framework's cost per operation."""

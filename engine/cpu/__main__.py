@@ -1,4 +1,4 @@
-"""`python -m engine.cpu`: compiles ahead of the first start, which then takes as long as every other."""
+"""Ahead-of-time compilation: `python -m engine.cpu` fills the compile cache before the first start."""
 
 from __future__ import annotations
 

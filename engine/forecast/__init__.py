@@ -1,0 +1,1 @@
+"""Forecasts of step time, step cost and output length."""

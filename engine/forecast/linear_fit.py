@@ -1,4 +1,4 @@
-"""Least squares over a stream of measurements, none of its terms negative. Pure."""
+"""Non-negative least squares over a stream of measurements. Pure."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ _Vector = npt.NDArray[np.float64]
 
 
 class LinearFit:
-    """target = sum of terms times features; what was measured long ago counts less and less."""
+    """Linear model, target = sum of terms times features, in which old measurements fade."""
 
     def __init__(self, num_terms: int) -> None:
         self._num_terms = num_terms
         self._gram = [0.0] * (num_terms * num_terms)
         self._moments = [0.0] * num_terms
         self.terms: list[float] = [0.0] * num_terms
-        """As of the last `solve`; none negative."""
+        """Coefficients of the last `solve`; none is negative."""
         self.weight = 0.0
-        """How many measurements of now those so far are worth."""
+        """Sum of the measurements' weights, where a new one counts 1."""
 
     def fade(self, decay: float) -> None:
-        """Have all measurements so far count `decay` times as much."""
+        """Multiply the weight of all measurements so far by `decay`."""
         self._gram = [decay * old for old in self._gram]
         self._moments = [decay * old for old in self._moments]
         self.weight *= decay
 
     def observe(self, features: Sequence[float], target: float) -> None:
-        """Take in one measurement."""
+        """Add one measurement."""
         for row, left in enumerate(features):
             self._moments[row] += left * target
             for column, right in enumerate(features):
@@ -37,7 +37,12 @@ class LinearFit:
         self.weight += 1.0
 
     def plus(self, other: LinearFit, terms: Sequence[int]) -> LinearFit:
-        """A fit to what both have measured; `terms`: which of these terms the other's are."""
+        """Return a fit to the measurements of both.
+
+        Args:
+            other: Fit whose terms are a subset of this one's.
+            terms: Index in this fit of each term of `other`.
+        """
         found = LinearFit(self._num_terms)
         found._gram, found._moments = self._gram.copy(), self._moments.copy()
         for row, term in enumerate(terms):
@@ -48,11 +53,11 @@ class LinearFit:
         return found
 
     def predict(self, features: Sequence[float]) -> float:
-        """The target by the last terms."""
+        """Return the target predicted by the last terms."""
         return sum(term * feature for term, feature in zip(self.terms, features, strict=True))
 
     def solve(self) -> None:
-        """Set the terms: ridge least squares; negative ones are dropped one by one and the rest refitted."""
+        """Fit the terms by ridge least squares; negative ones are dropped one by one and the rest is refitted."""
         gram: _Vector = np.array(self._gram).reshape(self._num_terms, self._num_terms)
         moments: _Vector = np.array(self._moments)
         ridge = 1e-6 * float(np.trace(gram))

@@ -1,4 +1,4 @@
-"""How long a step takes: linear models fitted online. Pure; durations are arguments."""
+"""Forecast of a step's duration by linear models fitted online. Pure; durations are arguments."""
 
 from __future__ import annotations
 
@@ -9,36 +9,38 @@ from engine.protocol import StepTimeTerms
 
 _NUM_TERMS = 6
 _DECODE_TERMS = (0, 1, 3)
-"""Those that a step without prompts can have."""
+"""Indices of the terms that a step without prompts can have."""
 _SURPRISE = 1.5
-"""A step with prompts that takes so many times as long as was predicted is learnt from at once."""
+"""Ratio of measured to predicted time above which a step with prompts is learned at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepShape:
-    """What makes a step cost time."""
+    """Properties of a step that determine its duration."""
 
     num_decode_rows: int
-    """Rows with one token."""
+    """Number of sequences with one token."""
     num_prefill_tokens: int
-    """Tokens of all other rows."""
+    """Number of tokens of all other sequences."""
     num_context_tokens: int
-    """Positions attended to, summed over rows."""
+    """Number of attended positions, summed over sequences."""
     num_attended_pairs: int = 0
-    """Chunk tokens times the positions that each chunk reaches, summed over chunks: attention's work in them."""
+    """Number of chunk tokens times the positions of their sequence, summed over chunks: attention's work."""
     num_chunks: int = 0
-    """Rows with several tokens."""
+    """Number of sequences with several tokens."""
 
 
 class StepTimeModel:
-    """seconds = base + a·decode rows + b·prefill tokens + c·context tokens + d·pairs + e·chunks, no term negative.
+    """Linear model of a step's duration with terms that are never negative.
 
-    Errors count in proportion to the step, so that short steps are known as well as long ones. Old steps fade by
-    `decay` per step, those with prompts by twice as much, but only when another one comes: after minutes without any it
-    is still known what a chunk costs. A step that took far longer than predicted (a hiccup of the machine) counts as
-    `outlier_ratio` times the prediction at most.
+    The duration is base + a·decode sequences + b·prefill tokens + c·context tokens + d·pairs + e·chunks.
 
-    Steps that only decode are predicted from their like, as long as enough of these are fresh: chunks are measured
+    Errors count relative to the step's duration, so that short steps are fitted as well as long ones. Old steps fade by
+    `decay` per step. Those with prompts fade by its square, but only when another step with prompts comes, so that the
+    cost of chunks stays known. A step far longer than predicted (a hiccup of the machine) counts as at most
+    `outlier_ratio` times the prediction.
+
+    Decode-only steps are predicted from a fit of their own as long as enough of them are fresh. Chunks are measured
     against them, and one line through all steps is off by a tenth there.
     """
 
@@ -57,11 +59,11 @@ class StepTimeModel:
 
     @property
     def is_fitted(self) -> bool:
-        """Whether enough steps were seen for `predict` to mean something."""
+        """True once enough steps were observed for `predict` to be meaningful."""
         return self._num_steps >= self._min_steps
 
     def observe(self, shape: StepShape, seconds: float) -> None:
-        """Learn from one step."""
+        """Add one step."""
         predicted = self.predict(shape)
         if predicted > 0.0:
             seconds = min(seconds, self._outlier_ratio * predicted)
@@ -73,7 +75,7 @@ class StepTimeModel:
         if shape.num_prefill_tokens:
             self._prompt_steps.fade(self._decay**2)
             self._prompt_steps.observe(features, target)
-            # The next chunk would be as much too large.
+            # The next chunk would exceed its target by as much.
             is_surprise = self.is_fitted and seconds > _SURPRISE * predicted
         else:
             self._decode_fit.observe([features[term] for term in _DECODE_TERMS], target)
@@ -82,20 +84,20 @@ class StepTimeModel:
             self._solve()
 
     def fit(self) -> None:
-        """Take in all steps seen so far, however few."""
+        """Fit to all steps so far, however few."""
         if self._num_steps:
             self._solve()
             self._num_steps = max(self._num_steps, self._min_steps)
 
     def predict(self, shape: StepShape) -> float:
-        """Expected seconds of such a step; 0 until fitted."""
+        """Return the expected seconds of a step; 0 until fitted."""
         features = _features(shape)
         if self._knows_decode and not shape.num_prefill_tokens and not shape.num_chunks:
             return self._decode_fit.predict([features[term] for term in _DECODE_TERMS])
         return self._fit.predict(features)
 
     def terms(self) -> StepTimeTerms | None:
-        """The model in seconds for one unit of each feature; None until fitted."""
+        """Return the coefficients in seconds per unit of each feature; None until fitted."""
         if not self.is_fitted:
             return None
         fixed, row, prefill_token, kv_token, pair, chunk = (
@@ -108,9 +110,16 @@ class StepTimeModel:
     def largest_chunk(
         self, target_s: float, num_decode_rows: int, num_context_tokens: int, num_prefill_context: int = 0
     ) -> int | None:
-        """Most prefill tokens beside the decode rows in a step of at most `target_s`; None: no bound is known.
+        """Return the largest number of prefill tokens beside the decoding sequences in a step of at most `target_s`.
 
-        `num_context_tokens` covers all rows, the one with the chunk included, which reaches `num_prefill_context`.
+        Args:
+            target_s: Limit of the step's duration.
+            num_decode_rows: Decoding sequences in the step.
+            num_context_tokens: Attended positions of all sequences, the one with the chunk included.
+            num_prefill_context: Positions that the chunk attends to.
+
+        Returns:
+            The number of tokens; None if no bound is known.
         """
         per_token = self._fit.terms[2] / _SCALES[2] + self._fit.terms[4] / _SCALES[4] * num_prefill_context
         if not self.is_fitted or per_token <= 0.0:
@@ -126,7 +135,7 @@ class StepTimeModel:
             self._decode_fit.solve()
 
 
-# Features are brought near 1 so that one ridge suits all of them.
+# Features are scaled to about 1, so that one ridge suits all of them.
 _SCALES = (1.0, 16.0, 256.0, 4096.0, 1048576.0, 1.0)
 _TINY_S = 1e-6
 

@@ -1,0 +1,1 @@
+"""Front process of the engine: HTTP, text and the connection to the core."""

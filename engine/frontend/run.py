@@ -1,4 +1,4 @@
-"""Puts the front together and runs it until a signal: the only place that constructs its parts."""
+"""Assembly of the front process; runs it until a signal."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _DRAIN_POLL_S = 0.02
 
 
 class Front:
-    """One engine's front process."""
+    """Front process of one engine: HTTP server, tokenizer and the supervisor of the core."""
 
     def __init__(
         self,
@@ -46,7 +46,20 @@ class Front:
         write_stall_s: float = WRITE_STALL_S,
         spawn_standby: Spawn | None = None,
     ) -> None:
-        """Load the tokenizer and the template; `spawn_standby` where cores wait. Raises EngineConfigError."""
+        """Load the tokenizer and the chat template, and construct every part of the front.
+
+        Args:
+            config: Settings of the front.
+            model_dir: Model folder in Hugging Face layout.
+            spawn: Starts the core process.
+            queue: Limits of the core's queue.
+            patience: Timeouts of the supervisor; None: the defaults.
+            write_stall_s: Time after which a client that reads nothing is dropped, in seconds.
+            spawn_standby: Starts a standby core; None: no standbys.
+
+        Raises:
+            EngineConfigError: The tokenizer or the template cannot be used.
+        """
         clock = time.monotonic
         tokenizer = load_tokenizer(model_dir)
         template = load_chat_template(model_dir, tokenizer.special_texts, lambda: secrets.token_hex(16))
@@ -68,7 +81,9 @@ class Front:
             clock=clock,
         )
         patience = patience or Patience()
-        standbys = None if spawn_standby is None else _standbys(self._link, spawn_standby, config.warm, patience)
+        standbys = (
+            None if spawn_standby is None else _standbys(self._link, spawn_standby, config.standby_cores, patience)
+        )
         self._supervisor = CoreSupervisor(self._link, spawn, clock, patience, standbys)
         self._tracer = Tracer(config, clock, time.time, secrets.randbits) if config.otlp_endpoint else None
         completions = Completions(self._service, time.time, write_stall_s, self._tracer)
@@ -80,7 +95,8 @@ class Front:
     async def serve(self, on_listening: Callable[[str], None] | None = None) -> None:
         """Serve until a signal or `stop`, then drain.
 
-        Raises EngineConfigError when the address cannot be bound, or the core finds a setting or the model wrong.
+        Raises:
+            EngineConfigError: The address cannot be bound, or the core rejects a setting or the model.
         """
         self._loop = asyncio.get_running_loop()
         listener = bind(self._config.listen)
@@ -105,7 +121,7 @@ class Front:
                 _remove_socket(self._config.listen)
 
     def stop(self) -> None:
-        """Drain, then return from `serve`. Call on the event loop."""
+        """Start the drain that ends `serve`. Call it on the event loop."""
         self._stop.set()
 
     def _signalled(self) -> None:
@@ -124,11 +140,15 @@ class Front:
 
 
 async def run_front(front: FrontConfig, core: CoreConfig, on_listening: Callable[[str], None] | None = None) -> None:
-    """Serve this model until a signal. Raises EngineConfigError."""
+    """Serve one model until a signal.
+
+    Raises:
+        EngineConfigError: A setting or the model is wrong, or the address cannot be bound.
+    """
     queue = QueueLimits(
         max_waiting=core.max_waiting, max_wait_s=core.max_queue_wait_s, max_batch_wait_s=core.max_batch_wait_s
     )
-    spawn_standby = spawn_core(core, is_standby=True) if front.warm else None
+    spawn_standby = spawn_core(core, is_standby=True) if front.standby_cores else None
     await Front(front, core.model_dir, spawn_core(core), queue, spawn_standby=spawn_standby).serve(on_listening)
 
 
@@ -139,7 +159,7 @@ def _standbys(link: CoreLink, spawn: Spawn, size: int, patience: Patience) -> St
 
 
 def _address(listen: str, name: object) -> str:
-    """Where the server can be reached, with the port the system chose."""
+    """Return the address that clients use, with the port that the system chose."""
     if isinstance(name, tuple):
         host, port = name[:2]
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -1,1 +1,1 @@
-"""Triton kernels. Importing a module here needs triton; nothing outside the CUDA path does."""
+"""Triton kernels. Only the CUDA path imports these modules, because they need the package triton."""

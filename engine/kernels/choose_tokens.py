@@ -1,9 +1,9 @@
-"""The sampler's race between tokens in three kernels: numbers drawn from (seed, position, token id), nothing stored.
+"""Token sampling in three kernels, with random numbers from (seed, position, token id) and none stored.
 
-The torch form makes a dozen passes over [rows, vocabulary], most of them over 64-bit integers; here every logit is
-read twice. The numbers are those of `engine.sampling.noise`, and so is the arithmetic, up to the last bits of the
-logarithms: the tokens are those of a CPU unless two come that close. Tested through Triton's interpreter; not measured
-yet on a card.
+The torch form makes a dozen passes over [rows, vocabulary], most of them over 64-bit integers; these kernels read every
+logit twice. Numbers and arithmetic are those of `engine.sampling.noise`, up to the last bits of the logarithms. So the
+tokens equal those of a CPU unless two scores are that close. Tests run it through Triton's interpreter; no measurement
+on a GPU exists yet.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SIGN = 1 << 63
 
 @triton.jit
 def find_largest(values_ptr, ids_ptr, logits_ptr, stride, vocab_size, num_blocks, BLOCK: tl.constexpr):
-    """The largest logit of a stretch of one row and its lowest token id; NaN where there is one."""
+    """Find the largest logit of one block of a row and its lowest token id; NaN if the block has a NaN."""
     row = tl.program_id(0).to(tl.int64)
     block = tl.program_id(1)
     ids = block * BLOCK + tl.arange(0, BLOCK)
@@ -42,14 +42,14 @@ def _xor_shift(state, COUNT: tl.constexpr):
 
 @triton.jit
 def _exponential(key, ids):
-    """Unit-rate exponential numbers of these tokens: SplitMix64's output over a counter, see engine.sampling.noise."""
+    """Return unit-rate exponential numbers of tokens: SplitMix64 over a counter (see engine.sampling.noise)."""
     state = (ids + 1).to(tl.uint64) * 0x9E3779B97F4A7C15 + key
     state = _xor_shift(state, 30) * 0xBF58476D1CE4E5B9
     state = _xor_shift(state, 27) * 0x94D049BB133111EB
     bits = (_xor_shift(state, 31) >> 1).to(tl.int64)
     uniform = bits.to(tl.float32) * 1.0842021724855044e-19
     uniform = tl.minimum(tl.maximum(uniform, 5.421010862427522e-20), 0.9999999403953552)
-    # -log1p(-u) without log1p: what 1 - u rounds away is made up for by the quotient (Kahan).
+    # -log1p(-u) without log1p: the quotient compensates for the rounding of 1 - u (Kahan).
     left = 1.0 - uniform
     is_tiny = left == 1.0
     exact = tl.log(tl.where(is_tiny, 0.5, left)) * uniform / tl.where(is_tiny, -1.0, left - 1.0)
@@ -70,7 +70,10 @@ def race(
     BLOCK: tl.constexpr,
     BLOCKS_PADDED: tl.constexpr,
 ):
-    """The winner among a stretch of one row, whose largest logit stands in the values of all its stretches."""
+    """Find the token with the largest perturbed logit in one block of a row (Gumbel-max sampling).
+
+    `values_ptr` holds the largest logit of each block of the row.
+    """
     row = tl.program_id(0).to(tl.int64)
     block = tl.program_id(1)
     temperature = tl.load(temperatures_ptr + row)
@@ -79,12 +82,12 @@ def race(
     blocks = tl.arange(0, BLOCKS_PADDED)
     values = tl.load(values_ptr + row * num_blocks + blocks, mask=blocks < num_blocks, other=float("-inf"))
     largest = tl.max(tl.where(values == values, values, float("-inf")), axis=0)
-    # A row without a choice must not subtract infinity from itself.
+    # Avoids infinity minus infinity in a row without any allowed token.
     largest = tl.where(largest > float("-inf"), largest, 0.0)
     ids = block * BLOCK + tl.arange(0, BLOCK)
     is_token = ids < vocab_size
     logits = tl.load(logits_ptr + row * stride + ids, mask=is_token, other=float("-inf"))
-    # Measured from the largest, so that a tiny temperature makes -inf of the others but never NaN.
+    # Differences to the largest logit: a tiny temperature turns the others into -inf but never into NaN.
     tempered = (logits - largest) / temperature
     key = tl.load(keys_ptr + row).to(tl.uint64, bitcast=True)
     result = tl.where(is_token, tempered - tl.log(_exponential(key, ids.to(tl.int64))), float("-inf"))
@@ -106,7 +109,7 @@ def pick(
     num_blocks,
     BLOCKS_PADDED: tl.constexpr,
 ):
-    """One row's token from its stretches: the race's winner, or the largest logit at temperature 0."""
+    """Choose one row's token from its blocks: the largest perturbed logit, or the largest logit at temperature 0."""
     row = tl.program_id(0).to(tl.int64)
     blocks = tl.arange(0, BLOCKS_PADDED)
     is_block = blocks < num_blocks
@@ -128,12 +131,21 @@ def pick(
 
 
 class TritonChooser:
-    """Chooses tokens on the device; same contract and, rounding apart, same tokens as the torch form."""
+    """Token chooser on the device; its tokens equal those of the torch form up to rounding."""
 
     def choose(
         self, logits: torch.Tensor, keys: Sequence[int], temperatures: Sequence[float]
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Token ids int64 [N] and whether they mean nothing bool [N], of logits float32 [N, vocab]."""
+        """Choose a token for each row of logits.
+
+        Args:
+            logits: float32 [N, vocab].
+            keys: Random stream of each row.
+            temperatures: Temperature of each row; 0: the largest logit.
+
+        Returns:
+            Token ids int64 [N], and bool [N]: True where the logits have a NaN or no finite number.
+        """
         num_rows, vocab_size = logits.shape
         num_blocks = triton.cdiv(vocab_size, _BLOCK)
         blocks_padded = triton.next_power_of_2(num_blocks)

@@ -3,22 +3,22 @@
 Theory of operation
 -------------------
 The step's tokens lie flattened in row order. A program handles one *query block* of one row for one KV head:
-BLOCK_Q consecutive tokens times the GROUP query heads that share the KV head, packed into BLOCK_M lanes so that a
-decode step (one token) still feeds the matrix units (GQA packing). It walks the row's keys in tiles of TILE
-positions, whatever the pool's block size is, gathering each position's place through the block table, and keeps a
-running maximum, sum and weighted value (online softmax, Milakov & Gimelshein, arXiv 1805.02867; FlashAttention-2,
+BLOCK_Q consecutive tokens times the GROUP query heads that share the KV head, packed into BLOCK_M lanes. A decode
+step (one token) then still fills the matrix units (GQA packing). The program walks the row's keys in tiles of TILE
+positions, independent of the pool's block size, and finds each position through the block table. It keeps a running
+maximum, sum and weighted value (online softmax, Milakov & Gimelshein, arXiv 1805.02867; FlashAttention-2,
 arXiv 2307.08691).
 
-A long context with few query blocks would leave most of the card idle, so the keys of a row can be cut into
-NUM_SEGMENTS segments that run as separate programs and leave partial results for `reduce_segments`
-(Flash-Decoding). The grid depends on the batch's shape only, never on lengths, so that a captured graph can be
-replayed with other contents: programs beyond a row's end return at once, and rows without tokens are padding.
+A long context with few query blocks would leave most of the GPU idle. So the keys of a row can be cut into
+NUM_SEGMENTS segments, which run as separate programs and leave partial results for `reduce_segments`
+(Flash-Decoding). The grid depends only on the batch's shape and not on its lengths, so that a captured graph can be
+replayed with other contents. Programs beyond a row's end return at once, and rows without tokens are padding.
 
-A step that mixes decode rows with chunks of prompts is launched in two parts, each with the query block and the number
-of segments that fit it; `first_token` says where a part's tokens begin.
+A step that mixes decoding sequences with prefill chunks is launched in two parts. Each has its own query block and
+number of segments, and `first_token` is the part's first token.
 
-Quantized KV (int8, fp8) carries one scale per position and head; keys are scaled after the dot product and values
-before the second one, both accumulated in float32.
+Quantized KV (int8, fp8) has one scale per position and head. Keys are scaled after the first dot product and values
+before the second one; both accumulate in float32.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import triton.language as tl
 
 @triton.jit
 def _find_row(query_starts_ptr, first_token, query_block, num_rows, BLOCK_Q: tl.constexpr):
-    # Row r owns query blocks starts[r] // BLOCK_Q + r onwards: an upper bound that needs no prefix sum of its own.
+    # Row r owns query blocks from starts[r] // BLOCK_Q + r on: an upper bound that needs no prefix sum.
     low = 0
     high = num_rows
     while low < high:
@@ -42,7 +42,7 @@ def _find_row(query_starts_ptr, first_token, query_block, num_rows, BLOCK_Q: tl.
     return low - 1
 
 
-# Values that change from step to step must not have a kernel compiled for each kind of them.
+# Values that change from step to step must not cause specialized recompilations.
 @triton.jit(
     do_not_specialize=["first_token", "num_rows", "table_stride"],
     do_not_specialize_on_alignment=["block_tables_ptr", "context_lens_ptr", "query_starts_ptr"],
@@ -79,7 +79,7 @@ def attend(
     NUM_SEGMENTS: tl.constexpr,
     IS_QUANTIZED: tl.constexpr,
 ):
-    """One query block × KV head × segment; WINDOW 0 means no window, SOFTCAP 0.0 none."""
+    """Attend for one query block, KV head and segment; WINDOW 0 means no window, SOFTCAP 0.0 no cap."""
     query_block = tl.program_id(0)
     kv_head = tl.program_id(1)
     segment = tl.program_id(2)
@@ -140,7 +140,7 @@ def attend(
         scores = tl.where(is_visible, scores, float("-inf"))
 
         new_max = tl.maximum(running_max, tl.max(scores, axis=1))
-        # A lane that has seen no key yet keeps a maximum of -inf; exp(-inf - -inf) would be NaN.
+        # A lane without a visible key so far has a maximum of -inf; exp(-inf - -inf) would be NaN.
         safe_max = tl.where(new_max == float("-inf"), 0.0, new_max)
         weights = tl.exp(scores - safe_max[:, None])
         decay = tl.exp(running_max - safe_max)
@@ -156,7 +156,7 @@ def attend(
     is_out = is_lane[:, None] & is_dim[None, :]
     flat = (row_start + token) * NUM_HEADS + head
     if NUM_SEGMENTS == 1:
-        # Lanes beyond the block saw nothing; they are masked out below and must not divide by zero.
+        # Lanes beyond the block have a sum of 0; they are masked out below and must not divide by it.
         result = accumulated / tl.where(is_lane, running_sum, 1.0)[:, None]
         tl.store(out_ptr + flat[:, None] * HEAD_DIM + dims[None, :], result.to(out_ptr.dtype.element_ty), mask=is_out)
     else:
@@ -183,7 +183,7 @@ def reduce_segments(
     """Merge one (token, head)'s segments into its output, counted from `first_flat`; NUM_SEGMENTS is a power of 2."""
     flat = tl.program_id(0).to(tl.int64) + first_flat
     if flat // NUM_HEADS >= tl.load(query_starts_ptr + num_rows):
-        # Padding, of which nothing was computed.
+        # No segment was computed for padding.
         return
     segments = tl.arange(0, NUM_SEGMENTS)
     dims = tl.arange(0, HEAD_DIM_PADDED)

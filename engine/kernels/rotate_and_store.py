@@ -1,8 +1,8 @@
-"""Everything between the projection of queries, keys and values and attention itself, in one kernel.
+"""Kernel for everything between the QKV projection and attention.
 
-One program takes one head of one token: queries and keys are normed where the family does so and rotated; queries go
-back to where they came from, keys and values to their slot of the KV pool, quantized there with a scale of their own.
-A negative slot stores nothing: it belongs to the padding of a captured step.
+One program handles one head of one token. Queries and keys are normalized if the family requires it, and rotated.
+Queries are written back in place. Keys and values go to their slot of the KV pool, quantized with their own scale.
+A negative slot belongs to the padding of a captured step and stores nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ def rotate_and_store(
     IS_INTEGER: tl.constexpr,
     MAX_CODE: tl.constexpr,
 ):
-    """Pairs that rotate together are neighbours; rotations are float32 [T, HEAD_DIM / 2, 2], cosine before sine."""
+    """Normalize, rotate and store one head of one token.
+
+    Pairs that rotate together are adjacent. Rotations are float32 [T, HEAD_DIM / 2, 2], cosine before sine.
+    """
     token = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
     pairs = tl.arange(0, PAIRS_PADDED)

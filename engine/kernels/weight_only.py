@@ -1,16 +1,16 @@
-"""Products of a few rows with int4 weights in groups, or with int8 or fp8 weights: read narrow, computed wide.
+"""Products of a few rows with quantized weights (int4 in groups, int8 or fp8), dequantized in registers.
 
 Theory of operation
 -------------------
-With a handful of rows a product takes as long as reading its weight, so the weight crosses the bus as it is packed and
-becomes numbers in registers. The weight is the left operand (BLOCK_N outputs by a tile of inputs), the rows are the
-right one, which lets the numbers go from their conversion into the matrix units without a detour. Codes minus zero are
-small whole numbers, exact in bfloat16 and float16; the scale is applied to the float32 product of a group.
+With few rows a product takes as long as reading its weight, so the weight is read packed and dequantized in registers.
+The weight is the left operand (BLOCK_N outputs by a tile of inputs) and the rows are the right one. Converted numbers
+then enter the matrix units directly. Codes minus zero are small integers, exact in bfloat16 and float16; the scale is
+applied to the float32 product of a group.
 
-int4 weights lie in tiles of 64 inputs, [tiles, out, 32] bytes: the low halves of a tile's bytes are its first 32
-inputs, the high halves the others, so nothing has to be interleaved. A tall weight with few outputs is cut along its
-inputs into segments (split K); their sums are added in order afterwards, and the cut depends on the weight's shape
-alone, so that a row gets the same numbers in any company. Tested through Triton's interpreter; not measured yet.
+int4 weights lie in tiles of 64 inputs, [tiles, out, 32] bytes. The low halves of a tile's bytes are its first 32
+inputs and the high halves the others, so nothing has to be interleaved. A weight with many inputs and few outputs is
+cut along its inputs into segments (split K), whose sums are added in order. The cut depends only on the weight's shape,
+so that a row's numbers do not depend on its batch. Tests run it through Triton's interpreter; it is not measured yet.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ import triton
 import triton.language as tl
 
 TILE = 64
-"""Inputs of one tile."""
+"""Number of inputs of one tile."""
 _HALF = TILE // 2
 _BLOCK_N = 64
-_MIN_ROWS = 16  # the smallest N that tl.dot takes
+_MIN_ROWS = 16  # the smallest N that tl.dot accepts
 _MAX_ROWS = 64
 _MAX_SEGMENTS = 8
 _PROGRAMS_EACH = 4
-"""Programs that a processor should have at work, so that enough of the weight is on its way."""
+"""Target number of programs per processor, so that enough reads of the weight are in flight."""
 _BYTES_TILE = 128
 _INT4_STAGES = 5
 _BYTES_STAGES = 4
 _MIN_TILES = 4
-"""A segment shorter than this is not worth its partial sums."""
+"""Minimum number of tiles in a segment; a shorter one is not worth its partial sums."""
 
 
 @triton.jit(do_not_specialize=["num_rows"])
@@ -52,7 +52,10 @@ def multiply_int4(
     BLOCK_N: tl.constexpr,
     BLOCK_M: tl.constexpr,
 ):
-    """BLOCK_N outputs × BLOCK_M rows over one segment of the inputs; out is float32 [segments, rows, outputs]."""
+    """Compute BLOCK_N outputs × BLOCK_M rows over one segment of the inputs of an int4 weight.
+
+    `out_ptr` is float32 [segments, rows, outputs].
+    """
     outs = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     rows = tl.program_id(1) * BLOCK_M + tl.arange(0, BLOCK_M)
     segment = tl.program_id(2)
@@ -70,7 +73,7 @@ def multiply_int4(
             inputs_at = rows[None, :].to(tl.int64) * input_stride + columns[:, None]
             is_input = (columns < num_in)[:, None] & is_row[None, :]
             inputs = tl.load(inputs_ptr + inputs_at, mask=is_input, other=0.0)
-            # The last tile may be half a tile.
+            # The last tile may be only half full.
             is_group = is_out & (outs * 0 + first < num_in)
             group_at = first // GROUP_SIZE * num_out + outs
             zeros = tl.load(zeros_ptr + group_at, mask=is_group, other=0.0)
@@ -97,7 +100,10 @@ def multiply_bytes(
     BLOCK_N: tl.constexpr,
     BLOCK_M: tl.constexpr,
 ):
-    """The same with int8 or fp8 codes [out, in] and one scale for each output."""
+    """Compute BLOCK_N outputs × BLOCK_M rows over one segment of int8 or fp8 codes [out, in] with a scale per output.
+
+    `out_ptr` is float32 [segments, rows, outputs].
+    """
     outs = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     rows = tl.program_id(1) * BLOCK_M + tl.arange(0, BLOCK_M)
     segment = tl.program_id(2)
@@ -121,27 +127,27 @@ def multiply_bytes(
 
 @triton.jit
 def quantize_row(codes_ptr, scales_ptr, inputs_ptr, input_stride, SIZE: tl.constexpr, SIZE_PADDED: tl.constexpr):
-    """One row as fp8 codes with the scale that makes its largest magnitude 448."""
+    """Quantize one row to fp8 codes with the scale that maps its largest magnitude to 448."""
     row = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, SIZE_PADDED)
     is_column = columns < SIZE
     values = tl.load(inputs_ptr + row * input_stride + columns, mask=is_column, other=0.0).to(tl.float32)
     scale = tl.maximum(tl.max(tl.abs(values), axis=0) / 448.0, 1e-12)
-    # Rounding may carry past the largest number, which would turn into NaN.
+    # Rounding may exceed the largest fp8 number, which would become NaN.
     codes = tl.minimum(tl.maximum(values / scale, -448.0), 448.0)
     tl.store(codes_ptr + row * SIZE + columns, codes.to(codes_ptr.dtype.element_ty), mask=is_column)
     tl.store(scales_ptr + row, scale)
 
 
 def pack_int4(codes: torch.Tensor) -> torch.Tensor:
-    """uint8 codes [out, in] in 0 .. 15 → the kernel's tiles, uint8 [tiles, out, 32]; missing inputs become 0."""
+    """Pack uint8 codes [out, in] in 0 .. 15 into tiles, uint8 [tiles, out, 32]; missing inputs become 0."""
     codes = torch.nn.functional.pad(codes, (0, -codes.shape[1] % TILE))
     tiles = codes.view(codes.shape[0], -1, 2, _HALF).permute(1, 0, 2, 3)
     return (tiles[:, :, 0] | tiles[:, :, 1] << 4).contiguous()
 
 
 def num_segments(num_out: int, num_in: int, num_processors: int) -> int:
-    """Into how many parts the inputs are cut, so that every processor has programs enough."""
+    """Return the number of segments of the inputs that gives every processor enough programs."""
     wanted = max(1, _PROGRAMS_EACH * num_processors // triton.cdiv(num_out, _BLOCK_N))
     useful = max(1, triton.cdiv(num_in, TILE) // _MIN_TILES)
     segments = 1
@@ -159,7 +165,19 @@ def int4_product(
     group_size: int,
     segments: int,
 ) -> torch.Tensor:
-    """float32 [T, out] of inputs [T, in]; `packed` by `pack_int4`, scales and zeros float32 [groups, out]."""
+    """Compute inputs [T, in] times an int4 weight.
+
+    Args:
+        inputs: [T, in].
+        packed: Codes packed by `pack_int4`.
+        scales: float32 [groups, out].
+        zeros: float32 [groups, out].
+        group_size: Inputs of a group.
+        segments: Parts of the inputs.
+
+    Returns:
+        float32 [T, out].
+    """
     num_rows, num_in = inputs.shape
     num_out = packed.shape[1]
     out, grid, tiles_each = _plan(inputs, num_out, segments, TILE)
@@ -184,7 +202,7 @@ def int4_product(
 
 
 def byte_product(inputs: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, *, segments: int) -> torch.Tensor:
-    """float32 [T, out] of inputs [T, in]; codes int8 or float8_e4m3fn [out, in], scales float32 [out]."""
+    """Multiply inputs [T, in] by int8 or float8_e4m3fn codes [out, in] with scales float32 [out]: float32 [T, out]."""
     num_rows, num_in = inputs.shape
     num_out = codes.shape[0]
     out, grid, tiles_each = _plan(inputs, num_out, segments, _BYTES_TILE)
@@ -207,7 +225,7 @@ def byte_product(inputs: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor
 
 
 def quantize_rows_fused(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """float8_e4m3fn [N, K] and float32 scales [N, 1] of rows [N, K], in one kernel."""
+    """Quantize rows [N, K] to float8_e4m3fn [N, K] and float32 scales [N, 1] in one kernel."""
     num_rows, size = rows.shape
     codes = torch.empty(num_rows, size, dtype=torch.float8_e4m3fn, device=rows.device)
     scales = torch.empty(num_rows, 1, dtype=torch.float32, device=rows.device)
@@ -225,7 +243,7 @@ def _rows_each(num_rows: int) -> int:
 def _plan(
     inputs: torch.Tensor, num_out: int, segments: int, tile: int
 ) -> tuple[torch.Tensor, tuple[int, int, int], int]:
-    """Where partial sums go, the grid, and the tiles of a segment."""
+    """Return the buffer of partial sums, the grid, and the number of tiles of a segment."""
     if inputs.stride(1) != 1:
         raise ValueError("rows must be contiguous")
     num_rows, num_in = inputs.shape

@@ -1,0 +1,1 @@
+"""Paged KV cache: block allocation, prefix cache and pool size."""

@@ -1,4 +1,4 @@
-"""The paged KV pool's bookkeeping: who holds which block, and which unused ones can be reused as a prefix."""
+"""Block manager of the paged KV pool: owners of blocks, and unused blocks that hold a reusable prefix."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from engine.step.sequence import Sequence
 
 
 class BlockManager:
-    """Allocates blocks to sequences, shares full ones between equal prefixes, and takes them back.
+    """Manager that allocates blocks to sequences, shares full ones between equal prefixes, and frees them.
 
-    A block is either referenced by the tables of `ref_count` sequences or in the free list, never both. A free block
-    may still be findable in the prefix index; it leaves the index when it is given to somebody for new content.
+    A block is either referenced by the tables of one or more sequences or in the free list, never both. A free block
+    may still be in the prefix index; it leaves the index when it is allocated for new content.
     """
 
     def __init__(self, num_blocks: int, block_size: int, *, enable_prefix_cache: bool = True) -> None:
@@ -22,7 +22,7 @@ class BlockManager:
         self.block_size = block_size
         self.enable_prefix_cache = enable_prefix_cache
         self.num_frees = 0
-        """How often a sequence gave its blocks back."""
+        """Number of times that a sequence gave its blocks back."""
         self._ref_counts = [0] * num_blocks
         self._num_references = 0
         self._free = FreeBlocks(num_blocks)
@@ -30,20 +30,20 @@ class BlockManager:
 
     @property
     def num_free(self) -> int:
-        """Blocks nobody uses, cached ones included."""
+        """Number of unused blocks, cached ones included."""
         return len(self._free)
 
     @property
     def num_cached(self) -> int:
-        """Unused blocks that still hold a reusable prefix."""
+        """Number of unused blocks that still hold a reusable prefix."""
         return self._free.num_cached
 
     def blocks_for(self, num_tokens: int) -> int:
-        """Blocks that `num_tokens` tokens fill."""
+        """Return the number of blocks that `num_tokens` tokens fill."""
         return -(-num_tokens // self.block_size)
 
     def find_prefix(self, seq: Sequence) -> list[int]:
-        """Blocks that hold the sequence's leading tokens, all of them at most."""
+        """Return the cached blocks of the sequence's leading tokens; they may cover all its tokens."""
         found: list[int] = []
         for index in range(self.num_shareable_blocks(seq)):
             block_id = self._index.find(seq, index)
@@ -53,7 +53,7 @@ class BlockManager:
         return found
 
     def num_coming_blocks(self, seq: Sequence, *coming: Container[bytes]) -> int:
-        """Leading blocks of the sequence that are findable, or whose digests are among those somebody will compute."""
+        """Return the number of leading blocks that are cached or that `coming` lists as to be computed."""
         for index in range(self.num_shareable_blocks(seq)):
             digest = self._index.digest(seq, index)
             if self._index.find(seq, index) is None and not any(digest in digests for digests in coming):
@@ -61,30 +61,33 @@ class BlockManager:
         return self.num_shareable_blocks(seq)
 
     def num_shareable_blocks(self, seq: Sequence) -> int:
-        """Leading full blocks that a prefix hit could cover."""
+        """Return the number of leading full blocks that a prefix hit could cover."""
         return seq.num_tokens // self.block_size if self.enable_prefix_cache else 0
 
     def num_spared_tokens(self, seq: Sequence, num_blocks: int) -> int:
-        """Tokens that need not be computed where so many leading blocks are found; the last one always is."""
+        """Return the tokens that `num_blocks` cached blocks save; the last token is always computed."""
         return min(num_blocks * self.block_size, seq.num_tokens - 1)
 
     def digest(self, seq: Sequence, index: int) -> bytes:
-        """Chained digest of the sequence's full block `index`."""
+        """Return the chained digest of the sequence's full block `index`."""
         return self._index.digest(seq, index)
 
     def num_new_blocks(self, seq: Sequence, prefix: list[int], num_tokens: int) -> int:
-        """Free blocks it takes to hold `num_tokens` of the sequence behind `prefix` (unused prefix blocks count)."""
+        """Return the free blocks needed to hold `num_tokens` after `prefix`, whose unused blocks count too."""
         num_in_use = sum(1 for block_id in prefix if self._ref_counts[block_id])
         return self._blocks_behind(prefix, num_tokens) - num_in_use
 
     def can_allocate(self, seq: Sequence, prefix: list[int]) -> bool:
-        """Whether all known tokens of a sequence without blocks fit now."""
+        """Return whether all known tokens of a sequence without blocks fit now."""
         return self.num_new_blocks(seq, prefix, seq.num_tokens) <= len(self._free)
 
     def allocate(self, seq: Sequence, prefix: list[int], num_growth_tokens: int = 0) -> None:
-        """Give blocks for all known tokens, the leading ones shared; `prefix` comes from `find_prefix` just now.
+        """Allocate blocks for all known tokens, and share the leading ones.
 
-        `num_growth_tokens` is a hint: that much room is left behind the sequence so that it stays contiguous.
+        Args:
+            seq: Sequence without blocks.
+            prefix: Fresh result of `find_prefix`.
+            num_growth_tokens: Hint of the room to leave behind the sequence, so that it stays contiguous.
         """
         assert not seq.block_table
         assert self.can_allocate(seq, prefix)
@@ -103,24 +106,24 @@ class BlockManager:
         seq.num_registered_blocks = len(prefix)
 
     def can_append(self, seq: Sequence, num_tokens: int) -> bool:
-        """Whether the sequence's table can grow to hold `num_tokens` tokens in all."""
+        """Return whether the sequence's table can grow to hold `num_tokens` tokens in total."""
         return self.blocks_for(num_tokens) - len(seq.block_table) <= len(self._free)
 
     def append(self, seq: Sequence, num_tokens: int) -> None:
-        """Grow the table of a sequence that has blocks to hold `num_tokens` tokens in all."""
+        """Grow the table of a sequence that has blocks to hold `num_tokens` tokens in total."""
         for _ in range(self.blocks_for(num_tokens) - len(seq.block_table)):
             block_id = self._free.take_after(seq.block_table[-1])
             self._adopt(block_id)
             seq.block_table.append(block_id)
 
     def shrink(self, seq: Sequence) -> None:
-        """Take back what the table holds beyond the sequence's known tokens: room for drafts that were not right."""
+        """Release blocks beyond the sequence's known tokens, which were allocated for rejected draft tokens."""
         num_needed = self.blocks_for(seq.num_tokens)
         while len(seq.block_table) > num_needed:
             self._release(seq.block_table.pop())
 
     def register(self, seq: Sequence) -> None:
-        """Make the blocks that became full of computed, accepted tokens findable."""
+        """Add blocks that became full of computed, accepted tokens to the prefix index."""
         num_full = seq.num_computed_tokens // self.block_size
         if num_full <= seq.num_registered_blocks or not self.enable_prefix_cache:
             return
@@ -129,7 +132,7 @@ class BlockManager:
         seq.num_registered_blocks = num_full
 
     def free(self, seq: Sequence) -> None:
-        """Take the sequence's blocks back, tail first, so that the least shareable are evicted first."""
+        """Free the sequence's blocks, tail first, so that the least shareable ones are evicted first."""
         self.num_frees += 1
         for block_id in reversed(seq.block_table):
             self._release(block_id)
@@ -138,7 +141,7 @@ class BlockManager:
         seq.num_registered_blocks = 0
 
     def num_leaked(self, holders: Iterable[Sequence]) -> int:
-        """References that no sequence in `holders` (all that have blocks) accounts for; must be 0."""
+        """Return the references that no sequence in `holders` (all that have blocks) accounts for; must be 0."""
         return self._num_references - sum(len(seq.block_table) for seq in holders)
 
     def check_integrity(self, holders: Iterable[Sequence]) -> None:
@@ -156,7 +159,7 @@ class BlockManager:
         self._index.check_integrity()
 
     def _blocks_behind(self, prefix: list[int], num_tokens: int) -> int:
-        """Blocks of a table that begins with `prefix` and holds `num_tokens`; at least one is the sequence's own."""
+        """Return the blocks of a table that starts with `prefix` and holds `num_tokens`; at least one is not shared."""
         return max(self.blocks_for(num_tokens), len(prefix) + 1)
 
     def _acquire(self, block_id: int) -> None:
@@ -166,7 +169,7 @@ class BlockManager:
         self._num_references += 1
 
     def _adopt(self, block_id: int) -> None:
-        """Own a block just taken off the free list for new content."""
+        """Reset a block from the free list for new content."""
         self._index.drop(block_id)
         self._ref_counts[block_id] = 1
         self._num_references += 1

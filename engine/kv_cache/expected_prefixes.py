@@ -1,4 +1,4 @@
-"""How much of a waiting prompt the prefix cache will hold by its turn: forecasts count what will be computed."""
+"""Forecast of prefix cache hits of waiting sequences, including blocks that others will compute first."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from engine.step.sequence import Sequence
 
 
 class ExpectedPrefixes:
-    """What is cached now, what running sequences compute, and what those queued earlier will.
+    """Expected prefixes: blocks cached now, and those that running and earlier queued sequences will compute.
 
-    An estimate of the moment in which a sequence is queued: blocks may be evicted before its turn, and when a sequence
-    is aborted in the queue, those behind it still count on its prefix until one of them starts.
+    The estimate is made when a sequence is queued. Blocks may be evicted before its turn. After an abort in the queue,
+    later sequences still count on the aborted prefix until one of them starts.
     """
 
     def __init__(self, blocks: BlockManager, running: PendingPrefixes) -> None:
@@ -23,12 +23,12 @@ class ExpectedPrefixes:
         return len(self._queued)
 
     def enter(self, seq: Sequence) -> None:
-        """A sequence is being queued: estimate its hits, and let those behind it count on the rest of its prompt."""
+        """Estimate the hits of a sequence that is queued now, and add the rest of its prompt for later ones."""
         num_coming = self._blocks.num_coming_blocks(seq, self._running, self._queued)
         seq.num_expected_cached_tokens = self._blocks.num_spared_tokens(seq, num_coming)
         own = range(num_coming, self._blocks.num_shareable_blocks(seq))
         self._queued.claim(seq.seq_id, [self._blocks.digest(seq, index) for index in own])
 
     def leave(self, seq: Sequence) -> None:
-        """A sequence waits no more."""
+        """Remove a sequence that no longer waits."""
         self._queued.release(seq.seq_id)

@@ -1,4 +1,4 @@
-"""Prefix blocks that a running sequence is computing right now, so that others can wait for them and reuse them."""
+"""Prefix blocks that running sequences are computing, so that others can wait for them and reuse them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 class PendingPrefixes:
-    """Block digest → the sequence that will register it; each digest has one owner, its first."""
+    """Map of block digests to the sequence that will register them; the first claim of a digest counts."""
 
     def __init__(self) -> None:
         self._owners: dict[bytes, int] = {}
@@ -19,13 +19,13 @@ class PendingPrefixes:
         return len(self._owners)
 
     def claim(self, seq_id: int, digests: Iterable[bytes]) -> None:
-        """Note that the sequence computes these blocks; those with an owner are left to it."""
+        """Record that the sequence computes these blocks, except those with an owner."""
         fresh = [digest for digest in digests if digest not in self._owners]
         if fresh:
             self._owned[seq_id] = fresh
             self._owners.update(dict.fromkeys(fresh, seq_id))
 
     def release(self, seq_id: int) -> None:
-        """The sequence finished its prefill, was preempted or ended."""
+        """Remove the blocks of a sequence that finished its prefill, was preempted or ended."""
         for digest in self._owned.pop(seq_id, ()):
             del self._owners[digest]

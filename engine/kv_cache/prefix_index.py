@@ -1,4 +1,4 @@
-"""Which block holds which prefix: full blocks keyed by a digest chained from a salted root."""
+"""Prefix index: full blocks by a digest chained from a salted root."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ _DIGEST_BYTES = 16
 
 
 class PrefixIndex:
-    """Finds blocks by the tokens from the sequence's start to the block's end; holds no references.
+    """Index of blocks by the tokens from the sequence's start to the block's end; holds no references.
 
-    A hit compares the block's token ids and its parent's digest, so a collision is a miss, not a wrong answer.
+    A hit compares the block's token ids and its parent's digest, so a digest collision is only a miss.
     """
 
     def __init__(self, num_blocks: int, block_size: int) -> None:
         self._block_size = block_size
         self._blocks: dict[bytes, int] = {}
-        # What each block was registered with: (own digest, parent's digest and token ids).
+        # Registration of each block: (own digest, parent's digest and token ids).
         self._entries: list[tuple[bytes, bytes] | None] = [None] * num_blocks
 
     def __len__(self) -> int:
         return len(self._blocks)
 
     def holds(self, block_id: int) -> bool:
-        """Whether the block's content can be found."""
+        """Return whether the block's content is in the index."""
         return self._entries[block_id] is not None
 
     def digest(self, seq: Sequence, index: int) -> bytes:
-        """Digest of the sequence's full block `index`; the chain up to it is kept in the sequence."""
+        """Return the digest of the sequence's full block `index`; the sequence stores the chain up to it."""
         digests = seq.block_digests
         while len(digests) <= index:
             digests.append(blake2b(self._link(seq, len(digests)), digest_size=_DIGEST_BYTES).digest())
         return digests[index]
 
     def find(self, seq: Sequence, index: int) -> int | None:
-        """The block that holds the same tokens as the sequence's block `index` and all before it."""
+        """Return the block with the same tokens as the sequence's block `index` and all before it, or None."""
         block_id = self._blocks.get(self.digest(seq, index))
         if block_id is None:
             return None
@@ -45,7 +45,7 @@ class PrefixIndex:
         return block_id if entry[1] == self._link(seq, index) else None
 
     def insert(self, seq: Sequence, index: int) -> None:
-        """Make the sequence's computed block `index` findable, unless an equal one already is."""
+        """Add the sequence's computed block `index`, unless an equal one is in the index."""
         digest = self.digest(seq, index)
         if digest in self._blocks:
             return
@@ -55,7 +55,7 @@ class PrefixIndex:
         self._entries[block_id] = (digest, self._link(seq, index))
 
     def drop(self, block_id: int) -> None:
-        """Forget the block's content; nothing happens when it holds none."""
+        """Remove the block's content from the index, if any."""
         entry = self._entries[block_id]
         if entry is not None:
             self._entries[block_id] = None
@@ -67,12 +67,12 @@ class PrefixIndex:
         assert entries == self._blocks, "prefix index: digests and blocks disagree"
 
     def _link(self, seq: Sequence, index: int) -> bytes:
-        """What the digest of block `index` is taken of: the parent's digest, then the block's token ids."""
+        """Return the input of block `index`'s digest: the parent's digest, then the block's token ids."""
         parent = seq.block_digests[index - 1] if index else _root_digest(seq.cache_salt)
         start = index * self._block_size
         return parent + seq.token_ids[start : start + self._block_size].tobytes()
 
 
 def _root_digest(salt: bytes) -> bytes:
-    """Where a salt's chains begin; sequences with different salts never share a digest."""
+    """Return the root digest of a salt's chains; sequences with different salts never share a digest."""
     return blake2b(salt, digest_size=_DIGEST_BYTES, person=b"penstock-root").digest()

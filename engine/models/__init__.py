@@ -1,0 +1,1 @@
+"""Decoder-only models: configuration, loading, layers and families."""

@@ -1,4 +1,4 @@
-"""The buffers a decoder computes in, shared by all layers and reused from step to step."""
+"""Activation buffers of a decoder, shared by all layers and reused from step to step."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ _MAX_CACHED_SIZES = 256
 
 @dataclass(frozen=True, slots=True)
 class Activations:
-    """Views for one number of tokens T; every view of the same name shares memory whatever its T."""
+    """Views of the buffers for one number of tokens T; views of one name share memory whatever their T."""
 
     residual: torch.Tensor
-    """[T, hidden]: what layers add to."""
+    """[T, hidden]: residual stream."""
     normed: torch.Tensor
-    """[T, hidden]: a projection's input."""
+    """[T, hidden]: input of a projection."""
     qkv: torch.Tensor
-    """[T, (heads + 2 * kv_heads) * head_dim]."""
+    """[T, (heads + 2 * kv_heads) * head_dim]: queries, keys and values."""
     heads_to_norm: torch.Tensor
     """[T, heads + kv_heads, head_dim]: queries and keys of `qkv`."""
     heads_to_rotate: torch.Tensor
-    """The same memory, as complex numbers where the dtype allows."""
+    """Queries and keys in the same memory; as complex64 [T, heads + kv_heads, head_dim / 2] for float32."""
     queries: torch.Tensor
-    """[T, heads, head_dim] of `qkv`."""
+    """[T, heads, head_dim]: queries of `qkv`."""
     keys: torch.Tensor
-    """[T, kv_heads, head_dim] of `qkv`."""
+    """[T, kv_heads, head_dim]: keys of `qkv`."""
     values: torch.Tensor
-    """[T, kv_heads, head_dim] of `qkv`."""
+    """[T, kv_heads, head_dim]: values of `qkv`."""
     gate_up: torch.Tensor
-    """[T, 2 * intermediate]."""
+    """[T, 2 * intermediate]: gate and up projection."""
     gate: torch.Tensor
-    """[T, intermediate], the first half of `gate_up`."""
+    """[T, intermediate]: first half of `gate_up`."""
     up: torch.Tensor
-    """[T, intermediate], the second half."""
+    """[T, intermediate]: second half of `gate_up`."""
 
 
 class ActivationBuffers:
-    """Grows to the largest step seen; one step at a time."""
+    """Buffers that grow to the largest step so far; only one step may use them at a time."""
 
     def __init__(self, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> None:
         self._config = config
@@ -51,7 +51,7 @@ class ActivationBuffers:
         self._views: dict[int, Activations] = {}
 
     def of(self, num_tokens: int) -> Activations:
-        """Views for a step of this many tokens; their content is what the last step left."""
+        """Return the views for a step of `num_tokens` tokens, with the content of the last step."""
         views = self._views.get(num_tokens)
         if views is None:
             if num_tokens > self._capacity:

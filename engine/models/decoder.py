@@ -1,4 +1,4 @@
-"""The decoder that all families share, and the interface the step loop runs."""
+"""Decoder of all families, and the model interface of the step loop."""
 
 from __future__ import annotations
 
@@ -16,36 +16,42 @@ from engine.models.mlp import MLP
 
 
 class Model(Protocol):
-    """Turns tokens into hidden states and hidden states into logits."""
+    """Model interface: tokens to hidden states, hidden states to logits."""
 
     config: ModelConfig
     attention_specs: list[AttentionSpec]
-    """One per layer; the caller allocates one KV cache for each."""
+    """Attention of each layer; the caller allocates one KV cache for each."""
 
     def forward(self, token_ids: torch.Tensor, context: ForwardContext, caches: list[KVCache]) -> torch.Tensor:
-        """Final hidden states [T, hidden] of token_ids int64 [T]; writes their keys and values to the caches.
+        """Compute final hidden states, and write keys and values to the caches.
 
-        A model may leave out all that the context does not name as sampled, where it names any: [sampled, hidden].
+        Args:
+            token_ids: int64 [T].
+            context: Positions, KV slots and sampled tokens of the step.
+            caches: One cache for each layer.
+
+        Returns:
+            Hidden states [T, hidden], or of the sampled tokens alone [sampled, hidden] if the context names any.
         """
         ...
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """float32 [N, vocab] of hidden states [N, hidden]."""
+        """Return the logits, float32 [N, vocab], of hidden states [N, hidden]."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class DecoderLayer:
-    """Attention and MLP, each added to the residual, with a norm before it, after it or both."""
+    """Decoder layer: attention and MLP, each added to the residual, with norms before, after or around them."""
 
     attention_norm: RMSNorm | None
-    """Of what attention reads; None: it reads the residual."""
+    """Norm of the attention's input; None: it reads the residual."""
     qkv: Linear
-    """Rows: queries, keys, values; query and key heads with their halves interleaved."""
+    """Projection to queries, keys and values; the halves of query and key heads are interleaved."""
     qk_norm: RMSNorm | HeadGroupNorm | None
     output: Linear
     attended_norm: RMSNorm | None
-    """Of what attention adds."""
+    """Norm of the attention's output."""
     mlp_norm: RMSNorm | None
     mlp: MLP
     mlp_output_norm: RMSNorm | None
@@ -54,7 +60,7 @@ class DecoderLayer:
     def forward(
         self, activations: Activations, rotations: torch.Tensor, backend: AttentionBackend, cache: KVCache
     ) -> None:
-        """Update the residual in place."""
+        """Compute the layer and update the residual in place."""
         self.qkv.into(_read(activations, self.attention_norm), activations.qkv)
         if self.qk_norm is not None:
             self.qk_norm.into(activations.heads_to_norm, activations.heads_to_norm)
@@ -74,7 +80,7 @@ class DecoderLayer:
 
 
 def _read(activations: Activations, norm: RMSNorm | None) -> torch.Tensor:
-    """What a branch reads: the residual, normed where a norm stands before it."""
+    """Return a branch's input: the residual, normalized if `norm` is given."""
     if norm is None:
         return activations.residual
     norm.into(activations.residual, activations.normed)
@@ -82,13 +88,13 @@ def _read(activations: Activations, norm: RMSNorm | None) -> torch.Tensor:
 
 
 def _add_normed(activations: Activations, norm: RMSNorm) -> None:
-    """Norm what a branch left in `normed` and add it to the residual."""
+    """Normalize a branch's output in `normed` and add it to the residual."""
     norm.into(activations.normed, activations.normed)
     activations.residual.add_(activations.normed)
 
 
 class Decoder:
-    """A whole model. Steps share buffers: one at a time, and not from two threads."""
+    """Complete decoder model. All steps share buffers, so only one may run at a time."""
 
     def __init__(
         self,
@@ -111,14 +117,14 @@ class Decoder:
         self.local_rotary: Rotary | None = None
         if config.local_rope is not None:
             self.local_rotary = Rotary(config.local_rope, config.head_dim, embedding.device)
-        # Rounded to the embedding's dtype, as these models were trained.
+        # The scale is rounded to the embedding's dtype, as in the training of these models.
         scale = config.traits.embedding_scale
         self._embedding_scale = None if scale is None else torch.tensor(scale, dtype=embedding.dtype).item()
         self._buffers = ActivationBuffers(config, embedding.dtype, embedding.device)
 
     @torch.inference_mode(False)
     def reserve(self, num_tokens: int, num_positions: int) -> None:
-        """Grow buffers and tables to this size now; they do not move until something larger comes."""
+        """Grow buffers and tables to this size now; they keep their addresses until a larger step."""
         self._buffers.of(num_tokens)
         for rotary in (self.rotary, self.local_rotary):
             if rotary is not None:
@@ -126,7 +132,7 @@ class Decoder:
 
     @torch.inference_mode()
     def forward(self, token_ids: torch.Tensor, context: ForwardContext, caches: list[KVCache]) -> torch.Tensor:
-        """Final hidden states [T, hidden] of token_ids int64 [T]; prepares the backend for the context itself."""
+        """Return the final hidden states [T, hidden] of token_ids int64 [T]; the attention backend is prepared here."""
         self._backend.prepare(context)
         activations = self._buffers.of(token_ids.shape[0])
         torch.index_select(self.embedding, 0, token_ids, out=activations.residual)
@@ -145,7 +151,7 @@ class Decoder:
 
     @torch.inference_mode()
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """float32 [N, vocab] of hidden states [N, hidden]."""
+        """Return the logits, float32 [N, vocab], of hidden states [N, hidden]."""
         logits = self.head.apply(hidden).float()
         softcap = self.config.traits.logit_softcap
         return logits if softcap is None else logits.div_(softcap).tanh_().mul_(softcap)

@@ -1,6 +1,6 @@
-"""A mixture of experts: each token goes through the few that a router picks, and through a shared one where there is.
+"""Mixture of experts: a router picks a few experts for each token; a shared expert may process all tokens.
 
-Tokens are grouped by expert, so that an expert's weights are read once a step however many tokens chose it.
+Tokens are grouped by expert, so that a step reads an expert's weights once for all tokens that chose it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from engine.models.mlp import Gate, gate_in_place
 
 @dataclass(frozen=True, slots=True)
 class Expert:
-    """down(activation(gate) * up) of the tokens it is given."""
+    """One expert: down(activation(gate) * up)."""
 
     gate_up: Linear
     down: Linear
@@ -27,23 +27,23 @@ class Expert:
     gate: Gate = gate_in_place
 
     def apply(self, inputs: torch.Tensor) -> torch.Tensor:
-        """[T, hidden] to a new [T, hidden]."""
+        """Compute [T, hidden] to a new [T, hidden]."""
         gate, up = self.gate_up.apply(inputs).chunk(2, dim=1)
         return self.down.apply(self.gate(gate, up, self.activation))
 
 
 @dataclass(frozen=True, slots=True)
 class ExpertRouter:
-    """Picks experts for each token and says how much each counts."""
+    """Router that picks experts for each token and weighs them."""
 
     weight: torch.Tensor
-    """[experts, hidden]; never quantized: a small error here is another expert."""
+    """[experts, hidden]; never quantized, because a small error here selects another expert."""
     num_chosen: int
     is_normalized: bool
-    """Whether the chosen experts' shares are scaled to sum to 1."""
+    """True if the chosen experts' weights are scaled to sum to 1."""
 
     def choose(self, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Shares in the inputs' dtype and expert indices, both [T, num_chosen]."""
+        """Return weights in the inputs' dtype and expert indices, both [T, num_chosen]."""
         shares = functional.linear(inputs, self.weight).softmax(-1, dtype=torch.float32)
         top, chosen = shares.topk(self.num_chosen, dim=-1)
         if self.is_normalized:
@@ -53,20 +53,20 @@ class ExpertRouter:
 
 @dataclass(frozen=True, slots=True)
 class SharedExpert:
-    """An expert that every token goes through, as far as a gate of its own lets it."""
+    """Expert that every token uses, scaled by a gate of its own."""
 
     expert: Expert
     gate: torch.Tensor
-    """[1, hidden]."""
+    """[1, hidden]: weights of the gate."""
 
     def apply(self, inputs: torch.Tensor) -> torch.Tensor:
-        """[T, hidden] to a new [T, hidden]."""
+        """Compute [T, hidden] to a new [T, hidden]."""
         return self.expert.apply(inputs).mul_(functional.linear(inputs, self.gate).sigmoid_())
 
 
 @dataclass(frozen=True, slots=True)
 class SparseMLP:
-    """The MLP branch of a layer with experts."""
+    """MLP branch of a layer with experts."""
 
     router: ExpertRouter
     experts: list[Expert]
@@ -81,7 +81,7 @@ class SparseMLP:
         total.add_(self._mixed(inputs))
 
     def _mixed(self, inputs: torch.Tensor) -> torch.Tensor:
-        """A new [T, hidden]."""
+        """Return the mixed outputs as a new [T, hidden]."""
         mixed = torch.zeros_like(inputs) if self.shared is None else self.shared.apply(inputs)
         shares, chosen = self.router.choose(inputs)
         picks = chosen.flatten()

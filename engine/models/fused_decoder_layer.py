@@ -1,4 +1,4 @@
-"""A decoder layer for CUDA: between its products, one kernel each."""
+"""Decoder layer for CUDA with one kernel for all operations between two matrix products."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from engine.models.linear import DenseLinear
 
 
 class FusedDecoderLayer(DecoderLayer):
-    """Attention and MLP as in the plain layer; the backend norms, rotates and stores heads in one go."""
+    """Decoder layer whose backend normalizes, rotates and stores the heads in one kernel."""
 
     __slots__ = ()
 
     def forward(
         self, activations: Activations, rotations: torch.Tensor, backend: AttentionBackend, cache: KVCache
     ) -> None:
-        """Update the residual in place."""
+        """Compute the layer and update the residual in place."""
         assert isinstance(backend, TritonPagedAttention), f"a backend without fused heads: {backend.name}"
         residual, normed = activations.residual, activations.normed
         self.qkv.into(_normed(self.attention_norm, residual, normed), activations.qkv)
@@ -39,12 +39,12 @@ class FusedDecoderLayer(DecoderLayer):
             _add_normed(self.mlp_output_norm, residual, normed)
 
     def _add_attended(self, attended: torch.Tensor, residual: torch.Tensor, normed: torch.Tensor) -> torch.Tensor:
-        """Add attention's branch to the residual; what the MLP reads."""
+        """Add the attention branch to the residual and return the MLP's input."""
         if self.attended_norm is not None:
             self.output.into(attended, normed)
             _add_normed(self.attended_norm, residual, normed)
         elif isinstance(self.output, DenseLinear) or not isinstance(self.mlp_norm, FusedRMSNorm):
-            # A plain product adds on its way out, for nothing.
+            # A dense product adds to the residual at no extra cost.
             self.output.add_to(residual, attended)
         else:
             self.output.into(attended, normed)
@@ -54,7 +54,7 @@ class FusedDecoderLayer(DecoderLayer):
 
 
 def _normed(norm: object, residual: torch.Tensor, normed: torch.Tensor) -> torch.Tensor:
-    """What a branch reads: the residual, normed where a norm stands before it."""
+    """Return a branch's input: the residual, normalized if `norm` is given."""
     if norm is None:
         return residual
     assert isinstance(norm, FusedRMSNorm)

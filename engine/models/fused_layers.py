@@ -1,8 +1,8 @@
-"""What stands between a decoder's matrix products, each as one kernel instead of a chain of small ones.
+"""Fused kernels for the operations between a decoder's matrix products.
 
-A decode step of a large model reads its weights once; beside that, what costs is the number of kernels. RMSNorm takes
-the addition before or behind it along, and a gated activation its product. Arithmetic is float32 throughout, rounded
-once when it is stored. Tested through Triton's interpreter; not measured yet on a card.
+A decode step of a large model reads its weights once; the number of kernels is the main other cost. RMSNorm is fused
+with the addition before or after it, and a gated activation with its product. Arithmetic is float32, rounded once at
+the store. Tests run it through Triton's interpreter; no measurement on a GPU exists yet.
 """
 
 from __future__ import annotations
@@ -34,8 +34,11 @@ def normalise(
     SIZE_PADDED: tl.constexpr,
     SUM: tl.constexpr,
 ):
-    """One row of x / sqrt(mean(x²) + eps) * weight; SUM "before": total += x comes first and is what is normed,
-    "after": the result is added to total and written nowhere else."""
+    """Compute one row of x / sqrt(mean(x²) + eps) * weight.
+
+    With SUM "before", total += x comes first and the total is normalized. With "after", the result is added to
+    total and written nowhere else.
+    """
     row = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, SIZE_PADDED)
     is_column = columns < SIZE
@@ -43,7 +46,7 @@ def normalise(
     total_at = total_ptr + row * total_stride + columns
     if SUM == "before":
         summed = tl.load(total_at, mask=is_column, other=0.0).to(tl.float32) + values
-        # What is normed is what the next layer will find, rounding included.
+        # The next layer reads the rounded total, so the norm uses it too.
         rounded = summed.to(total_ptr.dtype.element_ty)
         tl.store(total_at, rounded, mask=is_column)
         values = rounded.to(tl.float32)
@@ -59,7 +62,7 @@ def normalise(
 
 @triton.jit
 def gate(gate_ptr, up_ptr, stride, SIZE: tl.constexpr, BLOCK: tl.constexpr, IS_SILU: tl.constexpr):
-    """A stretch of one row: gate = activation(gate) * up, silu or gelu by its tanh form."""
+    """Compute gate = activation(gate) * up for one block of a row; SiLU, or GELU in its tanh form."""
     row = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     is_column = columns < SIZE
@@ -71,13 +74,13 @@ def gate(gate_ptr, up_ptr, stride, SIZE: tl.constexpr, BLOCK: tl.constexpr, IS_S
     else:
         # x * (1 + tanh(z)) / 2 is x / (1 + exp(-2z)).
         slope = 1.5957691216057308 * (values + 0.044715 * values * values * values)
-    # Below that the result is 0 either way, and exp would overflow.
+    # Below -80 the result is 0 in either case, and exp would overflow.
     activated = values / (1.0 + tl.exp(-tl.maximum(slope, -80.0)))
     tl.store(gate_ptr + at, (activated * up).to(gate_ptr.dtype.element_ty), mask=is_column)
 
 
 class FusedRMSNorm(RMSNorm):
-    """RMSNorm in one kernel, together with the addition before or behind it. Rows [T, size] may be strided."""
+    """RMSNorm in one kernel, fused with the addition before or after it. Rows [T, size] may be strided."""
 
     def __init__(self, weight: torch.Tensor, eps: float, offset: float = 0.0) -> None:
         super().__init__(weight, eps, offset)
@@ -85,18 +88,18 @@ class FusedRMSNorm(RMSNorm):
         self.eps = eps
 
     def into(self, inputs: torch.Tensor, out: torch.Tensor) -> None:
-        """Write the normalised rows to `out`, which may be `inputs` itself."""
+        """Write the normalized rows to `out`, which may be `inputs` itself."""
         if inputs.dim() != 2 or self.weight.dim() != 1:
             super().into(inputs, out)
             return
         self._launch(inputs, out, inputs, "none")
 
     def add_to(self, total: torch.Tensor, inputs: torch.Tensor) -> None:
-        """total += the normalised rows."""
+        """Add the normalized rows to `total`."""
         self._launch(inputs, inputs, total, "after")
 
     def after_add(self, total: torch.Tensor, inputs: torch.Tensor, out: torch.Tensor) -> None:
-        """total += inputs, then out = normalised total; `out` may be `inputs`."""
+        """Add `inputs` to `total`, then write the normalized total to `out`, which may be `inputs`."""
         self._launch(inputs, out, total, "before")
 
     def _launch(self, inputs: torch.Tensor, out: torch.Tensor, total: torch.Tensor, add: _Sum) -> None:
@@ -121,7 +124,11 @@ class FusedRMSNorm(RMSNorm):
 
 
 def gate_fused(gate_half: torch.Tensor, up_half: torch.Tensor, activation: Activation) -> torch.Tensor:
-    """activation(gate) * up left in `gate_half` [T, size], and returned. Raises ValueError unless strides agree."""
+    """Compute activation(gate) * up in `gate_half` [T, size] and return it.
+
+    Raises:
+        ValueError: The strides of the two halves differ.
+    """
     num_rows, size = gate_half.shape
     if gate_half.stride(1) != 1 or gate_half.stride() != up_half.stride():
         raise ValueError("gate and up must be halves of one buffer")

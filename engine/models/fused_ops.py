@@ -1,4 +1,4 @@
-"""The parts of a layer on CUDA, and on CPU through Triton's interpreter for tests."""
+"""Layer operations on CUDA; for tests also on a CPU through Triton's interpreter."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from engine.models.layers import RMSNorm
 
 
 class TritonLayerOps:
-    """Layers from fused kernels."""
+    """Layer operations from fused Triton kernels."""
 
     layer = FusedDecoderLayer
 
     def gate(self, gate_half: torch.Tensor, up_half: torch.Tensor, activation: Activation) -> torch.Tensor:
-        """activation(gate) * up, left in `gate_half` and returned."""
+        """Compute activation(gate) * up in `gate_half` and return it."""
         return gate_fused(gate_half, up_half, activation)
 
     def norm(self, weight: torch.Tensor, eps: float, offset: float) -> RMSNorm:
-        """A norm over the last axis."""
+        """Return a norm over the last axis."""
         return FusedRMSNorm(weight, eps, offset)

@@ -1,4 +1,4 @@
-"""How the parts of a layer between its matrix products are computed: as torch operations, or as fused kernels."""
+"""Layer operations between the matrix products: plain torch, or fused kernels."""
 
 from __future__ import annotations
 
@@ -13,41 +13,41 @@ from engine.models.mlp import gate_in_place
 
 
 class LayerOps(Protocol):
-    """What the loader builds layers from."""
+    """Factory of a layer's parts for the loader."""
 
     @property
     def layer(self) -> type[DecoderLayer]:
-        """What a layer is made as."""
+        """Class of a decoder layer."""
         ...
 
     def gate(self, gate_half: torch.Tensor, up_half: torch.Tensor, activation: Activation) -> torch.Tensor:
-        """activation(gate) * up, left in `gate_half` and returned; both [T, size] and halves of one buffer."""
+        """Compute activation(gate) * up in `gate_half` and return it; both are [T, size] halves of one buffer."""
         ...
 
     def norm(self, weight: torch.Tensor, eps: float, offset: float) -> RMSNorm:
-        """A norm over the last axis."""
+        """Return a norm over the last axis."""
         ...
 
 
 class TorchLayerOps:
-    """Plain torch, on any device."""
+    """Layer operations from plain torch, on any device."""
 
     layer = DecoderLayer
 
     def gate(self, gate_half: torch.Tensor, up_half: torch.Tensor, activation: Activation) -> torch.Tensor:
-        """activation(gate) * up, left in `gate_half` and returned."""
+        """Compute activation(gate) * up in `gate_half` and return it."""
         return gate_in_place(gate_half, up_half, activation)
 
     def norm(self, weight: torch.Tensor, eps: float, offset: float) -> RMSNorm:
-        """A norm over the last axis."""
+        """Return a norm over the last axis."""
         return RMSNorm(weight, eps, offset)
 
 
 def layer_ops(device: torch.device) -> LayerOps:
-    """The fused kernels where they compile, else torch."""
+    """Return the fused kernels on CUDA, otherwise plain torch."""
     if device.type != "cuda":
         return TorchLayerOps()
-    # Triton is installed with GPU builds only.
+    # Only GPU builds install Triton.
     from engine.models.fused_ops import TritonLayerOps
 
     return TritonLayerOps()

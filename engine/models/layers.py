@@ -1,8 +1,7 @@
-"""The layers of a decoder: small callables over tensors that write into buffers they are given.
+"""Layers of a decoder: small callables over tensors that write into given buffers.
 
-At batch size one on a CPU a step is hundreds of tiny operations, so what counts is how many there are and how much
-Python stands between them: projections are fused, outputs go to buffers that live as long as the model, and views
-of these buffers are made once per batch size.
+At batch size one on a CPU a step is hundreds of tiny operations, so their number and the Python between them count.
+Projections are fused, outputs go to buffers that live as long as the model, and views are made once per batch size.
 """
 
 from __future__ import annotations
@@ -18,7 +17,10 @@ _INITIAL_POSITIONS = 4096
 
 
 class RMSNorm:
-    """x / sqrt(mean(x²) + eps) * (weight + offset) over the last axis; the weight broadcasts from the right."""
+    """Root mean square norm over the last axis: x / sqrt(mean(x²) + eps) * (weight + offset).
+
+    The weight broadcasts from the right.
+    """
 
     def __init__(self, weight: torch.Tensor, eps: float, offset: float = 0.0) -> None:
         self._size = (weight.shape[-1],)
@@ -27,13 +29,13 @@ class RMSNorm:
         # The sum is kept in float32: next to the offset a narrower dtype would round the weight away.
         weight = weight.float() + offset if offset else weight
         self.weight = weight
-        # x / sqrt(mean(x²) + eps) = sqrt(size) * x / hypot(‖x‖, sqrt(eps * size)): four cheap operations where
-        # torch's own CPU rms_norm is a chain of more and dearer ones.
+        # x / sqrt(mean(x²) + eps) = sqrt(size) * x / hypot(‖x‖, sqrt(eps * size)): four cheap operations, while
+        # torch's own CPU rms_norm is a longer chain of more expensive ones.
         self._scaled_weight = weight * math.sqrt(self._size[0])
         self._floor = torch.tensor(math.sqrt(eps * self._size[0]), dtype=torch.float32, device=weight.device)
 
     def into(self, inputs: torch.Tensor, out: torch.Tensor) -> None:
-        """Write the normalised inputs to `out`, which may be `inputs` itself."""
+        """Write the normalized inputs to `out`, which may be `inputs` itself."""
         if self._is_cpu_float32:
             lengths = torch.linalg.vector_norm(inputs, 2, -1, True)
             torch.div(inputs, lengths.hypot_(self._floor), out=out).mul_(self._scaled_weight)
@@ -42,7 +44,7 @@ class RMSNorm:
 
 
 class HeadGroupNorm:
-    """A norm over all query heads together and one over all key heads."""
+    """Two norms: one over all query heads together and one over all key heads."""
 
     def __init__(self, queries: RMSNorm, keys: RMSNorm, num_heads: int) -> None:
         self._queries = queries
@@ -50,22 +52,22 @@ class HeadGroupNorm:
         self._num_heads = num_heads
 
     def into(self, inputs: torch.Tensor, out: torch.Tensor) -> None:
-        """Write the normalised heads [T, heads + kv_heads, head_dim] to `out`, which may be `inputs` itself."""
+        """Write the normalized heads [T, heads + kv_heads, head_dim] to `out`, which may be `inputs` itself."""
         split = self._num_heads
         for norm, span in ((self._queries, slice(split)), (self._keys, slice(split, None))):
             norm.into(_side_by_side(inputs[:, span]), _side_by_side(out[:, span]))
 
 
 def _side_by_side(heads: torch.Tensor) -> torch.Tensor:
-    """[T, heads * head_dim], the same memory."""
+    """Return a view [T, heads * head_dim] of the same memory."""
     return heads.view(heads.shape[0], -1)
 
 
 class Rotary:
-    """Turns neighbouring pairs of a head's numbers by an angle that grows with the position.
+    """Rotary position embedding: rotates adjacent pairs of a head's numbers by an angle proportional to the position.
 
-    The loader lays out query and key rows so that the two halves which Hugging Face checkpoints rotate against each
-    other alternate; then one complex multiplication rotates all heads in place.
+    Hugging Face checkpoints rotate the two halves of a head against each other. The loader interleaves the halves of
+    query and key rows, so that one complex multiplication rotates all heads in place.
     """
 
     def __init__(self, config: RopeConfig, head_dim: int, device: torch.device) -> None:
@@ -75,24 +77,24 @@ class Rotary:
         self._table = torch.empty(0, head_dim // 2, dtype=torch.complex64, device=device)
 
     def at(self, positions: torch.Tensor, num_positions: int) -> torch.Tensor:
-        """Rotations [T, 1, head_dim / 2] of positions [T], all below `num_positions`."""
+        """Return the rotations [T, 1, head_dim / 2] of positions [T], all below `num_positions`."""
         return self.table(num_positions).index_select(0, positions).unsqueeze(1)
 
     def table(self, num_positions: int) -> torch.Tensor:
-        """Rotations [N, head_dim / 2] of so many positions at least."""
+        """Return the rotations [N, head_dim / 2] of at least `num_positions` positions."""
         if num_positions > self._table.shape[0]:
             self.reserve(num_positions)
         return self._table
 
     def reserve(self, num_positions: int) -> None:
-        """Make the table for positions below this, if it is not that long yet."""
+        """Extend the table to `num_positions` positions if it is shorter."""
         if num_positions > self._table.shape[0]:
             size = max(_INITIAL_POSITIONS, 2 ** (num_positions - 1).bit_length())
             self._table = self._config.rotations(self._head_dim, size).to(self._device)
 
     @staticmethod
     def rotate(heads: torch.Tensor, rotations: torch.Tensor) -> None:
-        """Rotate [T, heads, head_dim] in place; for float32 the same memory as complex64 [T, heads, head_dim / 2]."""
+        """Rotate [T, heads, head_dim] in place; float32 heads come as complex64 [T, heads, head_dim / 2]."""
         if heads.dtype == torch.complex64:
             heads.mul_(rotations)
         else:

@@ -1,4 +1,4 @@
-"""Projections: the interface all kinds share, the plain kind, and the kind that is fast on a CPU."""
+"""Projections: their interface, the dense form, and a packed form that is fast on a CPU."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ import torch
 from torch.nn import functional
 
 _SMALL_WEIGHT = 1 << 20
-"""Up to this many numbers a float32 weight fits a core's own cache, where a plain product with one row is faster."""
+"""Largest float32 weight, in numbers, that fits a core's cache, where a dense product with one row is faster."""
 
 
 class Linear(Protocol):
-    """A projection; quantized and tensor-parallel ones have the same three verbs."""
+    """Projection interface; quantized and tensor-parallel projections implement it too."""
 
     def apply(self, inputs: torch.Tensor) -> torch.Tensor:
-        """inputs @ weight.T (+ bias): [T, in] to a new [T, out]."""
+        """Compute inputs @ weight.T (+ bias): [T, in] to a new [T, out]."""
         ...
 
     def into(self, inputs: torch.Tensor, out: torch.Tensor) -> None:
-        """The same, written to `out`."""
+        """Write inputs @ weight.T (+ bias) to `out` [T, out]."""
         ...
 
     def add_to(self, total: torch.Tensor, inputs: torch.Tensor) -> None:
-        """The same, added to `total` [T, out]."""
+        """Add inputs @ weight.T (+ bias) to `total` [T, out]."""
         ...
 
 
 class DenseLinear:
-    """A projection with plain weights [out, in]."""
+    """Projection with a dense weight [out, in]."""
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
         self._weight = weight
@@ -36,53 +36,53 @@ class DenseLinear:
         self._bias = bias
 
     def apply(self, inputs: torch.Tensor) -> torch.Tensor:
-        """inputs @ weight.T (+ bias)."""
+        """Compute inputs @ weight.T (+ bias) to a new [T, out]."""
         return functional.linear(inputs, self._weight, self._bias)
 
     def into(self, inputs: torch.Tensor, out: torch.Tensor) -> None:
-        """out = inputs @ weight.T (+ bias)."""
+        """Write inputs @ weight.T (+ bias) to `out`."""
         if self._bias is None:
             torch.mm(inputs, self._transposed, out=out)
         else:
             torch.addmm(self._bias, inputs, self._transposed, out=out)
 
     def add_to(self, total: torch.Tensor, inputs: torch.Tensor) -> None:
-        """total += inputs @ weight.T (+ bias)."""
+        """Add inputs @ weight.T (+ bias) to `total`."""
         total.addmm_(inputs, self._transposed)
         if self._bias is not None:
             total.add_(self._bias)
 
 
 class PackedLinear:
-    """A projection whose weights lie in the order oneDNN's kernels read them.
+    """Projection with weights in the layout of oneDNN's kernels.
 
-    Against `torch.mm` on float32 it takes a half to a quarter of the time for two rows and more, and for one row too
-    once the weight outgrows the cache. A small float32 weight is kept plain as well, for steps of one row.
+    Against `torch.mm` on float32 it takes a half to a quarter of the time for two rows and more. For one row the same
+    holds once the weight exceeds the cache; a small float32 weight is also kept dense, for steps of one row.
     """
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
         is_small = weight.numel() <= _SMALL_WEIGHT and weight.dtype == torch.float32
-        # Column by column is the faster order for a product with a single row.
+        # Column-major order is faster for a product with a single row.
         self._single_row = DenseLinear(weight.t().contiguous().t(), bias) if is_small else None
         self._packed = torch.ops.mkldnn._reorder_linear_weight.default(weight, None)
         self._product = torch.ops.mkldnn._linear_pointwise.default
         self._bias = bias
 
     def apply(self, inputs: torch.Tensor) -> torch.Tensor:
-        """inputs @ weight.T (+ bias)."""
+        """Compute inputs @ weight.T (+ bias) to a new [T, out]."""
         if self._single_row is not None and inputs.shape[0] == 1:
             return self._single_row.apply(inputs)
         return self._multiply(inputs)
 
     def into(self, inputs: torch.Tensor, out: torch.Tensor) -> None:
-        """out = inputs @ weight.T (+ bias)."""
+        """Write inputs @ weight.T (+ bias) to `out`."""
         if self._single_row is not None and inputs.shape[0] == 1:
             self._single_row.into(inputs, out)
         else:
             out.copy_(self._multiply(inputs))
 
     def add_to(self, total: torch.Tensor, inputs: torch.Tensor) -> None:
-        """total += inputs @ weight.T (+ bias)."""
+        """Add inputs @ weight.T (+ bias) to `total`."""
         if self._single_row is not None and inputs.shape[0] == 1:
             self._single_row.add_to(total, inputs)
         else:
@@ -94,7 +94,7 @@ class PackedLinear:
 
 
 def can_pack(weight: torch.Tensor) -> bool:
-    """Whether this build of torch, this processor and this dtype have packed products."""
+    """Return whether this build of torch, this processor and this dtype support packed products."""
     if weight.device.type != "cpu" or not torch._C._has_mkldnn:
         return False
     if not hasattr(torch.ops.mkldnn, "_reorder_linear_weight"):
@@ -104,5 +104,5 @@ def can_pack(weight: torch.Tensor) -> bool:
 
 
 def make_linear(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear:
-    """The fastest projection for a weight [out, in] where it lies. The caller gives the weight away."""
+    """Return the fastest projection for a weight [out, in] on its device; it takes ownership of the weight."""
     return PackedLinear(weight, bias) if can_pack(weight) else DenseLinear(weight, bias)

@@ -1,4 +1,4 @@
-"""The second branch of a decoder layer: gated projections, dense or chosen for each token among experts."""
+"""MLP branch of a decoder layer: dense gated projections, and the interface that experts share."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from engine.models.config.config import Activation
 from engine.models.linear import Linear
 
 Gate = Callable[[torch.Tensor, torch.Tensor, Activation], torch.Tensor]
-"""Leaves activation(gate) * up in the gate's memory and returns it; arguments gate and up [T, size]."""
+"""Function that computes activation(gate) * up in the gate's memory and returns it; both are [T, size]."""
 
 
 class MLP(Protocol):
-    """What a layer does with each token by itself; `inputs` [T, hidden] may be the target too."""
+    """MLP branch interface; `inputs` [T, hidden] may be the target too."""
 
     def into(self, out: torch.Tensor, inputs: torch.Tensor, activations: Activations) -> None:
         """Write the branch's output to `out` [T, hidden]."""
@@ -30,13 +30,13 @@ class MLP(Protocol):
 
 
 def gate_in_place(gate: torch.Tensor, up: torch.Tensor, activation: Activation) -> torch.Tensor:
-    """activation(gate) * up in the gate's memory; returns it."""
+    """Compute activation(gate) * up in the gate's memory and return it."""
     return activate(gate, activation).mul_(up)
 
 
 @dataclass(frozen=True, slots=True)
 class DenseMLP:
-    """down(activation(gate) * up), in the step's buffers."""
+    """Dense MLP in the step's buffers: down(activation(gate) * up)."""
 
     gate_up: Linear
     down: Linear
@@ -54,13 +54,13 @@ class DenseMLP:
         self.down.add_to(total, activations.gate)
 
     def _gated(self, inputs: torch.Tensor, activations: Activations) -> None:
-        """Leave activation(gate) * up in the buffer of the gate."""
+        """Compute activation(gate) * up in the gate's buffer."""
         self.gate_up.into(inputs, activations.gate_up)
         self.gate(activations.gate, activations.up, self.activation)
 
 
 def activate(gate: torch.Tensor, activation: Activation) -> torch.Tensor:
-    """The activation, in place; returns its argument."""
+    """Apply the activation in place and return the tensor."""
     if activation == "silu":
         return functional.silu(gate, inplace=True)
     return gate.copy_(functional.gelu(gate, approximate="tanh"))

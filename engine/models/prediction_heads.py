@@ -1,8 +1,8 @@
-"""Heads beside a model that say which tokens come behind the next one, from what the model computed anyway.
+"""Medusa heads: predict further tokens behind the next one from the model's hidden state.
 
 Like Medusa (T. Cai et al., "Medusa: Simple LLM Inference Acceleration Framework with Multiple Decoding Heads", 2024)
-they share the model's vocabulary projection and look ahead by one token more each; like EAGLE (Y. Li et al., 2024) they
-are told which token was chosen, which a hidden state alone does not know.
+the heads share the model's vocabulary projection, and each predicts one position further. Like EAGLE (Y. Li et al.,
+2024) they also read the chosen token, which the hidden state does not contain.
 """
 
 from __future__ import annotations
@@ -26,14 +26,18 @@ _NAMES = ("hidden_norm", "token_norm", "gate_up", "down", "skip", "norms")
 
 
 class MedusaHeads(Protocol):
-    """Says more than one token ahead what comes next."""
+    """Heads that predict further tokens behind the next one."""
 
     num_heads: int
-    """So many tokens behind the one that is known."""
+    """Number of tokens that are predicted behind the known one."""
 
     def look_ahead(self, hidden: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:
-        """float32 [N, heads, vocab]: logits of the tokens behind token_ids int64 [N], each of which was chosen from the
-        final hidden state beside it, [N, hidden]."""
+        """Return the logits of the tokens behind `token_ids`, float32 [N, heads, vocab].
+
+        Args:
+            hidden: Final hidden states [N, hidden], from which the tokens were chosen.
+            token_ids: Chosen tokens, int64 [N].
+        """
         ...
 
 
@@ -64,29 +68,34 @@ class Glances(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HeadWeights:
-    """What the heads are made of; `width` numbers in between, H heads."""
+    """Weights of H heads with `width` inner numbers."""
 
     hidden_norm: torch.Tensor
-    """[hidden]: of the hidden state."""
+    """[hidden]: norm of the hidden state."""
     token_norm: torch.Tensor
-    """[hidden]: of the chosen token's embedding."""
+    """[hidden]: norm of the chosen token's embedding."""
     gate_up: torch.Tensor
-    """[2 width, 2 hidden]: reads both side by side; SiLU of the first half times the second."""
+    """[2 width, 2 hidden]: projection of both, side by side; SiLU of the first half times the second."""
     down: torch.Tensor
-    """[H hidden, width]: a state for each head, added to a share of the hidden state."""
+    """[H hidden, width]: projection to a state for each head, added to a share of the hidden state."""
     skip: torch.Tensor
-    """[H, hidden]: the shares."""
+    """[H, hidden]: shares of the hidden state."""
     norms: torch.Tensor
-    """[H, hidden]: of each state, before the vocabulary."""
+    """[H, hidden]: norms of the states before the vocabulary projection."""
 
     @property
     def num_heads(self) -> int:
-        """Tokens that are said ahead."""
+        """Number of heads."""
         return self.norms.shape[0]
 
     def states(self, hidden: torch.Tensor, embedded: torch.Tensor, epsilon: float) -> torch.Tensor:
-        """Each head's state [N, H, hidden], ready for the vocabulary, of hidden states and the chosen tokens'
-        embeddings, both [N, hidden]."""
+        """Return each head's state [N, H, hidden] for the vocabulary projection.
+
+        Args:
+            hidden: Final hidden states [N, hidden].
+            embedded: Embeddings of the chosen tokens [N, hidden].
+            epsilon: Epsilon of the norms.
+        """
         size = hidden.shape[1:]
         inputs = torch.cat(
             [
@@ -101,7 +110,14 @@ class HeadWeights:
 
 
 def read_heads(folder: Path, hidden_size: int, *, dtype: torch.dtype, device: torch.device) -> HeadWeights | None:
-    """The heads in a model's folder; None where there are none. Raises CheckpointError where they do not fit it."""
+    """Read the heads in a model's folder.
+
+    Returns:
+        The weights; None if the folder has no heads.
+
+    Raises:
+        CheckpointError: The tensors do not match the model.
+    """
     path = folder / FILE_NAME
     if not path.is_file():
         return None
@@ -130,7 +146,7 @@ def read_heads(folder: Path, hidden_size: int, *, dtype: torch.dtype, device: to
 
 
 class PredictionHeads:
-    """A model's heads, computed as they are written down."""
+    """Heads of a model in plain torch."""
 
     def __init__(self, weights: HeadWeights, decoder: Decoder) -> None:
         self.weights = weights
@@ -139,7 +155,7 @@ class PredictionHeads:
 
     @torch.inference_mode()
     def look_ahead(self, hidden: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:
-        """float32 [N, heads, vocab] of hidden states [N, hidden] and token_ids int64 [N]."""
+        """Return the logits, float32 [N, heads, vocab], of hidden states [N, hidden] and chosen tokens int64 [N]."""
         embedded = self._decoder.embedding[token_ids]
         states = self.weights.states(hidden, embedded, self._decoder.config.rms_norm_eps)
         return self._decoder.logits(states.flatten(0, 1)).view(hidden.shape[0], self.num_heads, -1)

@@ -1,4 +1,4 @@
-"""Weights as they are before projections lay them out, for who computes with them in another way."""
+"""Unpacked weights of projections, for kernels that use a layout of their own."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class RawWeight:
-    """One projection's."""
+    """Weights of one projection before their layout changes."""
 
     weight: torch.Tensor
     """float32 or int8 [out, in]."""
     scales: torch.Tensor | None
-    """float32 [out], one for each output of an int8 weight."""
+    """float32 [out]: scale of each output of an int8 weight."""
     bias: torch.Tensor | None
     rounds_inputs: bool = False
-    """Whether each row of the inputs is rounded to int8, too."""
+    """True if each input row is rounded to int8 as well."""
 
     def fits_bfloat16(self) -> bool:
-        """Whether it loses nothing in half the bytes, as those of checkpoints that were written so."""
+        """Return whether bfloat16 represents the weights exactly, as in checkpoints that were saved in it."""
         is_float = self.weight.dtype == torch.float32
         return is_float and torch.equal(self.weight.bfloat16().float(), self.weight)
 
 
 @dataclass(slots=True)
 class RawWeights:
-    """Of one model's projections; as long as this lives they are in memory a second time."""
+    """Store of the unpacked weights of one model's projections; it doubles their memory while it lives."""
 
     _found: dict[int, tuple[object, RawWeight]] = field(default_factory=dict)
 
@@ -40,10 +40,10 @@ class RawWeights:
         *,
         rounds_inputs: bool = False,
     ) -> None:
-        """Keep what a projection is made of."""
+        """Store the weights of a projection."""
         self._found[id(linear)] = linear, RawWeight(weight, scales, bias, rounds_inputs)
 
     def of(self, linear: object) -> RawWeight | None:
-        """What it is made of; None where that is not known."""
+        """Return the weights of a projection; None if they are not stored."""
         found = self._found.get(id(linear))
         return None if found is None else found[1]

@@ -1,4 +1,4 @@
-"""The seam where a model is spread over processes: what each of them loads, and where their parts become one again."""
+"""Interface of tensor parallelism for the loader: the part that each process loads, and the merge of outputs."""
 
 from __future__ import annotations
 
@@ -15,68 +15,72 @@ from engine.models.linear import Linear
 from engine.models.mlp import MLP
 
 MakeNorm = Callable[[torch.Tensor, float, float], RMSNorm]
-"""Of weight, epsilon and offset."""
+"""Function that makes a norm from weight, epsilon and offset."""
 
 
 class Split(Protocol):
-    """One process's view of a model."""
+    """Part of a model that one process holds."""
 
     def config(self, config: ModelConfig) -> ModelConfig:
-        """The shape of this process's part. Raises ModelConfigError when the model cannot be split like that."""
+        """Return the shape of this process's part.
+
+        Raises:
+            ModelConfigError: The model cannot be split into so many parts.
+        """
         ...
 
     def checkpoint(self, model_dir: Path, config: ModelConfig) -> Checkpoint:
-        """The part's tensors of the checkpoint of a model with this (whole) config."""
+        """Return the tensors of this process's part; `config` is the whole model's."""
         ...
 
     def summed(self, linear: Linear) -> Linear:
-        """A projection whose inputs are split: its outputs summed over all processes."""
+        """Return a projection with split inputs whose outputs are summed over all processes."""
         ...
 
     def summed_mlp(self, mlp: MLP) -> MLP:
-        """The same for a whole branch."""
+        """Return an MLP branch whose outputs are summed over all processes."""
         ...
 
     def norm_over_heads(self, weight: torch.Tensor, eps: float, offset: float, make: MakeNorm) -> RMSNorm:
-        """A norm over the heads of all processes; `make` makes one over those of this process."""
+        """Return a norm over the heads of all processes; `make` makes one over those of this process."""
         ...
 
     def head_rows(self, weight: torch.Tensor) -> torch.Tensor:
-        """This process's rows of the vocabulary's projection [vocab, hidden]; the weight is left alone."""
+        """Return this process's rows of the vocabulary projection [vocab, hidden]; the weight is not changed."""
         ...
 
     def gathered(self, head: Linear, vocab_size: int) -> Linear:
-        """That projection with the rows of all processes side by side again."""
+        """Return the vocabulary projection with the rows of all processes side by side."""
         ...
 
 
 class Unsplit:
-    """Nothing is split."""
+    """Whole model in one process."""
 
     def config(self, config: ModelConfig) -> ModelConfig:
-        """As it is."""
+        """Return the config unchanged."""
         return config
 
     def checkpoint(self, model_dir: Path, config: ModelConfig) -> Checkpoint:
-        """All of it."""
+        """Return all tensors of the checkpoint."""
         return Checkpoint(model_dir)
 
     def summed(self, linear: Linear) -> Linear:
-        """As it is."""
+        """Return the projection unchanged."""
         return linear
 
     def summed_mlp(self, mlp: MLP) -> MLP:
-        """As it is."""
+        """Return the branch unchanged."""
         return mlp
 
     def norm_over_heads(self, weight: torch.Tensor, eps: float, offset: float, make: MakeNorm) -> RMSNorm:
-        """As it is."""
+        """Return the norm that `make` makes."""
         return make(weight, eps, offset)
 
     def head_rows(self, weight: torch.Tensor) -> torch.Tensor:
-        """All of them."""
+        """Return all rows."""
         return weight
 
     def gathered(self, head: Linear, vocab_size: int) -> Linear:
-        """As it is."""
+        """Return the projection unchanged."""
         return head

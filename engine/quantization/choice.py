@@ -1,4 +1,4 @@
-"""Which kernel multiplies by a weight: measured once for each shape, then fixed for the life of the process."""
+"""Kernel selection for quantized weights: measured once for each shape, then fixed for the process's life."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from engine.quantization.weights import GroupWeight
 logger = logging.getLogger(__name__)
 
 FEW_ROWS = 16
-"""Up to here one kernel serves, so that a token gets the same numbers alone, in a batch and among drafts."""
+"""Largest number of rows with one common kernel, so that results do not depend on batch or draft tokens."""
 _FEW_MEASURED = (1, 8)
 _MANY_MEASURED = 128
 _MAX_REPEATS = 8
 _MIN_REPEATS = 2
 _LIMIT_S = 0.08
-"""For one shape and number of rows; a machine busy with other things gets fewer repeats, never fewer than two."""
+"""Time limit of one shape and number of rows; a busy machine makes fewer repeats, but at least two."""
 _WORTHWHILE = 1.25
-"""A kernel of its own for many rows holds the weight a second time in another order: only for so much less time."""
+"""Minimum speed-up for a separate kernel for many rows, which stores the weight a second time."""
 _TIE = 1.1
-"""Up to so many times the least time, the kernel listed first is taken: chance must not decide at every start."""
+"""Ratio to the least time up to which the kernel listed first is taken, so that noise does not decide."""
 _COLD_BYTES = {"cpu": 8 << 20, "cuda": 256 << 20}
-"""More than the caches that a weight must be out of: a core's own, or a card's whole second level."""
+"""Bytes to overwrite so that a weight leaves the caches: a core's own, or a GPU's whole second level."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelChoice(Generic[Weight]):
-    """What is used for one shape."""
+    """Kernels for one shape: for few rows and for many."""
 
     few: KernelKind[Weight]
     many: KernelKind[Weight]
@@ -42,14 +42,18 @@ class KernelChoice(Generic[Weight]):
 def working_kinds(
     usable: dict[str, KernelKind[Weight]], weight: Weight, scratch: UnpackBuffer
 ) -> dict[str, KernelKind[Weight]]:
-    """The kinds that take a weight and multiply one row by it here; raises what the last one raised when none does."""
+    """Return the kernels that can multiply one row by the weight on this machine.
+
+    Raises:
+        Exception: No kernel works; the error is the last kernel's.
+    """
     inputs = torch.randn(1, weight.shape[1], device=weight.codes.device, dtype=torch.bfloat16)
     found: dict[str, KernelKind[Weight]] = {}
     failure: Exception | None = None
     for name, kind in usable.items():
         try:
             kind.build(weight, scratch).multiply(inputs)
-        # Libraries and compilers raise what they like; another kernel will do.
+        # Libraries and compilers raise many kinds of errors; another kernel may still work.
         except Exception as error:
             logger.warning("kernel %s does not run here: %s: %s", name, type(error).__name__, error)
             failure = error
@@ -62,7 +66,10 @@ def working_kinds(
 
 @dataclass(slots=True)
 class KernelTable:
-    """Choices by arithmetic and shape. `preferred`: names that are taken without measuring, for repeatable tests."""
+    """Kernel choices by arithmetic and shape.
+
+    `preferred` lists kernels that are taken without measuring, for repeatable tests.
+    """
 
     clock: Callable[[], float]
     preferred: tuple[str, ...] = ()
@@ -70,13 +77,13 @@ class KernelTable:
     _choices: dict[tuple[tuple[str, ...], tuple[int, int], int], tuple[str, str]] = field(default_factory=dict)
 
     def choose(self, kinds: Sequence[KernelKind[Weight]], weight: Weight) -> KernelChoice[Weight]:
-        """The kernels for a weight, by what was measured for its shape before, or now."""
+        """Return the kernels for a weight, measured for its shape now or before."""
         usable = {kind.name: kind for kind in kinds if kind.can_run(weight)}
         group_size = weight.group_size if isinstance(weight, GroupWeight) else 0
         key = (tuple(usable), weight.shape, group_size)
         names = self._choices.get(key)
         if names is None:
-            # A CPU's kernels are known to run where `can_run` says so; a card's depend on driver, torch and compiler.
+            # On a CPU `can_run` is reliable; on a GPU a kernel also depends on driver, torch and compiler.
             working = working_kinds(usable, weight, self.scratch) if weight.codes.is_cuda else usable
             names = self._choices[key] = self._decide(working, weight)
         return KernelChoice(usable[names[0]], usable[names[1]])
@@ -89,8 +96,7 @@ class KernelTable:
             return next(iter(usable)), next(iter(usable))
         kernels = {name: kind.build(weight, self.scratch) for name, kind in usable.items()}
         few_s: dict[str, float] = dict.fromkeys(kernels, 0.0)
-        # On a machine that is busy at the moment several threads wait for each other, which tells the kernels apart by
-        # how often they do.
+        # On a busy machine several threads wait for each other, which would distort the comparison of kernels.
         with _one_thread():
             for num_rows in _FEW_MEASURED:
                 for name, seconds in self._measure(kernels, weight, num_rows).items():
@@ -104,9 +110,9 @@ class KernelTable:
         return few, many
 
     def _measure(self, kernels: dict[str, Kernel], weight: Weight, num_rows: int) -> dict[str, float]:
-        """Seconds of each kernel, the least of some runs in turn, with the weight out of the processor's caches."""
+        """Return each kernel's least seconds over runs in turn, with the weight out of the processor's caches."""
         codes = weight.codes
-        # What activations are there.
+        # The usual dtype of activations on the device.
         dtype = torch.bfloat16 if codes.is_cuda else torch.float32
         inputs = torch.randn(num_rows, codes.shape[1], device=codes.device, dtype=dtype)
         others = torch.zeros(_COLD_BYTES[codes.device.type], dtype=torch.uint8, device=codes.device)
@@ -123,7 +129,7 @@ class KernelTable:
                 kernel.multiply(inputs)
                 self._wait(codes.device)
                 seconds = self.clock() - started_at
-                if repeat:  # the first run only sets the kernel up
+                if repeat:  # the first run only initializes the kernel
                     best[name] = min(seconds, best.get(name, seconds))
         return best
 

@@ -1,12 +1,12 @@
-"""Ways to multiply by a quantized weight on a CPU. Which of them is used for a shape is measured, see `choice`.
+"""CPU kernels for quantized weights; `choice` measures which one a shape uses.
 
-Kernels of one *arithmetic* compute the same numbers and may stand in for one another:
+Kernels of one *arithmetic* compute the same numbers and can replace one another:
 
 - weight-only int8 and int4: activations are rounded to bfloat16, sums are float32;
-- dynamic int8: each row of the activations becomes int8 with a scale of its own (its largest magnitude / 127), sums are
-  exact integers. A row's result therefore depends neither on the rows beside it nor on the kernel. On processors with
-  no instruction of its own for that (VNNI, AMX), libraries add pairs of products in 16 bits, which cuts large codes
-  off: such a kernel is not used there.
+- dynamic int8: each row of the activations becomes int8 with its own scale (its largest magnitude / 127), sums are
+  exact integers. A row's result therefore depends neither on the other rows nor on the kernel. On processors without
+  an instruction for it (VNNI, AMX), libraries add pairs of products in 16 bits, which saturates for large codes.
+  Such a kernel is not used there.
 """
 
 from __future__ import annotations
@@ -33,26 +33,30 @@ Weight = TypeVar("Weight", PlainWeight, ChannelWeight, GroupWeight)
 
 
 class Kernel(Protocol):
-    """One weight, ready to be multiplied by."""
+    """Kernel for one weight."""
 
     def multiply(self, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """inputs [T, in] → values [T, out] in some floating dtype, and scales [T, 1] still to be multiplied in."""
+        """Multiply inputs [T, in].
+
+        Returns:
+            Values [T, out] in a floating dtype, and scales [T, 1] that the caller applies, or None.
+        """
         ...
 
 
 class UnpackBuffer:
-    """One buffer for weights unpacked for the length of a product, shared by all projections."""
+    """Buffer for weights that are unpacked for one product, shared by all projections."""
 
     def __init__(self) -> None:
         self._buffer = torch.empty(0, dtype=torch.bfloat16)
 
     def take(self, shape: tuple[int, ...], device: torch.device) -> torch.Tensor:
-        """bfloat16 of this shape, its content left over from the last use."""
+        """Return a bfloat16 tensor of this shape with the content of the last use."""
         size = 1
         for length in shape:
             size *= length
         if self._buffer.numel() < size or self._buffer.device != device:
-            # An ordinary tensor, so that it can be written both in and out of inference mode.
+            # An ordinary tensor can be written both in and out of inference mode.
             with torch.inference_mode(False):
                 self._buffer = torch.empty(size, dtype=torch.bfloat16, device=device)
         return self._buffer[:size].view(shape)
@@ -60,7 +64,7 @@ class UnpackBuffer:
 
 @dataclass(frozen=True, slots=True)
 class KernelKind(Generic[Weight_contra]):
-    """One entry of an arithmetic's list: when it can be used, and how a weight is laid out for it."""
+    """Kernel of an arithmetic: its name, its condition and its constructor."""
 
     name: str
     can_run: Callable[[Weight_contra], bool]
@@ -68,19 +72,19 @@ class KernelKind(Generic[Weight_contra]):
 
 
 class PackedInt8:
-    """torch's kernel for bfloat16 activations and int8 weights as they are."""
+    """torch's kernel for bfloat16 activations and unpacked int8 weights."""
 
     def __init__(self, weight: ChannelWeight, scratch: UnpackBuffer) -> None:
         self._codes = weight.codes
         self._scales = weight.scales.bfloat16()
 
     def multiply(self, inputs: torch.Tensor) -> tuple[torch.Tensor, None]:
-        """bfloat16 [T, out]."""
+        """Multiply inputs [T, in]: bfloat16 [T, out]."""
         return torch._weight_int8pack_mm(inputs.bfloat16(), self._codes, self._scales), None
 
 
 class UnpackedInt8:
-    """Codes written out as bfloat16, which holds them exactly, for one product; scales are applied to its result."""
+    """Product with codes converted to bfloat16, which is exact, for each call; scales are applied to the result."""
 
     def __init__(self, weight: ChannelWeight, scratch: UnpackBuffer) -> None:
         self._codes = weight.codes
@@ -88,13 +92,13 @@ class UnpackedInt8:
         self._scratch = scratch
 
     def multiply(self, inputs: torch.Tensor) -> tuple[torch.Tensor, None]:
-        """float32 [T, out]."""
+        """Multiply inputs [T, in]: float32 [T, out]."""
         codes = self._scratch.take(self._codes.shape, self._codes.device).copy_(self._codes)
         return functional.linear(inputs.bfloat16(), codes).float().mul_(self._scales), None
 
 
 class PackedInt4:
-    """torch's kernel for bfloat16 activations and int4 weights in an order of its own."""
+    """torch's kernel for bfloat16 activations and int4 weights in its packed order."""
 
     def __init__(self, weight: GroupWeight, scratch: UnpackBuffer) -> None:
         self._packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(weight.codes.int(), 1)
@@ -104,13 +108,13 @@ class PackedInt4:
         self._group_size = weight.group_size
 
     def multiply(self, inputs: torch.Tensor) -> tuple[torch.Tensor, None]:
-        """bfloat16 [T, out]."""
+        """Multiply inputs [T, in]: bfloat16 [T, out]."""
         product = torch.ops.aten._weight_int4pack_mm_for_cpu
         return product(inputs.bfloat16(), self._packed, self._group_size, self._scales), None
 
 
 class UnpackedGroups:
-    """Weights of any number of bits and any group size written out as bfloat16 for one product."""
+    """Product with group weights of any bits and group size, converted to bfloat16 for each call."""
 
     def __init__(self, weight: GroupWeight, scratch: UnpackBuffer) -> None:
         self._shape = weight.shape
@@ -121,7 +125,7 @@ class UnpackedGroups:
         self._scratch = scratch
 
     def multiply(self, inputs: torch.Tensor) -> tuple[torch.Tensor, None]:
-        """bfloat16 [T, out]."""
+        """Multiply inputs [T, in]: bfloat16 [T, out]."""
         weight = self._scratch.take(self._shape, self._codes.device)
         if self._has_nibbles:
             weight[:, ::2].copy_(self._codes & 15)
@@ -133,19 +137,19 @@ class UnpackedGroups:
 
 
 class FbgemmRows:
-    """FBGEMM's product of quantized rows; rows are divided by their largest magnitude so that one scale fits all."""
+    """FBGEMM's product of quantized rows, which are divided by their largest magnitude to share one scale."""
 
     def __init__(self, weight: ChannelWeight, scratch: UnpackBuffer) -> None:
         zeros = torch.zeros_like(weight.scales, dtype=torch.int64)
         with warnings.catch_warnings():
-            # torch means to drop tensors that know their scale; they are the only way to hand fbgemm ready-made codes.
+            # torch deprecates quantized tensors, but FBGEMM accepts existing codes in no other form.
             warnings.filterwarnings("ignore", "torch.quantize_per_tensor", UserWarning)
             quantized = torch._make_per_channel_quantized_tensor(weight.codes, weight.scales.double(), zeros, 0)
         self._packed = torch.ops.quantized.linear_prepack(quantized, None)
         self._product = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32.default
 
     def multiply(self, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """float32 [T, out] of rows scaled to 1, and their scales."""
+        """Multiply inputs [T, in]: float32 [T, out] of rows scaled to 1, and their scales."""
         inputs = inputs.float()
         lengths = _row_lengths(inputs)
         return self._product(inputs.div(lengths), 1 / INT8_MAX, INT8_MAX + 1, self._packed), lengths
@@ -155,7 +159,7 @@ class OnednnRows:
     """oneDNN's product of quantized rows."""
 
     _FORM: tuple[Any, ...] = (1.0, 0, torch.float32, "none", [], "none")
-    """Of the result: float32, nothing applied to it."""
+    """Options of the result: float32 without a post-operation."""
 
     def __init__(self, weight: ChannelWeight, scratch: UnpackBuffer) -> None:
         self._packed = torch.ops.onednn.qlinear_prepack(weight.codes, None)
@@ -164,7 +168,7 @@ class OnednnRows:
         self._product = torch.ops.onednn.qlinear_pointwise.default
 
     def multiply(self, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """float32 [T, out] of rows scaled to 1, and their scales."""
+        """Multiply inputs [T, in]: float32 [T, out] of rows scaled to 1, and their scales."""
         lengths = _row_lengths(inputs.float())
         codes = inputs.div(lengths).mul_(INT8_MAX).round_().add_(INT8_MAX + 1).to(torch.uint8)
         weight = (self._packed, self._scales, self._zeros, None)
@@ -173,14 +177,14 @@ class OnednnRows:
 
 
 class IntegerRows:
-    """torch's product of int8 matrices; the slowest of the three in places, and on every machine."""
+    """torch's product of int8 matrices: sometimes the slowest of the three, but available everywhere."""
 
     def __init__(self, weight: ChannelWeight, scratch: UnpackBuffer) -> None:
         self._codes = weight.codes.t()
         self._scales = weight.scales / INT8_MAX
 
     def multiply(self, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """float32 [T, out] of rows scaled to 1, and their scales."""
+        """Multiply inputs [T, in]: float32 [T, out] of rows scaled to 1, and their scales."""
         lengths = _row_lengths(inputs.float())
         codes = inputs.div(lengths).mul_(INT8_MAX).round_().to(torch.int8)
         product: torch.Tensor = torch._int_mm(codes, self._codes).float()
@@ -188,7 +192,7 @@ class IntegerRows:
 
 
 def _row_lengths(inputs: torch.Tensor) -> torch.Tensor:
-    """Largest magnitude of each row [T, 1], never 0."""
+    """Return the largest magnitude of each row [T, 1], never 0."""
     lengths: torch.Tensor = torch.linalg.vector_norm(inputs, _MAX_LENGTH, -1, True)
     return lengths.clamp_(min=1e-30)
 
@@ -210,7 +214,7 @@ def _has_onednn(weight: ChannelWeight) -> bool:
 
 @cache
 def _is_exact(kind: type[FbgemmRows] | type[OnednnRows]) -> bool:
-    """Whether this processor's sums hold the largest codes, alone and among many rows."""
+    """Return whether the kernel's sums are exact for the largest codes on this processor."""
     num_outputs, num_inputs = _LARGEST_CODES
     weight = ChannelWeight(torch.full(_LARGEST_CODES, INT8_MAX, dtype=torch.int8), torch.ones(num_outputs))
     kernel = kind(weight, UnpackBuffer())
@@ -220,12 +224,12 @@ def _is_exact(kind: type[FbgemmRows] | type[OnednnRows]) -> bool:
 
 
 def _can_pack_int8(weight: ChannelWeight) -> bool:
-    """Whether torch's kernel takes the shape: it reads whole vectors, past the end of a row where they do not fit."""
+    """Return whether torch's kernel supports the shape; it reads whole vectors, past the end of a row otherwise."""
     return _is_cpu(weight) and weight.shape[1] % _PACKED_INPUTS == 0
 
 
 def _can_pack_int4(weight: GroupWeight) -> bool:
-    """Whether torch's int4 kernel takes the shape, and its form of scale and offset loses nothing that matters."""
+    """Return whether torch's int4 kernel supports the shape."""
     is_shaped = weight.shape[0] % _PACKED_OUTPUTS == 0 and weight.group_size in _PACKED_GROUP_SIZES
     return is_shaped and weight.bits == 4 and weight.codes.device.type == "cpu"
 

@@ -1,4 +1,4 @@
-"""Projections with quantized weights, behind the interface that all projections share."""
+"""Projections with quantized weights."""
 
 from __future__ import annotations
 
@@ -12,19 +12,26 @@ from engine.quantization.kernels import Kernel
 
 
 class QuantizedLinear:
-    """A projection that one kernel computes for few rows and maybe another for many."""
+    """Projection with one kernel for few rows and possibly another for many."""
 
     def __init__(
         self, few: Kernel, many: Kernel, bias: torch.Tensor | None = None, order: torch.Tensor | None = None
     ) -> None:
-        """`order`: int64 [in], the inputs in the order of the kernels' columns; None when that is their own."""
+        """Create the projection.
+
+        Args:
+            few: Kernel for few rows.
+            many: Kernel for many rows.
+            bias: Bias [out].
+            order: int64 [in]: input of each of the kernels' columns; None: the original order.
+        """
         self._few = few
         self._many = many
         self._bias = bias
         self._order = order
 
     def apply(self, inputs: torch.Tensor) -> torch.Tensor:
-        """inputs @ weight.T (+ bias)."""
+        """Compute inputs @ weight.T (+ bias) to a new [T, out]."""
         values, scales = self._multiply(inputs)
         if scales is not None:
             values = values.mul_(scales)
@@ -32,7 +39,7 @@ class QuantizedLinear:
         return values if self._bias is None else values.add_(self._bias)
 
     def into(self, inputs: torch.Tensor, out: torch.Tensor) -> None:
-        """out = inputs @ weight.T (+ bias)."""
+        """Write inputs @ weight.T (+ bias) to `out`."""
         values, scales = self._multiply(inputs)
         if scales is None:
             out.copy_(values)
@@ -44,7 +51,7 @@ class QuantizedLinear:
             out.add_(self._bias)
 
     def add_to(self, total: torch.Tensor, inputs: torch.Tensor) -> None:
-        """total += inputs @ weight.T (+ bias)."""
+        """Add inputs @ weight.T (+ bias) to `total`."""
         values, scales = self._multiply(inputs)
         if scales is None:
             total.add_(values)
@@ -62,25 +69,25 @@ class QuantizedLinear:
 
 
 class StackedLinear:
-    """Projections of the same inputs that cannot share one weight, their outputs side by side."""
+    """Projections of the same inputs that cannot share one weight, with their outputs side by side."""
 
     def __init__(self, parts: Sequence[tuple[int, Linear]]) -> None:
-        """`parts`: (number of outputs, projection)."""
+        """Create the projection from pairs of (number of outputs, projection)."""
         self._parts = list(parts)
 
     def apply(self, inputs: torch.Tensor) -> torch.Tensor:
-        """All outputs."""
+        """Compute all outputs to a new tensor."""
         return torch.cat([part.apply(inputs) for _, part in self._parts], 1)
 
     def into(self, inputs: torch.Tensor, out: torch.Tensor) -> None:
-        """out = all outputs."""
+        """Write all outputs to `out`."""
         start = 0
         for size, part in self._parts:
             part.into(inputs, out[:, start : start + size])
             start += size
 
     def add_to(self, total: torch.Tensor, inputs: torch.Tensor) -> None:
-        """total += all outputs."""
+        """Add all outputs to `total`."""
         start = 0
         for size, part in self._parts:
             part.add_to(total[:, start : start + size], inputs)

@@ -1,4 +1,4 @@
-"""Turns weights into projections, quantized or not: the one place that knows which setting means what."""
+"""Construction of projections from weights according to the quantization setting."""
 
 from __future__ import annotations
 
@@ -18,30 +18,36 @@ from engine.quantization.triton_kernels import TRITON_GROUPS, TRITON_INT8
 from engine.quantization.weights import ChannelWeight, GroupWeight, PlainWeight, quantize_channels, quantize_groups
 
 _GROUP_SIZES = (64, 32, 128)
-"""By preference; the first that divides the inputs."""
+"""Group sizes in order of preference; the first one that divides the inputs is used."""
 _DENSE_BITS = 8
 _MIN_NUMBERS = 1 << 14
-"""Below this many numbers a weight stays as it is: there is nothing to win."""
+"""Minimum number of weights for quantization; smaller ones gain nothing."""
 _PLAIN = (HALF_ROWS, WHOLE_ROWS)
 _INT8 = WEIGHT_ONLY_INT8 + TRITON_INT8
 _GROUPS = WEIGHT_ONLY_GROUPS + TRITON_GROUPS
 
 
 class LinearMaker:
-    """Makes the projections of one model.
+    """Factory of one model's projections.
 
-    The head is int8 under int4 too: it takes a fifth of a small model's loss for a tenth of its bytes. Embeddings stay
-    in the model's dtype: looking one up costs a row, whatever its width.
+    With int4 the vocabulary projection is int8: it is a tenth of a small model's bytes but a fifth of the loss.
+    Embeddings stay in the model's dtype, because a lookup reads only one row.
     """
 
     def __init__(self, quantization: Quantization, table: KernelTable, kept: RawWeights | None = None) -> None:
-        """`kept`: where float32 weights and int8 codes are put as they are, too."""
+        """Create the factory.
+
+        Args:
+            quantization: Form of the weights.
+            table: Choice of kernels.
+            kept: Store for the unpacked float32 weights and int8 codes.
+        """
         self._quantization = quantization
         self._table = table
         self._kept = kept
 
     def dense(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear:
-        """A projection from a weight [out, in], which the caller gives away. Raises QuantizationError."""
+        """Return a projection for a weight [out, in], which it takes over. Raises QuantizationError."""
         if self._quantization == "none" or weight.numel() < _MIN_NUMBERS:
             return self._plain(weight, bias)
         if self._quantization == "fp8":
@@ -50,18 +56,24 @@ class LinearMaker:
         group_size = next((size for size in _GROUP_SIZES if weight.shape[1] % size == 0), None)
         if self._quantization == "int4" and group_size is not None:
             return self._linear(_GROUPS, quantize_groups(weight, group_size), bias)
-        # On a GPU a step waits for weights, not for products: there is nothing to win by rounding activations.
+        # On a GPU a step is bound by reading weights, so rounding activations gains nothing.
         is_dynamic = self._quantization == "int8_dynamic" and not weight.is_cuda
         return self._channels(quantize_channels(weight), bias, is_dynamic=is_dynamic)
 
     def head(self, weight: torch.Tensor) -> Linear:
-        """The projection to the vocabulary; the weight may be the embedding's and is left alone."""
+        """Return the vocabulary projection; the weight may be the embedding's and stays unchanged."""
         if self._quantization != "int4" or weight.numel() < _MIN_NUMBERS:
             return self.dense(weight)
         return self._channels(quantize_channels(weight), None)
 
     def grouped(self, parts: Sequence[GroupWeight], bias: torch.Tensor | None, dtype: torch.dtype) -> Linear:
-        """Projections of the same inputs from a quantized checkpoint, stacked. `dtype`: of the model's activations."""
+        """Return projections of the same inputs from a quantized checkpoint as one.
+
+        Args:
+            parts: Weights of the projections.
+            bias: Bias of all outputs.
+            dtype: Dtype of the model's activations.
+        """
         first = parts[0]
         if len(parts) > 1 and all(_fit_together(first, part) for part in parts):
             columns = zip(*((part.codes, part.scales, part.zeros) for part in parts), strict=True)
@@ -79,14 +91,14 @@ class LinearMaker:
         return StackedLinear(linears)
 
     def _channels(self, weight: ChannelWeight, bias: torch.Tensor | None, *, is_dynamic: bool = False) -> Linear:
-        """A projection by int8 codes, one scale for each output; `is_dynamic`: of inputs that are rounded, too."""
+        """Return a projection with int8 codes and one scale per output; `is_dynamic` rounds inputs too."""
         linear = self._linear(DYNAMIC_INT8 if is_dynamic else _INT8, weight, bias)
         if self._kept is not None:
             self._kept.put(linear, weight.codes, bias, weight.scales, rounds_inputs=is_dynamic)
         return linear
 
     def _plain(self, weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:
-        """A projection by the numbers as they are; kept in fewer bytes where that loses none and saves time."""
+        """Return an unquantized projection, stored in fewer bytes where that is exact and faster."""
         linear = self._plain_linear(weight, bias)
         if self._kept is not None and weight.dtype == torch.float32:
             self._kept.put(linear, weight, bias)
@@ -101,7 +113,7 @@ class LinearMaker:
 
     def _grouped(self, weight: GroupWeight, bias: torch.Tensor | None, dtype: torch.dtype) -> Linear:
         if weight.bits >= _DENSE_BITS:
-            # There is no fast product of 8-bit groups; written out once they cost memory, but no time and no accuracy.
+            # No fast product of 8-bit groups exists; dequantized once they cost memory, but no time and no accuracy.
             return make_linear(weight.dequantize().to(dtype), bias)
         return self._linear(_GROUPS, weight, bias)
 

@@ -1,4 +1,4 @@
-"""Reads one projection of an AWQ or GPTQ checkpoint into codes, scales and zeros.
+"""Reader of one projection of an AWQ or GPTQ checkpoint into codes, scales and zeros.
 
 Both pack codes into int32 words, the first in the lowest bits; inputs are rows and outputs are columns.
 
@@ -23,14 +23,18 @@ _LARGEST_GROUP = 128
 
 
 def is_packed(checkpoint: Checkpoint, prefix: str) -> bool:
-    """Whether this projection's weight is there in packed form; some are left as they were."""
+    """Return whether the checkpoint holds this projection's weight in packed form."""
     return checkpoint.has(f"{prefix}.qweight")
 
 
 def take_packed(
     checkpoint: Checkpoint, prefix: str, shape: tuple[int, int], published: PublishedQuantization
 ) -> GroupWeight:
-    """The projection [out, in] under a prefix. Raises CheckpointError when tensors are missing or do not fit."""
+    """Take the projection [out, in] under a prefix.
+
+    Raises:
+        CheckpointError: Tensors are missing, or their shapes do not match.
+    """
     num_out, num_in = shape
     group_size = published.group_size or num_in
     if num_in % group_size or num_in % published.codes_per_word or num_out % published.codes_per_word:
@@ -43,14 +47,14 @@ def take_packed(
 
 
 def discard_empty_bias(checkpoint: Checkpoint, prefix: str) -> None:
-    """Leave out the bias of zeros that some exporters write for projections that have none."""
+    """Discard the bias of zeros that some exporters write for projections without one."""
     name = f"{prefix}.bias"
     if checkpoint.has(name) and checkpoint.is_zero(name):
         checkpoint.discard(name)
 
 
 def unpack(words: torch.Tensor, bits: int) -> torch.Tensor:
-    """int32 [rows, columns] → uint8 [rows, columns * n], the codes of a word side by side, lowest bits first."""
+    """Unpack int32 [rows, columns] to uint8 [rows, columns * n]; codes of a word are adjacent, lowest bits first."""
     shifts = torch.arange(0, 32, bits, dtype=torch.int32)
     return (words.unsqueeze(-1) >> shifts).bitwise_and_((1 << bits) - 1).to(torch.uint8).flatten(1)
 
@@ -63,7 +67,7 @@ def _take_gptq(
     words = checkpoint.take_integers(f"{prefix}.qweight", (num_in // per_word, num_out))
     codes = unpack(words.t().contiguous(), bits)
     zeros = unpack(checkpoint.take_integers(f"{prefix}.qzeros", (num_groups, num_out // per_word)), bits)
-    # A zero of 0 was stored as all ones; the mask brings it back.
+    # A zero point of 0 is stored as all ones; the mask restores it.
     zeros = zeros.int().add_(published.zero_offset).bitwise_and_((1 << bits) - 1)
     scales = checkpoint.take(f"{prefix}.scales", (num_groups, num_out)).float()
     order = None
@@ -75,7 +79,7 @@ def _take_gptq(
 
 
 def _order(group_of_input: torch.Tensor, num_groups: int, prefix: str) -> torch.Tensor | None:
-    """Inputs sorted by group; None when they already are."""
+    """Return the inputs sorted by group; None if they are sorted already."""
     size = len(group_of_input) // num_groups
     expected = torch.arange(len(group_of_input)) // size
     if torch.equal(group_of_input, expected):
@@ -98,7 +102,7 @@ def _take_awq(
 
 
 def _in_order(codes: torch.Tensor) -> torch.Tensor:
-    """[rows, out] with the outputs of each word where they belong."""
+    """Return [rows, out] with the outputs of each word in order."""
     words = codes.view(codes.shape[0], -1, len(_AWQ_ORDER))
     ordered = torch.empty_like(words)
     ordered[:, :, list(_AWQ_ORDER)] = words
@@ -106,7 +110,7 @@ def _in_order(codes: torch.Tensor) -> torch.Tensor:
 
 
 def _split_large_groups(weight: GroupWeight) -> GroupWeight:
-    """The same weight in groups small enough for the kernels: parts of a group repeat its scale and zero."""
+    """Return the weight in groups small enough for the kernels; parts of a group repeat its scale and zero."""
     size = weight.group_size
     if size <= _LARGEST_GROUP:
         return weight

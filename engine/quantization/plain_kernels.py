@@ -1,8 +1,8 @@
-"""Ways to multiply by a float32 weight on a CPU, for weights whose numbers float16 holds too.
+"""CPU kernels for float32 weights whose numbers fit float16.
 
-Most checkpoints come in bfloat16 or float16. What float32 adds to these numbers is zeros, and at few rows a product
-takes as long as reading its weight does: kept as float16 it is half as much to read. Activations and sums are float32,
-so the numbers that come out differ from those of a float32 weight by the order of summation and nothing else.
+Most checkpoints are bfloat16 or float16, so float32 only adds zeros to their numbers. With few rows a product takes as
+long as reading its weight, and float16 halves the bytes to read. Activations and sums are float32, so the results
+differ from those of a float32 weight only by the order of summation.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ _ROUNDING = 2.0**-24
 
 
 class FbgemmHalfRows:
-    """FBGEMM's product of float32 rows and a weight kept as float16."""
+    """FBGEMM's product of float32 rows and a float16 weight."""
 
     def __init__(self, weight: PlainWeight, scratch: UnpackBuffer) -> None:
         self._packed = torch.ops.quantized.linear_prepack_fp16(weight.codes, None)
         overload = torch.ops.quantized.linear_dynamic_fp16.default
-        # An overload that takes a packed weight first searches its arguments for stand-ins of one, in Python: a sixth
-        # of a small product's time. What it calls then is asked without it.
+        # An overload with a packed weight first searches its arguments for overrides in Python, a sixth of a small
+        # product's time. The inner operator skips that search.
         self._product = getattr(overload, "_op", overload)
 
     def multiply(self, inputs: torch.Tensor) -> tuple[torch.Tensor, None]:
-        """float32 [T, out]."""
+        """Multiply inputs [T, in]: float32 [T, out]."""
         return self._product(inputs, self._packed), None
 
 
 class WholeRows:
-    """oneDNN's product of float32 rows and a weight in an order of its own."""
+    """oneDNN's product of float32 rows and a weight in its packed order."""
 
     def __init__(self, weight: PlainWeight, scratch: UnpackBuffer) -> None:
         self._packed = torch.ops.mkldnn._reorder_linear_weight.default(weight.codes, None)
         self._product = torch.ops.mkldnn._linear_pointwise.default
 
     def multiply(self, inputs: torch.Tensor) -> tuple[torch.Tensor, None]:
-        """float32 [T, out]."""
+        """Multiply inputs [T, in]: float32 [T, out]."""
         return self._product(inputs, self._packed, None, "none", [], None), None
 
 
 def fits_half(weight: torch.Tensor) -> bool:
-    """Whether float16 holds a float32 weight with a smaller error in all than one rounding of float32 makes."""
+    """Return whether float16 holds a float32 weight with a total error below that of one float32 rounding."""
     if weight.dtype != torch.float32 or weight.device.type != "cpu":
         return False
     error = weight.half().float().sub_(weight)

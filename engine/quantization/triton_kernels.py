@@ -1,4 +1,4 @@
-"""Weight-only products on CUDA by Triton kernels. Triton is imported when the first weight is laid out for them."""
+"""Weight-only products on CUDA by Triton kernels, imported when the first weight is packed for them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from engine.quantization.kernels import KernelKind, UnpackBuffer
 from engine.quantization.weights import ChannelWeight, GroupWeight
 
 _INT4_GROUP = 32
-"""Groups must be multiples of half a tile."""
+"""Unit of the group size: groups must be multiples of half a tile."""
 _COMPUTED = (torch.bfloat16, torch.float16)
 
 
 class TritonInt4:
-    """int4 weights in groups times bfloat16 or float16 rows; other rows are rounded to bfloat16."""
+    """Product of int4 group weights and bfloat16 or float16 rows; other rows are rounded to bfloat16."""
 
     def __init__(self, weight: GroupWeight, scratch: UnpackBuffer) -> None:
         from engine.kernels.weight_only import num_segments, pack_int4
@@ -25,7 +25,7 @@ class TritonInt4:
         self._segments = num_segments(*weight.shape, _processors(weight.codes.device))
 
     def multiply(self, inputs: torch.Tensor) -> tuple[torch.Tensor, None]:
-        """float32 [T, out]."""
+        """Multiply inputs [T, in]: float32 [T, out]."""
         from engine.kernels.weight_only import int4_product
 
         product = int4_product(
@@ -40,7 +40,7 @@ class TritonInt4:
 
 
 class TritonBytes:
-    """int8 or fp8 weights with a scale for each output times bfloat16 or float16 rows."""
+    """Product of int8 or fp8 weights with a scale for each output and bfloat16 or float16 rows."""
 
     def __init__(self, weight: ChannelWeight, scratch: UnpackBuffer) -> None:
         from engine.kernels.weight_only import num_segments
@@ -50,19 +50,19 @@ class TritonBytes:
         self._segments = num_segments(*weight.shape, _processors(weight.codes.device))
 
     def multiply(self, inputs: torch.Tensor) -> tuple[torch.Tensor, None]:
-        """float32 [T, out]."""
+        """Multiply inputs [T, in]: float32 [T, out]."""
         from engine.kernels.weight_only import byte_product
 
         return byte_product(_computed(inputs), self._codes, self._scales, segments=self._segments), None
 
 
 def can_run_int4(weight: GroupWeight) -> bool:
-    """Whether the int4 kernel takes the shape, on a device that it compiles for."""
+    """Return whether the int4 kernel supports the shape and the device."""
     return weight.codes.is_cuda and weight.bits == 4 and weight.group_size % _INT4_GROUP == 0
 
 
 def can_run_bytes(weight: ChannelWeight) -> bool:
-    """Whether the kernel compiles for the weight's device: fp8 needs compute capability 8.9."""
+    """Return whether the kernel compiles for the weight's device; fp8 needs compute capability 8.9."""
     if not weight.codes.is_cuda:
         return False
     return weight.codes.dtype == torch.int8 or torch.cuda.get_device_capability(weight.codes.device) >= (8, 9)
@@ -73,7 +73,7 @@ def _processors(device: torch.device) -> int:
 
 
 def _computed(inputs: torch.Tensor) -> torch.Tensor:
-    # float32 stays as it is in Triton's interpreter, which multiplies no bfloat16.
+    # Triton's interpreter has no bfloat16 product, so float32 stays unchanged there.
     inputs = inputs if inputs.dtype in _COMPUTED or not inputs.is_cuda else inputs.bfloat16()
     return inputs if inputs.stride(1) == 1 else inputs.contiguous()
 

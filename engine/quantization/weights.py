@@ -1,4 +1,4 @@
-"""Quantized weights as plain tensors: how numbers become codes and scales, and back."""
+"""Quantized weights as tensors: conversion of numbers to codes and scales, and back."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ _PIECE_NUMBERS = 1 << 15
 
 @dataclass(frozen=True, slots=True)
 class PlainWeight:
-    """The numbers themselves."""
+    """Unquantized weight."""
 
     codes: torch.Tensor
     """float32 [out, in]."""
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(out, in)."""
+        """Shape (out, in)."""
         return self.codes.shape[0], self.codes.shape[1]
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelWeight:
-    """int8 codes with one scale for each output: weight = codes * scales."""
+    """Int8 codes with one scale for each output: weight = codes * scales."""
 
     codes: torch.Tensor
     """int8 [out, in], -127 .. 127."""
@@ -38,22 +38,22 @@ class ChannelWeight:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(out, in)."""
+        """Shape (out, in)."""
         return self.codes.shape[0], self.codes.shape[1]
 
     @property
     def num_bytes(self) -> int:
-        """What the tensors take."""
+        """Number of bytes of the tensors."""
         return self.codes.nbytes + self.scales.nbytes
 
     def dequantize(self) -> torch.Tensor:
-        """float32 [out, in]."""
+        """Return the weight as float32 [out, in]."""
         return self.codes.float().mul_(self.scales.unsqueeze(1))
 
 
 @dataclass(frozen=True, slots=True)
 class GroupWeight:
-    """Codes whose inputs fall into groups of equal size: weight = (codes - zeros) * scales, group by group."""
+    """Weight in input groups of equal size: weight = (codes - zeros) * scales, group by group."""
 
     codes: torch.Tensor
     """uint8 [out, in], 0 .. 2**bits - 1."""
@@ -63,20 +63,20 @@ class GroupWeight:
     """float32 [out, groups], in units of codes."""
     bits: int
     order: torch.Tensor | None = None
-    """int64 [in]: column i holds the weight of input order[i]; None when columns are in input order."""
+    """int64 [in]: column i holds the weight of input order[i]; None: columns are in input order."""
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(out, in)."""
+        """Shape (out, in)."""
         return self.codes.shape[0], self.codes.shape[1]
 
     @property
     def group_size(self) -> int:
-        """Inputs that share a scale."""
+        """Number of inputs that share a scale."""
         return self.codes.shape[1] // self.scales.shape[1]
 
     def dequantize(self) -> torch.Tensor:
-        """float32 [out, in], columns in input order."""
+        """Return the weight as float32 [out, in], with columns in input order."""
         num_out, num_in = self.shape
         groups = self.codes.view(num_out, -1, self.group_size).float()
         weight = groups.sub_(self.zeros.unsqueeze(2)).mul_(self.scales.unsqueeze(2)).view(num_out, num_in)
@@ -85,19 +85,19 @@ class GroupWeight:
         return torch.empty_like(weight).index_copy_(1, self.order, weight)
 
     def rows(self, indices: torch.Tensor) -> GroupWeight:
-        """The outputs of these indices, in their order."""
+        """Return the outputs with these indices, in their order."""
         codes, scales, zeros = (t.index_select(0, indices) for t in (self.codes, self.scales, self.zeros))
         return GroupWeight(codes, scales, zeros, self.bits, self.order)
 
     def to(self, device: torch.device) -> GroupWeight:
-        """The same on a device."""
+        """Return the weight on a device."""
         order = None if self.order is None else self.order.to(device)
         codes, scales, zeros = (tensor.to(device) for tensor in (self.codes, self.scales, self.zeros))
         return GroupWeight(codes, scales, zeros, self.bits, order)
 
 
 def quantize_channels(weight: torch.Tensor) -> ChannelWeight:
-    """Symmetric int8 of a weight [out, in]: no number moves by more than half its output's scale."""
+    """Quantize a weight [out, in] to symmetric int8; the rounding error is at most half its output's scale."""
     weight = weight.float()
     scales = weight.abs().amax(1).div_(INT8_MAX).clamp_(min=_TINY)
     codes = weight.div(scales.unsqueeze(1)).round_().clamp_(-INT8_MAX, INT8_MAX).to(torch.int8)
@@ -105,22 +105,23 @@ def quantize_channels(weight: torch.Tensor) -> ChannelWeight:
 
 
 def quantize_groups(weight: torch.Tensor, group_size: int) -> GroupWeight:
-    """Asymmetric int4 of a weight [out, in], each group's range shrunk as far as that lowers its squared error.
+    """Quantize a weight [out, in] to asymmetric int4 groups; each range is shrunk where that lowers the squared error.
 
-    Raises ValueError when groups do not divide the inputs.
+    Raises:
+        ValueError: The group size does not divide the inputs.
     """
     num_in = weight.shape[1]
     if num_in % group_size:
         raise ValueError(f"groups of {group_size} do not divide {num_in} inputs")
     rows = max(1, _PIECE_NUMBERS // num_in)
-    # Piece by piece, so that the many passes over a piece find it in the processor's cache.
+    # Small pieces stay in the processor's cache during the many passes over them.
     pieces = [_quantize_piece(piece, group_size) for piece in torch.split(weight, rows)]
     codes, scales, zeros = (torch.cat(parts) for parts in zip(*pieces, strict=True))
     return GroupWeight(codes, scales, zeros, bits=4)
 
 
 def _quantize_piece(weight: torch.Tensor, group_size: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Codes, scales and zeros."""
+    """Return codes, scales and zeros of a piece."""
     groups = weight.float().reshape(weight.shape[0], -1, group_size)
     low, high = groups.amin(2), groups.amax(2)
     best_scales, best_zeros = _affine(low, high)
@@ -137,7 +138,7 @@ def _quantize_piece(weight: torch.Tensor, group_size: int) -> tuple[torch.Tensor
 
 
 def _affine(low: torch.Tensor, high: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Scales (exact in bfloat16, as the kernels hold them) and zeros that spread 0 .. 15 over low .. high."""
+    """Return scales (exact in bfloat16, as in the kernels) and zeros that map low .. high to 0 .. 15."""
     scales = ((high - low) / _INT4_MAX).clamp_(min=_TINY).bfloat16().float()
     return scales, (-low / scales).round_()
 

@@ -12,7 +12,7 @@ from engine.runner.host_limits import HostLimits
 class MemoryProbe(Protocol):
     """Free memory and the peak of what ran since `start`."""
 
-    def start(self) -> None:
+    def begin(self) -> None:
         """Forget earlier peaks."""
         ...
 
@@ -32,7 +32,7 @@ class HostMemory:
         self._limits = limits
         self._num_sharers = num_sharers
 
-    def start(self) -> None:
+    def begin(self) -> None:
         """Forget earlier peaks."""
         self._limits.reset_peak_memory()
 
@@ -51,7 +51,7 @@ class CudaMemory:
     def __init__(self, device: torch.device) -> None:
         self._device = device
 
-    def start(self) -> None:
+    def begin(self) -> None:
         """Forget earlier peaks."""
         torch.cuda.synchronize(self._device)
         torch.cuda.empty_cache()

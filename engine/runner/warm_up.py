@@ -128,13 +128,16 @@ def measure_verification(
     costs: StepCosts,
     clock: Callable[[], float],
     *,
-    max_drafts: int,
+    num_speculative_tokens: int,
     limit_s: float,
 ) -> None:
     """Time decode steps plain and with few and many drafts, until `limit_s` have passed; those left are never timed."""
     deadline_at = clock() + limit_s
     for batch in batches:
-        variants = [_with_drafts(batch, num_drafts) for num_drafts in sorted({0, 1, -(-max_drafts // 2), max_drafts})]
+        variants = [
+            _with_drafts(batch, num_drafts)
+            for num_drafts in sorted({0, 1, -(-num_speculative_tokens // 2), num_speculative_tokens})
+        ]
         seconds: list[list[float]] = [[] for _ in variants]
         for _ in range(_VERIFICATION_ROUNDS):
             # In turn, so that all see the same machine.

@@ -1,0 +1,1 @@
+"""Sampling: choice of tokens from logits, grammars and log probabilities."""

@@ -1,4 +1,4 @@
-"""Choosing tokens without waiting for the device, for rows whose choice depends on nothing that the host must count."""
+"""Choice of tokens on the device without synchronization, for sequences that need no state on the host."""
 
 from __future__ import annotations
 
@@ -16,25 +16,31 @@ from engine.sampling.truncation import has_truncation, likely_survivors
 
 
 class TokenChooser(Protocol):
-    """Chooses one token for each row; a row's token depends on nothing but its own logits, key and temperature."""
+    """Token chooser; a row's token depends only on its own logits, key and temperature."""
 
     def choose(
         self, logits: torch.Tensor, keys: Sequence[int], temperatures: Sequence[float]
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Token ids int64 [N] and whether they mean nothing bool [N], of logits float32 [N, vocab], on their device.
+        """Choose a token for each row on the device; at temperature 0 the largest logit, lowest id among equals.
 
-        `keys` are of `stream_key`; at temperature 0 the largest logit wins, the lowest id among equals.
+        Args:
+            logits: float32 [N, vocab].
+            keys: Result of `stream_key` for each row.
+            temperatures: Temperature of each row.
+
+        Returns:
+            Token ids int64 [N], and bool [N]: True where the logits have a NaN or no finite number.
         """
         ...
 
 
 class TorchChooser:
-    """By torch operations, the sampler's own: on a CPU the same tokens to the last bit."""
+    """Token chooser of torch operations; on a CPU its tokens equal the sampler's to the last bit."""
 
     def choose(
         self, logits: torch.Tensor, keys: Sequence[int], temperatures: Sequence[float]
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Token ids int64 [N] and whether they mean nothing bool [N]."""
+        """Choose a token for each row: ids int64 [N], and bool [N] where no choice is possible."""
         largest, token_ids = logits.max(-1)
         is_invalid = largest.isnan() | (largest == float("-inf"))
         if any(temperatures):
@@ -50,25 +56,26 @@ class TorchChooser:
 
 @dataclass(frozen=True, slots=True)
 class DeviceChoice:
-    """What was chosen, still on the device."""
+    """Chosen tokens, still on the device."""
 
     token_ids: torch.Tensor
     """int64 [N]."""
     is_invalid: torch.Tensor
-    """bool [N]: the row has no choice; its token means nothing."""
+    """bool [N]: True where no choice is possible; the token is meaningless."""
     is_open: torch.Tensor | None = None
-    """bool [N]: more tokens may survive truncation than were looked at; only the sampler can tell. None: nowhere."""
+    """bool [N]: True where truncation may keep more tokens than were examined, so the sampler decides. None: nowhere.
+    """
 
 
 def needs_no_host(params: SamplingParams) -> bool:
-    """Whether a choice depends on logits, heat, truncation and seed alone: nothing counts tokens or asks for more."""
+    """Return whether the choice needs only logits, temperature, truncation and seed: no token counts, no logprobs."""
     return not (has_penalties(params) or params.logit_bias or params.min_tokens or params.num_top_logprobs is not None)
 
 
 def choose_on_device(
     chooser: TokenChooser, logits: torch.Tensor, params: Sequence[SamplingParams], keys: Sequence[int]
 ) -> DeviceChoice:
-    """One token for each row of logits float32 [N, vocab], for parameters that need no host; waits for nothing."""
+    """Choose a token for each row of logits float32 [N, vocab] without synchronization; `params` must need no host."""
     token_ids, is_invalid = chooser.choose(logits, keys, [p.temperature for p in params])
     cut = [n for n, p in enumerate(params) if p.temperature > 0 and has_truncation(p)]
     if not cut:
@@ -82,7 +89,7 @@ def choose_on_device(
 def _race_of_survivors(
     logits: torch.Tensor, params: Sequence[SamplingParams], keys: Sequence[int]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Token ids int64 [N] among those that survive truncation, and whether more may do so than were looked at."""
+    """Sample token ids int64 [N] among those that survive truncation, and bool [N]: True where more might."""
     heat = to_device([p.temperature for p in params], logits.dtype, logits.device)
     tempered = (logits - logits.amax(-1, keepdim=True)).div_(heat.unsqueeze(1))
     values, token_ids, is_open = likely_survivors(tempered, params)

@@ -1,4 +1,4 @@
-"""Grammars that an answer must follow: compiled once, then one place in the grammar for each sequence. No torch."""
+"""Grammars of structured output: compiled once, with a state for each sequence. Independent of torch."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from numpy.typing import NDArray
 
 MAX_GRAMMAR_BYTES = 512 * 1024
-"""Longest source; a schema arrives wrapped, and a tool request has many of them."""
+"""Maximum length of a grammar's source; a schema arrives wrapped, and a tool request has many of them."""
 
 Bitmask = NDArray[np.int32]
-"""[positions, ceil(vocab / 32)]: bit t of a row tells whether token t may stand there."""
+"""Bit masks [positions, ceil(vocab / 32)]: bit t of a row is set if token t is allowed."""
 
 
 class GrammarError(ValueError):
-    """A grammar is invalid or too complex, or a token does not fit it; the message says so to the client."""
+    """A grammar is invalid or too complex, or a token violates it; the message is for the client."""
 
 
 class GrammarState:
-    """One sequence's place in its grammar: the start of an answer, then behind every accepted token. One thread."""
+    """State of one sequence in its grammar, after its accepted tokens. Not thread-safe."""
 
     __slots__ = ("_matcher", "vocab_size")
 
@@ -33,47 +33,47 @@ class GrammarState:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the answer is complete and nothing can follow."""
+        """True if the answer is complete and no token can follow."""
         return self._matcher.is_stopped() and not self._matcher.is_error()
 
     @property
     def may_end(self) -> bool:
-        """Whether the answer would be complete here."""
+        """True if the answer would be complete here."""
         return self._matcher.is_accepting()
 
     @property
     def failure(self) -> str | None:
-        """Why this grammar cannot be followed any further; None: it can."""
+        """Reason for which the grammar cannot continue; None if it can."""
         return _first_line(self._matcher.get_error()) if self._matcher.is_error() else None
 
     def fork(self) -> GrammarState:
-        """An independent state at the same place."""
+        """Return an independent copy of the state."""
         return GrammarState(self._matcher.deep_copy(), self.vocab_size)
 
     def accept(self, token_ids: Sequence[int]) -> None:
-        """Move behind tokens that are part of the answer now. Raises GrammarError, after which only `failure` works."""
+        """Advance over accepted tokens. Raises GrammarError, after which only `failure` is valid."""
         if not self._matcher.consume_tokens(list(token_ids)):
             raise GrammarError(self.failure or "a token does not fit the grammar")
 
     def rollback(self, num_tokens: int) -> None:
-        """Take back the last accepted tokens. Raises GrammarError when there were not that many."""
+        """Undo the last accepted tokens. Raises GrammarError if there were not that many."""
         if num_tokens and not self._matcher.rollback(num_tokens):
             raise GrammarError(self.failure or "cannot go back that far")
 
     def validate(self, draft_token_ids: Sequence[int]) -> int:
-        """How many of the drafts, from the first on, the grammar allows one after another; moves nothing."""
+        """Return how many of the draft tokens, from the first on, the grammar allows; the state is unchanged."""
         return self._matcher.validate_tokens(list(draft_token_ids)) if draft_token_ids else 0
 
     def forced_tokens(self) -> list[int]:
-        """Tokens that must come next, as the tokenizer would write their text: drafts that are nearly always right."""
+        """Return the tokens that must come next, as the tokenizer writes their text; they serve as drafts."""
         forced: list[int] = self._matcher.compute_ff_tokens()
         return forced
 
     def masks(self, draft_token_ids: Sequence[int] = ()) -> Bitmask:
-        """What may stand behind the accepted tokens and behind each draft: [1 + drafts, ceil(vocab / 32)].
+        """Return the masks after the accepted tokens and after each draft token: [1 + drafts, ceil(vocab / 32)].
 
-        Behind a draft that the grammar forbids, or that ends the answer, everything is allowed: that position is
-        never reached. When the grammar fails, nothing is allowed.
+        After a draft token that the grammar forbids, or that ends the answer, everything is allowed: that position is
+        never reached. After a failure of the grammar, nothing is allowed.
         """
         bitmask = np.full((1 + len(draft_token_ids), -(-self.vocab_size // 32)), -1, dtype=np.int32)
         num_taken = 0
@@ -98,7 +98,11 @@ class GrammarState:
 
 
 def load_grammar_tokenizer(model_dir: Path, vocab_size: int) -> LLTokenizer:
-    """A model directory's tokenizer as grammars need it. Raises GrammarError when the directory has none that fits."""
+    """Load the tokenizer of a model folder for grammars.
+
+    Raises:
+        GrammarError: The folder has no usable tokenizer.json.
+    """
     path = model_dir / "tokenizer.json"
     if not path.is_file():
         raise GrammarError("this model has no tokenizer.json, which grammars need")
@@ -107,16 +111,22 @@ def load_grammar_tokenizer(model_dir: Path, vocab_size: int) -> LLTokenizer:
     end_ids = _end_token_ids(model_dir, added)
     try:
         return LLTokenizer(text, n_vocab=vocab_size, eos_token=sorted(end_ids) or None)
-    # The library raises plain exceptions of several kinds; whichever it is, this tokenizer cannot be used.
+    # The library raises plain exceptions of several kinds; after any of them the tokenizer is unusable.
     except Exception as error:
         raise GrammarError(f"this model's tokenizer cannot be used with grammars: {_first_line(str(error))}") from error
 
 
 def compile_grammar(tokenizer: LLTokenizer, source: str) -> GrammarState:
-    """A state at the start of the grammar, its first mask computed once. Raises GrammarError.
+    """Compile a grammar, and compute its first mask.
 
-    The source is llguidance's: a JSON object with `grammars`. Its limits bound memory and the time of a mask, not the
-    time of compiling.
+    The source is llguidance's JSON form, an object with `grammars`. The limits bound memory and the time of a mask, but
+    not the time of the compilation.
+
+    Returns:
+        The state at the grammar's start.
+
+    Raises:
+        GrammarError: The grammar is invalid, too complex or unsatisfiable.
     """
     limits = LLParserLimits(
         max_items_in_row=2_000,
@@ -130,13 +140,13 @@ def compile_grammar(tokenizer: LLTokenizer, source: str) -> GrammarState:
     matcher = LLMatcher(tokenizer, source, log_level=0, limits=limits)
     state = GrammarState(matcher, tokenizer.vocab_size)
     if state.failure is None:
-        # Some that are too complex fail here only, where there is the first choice.
+        # Some overly complex grammars fail only here, at the first choice.
         probe = matcher.deep_copy()
         probe.consume_tokens(probe.compute_ff_tokens())
         probe.compute_bitmask()
         matcher.compute_bitmask()
         state = GrammarState(probe if probe.is_error() else matcher, tokenizer.vocab_size)
-    # "No extension" is the library's word for a grammar that has no sentence at all.
+    # The library reports a grammar without any sentence as "NoExtension".
     if state.failure is not None and not state.failure.startswith("NoExtension"):
         raise GrammarError(state.failure)
     if state.failure is not None or state.is_finished:
@@ -145,7 +155,7 @@ def compile_grammar(tokenizer: LLTokenizer, source: str) -> GrammarState:
 
 
 def _end_token_ids(model_dir: Path, added: dict[str, int]) -> set[int]:
-    """Ids of the tokens that end an answer, from whichever file names them."""
+    """Return the ids of the tokens that end an answer, from the first file that names them."""
     for name in ("generation_config.json", "config.json"):
         value = _read_object(model_dir / name).get("eos_token_id")
         found = {item for item in (value if isinstance(value, list) else [value]) if type(item) is int}
@@ -164,7 +174,7 @@ def _read_object(path: Path) -> dict[str, Any]:
 
 
 def _first_line(message: str) -> str:
-    """The part of the library's message that is for people."""
+    """Return the human-readable part of the library's message."""
     lines = [line.strip() for line in message.splitlines() if line.strip() and "<non-verbose/>" not in line]
     reasons = [line.removeprefix("error: ") for line in lines[1:] if line.startswith("error: ")]
     return ": ".join([line.rstrip(":. ") for line in lines[:1]] + reasons)[:500]

@@ -1,9 +1,9 @@
-"""`python -m engine.sampling.grammar_check`: compiles grammars of strangers in a process that may be killed for it.
+"""Process that compiles untrusted grammars first: `python -m engine.sampling.grammar_check`.
 
 Some schemas of a few hundred bytes take minutes and gigabytes to compile, and nothing can interrupt the compiler. So
-each is compiled here first, under an alarm that ends the process; what comes through is harmless in the core.
-Frames on stdin and stdout: a 4-byte big-endian length, then UTF-8: the grammar in, the fault (empty: none) out.
-The first frame out says that the tokenizer is loaded.
+each is compiled here first, under an alarm that ends the process; a grammar that passes is safe in the core.
+Frames on stdin and stdout have a 4-byte big-endian length and UTF-8 text. The input is a grammar, the output its
+error (empty: none). The first frame of the output reports that the tokenizer is loaded.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LENGTH_BYTES = 4
 
 
 def read_text(stream: IO[bytes]) -> str | None:
-    """The next frame's text; None at the end of the stream."""
+    """Read the next frame's text; None at the end of the stream."""
     head = stream.read(LENGTH_BYTES)
     if len(head) < LENGTH_BYTES:
         return None
@@ -31,14 +31,14 @@ def read_text(stream: IO[bytes]) -> str | None:
 
 
 def write_text(stream: IO[bytes], text: str) -> None:
-    """One frame."""
+    """Write one frame."""
     body = text.encode()
     stream.write(len(body).to_bytes(LENGTH_BYTES, "big") + body)
     stream.flush()
 
 
-def serve(requests: IO[bytes], replies: IO[bytes], model_dir: Path, vocab_size: int, limit_s: float) -> None:
-    """Check grammars until the end of `requests`; SIGALRM ends the process when one takes longer than `limit_s`."""
+def serve_checks(requests: IO[bytes], replies: IO[bytes], model_dir: Path, vocab_size: int, limit_s: float) -> None:
+    """Check grammars until the end of `requests`; SIGALRM ends the process if one takes longer than `limit_s`."""
     fault = ""
     try:
         tokenizer = load_grammar_tokenizer(model_dir, vocab_size)
@@ -57,7 +57,7 @@ def serve(requests: IO[bytes], replies: IO[bytes], model_dir: Path, vocab_size: 
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Serve on the standard streams."""
+    """Check grammars on the standard streams."""
     parser = argparse.ArgumentParser(prog="python -m engine.sampling.grammar_check")
     parser.add_argument("--model-dir", type=Path, required=True)
     parser.add_argument("--vocab-size", type=int, required=True)
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     # Ctrl-C reaches the whole process group; this process ends with the core, whose end closes stdin.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    serve(sys.stdin.buffer, sys.stdout.buffer, options.model_dir, options.vocab_size, options.limit_s)
+    serve_checks(sys.stdin.buffer, sys.stdout.buffer, options.model_dir, options.vocab_size, options.limit_s)
 
 
 if __name__ == "__main__":

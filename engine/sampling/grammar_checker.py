@@ -1,4 +1,4 @@
-"""The core's end of the process that compiles grammars first."""
+"""Client of the process that compiles grammars first."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from engine.sampling.grammar import GrammarError, GrammarState, compile_grammar,
 from engine.sampling.grammar_check import read_text, write_text
 
 CHECK_LIMIT_S = 0.5
-"""Longest that compiling one grammar may take; legitimate ones take milliseconds."""
+"""Time limit for one grammar's compilation; legitimate ones take milliseconds."""
 
 
 class GrammarChecker:
-    """Owns the checking process; starts another when a grammar brought one down. Used from one thread."""
+    """Owner of the checking process, which it restarts after a grammar ended it. Not thread-safe."""
 
     def __init__(self, model_dir: Path, vocab_size: int, limit_s: float = CHECK_LIMIT_S) -> None:
         self._command = [
@@ -26,7 +26,7 @@ class GrammarChecker:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Have a process ready. Raises GrammarError when this model's tokenizer cannot be used, OSError."""
+        """Start the process if it is not running. Raises GrammarError if the tokenizer is unusable, OSError."""
         if self._process is not None and self._process.poll() is None:
             return
         self.close()
@@ -39,7 +39,7 @@ class GrammarChecker:
             raise GrammarError(fault)
 
     def check(self, source: str) -> None:
-        """Return when the grammar is harmless and valid. Raises GrammarError with what is wrong, OSError."""
+        """Check that the grammar compiles within the limit. Raises GrammarError with the reason, OSError."""
         self.start()
         assert self._process is not None
         assert self._process.stdin is not None
@@ -64,7 +64,7 @@ class GrammarChecker:
 
 
 class CheckedCompiler:
-    """Compiles in this process what the checking process survived. Used from one thread."""
+    """Compiler of grammars that have passed the checking process. Not thread-safe."""
 
     def __init__(self, checker: GrammarChecker, model_dir: Path, vocab_size: int) -> None:
         self._checker = checker
@@ -79,7 +79,7 @@ class CheckedCompiler:
         self._checker.start()
 
     def compile(self, source: str) -> GrammarState:
-        """A state at the start of the grammar. Raises GrammarError, OSError."""
+        """Return the state at the grammar's start. Raises GrammarError, OSError."""
         self.prepare()
         assert self._tokenizer is not None
         self._checker.check(source)

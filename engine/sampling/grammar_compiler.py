@@ -1,4 +1,4 @@
-"""Compiles grammars beside the step loop: one at a time, each text once, the results kept for the next request."""
+"""Background compiler of grammars: one at a time, each text once, with a cache of the results."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from engine.sampling.grammar import MAX_GRAMMAR_BYTES, GrammarError, GrammarStat
 logger = logging.getLogger(__name__)
 
 MAX_KEPT = 64
-"""Compiled grammars, and texts known to be wrong, that are kept; the least recently used go first."""
+"""Size of the cache of compiled grammars and wrong texts; the least recently used entry leaves first."""
 
 
 @dataclass(frozen=True, slots=True)
 class GrammarDone:
-    """What became of a sequence's grammar: a state of its own at the start, or what is wrong."""
+    """Result for a sequence's grammar: its own state at the start, or an error."""
 
     seq_id: int
     state: GrammarState | None
@@ -28,41 +28,44 @@ class GrammarDone:
 
 
 class Compile(Protocol):
-    """Makes a state at the start of a grammar; owns whatever that takes. Used from one thread."""
+    """Compiler that returns a state at a grammar's start; used from one thread."""
 
     def prepare(self) -> None:
         """Load what the first grammar needs. Raises GrammarError, OSError."""
 
     def compile(self, source: str) -> GrammarState:
-        """Raises GrammarError when the text is at fault, OSError when the machine is."""
+        """Compile a grammar. Raises GrammarError for a wrong text and OSError for a fault of the machine."""
 
 
 class Grammars(Protocol):
-    """Where the scheduler has grammars compiled."""
+    """Scheduler's interface to the compilation of grammars."""
 
     def request(self, seq_id: int, source: str) -> None:
-        """Have this grammar compiled for a sequence; the step loop gets exactly one `GrammarDone` later."""
+        """Request a sequence's grammar; the step loop receives exactly one `GrammarDone` later."""
 
 
 class GrammarCompiler:
-    """`request` from the step loop's thread; results go to `deliver`, from this class's own thread or in the call."""
+    """Compiler thread with a cache.
+
+    The step loop's thread calls `request`. Results go to `deliver`, from the compiler's thread or within the call.
+    """
 
     def __init__(self, compiler: Compile, deliver: Callable[[GrammarDone], None]) -> None:
         self._compiler = compiler
         self._deliver = deliver
         self._lock = threading.Lock()
-        # Under the lock: results by text, and who waits for which text.
+        # Guarded by the lock: results by text, and the sequences that wait for each text.
         self._kept: OrderedDict[str, GrammarState | GrammarError] = OrderedDict()
         self._waiting: dict[str, list[int]] = {}
         self._jobs: SimpleQueue[str] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="grammars", daemon=True)
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start the thread."""
         self._thread.start()
 
     def request(self, seq_id: int, source: str) -> None:
-        """Have this grammar compiled for a sequence; exactly one `GrammarDone` follows."""
+        """Request a sequence's grammar; exactly one `GrammarDone` follows."""
         if len(source) > MAX_GRAMMAR_BYTES:
             self._deliver(GrammarDone(seq_id, None, f"it exceeds the limit of {MAX_GRAMMAR_BYTES} bytes"))
             return
@@ -80,7 +83,7 @@ class GrammarCompiler:
 
     def _run(self) -> None:
         while True:
-            # Also after a grammar that brought the checking process down, so that the next need not wait for it.
+            # Also restarts the checking process after a grammar ended it, so that the next one need not wait.
             self._prepare()
             self._work(self._jobs.get())
 
@@ -88,7 +91,7 @@ class GrammarCompiler:
         try:
             self._compiler.prepare()
         except (GrammarError, OSError) as error:
-            # Every request will meet it again and be told; here there is nobody to tell.
+            # Every request will meet the error again and report it; no request is affected here.
             logger.warning("grammars cannot be served: %s", error)
 
     def _work(self, source: str) -> None:
@@ -98,8 +101,8 @@ class GrammarCompiler:
             result = self._compiler.compile(source)
         except GrammarError as error:
             result = error
-        # A sequence must never wait for ever; whatever went wrong, it is told, and the next text gets its turn. A panic
-        # of the library's Rust code is no Exception.
+        # A sequence must never wait forever: whatever happens, it gets a result, and the next text is compiled. A panic
+        # of the library's Rust code is not an Exception.
         except BaseException:
             logger.exception("a grammar could not be compiled")
             result, keeps = GrammarError("it could not be compiled"), False

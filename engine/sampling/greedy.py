@@ -1,4 +1,4 @@
-"""The largest logit of each row, the short way: for rows whose choice needs nothing else."""
+"""Greedy choice: the largest logit of each row, for sequences that need nothing else."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from engine.sampling.device_choice import needs_no_host
 
 
 def is_greedy(params: SamplingParams) -> bool:
-    """Whether the largest logit as the model left it is the choice, and nothing is told about the others."""
+    """Return whether the token is the largest unmodified logit and no logprobs are requested."""
     return params.temperature == 0.0 and needs_no_host(params)
 
 
 def largest_tokens(logits: torch.Tensor) -> tuple[list[int], list[bool]]:
-    """(token, whether it means nothing) of each row of float32 [N, vocab]; the lowest id among equals.
+    """Return the largest logit's token for each row of float32 [N, vocab], the lowest id among equals.
 
-    A row means nothing when it holds NaN or nothing above minus infinity.
+    Returns:
+        Token ids, and True for each row that has a NaN or no finite number.
     """
     if logits.device.type == "cpu":
-        # A tenth of the time that torch's own search takes on a CPU; both put NaN above everything.
+        # numpy takes a tenth of the time of torch's search on a CPU; both put NaN above everything.
         rows = logits.numpy()
         chosen = rows.argmax(-1)
         token_ids: list[int] = chosen.tolist()

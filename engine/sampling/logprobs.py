@@ -1,4 +1,4 @@
-"""Log probabilities of the tokens a step chose."""
+"""Log probabilities of sampled tokens."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from engine.protocol import TokenLogprobs
 
 
 def token_logprobs(logits: torch.Tensor, token_ids: Sequence[int], num_top: Sequence[int]) -> list[TokenLogprobs]:
-    """Of the chosen token and the `num_top[n]` most likely ones of each row of logits [N, vocab].
+    """Return the log probabilities of the chosen token and the `num_top[n]` most likely ones of each row [N, vocab].
 
-    They are of the model's own distribution: before bias, penalties, temperature and truncation.
+    They come from the model's own distribution, before bias, penalties, temperature and truncation.
     """
     logprobs = logits.log_softmax(-1)
     chosen = logprobs.gather(1, torch.tensor(token_ids, device=logits.device).unsqueeze(1)).flatten().tolist()

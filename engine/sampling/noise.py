@@ -1,8 +1,8 @@
-"""Random numbers without a state: each depends on (seed, position, token id) and on nothing else.
+"""Stateless random numbers: each depends only on (seed, position, token id).
 
-A generator that advances would give a row other numbers when the batch around it changes, or when speculation
-verifies several positions at once. Here every number is a hash of its coordinates (SplitMix64's output function over
-a counter), so the same seed gives the same text whatever else runs.
+A generator with a state would give a row other numbers when the batch changes, or when a verification computes
+several positions at once. Here every number is a hash of its coordinates (SplitMix64's output function over a
+counter). So the same seed gives the same text in any batch.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _SMALLEST_UNIFORM = 2.0**-64
 
 
 def stream_key(seed: int, position: int) -> int:
-    """64-bit key of the numbers drawn for one position of one sequence."""
+    """Return the 64-bit key of the numbers for one position of one sequence."""
     return _mix(_mix(seed & _MASK) + (position + 1) * _GAMMA)
 
 
 def exponential_noise(keys: Sequence[int], token_ids: torch.Tensor) -> torch.Tensor:
-    """Unit-rate exponential numbers, float32 like token_ids int64 [N, K]; row n is drawn from keys[n].
+    """Return unit-rate exponential numbers, float32 like token_ids int64 [N, K]; row n is drawn from keys[n].
 
-    They keep full relative precision near zero, where the race between tokens is decided.
+    They keep full relative precision near zero, where the comparison of tokens is decided.
     """
     signed_keys = to_device([_signed(key) for key in keys], torch.int64, token_ids.device)
     state = token_ids.add(1).mul_(_signed(_GAMMA)).add_(signed_keys.unsqueeze(1))
@@ -53,7 +53,7 @@ def _signed(value: int) -> int:
 
 
 def _shift_right(values: torch.Tensor, count: int) -> torch.Tensor:
-    """Logical shift; torch's own keeps the sign."""
+    """Shift logically; torch's own shift keeps the sign."""
     return values.bitwise_right_shift(count).bitwise_and_(2 ** (64 - count) - 1)
 
 

@@ -1,4 +1,4 @@
-"""How often each token has occurred in one sequence, kept up to date token by token."""
+"""Penalties from the token counts of one sequence, updated token by token."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _INITIAL_CAPACITY = 64
 
 
 def has_penalties(params: SamplingParams) -> bool:
-    """Whether a sequence with these parameters needs a PenaltyState."""
+    """Return whether a sequence with these parameters needs a PenaltyState."""
     return params.presence_penalty != 0.0 or params.frequency_penalty != 0.0 or params.repetition_penalty != 1.0
 
 
 class PenaltyState:
-    """The distinct tokens of a sequence and their counts in its output; cost per step is theirs, not the vocabulary's.
+    """Distinct tokens of a sequence with their counts in its output; a step's cost is proportional to them.
 
     Presence and frequency penalties count the output only (OpenAI); the repetition penalty also counts the prompt
     (Hugging Face).
@@ -37,13 +37,13 @@ class PenaltyState:
     def create(
         cls, params: SamplingParams, prompt_token_ids: Sequence[int], device: torch.device
     ) -> PenaltyState | None:
-        """A state for one new sequence, or None when its parameters penalise nothing."""
+        """Return the state of a new sequence, or None if its parameters have no penalty."""
         return cls(params, prompt_token_ids, device) if has_penalties(params) else None
 
     def penalise(self, logits: torch.Tensor, output_token_ids: Sequence[int], draft_token_ids: Sequence[int]) -> None:
-        """Change logits [vocab] in place, as of this output and the drafts supposed to follow it.
+        """Apply the penalties to logits [vocab] in place, after the output and the draft tokens that follow it.
 
-        The output of one sequence only ever grows; what is new since the last call is counted here.
+        The output of a sequence only grows; its new tokens since the last call are counted here.
         """
         assert len(output_token_ids) >= self._num_output, "accepted output never shrinks"
         self._count(output_token_ids[self._num_output :], 1.0)
@@ -61,7 +61,7 @@ class PenaltyState:
         repetition = self._params.repetition_penalty
         is_output = counts > 0
         if repetition != 1.0:
-            # An entry outside prompt and output is what a rejected draft left behind.
+            # An entry outside prompt and output comes from a rejected draft token.
             has_occurred = is_output.clone()
             has_occurred[: self._num_prompt_entries] = True
             repeated = torch.where(values > 0, values / repetition, values * repetition)
@@ -75,7 +75,7 @@ class PenaltyState:
             self._counts[self._index_of[token_id]] += change
 
     def _enter(self, token_ids: list[int]) -> None:
-        """Give new distinct tokens an entry with count 0."""
+        """Add new distinct tokens with count 0."""
         if not token_ids:
             return
         start, end = len(self._index_of), len(self._index_of) + len(token_ids)

@@ -1,4 +1,4 @@
-"""Chooses the next token of every row from its logits."""
+"""Sampler: the next token of every row from its logits."""
 
 from __future__ import annotations
 
@@ -19,54 +19,54 @@ _FORBIDDEN = float("-inf")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleRow:
-    """One token to choose."""
+    """Input for the choice of one token."""
 
     params: SamplingParams
     position: int
-    """Absolute position of the token that is chosen; with the seed it fixes the random numbers."""
+    """Absolute position of the chosen token; with the seed it determines the random numbers."""
     prompt_token_ids: Sequence[int]
     output_token_ids: Sequence[int]
-    """Accepted output before this row's drafts."""
+    """Accepted output before this row's draft tokens."""
     draft_token_ids: Sequence[int] = ()
-    """Speculated tokens supposed to stand between the output and this position."""
+    """Draft tokens assumed between the output and this position."""
     penalties: PenaltyState | None = None
-    """The sequence's own, made by `PenaltyState.create`; without it counts are rebuilt for every token."""
+    """The sequence's penalty state; None: counts are rebuilt for every token."""
     allowed: torch.Tensor | None = None
     """bool [vocab]: tokens that may be chosen (a grammar's mask); None: all."""
 
     @property
     def num_output(self) -> int:
-        """Output tokens before this one, drafts included."""
+        """Number of output tokens before this one, draft tokens included."""
         return len(self.output_token_ids) + len(self.draft_token_ids)
 
 
 @dataclass(frozen=True, slots=True)
 class SampleResult:
-    """What was chosen, row by row."""
+    """Chosen tokens by row."""
 
     token_ids: list[int]
     logprobs: list[TokenLogprobs | None]
-    """None where the row asked for none."""
+    """Log probabilities of each row; None where the row requests none."""
     invalid_rows: tuple[int, ...] = ()
-    """Rows that have no choice: their logits hold NaN or no token is allowed. Their token id means nothing."""
+    """Rows without a choice: their logits hold NaN or no token is allowed. Their token id is meaningless."""
 
 
 class Sampler:
-    """Stateless; a row's token depends on its logits, its parameters and its position, never on the other rows.
+    """Stateless sampler; a row's token depends on its logits, parameters and position, never on the other rows.
 
-    Order: logit bias, penalties, min_tokens or the allowed mask (which says itself where an answer may end), then
+    Order: logit bias, penalties, min_tokens or the allowed mask (which also decides where an answer may end), then
     temperature, top-k, top-p, min-p. Log probabilities are the model's own, before all of these. At temperature 0 the
-    largest logit wins, the lowest id among equals. Otherwise tokens race: each draws an exponential number with its
-    probability as the rate and the first one wins, which is the Gumbel-max trick.
+    largest logit is chosen, the lowest id among equals. Otherwise each token draws an exponential number with its
+    probability as the rate and the smallest one is chosen (the Gumbel-max trick).
     """
 
     def __init__(self, chooser: TokenChooser | None = None) -> None:
-        """`chooser`: runs the race of rows whose vocabulary is not cut; None: torch does."""
+        """Create the sampler; `chooser` samples rows without truncation (None: torch operations)."""
         self._chooser = chooser
 
     @torch.inference_mode()
     def sample(self, logits: torch.Tensor, rows: Sequence[SampleRow]) -> SampleResult:
-        """One token for each row of logits float32 [N, vocab], which are left as they are."""
+        """Choose a token for each row of logits float32 [N, vocab], which stay unchanged."""
         adjusted = _adjust(logits, rows)
         largest, choices = adjusted.max(-1)
         token_ids: list[int] = choices.tolist()
@@ -83,7 +83,7 @@ class Sampler:
     def _race(
         self, logits: torch.Tensor, largest: torch.Tensor, rows: Sequence[SampleRow], drawn: Sequence[int]
     ) -> list[int]:
-        """Random token ids for some rows, none of which is truncated."""
+        """Sample token ids for rows without truncation."""
         assert self._chooser is not None
         if len(drawn) < len(rows):
             logits = logits.index_select(0, torch.tensor(drawn, device=logits.device))
@@ -94,7 +94,7 @@ class Sampler:
 
 
 def _adjust(logits: torch.Tensor, rows: Sequence[SampleRow]) -> torch.Tensor:
-    """The logits themselves, or a copy in which the rows that ask for it are changed."""
+    """Return the logits, or a copy with the changed rows adjusted."""
     changing = [n for n, row in enumerate(rows) if _changes_logits(row)]
     if not changing:
         return logits
@@ -122,7 +122,7 @@ def _adjust_row(logits: torch.Tensor, row: SampleRow) -> None:
     penalties = row.penalties or PenaltyState.create(params, row.prompt_token_ids, device)
     if penalties is not None:
         penalties.penalise(logits, row.output_token_ids, row.draft_token_ids)
-    # A grammar alone decides where an answer may end.
+    # With a grammar, only the grammar decides where an answer may end.
     if row.num_output < params.min_tokens and params.stop_token_ids and row.allowed is None:
         logits.index_fill_(0, torch.tensor(params.stop_token_ids, device=device), _FORBIDDEN)
     if row.allowed is not None:
@@ -130,14 +130,14 @@ def _adjust_row(logits: torch.Tensor, row: SampleRow) -> None:
 
 
 def _draw(logits: torch.Tensor, largest: torch.Tensor, rows: Sequence[SampleRow], drawn: Sequence[int]) -> list[int]:
-    """Random token ids for some rows, which are truncated all or none."""
+    """Sample token ids for rows that either all have truncation or all have none."""
     if len(drawn) < len(rows):
         indices = torch.tensor(drawn, device=logits.device)
         logits, largest = logits.index_select(0, indices), largest.index_select(0, indices)
     params = [rows[n].params for n in drawn]
     keys = [stream_key(rows[n].params.seed, rows[n].position) for n in drawn]
     temperatures = torch.tensor([p.temperature for p in params], dtype=logits.dtype, device=logits.device)
-    # Measured from the largest, so that a tiny temperature makes -inf of the others but never NaN.
+    # Differences to the largest logit: a tiny temperature turns the others into -inf but never into NaN.
     tempered = (logits - largest.unsqueeze(1)).div_(temperatures.unsqueeze(1))
     if has_truncation(params[0]):
         tempered, token_ids = surviving_tokens(tempered, params)

@@ -1,4 +1,4 @@
-"""Small arrays on their way to a device."""
+"""Asynchronous transfer of small arrays to a device."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 
 def to_device(numbers: Sequence[float], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """A tensor of these numbers. On a GPU nobody waits: a plain copy would wait for all work launched before it."""
+    """Return a tensor of the numbers; on a GPU the copy does not wait for earlier work, unlike a plain copy."""
     if device.type != "cuda":
         return torch.tensor(numbers, dtype=dtype, device=device)
     return torch.tensor(numbers, dtype=dtype, pin_memory=True).to(device, non_blocking=True)

@@ -1,9 +1,9 @@
 """Top-k, top-p and min-p as one list of surviving tokens per row.
 
 Each of the three keeps the tokens above some value, so together they keep a prefix of the tokens sorted by logit.
-Usually a few dozen survive out of many thousands: the search starts among the most likely ones and widens to the
-whole vocabulary only for rows whose prefix does not end there. Tokens of equal logit stand or fall together, so what
-survives never depends on the order in which a sort happens to leave them.
+Usually a few dozen of many thousands survive. The search starts among the most likely ones and extends to the
+whole vocabulary only for rows whose prefix does not end there. Tokens of equal logit survive or drop out together, so
+the result does not depend on the order of equal values in a sort.
 """
 
 from __future__ import annotations
@@ -20,14 +20,19 @@ _FIRST_CANDIDATES = 64
 
 
 def has_truncation(params: SamplingParams) -> bool:
-    """Whether some tokens may be left out."""
+    """Return whether some tokens may be cut."""
     return params.top_k > 0 or params.top_p < 1.0 or params.min_p > 0.0
 
 
 def surviving_tokens(logits: torch.Tensor, params: Sequence[SamplingParams]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Tempered logits [N, K] with -inf where a token was cut, and the token ids int64 [N, K] they belong to.
+    """Return the survivors of truncation: top-k, then top-p among its survivors, then min-p.
 
-    Takes tempered logits [N, vocab]. Order: top-k, then top-p among its survivors, then min-p.
+    Args:
+        logits: Tempered logits [N, vocab].
+        params: Parameters of each row.
+
+    Returns:
+        Tempered logits [N, K] with -inf for cut tokens, and the token ids int64 [N, K].
     """
     values, token_ids, is_open = likely_survivors(logits, params)
     if bool(is_open.any()):
@@ -39,9 +44,15 @@ def surviving_tokens(logits: torch.Tensor, params: Sequence[SamplingParams]) -> 
 def likely_survivors(
     logits: torch.Tensor, params: Sequence[SamplingParams]
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The same from the most likely tokens alone, and bool [N]: whether more may survive behind them.
+    """Return the survivors among the most likely tokens, without synchronization.
 
-    Waits for nothing: whether a row is open is known on the device only.
+    Args:
+        logits: Tempered logits [N, vocab].
+        params: Parameters of each row.
+
+    Returns:
+        Tempered logits [N, K] with -inf for cut tokens, token ids int64 [N, K], and bool [N]: True where more tokens
+        may survive.
     """
     vocab_size = logits.shape[1]
     width = min(vocab_size, max(_FIRST_CANDIDATES, 1 + max(p.top_k for p in params)))
@@ -52,7 +63,7 @@ def likely_survivors(
 
 
 def _is_kept(values: torch.Tensor, logits: torch.Tensor, params: Sequence[SamplingParams]) -> torch.Tensor:
-    """bool like `values` [N, K], which hold the K largest of each row's `logits` in descending order."""
+    """Return bool [N, K]: True where `values`, the K largest of each row's logits in descending order, survive."""
     num_candidates, vocab_size = values.shape[1], logits.shape[1]
     device = values.device
     last_of_top_k = to_device(

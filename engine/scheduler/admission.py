@@ -24,8 +24,8 @@ class Limits:
     max_model_len: int
     """Longest prompt plus output; never more than the whole pool holds."""
     vocab_size: int
-    max_num_rows: int
-    step_token_budget: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
     max_waiting: int
     itl_target_s: float = 0.05
     """Longest step that a short prompt's chunk may make while others decode."""
@@ -87,7 +87,7 @@ class SequenceAdmission:
         All it may still produce, but no more than its share of what is free; a hint that costs nobody a block.
         """
         may_produce = seq.max_total_tokens - seq.num_tokens
-        share = self._blocks.num_free // self._limits.max_num_rows * self._blocks.block_size
+        share = self._blocks.num_free // self._limits.max_num_seqs * self._blocks.block_size
         return max(self.growth_tokens(seq), min(may_produce, share))
 
     def misses_deadline(self, seq: Sequence, num_cached_tokens: int, num_running: int, now: float) -> bool:
@@ -95,7 +95,7 @@ class SequenceAdmission:
         if seq.deadline_at is None or not self._step_time.is_fitted:
             return False
         num_tokens = seq.num_tokens - num_cached_tokens
-        num_chunks = -(-num_tokens // self._limits.step_token_budget)
+        num_chunks = -(-num_tokens // self._limits.max_num_batched_tokens)
         shape = StepShape(num_running, num_tokens // num_chunks, seq.num_tokens, num_chunks=1)
         return now + num_chunks * self._step_time.predict(shape) > seq.deadline_at
 

@@ -35,16 +35,16 @@ class ArrivalForecaster:
         forecast: OutputForecast,
         step_time: StepTimeModel,
         *,
-        max_num_rows: int,
-        step_token_budget: int,
+        max_num_seqs: int,
+        max_num_batched_tokens: int,
     ) -> None:
         self._roster = roster
         self._blocks = blocks
         self._prompts = prompts
         self._forecast = forecast
         self._step_time = step_time
-        self._max_num_rows = max_num_rows
-        self._budget = step_token_budget
+        self._max_num_seqs = max_num_seqs
+        self._budget = max_num_batched_tokens
         self.now = 0.0
         """The scheduler's last instant."""
         self.is_short_of_blocks = False
@@ -119,7 +119,7 @@ class ArrivalForecaster:
     def _rows(self, remaining: dict[int, int]) -> SequenceReleases:
         """When rows become free for whoever waits."""
         num_running = len(remaining)
-        num_free = 0 if self.is_short_of_blocks else self._max_num_rows - num_running
+        num_free = 0 if self.is_short_of_blocks else self._max_num_seqs - num_running
         num_ends = len(self._roster.waiting) + 1 - num_free
         if num_ends <= 0:
             return SequenceReleases(num_free=num_free, end_steps=(), steps_per_end=0.0)

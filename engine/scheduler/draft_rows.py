@@ -41,10 +41,10 @@ def _request(row: ScheduledRow, drafter: Drafter, blocks: BlockManager) -> Draft
     """Take blocks for drafts as far as some are free; as many as could be of use and fit."""
     # The token behind the drafts is sampled too.
     most = row.seq.max_total_tokens - row.seq.num_tokens - 1
-    room = min(max(drafter.max_drafts, drafter.num_reached), most)
+    room = min(max(drafter.num_speculative_tokens, drafter.num_reached), most)
     while room > 0 and not blocks.can_append(row.seq, row.end + room):
         room -= 1
     if room > 0:
         blocks.append(row.seq, row.end + room)
     room = max(0, room)
-    return DraftRequest(row.seq, min(drafter.max_drafts, room), row.end + room + 1)
+    return DraftRequest(row.seq, min(drafter.num_speculative_tokens, room), row.end + room + 1)

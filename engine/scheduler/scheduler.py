@@ -58,7 +58,7 @@ class Scheduler:
     ) -> None:
         self._limits = limits
         # Every decoding row must get its token in every step.
-        self._max_num_rows = min(limits.max_num_rows, limits.step_token_budget)
+        self._max_num_seqs = min(limits.max_num_seqs, limits.max_num_batched_tokens)
         self._blocks = blocks
         self._forecast = forecast
         self._tally = tally
@@ -68,10 +68,10 @@ class Scheduler:
             LaneShares(),
             ChunkLimit(step_time, itl_target_s=limits.itl_target_s, slack_ratio=limits.prefill_slack_ratio),
         )
-        blocked = HeadOfLineBlocking(max_passed=2 * self._max_num_rows)
+        blocked = HeadOfLineBlocking(max_passed=2 * self._max_num_seqs)
         self._roster = SequenceTable(blocks, blocked, grammars)
         self._entrance = WaitingAdmission(
-            self._roster, blocks, blocked, self._admission, self._prompts, tally, max_num_rows=self._max_num_rows
+            self._roster, blocks, blocked, self._admission, self._prompts, tally, max_num_seqs=self._max_num_seqs
         )
         self.outlook = ArrivalForecaster(
             self._roster,
@@ -79,8 +79,8 @@ class Scheduler:
             self._prompts,
             forecast,
             step_time,
-            max_num_rows=self._max_num_rows,
-            step_token_budget=limits.step_token_budget,
+            max_num_seqs=self._max_num_seqs,
+            max_num_batched_tokens=limits.max_num_batched_tokens,
         )
 
     @property
@@ -94,9 +94,9 @@ class Scheduler:
         return self._roster.num_waiting
 
     @property
-    def max_num_rows(self) -> int:
+    def max_num_seqs(self) -> int:
         """Most rows a step can have."""
-        return self._max_num_rows
+        return self._max_num_seqs
 
     @property
     def has_work(self) -> bool:
@@ -134,7 +134,7 @@ class Scheduler:
         """Choose the rows of the next step and give them their blocks; empty when nothing can run."""
         self.outlook.now = now
         self._roster.drop_expired(now)
-        plan = StepDraft(self._limits.step_token_budget)
+        plan = StepDraft(self._limits.max_num_batched_tokens)
         for seq in sorted(self._roster.running.values(), key=_ORDER):
             if seq.num_uncomputed_tokens == 1:
                 self._continue(seq, plan, now)
@@ -206,7 +206,7 @@ class Scheduler:
         running = self._roster.running
         prefilling = [seq for seq in running.values() if seq.num_uncomputed_tokens > 1]
         prefilling.sort(key=_lane_order)
-        can_admit = not plan.has_preempted and len(running) < self._max_num_rows
+        can_admit = not plan.has_preempted and len(running) < self._max_num_seqs
         waiting = self._roster.waiting if can_admit and len(self._roster.waiting) else None
         if not prefilling and waiting is None:
             return

@@ -34,7 +34,7 @@ class WaitingAdmission:
         prompts: PromptBudget,
         tally: CoreTotals,
         *,
-        max_num_rows: int,
+        max_num_seqs: int,
     ) -> None:
         self._roster = roster
         self._blocks = blocks
@@ -42,14 +42,14 @@ class WaitingAdmission:
         self._admission = admission
         self._prompts = prompts
         self._tally = tally
-        self._max_num_rows = max_num_rows
+        self._max_num_seqs = max_num_seqs
 
     def admit(self, plan: StepDraft, grants: dict[Lane, int], now: float) -> None:
         """Start what has a turn, a row, blocks and a share of the step, and put its first chunk into the plan."""
         reserved = self._admission.reserved_blocks(self._roster.running.values())
         overdue = self._blocked.overdue()
         lanes = LANES if overdue is None else (overdue,)
-        heads = {lane: iter(self._roster.waiting.of(lane).head(2 * self._max_num_rows)) for lane in lanes}
+        heads = {lane: iter(self._roster.waiting.of(lane).head(2 * self._max_num_seqs)) for lane in lanes}
         while plan.budget:
             open_lanes = [lane for lane in heads if grants[lane] and self._has_row_for(lane)]
             if not open_lanes:
@@ -71,8 +71,8 @@ class WaitingAdmission:
 
     def _has_row_for(self, lane: Lane) -> bool:
         """Whether a row is free for the lane; a few are kept for the next short prompt."""
-        kept = 0 if lane == "interactive" else self._max_num_rows // _KEPT_ROWS_DIVISOR
-        return len(self._roster.running) + kept < self._max_num_rows
+        kept = 0 if lane == "interactive" else self._max_num_seqs // _KEPT_ROWS_DIVISOR
+        return len(self._roster.running) + kept < self._max_num_seqs
 
     def _try_start(self, seq: Sequence, reserved: int, now: float) -> Literal["started", "passed", "blocked"]:
         """Start a waiting sequence; or pass it over, because it ended or waits for a prefix; or find that it lacks

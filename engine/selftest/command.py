@@ -1,4 +1,4 @@
-"""`penstock engine selftest`: what an engine promises, checked on any model."""
+"""Check that speculation is lossless on any model: `penstock engine selftest`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ from engine.selftest.speculation import Report, check_speculation, default_draft
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the test and print what it found, JSON last. Returns 0 when nothing is lost, 1 when something is, else 2."""
+    """Run the test and print its results, with JSON as the last line.
+
+    Returns:
+        0 if speculation is lossless, 1 if it is not, 2 if the test cannot run.
+    """
     options = _parser().parse_args(argv)
     model = (options.model or model_dir("large")).resolve()
     has_heads = (model / FILE_NAME).is_file()
@@ -26,7 +30,7 @@ def main(argv: Sequence[str]) -> int:
             model_dir=model,
             draft_model_dir=draft_model.resolve() if draft_model is not None else None,
             device=options.device,
-            # Of a model with heads, `auto` asks those.
+            # With heads in the model, `auto` uses those instead of a draft model.
             speculation="draft" if has_heads and draft_model is not None else "auto",
             num_threads=options.threads,
         )

@@ -1,4 +1,4 @@
-"""A whole core in a thread of this process, asked over a socket pair like the front asks it."""
+"""Client of a complete core in a thread of this process, connected by a socket pair like the front."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _RECEIVE_BYTES = 1 << 18
 
 
 class CoreFailed(RuntimeError):
-    """The core ended or could not answer; the message says why."""
+    """The core ended or could not answer; the message gives the reason."""
 
 
 @dataclass(slots=True)
 class SequenceAnswer:
-    """What one sequence said."""
+    """Output of one sequence."""
 
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprobs] = field(default_factory=list)
@@ -44,18 +44,18 @@ class SequenceAnswer:
 
 
 class CoreClient:
-    """One core, several requests at a time, everything awaited."""
+    """Blocking client of one core, for several requests at a time."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._splitter = FrameSplitter()
         self._num_sequences = 0
         self.counters = Counters()
-        """The core's totals after the last answer."""
+        """Totals of the core after the last answer."""
         self.ready = self._wait_until_ready()
 
     def ask(self, prompts: Sequence[Sequence[int]], params: Sequence[SamplingParams]) -> list[SequenceAnswer]:
-        """Answers to all prompts, computed together. Raises CoreFailed."""
+        """Return the answers to all prompts, computed together. Raises CoreFailed."""
         first = self._num_sequences
         self._num_sequences += len(prompts)
         for offset, (prompt, some) in enumerate(zip(prompts, params, strict=True)):
@@ -79,8 +79,8 @@ class CoreClient:
                 break
         return answers
 
-    def stop(self) -> None:
-        """End the core after its running step."""
+    def end_core(self) -> None:
+        """Stop the core after its running step."""
         self._sock.sendall(encode_frame(Shutdown()))
 
     def _wait_until_ready(self) -> Ready:
@@ -101,16 +101,16 @@ class CoreClient:
 
 @contextmanager
 def running_core(config: CoreConfig, clock: Callable[[], float]) -> Iterator[CoreClient]:
-    """A core that serves until the block ends. Raises CoreFailed when it cannot start."""
+    """Yield a client of a core that serves until the block ends. Raises CoreFailed if it cannot start."""
     settings = {key: str(value) if isinstance(value, Path) else value for key, value in asdict(config).items()}
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        # torch's number of threads is per thread that asks for it, so all of the core runs in this one.
+        # torch's number of threads belongs to the thread that sets it, so the whole core runs in this one.
         thread = threading.Thread(target=run_core, args=(theirs, json.dumps(settings), clock), daemon=True)
         thread.start()
         client = CoreClient(ours)
         try:
             yield client
         finally:
-            client.stop()
+            client.end_core()
             thread.join()

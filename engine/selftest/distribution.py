@@ -1,4 +1,4 @@
-"""Whether two samples of tokens come from one distribution. Pure."""
+"""Test whether two samples of tokens come from one distribution. Pure."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 _MIN_COUNT = 10
-"""Tokens seen more rarely, in both samples together, are counted as one."""
+"""Minimum count of a token in both samples together; rarer ones are counted as one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChiSquare:
-    """A two-sample test."""
+    """Result of a two-sample chi-square test."""
 
     statistic: float
     degrees_of_freedom: int
 
     @property
     def p_value(self) -> float:
-        """Probability of a statistic at least this large when there is one distribution (Wilson and Hilferty, 1931)."""
+        """Probability of a statistic at least this large under one distribution (Wilson and Hilferty, 1931)."""
         if not self.degrees_of_freedom:
             return 1.0
         spread = 2.0 / (9.0 * self.degrees_of_freedom)
@@ -28,12 +28,12 @@ class ChiSquare:
         return 0.5 * math.erfc((cube_root - (1.0 - spread)) / math.sqrt(2.0 * spread))
 
     def __add__(self, other: ChiSquare) -> ChiSquare:
-        """Of independent samples together."""
+        """Combine the results of independent samples."""
         return ChiSquare(self.statistic + other.statistic, self.degrees_of_freedom + other.degrees_of_freedom)
 
 
-def compare(left: Iterable[int], right: Iterable[int]) -> ChiSquare:
-    """Chi-square of two samples of token ids."""
+def compare_distributions(left: Iterable[int], right: Iterable[int]) -> ChiSquare:
+    """Compute the chi-square of two samples of token ids."""
     counts, others = Counter(left), Counter(right)
     num_left, num_right = counts.total(), others.total()
     if not num_left or not num_right:

@@ -1,4 +1,4 @@
-"""What quantization costs: perplexity and task accuracy of a model beside the same model unquantized."""
+"""Cost of quantization: perplexity and task accuracy of a model beside the unquantized model."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from engine.attention.torch_attention import TorchAttention
 from engine.config import KVDtype, Quantization
 from engine.models.loading.loader import load_model
 from engine.selftest.text_model import ScoredText, TextModel
-from engine.training.batches import Encoder, render
+from engine.training.batches import Encoder, render_conversation
 from engine.training.data.example import Example
 from engine.training.data.grade import is_right
-from engine.training.tokenizer import IM_END, load
+from engine.training.tokenizer import IM_END, read_tokenizer
 
 _MAX_ANSWER_TOKENS = 160
 _CHUNK_TOKENS = 512
@@ -24,7 +24,7 @@ _CHUNK_TOKENS = 512
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """A model, and what its weights and KV pool become."""
+    """Model with its weight quantization and KV dtype."""
 
     model_dir: Path
     quantization: Quantization = "none"
@@ -33,26 +33,26 @@ class Variant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariantQuality:
-    """Of one variant."""
+    """Measured quality of one variant."""
 
     perplexity: float
     accuracy: float | None
-    """Right answers in percent; None without tasks."""
+    """Share of right answers in percent; None without tasks."""
     answers: tuple[tuple[int, ...], ...]
-    """Token ids of the answers, in the order of the tasks."""
+    """Token ids of the answers in the order of the tasks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QualityLoss:
-    """What a quantized variant loses against the unquantized one; below 0 when it gains."""
+    """Loss of a quantized variant against the unquantized one; negative for a gain."""
 
     perplexity: float
-    """As a share: 0.01 is one percent."""
+    """Relative loss: 0.01 is one percent."""
     accuracy: float | None
-    """In points of a hundred; None without tasks."""
+    """Loss in percentage points; None without tasks."""
 
     def excess(self, max_perplexity: float, max_accuracy: float) -> str | None:
-        """What is above the stated loss, in words; None when nothing is."""
+        """Return the text of the first exceeded limit, or None."""
         if not self.perplexity <= max_perplexity:
             return f"perplexity loss {self.perplexity:.2%} is above {max_perplexity:.2%}"
         if self.accuracy is not None and not self.accuracy <= max_accuracy:
@@ -61,7 +61,7 @@ class QualityLoss:
 
 
 def loss(before: VariantQuality, after: VariantQuality) -> QualityLoss:
-    """From one to the other; a perplexity that is not a number counts as an endless loss."""
+    """Return the loss from `before` to `after`; a perplexity of NaN counts as an infinite loss."""
     ratio = after.perplexity / before.perplexity - 1
     accuracy = None
     if before.accuracy is not None and after.accuracy is not None:
@@ -69,8 +69,8 @@ def loss(before: VariantQuality, after: VariantQuality) -> QualityLoss:
     return QualityLoss(perplexity=math.inf if math.isnan(ratio) else ratio, accuracy=accuracy)
 
 
-def measure(variant: Variant, texts: Sequence[ScoredText], tasks: Sequence[Example]) -> VariantQuality:
-    """Run one variant on the CPU, in float32 where it is not quantized; greedy answers to the tasks."""
+def measure_quality(variant: Variant, texts: Sequence[ScoredText], tasks: Sequence[Example]) -> VariantQuality:
+    """Measure one variant on the CPU, in float32 where it is not quantized; answers are greedy."""
     device, dtype = torch.device("cpu"), torch.float32
     backend = TorchAttention(device, has_int8_kv=variant.kv_dtype == "int8")
     if variant.kv_dtype == "bfloat16":
@@ -82,8 +82,11 @@ def measure(variant: Variant, texts: Sequence[ScoredText], tasks: Sequence[Examp
     perplexity = text_model.perplexity(texts)
     if not tasks:
         return VariantQuality(perplexity=perplexity, accuracy=None, answers=())
-    tokenizer = load(variant.model_dir)
-    prompts = [encoding.ids for encoding in tokenizer.encode_batch([render(task, with_answer=False) for task in tasks])]
+    tokenizer = read_tokenizer(variant.model_dir)
+    prompts = [
+        encoding.ids
+        for encoding in tokenizer.encode_batch([render_conversation(task, with_answer=False) for task in tasks])
+    ]
     end = tokenizer.token_to_id(IM_END)
     assert end is not None, "tasks are for the bundled tokenizer"
     answers = text_model.answers(prompts, frozenset({end}), _MAX_ANSWER_TOKENS)
@@ -93,12 +96,12 @@ def measure(variant: Variant, texts: Sequence[ScoredText], tasks: Sequence[Examp
 
 
 def task_texts(model_dir: Path, tasks: Sequence[Example]) -> list[ScoredText]:
-    """Conversations whose assistant tokens count."""
-    return [ScoredText(ids, targets) for ids, targets in Encoder(load(model_dir)).encode(tasks)]
+    """Return conversations in which only assistant tokens count."""
+    return [ScoredText(ids, targets) for ids, targets in Encoder(read_tokenizer(model_dir)).encode(tasks)]
 
 
 def file_texts(model_dir: Path, path: Path, max_tokens: int) -> list[ScoredText]:
-    """A text file in pieces of 512 tokens, up to `max_tokens`; every token but each piece's first counts."""
-    ids = load(model_dir).encode(path.read_text(encoding="utf-8"), add_special_tokens=False).ids[:max_tokens]
+    """Return a text file in pieces of 512 tokens, up to `max_tokens`; all tokens but each piece's first count."""
+    ids = read_tokenizer(model_dir).encode(path.read_text(encoding="utf-8"), add_special_tokens=False).ids[:max_tokens]
     pieces = [ids[start : start + _CHUNK_TOKENS] for start in range(0, len(ids), _CHUNK_TOKENS)]
     return [ScoredText(piece, [True] * (len(piece) - 1) + [False]) for piece in pieces if len(piece) > 1]

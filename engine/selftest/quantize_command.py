@@ -1,4 +1,4 @@
-"""`penstock engine quantize --check`: is this model still good enough once quantized?"""
+"""Check the quality of a quantized model: `penstock engine quantize --check`."""
 
 from __future__ import annotations
 
@@ -18,13 +18,17 @@ from engine.config import KVDtype, Quantization
 from engine.models.config.checkpoint import CheckpointError
 from engine.models.config.config_reader import ModelConfigError
 from engine.quantization.float8 import QuantizationError
-from engine.selftest.quality import QualityLoss, Variant, VariantQuality, file_texts, loss, measure, task_texts
+from engine.selftest.quality import QualityLoss, Variant, VariantQuality, file_texts, loss, measure_quality, task_texts
 from engine.training.data.example import Example
 from engine.training.data.generator import test_set
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print a card and one line of JSON; 0 within the stated loss, 1 above it, 2 when it cannot be checked."""
+    """Print the results and one line of JSON.
+
+    Returns:
+        0 within the allowed loss, 1 above it, 2 if the check cannot run.
+    """
     options = _parser().parse_args(argv)
     try:
         return _check(options)
@@ -46,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--max-tokens", type=int, default=20_000, help="of --text (default %(default)s)")
     parser.add_argument("--samples", type=int, default=12, help="bundled: prompts for each task and difficulty")
     parser.add_argument("--seed", type=int, default=7, help="of the held-out prompts (default %(default)s)")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="default %(default)s")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="of torch (default: its own)")
     parser.add_argument("--max-perplexity-loss", type=float, default=0.01, help="as a share (default %(default)s)")
     parser.add_argument("--max-accuracy-loss", type=float, default=1.0, help="in points (default %(default)s)")
     return parser
@@ -67,9 +71,9 @@ def _check(options: argparse.Namespace) -> int:
         task_texts(baseline, tasks) if options.text is None else file_texts(baseline, options.text, options.max_tokens)
     )
     started_at = time.monotonic()
-    before = measure(Variant(model_dir=baseline), texts, tasks)
+    before = measure_quality(Variant(model_dir=baseline), texts, tasks)
     variant = Variant(model_dir=folder, quantization=options.quantization, kv_dtype=options.kv_dtype)
-    after = measure(variant, texts, tasks)
+    after = measure_quality(variant, texts, tasks)
     found = loss(before, after)
     excess = found.excess(options.max_perplexity_loss, options.max_accuracy_loss)
     _print(options, tasks, before, after, found, excess, time.monotonic() - started_at)

@@ -1,5 +1,4 @@
-"""Speculation held against the plain sampler on a model: the same greedy text, the same text for a seed, and the same
-distribution for different seeds."""
+"""Check of speculation against the plain sampler: equal greedy text, equal text for a seed, equal distribution."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from engine.config import CoreConfig
 from engine.protocol import SamplingParams
 from engine.sampling.noise import exponential_noise, stream_key
 from engine.selftest.core_client import CoreClient, SequenceAnswer, running_core
-from engine.selftest.distribution import ChiSquare, compare
+from engine.selftest.distribution import ChiSquare, compare_distributions
 
 _SEGMENT_TOKENS = 12
 _GREEDY_TOKENS = 64
@@ -26,24 +25,26 @@ _BATCH = 32
 _MIN_P_VALUE = 1e-4
 _TEMPERATURE = 0.9
 _TIES = {"float32": 1e-4, "bfloat16": 0.1, "float16": 0.02}
-"""Lead of one token over another below which rounding may decide, in log probability, by number format."""
+"""Largest lead of a token, in log probability, that rounding may reverse, by dtype."""
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Answers with speculation held against those without."""
+    """Comparison of answers with and without speculation."""
 
     num_tokens: int
     num_differences: int
-    """Answers that part where one token was clearly ahead."""
+    """Number of answers that differ at a token with a clear lead."""
     num_ties: int
-    """Answers that part where two tokens were level to within rounding: computing several positions at once rounds
-    otherwise than computing one, as does every change of the batch."""
+    """Number of answers that differ at two tokens equal to within rounding.
+
+    Several positions at once are rounded differently from one, as is every other batch.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What was found."""
+    """Results of the check."""
 
     dtype: str
     greedy: Agreement
@@ -54,7 +55,7 @@ class Report:
 
     @property
     def is_lossless(self) -> bool:
-        """Whether speculation changed nothing that rounding does not explain, and was really at work."""
+        """True if speculation accepted tokens and changed nothing that rounding does not explain."""
         num_differences = self.greedy.num_differences + self.seeded.num_differences
         return not num_differences and self.chi_square.p_value >= _MIN_P_VALUE and self.accepted_tokens > 0
 
@@ -71,7 +72,7 @@ class _Answers:
 
 
 def check_speculation(config: CoreConfig, *, num_samples: int, seed: int) -> Report:
-    """Run the model plainly and with speculation, one after the other. Raises CoreFailed when it cannot be run."""
+    """Run the model without and with speculation, one after the other. Raises CoreFailed if it cannot run."""
     plain = _answers(replace(config, speculation="off"), num_samples, seed, first_seed=0)
     drafted = _answers(config, num_samples, seed, first_seed=num_samples)
     tolerance = _TIES[plain.dtype]
@@ -86,8 +87,8 @@ def check_speculation(config: CoreConfig, *, num_samples: int, seed: int) -> Rep
 
 
 def _answers(config: CoreConfig, num_samples: int, seed: int, first_seed: int) -> _Answers:
-    """Greedy and seeded answers to several prompts, then one prompt's answers for many seeds."""
-    # To this clock all steps are equally long, so every draft seems to pay, and is put to the test.
+    """Return greedy and seeded answers to several prompts, and one prompt's answers for many seeds."""
+    # With this clock all steps take equally long, so every draft seems to pay and is tested.
     ticks = itertools.count(0.0, 1e-3)
     with running_core(config, ticks.__next__) as core:
         rng = random.Random(seed)
@@ -106,7 +107,7 @@ def _answers(config: CoreConfig, num_samples: int, seed: int, first_seed: int) -
 
 
 def _prompt(rng: random.Random, vocab_size: int) -> list[int]:
-    """Some tokens twice and the first of them again, so that there is something to look up."""
+    """Return a prompt of a repeated token segment, which gives n-gram lookup a match."""
     segment = [rng.randrange(vocab_size) for _ in range(_SEGMENT_TOKENS)]
     return segment + segment + segment[: rng.randint(2, _SEGMENT_TOKENS)]
 
@@ -116,7 +117,7 @@ def _params(max_tokens: int, temperature: float, seed: int, top_k: int = 0) -> S
 
 
 def _ask(core: CoreClient, prompts: Sequence[list[int]], params: Sequence[SamplingParams]) -> list[SequenceAnswer]:
-    """Answers in batches of growing size, as single rows and many rows are computed by different kernels."""
+    """Return answers in batches of growing size, because few and many sequences use different kernels."""
     answers: list[SequenceAnswer] = []
     size = 1
     while len(answers) < len(prompts):
@@ -133,7 +134,7 @@ def _agreement(
     temperature: float,
     tolerance: float,
 ) -> Agreement:
-    """Answer n was drawn with seed n."""
+    """Compare answers; answer n was sampled with seed n."""
     num_differences = num_ties = 0
     for seed, (left, right) in enumerate(zip(ours, theirs, strict=True)):
         if left.token_ids == right.token_ids:
@@ -153,7 +154,7 @@ def _agreement(
 
 
 def _score(answer: SequenceAnswer, position: int, key: int, temperature: float) -> float:
-    """What the sampler compares tokens by, of the one that was chosen."""
+    """Return the sampler's score of the chosen token."""
     logprob = answer.logprobs[position].logprob
     if not temperature:
         return logprob
@@ -162,15 +163,15 @@ def _score(answer: SequenceAnswer, position: int, key: int, temperature: float) 
 
 
 def _distance(left: Sequence[SequenceAnswer], right: Sequence[SequenceAnswer]) -> ChiSquare:
-    """Position by position: tokens behind the first are those that may have been drafts."""
+    """Compare position by position; tokens after the first may have been drafts."""
     total = ChiSquare(0.0, 0)
     for position in range(_DRAWN_TOKENS):
         samples = ([answer.token_ids[position] for answer in side] for side in (left, right))
-        total += compare(*samples)
+        total += compare_distributions(*samples)
     return total
 
 
 def default_draft_model(model_dir: Path) -> Path | None:
-    """The small bundled model beside the large one; None for any other model."""
+    """Return the small bundled model beside the large one; None for any other model."""
     small = model_dir.parent / model_dir.name.replace("large", "small")
     return small if small != model_dir and model_dir.name == "penstock-large" and small.is_dir() else None

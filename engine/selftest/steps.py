@@ -1,8 +1,8 @@
-"""`penstock engine steps`: how long a decode step takes on this device, beside what its memory allows.
+"""Measure decode steps on this device against its memory bandwidth: `penstock engine steps`.
 
-Every step reads all weights and the rows' keys and values; the time that takes at the measured copy bandwidth bounds
-it from below. Three ways to run the same steps tell what the host adds: queued (launched without waiting for any, so
-that the device never idles), overlapped (one step ahead, as the engine runs on a GPU) and awaited (one by one).
+Every step reads all weights and the sequences' keys and values; the time for this at the measured copy bandwidth is
+a lower bound. Three modes separate the host's share: queued (launched without waiting, so that the device never
+idles), overlapped (one step ahead, as on a GPU) and awaited (one by one).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _WARM_STEPS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepFigures:
-    """One number of rows at one context; milliseconds a step."""
+    """Step times, in milliseconds, of one number of sequences with one context length."""
 
     rows: int
     context: int
@@ -52,14 +52,18 @@ class StepFigures:
     awaited_ms: float
     bound_ms: float
     bound_share: float
-    """bound over queued."""
+    """Ratio of the bound to the queued time."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measure and print, JSON last. Returns 0, or 2 when the model or a setting is wrong."""
+    """Measure and print the results, with JSON as the last line.
+
+    Returns:
+        0, or 2 if the model or a setting is wrong.
+    """
     options = _parser().parse_args(argv)
     try:
-        results = measure(_config(options), options.shape or [(1, 128)], options.steps, time.perf_counter)
+        results = measure_steps(_config(options), options.shape or [(1, 128)], options.steps, time.perf_counter)
     except (EngineConfigError, ModelConfigError, CheckpointError, QuantizationError) as error:
         print(f"engine steps: {error}", file=sys.stderr)
         return 2
@@ -70,10 +74,10 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def measure(
+def measure_steps(
     config: CoreConfig, shapes: Sequence[tuple[int, int]], num_steps: int, clock: Callable[[], float]
 ) -> dict[str, Any]:
-    """Figures of each (rows, context); what it ran on. Raises EngineConfigError and what loading raises."""
+    """Measure each (rows, context) and describe the device. Raises EngineConfigError and the errors of loading."""
     machine = find_machine(config)
     copy_bytes_s = copy_bandwidth(machine.device, clock)
     model = load_model(
@@ -109,7 +113,7 @@ def measure(
 
 
 def copy_bandwidth(device: torch.device, clock: Callable[[], float]) -> float:
-    """Bytes read and written a second by a plain copy, the best of some."""
+    """Return the bytes per second that a plain copy reads and writes, the best of several runs."""
     source = torch.zeros(_COPY_BYTES[device.type], dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     best_s = float("inf")
@@ -151,7 +155,7 @@ def _figures(
 
 
 def _run(runner: OverlapRunner, batch: ScheduledBatch, num_steps: int, depth: int) -> None:
-    """So many steps, each launched when at most `depth` before it are still awaited."""
+    """Run `num_steps` steps, each launched once at most `depth` earlier ones are unfinished."""
     under_way: list[LaunchedStep] = []
     last: LaunchedStep | None = None
     for _ in range(num_steps):
@@ -193,7 +197,7 @@ def _kv_bytes(machine: Machine, specs: Sequence[AttentionSpec], num_positions: i
 
 
 def _weight_bytes(config: CoreConfig, machine: Machine, model: Decoder) -> int:
-    """What a step reads: all that was loaded, but for an embedding of which it looks up a few rows."""
+    """Return the bytes that a step reads: all weights except an untied embedding, of which it reads a few rows."""
     if machine.device.type == "cuda":
         held = torch.cuda.memory_allocated(machine.device)
     else:
@@ -217,8 +221,8 @@ def _config(options: argparse.Namespace) -> CoreConfig:
         kv_dtype=options.kv_dtype,
         num_threads=options.threads,
         cuda_graphs=not options.no_graphs,
-        max_num_rows=rows,
-        step_token_budget=max(rows, 512),
+        max_num_seqs=rows,
+        max_num_batched_tokens=max(rows, 512),
     )
 
 

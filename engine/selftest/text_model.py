@@ -1,4 +1,4 @@
-"""A model run over whole texts: what the quality check needs and the step loop does not offer."""
+"""Model run over whole texts for the quality check, without the step loop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MAX_TOKENS = 512
 
 @dataclass(frozen=True, slots=True)
 class ScoredText:
-    """Token ids, and which positions count: those whose next token the model is held to."""
+    """Token ids, and the positions whose next token is scored."""
 
     token_ids: Sequence[int]
     is_target: Sequence[bool]
@@ -26,7 +26,7 @@ class ScoredText:
 
 @dataclass(slots=True)
 class _Row:
-    """One sequence; row r of a batch owns blocks r * width .. (r + 1) * width."""
+    """One sequence; number r of a batch owns blocks r * width .. (r + 1) * width."""
 
     index: int
     token_ids: list[int]
@@ -34,7 +34,7 @@ class _Row:
 
 
 class TextModel:
-    """Owns a KV pool of its own for a handful of rows."""
+    """Model with its own KV pool for a few sequences."""
 
     def __init__(self, model: Model, backend: AttentionBackend, dtype: torch.dtype, device: torch.device) -> None:
         self._model = model
@@ -44,7 +44,7 @@ class TextModel:
 
     @torch.inference_mode()
     def perplexity(self, texts: Sequence[ScoredText]) -> float:
-        """exp of the mean negative log-likelihood over all targets. Raises ValueError when there is none."""
+        """Return exp of the mean negative log-likelihood over all targets. Raises ValueError if there are none."""
         total, count = 0.0, 0
         longest = max((len(text.token_ids) for text in texts), default=0)
         caches = self._caches(1, longest)
@@ -65,7 +65,7 @@ class TextModel:
 
     @torch.inference_mode()
     def answers(self, prompts: Sequence[Sequence[int]], stops: frozenset[int], max_tokens: int) -> list[list[int]]:
-        """Greedy continuations, in order, without the stop token that ends them."""
+        """Return greedy continuations in order, without the stop token."""
         replies: list[list[int]] = [[] for _ in prompts]
         for batch in _batches(prompts):
             self._answer(batch, prompts, stops, max_tokens, replies)
@@ -95,7 +95,7 @@ class TextModel:
             logits = self._model.logits(self._step(caches, [(row, 1) for row in rows.values()], longest))
 
     def _prefill(self, caches: list[KVCache], row: _Row, longest: int) -> torch.Tensor:
-        """Logits [1, vocab] after the prompt."""
+        """Return the logits [1, vocab] after the prompt."""
         while True:
             hidden = self._step(caches, [(row, min(_MAX_TOKENS, len(row.token_ids) - row.num_computed))], longest)
             if row.num_computed == len(row.token_ids):
@@ -107,7 +107,7 @@ class TextModel:
         return [self._backend.allocate(num_blocks, _BLOCK_SIZE, spec, self._dtype) for spec in specs]
 
     def _step(self, caches: list[KVCache], work: Sequence[tuple[_Row, int]], longest: int) -> torch.Tensor:
-        """Hidden states of the next tokens of each row."""
+        """Return the hidden states of the next tokens of each sequence."""
         width = -(-longest // _BLOCK_SIZE)
         token_ids: list[int] = []
         positions: list[int] = []
@@ -136,7 +136,7 @@ class TextModel:
 
 
 def _batches(prompts: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-    """Indexes of prompts of similar length."""
+    """Yield the indices of prompts of similar length."""
     order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
     for start in range(0, len(order), _MAX_ROWS):
         yield order[start : start + _MAX_ROWS]

@@ -46,7 +46,7 @@ class SpeculationController:
         self,
         costs: StepCosts,
         *,
-        max_drafts: int,
+        num_speculative_tokens: int,
         clock: Callable[[], float],
         has_lookup: bool,
         outlook: MedusaProposer | None = None,
@@ -57,7 +57,7 @@ class SpeculationController:
         """`has_lookup`: whether drafts are looked up in the text and in earlier answers; `outlook`: asks heads beside
         that; `rounds`: may follow a step in which these look ahead; `model_reach`: the most tokens the draft model can
         read of one sequence."""
-        self.max_drafts = max_drafts
+        self.num_speculative_tokens = num_speculative_tokens
         self._costs = costs
         self._clock = clock
         self._record = AcceptanceStats()
@@ -69,7 +69,7 @@ class SpeculationController:
                 rounds,
                 self._lookup,
                 self._record,
-                max_drafts=max_drafts,
+                num_speculative_tokens=num_speculative_tokens,
                 few_tokens=FEW_TOKENS,
                 length_margin=_LENGTH_MARGIN,
             )
@@ -343,5 +343,5 @@ def _least_chance(costs: tuple[float, float, float], num_rows: int) -> float:
 
 def _place(request: DraftRequest, share: int, num_expected: float) -> LookupPosition:
     """Where to look for how many guesses; `share`: this row's of the step's budget."""
-    limit = min(request.max_drafts, share, int(_LENGTH_MARGIN * num_expected) - 1)
+    limit = min(request.num_speculative_tokens, share, int(_LENGTH_MARGIN * num_expected) - 1)
     return LookupPosition(request.seq, max(0, limit), num_expected <= FEW_TOKENS)

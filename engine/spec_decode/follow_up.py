@@ -36,14 +36,14 @@ class MultiStepPlanner:
         lookup: NgramProposer,
         record: AcceptanceStats,
         *,
-        max_drafts: int,
+        num_speculative_tokens: int,
         few_tokens: int,
         length_margin: float,
     ) -> None:
         self._rounds = rounds
         # How much of a step's time a round without drafts takes, by rows: less, for nobody is asked before it.
         self._shares: dict[int, float] = {}
-        self._no_guesses = NoDrafts(rounds.max_rows, max_drafts)
+        self._no_guesses = NoDrafts(rounds.max_rows, num_speculative_tokens)
         self._gains = PromptGains()
         self._begun: list[Sequence] = []
         """Of the step under way, whose answers begin and may go on in it."""

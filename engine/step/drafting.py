@@ -15,7 +15,7 @@ class DraftRequest:
     """A decoding row that may verify drafts in this step."""
 
     seq: Sequence
-    max_drafts: int
+    num_speculative_tokens: int
     """Drafts that the sequence's limits and blocks have room for, possibly 0; its block table reaches that far."""
     max_tokens: int = 0
     """How long the sequence may get before blocks are to be taken again."""
@@ -24,7 +24,7 @@ class DraftRequest:
 class Drafter(Protocol):
     """Guesses what comes next."""
 
-    max_drafts: int
+    num_speculative_tokens: int
     """Most drafts a row ever gets."""
 
     num_reached: int

@@ -1,0 +1,1 @@
+"""Tensor parallelism: several processes share every layer of a model."""

@@ -1,4 +1,4 @@
-"""`python -m engine.tensor_parallel`: one follower, started by the leader."""
+"""Follower process of tensor parallelism, started by the leader: `python -m engine.tensor_parallel`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 def main() -> int:
-    """Serve the leader until it closes its socket; the exit status."""
+    """Serve the leader until it closes its socket; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m engine.tensor_parallel", description=__doc__)
     parser.add_argument("--fd", type=int, required=True, help="the socket that commands come through")
     parser.add_argument("--rank", type=int, required=True)
@@ -36,7 +36,7 @@ def main() -> int:
     logging.basicConfig(
         level=logging.INFO, format=f"%(asctime)s rank {options.rank} %(levelname)s %(name)s: %(message)s"
     )
-    # Ctrl-C reaches the whole process group; the leader's socket says when to end.
+    # Ctrl-C reaches the whole process group; the end of the leader's socket ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with socket.socket(fileno=options.fd) as sock:
         _watch(sock)
@@ -66,10 +66,10 @@ def _join(config: CoreConfig, rank: int, rendezvous: Path) -> FollowerRank:
 
 
 def _watch(sock: socket.socket) -> None:
-    """End the process when the leader's end closes, also while this one stands in a collective."""
+    """End the process when the leader's socket closes, even while this process blocks in a collective."""
 
     def wait() -> None:
-        # Nothing is taken: the follower reads its commands from the same socket.
+        # The poll reads nothing, because the follower reads its commands from the same socket.
         with socket.socket(fileno=os.dup(sock.fileno())) as watched:
             poll = select.poll()
             poll.register(watched, select.POLLRDHUP)

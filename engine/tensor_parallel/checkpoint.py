@@ -1,8 +1,8 @@
-"""One process's share of a checkpoint's tensors, cut out of the memory-mapped whole.
+"""One process's share of a checkpoint's tensors, cut from the memory-mapped files.
 
-Projections that fan out (queries, keys, values, gate, up) are cut by their outputs, those that fan in (attention's
-output, down) by their inputs, so that what lies between them never leaves a process. Everything else, norms, routers
-and the embedding, is the same everywhere. Packed checkpoints lie the other way round: inputs first, outputs second.
+Column-parallel projections (queries, keys, values, gate, up) are cut by outputs, row-parallel ones (attention output,
+down) by inputs. Intermediate activations thus stay in a process. Norms, routers and the embedding are replicated.
+Packed checkpoints have the opposite layout: inputs first, outputs second.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from engine.models.config.checkpoint import Checkpoint, CheckpointError
 from engine.models.config.config import ModelConfig
 
 _FANS_OUT = frozenset({"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "w1", "w3"}) | {"q_norm", "k_norm"}
-"""A norm over all heads is cut like the heads; one of each head asks for its whole weight."""
+"""Modules cut by outputs. A norm over all heads is cut like the heads; a norm of each head is taken whole."""
 _FANS_IN = frozenset({"o_proj", "down_proj", "w2"})
 _PACKED = frozenset({"qweight", "qzeros", "scales"})
 
 
 class PartCheckpoint(Checkpoint):
-    """The tensors of rank `rank` among `size`; asked for by the shapes of its own part."""
+    """Tensors of rank `rank` among `size`; callers pass the shapes of the rank's part."""
 
     def __init__(self, model_dir: Path, config: ModelConfig, rank: int, size: int) -> None:
-        """`config`: of the whole model."""
+        """Open the checkpoint of a model folder; `config` is the whole model's."""
         super().__init__(model_dir)
         self._rank = rank
         self._size = size
         kv_share = config.num_kv_heads * config.head_dim
-        # Where one tensor holds several projections, each is cut by itself.
+        # A tensor with several projections is cut projection by projection.
         self._stacked = {
             "qkv_proj": [config.num_heads * config.head_dim, kv_share, kv_share],
             "gate_up_proj": [config.intermediate_size] * 2,
@@ -43,7 +43,7 @@ class PartCheckpoint(Checkpoint):
         module, _, kind = name.rpartition(".")
         module = module.rpartition(".")[2]
         if module in _FANS_IN and kind == "bias":
-            # It is summed with the products, once.
+            # The products are summed over ranks, so only one rank may add the bias.
             bias = super()._take(name, shape)
             return bias if self._rank == 0 else torch.zeros_like(bias)
         if whole == shape or not self._is_cut(module):
@@ -66,7 +66,7 @@ class PartCheckpoint(Checkpoint):
         return tensor.narrow(axis, self._rank * length // self._size, length // self._size)
 
     def _groups(self, name: str, group_of_input: torch.Tensor) -> torch.Tensor:
-        """The groups of this part's inputs, counted from its own first."""
+        """Return the groups of this part's inputs, numbered from its own first one."""
         mine = self._share(name, group_of_input, 0)
         num_groups = (int(group_of_input.max()) + 1) // self._size
         mine = mine - self._rank * num_groups

@@ -1,6 +1,6 @@
-"""What the leader tells the others to do with it next, as frames over one Unix socket each.
+"""Commands from the leader to the followers, as frames over one Unix socket each.
 
-Sockets rather than collectives: an idle engine waits here for hours, and a process that is gone is an end of file.
+Sockets suit this better than collectives: an idle engine waits for hours, and a lost process is an end of file.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ _LENGTH = struct.Struct("<I")
 
 
 class OpenPool(msgspec.Struct, frozen=True, tag=True):
-    """Make an empty KV pool; the last one is given back."""
+    """Command to allocate an empty KV pool; the previous one is freed."""
 
     num_blocks: int
 
 
 class Forward(msgspec.Struct, frozen=True, tag=True):
-    """Compute a step; its token ids, positions, slots and block tables are sent through the group."""
+    """Command to compute a step; the group broadcasts its token ids, positions, slots and block tables."""
 
     query_starts: list[int]
     context_lens: list[int]
     num_columns: int
-    """Of the block tables."""
+    """Number of columns of the block tables."""
 
 
 class Logits(msgspec.Struct, frozen=True, tag=True):
-    """Compute logits; the hidden states are sent through the group."""
+    """Command to compute logits; the group broadcasts the hidden states."""
 
     num_rows: int
 
@@ -40,7 +40,7 @@ _decoder = msgspec.msgpack.Decoder(Command)
 
 
 class LeaderGoneError(EOFError):
-    """The socket's other end is closed."""
+    """The leader has closed its socket."""
 
 
 def send_command(sock: socket.socket, command: Command) -> None:

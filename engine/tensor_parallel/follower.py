@@ -1,4 +1,4 @@
-"""Every other rank's life: load a part, then compute what the leader says until its socket closes."""
+"""Follower rank: holds a part of the model and executes the leader's commands until the socket closes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from engine.tensor_parallel.group import Group
 
 
 class FollowerRank:
-    """Answers commands; its tensors mirror the leader's."""
+    """Executor of the leader's commands with tensors that mirror the leader's."""
 
     def __init__(self, model: Model, machine: Machine, group: Group, block_size: int) -> None:
         self._model = model
@@ -24,16 +24,16 @@ class FollowerRank:
         self._caches: list[KVCache] = []
 
     def serve(self, sock: socket.socket) -> None:
-        """Until the leader is gone. Raises LeaderGoneError, or what computing raises."""
+        """Execute commands until the leader is gone. Raises LeaderGoneError, or the errors of the computation."""
         while True:
             self.answer(receive_command(sock))
 
     @torch.inference_mode()
     def answer(self, command: Command) -> None:
-        """Carry out one command together with the group."""
+        """Execute one command together with the group."""
         match command:
             case OpenPool():
-                # First, or two pools would have to fit.
+                # Frees the old pool first, because two pools may not fit.
                 self._caches = []
                 specs = self._model.attention_specs
                 self._caches = self._machine.allocate_pool(specs, command.num_blocks, self._block_size)

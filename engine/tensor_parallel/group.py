@@ -1,4 +1,4 @@
-"""The processes that hold parts of one model, and what they do together."""
+"""Process group of one model's parts, and its collectives."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import torch
 import torch.distributed as dist
 
 _TIMEOUT = timedelta(minutes=30)
-"""Longer than any start-up: between steps nobody waits in a collective, commands come over sockets."""
+"""Timeout longer than any start-up. Between steps no process waits in a collective: commands come over sockets."""
 
 
 class Group:
-    """Collectives among `size` processes; the leader has rank 0. Every process must call them in the same order."""
+    """Collectives among `size` processes; the leader has rank 0. All processes must call them in the same order."""
 
     def __init__(self, rank: int, size: int) -> None:
         self.rank = rank
@@ -22,9 +22,9 @@ class Group:
 
     @classmethod
     def join(cls, rank: int, size: int, device: torch.device, rendezvous: Path) -> Group:
-        """Meet the others at a file in a private folder; returns when all are there. Raises RuntimeError."""
+        """Join the group through a file in a private folder; return when all ranks are there. Raises RuntimeError."""
         if device.type == "cpu":
-            # All are on this machine, whatever its name resolves to.
+            # All processes are on this machine, whatever its name resolves to.
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         dist.init_process_group(
             "nccl" if device.type == "cuda" else "gloo",
@@ -37,7 +37,7 @@ class Group:
         return cls(rank, size)
 
     def leave(self) -> None:
-        """Give connections back; collectives are over."""
+        """Close the connections; no collective may follow."""
         dist.destroy_process_group()
 
     def sum(self, tensor: torch.Tensor) -> None:
@@ -45,11 +45,11 @@ class Group:
         dist.all_reduce(tensor)
 
     def send(self, tensor: torch.Tensor) -> None:
-        """Make every process's contiguous tensor the leader's."""
+        """Broadcast the leader's tensor into every process's contiguous tensor."""
         dist.broadcast(tensor, 0)
 
     def side_by_side(self, tensor: torch.Tensor) -> torch.Tensor:
-        """[T, n] of each process to [T, size * n] everywhere, in order of rank."""
+        """Gather [T, n] of each process to [T, size * n] everywhere, in order of rank."""
         parts = torch.empty(self.size, *tensor.shape, dtype=tensor.dtype, device=tensor.device)
         dist.all_gather(list(parts.unbind()), tensor.contiguous())
         return parts.transpose(0, 1).reshape(tensor.shape[0], -1)

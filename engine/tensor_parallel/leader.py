@@ -1,4 +1,4 @@
-"""The leader's side of tensor parallelism: a model like any other, each call of which the whole team answers."""
+"""Leader's side of tensor parallelism: a model whose calls run in all processes of the group."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from engine.tensor_parallel.group import Group
 
 
 class RankGroupBrokenError(RuntimeError):
-    """A process of the team failed inside a call; what the others hold no longer belongs together."""
+    """A process of the group failed within a call, so the states of the processes no longer match."""
 
 
 class LeaderModel:
-    """Rank 0's part of a model; tells the other ranks what is computed and computes it with them.
+    """Rank 0's part of a model; sends each command to the other ranks and computes it with them.
 
-    Only the leader schedules, samples and knows sequences. After a failure every call fails: a core that only fails
-    gives up and is started afresh, with a new team.
+    Only the leader schedules, samples and holds sequences. After a failure every call fails. The core then ends and is
+    restarted with a new group.
     """
 
     def __init__(self, part: Model, group: Group, followers: Sequence[socket.socket]) -> None:
@@ -33,12 +33,12 @@ class LeaderModel:
         self._is_broken = False
 
     def open_pool(self, num_blocks: int) -> None:
-        """Have the others make their KV pools, as the leader makes its own; the last ones are given back."""
+        """Make the other ranks allocate their KV pools; the previous ones are freed."""
         self._tell(OpenPool(num_blocks))
 
     @torch.inference_mode()
     def forward(self, token_ids: torch.Tensor, context: ForwardContext, caches: list[KVCache]) -> torch.Tensor:
-        """Final hidden states [T, hidden]; all processes write their heads' keys and values."""
+        """Return the final hidden states [T, hidden]; each process writes its heads' keys and values."""
         self._tell(Forward(context.query_starts, context.context_lens, context.block_tables.shape[1]))
         parts = (token_ids, context.positions, context.slot_mapping, context.block_tables.flatten())
         try:
@@ -50,7 +50,7 @@ class LeaderModel:
 
     @torch.inference_mode()
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """float32 [N, vocab] of hidden states [N, hidden]."""
+        """Return the logits, float32 [N, vocab], of hidden states [N, hidden]."""
         self._tell(Logits(hidden.shape[0]))
         try:
             self._group.send(hidden.contiguous())

@@ -1,4 +1,4 @@
-"""Projections, norms and branches whose parts lie in several processes."""
+"""Projections, norms and MLP branches split over several processes."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from engine.tensor_parallel.group import Group
 
 
 class SummedLinear:
-    """A projection whose inputs are split: each process multiplies its share, the products are summed."""
+    """Row-parallel projection: each process multiplies its share of the inputs, and the products are summed."""
 
     def __init__(self, part: Linear, group: Group) -> None:
         self._part = part
         self._group = group
 
     def apply(self, inputs: torch.Tensor) -> torch.Tensor:
-        """The sum, in a new tensor."""
+        """Compute the sum to a new tensor."""
         out = self._part.apply(inputs)
         self._group.sum(out)
         return out
 
     def into(self, inputs: torch.Tensor, out: torch.Tensor) -> None:
-        """out = the sum."""
+        """Write the sum to `out`."""
         self._part.into(inputs, out)
         self._group.sum(out)
 
     def add_to(self, total: torch.Tensor, inputs: torch.Tensor) -> None:
-        """total += the sum."""
+        """Add the sum to `total`."""
         total.add_(self.apply(inputs))
 
 
 class SummedNorm(RMSNorm):
-    """A norm over numbers that are split: only their squares' sum, one number a token, leaves a process."""
+    """Norm over split numbers; processes exchange only the sum of squares, one number per token."""
 
     def __init__(self, weight: torch.Tensor, eps: float, offset: float, group: Group) -> None:
         super().__init__(weight, eps, offset)
@@ -45,7 +45,7 @@ class SummedNorm(RMSNorm):
         self._group = group
 
     def into(self, inputs: torch.Tensor, out: torch.Tensor) -> None:
-        """Write the normalised rows [T, size] to `out`, which may be `inputs` itself."""
+        """Write the normalized rows [T, size] to `out`, which may be `inputs` itself."""
         values = inputs.float()
         squares = values.square().sum(-1, keepdim=True)
         self._group.sum(squares)
@@ -53,7 +53,7 @@ class SummedNorm(RMSNorm):
 
 
 class SummedMLP:
-    """A branch whose inner width is split; one sum however many experts a token went through."""
+    """MLP branch with a split inner width; one sum per branch, whatever the number of experts."""
 
     def __init__(self, part: MLP, group: Group) -> None:
         self._part = part
@@ -72,7 +72,7 @@ class SummedMLP:
 
 
 class GatheredLinear:
-    """A projection whose outputs are split, put side by side; only for `apply`, as the head uses it."""
+    """Column-parallel projection whose outputs are gathered, for the vocabulary projection."""
 
     def __init__(self, part: Linear, group: Group, num_out: int) -> None:
         self._part = part
@@ -80,13 +80,13 @@ class GatheredLinear:
         self._num_out = num_out
 
     def apply(self, inputs: torch.Tensor) -> torch.Tensor:
-        """[T, in] to a new [T, num_out]."""
+        """Compute [T, in] to a new [T, num_out]."""
         return self._group.side_by_side(self._part.apply(inputs))[:, : self._num_out]
 
     def into(self, inputs: torch.Tensor, out: torch.Tensor) -> None:
-        """The same, written to `out`."""
+        """Write the gathered outputs to `out`."""
         out.copy_(self.apply(inputs))
 
     def add_to(self, total: torch.Tensor, inputs: torch.Tensor) -> None:
-        """The same, added to `total`."""
+        """Add the gathered outputs to `total`."""
         total.add_(self.apply(inputs))

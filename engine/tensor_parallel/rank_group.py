@@ -1,4 +1,4 @@
-"""Starts the processes of a team beside the core, watches over them, and ends them."""
+"""Follower processes of a tensor-parallel core: start, supervision and end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _STOP_S = 5.0
 
 
 class RankGroup:
-    """The leader's hold on the other ranks: their processes and sockets. Close it, or end the process."""
+    """Follower processes and their sockets, owned by the leader. Close it, or end the process."""
 
     def __init__(self, group: Group, processes: list[subprocess.Popen[bytes]], sockets: list[socket.socket]) -> None:
         self._group = group
@@ -41,9 +41,11 @@ class RankGroup:
 
     @classmethod
     def start(cls, config: CoreConfig, device: torch.device) -> RankGroup:
-        """All ranks running and met.
+        """Start all ranks and wait until they have joined.
 
-        Raises EngineConfigError when the machine has too few GPUs and ModelConfigError when the model does not divide.
+        Raises:
+            EngineConfigError: The machine has too few GPUs.
+            ModelConfigError: The model cannot be split into so many parts.
         """
         size = config.tensor_parallel
         part_of_config(read_model_config(config.model_dir), size)
@@ -66,11 +68,11 @@ class RankGroup:
         return cls(group, [process for process, _ in started], [sock for _, sock in started])
 
     def lead(self, part: Model) -> LeaderModel:
-        """The whole model, seen from the leader."""
+        """Return the whole model for the leader."""
         return LeaderModel(part, self._group, self._sockets)
 
     def watch(self, on_lost: Callable[[str], None]) -> None:
-        """Call back, once and from a thread, when a process ends unasked: its part of the model is gone."""
+        """Call `on_lost` from a thread when a process ends unexpectedly, because its part of the model is gone."""
         for rank, process in enumerate(self._processes, 1):
             threading.Thread(target=self._wait, args=(rank, process, on_lost), name=f"rank {rank}", daemon=True).start()
 
@@ -94,14 +96,14 @@ class RankGroup:
 
 
 def end_core(reason: str) -> None:
-    """End this process at once: the loop may stand in a collective that nobody will ever answer."""
+    """End this process at once: its loop may block in a collective that can no longer complete."""
     logger.error("the core cannot go on: %s", reason)
     logging.shutdown()
     os._exit(1)
 
 
 def _start_follower(config: CoreConfig, rank: int, rendezvous: Path) -> tuple[subprocess.Popen[bytes], socket.socket]:
-    """A process that waits for commands at the other end of the socket."""
+    """Start a process that receives commands through the returned socket."""
     ours, theirs = socket.socketpair()
     with theirs:
         text = json.dumps(

@@ -1,4 +1,4 @@
-"""Tensor parallelism as the loader sees it: heads, inner widths and the vocabulary are shared out evenly."""
+"""Even split of a model over processes for the loader: heads, inner widths and the vocabulary."""
 
 from __future__ import annotations
 
@@ -21,44 +21,44 @@ from engine.tensor_parallel.linears import GatheredLinear, SummedLinear, SummedM
 
 
 class Shard:
-    """The part of one process of a group."""
+    """Part of a model in one process of a group."""
 
     def __init__(self, group: Group) -> None:
         self._group = group
 
     def config(self, config: ModelConfig) -> ModelConfig:
-        """Heads and widths of this part. Raises ModelConfigError naming what does not divide."""
+        """Return the heads and widths of this part. Raises ModelConfigError naming an indivisible size."""
         return part_of_config(config, self._group.size)
 
     def checkpoint(self, model_dir: Path, config: ModelConfig) -> Checkpoint:
-        """The part's tensors."""
+        """Return the tensors of this part."""
         return PartCheckpoint(model_dir, config, self._group.rank, self._group.size)
 
     def summed(self, linear: Linear) -> Linear:
-        """Its products summed over the group."""
+        """Return a projection whose products are summed over the group."""
         return SummedLinear(linear, self._group)
 
     def summed_mlp(self, mlp: MLP) -> MLP:
-        """Its outputs summed over the group."""
+        """Return an MLP branch whose outputs are summed over the group."""
         return SummedMLP(mlp, self._group)
 
     def norm_over_heads(self, weight: torch.Tensor, eps: float, offset: float, make: MakeNorm) -> RMSNorm:
-        """Its squares summed over the group."""
+        """Return a norm whose squares are summed over the group."""
         return SummedNorm(weight, eps, offset, self._group)
 
     def head_rows(self, weight: torch.Tensor) -> torch.Tensor:
-        """An even share of the rows; where the vocabulary does not divide, the last shares end in rows of zeros."""
+        """Return an even share of the rows; an indivisible vocabulary is padded with rows of zeros at the end."""
         share = -(-weight.shape[0] // self._group.size)
         rows = weight[self._group.rank * share : (self._group.rank + 1) * share]
         return rows if rows.shape[0] == share else functional.pad(rows, (0, 0, 0, share - rows.shape[0]))
 
     def gathered(self, head: Linear, vocab_size: int) -> Linear:
-        """The vocabulary side by side again."""
+        """Return the vocabulary projection with all outputs side by side."""
         return GatheredLinear(head, self._group, vocab_size)
 
 
 def part_of_config(config: ModelConfig, size: int) -> ModelConfig:
-    """The shape of one of `size` equal parts. Raises ModelConfigError naming what does not divide."""
+    """Return the config of one of `size` equal parts. Raises ModelConfigError naming an indivisible size."""
     traits, experts = config.traits, config.traits.experts
     has_dense_layers = experts is None or len(experts.layers) < config.num_layers
     inner = _share("intermediate_size", config.intermediate_size, size) if has_dense_layers else size
@@ -72,7 +72,7 @@ def part_of_config(config: ModelConfig, size: int) -> ModelConfig:
 
 
 def _part_of_experts(experts: ExpertTraits, size: int) -> ExpertTraits:
-    """Every process holds a share of every expert, so that all have the same work whatever the router picks."""
+    """Return the traits with a share of every expert, so that ranks have equal work for any choice of experts."""
     shared_size = experts.shared_size
     return replace(
         experts,

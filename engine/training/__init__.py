@@ -1,0 +1,1 @@
+"""Training of the bundled models: data, model, optimizer steps and evaluation."""

@@ -1,4 +1,4 @@
-"""Shapes of the two models and their Hugging Face configuration."""
+"""Shapes of the bundled models and their Hugging Face configuration."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ SHAPES: Mapping[str, Shape] = {
 
 
 def build(shape: Shape, eos_token_id: int, pad_token_id: int) -> "Qwen3ForCausalLM":
-    """A randomly initialised Qwen3 model of the shape."""
+    """Return a randomly initialized Qwen3 model of the shape."""
     from dataclasses import asdict
 
     try:

@@ -1,6 +1,6 @@
-"""The mean of several checkpoints' weights: `python -m engine.training.average --out DIR MODEL_DIR MODEL_DIR ...`.
+"""Average the weights of several checkpoints: `python -m engine.training.average --out DIR MODEL_DIR MODEL_DIR ...`.
 
-Checkpoints of one training that ended on different mixes average to a model that is as good as the best of them on each
+Checkpoints of one training that ended on different mixes average to a model as good as the best one on each mix
 (Wortsman et al., 2022).
 """
 
@@ -16,9 +16,11 @@ _WEIGHTS = "model.safetensors"
 
 
 def average(out: Path, folders: Sequence[Path]) -> None:
-    """Write the mean to `out`; configuration and tokenizer are those of the first folder.
+    """Write the mean to `out`, with configuration and tokenizer of the first folder.
 
-    Raises ValueError when the checkpoints are not of one shape, OSError.
+    Raises:
+        ValueError: The checkpoints differ in shape.
+        OSError: A file cannot be read or written.
     """
     checkpoints = [load_file(folder / _WEIGHTS) for folder in folders]
     first = checkpoints[0]
@@ -34,7 +36,7 @@ def average(out: Path, folders: Sequence[Path]) -> None:
 
 
 def main() -> None:
-    """Command line."""
+    """Average checkpoints from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder for the mean")
     parser.add_argument("folders", type=Path, nargs="+", metavar="MODEL_DIR")

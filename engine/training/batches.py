@@ -1,4 +1,4 @@
-"""Conversations as padded token batches with the loss on assistant tokens only."""
+"""Padded token batches of conversations, with the loss on assistant tokens only."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from engine.training.data.example import Example
-from engine.training.data.generator import Mix, draw
+from engine.training.data.generator import Mix, draw_example
 from engine.training.tokenizer import END_OF_TEXT, IM_END, IM_START, token_id
 
 if TYPE_CHECKING:
@@ -19,20 +19,20 @@ LENGTH_BANDS = (48, 80, 128, 208, 336, 560, 960, 4096)
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """Right-padded token ids, and which positions predict an assistant token."""
+    """Right-padded token ids, and the positions that predict an assistant token."""
 
     ids: torch.Tensor
     is_target: torch.Tensor
 
 
-def render(example: Example, *, with_answer: bool) -> str:
-    """The conversation in the chat template's form."""
+def render_conversation(example: Example, *, with_answer: bool) -> str:
+    """Return the conversation in the chat template's form."""
     turns = "".join(f"{IM_START}{m['role']}\n{m['content']}{IM_END}\n" for m in example.messages)
     return f"{turns}{IM_START}assistant\n" + (f"{example.answer}{IM_END}" if with_answer else "")
 
 
 class Encoder:
-    """Turns examples into token ids and target masks."""
+    """Encoder of examples into token ids and target masks."""
 
     def __init__(self, tokenizer: "Tokenizer") -> None:
         self._tokenizer = tokenizer
@@ -42,8 +42,10 @@ class Encoder:
         self.pad = token_id(tokenizer, END_OF_TEXT)
 
     def encode(self, examples: Sequence[Example]) -> list[tuple[list[int], list[bool]]]:
-        """Ids of every conversation, and whether the token after each position is one of the assistant's."""
-        encodings = self._tokenizer.encode_batch([render(example, with_answer=True) for example in examples])
+        """Return the ids of each conversation, and True where the next token is one of the assistant's."""
+        encodings = self._tokenizer.encode_batch(
+            [render_conversation(example, with_answer=True) for example in examples]
+        )
         return [(encoding.ids, self._targets(encoding.ids)) for encoding in encodings]
 
     def _targets(self, ids: list[int]) -> list[bool]:
@@ -61,7 +63,7 @@ class Encoder:
 
 
 class Batches:
-    """The training data of every optimizer step, a pure function of seed and step."""
+    """Training data of each optimizer step, a pure function of seed and step."""
 
     def __init__(self, encoder: Encoder, mix_at: Callable[[int], Mix], seed: int, step_tokens: int) -> None:
         self._encoder = encoder
@@ -70,13 +72,13 @@ class Batches:
         self._step_tokens = step_tokens
 
     def at(self, step: int) -> list[MicroBatch]:
-        """Micro batches of one step, each of similar lengths."""
+        """Return the micro-batches of one step, each with similar lengths."""
         rng = random.Random(f"{self._seed}:{step}")
         rows: list[tuple[list[int], list[bool]]] = []
         num_tokens = 0
         mix = self._mix_at(step)
         while num_tokens < self._step_tokens:
-            fresh = self._encoder.encode([draw(rng, "train", mix) for _ in range(8)])
+            fresh = self._encoder.encode([draw_example(rng, "train", mix) for _ in range(8)])
             rows += fresh
             num_tokens += sum(len(ids) for ids, _ in fresh)
         rows.sort(key=lambda row: len(row[0]))

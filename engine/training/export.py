@@ -1,4 +1,4 @@
-"""Writes a model in Hugging Face layout, weights rounded to bfloat16."""
+"""Export of a model in Hugging Face layout, with weights rounded to bfloat16."""
 
 import json
 from pathlib import Path
@@ -32,7 +32,7 @@ def export(model: "Qwen3ForCausalLM", tokenizer: "Tokenizer", folder: Path) -> N
             "max_new_tokens": 512,
         },
     )
-    tokenizer_module.save(tokenizer, folder)
+    tokenizer_module.save_tokenizer(tokenizer, folder)
 
 
 def _config(model: "Qwen3ForCausalLM") -> dict[str, object]:

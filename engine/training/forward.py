@@ -1,6 +1,6 @@
-"""The training forward of Qwen3 on a CPU: bfloat16 products, fused norms, attention in blocks of queries.
+"""Training forward pass of Qwen3 on a CPU: bfloat16 products, fused norms, attention in query blocks.
 
-Computes what transformers computes, about three times as fast for the short rows that training is made of.
+It computes the same as transformers, about three times as fast for the short sequences of the training.
 """
 
 import math
@@ -18,7 +18,7 @@ LOW = torch.bfloat16
 
 
 class _RmsNorm(torch.autograd.Function):
-    """Root-mean-square norm with a hand-written backward: a third of the passes over memory."""
+    """Root mean square norm with a hand-written backward: a third of the passes over memory."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
@@ -39,7 +39,7 @@ class _RmsNorm(torch.autograd.Function):
 
 
 class _SwiGlu(torch.autograd.Function):
-    """silu(gate) * up; the library's backward of silu is slow in bfloat16."""
+    """SwiGLU, silu(gate) * up; the library's backward of silu is slow in bfloat16."""
 
     @staticmethod
     def forward(ctx: Any, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
@@ -56,17 +56,17 @@ class _SwiGlu(torch.autograd.Function):
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-    """Normalised and weighted, in bfloat16."""
+    """Return the normalized and weighted input in bfloat16."""
     return cast(torch.Tensor, _RmsNorm.apply(x, weight, eps))  # type: ignore[no-untyped-call]
 
 
 def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
-    """silu(gate) * up."""
+    """Return silu(gate) * up."""
     return cast(torch.Tensor, _SwiGlu.apply(gate, up))  # type: ignore[no-untyped-call]
 
 
 def hidden_states(model: "Qwen3ForCausalLM", ids: torch.Tensor) -> torch.Tensor:
-    """Final hidden states of right-padded rows, in bfloat16."""
+    """Return the final hidden states of right-padded sequences in bfloat16."""
     config = model.config
     body = model.model
     x = functional.embedding(ids, body.embed_tokens.weight)
@@ -121,7 +121,7 @@ def _attention(layer: Any, x: torch.Tensor, rope: _Rope, eps: float) -> torch.Te
     key = rope(key).permute(0, 2, 3, 1).flatten(0, 1)
     num_kv = value.shape[2]
     value = value.transpose(1, 2).flatten(0, 1)
-    # [rows * kv heads, query heads a kv head, length, size]: no copy of keys and values for every query head.
+    # [rows * kv heads, query heads per kv head, length, size]: avoids a copy of keys and values for every query head.
     query = query.view(rows, length, num_kv, -1, size).permute(0, 2, 3, 1, 4).flatten(0, 1)
     blocks = []
     for start in range(0, length, QUERY_BLOCK):

@@ -1,7 +1,7 @@
-"""Starts the large model from a trained small one, so that it does not learn the basics twice.
+"""Initialization of the large model from a trained small one, which saves learning the basics twice.
 
-The small model's features fill the first half of every width; two of the six layers begin as the identity.
-At the start the large model answers as the small one did, apart from the noise in its new features.
+The small model's features fill the first half of every width; two of the six layers start as the identity.
+At the start the large model answers like the small one, apart from the noise in its new features.
 """
 
 import math
@@ -18,7 +18,7 @@ WRITERS = ("o_proj.weight", "down_proj.weight")
 
 @torch.no_grad()
 def grow(source: "Qwen3ForCausalLM", target: "Qwen3ForCausalLM") -> None:
-    """Copy the source into the randomly initialised, wider and deeper target."""
+    """Copy the source into the randomly initialized, wider and deeper target."""
     depth = target.config.num_hidden_layers
     kept = [layer for layer in range(depth) if layer not in NEW_LAYERS]
     assert len(kept) == source.config.num_hidden_layers
@@ -42,6 +42,6 @@ def _fill(parameter: torch.Tensor, old: torch.Tensor, shrink: float) -> None:
     elif old.shape == parameter.shape:
         parameter.copy_(old)
     else:
-        # The new half is silent at first, which doubles what a norm by the mean square gives the old half.
+        # The new half is zero at first, which doubles the result of a mean-square norm for the old half.
         parameter.fill_(float(old.mean()) * shrink)
         parameter[: old.shape[0]] = old * shrink

@@ -1,4 +1,4 @@
-"""Prediction heads in training: what `engine.models.prediction_heads` runs, with a loss."""
+"""Medusa heads in training: the modules of `engine.models.prediction_heads` with a loss."""
 
 from pathlib import Path
 
@@ -10,14 +10,20 @@ from engine.models.prediction_heads import FILE_NAME, HeadWeights
 
 EPSILON = 1e-6
 HEAD_WEIGHTS = (1.0, 0.8, 0.6, 0.5)
-"""How much each head's loss counts: a wrong token makes those behind it useless."""
+"""Weight of each head's loss; a wrong token makes the tokens behind it useless."""
 
 
 class Heads(torch.nn.Module):
-    """Says `num_heads` tokens ahead, from a hidden state and the token that was chosen from it."""
+    """Heads that predict `num_heads` tokens ahead from a hidden state and the token chosen from it."""
 
     def __init__(self, embedding: torch.Tensor, *, num_heads: int, width: int) -> None:
-        """`embedding` [vocab, hidden], shared with the model and not trained."""
+        """Create the heads.
+
+        Args:
+            embedding: [vocab, hidden], shared with the model and not trained.
+            num_heads: Number of tokens to predict.
+            width: Inner width.
+        """
         super().__init__()
         size = embedding.shape[1]
         self._embedding = embedding.detach()
@@ -31,22 +37,27 @@ class Heads(torch.nn.Module):
 
     @property
     def matrices(self) -> list[torch.nn.Parameter]:
-        """Of the parameters those that are matrices of a projection."""
+        """Parameters that are matrices of a projection."""
         return [self.gate_up, self.down]
 
     @property
     def vectors(self) -> list[torch.nn.Parameter]:
-        """All others."""
+        """Parameters that are vectors."""
         return [self.hidden_norm, self.token_norm, self.skip, self.norms]
 
     def forward(self, hidden: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:
-        """Logits [N, heads, vocab] of hidden states [N, hidden] and the tokens [N] chosen from them."""
+        """Return the logits [N, heads, vocab] of hidden states [N, hidden] and the tokens [N] chosen from them."""
         weights = HeadWeights(**dict(self.named_parameters()))
         states = weights.states(hidden.float(), self._embedding[token_ids], EPSILON)
         return functional.linear(states, self._embedding)
 
     def loss(self, hidden: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-        """Of `tokens` [N, 1 + heads]: the chosen one and what follows it, -1 behind an answer's end."""
+        """Return the weighted loss.
+
+        Args:
+            hidden: Hidden states [N, hidden].
+            tokens: Chosen token and those after it [N, 1 + heads]; -1 after an answer's end.
+        """
         with torch.autocast("cpu", dtype=torch.bfloat16):
             logits = self(hidden, tokens[:, 0])
         total = torch.zeros(())
@@ -57,17 +68,17 @@ class Heads(torch.nn.Module):
         return total
 
     def export(self, folder: Path) -> None:
-        """Write them into a model's folder, rounded to bfloat16."""
+        """Write the heads into a model's folder, rounded to bfloat16."""
         weights = {name: value.detach().to(torch.bfloat16).contiguous() for name, value in self.named_parameters()}
         save_file(weights, folder / FILE_NAME, metadata={"format": "pt"})
 
     def read(self, folder: Path) -> None:
-        """Take over what a folder holds."""
+        """Load the heads from a folder."""
         self.load_state_dict({name: value.float() for name, value in load_file(folder / FILE_NAME).items()})
 
 
 class HiddenStateMemory:
-    """The latest hidden states of answers, and what follows each of them."""
+    """Ring buffer of hidden states of answers with the tokens that follow them."""
 
     def __init__(self, capacity: int, hidden_size: int, num_following: int) -> None:
         self._hidden = torch.empty(capacity, hidden_size, dtype=torch.bfloat16)
@@ -75,19 +86,19 @@ class HiddenStateMemory:
         self._num_seen = 0
 
     def put(self, hidden: torch.Tensor, tokens: torch.Tensor) -> None:
-        """Remember states [N, hidden] and tokens [N, following]; those that came first are forgotten first."""
+        """Store states [N, hidden] and tokens [N, following]; the oldest are overwritten first."""
         places = (self._num_seen + torch.arange(hidden.shape[0])) % self._hidden.shape[0]
         self._hidden[places], self._tokens[places] = hidden.bfloat16(), tokens.short()
         self._num_seen += hidden.shape[0]
 
     def draw(self, count: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-        """So many of them by chance."""
+        """Draw `count` entries at random."""
         places = torch.randint(min(self._num_seen, self._hidden.shape[0]), (count,), generator=generator)
         return self._hidden[places], self._tokens[places].long()
 
 
-def following(ids: torch.Tensor, is_target: torch.Tensor, count: int) -> torch.Tensor:
-    """[N, count] for each target position of [rows, length]: the next tokens of its answer, -1 behind its end."""
+def following_tokens(ids: torch.Tensor, is_target: torch.Tensor, count: int) -> torch.Tensor:
+    """Return for each target position of [rows, length] the next tokens of its answer [N, count], -1 after its end."""
     rows, columns = is_target.nonzero(as_tuple=True)
     padded = functional.pad(ids, (0, count + 1))
     is_answer = functional.pad(is_target, (0, count + 1))
@@ -95,5 +106,5 @@ def following(ids: torch.Tensor, is_target: torch.Tensor, count: int) -> torch.T
         torch.where(is_answer[rows, columns + ahead], padded[rows, columns + ahead + 1], -1) for ahead in range(count)
     ]
     found = torch.stack(parts, 1)
-    # An answer that follows in the same conversation is another one.
+    # A later answer of the same conversation does not continue this one.
     return found.masked_fill(found.eq(-1).cumsum(1).bool(), -1)

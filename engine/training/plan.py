@@ -1,4 +1,4 @@
-"""What a training does at every step."""
+"""Schedule of a training: learning rate, data mix and end."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ PHASES = (("warmup", 1950), ("shared", 5000))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingPlan:
-    """What decides the result of a training: same plan and same machine, same weights."""
+    """Settings that determine a training's weights on a given machine."""
 
     model: str
     phases: tuple[tuple[str, int], ...] = PHASES
@@ -24,7 +24,7 @@ class TrainingPlan:
     decay_ratio: float = 0.3
 
     def lr_factor(self, step: int, elapsed_s: float) -> float:
-        """Warm-up to `rate_ratio`, then linear to zero; with a time limit the clock may start the decline earlier."""
+        """Return the warm-up to `rate_ratio` and the linear decay to zero; a time limit may start the decay earlier."""
         progress = step / self.steps
         if self.hours is not None:
             progress = max(progress, elapsed_s / (self.hours * 3600))
@@ -32,9 +32,9 @@ class TrainingPlan:
         return self.rate_ratio * min(1.0, (step + 1) / self.warmup_steps, decline)
 
     def mix_at(self, step: int) -> Mix:
-        """The mix of the phase that the step is in, after the last one the model's own."""
+        """Return the mix of the step's phase; after the last phase, the model's own mix."""
         return MIXES[next((mix for mix, until in self.phases if step < until), self.model)]
 
     def is_done(self, step: int, elapsed_s: float) -> bool:
-        """Whether steps or hours are used up."""
+        """Return whether steps or hours are used up."""
         return step >= self.steps or (self.hours is not None and elapsed_s >= self.hours * 3600)

@@ -1,4 +1,4 @@
-"""How a training goes on: step by step until its plan is done or it is asked to stop, with checkpoints on the way."""
+"""Training loop with checkpoints; it ends when the plan is done or on SIGTERM."""
 
 import argparse
 import signal
@@ -14,7 +14,7 @@ from engine.training.plan import TrainingPlan
 
 
 class Training(Protocol):
-    """What goes on."""
+    """Training that the loop advances."""
 
     plan: TrainingPlan
     step: int
@@ -22,15 +22,15 @@ class Training(Protocol):
     is_stopping: bool
 
     def advance(self, *, wants_stop: bool = False) -> float:
-        """One optimizer step; its loss."""
+        """Make one optimizer step and return its loss."""
         ...
 
     def save(self, folder: Path) -> None:
-        """Write a checkpoint to go on from."""
+        """Write a checkpoint to continue from."""
         ...
 
 
-def run(
+def run_training(
     training: Training,
     folder: Path,
     save_every_s: float,
@@ -38,9 +38,14 @@ def run(
     *,
     is_first: bool = True,
 ) -> None:
-    """Train until the plan is done or a SIGTERM asks to stop; the first process prints and saves.
+    """Train until the plan is done or SIGTERM arrives; the first process prints and saves.
 
-    `progress`: a line about the mean loss since the last one.
+    Args:
+        training: The training to advance.
+        folder: Folder of the checkpoints.
+        save_every_s: Time between two checkpoints, in seconds.
+        progress: Returns a line about the mean loss since the last one.
+        is_first: True in the process that prints and saves.
     """
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda _signal, _frame: stop.set())
@@ -62,7 +67,7 @@ def run(
 def work_together(
     work: Callable[[int, argparse.Namespace], None], options: argparse.Namespace, folder: Path, num_processes: int
 ) -> None:
-    """Have so many processes work, this one as the first of them; they meet in the folder."""
+    """Run `work` in `num_processes` processes, this one as the first; they meet in the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "meeting").unlink(missing_ok=True)
     context = torch.multiprocessing.get_context("spawn")
@@ -75,7 +80,7 @@ def work_together(
 
 
 def write_state(state: Mapping[str, Any], path: Path) -> None:
-    """Write a checkpoint so that there is always a whole one."""
+    """Write a checkpoint atomically, so that a complete one always exists."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
     torch.save(dict(state), partial)

@@ -1,4 +1,4 @@
-"""The shared byte-level BPE tokenizer and its chat template: `python -m engine.training.tokenizer DIR`."""
+"""Train the shared byte-level BPE tokenizer with its chat template: `python -m engine.training.tokenizer DIR`."""
 
 import argparse
 import itertools
@@ -69,8 +69,8 @@ To call one, answer with a JSON object within <tool_call></tool_call>:
 """
 
 
-def train(num_examples: int = 30_000, seed: int = 1) -> "Tokenizer":
-    """A tokenizer trained on generated conversations of the training split."""
+def train_tokenizer(num_examples: int = 30_000, seed: int = 1) -> "Tokenizer":
+    """Return a tokenizer trained on generated conversations of the training split."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -91,7 +91,7 @@ def train(num_examples: int = 30_000, seed: int = 1) -> "Tokenizer":
     return tokenizer
 
 
-def save(tokenizer: "Tokenizer", folder: Path) -> None:
+def save_tokenizer(tokenizer: "Tokenizer", folder: Path) -> None:
     """Write tokenizer.json and tokenizer_config.json."""
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
@@ -116,15 +116,15 @@ def save(tokenizer: "Tokenizer", folder: Path) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
-def load(folder: Path) -> "Tokenizer":
-    """The tokenizer of a model folder."""
+def read_tokenizer(folder: Path) -> "Tokenizer":
+    """Load the tokenizer of a model folder."""
     from tokenizers import Tokenizer
 
     return Tokenizer.from_file(str(folder / "tokenizer.json"))
 
 
 def token_id(tokenizer: "Tokenizer", token: str) -> int:
-    """Id of a token that the vocabulary must have."""
+    """Return the id of a token. Raises ValueError if the vocabulary does not have it."""
     found = tokenizer.token_to_id(token)
     if found is None:
         raise ValueError(f"tokenizer: no token {token!r}; is this the tokenizer of the bundled models?")
@@ -144,7 +144,7 @@ def main() -> None:
     """Train the tokenizer and write it to a folder."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    save(train(), parser.parse_args().folder)
+    save_tokenizer(train_tokenizer(), parser.parse_args().folder)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Trains one of the two models: `python -m engine.training.train --model large --out DIR --resume`."""
+"""Train one of the two models: `python -m engine.training.train --model large --out DIR --resume`."""
 
 import argparse
 from functools import partial
@@ -8,7 +8,7 @@ import torch
 
 from engine.training.plan import PHASES, TrainingPlan
 from engine.training.process_group import ProcessGroup
-from engine.training.run import run, work_together
+from engine.training.run import run_training, work_together
 from engine.training.trainer import Trainer
 
 
@@ -21,7 +21,7 @@ def _progress(trainer: Trainer, loss: float) -> str:
 
 
 def _work(rank: int, options: argparse.Namespace) -> None:
-    """One process of the training."""
+    """Run one process of the training."""
     torch.set_num_threads(options.threads)
     team = ProcessGroup(rank=rank, size=options.processes)
     team.meet(options.out / "meeting")
@@ -42,7 +42,7 @@ def _work(rank: int, options: argparse.Namespace) -> None:
         trainer.grow_from(options.grow_from)
     elif options.start_from is not None:
         trainer.start_from(options.start_from)
-    run(trainer, options.out, options.save_every_s, partial(_progress, trainer), is_first=rank == 0)
+    run_training(trainer, options.out, options.save_every_s, partial(_progress, trainer), is_first=rank == 0)
 
 
 def _phases(text: str) -> tuple[tuple[str, int], ...]:
@@ -70,7 +70,7 @@ def _options() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Command line of the training."""
+    """Run the training from the command line."""
     options = _options()
     work_together(_work, options, options.out, options.processes)
 

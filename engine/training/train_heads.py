@@ -1,4 +1,4 @@
-"""Trains a finished model's prediction heads: `python -m engine.training.train_heads --model DIR --out DIR`."""
+"""Train a finished model's Medusa heads: `python -m engine.training.train_heads --model DIR --out DIR`."""
 
 import argparse
 import time
@@ -14,10 +14,10 @@ from engine.training import tokenizer
 from engine.training.architecture import SHAPES, build
 from engine.training.batches import Batches, Encoder
 from engine.training.forward import hidden_states
-from engine.training.heads import Heads, HiddenStateMemory, following
+from engine.training.heads import Heads, HiddenStateMemory, following_tokens
 from engine.training.plan import TrainingPlan
 from engine.training.process_group import ProcessGroup
-from engine.training.run import run, work_together, write_state
+from engine.training.run import run_training, work_together, write_state
 
 _MATRIX_LR = 0.01
 _VECTOR_LR = 2e-3
@@ -25,12 +25,21 @@ _MEMORY = 400_000
 
 
 class HeadTrainer:
-    """Heads, optimizers and progress beside a model that stays as it is."""
+    """Training of heads beside a frozen model: heads, optimizers and progress."""
 
     def __init__(
         self, plan: TrainingPlan, model_dir: Path, *, num_heads: int, width: int, batch: int, team: ProcessGroup
     ) -> None:
-        """`batch`: answers' positions that each process trains on in a step, drawn from all that it has read."""
+        """Load the model and create the heads.
+
+        Args:
+            plan: Schedule of the training.
+            model_dir: Folder of the finished model.
+            num_heads: Number of tokens to predict.
+            width: Inner width of the heads.
+            batch: Positions per process and step, drawn from all those stored.
+            team: Processes of the training.
+        """
         torch.manual_seed(plan.seed)
         self.plan = plan
         self.step = 0
@@ -38,7 +47,7 @@ class HeadTrainer:
         self.is_stopping = False
         self._batch = batch
         self._team = team
-        vocabulary = tokenizer.load(model_dir)
+        vocabulary = tokenizer.read_tokenizer(model_dir)
         encoder = Encoder(vocabulary)
         self.model = build(SHAPES[plan.model], tokenizer.token_id(vocabulary, tokenizer.IM_END), encoder.pad)
         weights = {name: value.float() for name, value in load_file(model_dir / "model.safetensors").items()}
@@ -53,7 +62,7 @@ class HeadTrainer:
         ]
 
     def advance(self, *, wants_stop: bool = False) -> float:
-        """Read some answers, and one optimizer step over what was read; the mean loss."""
+        """Store hidden states of new answers, make one optimizer step, and return the mean loss."""
         started_at = time.monotonic()
         factor = self.plan.lr_factor(self.step, self.elapsed_s)
         for optimizer, lr in zip(self._optimizers, (_MATRIX_LR, _VECTOR_LR), strict=True):
@@ -61,7 +70,7 @@ class HeadTrainer:
         with torch.no_grad():
             for batch in self._team.share(self._batches.at(self.step)):
                 hidden = hidden_states(self.model, batch.ids)[batch.is_target]
-                self._memory.put(hidden, following(batch.ids, batch.is_target, self.heads.num_heads + 1))
+                self._memory.put(hidden, following_tokens(batch.ids, batch.is_target, self.heads.num_heads + 1))
         generator = torch.Generator().manual_seed(self.plan.seed + self.step)
         loss = self.heads.loss(*self._memory.draw(self._batch, generator))
         torch.autograd.backward(loss)
@@ -73,12 +82,12 @@ class HeadTrainer:
             optimizer.zero_grad(set_to_none=True)
         self.step += 1
         self.is_stopping = bool(shared[1])
-        # Every process must see the same clock, or their learning rates would drift apart.
+        # Every process must use the same clock, or their learning rates would diverge.
         self.elapsed_s = self._team.first(self.elapsed_s + time.monotonic() - started_at)
         return float(shared[0]) / self._team.size
 
     def save(self, folder: Path) -> None:
-        """Write the checkpoint, atomically, and the heads as the engine reads them."""
+        """Write the checkpoint atomically, and the heads in the engine's format."""
         state = {
             "plan": asdict(self.plan),
             "step": self.step,
@@ -90,7 +99,7 @@ class HeadTrainer:
         self.heads.export(folder)
 
     def restore(self, folder: Path) -> None:
-        """Continue from the checkpoint in the folder; what was read before is read no more."""
+        """Continue from the checkpoint in the folder; stored hidden states are not restored."""
         state: dict[str, Any] = torch.load(folder / "heads.pt", weights_only=True)
         self.step, self.elapsed_s = state["step"], state["elapsed_s"]
         self.heads.load_state_dict(state["heads"])
@@ -103,7 +112,7 @@ def _progress(trainer: HeadTrainer, loss: float) -> str:
 
 
 def _work(rank: int, options: argparse.Namespace) -> None:
-    """One process of the training."""
+    """Run one process of the training."""
     torch.set_num_threads(1)
     team = ProcessGroup(rank=rank, size=options.processes)
     team.meet(options.out / "meeting")
@@ -124,7 +133,7 @@ def _work(rank: int, options: argparse.Namespace) -> None:
         trainer.restore(options.out)
     elif options.start_from is not None:
         trainer.heads.read(options.start_from)
-    run(trainer, options.out, options.save_every_s, partial(_progress, trainer), is_first=rank == 0)
+    run_training(trainer, options.out, options.save_every_s, partial(_progress, trainer), is_first=rank == 0)
 
 
 def _options() -> argparse.Namespace:
@@ -148,7 +157,7 @@ def _options() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Command line of the training."""
+    """Run the training from the command line."""
     options = _options()
     work_together(_work, options, options.out, options.processes)
 

@@ -1,4 +1,4 @@
-"""One training: model, optimizers, progress, checkpoints."""
+"""Training of a model: optimizers, progress and checkpoints."""
 
 import time
 from dataclasses import asdict
@@ -22,7 +22,7 @@ from engine.training.run import write_state
 
 
 class Trainer:
-    """Model, optimizers and progress; everything a checkpoint holds."""
+    """Model, optimizers and progress, which a checkpoint holds."""
 
     def __init__(self, plan: TrainingPlan, team: ProcessGroup | None = None) -> None:
         torch.manual_seed(plan.seed)
@@ -32,7 +32,7 @@ class Trainer:
         self.step = 0
         self.num_tokens = 0
         self.elapsed_s = 0.0
-        self.tokenizer = tokenizer.load(model_dir("small"))
+        self.tokenizer = tokenizer.read_tokenizer(model_dir("small"))
         encoder = Encoder(self.tokenizer)
         self.model = build(SHAPES[plan.model], tokenizer.token_id(self.tokenizer, tokenizer.IM_END), encoder.pad)
         self._batches = Batches(encoder, plan.mix_at, plan.seed, plan.step_tokens)
@@ -44,7 +44,7 @@ class Trainer:
         ]
 
     def advance(self, *, wants_stop: bool = False) -> float:
-        """One optimizer step; returns the mean loss per assistant token; any process of the team may ask to stop."""
+        """Make one optimizer step and return the mean loss per assistant token; any process may request a stop."""
         started_at = time.monotonic()
         factor = self.plan.lr_factor(self.step, self.elapsed_s)
         for optimizer, lr in zip(self._optimizers, (MATRIX_LR, OTHER_LR), strict=True):
@@ -60,12 +60,12 @@ class Trainer:
             optimizer.zero_grad(set_to_none=True)
         self.step += 1
         self.is_stopping = bool(shared[1])
-        # Every process must see the same clock, or their learning rates would drift apart.
+        # Every process must use the same clock, or their learning rates would diverge.
         self.elapsed_s = self._team.first(self.elapsed_s + time.monotonic() - started_at)
         return float(shared[0])
 
     def save(self, folder: Path) -> None:
-        """Write the checkpoint, atomically, and the model in Hugging Face layout."""
+        """Write the checkpoint atomically, and the model in Hugging Face layout."""
         state = {
             "plan": asdict(self.plan),
             "step": self.step,
@@ -98,7 +98,7 @@ class Trainer:
         self.model.load_state_dict({"lm_head.weight": weights["model.embed_tokens.weight"], **weights})
 
     def _accumulate(self, batches: list[MicroBatch], num_targets: int) -> float:
-        """Gradients of the mean loss, summed over the team; returns this process's part of the loss."""
+        """Compute the gradients of the mean loss, summed over the group; return this process's part of the loss."""
         total = 0.0
         for batch in batches:
             loss = self._loss(batch) / num_targets

@@ -1,1 +1,1 @@
-"""Who may do what: API keys that the store holds, admins, their sessions and tokens, and the log of every change."""
+"""API keys in the store, admins with their sessions and tokens, and the log of every change."""

@@ -1,4 +1,4 @@
-"""Accounts: the admins and their API tokens, as the directory knows them."""
+"""Accounts: admins and their API tokens, in memory."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ TOKEN_PREFIX: Final = "token/"
 
 
 class Admin(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody who may log in."""
+    """A person who may log in to the admin page and API."""
 
     name: str
     role: RoleName
     created_at: float
     created_by: str
     password_hash: str | None = None
-    """argon2id, with its parameters."""
+    """Hash by argon2id, with its parameters; None without a password."""
     oidc_subject: str | None = None
-    """`issuer subject`: who the identity provider says this is."""
+    """Identity at the identity provider, as `issuer subject`."""
     epoch: int = 0
-    """Sessions of an earlier one are over: it counts up when the password or the role changes."""
+    """Counter of changes to password and role; sessions of an earlier epoch are invalid."""
     deleted_at: float | None = None
-    """What is left of one who was deleted: nothing to log in with, and the knowledge that nobody does any more."""
+    """Time of deletion. The record stays without credentials, so an older state of it cannot restore the login."""
 
     def deleted(self, now: float) -> Admin:
-        """The same once nobody may log in as it."""
+        """Return the record as deleted, without any credential."""
         return msgspec.structs.replace(
             self, deleted_at=now, password_hash=None, oidc_subject=None, epoch=self.epoch + 1
         )
 
 
 class ApiToken(msgspec.Struct, frozen=True, kw_only=True):
-    """An API token; never has more rights than the admin it belongs to."""
+    """An API token; its rights never exceed those of its admin."""
 
     id: str
     admin: str
@@ -49,13 +49,13 @@ class ApiToken(msgspec.Struct, frozen=True, kw_only=True):
     deleted_at: float | None = None
 
     def deleted(self, now: float) -> ApiToken:
-        """The same once it is good for nothing."""
+        """Return the record as deleted and expired."""
         ends_at = now if self.expires_at is None else min(now, self.expires_at)
         return msgspec.structs.replace(self, deleted_at=now, expires_at=ends_at)
 
 
 class Accounts:
-    """Lookups by name and by the hash of a token, of those who were not deleted."""
+    """Admins by name and tokens by hash, deleted ones excluded."""
 
     def __init__(self, wall: Callable[[], float]) -> None:
         self._wall = wall
@@ -64,27 +64,31 @@ class Accounts:
 
     @property
     def has_admins(self) -> bool:
-        """Whether somebody has been made admin."""
+        """True if any admin exists."""
         return bool(self._admins)
 
     def admin(self, name: str) -> Admin | None:
-        """One admin."""
+        """Return the admin of this name, or None."""
         return self._admins.get(name)
 
     def admins(self) -> list[Admin]:
-        """All of them, by name."""
+        """Return all admins by name."""
         return [self._admins[name] for name in sorted(self._admins)]
 
     def tokens(self) -> list[ApiToken]:
-        """All of them, oldest first."""
+        """Return all tokens, oldest first."""
         return sorted(self._tokens.values(), key=lambda token: token.created_at)
 
     def by_subject(self, subject: str) -> Admin | None:
-        """The admin that an identity provider means."""
+        """Return the admin with this subject (`issuer subject`) at the identity provider, or None."""
         return next((admin for admin in self._admins.values() if admin.oidc_subject == subject), None)
 
     def identify_token(self, digest: str) -> Identity | None:
-        """Who has the token with this sha256; None when it is no token, or is over."""
+        """Return the identity behind a token, or None when it is unknown or expired.
+
+        Args:
+            digest: The token's SHA-256, in hex.
+        """
         token = self._tokens.get(digest)
         if token is None or (token.expires_at is not None and token.expires_at <= self._wall()):
             return None
@@ -95,13 +99,13 @@ class Accounts:
         return Identity(name=owner.name, role=role, mode="token")
 
     def take_admin(self, name: str, admin: Admin | None) -> None:
-        """What is known of one name now."""
+        """Replace the admin of this name; None or a deleted record removes it."""
         self._admins.pop(name, None)
         if admin is not None and admin.deleted_at is None:
             self._admins[name] = admin
 
     def take_token(self, digest: str, token: ApiToken | None) -> None:
-        """What is known of the token with this sha256 now."""
+        """Replace the token with this SHA-256; None or a deleted record removes it."""
         self._tokens.pop(digest, None)
         if token is not None and token.deleted_at is None:
             self._tokens[digest] = token

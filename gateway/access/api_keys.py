@@ -1,4 +1,4 @@
-"""API keys: from an Authorization header to the tenant it belongs to."""
+"""API keys: the tenant behind an Authorization header."""
 
 from __future__ import annotations
 
@@ -23,30 +23,33 @@ _ABSENT_DIGEST: Final = bytes(32)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Who is asking and what it may use; None means everything."""
+    """Tenant of a request with the models and lanes that it may use; None means all."""
 
     tenant: str
     models: frozenset[str] | None = None
     lanes: tuple[str, ...] | None = None
     cache_salt: bytes = field(init=False)
-    """What an engine keeps the tenant's KV prefixes apart by: a digest, so that no upstream learns the name."""
+    """Digest by which an engine separates the tenants' KV prefixes, so no upstream learns a tenant's name."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cache_salt", _cache_salt(self.tenant))
 
     def may_use_model(self, name: str) -> bool:
-        """Whether this caller may ask for `name`."""
+        """Return whether the caller may use the model `name`."""
         return self.models is None or name in self.models
 
     def lane(self, wanted: str | None, default: str) -> str:
-        """The lane `wanted` clamped to what this caller may use; its first lane, else `default`, when it may not."""
+        """Return the lane for a request.
+
+        That is `wanted` when the caller may use it, else the caller's first lane; `default` when neither is set.
+        """
         if self.lanes is None:
             return wanted or default
         return wanted if wanted in self.lanes else self.lanes[0]
 
 
 class KeyRing:
-    """The keys of one policy revision and of the store, by full SHA-256 only.
+    """Keys of one policy revision and of the store, held only as SHA-256 digests.
 
     Without any key, loopback clients are tenant `dev`.
     """
@@ -54,7 +57,12 @@ class KeyRing:
     __slots__ = ("_callers", "_dev", "_stored", "_tenants")
 
     def __init__(self, policy: Policy, stored: StoredKeys | None = None) -> None:
-        """`stored` changes as keys are made and revoked; only keys of the policy's tenants count."""
+        """Index the policy's keys.
+
+        Args:
+            policy: The policy revision in force.
+            stored: Keys made at run time; read live, and only for tenants of the policy.
+        """
         self._callers: dict[bytes, tuple[bytes, Caller]] = {}
         self._tenants: dict[str, Caller] = {}
         self._stored = stored
@@ -71,9 +79,13 @@ class KeyRing:
                 self._callers[digest] = (digest, caller)
 
     def authenticate(self, authorization: Sequence[bytes], client_host: str | None) -> Caller:
-        """The caller behind the header values; raises InvalidApiKey, or InvalidRequest when there are two headers.
+        """Return the caller behind the values of the Authorization headers.
 
-        An absent, malformed or unknown key does the same work as a good one: one hash, one lookup, one comparison.
+        An absent, malformed or unknown key costs the same as a valid one: one hash, one lookup, one comparison.
+
+        Raises:
+            InvalidApiKey: No valid key was sent.
+            InvalidRequest: There is more than one header.
         """
         if len(authorization) > 1:
             raise InvalidRequest("There is more than one Authorization header. Send one.")
@@ -87,11 +99,11 @@ class KeyRing:
 
     @property
     def is_open(self) -> bool:
-        """Whether clients on this machine need no key."""
+        """True if clients on this machine need no key."""
         return self._dev is not None and not self._stored
 
     def caller_of(self, tenant: str) -> Caller | None:
-        """A tenant of this revision; None when it has none of that name."""
+        """Return the caller of a tenant of this revision, or None when there is no such tenant."""
         return self._dev if self._dev is not None and tenant == DEV_TENANT else self._tenants.get(tenant)
 
     def _find_stored(self, digest: bytes) -> tuple[bytes, Caller | None]:
@@ -100,12 +112,12 @@ class KeyRing:
 
 
 def _cache_salt(tenant: str) -> bytes:
-    """Equal on all workers, replicas and policy revisions, so that a cached prefix is found from any of them."""
+    """Return the tenant's salt, equal on all workers, replicas and revisions, so any of them finds a cached prefix."""
     return blake2b(tenant.encode(), digest_size=16, person=b"penstock-salt").hexdigest().encode()
 
 
 def _bearer(authorization: Sequence[bytes]) -> bytes:
-    """The key, or a value that is no key; long and multi-line values never reach the hash as they are."""
+    """Return the key, or a value that is no key; overlong values never reach the hash."""
     if not authorization:
         return _NO_KEY
     value = authorization[0]
@@ -115,5 +127,5 @@ def _bearer(authorization: Sequence[bytes]) -> bytes:
 
 
 def _is_loopback(client_host: str | None) -> bool:
-    """A Unix socket's client has no address and is on this machine."""
+    """Return whether the client is on this machine; a Unix socket's client has no address."""
     return not client_host or is_loopback_host(client_host)

@@ -1,8 +1,8 @@
-"""AuditLog: every change, each line holding the hash of the one before it.
+"""AuditLog: a log of every change, in which each line holds the hash of the line before it.
 
-An entry is written before the change it is about; one that then does not happen is followed by a line that says so.
-Changing or removing a line breaks the chain at the next one. Removing lines from the end does not, so the newest hash
-also goes into the gateway's own log, which is kept elsewhere, and whoever knew a line that is gone writes that down.
+A line is written before its change. A change that fails afterwards adds a second line that withdraws the first. Editing
+or removing a line breaks the chain at the next one. Removing lines from the end does not, so the newest hash also goes
+into the gateway's own log. A process that notices a missing end records it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CUT: Final = "the log went up to this line, and its end is not in the store any
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One line. `hash` is the sha256 of everything else in it, as JSON with the keys in order."""
+    """One line of the log; `hash` is the SHA-256 of all other members, as JSON with sorted keys."""
 
     at: float
     author: str
@@ -38,12 +38,12 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     hash: str = ""
 
     def sealed(self) -> AuditEntry:
-        """The same with its hash."""
+        """Return the entry with its hash."""
         return msgspec.structs.replace(self, hash=self._digest())
 
     @property
     def is_whole(self) -> bool:
-        """Whether nobody has changed it since it was sealed."""
+        """True if the entry is unchanged since it was sealed."""
         return self.hash == self._digest()
 
     def _digest(self) -> str:
@@ -52,22 +52,22 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChainCheck(msgspec.Struct, frozen=True, kw_only=True):
-    """What a walk along the chain found."""
+    """Result of verifying the chain."""
 
     ok: bool
     num_entries: int
     broken_at: int | None
-    """The first line that does not fit the one before it, or was changed."""
+    """Number of the first line that was changed or does not follow the line before it."""
     head: str
-    """Hash of the last good line."""
+    """Hash of the last valid line."""
 
 
 class AuditBroken(Exception):
-    """The last line of the log cannot be read, so nothing can be chained to it."""
+    """Error for a log whose last line cannot be read or extended."""
 
 
 class AuditLog:
-    """Methods raise StoreUnavailable."""
+    """The store's log of changes; methods raise StoreUnavailable."""
 
     def __init__(
         self,
@@ -76,19 +76,23 @@ class AuditLog:
         wall: Callable[[], float],
         told: Callable[[int, AuditEntry], None] = lambda seq, entry: None,
     ) -> None:
-        """`told` hears of each line that this process wrote."""
+        """Open the log; the callback `told` runs for each line that this process writes."""
         self._store = store
         self._wall = wall
         self._told = told
         self._last = (0, FIRST)
-        """The newest line that this process knows, and its hash."""
+        """Number and hash of the newest line that this process has seen."""
         self._cut: tuple[int, str] | None = None
-        """The one it knew when the log turned out to have lost it, until a line says so."""
+        """Newest line seen before the log lost its end; None once a line records the loss."""
 
     async def record(
         self, who: Identity, action: str, target: str = "", *, reason: str = "", detail: dict[str, Any] | None = None
     ) -> int:
-        """Write one line; its number."""
+        """Append one line and return its number.
+
+        Raises:
+            AuditBroken: The last line is unreadable, or other writers were faster on every try.
+        """
         for _ in range(_TRIES):
             seq, previous = await self._tail()
             if self._cut is not None:
@@ -112,19 +116,19 @@ class AuditLog:
         raise AuditBroken(f"{_TRIES} others wrote at the same time; try again")
 
     async def withdraw(self, who: Identity, line: int, action: str, target: str = "") -> None:
-        """What that line announced did not happen."""
+        """Record that the change announced in `line` did not happen."""
         await self.record(who, f"{action}.withdrawn", target, detail={"line": line})
 
     async def entries(self, *, after: int = 0, limit: int = 100) -> list[dict[str, Any]]:
-        """Lines behind number `after`, oldest first."""
+        """Return up to `limit` lines behind number `after`, oldest first."""
         return [_shown(line) for line in await self._store.read_log(SPACE, LOG, after=after, limit=limit)]
 
     async def last(self) -> int:
-        """Number of the newest line, 0 without any."""
+        """Return the number of the newest line; 0 for an empty log."""
         return (await self._tail())[0]
 
     async def verify(self) -> ChainCheck:
-        """Walk the whole chain."""
+        """Verify the whole chain."""
         seq, head = 0, FIRST
         known = self._cut or self._last
         while lines := await self._store.read_log(SPACE, LOG, after=seq, limit=_PAGE):
@@ -140,7 +144,7 @@ class AuditLog:
         return ChainCheck(ok=True, num_entries=seq, broken_at=None, head=head)
 
     async def _note_cut(self) -> None:
-        """The store lost the end of the log, or somebody cut it. It goes on with a line about that."""
+        """Append a line which records that the end of the log is missing."""
         assert self._cut is not None
         known, self._cut = self._cut, None
         detail = {"num_lines": known[0], "hash": known[1]}
@@ -151,7 +155,10 @@ class AuditLog:
             raise
 
     async def _tail(self) -> tuple[int, str]:
-        """The newest line there is. One that was known is looked at again: by now another may stand in its place."""
+        """Return number and hash of the newest line.
+
+        The last line seen is read again, because another may have replaced it.
+        """
         seq, head = self._last
         lines = await self._store.read_log(SPACE, LOG, after=max(seq - 1, 0), limit=_PAGE)
         if seq and (not lines or (first := _read(lines[0])) is None or first.hash != head):

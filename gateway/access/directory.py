@@ -1,9 +1,8 @@
-"""Directory: the store's space of keys, admins and tokens; reads are from memory, writes wait for their own echo.
+"""Directory: keys, admins and tokens from the store; reads are from memory, writes wait until the feed returns them.
 
-Theory of operation. Nothing in the space is ever deleted, and two states of one record always join to the same one
-(`records.py`). What this process knows is the join of all it was told; where the store says less than that, because it
-came back empty or as it was some time ago, it is given what it lacks, each record over the version that was looked at,
-so that of many who give back at once one does it.
+The directory never deletes a record. Two states of one record always join to the same state (`records.py`). This
+process holds the join of all states it has seen. A store that comes back empty or older lacks some of them. The
+directory writes those back, each conditional on the version it read, so one of several replicas succeeds.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import msgspec
 
 from gateway.access.accounts import Accounts, Admin, ApiToken
 from gateway.access.local_copy import AccessCopy, kept_of
-from gateway.access.records import Record, following, is_over, joined, name_of, read_record
+from gateway.access.records import Record, following_record, has_expired, joined, name_of, read_record
 from gateway.access.restored import Restored
 from gateway.access.stored_keys import StoredKey, StoredKeys
 from gateway.store.base import Store, StoreEntry, StoreLoss, StoreUnavailable
@@ -27,17 +26,20 @@ from gateway.store.follower import FOLLOW_S, ChangeFollower
 
 SPACE: Final = "access"
 ORIGIN: Final = "origin"
-"""A name that a store gets with its first record, to tell it from others."""
+"""Name of the mark that identifies a store, written with its first record."""
 _TRIES: Final = 20
-"""Others may write at the same moment."""
+"""Attempts at a conditional write while other replicas write too."""
 
 
 async def _silent(restored: Restored) -> None:
-    """Nobody is told."""
+    """Ignore restored records; the default callback."""
 
 
 class Directory:
-    """One for each process. Writers raise StoreUnavailable, and then nothing was changed as far as anybody knows."""
+    """Keys, admins and tokens of the store, one directory a process.
+
+    Writers raise StoreUnavailable; a failed write has changed nothing that this process can see.
+    """
 
     def __init__(
         self,
@@ -49,10 +51,15 @@ class Directory:
         on_ignored: Callable[[Path], None] = lambda path: None,
         on_unreadable: Callable[[str, Exception], None] = lambda name, error: None,
     ) -> None:
-        """`copy`: a file that remembers all of it, by its hashes, for a store that is lost or has lost it.
+        """Create an empty directory; `load` fills it.
 
-        `on_restored` hears what this process gave back, again later when it raises StoreUnavailable; `on_ignored` of
-        a copy that is another store's; `on_unreadable` of a record that stays as it was known before.
+        Args:
+            store: The store to follow.
+            wall: Wall clock, in seconds since 1970.
+            copy: File that keeps all records, as hashes, for a store that is lost or has lost them.
+            on_restored: Called with the counts of restored records; called again later if it raises StoreUnavailable.
+            on_ignored: Called with the path of a copy that belongs to another store.
+            on_unreadable: Called with name and error of an unreadable record, which keeps its last readable state.
         """
         self._store = store
         self._wall = wall
@@ -65,20 +72,24 @@ class Directory:
         self._follower = ChangeFollower(store, SPACE, self._take)
         self._known: dict[str, Record] = {}
         self._owed: set[str] = set()
-        """Records of which the store says less than is known."""
+        """Names of records whose state in the store is older than the state in memory."""
         self._origin: str | None = None
         self._is_copied = True
         self._restored = Restored()
         self.ctx = asyncio.Lock()
-        """Held by whoever looks at the store."""
+        """Lock held while the store is read and restored."""
 
     @property
     def is_known(self) -> bool:
-        """Whether the store was read at least once: before that nobody can say that there are no admins."""
+        """True if the store has been read at least once; before that, an absence of admins is no fact."""
         return self._follower.has_read
 
     async def load(self) -> None:
-        """Read everything; what was known the last time, and StoreUnavailable, when that cannot be."""
+        """Read the copy on disk, then everything in the store.
+
+        Raises:
+            StoreUnavailable: The store cannot be read; the records of the copy are in force.
+        """
         kept = await asyncio.to_thread(self._copy.read)
         if kept is not None:
             self._origin = kept.origin
@@ -89,42 +100,42 @@ class Directory:
         await self._save()
 
     async def run(self) -> None:
-        """Follow the store for ever; ends by cancellation."""
+        """Follow the store until cancelled."""
         while True:
-            with suppress(StoreUnavailable):  # the store's observer was told; what was missed is read later
+            with suppress(StoreUnavailable):  # the store's observer reports it, and missed changes are read later
                 await self._catch_up()
             await self._save()
             await asyncio.sleep(FOLLOW_S)
 
     async def put_key(self, key: StoredKey, *, is_new: bool) -> bool:
-        """Whether it was written; False when a new one has the name of another."""
+        """Write a key; return False when a new one has the name of an existing one."""
         return await self._put(key, is_new=is_new)
 
     async def put_admin(self, admin: Admin, *, is_new: bool) -> bool:
-        """As `put_key`; a new one may have the name of one who was deleted."""
+        """Write an admin; return False when a new one has the name of an existing one that is not deleted."""
         return await self._put(admin, is_new=is_new)
 
     async def put_token(self, token: ApiToken) -> bool:
-        """As `put_key`."""
+        """Write a new token; return False when it exists already."""
         return await self._put(token, is_new=True)
 
     async def delete_admin(self, admin: Admin) -> None:
-        """Nobody logs in as it any more, whatever state the store may come back in."""
+        """Mark an admin as deleted; no later state of the store restores the login."""
         await self._put(admin.deleted(self._wall()), is_new=False)
 
     async def delete_token(self, token: ApiToken) -> None:
-        """As `delete_admin`."""
+        """Mark a token as deleted; no later state of the store restores it."""
         await self._put(token.deleted(self._wall()), is_new=False)
 
     async def _put(self, record: Record, *, is_new: bool) -> bool:
-        await self._catch_up()  # what the store lost goes back first, so that nothing is made over it
+        await self._catch_up()  # restore lost records first, so no new record takes their names
         await self._mark()
         for _ in range(_TRIES):
             entry = await self._store.get(SPACE, name_of(record))
             before = None if entry is None else self._read(name_of(record), entry.value)
-            if is_new and entry is not None and not (isinstance(before, Admin) and is_over(before)):
+            if is_new and entry is not None and not (isinstance(before, Admin) and has_expired(before)):
                 return False
-            wanted = following(before, record) if is_new else joined(before, record)
+            wanted = following_record(before, record) if is_new else joined(before, record)
             if await self._write(wanted, entry):
                 await self._catch_up()
                 await self._save()
@@ -149,7 +160,7 @@ class Directory:
                     raise
 
     async def _compare_origins(self) -> None:
-        """Before the first reading: what was kept of another store is not this one's."""
+        """Discard the records of the copy when they belong to another store; runs before the first reading."""
         entry = await self._store.get(SPACE, ORIGIN)
         if entry is None:
             return
@@ -160,7 +171,7 @@ class Directory:
         self._origin = origin
 
     async def _mark(self) -> None:
-        """The store has its mark."""
+        """Write the store's mark unless it has one."""
         origin = self._origin or secrets.token_hex(8)
         if await self._store.put(SPACE, ORIGIN, origin.encode(), expect=0) is None:
             entry = await self._store.get(SPACE, ORIGIN)
@@ -169,7 +180,7 @@ class Directory:
         self._origin = origin
 
     async def _give_back(self, name: str) -> None:
-        """Write what is known here over what the store has; whoever is faster is heard through the feed."""
+        """Write the record over the store's older state; the feed delivers the write of a faster replica."""
         entry = await self._store.get(SPACE, name)
         theirs = None if entry is None else self._read(name, entry.value)
         if entry is not None and theirs is None:
@@ -200,7 +211,7 @@ class Directory:
                 self._owed.add(name)
 
     def _read(self, name: str, value: bytes) -> Record | None:
-        """None for what is not, or no longer, readable; that stays as it was known."""
+        """Return the record, or None when it is unreadable and the state in memory stays in force."""
         try:
             return read_record(name, value)
         except msgspec.DecodeError as error:

@@ -14,16 +14,16 @@ _NEVER: Final[_Seen] = (0, 0, 0)
 
 
 class FileToken:
-    """The file is read again whenever it changes, so a rotated token counts at once and the old one no longer."""
+    """Bearer token in a file, read again whenever the file changes, so a rotation takes effect at once."""
 
     def __init__(self, path: Path) -> None:
-        """Raise OSError or ValueError where the file holds no token."""
+        """Read the token; raises OSError, or ValueError for a file without one."""
         self.path = path
         self._token = read_token(path).encode()
         self._seen = _state(path)
 
     def matches(self, given: bytes) -> bool:
-        """Compare in a time that does not depend on where the two differ."""
+        """Return whether `given` is the token, in constant time."""
         self._refresh()
         return bool(self._token) and hmac.compare_digest(self._token, given)
 

@@ -1,9 +1,9 @@
-"""Identity: who makes an admin request, and what that person may do."""
+"""Identity: the author of an admin request and the role that applies."""
 
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -12,7 +12,7 @@ Mode = Literal["open", "session", "token", "local"]
 
 
 class Role(IntEnum):
-    """Each may do what the one below may."""
+    """Role of an admin; each includes the rights of the roles below it."""
 
     VIEWER = 1
     EDITOR = 2
@@ -20,12 +20,12 @@ class Role(IntEnum):
 
     @property
     def label(self) -> RoleName:
-        """As the API says it."""
+        """Name of the role in the API."""
         return _LABELS[self]
 
     @classmethod
     def of(cls, label: RoleName) -> Role:
-        """From what the API says."""
+        """Return the role with this name in the API."""
         return cls[label.upper()]
 
 
@@ -33,29 +33,16 @@ _LABELS: Final[dict[Role, RoleName]] = {Role.VIEWER: "viewer", Role.EDITOR: "edi
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody at the admin listener."""
+    """Author of a request to the admin listener."""
 
     name: str
     role: Role
     mode: Mode
     csrf_token: str | None = None
-    """What a write of this session has to repeat."""
+    """Token that a write of this session must repeat; None outside sessions."""
 
 
 ANYBODY: Final = Identity(name="anybody", role=Role.VIEWER, mode="open")
-"""Of a gateway that has no admins yet, on a listener that only this machine reaches."""
+"""Identity of every request to a gateway without admins, on a listener that only this machine reaches."""
 SYSTEM: Final = Identity(name="system", role=Role.ADMIN, mode="local")
 """The gateway itself, where it changes something."""
-
-_STATE_KEY: Final = "penstock.identity"
-
-
-def put_identity(scope: Any, identity: Identity) -> None:
-    """Let the request's endpoint know who asks."""
-    scope.setdefault("state", {})[_STATE_KEY] = identity
-
-
-def identity_of(scope: Any) -> Identity:
-    """Who makes this request; the gate has put it there."""
-    found: Identity = scope.get("state", {}).get(_STATE_KEY, ANYBODY)
-    return found

@@ -1,4 +1,4 @@
-"""AccessCopy: keys, admins and tokens on disk, by their hashes, for a store that is lost or lost them."""
+"""AccessCopy: keys, admins and tokens on disk, as hashes, for a store that is lost or has lost them."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from gateway.access.stored_keys import StoredKey
 from gateway.util.private_files import replace_file
 
 KEYS_FILE: Final = "keys.last.json"
-"""In `runtime_dir`."""
+"""File name in `runtime_dir`."""
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
-    """What was known when it was written."""
+    """Records in the copy."""
 
     origin: str | None = None
-    """Which store it was: the mark that the store's first record came with."""
+    """Mark of the store that the records came from."""
     keys: list[StoredKey] = msgspec.field(default_factory=list)
     admins: list[Admin] = msgspec.field(default_factory=list)
     tokens: list[ApiToken] = msgspec.field(default_factory=list)
 
     @property
     def records(self) -> list[Record]:
-        """All of them."""
+        """All records of the copy."""
         return [*self.keys, *self.admins, *self.tokens]
 
 
 def kept_of(records: Iterable[Record], origin: str | None) -> Kept:
-    """For `AccessCopy.write`."""
+    """Group the records for `AccessCopy.write`."""
     kept = Kept(origin=origin)
     for record in records:
         match record:
@@ -48,20 +48,20 @@ def kept_of(records: Iterable[Record], origin: str | None) -> Kept:
 
 
 class AccessCopy:
-    """Best effort: a copy that cannot be written or read is no copy, and the store is what counts."""
+    """Best-effort copy of the records; the store stays authoritative."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def write(self, kept: Kept) -> None:
-        """Replace the copy, which only this user reads; readers see the old one or the new one."""
-        with suppress(OSError):  # the store has it all the same
+        """Replace the copy atomically, readable by this user only; ignore failures."""
+        with suppress(OSError):  # the store has the records too
             replace_file(self.path, msgspec.json.encode(kept))
 
     def read(self) -> Kept | None:
-        """The copy, None when there is none that can be read."""
+        """Return the copy, or None without a readable one."""
         try:
             found = msgspec.json.decode(self.path.read_bytes(), type=Kept | list[StoredKey])
         except (OSError, msgspec.DecodeError):
             return None
-        return found if isinstance(found, Kept) else Kept(keys=found)  # once it held keys alone
+        return found if isinstance(found, Kept) else Kept(keys=found)  # older copies hold keys alone

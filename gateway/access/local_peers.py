@@ -1,9 +1,10 @@
-"""LocalPeers: which requests of the admin listener come from this machine, and from a page that may send them.
+"""LocalPeers: recognition of admin requests that come from this machine, and of pages that may send them.
 
-Three things have to hold before a request counts as local: the connection comes from this machine, no proxy has passed
-it on, and it names this machine as its host. A page of a stranger that lets its name point to this machine (DNS
-rebinding) still sends its own name. Where `admin_allow_remote` is set, no request counts as local: behind a sidecar or
-a published port every caller has an address of this machine.
+A request counts as local under three conditions. The connection comes from this machine, no proxy forwarded it, and
+its Host names this machine. A foreign page whose name resolves to this machine (DNS rebinding) still sends its own
+name.
+With `admin.allow_remote`, no request counts as local: behind a sidecar or a published port, every client has an address
+of this machine.
 """
 
 from __future__ import annotations
@@ -24,20 +25,26 @@ _FORWARDED: Final = frozenset(
         *(b"cf-connecting-ip", b"fastly-client-ip", b"x-cluster-client-ip", b"x-amzn-trace-id"),
     }
 )
-"""Proxies add them; a program on this machine that calls directly does not."""
+"""Headers that proxies add; a program on this machine that calls directly sends none."""
 
 
 class LocalPeers:
-    """One for the admin listener."""
+    """Origin checks of the admin listener."""
 
     def __init__(self, *, is_socket: bool, allows_remote: bool, own_hosts: Iterable[bytes] = ()) -> None:
-        """`is_socket`: the listener is a Unix socket, which no web page can call; `own_hosts`: further names of it."""
+        """Configure the checks.
+
+        Args:
+            is_socket: True for a Unix socket, which no web page can call.
+            allows_remote: True if the listener serves other machines.
+            own_hosts: Further host names of the listener.
+        """
         self._is_socket = is_socket
         self._allows_remote = allows_remote
         self._own_hosts = frozenset(host.lower() for host in own_hosts if host)
 
     def is_local(self, scope: Scope) -> bool:
-        """Whether a program on this machine sent the request itself."""
+        """Return whether a program on this machine sent the request itself."""
         if self._allows_remote or any(name in _FORWARDED for name, _ in scope["headers"]):
             return False
         if self._is_socket:
@@ -48,12 +55,12 @@ class LocalPeers:
         return is_loopback_host(client[0]) and _LOCAL_NAMES.fullmatch(host) is not None
 
     def is_own_host(self, host: bytes | None) -> bool:
-        """Whether the listener may be called by this name; behind a proxy or a socket any name will do."""
+        """Return whether `host` names the listener; behind a proxy or a socket every name does."""
         if self._is_socket or self._allows_remote or host is None:
             return True
         return _LOCAL_NAMES.fullmatch(host) is not None or host.lower() in self._own_hosts
 
     def is_own_origin(self, origin: bytes, host: bytes | None) -> bool:
-        """Whether a page of this listener sent the request, by its Origin header."""
+        """Return whether the Origin header names a page of this listener."""
         named = origin.partition(b"://")[2].lower()
         return bool(named) and (named == (host or b"").lower() or named in self._own_hosts)

@@ -1,4 +1,4 @@
-"""LocalToken: who can read a file of the gateway's own runtime directory may do everything the gateway may."""
+"""LocalToken: a token in the runtime directory that gives its readers all rights of the gateway."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ _MIN_CHARS: Final = 32
 
 
 class LocalToken:
-    """A secret in a file that only this user reads; made once, shared by the processes of one runtime directory."""
+    """Secret in a file that only this user reads; made once and shared by all processes of one runtime directory."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE_NAME
         self._token: bytes | None = None
 
     def ensure(self) -> None:
-        """Make the file unless there is one; raises OSError."""
+        """Create the file unless it exists, and read the token; raises OSError."""
         private_folder(self.path.parent)
         fresh = self.path.with_name(f"{FILE_NAME}.{os.getpid()}")
         with open_private(fresh, "wb") as stream:
             stream.write(f"{secrets.token_urlsafe(32)}\n".encode())
         try:
             with suppress(FileExistsError):
-                os.link(fresh, self.path)  # whole or not at all, and never over another's
+                os.link(fresh, self.path)  # atomic, and never over another process's token
         finally:
             fresh.unlink()
         tighten_file(self.path)
         self._token = read_token(self.path).encode()
 
     def matches(self, given: bytes) -> bool:
-        """In a time that does not depend on where it differs."""
+        """Return whether `given` is the token, in constant time."""
         return self._token is not None and hmac.compare_digest(self._token, given)
 
 
 def read_token(path: Path) -> str:
-    """The token in a file; raises OSError, or ValueError for a file that holds none."""
+    """Return the token in a file; raises OSError, or ValueError for a file without one."""
     token = path.read_text().strip()
     if len(token) < _MIN_CHARS:
         raise ValueError(f"{path}: holds no token; delete it and start the gateway again")

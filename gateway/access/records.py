@@ -1,8 +1,8 @@
-"""What the store keeps of keys, admins and tokens, and which of two states of one of them counts.
+"""Records of keys, admins and tokens in the store, and the join of two states of one record.
 
-A record only ever goes one way: a key ends sooner or is revoked, a token ends, an admin is changed (its epoch counts
-up) or deleted. So two states of one record, whoever wrote them and whichever of them the store lost, always join to the
-same one, and an end that somebody has seen is never undone.
+A record changes in one direction only. A key expires sooner or is revoked; a token ends; an admin changes (its epoch
+grows) or is deleted. Two states therefore join to the same state in either order, whatever replica wrote them. Once a
+process has seen an end, nothing undoes it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TYPES: Final[dict[str, type[Record]]] = {PREFIX: StoredKey, ADMIN_PREFIX: Admin
 
 
 def read_record(name: str, value: bytes) -> Record | None:
-    """The record, None where the name is not that of one. Raises msgspec.DecodeError."""
+    """Return the record, or None when the name belongs to none; raises msgspec.DecodeError."""
     for prefix, kind in _TYPES.items():
         if name.startswith(prefix):
             record: Record = msgspec.json.decode(value, type=kind)
@@ -30,7 +30,7 @@ def read_record(name: str, value: bytes) -> Record | None:
 
 
 def name_of(record: Record) -> str:
-    """Its name in the store."""
+    """Return the record's name in the store."""
     match record:
         case StoredKey():
             return record.name
@@ -40,13 +40,13 @@ def name_of(record: Record) -> str:
             return TOKEN_PREFIX + record.sha256
 
 
-def is_over(record: Record) -> bool:
-    """Whether somebody has ended it."""
+def has_expired(record: Record) -> bool:
+    """Return whether the record is revoked or deleted."""
     return (record.revoked_at if isinstance(record, StoredKey) else record.deleted_at) is not None
 
 
 def joined(mine: Record | None, theirs: Record) -> Record:
-    """What both know together; the same whichever of them is asked first."""
+    """Return the join of two states of one record; the order does not matter."""
     match mine, theirs:
         case StoredKey(), StoredKey():
             return _joined_keys(mine, theirs)
@@ -57,15 +57,15 @@ def joined(mine: Record | None, theirs: Record) -> Record:
     return theirs
 
 
-def following(before: Record | None, new: Record) -> Record:
-    """The new one, later than a namesake that was deleted, also when the clock says otherwise."""
+def following_record(before: Record | None, new: Record) -> Record:
+    """Return the new record, dated later than a deleted one of its name even when the clock disagrees."""
     if before is None or new.created_at > before.created_at:
         return new
     return msgspec.structs.replace(new, created_at=nextafter(before.created_at, float("inf")))
 
 
 def _joined_keys(mine: StoredKey, theirs: StoredKey) -> StoredKey:
-    if mine.sha256 != theirs.sha256:  # made anew under a name that the store had lost
+    if mine.sha256 != theirs.sha256:  # a new key under a name that the store had lost
         return max(mine, theirs, key=lambda key: (key.created_at, key.sha256))
     ends = [key.expires_at for key in (mine, theirs) if key.expires_at is not None]
     revoked = [key for key in (mine, theirs) if key.revoked_at is not None]
@@ -78,8 +78,8 @@ def _joined_keys(mine: StoredKey, theirs: StoredKey) -> StoredKey:
 def _joined_admins(mine: Admin, theirs: Admin) -> Admin:
     if mine.created_at != theirs.created_at:
         return max(mine, theirs, key=lambda admin: admin.created_at)
-    if is_over(mine) != is_over(theirs):
-        return mine if is_over(mine) else theirs
+    if has_expired(mine) != has_expired(theirs):
+        return mine if has_expired(mine) else theirs
     return max(mine, theirs, key=lambda admin: (admin.epoch, msgspec.json.encode(admin)))
 
 

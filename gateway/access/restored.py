@@ -1,23 +1,23 @@
-"""Restored: how much of what a store had lost was given back to it."""
+"""Restored: counts of the records that were written back to a store that had lost them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from gateway.access.accounts import Admin, ApiToken
-from gateway.access.records import Record, is_over
+from gateway.access.records import Record, has_expired
 from gateway.access.stored_keys import StoredKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restored:
-    """Counts of records; false when there are none."""
+    """Counts of records; falsy when all are 0."""
 
     keys: int = 0
     admins: int = 0
     tokens: int = 0
     over: int = 0
-    """Of all of them, those that were revoked or deleted and stay so."""
+    """Number of all these records that are revoked or deleted, and stay so."""
 
     def __bool__(self) -> bool:
         return bool(self.keys or self.admins or self.tokens)
@@ -31,10 +31,10 @@ class Restored:
         )
 
     def and_one(self, record: Record) -> Restored:
-        """With one record more."""
+        """Return the counts with one record more."""
         return self + Restored(
             keys=int(isinstance(record, StoredKey)),
             admins=int(isinstance(record, Admin)),
             tokens=int(isinstance(record, ApiToken)),
-            over=int(is_over(record)),
+            over=int(has_expired(record)),
         )

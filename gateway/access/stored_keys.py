@@ -1,4 +1,4 @@
-"""StoredKeys: API keys that were made at run time; in the store by their hash, in every process by a dictionary."""
+"""StoredKeys: API keys made at run time, held in the store and in memory by their hash."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KeyState = Literal["active", "expiring", "expired", "revoked"]
 
 
 class StoredKey(msgspec.Struct, frozen=True, kw_only=True):
-    """One key. It is kept after its end: who used it is asked later than that."""
+    """One API key; the record stays after the key's end, for later questions about its use."""
 
     tenant: str
     id: str
@@ -26,11 +26,11 @@ class StoredKey(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """Its name in the store."""
+        """Name of the record in the store."""
         return key_name(self.tenant, self.id)
 
     def state(self, now: float) -> KeyState:
-        """What it is good for; `now` in seconds since 1970."""
+        """Return the key's state at `now`, in seconds since 1970."""
         if self.revoked_at is not None:
             return "revoked"
         if self.expires_at is None:
@@ -39,7 +39,7 @@ class StoredKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredKeys:
-    """All of them, as the directory knows them. A lookup is one dictionary access; for a hit, a look at the time."""
+    """All stored keys in memory; a lookup is one dictionary access, and for a hit a look at the clock."""
 
     def __init__(self, wall: Callable[[], float]) -> None:
         self._wall = wall
@@ -50,23 +50,23 @@ class StoredKeys:
         return len(self._by_name)
 
     def tenant_of(self, digest: bytes) -> str | None:
-        """Whose key has this sha256, None when it is nobody's any more."""
+        """Return the tenant whose valid key has this SHA-256 digest, or None."""
         key = self._usable.get(digest)
         if key is None or (key.expires_at is not None and key.expires_at <= self._wall()):
             return None
         return key.tenant
 
     def get(self, tenant: str, id: str) -> StoredKey | None:
-        """One key, whatever its state."""
+        """Return one key in any state, or None."""
         return self._by_name.get(key_name(tenant, id))
 
     def all(self, tenant: str | None = None) -> list[StoredKey]:
-        """Every key, of one tenant if it is named, newest first."""
+        """Return every key, or those of one tenant, newest first."""
         found = [key for key in self._by_name.values() if tenant in (None, key.tenant)]
         return heapq.nlargest(len(found), found, key=lambda key: key.created_at)
 
     def take(self, name: str, key: StoredKey | None) -> None:
-        """What is known of one name now."""
+        """Replace the key of this name; None removes it."""
         before = self._by_name.pop(name, None)
         if before is not None:
             self._usable.pop(bytes.fromhex(before.sha256), None)
@@ -78,5 +78,5 @@ class StoredKeys:
 
 
 def key_name(tenant: str, id: str) -> str:
-    """Its name in the store."""
+    """Return the name of a key's record in the store."""
     return f"{PREFIX}{tenant}/{id}"

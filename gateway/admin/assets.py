@@ -6,8 +6,7 @@ and their white space once, at the start; the sources stay readable, and nothing
 
 from __future__ import annotations
 
-import asyncio
-import gzip
+import os
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from importlib.metadata import version
@@ -15,93 +14,79 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-import msgspec
 from rcssmin import cssmin
 from rjsmin import jsmin
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import Mount, Route, Router
+from starlette.staticfiles import StaticFiles
 
-from gateway.api.routes import SmallResponse
-from gateway.errors import Header, NotFound
-from gateway.http.asgi import Scope, find_header
+from gateway.http.asgi import Scope
 
 STATIC_PATH: Final = "/admin/static"
 _FOLDER: Final = Path(__file__).parent / "static"
-_TYPES: Final = {".js": b"text/javascript; charset=utf-8", ".css": b"text/css; charset=utf-8", ".svg": b"image/svg+xml"}
+_JAVASCRIPT: Final = "text/javascript; charset=utf-8"
+_TYPES: Final = {".js": _JAVASCRIPT, ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"}
 _SHORTER: Final[Mapping[str, Callable[[str], str]]] = {".js": jsmin, ".css": cssmin}
 _HASH_CHARS: Final = 16
-_FOREVER: Final[tuple[Header, ...]] = (
-    (b"cache-control", b"public, max-age=31536000, immutable"),
-    (b"vary", b"accept-encoding"),
-    (b"x-content-type-options", b"nosniff"),
-)
+_FOREVER: Final = {"cache-control": "public, max-age=31536000, immutable", "x-content-type-options": "nosniff"}
 _PLOTLY: Final = "plotly.min.js"
-
-
-class Asset(msgspec.Struct, frozen=True):
-    """One file, both ways."""
-
-    kind: bytes
-    plain: bytes
-    zipped: bytes
+_GZIP: Final = Middleware(GZipMiddleware, minimum_size=500, compresslevel=6, thread_minimum_size=16 * 1024)
+"""What takes longer than half a millisecond to compress does so on a thread."""
 
 
 class Assets:
-    """`GET /admin/static/{hash}/{name}`."""
+    """Everything below `/admin/static`."""
 
     def __init__(self, folder: Path = _FOLDER) -> None:
-        files = sorted(path for path in folder.iterdir() if path.suffix in _TYPES)
-        self.own = {path.name: _asset(path.suffix, _own_bytes(path)) for path in files}
-        """By name, as they are served."""
-        digest = sha256(b"".join(name.encode() + b"\0" + asset.plain for name, asset in self.own.items()))
-        self.base = f"{STATIC_PATH}/{digest.hexdigest()[:_HASH_CHARS]}"
-        """Where the own files are."""
+        self._files = MinifiedFiles(folder)
         self._plotly_at = _plotly_path()
-        stamp = sha256(f"plotly {version('plotly')} {self._plotly_at.stat().st_size}".encode())
-        self.plotly = f"{STATIC_PATH}/{stamp.hexdigest()[:_HASH_CHARS]}/{_PLOTLY}"
+        self.base = f"{STATIC_PATH}/{_digest(b''.join(self.own.values()))}"
+        """Where the own files are."""
+        stamp = f"plotly {version('plotly')} {self._plotly_at.stat().st_size}"
+        self.plotly = f"{STATIC_PATH}/{_digest(stamp.encode())}/{_PLOTLY}"
         """Where the charting library is."""
-        self._zipping: asyncio.Task[Asset] | None = None
 
     @property
-    def own_bytes(self) -> int:
-        """Scripts and styles of ours, as they are served uncompressed."""
-        return sum(len(asset.plain) for name, asset in self.own.items() if not name.endswith(".svg"))
+    def own(self) -> Mapping[str, bytes]:
+        """Own files by name, as they are served uncompressed."""
+        return self._files.contents
 
-    async def get(self, scope: Scope) -> SmallResponse:
-        """The file; raises NotFound, also for one of another version."""
-        path: str = scope["path"]
-        if path == self.plotly:
-            return _answer(scope, await self._library())
-        base, _, name = path.rpartition("/")
-        asset = self.own.get(name) if base == self.base else None
-        if asset is None:
-            raise NotFound("There is no such file in this version; load the page again.")
-        return _answer(scope, asset)
+    def router(self) -> Router:
+        """Build the application that serves them, to be mounted at STATIC_PATH."""
+        own, plotly = self.base.removeprefix(STATIC_PATH), self.plotly.removeprefix(STATIC_PATH)
+        routes = [Mount(own, self._files), Route(plotly, self._library)]
+        return Router(routes, redirect_slashes=False, middleware=[_GZIP])
 
-    async def _library(self) -> Asset:
-        """Read and compressed once, by whoever asks first, on a thread: it is large."""
-        if self._zipping is None or (self._zipping.done() and self._zipping.exception() is not None):
-            work = asyncio.to_thread(_asset_at, self._plotly_at)
-            self._zipping = asyncio.get_running_loop().create_task(work, name="compress plotly")
-        return await asyncio.shield(self._zipping)
+    async def _library(self, request: Request) -> Response:
+        return FileResponse(self._plotly_at, headers=_FOREVER, media_type=_JAVASCRIPT)
 
 
-def _own_bytes(path: Path) -> bytes:
+class MinifiedFiles(StaticFiles):
+    """Serves a folder's scripts and styles without comments and white space."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(directory=folder)
+        files = sorted(path for path in folder.iterdir() if path.suffix in _TYPES)
+        self.contents = {path.name: _minified(path) for path in files}
+
+    def file_response(
+        self, full_path: str | os.PathLike[str], stat_result: os.stat_result, scope: Scope, status_code: int = 200
+    ) -> Response:
+        """Return the whole file, whatever ranges were asked for."""
+        path = Path(full_path)
+        return Response(self.contents[path.name], status_code, _FOREVER, media_type=_TYPES[path.suffix])
+
+
+def _minified(path: Path) -> bytes:
     shorter = _SHORTER.get(path.suffix)
     return path.read_bytes() if shorter is None else shorter(path.read_text("utf-8")).encode()
 
 
-def _asset_at(path: Path) -> Asset:
-    return _asset(path.suffix, path.read_bytes())
-
-
-def _asset(suffix: str, plain: bytes) -> Asset:
-    return Asset(_TYPES[suffix], plain, gzip.compress(plain, 6, mtime=0))
-
-
-def _answer(scope: Scope, asset: Asset) -> SmallResponse:
-    kind = (b"content-type", asset.kind)
-    if b"gzip" in (find_header(scope, b"accept-encoding") or b""):
-        return SmallResponse(headers=(kind, *_FOREVER, (b"content-encoding", b"gzip")), body=asset.zipped)
-    return SmallResponse(headers=(kind, *_FOREVER), body=asset.plain)
+def _digest(data: bytes) -> str:
+    return sha256(data).hexdigest()[:_HASH_CHARS]
 
 
 def _plotly_path() -> Path:

@@ -7,22 +7,21 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from gateway.access.audit_log import AuditLog
-from gateway.admin.assets import STATIC_PATH, Assets
+from gateway.admin.api.request import AdminEndpoint, endpoints_of
+from gateway.admin.assets import Assets
 from gateway.admin.drains import Drains
-from gateway.admin.handlers.requests import REQUESTS_PATH, RequestHandlers
-from gateway.admin.live_feed import LIVE_PATH, LiveFeed
+from gateway.admin.handlers.requests import RequestHandlers
+from gateway.admin.live_feed import LiveFeed
 from gateway.admin.pages import Pages
 from gateway.admin.views.engine_facts import EngineFacts
 from gateway.admin.views.live_state import LiveState, live_state
 from gateway.admin.views.replicas import Replicas
 from gateway.admin.views.shared_requests import SharedRequests
 from gateway.admin.views.similar_error import worst_error
-from gateway.admin.views.view import DEPLOYMENTS_PATH, LOAD_PATH, OVERVIEW_PATH, View
-from gateway.api.routes import SiteMap
+from gateway.admin.views.view import View
 from gateway.cache.audit.route_stats import RouteStatsTable
 from gateway.cache.exact.exact_cache import ExactCache
 from gateway.deployments.live import LiveDeployment
-from gateway.ids import RequestIds
 from gateway.routing.snapshot import PolicySnapshot
 from gateway.store.base import Store
 from gateway.telemetry.history_keeper import keep_history
@@ -50,7 +49,6 @@ class AdminContext:
         facts: Callable[[], Mapping[str, Any]],
         probe_soon: Callable[[], None],
         audit: AuditLog,
-        ids: RequestIds,
         clock: Clock,
     ) -> None:
         """`name`: of this process among all that share `store`; `is_shared`: whether there may be others."""
@@ -73,28 +71,13 @@ class AdminContext:
         self.drains = Drains(self._deployments, store, audit, probe_soon)
         self._shared_requests = SharedRequests(store if is_shared else None, name, recent, clock=clock)
         self._requests = RequestHandlers(recent, self._shared_requests, self.view.who_reports)
-        self.feed = LiveFeed(self.view, self._requests, ids=ids, clock=clock)
+        self.feed = LiveFeed(self.view, self._requests, clock=clock)
         self.assets = Assets()
         self._pages = Pages(self.assets)
 
-    def site_map(self) -> SiteMap:
-        """Its part of the admin listener."""
-        view, requests = self.view, self._requests
-        return SiteMap(
-            get={
-                **self._pages.get(),
-                OVERVIEW_PATH: view.show_overview,
-                DEPLOYMENTS_PATH: view.show_deployments,
-                LOAD_PATH: view.show_load,
-                REQUESTS_PATH: requests.list,
-            },
-            below={
-                **self._pages.below(),
-                f"{STATIC_PATH}/": self.assets.get,
-                f"{REQUESTS_PATH}/": requests.one,
-            },
-            streams={LIVE_PATH: self.feed},
-        )
+    def endpoints(self) -> list[AdminEndpoint]:
+        """Return its part of the admin listener, assets excepted."""
+        return [*self._pages.endpoints(), *endpoints_of(self.view, self._requests, self.feed, self.drains)]
 
     def start(self, spawn: Spawn) -> None:
         """Begin what runs in the background."""

@@ -11,18 +11,19 @@ from typing import Annotated, Final, Protocol
 
 import msgspec
 from msgspec import Meta
+from starlette.responses import Response
 
 from gateway.access.audit_log import AuditLog
-from gateway.admin.api.fields import RequestBody, fill
-from gateway.admin.api.table import AdminEndpoint, Call
-from gateway.api.routes import SmallResponse
+from gateway.admin.api.fields import RequestBody
+from gateway.admin.api.request import AdminRequest, serves
+from gateway.api.application import ApiResponse
 from gateway.deployments.live import LiveDeployment
 from gateway.errors import NotFound
 from gateway.policies.revision import MAX_REASON_CHARS
 from gateway.store.base import Store, StoreUnavailable
 
 SPACE: Final = "drains"
-DRAIN_PATH: Final = "/admin/api/deployments/{}/drain"
+DRAIN_PATH: Final = "/admin/api/deployments/{name}/drain"
 LOOK_S: Final = 1.0
 _MAX_DRAINS: Final = 1000
 
@@ -54,14 +55,11 @@ class Drains:
         self._drained: frozenset[str] = frozenset()
         self._cursor = -1
 
-    def entries(self) -> list[AdminEndpoint]:
-        """For the admin API's table."""
-        return [AdminEndpoint(method="POST", path=DRAIN_PATH, action=self.order)]
-
-    async def order(self, call: Call) -> SmallResponse:
+    @serves(DRAIN_PATH, "POST")
+    async def order(self, request: AdminRequest) -> Response:
         """Drain it, or take it back; raises NotFound, InvalidRequest and StoreUnavailable, which changed nothing."""
-        (name,) = call.params
-        asked = fill(DrainOrder, call.document)
+        name = request.path_params["name"]
+        asked = request.fill(DrainOrder)
         if name not in self._deployments():
             raise NotFound("There is no such deployment in the policy in force.")
         if asked.drain:
@@ -70,8 +68,8 @@ class Drains:
             await self._store.delete(SPACE, name)
         self._take(self._drained | {name} if asked.drain else self._drained - {name})
         action = "deployment.drain" if asked.drain else "deployment.take_back"
-        await self._audit.record(call.who, action, name, reason=asked.reason)
-        return SmallResponse.json({"deployment": name, "drain": asked.drain})
+        await self._audit.record(request.who, action, name, reason=asked.reason)
+        return ApiResponse({"deployment": name, "drain": asked.drain})
 
     def apply(self) -> None:
         """A new revision may have brought deployments that do not know yet."""

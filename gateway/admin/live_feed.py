@@ -7,18 +7,20 @@ it; the topics have their moments one after another, so that the loop is never k
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable
+from collections.abc import AsyncIterator, Callable, Hashable
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from gateway.admin.api.query import Query
+from starlette.responses import Response, StreamingResponse
+
+from gateway.admin.api.request import AdminRequest, serves
 from gateway.admin.handlers.requests import Position, RequestHandlers, filters
 from gateway.admin.views.view import DEFAULT_WINDOW_S, View
-from gateway.api.routes import encode_json
+from gateway.api.application import NO_STORE, encode_json
 from gateway.errors import ErrorType, GatewayError, InvalidRequest
 from gateway.http.asgi import Receive, Scope, Send
-from gateway.http.disconnect import DisconnectWatch, watch
-from gateway.ids import RequestIds
+from gateway.telemetry.records.recent import Filter
 from gateway.telemetry.window import STEP_S, WINDOWS_S
 from gateway.timeline import Clock
 
@@ -32,6 +34,7 @@ _PHASES: Final = {"overview": 0.0, "deployments": 0.25, "load": 0.5, "requests":
 _MAX_NEW: Final = 100
 """Requests in one event; of more, the newest."""
 _RETRY_MS: Final = 2000
+_EVENT_STREAM: Final = "text/event-stream"
 MAX_STREAM_S: Final = 600.0
 """Then a page has to ask again, so that nobody goes on watching whose login is over."""
 _SLACK_S: Final = 0.002
@@ -47,61 +50,51 @@ class TooManyPages(GatewayError):
 
 
 class LiveFeed:
-    """`GET /admin/api/live?topic=`; an ASGI application. A page that reads slowly misses events; it holds up nobody."""
+    """`GET /admin/api/live?topic=`. A page that reads slowly misses events; it holds up nobody."""
 
-    def __init__(self, view: View, requests: RequestHandlers, *, ids: RequestIds, clock: Clock) -> None:
+    def __init__(self, view: View, requests: RequestHandlers, *, clock: Clock) -> None:
         self._view = view
         self._requests = requests
-        self._ids = ids
         self._clock = clock
         self._made: dict[str, tuple[int, dict[Hashable, Any]]] = {}
         """What was made for each topic in which period."""
         self.num_subscribers = 0
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Feed one page until it leaves or the server stops; raises GatewayError before anything was sent."""
-        feed = self._feed(Query(scope))
+    @serves(LIVE_PATH)
+    async def subscribe(self, request: AdminRequest) -> Response:
+        """Feed one page until it leaves or the server stops. Raises InvalidRequest or TooManyPages."""
+        feed = self._feed(request)
+        if request.method == "HEAD":
+            return Response(headers=NO_STORE, media_type=_EVENT_STREAM)
         if self.num_subscribers >= MAX_SUBSCRIBERS:
             raise TooManyPages(f"{MAX_SUBSCRIBERS} pages are open already; close one, or read the API without live.")
+        return _FeedResponse(self, self._events(feed, request.scope["state"].get("draining")))
+
+    async def _events(self, feed: _Feed, draining: asyncio.Event | None) -> AsyncIterator[bytes]:
+        yield b"retry: %d\n\n" % _RETRY_MS
+        over_at = self._clock() + MAX_STREAM_S
+        while self._clock() < over_at and not (draining is not None and draining.is_set()):
+            yield feed.event()
+            wait_s = PERIOD_S - (self._clock() + feed.phase_s) % PERIOD_S + _SLACK_S
+            await _sleep(wait_s, draining)
+        yield b"event: over\ndata: {}\n\n"
+
+    def enter(self) -> None:
+        """Count a page in."""
         self.num_subscribers += 1
-        try:
-            async with watch(scope, receive) as client:
-                await self._serve(scope, client, send, feed)
-        finally:
-            self.num_subscribers -= 1
-            if not self.num_subscribers:
-                self._made.clear()
 
-    async def _serve(self, scope: Scope, client: DisconnectWatch, send: Send, feed: _Feed) -> None:
-        headers = [
-            (b"content-type", b"text/event-stream"),
-            (b"cache-control", b"no-store"),
-            (b"x-request-id", self._ids.next().encode("ascii")),
-        ]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": b"retry: %d\n\n" % _RETRY_MS, "more_body": True})
-        ending = [asyncio.ensure_future(client.wait())]
-        draining = (scope.get("state") or {}).get("draining")
-        if draining is not None:
-            ending.append(asyncio.ensure_future(draining.wait()))
-        try:
-            over_at = self._clock() + MAX_STREAM_S
-            while self._clock() < over_at and not any(end.done() for end in ending):
-                await send({"type": "http.response.body", "body": feed.event(), "more_body": True})
-                wait_s = PERIOD_S - (self._clock() + feed.phase_s) % PERIOD_S + _SLACK_S
-                await asyncio.wait(ending, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for end in ending:
-                end.cancel()
-        if not client.is_gone:
-            await send({"type": "http.response.body", "body": b"event: over\ndata: {}\n\n", "more_body": False})
+    def leave(self) -> None:
+        """Count a page out; nothing is kept for nobody."""
+        self.num_subscribers -= 1
+        if not self.num_subscribers:
+            self._made.clear()
 
-    def _feed(self, query: Query) -> _Feed:
-        topic = query.text("topic") or "overview"
-        window_s = query.choice("window", DEFAULT_WINDOW_S, WINDOWS_S)
+    def _feed(self, request: AdminRequest) -> _Feed:
+        topic = request.text("topic") or "overview"
+        window_s = request.choice("window", DEFAULT_WINDOW_S, WINDOWS_S)
         if topic == "requests":
-            after = query.integer("after", 0, least=0, most=2**53)
-            return _NewRequests(self, self._requests, after, query)
+            after = request.integer("after", 0, least=0, most=2**53)
+            return _NewRequests(self, self._requests, after, filters(request))
         if topic not in ("overview", "deployments", "load"):
             raise InvalidRequest("topic: expected overview, requests, deployments or load.", param="topic")
         return _Documents(self, topic, window_s)
@@ -131,6 +124,21 @@ class LiveFeed:
         else:
             document = self._view.load(window_s)
         return _event(topic, document)
+
+
+class _FeedResponse(StreamingResponse):
+    """The stream of one page, counted for as long as it is open."""
+
+    def __init__(self, owner: LiveFeed, events: AsyncIterator[bytes]) -> None:
+        super().__init__(events, headers={**NO_STORE, "content-type": _EVENT_STREAM})
+        self._owner = owner
+        owner.enter()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._owner.leave()
 
 
 class _Feed:
@@ -165,11 +173,11 @@ class _Documents(_Feed):
 class _NewRequests(_Feed):
     """Requests that finished since the last event."""
 
-    def __init__(self, owner: LiveFeed, desk: RequestHandlers, after: int, query: Query) -> None:
+    def __init__(self, owner: LiveFeed, requests: RequestHandlers, after: int, where: dict[Filter, str]) -> None:
         super().__init__(owner, "requests")
-        self._desk = desk
+        self._requests = requests
         self._after = Position(after, {})
-        self._where = filters(query)
+        self._where = where
 
     def event(self) -> bytes:
         """As _Feed."""
@@ -178,9 +186,18 @@ class _NewRequests(_Feed):
         return event
 
     def _make(self) -> tuple[bytes, Position]:
-        document, after = self._desk.listed(after=self._after, limit=_MAX_NEW, where=self._where)
+        document, after = self._requests.listed(after=self._after, limit=_MAX_NEW, where=self._where)
         return _event("requests", document), after
 
 
 def _event(topic: str, document: dict[str, Any]) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (topic.encode("ascii"), encode_json(document))
+
+
+async def _sleep(seconds: float, draining: asyncio.Event | None) -> None:
+    """Wait so long, or until the server stops."""
+    if draining is None:
+        await asyncio.sleep(seconds)
+        return
+    with suppress(TimeoutError):
+        await asyncio.wait_for(draining.wait(), seconds)

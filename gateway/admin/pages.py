@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.responses import Response
+from starlette.templating import Jinja2Templates
 
+from gateway.admin.api.request import AdminEndpoint, AdminRequest
 from gateway.admin.assets import Assets
-from gateway.api.routes import Endpoint, SmallResponse
-from gateway.errors import Header
-from gateway.http.asgi import Scope
+from gateway.api.application import NO_STORE
 
-ADMIN_PATH: Final = "/admin"
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-_HEADERS: Final[tuple[Header, ...]] = (
-    (b"content-type", b"text/html; charset=utf-8"),
-    (b"cache-control", b"no-store"),
-    (b"content-security-policy", _POLICY.encode("ascii")),
-    (b"x-content-type-options", b"nosniff"),
-    (b"x-frame-options", b"DENY"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"cross-origin-opener-policy", b"same-origin"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-)
+_HEADERS: Final = {
+    **NO_STORE,
+    "content-security-policy": _POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +42,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     has_below: bool = False
     """Whether paths below it are the same page, such as one request's."""
     in_menu: bool = True
+    """Whether it is for those who are logged in."""
 
 
 PAGES: Final = (
@@ -58,39 +59,30 @@ PAGES: Final = (
 
 
 class Pages:
-    """Every page, rendered once: nothing in them depends on who asks."""
+    """Every page, from its template."""
 
     def __init__(self, assets: Assets) -> None:
         environment = Environment(
             loader=PackageLoader("gateway.admin", "templates"),
             autoescape=True,
+            auto_reload=False,
             undefined=StrictUndefined,
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._answers = {
-            page.id: SmallResponse(
-                headers=_HEADERS,
-                body=environment.get_template(f"{page.id}.html")
-                .render(page=page, pages=PAGES, static=assets.base, plotly=assets.plotly)
-                .encode(),
-            )
-            for page in PAGES
-        }
+        environment.globals.update(pages=PAGES, static=assets.base, plotly=assets.plotly)
+        self.templates = Jinja2Templates(env=environment)
 
-    def get(self) -> dict[str, Endpoint]:
-        """Endpoints by exact path."""
-        found = {page.path: self._endpoint(page) for page in PAGES}
-        return {ADMIN_PATH: found["/admin/"], **found}
+    def endpoints(self) -> list[AdminEndpoint]:
+        """Return the endpoints."""
+        paths = [("/admin", PAGES[0]), *((page.path, page) for page in PAGES)]
+        paths += [(f"{page.path}/{{below:path}}", page) for page in PAGES if page.has_below]
+        return [
+            AdminEndpoint(path=path, handler=self._handler(page), is_public=not page.in_menu) for path, page in paths
+        ]
 
-    def below(self) -> dict[str, Endpoint]:
-        """Endpoints by prefix."""
-        return {f"{page.path}/": self._endpoint(page) for page in PAGES if page.has_below}
+    def _handler(self, page: Page) -> Callable[[AdminRequest], Awaitable[Response]]:
+        async def show(request: AdminRequest) -> Response:
+            return self.templates.TemplateResponse(request, f"{page.id}.html", {"page": page}, headers=_HEADERS)
 
-    def _endpoint(self, page: Page) -> Endpoint:
-        answer = self._answers[page.id]
-
-        async def endpoint(scope: Scope) -> SmallResponse:
-            return answer
-
-        return endpoint
+        return show

@@ -5,11 +5,14 @@ from __future__ import annotations
 import msgspec
 
 from gateway.access.api_keys import Caller
+from gateway.admission.guard import OverloadGuard
 from gateway.chat.headers import ChatHead
 from gateway.errors import Shed, ShedReason
 from gateway.limits.admission_request import AdmissionRequest
 from gateway.limits.lane import LiveLane
+from gateway.request_context import RequestContext
 from gateway.routing.snapshot import PolicySnapshot
+from gateway.telemetry.tracing.tracing import Tracing
 from gateway.timeline import Clock
 from routing_policies.price import Price
 
@@ -33,14 +36,31 @@ class Admission(msgspec.Struct, frozen=True):
 class Admitter:
     """The decisions that need no deployment."""
 
-    __slots__ = ("_clock",)
+    __slots__ = ("_clock", "_guard", "_tracing")
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, guard: OverloadGuard, tracing: Tracing | None = None) -> None:
+        """`tracing`: None where no spans are sent."""
         self._clock = clock
+        self._guard = guard
+        self._tracing = tracing
 
-    def identify(self, snapshot: PolicySnapshot, head: ChatHead, client_host: str | None) -> Caller:
-        """Who is asking; raises InvalidApiKey."""
-        return snapshot.keys.authenticate(head.authorization, client_host)
+    def identify(self, ctx: RequestContext, head: ChatHead, client_host: str | None) -> Caller:
+        """Return who is asking; raises InvalidApiKey, and Shed where the gateway itself has too much to do for the
+        caller's lane."""
+        record, snapshot = ctx.record, ctx.snapshot
+        record.client_request_id = head.client_request_id
+        record.is_retry = head.is_retry
+        ctx.wants_timing = head.wants_timing
+        if self._tracing is not None:
+            record.trace = self._tracing.begin(head)
+        caller = ctx.caller = snapshot.keys.authenticate(head.authorization, client_host)
+        record.tenant = caller.tenant
+        ctx.cache_salt = caller.cache_salt
+        if self._guard.strain:
+            lane, lanes = self.lane(snapshot, head, caller), snapshot.lanes.values()
+            record.lane = lane.id
+            self._guard.check(lane, max(other.rules.weight for other in lanes), is_retry=head.is_retry)
+        return caller
 
     def admit(
         self, snapshot: PolicySnapshot, head: ChatHead, caller: Caller, *, received_at: float, is_draining: bool

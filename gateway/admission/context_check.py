@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from gateway.chat.request import ChatRequest
-from gateway.chat.schema import AssistantMessage, Message, TextPart
+from gateway.chat.schema import AssistantMessage, ChatTextPart, Message
 from gateway.errors import InvalidRequest
 
 MAX_BYTES_PER_TOKEN: Final = 128
@@ -95,7 +95,7 @@ def _text_of(message: Message) -> bytes:
     if isinstance(content, str):
         text = content
     else:
-        text = " ".join([part.text for part in content or () if isinstance(part, TextPart)])
+        text = " ".join([part.text for part in content or () if isinstance(part, ChatTextPart)])
     if isinstance(message, AssistantMessage):
         text = text.rpartition(_THOUGHT_ENDS)[2]
     return text.strip().encode()

@@ -13,20 +13,27 @@ from typing import Final
 
 import msgspec
 
+from gateway.admission.admitter import Admission, Admitter
 from gateway.admission.candidate_forecast import CandidateForecast, CandidateForecaster, CandidateForecasts
 from gateway.admission.hints import lane_elsewhere, misses_deadline, refusal_of
-from gateway.admission.ladder import DegradationStep, Ladder, Shortened
+from gateway.admission.ladder import DegradationStep, Ladder, Shortened, TooLongToTrim
+from gateway.admission.request_reader import RequestReader
 from gateway.cache.exact.cache_lookup import CacheLookup
+from gateway.chat.headers import ChatHead
 from gateway.chat.request import ChatRequest
+from gateway.deployments.price import Pricer
 from gateway.errors import Shed
 from gateway.limits import refusal
 from gateway.limits.admission_request import AdmissionRequest
 from gateway.limits.lane import LiveLane
+from gateway.prompt_embedding import PromptEmbedding
 from gateway.request_context import RequestContext
 from gateway.routing.candidate import Seen
 from gateway.routing.planned_route import PlannedRoute
 from gateway.routing.routing_request import RoutingRequest
+from gateway.routing.sampling import note_verdict
 from gateway.timeline import Clock
+from gateway.trimming.trim_stage import TrimStage
 
 _NOBODY: Final[frozenset[str]] = frozenset()
 _SHED_ONLY: Final = ("shed",)
@@ -61,12 +68,12 @@ class AdmissionDecision(msgspec.Struct, frozen=True):
 class AdmissionGate:
     """Admits, degrades or refuses."""
 
-    __slots__ = ("_clock", "_ladder", "_lookout")
+    __slots__ = ("_clock", "_forecaster", "_ladder")
 
     def __init__(self, *, ladder: Ladder, clock: Clock) -> None:
         self._ladder = ladder
         self._clock = clock
-        self._lookout = CandidateForecaster()
+        self._forecaster = CandidateForecaster()
 
     def decide(
         self,
@@ -85,10 +92,10 @@ class AdmissionGate:
         if not has_target and (not claim.lane.is_full or rules.on_overload == _SHED_ONLY):
             return AdmissionDecision(request, claim)
         now = self._clock()
-        looks = self._lookout.look(now, planned, ask, request.stream)
+        looks = self._forecaster.look(now, planned, ask, request.stream)
         form, best = DegradationStep(request, ask, (planned,), shortened=shortened), looks.best
         if best is None:
-            best = self._lookout.coming(now, planned, ask, request.stream)
+            best = self._forecaster.coming(now, planned, ask, request.stream)
             if best is None:  # nobody is fit: the router says so, or finds a fallback
                 return AdmissionDecision(request, claim)
             looks = CandidateForecasts(best, _NOBODY, planned)  # it waits for the start, if that is in time
@@ -122,7 +129,7 @@ class AdmissionGate:
         best: CandidateForecast | None = None
         late = _NOBODY
         for planned in form.routes:
-            found = self._lookout.look(now, planned, form.ask, form.request.stream)
+            found = self._forecaster.look(now, planned, form.ask, form.request.stream)
             late |= found.too_late
             if found.best is not None and (best is None or found.best.is_better_than(best)):
                 best = found.best
@@ -163,6 +170,54 @@ class AdmissionGate:
             return refusal.still_starting(ask.claim.lane, form.routes[0].route.id, best.start_s)
         elsewhere = lane_elsewhere(now, ctx.snapshot, ctx.caller, ask, best)
         return refusal_of(now, ask, best, is_stream=form.request.stream, elsewhere=elsewhere)
+
+
+class AdmissionStage:
+    """Prices a request, claims its lane, and has the gate decide."""
+
+    __slots__ = ("_admitter", "_embeddings", "_gate", "_pricer", "_reader", "_trims")
+
+    def __init__(
+        self,
+        *,
+        admitter: Admitter,
+        reader: RequestReader,
+        pricer: Pricer,
+        embeddings: PromptEmbedding,
+        gate: AdmissionGate,
+        trims: TrimStage,
+    ) -> None:
+        self._admitter = admitter
+        self._reader = reader
+        self._pricer = pricer
+        self._embeddings = embeddings
+        self._gate = gate
+        self._trims = trims
+
+    async def admit(
+        self, ctx: RequestContext, request: ChatRequest, head: ChatHead, admission: Admission, planned: PlannedRoute
+    ) -> AdmissionDecision:
+        """Price the request, claim its lane and decide; raises Shed like `decide`. A long request that has to be
+        trimmed for it is trimmed on a thread."""
+        record = ctx.record
+        price = ctx.price or self._pricer.price(request, tenant=record.tenant, route=record.route)
+        claim, tpot_slo_s = self._admitter.claim(ctx.snapshot, head, admission, price)
+        record.lane = claim.lane.id
+        ask = RoutingRequest(price, claim, tpot_slo_s=tpot_slo_s)
+        if planned.looks_at_prompt:
+            vector = await self._embeddings.of(ctx, planned, request) if planned.judges and planned.encoders else None
+            ask = planned.weighed(ask, request, record.tenant, vector)
+            if record.sample is not None and ask.verdict is not None:
+                note_verdict(record.sample, ask.verdict)
+        ask = ctx.snapshot.router.with_history(ask, request)
+        record.ignored_headers = head.ignored
+        try:
+            return self._gate.decide(ctx, request, planned, ask)
+        except TooLongToTrim as wanted:
+            shorter = await self._trims.trim_more(wanted.request, wanted.rule)
+            if shorter is not None:
+                await self._reader.outline(shorter)
+            return self._gate.decide(ctx, request, planned, ask, Shortened(shorter))
 
 
 def _may_go(form: DegradationStep, best: CandidateForecast) -> bool:

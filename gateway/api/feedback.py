@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
 
-from gateway.api.routes import SmallResponse
+from gateway.access.api_keys import Caller
+from gateway.api.application import ApiResponse
+from gateway.api.json_bodies import JsonBodies
 from gateway.cache.exact.exact_cache import ExactCache
 from gateway.chat.request import invalid_field
 from gateway.errors import NotFound
-from gateway.http.asgi import Scope, find_headers
+from gateway.http.asgi import find_headers
+from gateway.limits.body_budget import NOBODY
 from gateway.routing.snapshot import PolicySnapshot
 
 FEEDBACK_PATH = "/v1/feedback"
@@ -41,22 +46,30 @@ class FeedbackHandlers:
         self,
         policy: Callable[[], PolicySnapshot],
         cache: ExactCache,
+        bodies: JsonBodies,
         note_wrong: Callable[[str, str], bool] = lambda request_id, tenant: False,
     ) -> None:
         """`note_wrong` is told the request and its tenant, and says whether it was waiting for such a verdict."""
         self._policy = policy
         self._cache = cache
+        self._bodies = bodies
         self._note_wrong = note_wrong
 
-    async def submit(self, scope: Scope, document: Any) -> SmallResponse:
-        """Quarantine the entry behind an answer. Raises InvalidRequest, InvalidApiKey, or NotFound for an answer that
-        is not kept, or not this tenant's."""
-        client = scope.get("client")
-        caller = self._policy().keys.authenticate(find_headers(scope, b"authorization"), client[0] if client else None)
-        try:
-            feedback = msgspec.convert(document, Feedback)
-        except msgspec.ValidationError as error:
-            raise invalid_field(str(error)) from None
+    async def submit(self, request: Request) -> Response:
+        """Quarantine the entry behind an answer.
+
+        Raises InvalidRequest, InvalidApiKey, or NotFound for an answer that is not kept, or not this tenant's.
+        """
+        async with self._bodies.read(request, NOBODY) as document:  # its key is looked at only then
+            host = request.client.host if request.client else None
+            caller = self._policy().keys.authenticate(find_headers(request.scope, b"authorization"), host)
+            try:
+                feedback = msgspec.convert(document, Feedback)
+            except msgspec.ValidationError as error:
+                raise invalid_field(str(error)) from None
+        return ApiResponse(self._noted(feedback, caller))
+
+    def _noted(self, feedback: Feedback, caller: Caller) -> Noted:
         is_wanted = self._note_wrong(feedback.request_id, caller.tenant)
         is_known = self._cache.note_wrong(feedback.request_id, caller.tenant)
         # Where the answer is kept says nothing of who gave it, and that one may wait for such a verdict.
@@ -67,4 +80,4 @@ class FeedbackHandlers:
                 "wrong; answers are known as long as they are in the cache.",
                 param="request_id",
             )
-        return SmallResponse.json(Noted(feedback.request_id, feedback.verdict, is_known))
+        return Noted(feedback.request_id, feedback.verdict, is_known)

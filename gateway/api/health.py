@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
-from gateway.api.routes import SmallResponse
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from gateway.api.application import ApiResponse
 from gateway.errors import ErrorType, GatewayError
 from gateway.http.address import is_loopback_host
-from gateway.http.asgi import Scope
 from gateway.routing.snapshot import PolicySnapshot
-
-PROBE_PATHS: Final = frozenset({"/livez", "/readyz", "/startupz"})
 
 
 class NotReady(GatewayError):
@@ -42,29 +42,33 @@ class Probes:
             reasons.append(f"none of {len(snapshot.deployments)} deployments is ready")
         return reasons
 
-    async def livez(self, scope: Scope) -> SmallResponse:
-        """The event loop answers."""
-        return SmallResponse.json({"status": "live"})
+    def routes(self) -> list[Route]:
+        """Return the probes' routes."""
+        return [Route("/livez", self.livez), Route("/readyz", self.readyz), Route("/startupz", self.startupz)]
 
-    async def readyz(self, scope: Scope) -> SmallResponse:
+    async def livez(self, request: Request) -> Response:
+        """The event loop answers."""
+        return ApiResponse({"status": "live"})
+
+    async def readyz(self, request: Request) -> Response:
         """Policy loaded, one deployment ready, not draining; else NotReady."""
         missing = self.missing()
         if missing:
             raise NotReady(f"Not ready: {', '.join(missing)}.")
-        return SmallResponse.json({"status": "ready", **self._state(scope)})
+        return ApiResponse({"status": "ready", **self._state(request)})
 
-    async def startupz(self, scope: Scope) -> SmallResponse:
+    async def startupz(self, request: Request) -> Response:
         """Like readyz until it was ready once; after that always fine."""
         missing = self.missing()
         self._has_started = self._has_started or not missing
         if not self._has_started:
             raise NotReady(f"Still starting: {', '.join(missing)}.")
-        return SmallResponse.json({"status": "started", **self._state(scope)})
+        return ApiResponse({"status": "started", **self._state(request)})
 
-    def _state(self, scope: Scope) -> dict[str, object]:
+    def _state(self, request: Request) -> dict[str, object]:
         """Say more to this machine; names of deployments are no stranger's business."""
-        client = scope.get("client")
-        if client and client[0] and not is_loopback_host(client[0]):
+        client = request.client
+        if client and client.host and not is_loopback_host(client.host):
             return {}
         snapshot = self._policy()
         if snapshot is None:

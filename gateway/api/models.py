@@ -1,4 +1,4 @@
-"""The public listener's endpoints beside chat: the models a key may call."""
+"""`GET /v1/models`: the models that a key may call."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ from collections.abc import Callable
 from typing import Final
 
 import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
 
 from gateway.access.api_keys import Caller
-from gateway.api.feedback import FEEDBACK_PATH, FeedbackHandlers
-from gateway.api.health import Probes
-from gateway.api.routes import SiteMap, SmallResponse
+from gateway.api.application import ApiResponse
 from gateway.errors import NotFound
-from gateway.http.asgi import ASGIApp, Scope, find_headers
+from gateway.http.asgi import find_headers
 from gateway.routing.snapshot import PolicySnapshot
 
-CHAT_PATH: Final = "/v1/chat/completions"
 MODELS_PATH: Final = "/v1/models"
 
 _OWNER: Final = "penstock"
@@ -44,41 +43,25 @@ class Models:
         self._policy = policy
         self._started_at = started_at
 
-    async def list(self, scope: Scope) -> SmallResponse:
+    async def list(self, request: Request) -> Response:
         """What the caller may use."""
-        snapshot, caller = self._identify(scope)
+        snapshot, caller = self._identify(request)
         names = snapshot.router.models_for(caller.tenant)
-        return SmallResponse.json(ModelList([ListedModel(name, self._started_at) for name in names]))
+        return ApiResponse(ModelList([ListedModel(name, self._started_at) for name in names]))
 
-    async def one(self, scope: Scope) -> SmallResponse:
+    async def one(self, request: Request) -> Response:
         """One of them; raises NotFound (`model_not_found`)."""
-        snapshot, caller = self._identify(scope)
-        name = scope["path"].removeprefix(f"{MODELS_PATH}/")
+        snapshot, caller = self._identify(request)
+        name = request.path_params["model"]
         if name not in snapshot.router.models_for(caller.tenant):
             raise NotFound(
                 "There is no such model for this key. GET /v1/models lists what it may use.",
                 param="model",
                 code="model_not_found",
             )
-        return SmallResponse.json(ListedModel(name, self._started_at))
+        return ApiResponse(ListedModel(name, self._started_at))
 
-    def _identify(self, scope: Scope) -> tuple[PolicySnapshot, Caller]:
+    def _identify(self, request: Request) -> tuple[PolicySnapshot, Caller]:
         snapshot = self._policy()
-        client = scope.get("client")
-        host = client[0] if client else None
-        return snapshot, snapshot.keys.authenticate(find_headers(scope, b"authorization"), host)
-
-
-def public_map(chat: ASGIApp, models: Models, probes: Probes, feedback: FeedbackHandlers) -> SiteMap:
-    """Where the public listener's endpoints are."""
-    return SiteMap(
-        post={CHAT_PATH: chat},
-        submit={FEEDBACK_PATH: feedback.submit},
-        get={
-            MODELS_PATH: models.list,
-            "/livez": probes.livez,
-            "/readyz": probes.readyz,
-            "/startupz": probes.startupz,
-        },
-        below={f"{MODELS_PATH}/": models.one},
-    )
+        host = request.client.host if request.client else None
+        return snapshot, snapshot.keys.authenticate(find_headers(request.scope, b"authorization"), host)

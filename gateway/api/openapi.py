@@ -7,8 +7,9 @@ from typing import Any, Final, Literal
 import msgspec
 
 from gateway.api.feedback import FEEDBACK_PATH, Feedback, Noted
-from gateway.api.models import CHAT_PATH, MODELS_PATH, ListedModel, ModelList
-from gateway.chat.schema import PRIVILEGED_FIELDS, ChatFields, ToolCall
+from gateway.api.models import MODELS_PATH, ListedModel, ModelList
+from gateway.api.routes import CHAT_PATH
+from gateway.chat.schema import PRIVILEGED_FIELDS, ChatFields, ChatToolCall
 from gateway.errors import ErrorEnvelope, ShedReason
 from gateway.telemetry.records.record import CacheResult
 from routing_policies.matching import AUTO
@@ -27,7 +28,7 @@ class AnswerMessage(msgspec.Struct, frozen=True):
     role: Literal["assistant"]
     content: str | None = None
     refusal: str | None = None
-    tool_calls: list[ToolCall] | None = None
+    tool_calls: list[ChatToolCall] | None = None
 
 
 class ChoiceSchema(msgspec.Struct, frozen=True):
@@ -236,8 +237,8 @@ def _add_relations(schemas: Json) -> None:
     chat = schemas["ChatFields"]
     chat["properties"]["model"]["examples"] = [AUTO]
     chat["not"] = {"anyOf": [_refused(name) for name in sorted(PRIVILEGED_FIELDS)]}
-    arguments = schemas["FunctionCall"]["properties"]["arguments"]
-    schemas["FunctionCall"]["properties"]["arguments"] = {"anyOf": [arguments, {"type": "null"}]}
+    arguments = schemas["ChatFunctionCall"]["properties"]["arguments"]
+    schemas["ChatFunctionCall"]["properties"]["arguments"] = {"anyOf": [arguments, {"type": "null"}]}
     chat["allOf"] = [_only_with("top_logprobs", "logprobs"), _only_with("stream_options", "stream")]
     schemas["AssistantMessage"]["anyOf"] = [
         _given("content", {"anyOf": [{"type": "string"}, {"type": "array", "minItems": 1}]}),

@@ -5,35 +5,41 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
-import random
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from dataclasses import replace
 from typing import Any, BinaryIO
 
-from gateway.admin.api.table import AdminEndpoint
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.routing import Mount
+
+from gateway.admin.api.request import endpoints_of
+from gateway.admin.assets import STATIC_PATH
 from gateway.admin.context import AdminContext
 from gateway.admin.handlers.cache import CacheHandlers
 from gateway.admin.handlers.diagnosis import DiagnosisHandlers
 from gateway.admin.handlers.labels import LabelHandlers
-from gateway.admin.handlers.similar import SemanticCacheHandlers
-from gateway.admin.site import Operations, admin_map
+from gateway.admin.routes import Operations, OwnPagesOnly, admin_application
 from gateway.admission.guard import OverloadGuard
 from gateway.api.feedback import FeedbackHandlers
 from gateway.api.health import Probes
-from gateway.api.models import Models, public_map
-from gateway.api.routes import Site
+from gateway.api.json_bodies import JsonBodies
+from gateway.api.models import Models
+from gateway.api.routes import PublicApplication
 from gateway.app.control_plane import ControlPlane
 from gateway.app.live_gauges import read_live_gauges
 from gateway.app.observability import Observability
-from gateway.app.request_path import RequestPath
+from gateway.app.request_path import Protection, RequestPath
 from gateway.app.response_cache import ResponseCache
+from gateway.app.runtime import Runtime, Surroundings
 from gateway.app.shared_state import SharedState
+from gateway.app.upstream_clients import connector_of
 from gateway.background.task_group import BackgroundTasks
 from gateway.cache.audit.match_models import MatchModels
-from gateway.config import GatewayConfig
+from gateway.config.settings import GatewayConfig
 from gateway.deployments.health.ejection import EjectionRules, FailureKind
 from gateway.deployments.live import LiveDeployment
 from gateway.deployments.liveness import LivenessWatch
@@ -45,18 +51,18 @@ from gateway.embedding.encoder import TextEncoder
 from gateway.embedding.installed import InstalledEncoder
 from gateway.errors import GatewayError, Shed
 from gateway.http.server import Listener, Server
-from gateway.ids import RequestIds
 from gateway.limits.body_budget import BodyBudget
 from gateway.policies.canary import CanaryTrial
 from gateway.policies.policy_file import PolicyRevision, PolicyStatus
+from gateway.policies.reading import PolicyHooks
 from gateway.routing.quality_files import load_predictors
-from gateway.routing.snapshot import Connect, PolicySnapshot, SnapshotBuilder
+from gateway.routing.snapshot import Ejections, PolicyInForce, PolicySnapshot, SnapshotBuilder
 from gateway.telemetry.lag import LagMeter
 from gateway.telemetry.logs.log import LogWriter
 from gateway.telemetry.memory import body_budget_bytes, memory_limit_bytes, resident_bytes
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.telemetry.records.recent import RecentRequests
-from gateway.timeline import Clock, Outcome
+from gateway.timeline import Clock, Outcome, RequestIds
 from gateway.util.workers import Workers
 from routing_policies.policy.document import Policy
 
@@ -75,96 +81,80 @@ class Gateway:
         config: GatewayConfig,
         *,
         log_stream: BinaryIO,
-        rng: random.Random | None = None,
-        environment: Mapping[str, str] = os.environ,
+        around: Surroundings | None = None,
         ejection: EjectionRules | None = None,
-        clock: Clock = time.monotonic,
-        connect: Connect | None = None,
         load_encoder: LoadEncoder | None = None,
         judges: MatchModels | None = None,
     ) -> None:
-        """`environment` holds the upstream keys that the policy names; a simulation brings its clock and engines."""
-        chance = rng or random.Random()
+        around = around or Surroundings()
+        clock = around.clock
         self.config = config
         self.metrics = GatewayMetrics()
-        self.log = LogWriter(log_stream, level=config.log_level)
-        self.snapshot: PolicySnapshot | None = None
+        self.log = LogWriter(log_stream, level=config.telemetry.log.level)
+        self.policy = PolicyInForce()
         self._status: PolicyStatus | None = None
-        ids = self._ids = RequestIds(chance)
-        memory_limit = memory_limit_bytes(config.memory_limit_mb)
+        self._workers = Workers(name="requests")
+        runtime = self._runtime = Runtime(
+            holder=f"{os.getpid()}-{secrets.token_hex(8)}",
+            log=self.log,
+            metrics=self.metrics,
+            ids=RequestIds(around.rng),
+            rng=around.rng,
+            clock=clock,
+            wall=time.time,
+            workers=self._workers,
+        )
+        memory_limit = memory_limit_bytes(config.process.memory_limit_mb)
         self._guard = OverloadGuard(memory_limit_bytes=memory_limit, resident_bytes=resident_bytes)
         self.bodies = BodyBudget(body_budget_bytes(memory_limit))
-        holder = f"{os.getpid()}-{secrets.token_hex(8)}"
         self._embedder = self._make_embedder(load_encoder)
-        self._workers = Workers(name="requests")
         self._answers = ResponseCache(
-            max_bytes=config.cache_max_mb * 1024 * 1024,
-            folder=config.runtime_dir,
+            config,
+            runtime,
             judges=judges or MatchModels.shipped(),
             embedder=self._embedder,
-            policy=lambda: self.snapshot,
+            policy=self.policy,
             guard=self._guard,
-            ids=ids,
-            rng=chance,
-            metrics=self.metrics,
-            log=self.log,
-            clock=clock,
-            holder=holder,
-            workers=self._workers,
         )
         self._cache = self._answers.exact
         self._cache.on_doubt = self._note_wrong
-        self._stores = SharedState(config, self.metrics, self.log, self._cache, holder=holder)
+        self._stores = SharedState(config, runtime, self._cache)
         self._quotas = self._stores.quotas
-        self.recent = RecentRequests(clock=clock, wall=time.time, name=f"{platform.node()}-{holder[:-12]}")
-        predictors = load_predictors(config.quality_dir)
+        self.recent = RecentRequests(clock=clock, wall=time.time, name=f"{platform.node()}-{runtime.holder[:-12]}")
+        predictors = load_predictors(config.policy.quality_dir)
         self.control = ControlPlane(
             config,
+            runtime,
             self._stores.control,
-            environment=environment,
-            holder=holder,
-            log=self.log,
-            in_force=lambda: self._current().policy,
-            on_revision=self._take_revision,
-            on_status=self._note_status,
-            on_trial=self._take_trial,
+            environment=around.environment,
             predictors=predictors,
+            policy=self.policy,
+            hooks=PolicyHooks(on_revision=self._take_revision, on_status=self._note_status),
+            on_trial=self._take_trial,
         )
         self._answers.on_audit = self.control.note_audit
         self._builder = SnapshotBuilder(
             clock=clock,
-            rng=chance,
-            environment=environment,
-            ejection=ejection,
-            on_ejected=self._count_ejection,
-            connect=connect,
-            zone=config.zone or None,
+            rng=around.rng,
+            environment=around.environment,
+            connect=around.connect or connector_of(clock),
+            ejections=Ejections(rules=ejection or EjectionRules(), report=self._count_ejection),
+            zone=config.process.zone or None,
             stored_keys=self.control.directory.keys,
             predictors=predictors,
         )
         told = (*self.control.watchers(), self.recent.note)
-        self._records = Observability(config, self.metrics, self.log, told, rng=chance, clock=clock, instance=holder)
-        self._tasks = BackgroundTasks(self._note_failed_task)
+        self._records = Observability(config, runtime, told, self.control.sampler)
+        self._tasks = BackgroundTasks(runtime.note_failed_task)
         self._path = RequestPath(
             config,
-            self.metrics,
-            self.log,
-            policy=self._current,
-            guard=self._guard,
-            bodies=self.bodies,
+            runtime,
+            policy=self.policy,
+            protection=Protection(guard=self._guard, bodies=self.bodies),
             answers=self._answers,
-            embedder=self._embedder,
             predictors=predictors,
             stores=self._stores,
             records=self._records,
-            workers=self._workers,
-            sampler=self.control.sampler,
-            ids=ids,
-            rng=chance,
-            clock=clock,
-            wall=time.time,
-            holder=holder,
-            report=self._note_failed_task,
         )
         self.pipeline = self._path.pipeline
         self._prober = ReadinessProber(self._deployments, self.log, on_probed=self._path.room.wake, clock=clock)
@@ -175,9 +165,14 @@ class Gateway:
         self.server = self._make_server()
         self.metrics.instruments.before_scrape(self._read_live_state)
 
+    @property
+    def snapshot(self) -> PolicySnapshot | None:
+        """What requests begin with; None before the first policy was loaded."""
+        return self.policy.snapshot
+
     def _make_embedder(self, load_encoder: LoadEncoder | None) -> Embedder:
         return Embedder(
-            load_encoder or InstalledEncoder(self.config.runtime_dir / "encoder", "int8").load,
+            load_encoder or InstalledEncoder(self.config.process.runtime_dir / "encoder", "int8").load,
             count=lambda result: self.metrics.embeddings.labels(result).inc(),
             on_failure=lambda error: self.log.failure("encoder_failed", error),
         )
@@ -195,60 +190,56 @@ class Gateway:
             facts=self._facts,
             probe_soon=lambda: self._tasks.spawn(self._prober.probe_all(), "probe"),
             audit=self.control.audit,
-            ids=self._ids,
             clock=clock,
         )
 
-    def _desk_entries(self) -> list[AdminEndpoint]:
-        """Of the admin API, beside the control plane's."""
-        similar = SemanticCacheHandlers(
-            self._answers, self.control.audit, policy=lambda: self._current().policy, wall=time.time
+    def _make_admin(self, probes: Probes) -> Starlette:
+        samples = SampleCollector(self.metrics, self._deployments, lambda: self._lag, time.monotonic)
+        gate = self.control.gate()
+        handlers = (
+            Operations(self.metrics, lambda: not self._current().keys.is_open),
+            CacheHandlers(self._answers, self.control.audit, policy=lambda: self._current().policy, wall=time.time),
+            DiagnosisHandlers(samples, lambda: self._current().policy),
+            self._path.preview,
+            LabelHandlers(self._path.learner),
         )
-        handlers = (self.room.drains, self._path.preview, LabelHandlers(self._path.learner), similar)
-        return [entry for each in handlers for entry in each.entries()]
+        static = Mount(STATIC_PATH, self.room.assets.router(), middleware=[Middleware(OwnPagesOnly, gate=gate)])
+        return admin_application(
+            [*self.control.endpoints(gate), *self.room.endpoints(), *endpoints_of(*handlers)],
+            [static, *probes.routes()],
+            gate,
+            self.control.bodies(self.bodies),
+            ids=self._runtime.ids,
+            log=self.log,
+        )
 
     def _make_server(self) -> Server:
         config = self.config
         probes = Probes(lambda: self.snapshot, lambda: self.server.leaving.is_set())
         models = Models(self._current, int(time.time()))
-        feedback = FeedbackHandlers(self._current, self._cache, self._note_wrong)
-        public = Site(
-            public_map(self.pipeline, models, probes, feedback), ids=self._ids, log=self.log, bodies=self.bodies
-        )
-        admin = Site(
-            admin_map(
-                Operations(self.metrics, lambda: not self._current().keys.is_open),
-                probes,
-                CacheHandlers(self._cache),
-                self.room,
-                DiagnosisHandlers(
-                    SampleCollector(self.metrics, self._deployments, lambda: self._lag, time.monotonic),
-                    lambda: self._current().policy,
-                ),
-            ),
-            ids=self._ids,
-            log=self.log,
-            bodies=self.bodies,
-        )
+        bodies = JsonBodies(self.bodies, self._workers)
+        feedback = FeedbackHandlers(self._current, self._cache, bodies, self._note_wrong)
+        public = PublicApplication(self.pipeline, models, probes, feedback, ids=self._runtime.ids, log=self.log)
         # Its own small part of the open files: a flood on the public listener leaves it alone.
-        admin_limits = replace(config.edge, max_connections=min(config.edge.max_connections, _MAX_ADMIN_CONNECTIONS))
+        few = min(config.edge.connections.max_total, _MAX_ADMIN_CONNECTIONS)
+        admin_limits = replace(config.edge, connections=replace(config.edge.connections, max_total=few))
         return Server(
             [
                 Listener(
                     name="public",
-                    address=config.public_listen,
+                    address=config.public.listen,
                     app=public,
                     limits=config.edge,
-                    reuse_port=config.public_shared,
+                    reuse_port=config.public.shared,
                 ),
                 Listener(
                     name="admin",
-                    address=config.admin_listen,
-                    app=self.control.front(admin, self._ids, self._desk_entries(), bodies=self.bodies),
+                    address=config.admin.listen,
+                    app=self._make_admin(probes),
                     limits=admin_limits,
                 ),
             ],
-            new_request_id=self._ids.next,
+            new_request_id=self._runtime.ids.next,
             on_refusal=self._count_refusal,
             max_unread_bytes=self.bodies.total_bytes // _UNREAD_PARTS,
         )
@@ -282,12 +273,12 @@ class Gateway:
 
     async def leave(self) -> None:
         """Say that this process is going, serve for as long as the settings say, and accept no more."""
-        self.log.event("leaving", notice_s=self.config.drain_notice_s)
-        await self.server.leave(self.config.drain_notice_s)
+        self.log.event("leaving", notice_s=self.config.process.drain_notice_s)
+        await self.server.leave(self.config.process.drain_notice_s)
 
     async def stop(self, *, drain_timeout_s: float | None = None) -> None:
         """Drain, then close everything. What does not finish in time gets an error event."""
-        timeout_s = self.config.drain_timeout_s if drain_timeout_s is None else drain_timeout_s
+        timeout_s = self.config.process.drain_timeout_s if drain_timeout_s is None else drain_timeout_s
         self.log.event("draining", timeout_s=timeout_s)
         report = await self.server.drain(timeout_s)
         self.log.event("stopped", connections=report.num_connections, cancelled=report.num_cancelled)
@@ -322,8 +313,7 @@ class Gateway:
     # Policy
 
     def _current(self) -> PolicySnapshot:
-        assert self.snapshot is not None, "requests are served only after the first policy was loaded"
-        return self.snapshot
+        return self.policy.current
 
     def _deployments(self) -> tuple[LiveDeployment, ...]:
         if self.snapshot is None:
@@ -335,7 +325,7 @@ class Gateway:
     def _take_revision(self, revision: PolicyRevision) -> None:
         before = self._deployments()
         snapshot = self._builder.build(revision.policy, revision.revision, self.snapshot)
-        self.snapshot = snapshot
+        self.policy.snapshot = snapshot
         self._quotas.configure(revision.policy)
         self.metrics.follow(revision.policy, revision.revision)
         self.room.drains.apply()
@@ -353,7 +343,7 @@ class Gateway:
                 policy, canary.revision, base, salt=canary.id, percent=canary.percent, tenants=canary.tenants
             )
         if trial is not base.trial:
-            self.snapshot = replace(base, trial=trial)
+            self.policy.snapshot = replace(base, trial=trial)
             self._replace(before)
 
     def _replace(self, before: tuple[LiveDeployment, ...]) -> None:
@@ -374,9 +364,6 @@ class Gateway:
             self.log.event("policy_refused", level="error", revision=status.revision, error=status.error)
 
     # Telemetry
-
-    def _note_failed_task(self, name: str, error: BaseException) -> None:
-        self.log.failure("background_task_failed", error, task=name)
 
     def _facts(self) -> dict[str, Any]:
         """What every page says at its top."""

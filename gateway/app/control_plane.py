@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from gateway.access.audit_log import AuditBroken, AuditEntry, AuditLog
@@ -24,8 +24,7 @@ from gateway.access.sign_in.guesses import Guesses
 from gateway.access.sign_in.passwords import Passwords
 from gateway.access.sign_in.sessions import Sessions
 from gateway.admin.api.gate import AdminGate
-from gateway.admin.api.table import AdminEndpoint, AdminTable
-from gateway.admin.front import AdminFront
+from gateway.admin.api.request import AdminEndpoint, endpoints_of
 from gateway.admin.handlers.accounts import AccountHandlers
 from gateway.admin.handlers.audit import AuditHandlers
 from gateway.admin.handlers.canary import CanaryHandlers
@@ -34,31 +33,31 @@ from gateway.admin.handlers.login import OIDC_START, LoginHandlers
 from gateway.admin.handlers.plan import PlanHandlers
 from gateway.admin.handlers.policy import PolicyHandlers
 from gateway.admin.handlers.tenants import TenantHandlers
-from gateway.app.policy_acceptance import acceptance
+from gateway.api.json_bodies import JsonBodies
+from gateway.app.policy_acceptance import policy_checks
+from gateway.app.runtime import Runtime
 from gateway.app.shared_state import Spawn
 from gateway.cache.audit.audit_record import AuditRecord
-from gateway.config import ConfigError, GatewayConfig
-from gateway.http.asgi import ASGIApp
-from gateway.ids import RequestIds
+from gateway.config.checks import ConfigError
+from gateway.config.settings import GatewayConfig
 from gateway.limits.body_budget import BodyBudget
 from gateway.policies.book import PolicySource
 from gateway.policies.canaries import Canaries, OnTrial
 from gateway.policies.canary import CanaryTrial
 from gateway.policies.last_day import LastDay
 from gateway.policies.local_copy import COPY_FILE, PolicyCopy, file_copy_name
-from gateway.policies.policy_file import PolicyFile, PolicyRevision, PolicyStatus
-from gateway.policies.reading import DocumentReader
+from gateway.policies.policy_file import PolicyFile
+from gateway.policies.reading import DocumentReader, PolicyHooks
 from gateway.policies.revision import Revision
 from gateway.policies.seed import Seed
 from gateway.policies.stored import StoredPolicy
 from gateway.routing.sampling import RecordingSampler
+from gateway.routing.snapshot import PolicyInForce
 from gateway.store.base import Store, StoreUnavailable
-from gateway.telemetry.logs.log import LogWriter
 from gateway.telemetry.records.record import RequestRecord
 from gateway.telemetry.records.tape import Tape
 from gateway.telemetry.records.traffic import RouteTraffic
 from gateway.util.workers import Workers
-from routing_policies.policy.document import Policy
 from routing_policies.quality.predictor import Predictors
 
 if TYPE_CHECKING:
@@ -74,22 +73,21 @@ class ControlPlane:
     def __init__(
         self,
         config: GatewayConfig,
+        runtime: Runtime,
         store: Store,
         *,
         environment: Mapping[str, str],
-        holder: str,
-        log: LogWriter,
-        in_force: Callable[[], Policy],
-        on_revision: Callable[[PolicyRevision], None],
-        on_status: Callable[[PolicyStatus], None],
-        on_trial: OnTrial,
         predictors: Predictors,
-        wall: Callable[[], float] = time.time,
+        policy: PolicyInForce,
+        hooks: PolicyHooks,
+        on_trial: OnTrial,
     ) -> None:
-        """`holder` names this process; the rest is as StoredPolicy has it. The caller closes `store`."""
+        """`environment` holds the keys and secrets that policy and settings name. The caller closes `store`."""
+        wall, log, holder = runtime.wall, runtime.log, runtime.holder
         self._config = config
         self._log = log
-        self._in_force = in_force
+        self._in_force = lambda: policy.current.policy
+        self._ids = runtime.ids
         self._wall = wall
         self._workers = Workers(1, name="admin", max_waiting=_MAX_LONG_BODIES)
         """Its own: long bodies of chat requests leave the admin listener alone, and the other way round."""
@@ -97,43 +95,39 @@ class ControlPlane:
         self.directory = Directory(
             store,
             wall,
-            copy=config.runtime_dir / KEYS_FILE,
+            copy=config.process.runtime_dir / KEYS_FILE,
             on_restored=self._note_access_restored,
             on_ignored=lambda path: log.event("access_copy_ignored", level="warning", path=str(path)),
             on_unreadable=lambda name, error: log.failure("access_unreadable", error, record=name),
         )
         self.traffic = RouteTraffic(wall)
         self.last_day = LastDay(self.traffic, store, holder=holder, wall=wall)
-        self.token = LocalToken(config.runtime_dir)
-        self._admin_token = _token_file(config, "admin_token_file")
-        self._metrics_token = _token_file(config, "metrics_token_file")
+        self.token = LocalToken(config.process.runtime_dir)
+        self._admin_token = _token_file("token_file", config.admin.token_file)
+        self._metrics_token = _token_file("metrics_token_file", config.admin.metrics_token_file)
         self._guesses = Guesses(store, wall)
         self._sessions = Sessions(store, self.directory.accounts, wall)
         self._oidc = _oidc(config, store, environment, wall)
-        accept = acceptance(config, environment, has_stored_keys=lambda: bool(self.directory.keys))
-        reader = DocumentReader(config.policy_variables, accept, predictors)
+        checks = policy_checks(config, environment, predictors, has_stored_keys=lambda: bool(self.directory.keys))
+        reader = DocumentReader(checks)
+        hooks = replace(hooks, on_restored=self._note_restored)
         self.file = PolicyFile(
-            config.policy,
-            variables=config.policy_variables,
-            accept=accept,
-            on_revision=on_revision,
-            on_status=on_status,
-            poll_s=config.policy_poll_s,
-            predictors=predictors,
-            copy=None if config.keeps_policy_in_store else self._local_copy(file_copy_name(config.policy)),
+            config.policy.document,
+            checks=checks,
+            hooks=hooks,
+            poll_s=config.policy.poll_s,
+            copy=None if config.policy.is_in_store else self._local_copy(file_copy_name(config.policy.document)),
         )
         self.stored: StoredPolicy | None = None
-        if config.keeps_policy_in_store:
+        if config.policy.is_in_store:
             self.stored = StoredPolicy(
                 store,
                 reader=reader,
-                seed=Seed(path=config.policy, is_bundled=config.has_bundled_policy),
+                seed=Seed(path=config.policy.document, is_bundled=config.policy.is_bundled),
                 copy=self._local_copy(COPY_FILE),
-                on_revision=on_revision,
-                on_status=on_status,
+                hooks=hooks,
                 wall=wall,
-                num_kept=config.revisions_kept,
-                on_restored=self._note_restored,
+                num_kept=config.policy.max_revisions,
             )
         self.canaries: Canaries | None = None
         if self.stored is not None:
@@ -150,7 +144,7 @@ class ControlPlane:
         self.tape = _tape(config, holder, wall)
         self.sampler = None if self.tape is None else RecordingSampler(self.tape, predictors)
         """For the pipeline; None where nothing is recorded."""
-        self.book = PolicySource(self.stored or self.file, reader=reader, in_force=in_force)
+        self.book = PolicySource(self.stored or self.file, reader=reader, in_force=self._in_force)
 
     async def load(self) -> None:
         """Keys, admins and the policy. Raises PolicyFileError, or OSError when a recording is wanted and cannot be."""
@@ -195,20 +189,25 @@ class ControlPlane:
             async with asyncio.timeout(0.5):
                 await self.last_day.publish()
 
-    def front(
-        self, site: ASGIApp, ids: RequestIds, more: Iterable[AdminEndpoint] = (), *, bodies: BodyBudget
-    ) -> AdminFront:
-        """The admin listener's application around `site`, with `more` in its table; `bodies` bounds its memory."""
-        directory, audit, wall = self.directory, self.audit, self._wall
-        gate = AdminGate(
-            directory,
+    def bodies(self, budget: BodyBudget) -> JsonBodies:
+        """Return what reads the admin listener's bodies within the budget."""
+        return JsonBodies(budget, self._workers)
+
+    def gate(self) -> AdminGate:
+        """Return what decides who may use the admin listener."""
+        return AdminGate(
+            self.directory,
             self._sessions,
             self._admin_token or self.token,
             _local_peers(self._config),
             metrics_token=self._metrics_token,
         )
+
+    def endpoints(self, gate: AdminGate) -> list[AdminEndpoint]:
+        """Return its part of the admin listener behind the gate."""
+        directory, audit, wall = self.directory, self.audit, self._wall
         passwords = Passwords()
-        is_secure = self._config.oidc_redirect_url.startswith("https://")
+        is_secure = self._config.admin.oidc.redirect_url.startswith("https://")
         login = LoginHandlers(
             gate,
             directory.accounts,
@@ -225,7 +224,7 @@ class ControlPlane:
         keys = KeyHandlers(directory, audit, policy=self._in_force, wall=wall)
         accounts = AccountHandlers(directory, passwords, audit, wall=wall)
         tenants = TenantHandlers(self.book, policy, directory, self.last_day)
-        handlers = (
+        handlers: list[object] = [
             login,
             policy,
             canaries,
@@ -234,14 +233,14 @@ class ControlPlane:
             keys,
             accounts,
             AuditHandlers(audit),
-        )
+        ]
         if self._oidc is not None:
             from gateway.admin.handlers.oidc import OidcHandlers  # as in `_oidc`
 
-            oidc = OidcHandlers(self._oidc, directory.accounts, login, clock=time.monotonic, is_secure=is_secure)
-            more = (*more, *oidc.entries())
-        table = AdminTable([*(entry for each in handlers for entry in each.entries()), *more])
-        return AdminFront(site, table, gate, ids=ids, log=self._log, workers=self._workers, bodies=bodies)
+            handlers.append(
+                OidcHandlers(self._oidc, directory.accounts, login, clock=time.monotonic, is_secure=is_secure)
+            )
+        return endpoints_of(*handlers)
 
     def watchers(self) -> tuple[Callable[[RequestRecord], None], ...]:
         """Who is told of each finished request."""
@@ -267,10 +266,10 @@ class ControlPlane:
         )
 
     def _local_copy(self, name: str) -> PolicyCopy:
-        path = self._config.runtime_dir / name
+        path = self._config.process.runtime_dir / name
 
         def report(error: OSError) -> None:
-            self._log.event("policy_not_kept", level="warning", path=str(path), error=str(error))
+            self._log.event("policy_not_saved", level="warning", path=str(path), error=str(error))
 
         return PolicyCopy(path, wall=self._wall, on_unwritten=report)
 
@@ -296,51 +295,50 @@ class ControlPlane:
 
 def _local_peers(config: GatewayConfig) -> LocalPeers:
     return LocalPeers(
-        is_socket=config.admin_is_socket,
-        allows_remote=config.admin_allow_remote,
-        own_hosts=[urlsplit(config.oidc_redirect_url).netloc.encode("latin-1", "replace")],
+        is_socket=config.admin.is_socket,
+        allows_remote=config.admin.allow_remote,
+        own_hosts=[urlsplit(config.admin.oidc.redirect_url).netloc.encode("latin-1", "replace")],
     )
 
 
-def _token_file(config: GatewayConfig, key: Literal["admin_token_file", "metrics_token_file"]) -> FileToken | None:
-    path: Path | None = getattr(config, key)
+def _token_file(key: str, path: Path | None) -> FileToken | None:
     if path is None:
         return None
     try:
         return FileToken(path)
     except OSError as error:
-        raise ConfigError(f"{key}: {path} cannot be read ({error.strerror})") from error
+        raise ConfigError(f"admin.{key}: {path} cannot be read ({error.strerror})") from error
     except ValueError:
-        raise ConfigError(f"{key}: {path} holds no token of 32 characters or more") from None
+        raise ConfigError(f"admin.{key}: {path} holds no token of 32 characters or more") from None
 
 
 def _oidc(
     config: GatewayConfig, store: Store, environment: Mapping[str, str], wall: Callable[[], float]
 ) -> Oidc | None:
-    if not config.oidc_issuer:
+    if not config.admin.oidc.issuer:
         return None
     from gateway.access.sign_in.oidc import Oidc, OidcRules  # only who uses it pays for its imports
 
-    name = config.oidc_client_secret_env
+    name = config.admin.oidc.client_secret_env
     if name and name not in environment:
-        raise ConfigError(f"oidc_client_secret_env: there is no variable {name}")
+        raise ConfigError(f"admin.oidc.client_secret_env: there is no variable {name}")
     rules = OidcRules(
-        issuer=config.oidc_issuer,
-        client_id=config.oidc_client_id,
+        issuer=config.admin.oidc.issuer,
+        client_id=config.admin.oidc.client_id,
         client_secret=environment[name] if name else None,
-        redirect_url=config.oidc_redirect_url,
+        redirect_url=config.admin.oidc.redirect_url,
     )
     return Oidc(rules, store, wall)
 
 
 def _tape(config: GatewayConfig, holder: str, wall: Callable[[], float]) -> Tape | None:
-    if config.recorder == "off":
+    if config.telemetry.recorder.mode == "off":
         return None
     return Tape(
-        config.recording_dir,
+        config.process.recording_dir,
         holder=holder,
-        max_bytes=config.recorder_max_mb * 1024 * 1024,
-        retention_s=config.recorder_retention_h * 3600.0,
-        keeps_text=config.recorder == "text",
+        max_bytes=config.telemetry.recorder.max_mb * 1024 * 1024,
+        retention_s=config.telemetry.recorder.retention_h * 3600.0,
+        keeps_text=config.telemetry.recorder.mode == "text",
         wall=wall,
     )

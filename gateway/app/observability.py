@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable
 from typing import get_args
 
-from gateway.config import GatewayConfig
-from gateway.telemetry.logs.log import LogWriter
-from gateway.telemetry.metrics import GatewayMetrics
+from gateway.app.runtime import Runtime
+from gateway.config.settings import GatewayConfig
+from gateway.routing.sampling import RecordingSampler
 from gateway.telemetry.recorder import Recorder
 from gateway.telemetry.records.record import RequestRecord
 from gateway.telemetry.tracing.tracing import End, Tracing
-from gateway.timeline import Clock
 from gateway.util.version import version
 
 Watch = Callable[[RequestRecord], None]
@@ -25,32 +23,31 @@ class Observability:
     def __init__(
         self,
         config: GatewayConfig,
-        metrics: GatewayMetrics,
-        log: LogWriter,
+        runtime: Runtime,
         watchers: tuple[Watch, ...],
-        *,
-        rng: random.Random,
-        clock: Clock,
-        instance: str,
+        sampler: RecordingSampler | None = None,
     ) -> None:
-        """`instance` names this process among all that send to the same collector."""
-        self._log = log
+        """`sampler` remembers requests for replay; None: nothing is recorded."""
+        self._log = runtime.log
+        self.sampler = sampler
         self.tracing: Tracing | None = None
-        if config.otlp_endpoint:
-            ends = {end: metrics.traces.labels(end) for end in get_args(End)}  # its thread makes no new ones
+        trace, log = config.telemetry.trace, config.telemetry.log
+        if trace.otlp_endpoint:
+            # The thread of the traces makes no new ones.
+            ends = {end: runtime.metrics.traces.labels(end) for end in get_args(End)}
             self.tracing = Tracing(
-                config.otlp_endpoint,
-                sample_ratio=config.trace_sample_ratio,
-                rng=rng,
-                clock=clock,
+                trace.otlp_endpoint,
+                sample_ratio=trace.sample_ratio,
+                rng=runtime.rng,
+                clock=runtime.clock,
                 wall=time.time,
                 version=version(),
-                instance=instance,
+                instance=runtime.holder,
                 count=lambda end, num: ends[end].inc(num),
             )
             watchers = (*watchers, self.tracing.note)
         self.recorder = Recorder(
-            metrics, log, watchers, log_sample_ratio=config.log_sample_ratio, log_omitted=config.log_omitted
+            runtime.metrics, runtime.log, watchers, log_sample_ratio=log.sample_ratio, log_omitted=log.omitted
         )
 
     def start(self) -> None:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from gateway.config import ConfigError, GatewayConfig, exposure_problem
+from gateway.config.checks import ConfigError
+from gateway.config.exposure import exposure_problem
+from gateway.config.settings import GatewayConfig
+from gateway.policies.reading import PolicyChecks
 from gateway.upstreams.reach import reach_of
 from routing_policies.policy.document import Policy
+from routing_policies.quality.predictor import Predictors
 
 
 def acceptance(
@@ -23,3 +27,15 @@ def acceptance(
             reach_of(deployment, environment)
 
     return accept
+
+
+def policy_checks(
+    config: GatewayConfig,
+    environment: Mapping[str, str],
+    predictors: Predictors | None = None,
+    *,
+    has_stored_keys: Callable[[], bool] = lambda: False,
+) -> PolicyChecks:
+    """Return what this process asks of a policy document."""
+    accept = acceptance(config, environment, has_stored_keys=has_stored_keys)
+    return PolicyChecks(variables=config.process.policy_variables, accept=accept, predictors=predictors)

@@ -2,47 +2,52 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from gateway.admin.handlers.preview import PreviewHandlers
 from gateway.admission.admitter import Admitter
-from gateway.admission.gate import AdmissionGate
+from gateway.admission.gate import AdmissionGate, AdmissionStage
 from gateway.admission.guard import OverloadGuard
 from gateway.admission.ladder import Ladder
+from gateway.admission.quota_stage import QuotaStage
+from gateway.admission.request_reader import RequestReader
 from gateway.admission.waiting_room import WaitingRoom
 from gateway.app.observability import Observability
 from gateway.app.response_cache import ResponseCache
+from gateway.app.runtime import Runtime
 from gateway.app.shared_state import SharedState
 from gateway.background.background_request import BackgroundRequester
+from gateway.background.follow_up import FollowUp
 from gateway.background.label_store import LabelJournal
 from gateway.background.quality_learner import Learner
 from gateway.background.shadowing import Shadower
-from gateway.background.task_group import BackgroundTasks, Report
+from gateway.background.task_group import BackgroundTasks
 from gateway.chat.request import ChatRequestParser
-from gateway.config import GatewayConfig
+from gateway.config.settings import GatewayConfig
 from gateway.deployments.health.retry_budget import RetryBudget
 from gateway.deployments.price import Pricer
-from gateway.embedding.embedder import Embedder
 from gateway.forwarding.forward import Forwarder
-from gateway.ids import RequestIds
 from gateway.limits.body_budget import BodyBudget
-from gateway.pipeline import ChatPipeline
+from gateway.pipeline import ChatPipeline, Stages
 from gateway.prompt_embedding import PromptEmbedding
-from gateway.routing.sampling import RecordingSampler
-from gateway.routing.snapshot import PolicySnapshot
-from gateway.telemetry.logs.log import LogWriter
-from gateway.telemetry.metrics import GatewayMetrics
-from gateway.timeline import Clock
+from gateway.routing.snapshot import PolicyInForce
 from gateway.trimming.images import ImageShrinker
+from gateway.trimming.trim_stage import TrimStage
 from gateway.trimming.trimmer import PolicyTrimmer
-from gateway.util.workers import Workers
 from routing_policies.quality.predictor import Predictors
 
 DAY_S: Final = 24 * 3600.0
 _IMAGE_PARTS: Final = 4
 """The image that is being scaled may take one of so many parts of what bodies may take, beside them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Protection:
+    """What keeps a process from taking in more than it can hold."""
+
+    guard: OverloadGuard
+    bodies: BodyBudget
 
 
 class RequestPath:
@@ -51,80 +56,85 @@ class RequestPath:
     def __init__(
         self,
         config: GatewayConfig,
-        metrics: GatewayMetrics,
-        log: LogWriter,
+        runtime: Runtime,
         *,
-        policy: Callable[[], PolicySnapshot],
-        guard: OverloadGuard,
-        bodies: BodyBudget,
+        policy: PolicyInForce,
+        protection: Protection,
         answers: ResponseCache,
-        embedder: Embedder,
         predictors: Predictors,
         stores: SharedState,
         records: Observability,
-        workers: Workers,
-        sampler: RecordingSampler | None,
-        ids: RequestIds,
-        rng: random.Random,
-        clock: Clock,
-        wall: Callable[[], float],
-        holder: str,
-        report: Report,
     ) -> None:
-        """`report` is told what failed in the background; `holder` names this process among all that share a store."""
-        trimmer, pricer, cache = PolicyTrimmer(), Pricer(), answers.exact
+        clock, workers, metrics = runtime.clock, runtime.workers, runtime.metrics
+        guard, bodies = protection.guard, protection.bodies
+        trimmer, pricer = PolicyTrimmer(), Pricer()
         self._images = ImageShrinker(bodies.total_bytes // _IMAGE_PARTS)
+        self._make_learner(config, runtime, answers, predictors, stores)
+        self._shadower = Shadower(
+            BackgroundRequester(rng=runtime.rng, ids=runtime.ids),
+            learner=self.learner,
+            metrics=metrics,
+            rng=runtime.rng,
+            is_strained=lambda: bool(guard.strain),
+            tasks=BackgroundTasks(runtime.note_failed_task),
+        )
+        self.room = WaitingRoom(clock, lambda route, end: metrics.start_waits.labels(route, end).inc())
+        self.preview = PreviewHandlers(lambda: policy.current, ChatRequestParser(), trimmer, pricer, clock, workers)
+        """Shows admins what would become of a request."""
+        admitter = Admitter(clock, guard, records.tracing)
+        reader = RequestReader(ChatRequestParser(), bodies, workers, config.edge.body.max_bytes)
+        trims = TrimStage(trimmer, self._images, pricer, workers)
+        ladder = Ladder(trimmer=trimmer, cache=answers.exact, pricer=pricer)
+        stages = Stages(
+            admitter=admitter,
+            reader=reader,
+            trims=trims,
+            quotas=QuotaStage(stores.quotas, pricer, clock),
+            cache=answers.stage,
+            admission=AdmissionStage(
+                admitter=admitter,
+                reader=reader,
+                pricer=pricer,
+                embeddings=PromptEmbedding(answers.embedder),
+                gate=AdmissionGate(ladder=ladder, clock=clock),
+                trims=trims,
+            ),
+            forwarder=Forwarder(clock=clock, metrics=metrics, budget=RetryBudget(), room=self.room, workers=workers),
+            follow_up=FollowUp(pricer, self.learner, self._shadower),
+        )
+        self.pipeline = ChatPipeline(
+            policy,
+            stages,
+            recorder=records.recorder,
+            log=runtime.log,
+            ids=runtime.ids,
+            clock=clock,
+            sampler=records.sampler,
+        )
+
+    def _make_learner(
+        self,
+        config: GatewayConfig,
+        runtime: Runtime,
+        answers: ResponseCache,
+        predictors: Predictors,
+        stores: SharedState,
+    ) -> None:
+        retention_s = config.policy.label_retention_days * DAY_S
         learner = self.learner = Learner(
             predictors,
-            embedder,
-            metrics=metrics,
-            tasks=BackgroundTasks(report),
-            retention_s=config.label_retention_days * DAY_S,
-            wall=wall,
+            answers.embedder,
+            metrics=runtime.metrics,
+            tasks=BackgroundTasks(runtime.note_failed_task),
+            retention_s=retention_s,
+            wall=runtime.wall,
         )
         self.labels = LabelJournal(
-            stores.control, learner, holder=holder, retention_s=config.label_retention_days * DAY_S, wall=wall
+            stores.control, learner, holder=runtime.holder, retention_s=retention_s, wall=runtime.wall
         )
         learner.keep = self.labels.record
         answers.auditor.on_pair = lambda question, ids, is_same: learner.note(
             question, ids, is_same=is_same, source="audit"
-        )
-        self._shadower = Shadower(
-            BackgroundRequester(rng=rng, ids=ids),
-            learner=self.learner,
-            metrics=metrics,
-            rng=rng,
-            is_strained=lambda: bool(guard.strain),
-            tasks=BackgroundTasks(report),
-        )
-        self.room = WaitingRoom(clock, lambda route, end: metrics.start_waits.labels(route, end).inc())
-        self.preview = PreviewHandlers(policy, ChatRequestParser(), trimmer, pricer, clock, workers)
-        """Shows admins what would become of a request."""
-        self.pipeline = ChatPipeline(
-            policy=policy,
-            parser=ChatRequestParser(),
-            admitter=Admitter(clock),
-            guard=guard,
-            trimmer=trimmer,
-            images=self._images,
-            cache=cache,
-            similar=answers.similar,
-            pricer=pricer,
-            meanings=PromptEmbedding(embedder),
-            gate=AdmissionGate(ladder=Ladder(trimmer=trimmer, cache=cache, pricer=pricer), clock=clock),
-            forwarder=Forwarder(clock=clock, metrics=metrics, budget=RetryBudget(), room=self.room, workers=workers),
-            learner=self.learner,
-            shadower=self._shadower,
-            quotas=stores.quotas,
-            recorder=records.recorder,
-            tracing=records.tracing,
-            log=log,
-            ids=ids,
-            clock=clock,
-            workers=workers,
-            bodies=bodies,
-            max_body_bytes=config.edge.max_body_bytes,
-            sampler=sampler,
         )
 
     async def aclose(self) -> None:

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 from gateway.admission.guard import OverloadGuard
+from gateway.app.runtime import Runtime
 from gateway.background.background_request import BackgroundRequester
-from gateway.background.cache_auditor import Auditor
+from gateway.background.cache_auditor import Auditor, AuditSink
 from gateway.background.task_group import BackgroundTasks
 from gateway.cache.audit.audit_book import AuditBook
 from gateway.cache.audit.audit_journal import AuditJournal
 from gateway.cache.audit.audit_record import AuditRecord
-from gateway.cache.audit.error_budget import state_of
+from gateway.cache.audit.error_budget import budget_state
 from gateway.cache.audit.match_models import LEARN_S, MIN_NEWS, MatchModels
 from gateway.cache.audit.route_stats import RouteStats, RouteStatsTable, TenantRoute
+from gateway.cache.cache_stage import CacheStage
 from gateway.cache.exact.entry import CacheEntry
 from gateway.cache.exact.exact_cache import ExactCache
 from gateway.cache.exact.exact_tier import ExactTier, Selection
@@ -26,15 +26,12 @@ from gateway.cache.index.index_file import SAVE_S, IndexFile
 from gateway.cache.semantic.semantic_tier import SemanticTier
 from gateway.cache.semantic_stage import MODE, SemanticStage
 from gateway.cache.sharing.sharing import CacheSharing
+from gateway.config.settings import GatewayConfig
 from gateway.embedding.embedder import Embedder
 from gateway.embedding.encoder import have_same_weights
-from gateway.ids import RequestIds
-from gateway.routing.snapshot import PolicySnapshot
+from gateway.routing.snapshot import PolicyInForce
 from gateway.store.base import Store
-from gateway.telemetry.logs.log import LogWriter
-from gateway.telemetry.metrics import OTHER, GatewayMetrics
-from gateway.timeline import Clock
-from gateway.util.workers import Workers
+from gateway.telemetry.metrics import OTHER
 from routing_policies.policy.document import Policy
 
 DIMENSIONS: Final = 384
@@ -49,52 +46,50 @@ class ResponseCache:
 
     def __init__(
         self,
+        config: GatewayConfig,
+        runtime: Runtime,
         *,
-        max_bytes: int,
-        folder: Path,
         judges: MatchModels,
         embedder: Embedder,
-        policy: Callable[[], PolicySnapshot | None],
+        policy: PolicyInForce,
         guard: OverloadGuard,
-        ids: RequestIds,
-        rng: random.Random,
-        metrics: GatewayMetrics,
-        log: LogWriter,
-        clock: Clock,
-        holder: str,
-        workers: Workers,
     ) -> None:
-        """`folder` is for the index's snapshots; `holder` names this process among all that share the store."""
-        self._holder = holder
+        self._holder = runtime.holder
         self._judges = judges
         self._policy = policy
+        metrics, log, wall = runtime.metrics, runtime.log, runtime.wall
         self._metrics = metrics
         self._log = log
         self.books = RouteStatsTable(judges.first)
         self.audits = AuditBook(self.books, bound_of=self._bound_of, on_level=self._note_level)
-        tier = ExactTier(max_bytes=max_bytes, on_removed=self._removed, on_evicted=self._evicted)
-        self.exact = ExactCache(
-            tier, wall=time.time, on_taken=self._taken, on_wrong=self._wrong, on_purged=self._purged
+        tier = ExactTier(
+            max_bytes=config.cache.max_mb * 1024 * 1024, on_removed=self._removed, on_evicted=self._evicted
         )
-        self.semantic = SemanticTier(
-            tier, track_of=self.audits.track_of, is_barred=self.audits.is_barred, wall=time.time
-        )
-        self._embedder = embedder
+        self.exact = ExactCache(tier, wall=wall, on_taken=self._taken, on_wrong=self._wrong, on_purged=self._purged)
+        self.semantic = SemanticTier(tier, track_of=self.audits.track_of, is_barred=self.audits.is_barred, wall=wall)
+        self.embedder = embedder
         self.auditor = Auditor(
-            ask=BackgroundRequester(rng=rng, ids=ids),
-            embedder=self._embedder,
+            ask=BackgroundRequester(rng=runtime.rng, ids=runtime.ids),
+            embedder=self.embedder,
             book=self.audits,
             guard=guard,
-            record=self._record,
-            count=lambda end: metrics.cache_audits.labels(end).inc(),
+            sink=AuditSink(record=self._record, count=lambda end: metrics.cache_audits.labels(end).inc()),
             tasks=BackgroundTasks(lambda _, error: log.failure("audit_failed", error)),
-            rng=rng,
-            wall=time.time,
+            rng=runtime.rng,
+            wall=wall,
         )
         self.similar = SemanticStage(
-            self.semantic, self._embedder, self.books, self.auditor, clock=clock, wall=time.time, workers=workers
+            self.semantic,
+            self.embedder,
+            self.books,
+            self.auditor,
+            clock=runtime.clock,
+            wall=wall,
+            workers=runtime.workers,
         )
-        self._file = IndexFile(folder / INDEX_FILE, dimensions=DIMENSIONS)
+        self.stage = CacheStage(self.exact, self.similar, BackgroundTasks(log.failure))
+        """Where a request's way passes the cache."""
+        self._file = IndexFile(config.process.runtime_dir / INDEX_FILE, dimensions=DIMENSIONS)
         self._journal: AuditJournal | None = None
         self.on_audit: Callable[[AuditRecord], None] = lambda record: None
         """Told of every verdict that this process comes to."""
@@ -103,13 +98,13 @@ class ResponseCache:
     def note_policy(self, policy: Policy) -> None:
         """A policy is in force; what only some of them need begins with the first of those."""
         if any(route.cache.mode == MODE for route in policy.routes):
-            self._embedder.start()
+            self.embedder.start()
             self._is_wanted.set()
 
     @property
     def is_ready(self) -> bool:
         """Whether similar answers are looked for."""
-        return self._embedder.is_ready
+        return self.embedder.is_ready
 
     async def run(self, store: Store, sharing: CacheSharing | None) -> None:
         """Keep audits in `store` and, where answers outlive this process by `sharing`, the index in its file, until
@@ -147,13 +142,13 @@ class ResponseCache:
         metrics.cache_index_entries.labels().set(self.semantic.num_entries)
 
     async def _keep_index(self, sharing: CacheSharing | None) -> None:
-        while not self._embedder.is_ready:
+        while not self.embedder.is_ready:
             await asyncio.sleep(_READY_POLL_S)
-        name = self._embedder.encoder_id
+        name = self.embedder.encoder_id
         assert name is not None, "an encoder that is ready has a name"
         calibrated_for = self._judges.encoder_id
         if calibrated_for is not None and not have_same_weights(name, calibrated_for):
-            self._log.event("judge_of_other_encoder", level="error", encoder=name, calibrated_for=calibrated_for)
+            self._log.event("match_model_of_other_encoder", level="error", encoder=name, calibrated_for=calibrated_for)
             return  # similarities would mean something else: exact answers only
         index, problem = await self._file.open(name, is_saved=sharing is not None)
         if problem is not None:
@@ -184,7 +179,7 @@ class ResponseCache:
             self._log.event("index_not_saved", level="warning", error=str(error))
 
     def _bound_of(self, route: str) -> float | None:
-        snapshot = self._policy()
+        snapshot = self._policy.snapshot
         if snapshot is None:
             return None
         rule = next((item.cache for item in snapshot.policy.routes if item.id == route), None)
@@ -214,7 +209,7 @@ class ResponseCache:
 
     def _note_level(self, whose: TenantRoute, book: RouteStats) -> None:
         self._log.event(
-            "cache_promise", level="warning", tenant=whose.tenant, route=whose.route, state=state_of(book.level)
+            "cache_promise", level="warning", tenant=whose.tenant, route=whose.route, state=budget_state(book.level)
         )
         if self._journal is not None:
             self._journal.note_level(whose, book)

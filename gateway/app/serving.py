@@ -10,7 +10,7 @@ import sys
 from typing import BinaryIO, Final
 
 from gateway.app.app import Gateway, LoadEncoder
-from gateway.config import GatewayConfig
+from gateway.config.settings import GatewayConfig
 from gateway.http.descriptors import raise_open_file_limit
 from gateway.telemetry.logs.bridge import LoggingBridge
 from gateway.util.gc_policy import GcPolicy
@@ -23,14 +23,14 @@ CLOSE_S: Final = 4.0
 _STDERR: Final = 2
 
 
-async def serve(
+async def run_gateway(
     config: GatewayConfig, *, log_stream: BinaryIO | None = None, load_encoder: LoadEncoder | None = None
 ) -> int:
     """Run until SIGTERM or SIGINT, drain, and return the exit status. SIGHUP looks at the policy file at once.
 
     Raises PolicyFileError, ConfigError, UnsafeFolder or another OSError when it cannot start.
     """
-    private_tree(config.runtime_dir)
+    private_tree(config.process.runtime_dir)
     raise_open_file_limit()
     loop = asyncio.get_running_loop()
     loop.set_default_executor(LoopThreads())
@@ -50,7 +50,7 @@ async def serve(
         await stopping.wait()
         looking.cancel()
         await gateway.leave()
-        await _stop(gateway, config.drain_timeout_s + CLOSE_S)
+        await _stop(gateway, config.process.drain_timeout_s + CLOSE_S)
     finally:
         logging.getLogger("penstock").removeHandler(bridge)
     return 0

@@ -9,15 +9,14 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from gateway.admission.quotas.quotas import Quotas
+from gateway.app.runtime import Runtime
+from gateway.app.store_opening import open_store
 from gateway.cache.exact.exact_cache import ExactCache
 from gateway.cache.sharing.sharing import CacheSharing
-from gateway.config import GatewayConfig
+from gateway.config.settings import GatewayConfig
 from gateway.store.address import StoreAddress
 from gateway.store.base import StoreUnavailable
 from gateway.store.guarded import GuardedStore
-from gateway.store.opening import open_store
-from gateway.telemetry.logs.log import LogWriter
-from gateway.telemetry.metrics import GatewayMetrics
 from gateway.telemetry.store_watch import StoreWatch
 
 _SHARING_TIMEOUT_S: Final = 0.5
@@ -31,19 +30,17 @@ Spawn = Callable[[Any, str], None]
 class SharedState:
     """The store that tenants' limits live in and, where settings share the cache, the one its entries travel by."""
 
-    def __init__(
-        self, config: GatewayConfig, metrics: GatewayMetrics, log: LogWriter, cache: ExactCache, *, holder: str
-    ) -> None:
-        """`holder` names this process among all that share the store."""
+    def __init__(self, config: GatewayConfig, runtime: Runtime, cache: ExactCache) -> None:
+        metrics, log = runtime.metrics, runtime.log
         self._config = config
         self._metrics = metrics
         self._log = log
-        self.limits = self._open(config.store_timeout_s, is_side=False)
+        self.limits = self._open(config.store.timeout_s, is_side=False)
         self.control = self._open(_CONTROL_TIMEOUT_S, is_side=True)
         """For revisions, keys and whatever else admins change."""
         self.quotas = Quotas(
             self.limits,
-            holder=holder,
+            holder=runtime.holder,
             clock=time.monotonic,
             wall=time.time,
             report=lambda error: log.failure("quota_failed", error),
@@ -52,7 +49,7 @@ class SharedState:
         self.sharing: CacheSharing | None = None
         """None where the cache stays in memory."""
         self._entries: GuardedStore | None = None
-        if config.cache_shared is not False:
+        if config.cache.shared is not False:
             # On connections and with a breaker of its own: however much of the cache travels, limits do not wait.
             self._entries = self._open(_SHARING_TIMEOUT_S, is_side=True, address=config.answers_address)
             self.sharing = CacheSharing(
@@ -64,7 +61,7 @@ class SharedState:
                 is_mirror=config.store_address.kind == "embedded",
                 is_alone=not config.shares_cache,
                 # The embedded store follows what fits into memory; a Redis is bounded for all that write to it.
-                max_bytes=None if config.store_address.kind == "embedded" else config.cache_max_mb * 1024 * 1024,
+                max_bytes=None if config.store_address.kind == "embedded" else config.cache.max_mb * 1024 * 1024,
             )
             cache.share_with(self.sharing)
 

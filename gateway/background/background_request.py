@@ -11,12 +11,12 @@ from gateway.chat.json_members import encoded, without_members
 from gateway.chat.request import ChatRequest
 from gateway.completion.answer_end import end_of_plain
 from gateway.deployments.live import LiveDeployment
-from gateway.ids import RequestIds
 from gateway.limits.admission_request import AdmissionRequest
 from gateway.limits.lane import LiveLane
 from gateway.limits.permit import Permit
 from gateway.routing.planned_route import PlannedRoute
 from gateway.routing.snapshot import PolicySnapshot
+from gateway.timeline import RequestIds
 from gateway.upstreams.http1.errors import UpstreamError
 from gateway.upstreams.http1.request import UpstreamRequest
 

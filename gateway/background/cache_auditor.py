@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import msgspec
@@ -48,6 +49,15 @@ AuditEnd = Verdict | Literal["skipped"]
 """How an audit ended; a metric label."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditSink:
+    """Where audits report."""
+
+    record: Callable[[AuditRecord], None]
+    """Makes a record last, and known to other processes."""
+    count: Callable[[AuditEnd], None]
+
+
 class _Case(msgspec.Struct, frozen=True):
     """A similar answer, and how it came to be one."""
 
@@ -73,21 +83,19 @@ class Auditor:
         embedder: Embeds,
         book: AuditBook,
         guard: OverloadGuard,
-        record: Callable[[AuditRecord], None],
-        count: Callable[[AuditEnd], None],
+        sink: AuditSink,
         tasks: BackgroundTasks,
         rng: random.Random,
         wall: Callable[[], float],
     ) -> None:
-        """`record` makes a record last, and known to other processes; `tasks` are its own, for they are counted."""
+        """`tasks` are its own, for they are counted."""
         self.on_pair: OnPair | None = None
         """Told what both models of a predicted pair said to an audited question; None: the second is not asked."""
         self._ask = ask
         self._embedder = embedder
         self._book = book
         self._guard = guard
-        self._record = record
-        self._count = count
+        self._sink = sink
         self._tasks = tasks
         self._rng = rng
         self._wall = wall
@@ -131,7 +139,7 @@ class Auditor:
     def settle(self, record: AuditRecord) -> None:
         """A verdict, whoever gave it: what follows follows."""
         self._book.add(record, self._wall())
-        self._record(record)
+        self._sink.record(record)
 
     async def aclose(self) -> None:
         """Audits under way end without a verdict."""
@@ -141,7 +149,7 @@ class Auditor:
         if probability <= 0.0 or self._rng.random() >= probability:
             return False
         if self._guard.strain or self._tasks.num_running >= MAX_RUNNING:
-            self._count("skipped")
+            self._sink.count("skipped")
             return False
         return True
 
@@ -152,7 +160,7 @@ class Auditor:
         live = self._ask.choice(question)
         fresh = None if live is None else await self._ask.deployment(question, live)
         if live is None or fresh is None:
-            self._count("skipped")
+            self._sink.count("skipped")
             return
         await self._conclude(case, fresh)
         await self._ask_other(case, question, live.id, fresh)
@@ -176,7 +184,7 @@ class Auditor:
         similarity: float | None = None
         if kept_text is not None and fresh_text is not None:
             verdict, by, similarity = await self._verdict(case, kept_text, fresh_text)
-        self._count(verdict)
+        self._sink.count(verdict)
         record = self._recorded(case, verdict, by, similarity)
         if case.rule.review_texts:
             record = msgspec.structs.replace(record, texts=_texts(case, kept_text, fresh_text))
@@ -216,7 +224,7 @@ class Auditor:
 
     async def _ask_judge(self, case: _Case, kept: str, fresh: str) -> bool | None:
         """Whether both say the same; None without a judge, or when it did not say."""
-        question, name = case.question, case.rule.judge
+        question, name = case.question, case.rule.auditor
         live = None if question is None or name is None else question.snapshot.deployments.get(name)
         if question is None or live is None:
             return None

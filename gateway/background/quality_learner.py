@@ -23,7 +23,7 @@ from routing_policies.quality.hashing import WordHasher
 from routing_policies.quality.pairs import weak_and_strong
 from routing_policies.quality.predictor import Predictor, Predictors
 from routing_policies.quality.training.label import Label, Pair, Source, label_of
-from routing_policies.quality.training.learning import LabelBook, learn
+from routing_policies.quality.training.learning import LabelBook, learn_pair
 
 MAX_ANSWERS: Final = 4096
 """Answers of smaller models that feedback may still name."""
@@ -159,4 +159,4 @@ class Learner:
         """Where it fails, the old coefficients still stand."""
         while book.is_worth_learning:
             book.forget_before(self._wall() - self._retention_s)
-            predictor.adopt(await asyncio.to_thread(learn, book.take(), predictor.base))
+            predictor.adopt(await asyncio.to_thread(learn_pair, book.take(), predictor.base))

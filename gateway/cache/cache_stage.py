@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from gateway.background.task_group import BackgroundTasks
 from gateway.cache.exact.cache_lookup import CacheLookup
@@ -71,6 +71,16 @@ class CacheStage:
                 await self.give_similar(ctx, request, found)
                 return True
         return False
+
+    async def race(
+        self, ctx: RequestContext, request: ChatRequest, planned: PlannedRoute, forward: Coroutine[Any, Any, None]
+    ) -> bool:
+        """Let the deployment answer unless a similar answer is found sooner, which is then given: True."""
+        found = await self._similar.race(ctx, request, planned, forward)
+        if found is None:
+            return False
+        await self.give_similar(ctx, request, found)
+        return True
 
     async def give_similar(self, ctx: RequestContext, request: ChatRequest, found: CacheLookup) -> None:
         """Serve a semantic hit. Identical requests that wait for this one look it up themselves."""

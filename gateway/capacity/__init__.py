@@ -1,0 +1,1 @@
+"""Capacity planning: the number of replicas that a peak needs."""

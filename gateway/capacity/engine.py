@@ -10,47 +10,54 @@ import msgspec
 
 
 class StepTerms(msgspec.Struct, frozen=True, kw_only=True):
-    """A step's duration: each term in seconds for one of its units."""
+    """Terms of a step's duration, each in seconds per unit."""
 
     fixed_s: float
     row_s: float = 0.0
     prefill_token_s: float = 0.0
     kv_token_s: float = 0.0
-    """For each position attended to, summed over rows."""
+    """Seconds per position attended to, summed over rows."""
     pair_s: float = 0.0
-    """For each prompt token of a chunk and position that the chunk reaches."""
+    """Seconds per pair of a chunk's prompt token and a position that the chunk attends to."""
     chunk_s: float = 0.0
 
 
 class EngineFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """One replica."""
+    """Step times and limits of one replica."""
 
     steps: StepTerms
     max_rows: int
     step_tokens: int
-    """Most tokens, prompts and rows together, in one step."""
+    """Largest number of tokens in one step, prompts and rows together."""
     kv_tokens: int
-    """Tokens whose keys and values fit into its memory."""
+    """Number of tokens whose keys and values fit into the KV memory."""
     itl_target_s: float = 0.05
-    """Longest step that a short prompt's chunk may make while others decode; the engine's own default."""
+    """Longest step, in seconds, that a short prompt's chunk may cause while others decode; the engine's default."""
     prefill_slack_ratio: float = 1.8
-    """How many times a plain decode step the chunks of several longer prompts may make it; the engine's own default."""
+    """Bound on a step with chunks of several longer prompts, as a multiple of a plain decode step.
+
+    The default is the engine's own.
+    """
 
 
 class FiguresMissing(ValueError):
-    """What was given does not say how long a step takes; the message names what is missing and how to get it."""
+    """Error for input that does not determine the duration of a step; the message names the gap and the remedy."""
 
 
 class _Load(msgspec.Struct):
-    max_num_rows: int = 0
-    step_token_budget: int = 0
+    max_num_seqs: int = 0
+    max_num_batched_tokens: int = 0
     num_blocks_total: int = 0
     block_size: int = 0
     step_time: StepTerms | None = None
 
 
 def figures_of_load(document: Mapping[str, Any]) -> EngineFigures:
-    """From one event of `/engine/load`. Raises FiguresMissing."""
+    """Return the figures in one event of `/engine/load`.
+
+    Raises:
+        FiguresMissing: The event is malformed, or the engine has not measured enough steps yet.
+    """
     try:
         load = msgspec.convert(document, _Load)
     except msgspec.ValidationError as error:
@@ -62,20 +69,23 @@ def figures_of_load(document: Mapping[str, Any]) -> EngineFigures:
             "the engine has not run steps unlike enough to know what rows and prompts add to one; send it requests of "
             "several lengths, several at once"
         )
-    if not (load.max_num_rows and load.step_token_budget and load.num_blocks_total and load.block_size):
+    if not (load.max_num_seqs and load.max_num_batched_tokens and load.num_blocks_total and load.block_size):
         raise FiguresMissing("the engine is not ready: it does not say its rows, step budget and KV blocks yet")
     return EngineFigures(
         steps=load.step_time,
-        max_rows=load.max_num_rows,
-        step_tokens=load.step_token_budget,
+        max_rows=load.max_num_seqs,
+        step_tokens=load.max_num_batched_tokens,
         kv_tokens=load.num_blocks_total * load.block_size,
     )
 
 
 def terms_of_steps(document: Mapping[str, Any], *, prefill_token_s: float) -> StepTerms:
-    """Fitted to the shapes of `penstock engine steps --json`: fixed, by row and by position. Raises FiguresMissing.
+    """Fit the fixed, per-row and per-position terms to the shapes of `penstock engine steps --json`.
 
-    That run measures decode alone, so what a prompt's token takes is given beside it.
+    That run measures decode alone, so the caller supplies the seconds per prompt token.
+
+    Raises:
+        FiguresMissing: The shapes have fewer than two different numbers of rows.
     """
     shapes = [_shape(item) for item in document["shapes"]]
     if len({rows for rows, _, _ in shapes}) < 2:
@@ -85,20 +95,23 @@ def terms_of_steps(document: Mapping[str, Any], *, prefill_token_s: float) -> St
 
 
 def _is_known(terms: StepTerms) -> bool:
-    """Whether no term is impossible, and not all of a step's time is fixed."""
+    """Return whether every term is possible and some part of a step's time grows with its load."""
     values = msgspec.structs.astuple(terms)
     grows = terms.row_s > 0 or terms.prefill_token_s > 0 or terms.kv_token_s > 0
     return all(0 <= value < math.inf for value in values) and terms.fixed_s > 0 and grows
 
 
 def _shape(item: Mapping[str, Any]) -> tuple[float, float, float]:
-    """Rows, positions over all rows, seconds."""
+    """Return the rows, the positions over all rows, and the seconds of one shape."""
     rows = float(item["rows"])
     return rows, rows * float(item["context"]), float(item["overlapped_ms"]) / 1e3
 
 
 def _fitted(shapes: Sequence[tuple[float, float, float]]) -> tuple[float, float, float]:
-    """Least squares with no term below 0; the positions' term only where contexts differ enough to tell it apart."""
+    """Fit the terms by least squares, each at least 0.
+
+    The per-position term is fitted only where contexts differ enough to separate it.
+    """
     import numpy as np
 
     features = np.array([[1.0, rows, context] for rows, context, _ in shapes])

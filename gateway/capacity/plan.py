@@ -1,13 +1,13 @@
-"""How many replicas a peak needs: the steady state of one engine as a closed form, and the first bound that it meets.
+"""Capacity plan: the steady state of one engine in closed form, and the bound that it meets first.
 
-A request brings `output` decode rows' worth of steps and its uncached prompt. In the steady state all of a step's work
-but its fixed part is in proportion to the step's own length, so that step = fixed / (1 - u) with u the share of time
-that requests' work takes. Rows follow by Little's law (a request holds one for `output` steps).
+A request adds `output` decode rows' worth of steps and its uncached prompt. In the steady state, all work but the fixed
+part is proportional to the step's length. Hence step = fixed / (1 - u), where u is the share of time that the requests'
+work takes. The number of rows follows by Little's law: a request holds one for `output` steps.
 
-Prompts are a queue of their own: one after the other, in chunks as large as the engine lets them be beside the rows
-that decode. A prompt's chunks make its steps longer than the average one by their own work. Of that queue (one server,
-equal prompts, Poisson arrivals) the wait has an exponential tail, of which the 95th percentile is taken; the step under
-way and the prompt's own steps come on top. What this gives is a plan; `penstock bench capacity` measures its worth.
+Prompts form a queue of their own. They run one after another, in chunks as large as the engine allows beside decoding
+rows. A prompt's chunks lengthen its own steps by their work. The wait in that queue (one server, equal prompts, Poisson
+arrivals) has an exponential tail. The plan takes its 95th percentile, and adds the step under way and the prompt's own
+steps. `penstock bench capacity` measures how well the plan holds.
 """
 
 from __future__ import annotations
@@ -22,46 +22,50 @@ from gateway.capacity.engine import EngineFigures
 Bound = Literal["ttft", "tpot", "rows", "kv_memory", "step_tokens", "time"]
 
 _LATE: Final = 0.05
-"""Of first tokens: those beyond the 95th percentile."""
+"""Share of first tokens beyond the 95th percentile."""
 _LEAST_CHUNK: Final = 8.0
 _LEAST_SLOWDOWN: Final = 1.25
 _LONG_PROMPT_TOKENS: Final = 1024
-"""All three as the engine has them: prompts go on however slow its steps are, and long ones hardly show in others'."""
+"""Length from which a prompt counts as long.
+
+This and the two values above are the engine's: prompts advance however slow its steps are, and long ones hardly slow
+down other sequences.
+"""
 _MOST_BUSY: Final = 0.98
 _ROUNDS: Final = 60
 _HOURS_PER_DAY: Final = 24.0
 
 
 class Demand(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked at the peak."""
+    """Load at the peak."""
 
     requests_per_s: float
     prompt_tokens: int
     output_tokens: int
     prefix_hit_ratio: float = 0.0
-    """Of prompt tokens, those that the engine still holds."""
+    """Share of prompt tokens that the engine's prefix cache still holds."""
     cache_hit_ratio: float = 0.0
-    """Of requests, those that the gateway answers itself."""
+    """Share of requests that the gateway's cache answers."""
     mean_ratio: float = 0.5
     """Mean load over the day as a share of the peak."""
 
 
 class Targets(msgspec.Struct, frozen=True, kw_only=True):
-    """What is promised; None is nothing."""
+    """Latency targets; None for no target."""
 
     ttft_p95_s: float | None = None
     tpot_s: float | None = None
 
 
 class Hardware(msgspec.Struct, frozen=True, kw_only=True):
-    """What a replica takes."""
+    """Hardware of one replica."""
 
     gpus: float = 1.0
     kv_bytes_per_token: float | None = None
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
-    """One replica in its steady state."""
+    """Steady state of one replica."""
 
     requests_per_s: float
     busy_ratio: float
@@ -72,39 +76,46 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CapacityPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is needed."""
+    """Number of replicas for a demand, with the figures behind it."""
 
     replicas: int
     bound: Bound
-    """What ends a replica's capacity first."""
+    """Bound that limits a replica's capacity."""
     per_replica: State
-    """At the most it can take."""
+    """State of a replica at its capacity."""
     at_peak: State
-    """What each of `replicas` sees at the peak."""
+    """State of each replica at the peak."""
     engine_requests_per_s: float
     prompt_tokens_per_s: float
     computed_prompt_tokens_per_s: float
     output_tokens_per_s: float
     headroom_ratio: float
-    """Of a replica's capacity, what is left at the peak."""
+    """Share of a replica's capacity that is free at the peak."""
     kv_tokens_at_peak: float
-    """Over all replicas."""
+    """Tokens in KV memory at the peak, over all replicas."""
     kv_bytes_at_peak: float | None
     gpus: float
     gpu_hours_per_day: float
-    """With all replicas all day."""
+    """GPU hours with all replicas all day."""
     gpu_hours_per_day_scaled: float
-    """With replicas in proportion to the load, one at least."""
+    """GPU hours with replicas in proportion to the load, at least one."""
 
 
 class Impossible(ValueError):
-    """No number of replicas keeps the targets; the message says which and what one replica alone would do."""
+    """Error for targets that no number of replicas meets.
+
+    The message names the bound and the latencies of an idle replica.
+    """
 
 
-def plan(
+def plan_capacity(
     demand: Demand, targets: Targets, engine: EngineFigures, hardware: Hardware, *, headroom_ratio: float = 0.3
 ) -> CapacityPlan:
-    """The least number of replicas that keeps `headroom_ratio` of each free at the peak. Raises Impossible."""
+    """Return the least number of replicas that keeps `headroom_ratio` of each free at the peak.
+
+    Raises:
+        Impossible: An idle replica already misses a target.
+    """
     most, bound = _most(demand, targets, engine)
     asked = demand.requests_per_s * (1.0 - demand.cache_hit_ratio)
     replicas = max(1, math.ceil(asked / (most * (1.0 - headroom_ratio)) - 1e-9))
@@ -130,7 +141,7 @@ def plan(
 
 
 def steady_state(requests_per_s: float, demand: Demand, engine: EngineFigures) -> State:
-    """One replica under so many requests a second; with more than it can do its step and waits are infinite."""
+    """Return the state of one replica at this rate; step and waits are infinite beyond its capacity."""
     busy = requests_per_s * work_s(demand, engine)
     if busy >= 1.0:
         return State(
@@ -154,7 +165,7 @@ def steady_state(requests_per_s: float, demand: Demand, engine: EngineFigures) -
 
 
 def work_s(demand: Demand, engine: EngineFigures) -> float:
-    """Seconds of steps that one request adds, fixed parts left out."""
+    """Return the seconds of steps that one request adds, fixed parts excluded."""
     steps, prompt = engine.steps, _uncached(demand)
     reach = demand.prompt_tokens - prompt / 2
     attended = demand.prompt_tokens + demand.output_tokens / 2
@@ -164,7 +175,10 @@ def work_s(demand: Demand, engine: EngineFigures) -> float:
 
 
 def _ttft_p95_s(requests_per_s: float, rows: float, step_s: float, demand: Demand, engine: EngineFigures) -> float:
-    """The step under way, the prompts before this one, and its own steps."""
+    """Return the 95th percentile of TTFT in seconds.
+
+    It is the sum of the step under way, the wait for earlier prompts, and the prompt's own steps.
+    """
     steps, prompt = engine.steps, _uncached(demand)
     alone_tokens = engine.step_tokens - rows
     if alone_tokens <= 0:
@@ -174,20 +188,20 @@ def _ttft_p95_s(requests_per_s: float, rows: float, step_s: float, demand: Deman
     chunk_s = plain_s + steps.chunk_s
     token_s = steps.prefill_token_s + steps.pair_s * (demand.prompt_tokens - prompt / 2)
     beside_tokens = min(alone_tokens, _tokens_beside_rows(plain_s, token_s, demand, engine))
-    alone = math.exp(-rows)  # of the time: nobody decodes, so nobody is held up by a chunk
+    alone = math.exp(-rows)  # share of time in which no sequence decodes, so chunks may be whole steps
     full_s = prompt * (token_s + chunk_s * (alone / alone_tokens + (1.0 - alone) / beside_tokens))
     busy = requests_per_s * full_s
     if busy >= 1.0:
         return math.inf
     wait_s = max(0.0, math.log(busy / _LATE)) * full_s / (2.0 * (1.0 - busy)) if busy > 0 else 0.0
     num_steps = math.ceil(prompt / alone_tokens)
-    if 1.0 - alone > _LATE:  # rows that decode are there in more than the rarest cases, until they end
+    if 1.0 - alone > _LATE:  # at the 95th percentile other sequences decode, until they end
         num_steps = min(math.ceil(prompt / beside_tokens), num_steps + demand.output_tokens)
     return step_s + wait_s + prompt * token_s + num_steps * chunk_s
 
 
 def _tokens_beside_rows(plain_s: float, token_s: float, demand: Demand, engine: EngineFigures) -> float:
-    """Most prompt tokens in a step that others decode in."""
+    """Return the largest number of prompt tokens in a step in which other sequences decode."""
     if token_s <= 0:
         return math.inf
     is_long = demand.prompt_tokens > _LONG_PROMPT_TOKENS
@@ -200,7 +214,11 @@ def _uncached(demand: Demand) -> float:
 
 
 def _most(demand: Demand, targets: Targets, engine: EngineFigures) -> tuple[float, Bound]:
-    """Requests a second that one replica can take, and what keeps it from more. Raises Impossible."""
+    """Return the largest rate per second that one replica can take, and the bound that limits it.
+
+    Raises:
+        Impossible: An idle replica already misses a target.
+    """
     idle = steady_state(0.0, demand, engine)
     broken = _broken(idle, demand, targets, engine)
     if broken is not None:
@@ -223,7 +241,7 @@ def _most(demand: Demand, targets: Targets, engine: EngineFigures) -> tuple[floa
 
 
 def _broken(state: State, demand: Demand, targets: Targets, engine: EngineFigures) -> Bound | None:
-    """The first bound that does not hold."""
+    """Return the first bound that does not hold, or None."""
     limits: tuple[tuple[Bound, float, float | None], ...] = (
         ("tpot", state.step_s, targets.tpot_s),
         ("rows", state.rows, float(engine.max_rows)),

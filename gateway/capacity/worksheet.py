@@ -1,4 +1,4 @@
-"""A plan as a worksheet for people: what went in, what came out, and from which numbers."""
+"""Worksheet of a capacity plan for people: inputs, results and the measured figures."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from gateway.capacity.plan import CapacityPlan, Demand, State, Targets
 _BOUNDS = {
     "ttft": "the target for the first token",
     "tpot": "the target for each output token",
-    "rows": "the rows of a step (penstock engine --max-num-rows)",
+    "rows": "the rows of a step (penstock engine --max-num-seqs)",
     "kv_memory": "the KV memory (penstock engine --kv-memory-bytes, --kv-dtype int8)",
-    "step_tokens": "the step's token budget (penstock engine --step-token-budget)",
+    "step_tokens": "the step's token budget (penstock engine --max-num-batched-tokens)",
     "time": "the time its steps take",
 }
 
 
 def render_plan(found: CapacityPlan, demand: Demand, targets: Targets, engine: EngineFigures) -> str:
-    """Every line with its unit."""
+    """Return the plan as lines of text, each value with its unit."""
     return "\n".join(_lines(found, demand, targets, engine))
 
 

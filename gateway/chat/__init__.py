@@ -1,0 +1,1 @@
+"""Chat requests: strict JSON, schema, headers and `ChatRequest`."""

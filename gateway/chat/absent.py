@@ -1,6 +1,6 @@
-"""Null and empty members of a chat request: they ask for nothing, at every depth, so they are no reason to refuse it.
+"""Removal of null and empty members from a chat request, at every depth; they carry no request and no fault.
 
-Only what the gateway understands is taken out. Fields it does not know, schemas and the values of lists stay verbatim.
+Only fields that the gateway interprets are cleaned. Unknown fields, schemas and the values of lists stay verbatim.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import Any, Final
 
 _REQUIRED: Final = frozenset({"messages", "model"})
 _NAMING: Final = frozenset({"arguments", "id", "name", "url"})
-"""Members that everything below a message has to have where it has them at all."""
+"""Members that objects below a message must keep wherever they have them."""
 _VERBATIM: Final = frozenset({"parameters", "schema", "input_audio"})
-"""Members whose inside is the upstream's to judge."""
+"""Members whose content only the upstream interprets."""
 
 
 def without_absent(document: dict[str, Any], names: Container[str]) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def _cleaned(value: Any) -> Any:
     for name, child in value.items():
         kept = _cleaned(child) if isinstance(child, dict | list) and name not in _VERBATIM else child
         if name == "arguments" and child is None:
-            kept = ""  # a call without arguments has to say so
+            kept = ""  # a call without arguments carries an empty string
         if not _is_absent(kept) or _is_subject(name, value):
             cleaned[name] = kept
     return cleaned
@@ -45,7 +45,7 @@ def _is_absent(value: Any) -> bool:
 
 
 def _is_subject(name: str, parent: dict[str, Any]) -> bool:
-    """Whether the parent is about this member, as a turn is about its content and `type: text` about its text."""
+    """Return whether the member is the parent's payload, such as a message's content or the text of `type: text`."""
     if "role" in parent:
         return name == "content" and (parent["role"] != "assistant" or isinstance(parent[name], str | None))
     return name == parent.get("type") or name in _NAMING

@@ -1,4 +1,4 @@
-"""ChatHead: what the headers of a chat request mean to the gateway, read in one pass."""
+"""ChatHead: a chat request's headers as the gateway reads them, in one pass."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Final, Literal
 MAX_CLIENT_ID_CHARS: Final = 128
 MAX_TRACE_BYTES: Final = 512
 MAX_CLIENT_TIMEOUT_S: Final = 86_400.0
-"""Who would wait for longer than a day has no deadline."""
+"""Longest client timeout that counts; a longer one means no deadline."""
 MAX_TARGET_MS: Final = 3_600_000.0
-"""A latency target beyond an hour is none."""
+"""Largest latency target that counts, in milliseconds; a larger one means no target."""
 
 _SECONDS: Final = re.compile(rb"[0-9]{1,9}(?:\.[0-9]{1,17})?")
 
@@ -22,7 +22,7 @@ _TARGETS: Final[dict[TargetKind, tuple[bytes, bytes]]] = {
     "ttft": (b"x-slo-ttft-ms", b"x-llm-d-slo-ttft-ms"),
     "tpot": (b"x-slo-tpot-ms", b"x-llm-d-slo-tpot-ms"),
 }
-"""Our own name first."""
+"""Header names of each latency target, the gateway's own first."""
 
 _TARGET_NAMES: Final = frozenset(name for names in _TARGETS.values() for name in names)
 
@@ -39,11 +39,14 @@ _WANTED: Final = frozenset(
 )
 
 _LISTS: Final = frozenset((b"cache-control", b"content-encoding", b"tracestate"))
-"""What may stand in several headers means what it would in one."""
+"""Headers that may repeat; their values are joined by commas (RFC 9110, section 5.3)."""
 
 
 class ChatHead:
-    """The headers that matter; malformed values count as absent, except where a row of the contract says otherwise."""
+    """The headers that the gateway reads.
+
+    A malformed optional value counts as absent.
+    """
 
     __slots__ = (
         *("_headers", "_values", "authorization", "cache_control", "content_encoding", "content_type"),
@@ -54,9 +57,9 @@ class ChatHead:
         self._headers = headers
         self._values: dict[bytes, bytes] = {}
         self.authorization: list[bytes] = []
-        """Every Authorization value; more than one is refused later."""
+        """Values of all Authorization headers; more than one is rejected later."""
         self.ignored: tuple[str, ...] = ()
-        """Names of headers whose value means nothing, as far as they were asked for."""
+        """Names of headers that were read and had a value without meaning."""
         values = self._values
         for name, value in headers:
             if name in _WANTED:
@@ -67,32 +70,32 @@ class ChatHead:
                 else:
                     values[name] = value
         self.content_type = values.get(b"content-type")
-        """As sent, like the next two."""
+        """Value as sent; None when absent."""
         self.content_encoding = values.get(b"content-encoding")
         self.cache_control = values.get(b"cache-control")
-        """What the client wants of the cache."""
+        """Client's cache directives, as sent."""
         count = values.get(b"x-stainless-retry-count")
         self.is_retry = count is not None and count.isdigit() and count.strip(b"0") != b""
-        """The client says that it asked before."""
+        """True if the client marks the request as a retry."""
         self.has_targets = not _TARGET_NAMES.isdisjoint(values)
-        """It gives latency targets of its own, sensible or not."""
+        """True if the client sends latency targets of its own, valid or not."""
 
     @property
     def content_length(self) -> int:
-        """The body's length as declared; 0 where it is not, as for a chunked body."""
+        """Declared length of the body in bytes; 0 without one, as for a chunked body."""
         length = self._values.get(b"content-length", b"")
         return int(length) if length.isdigit() else 0
 
     @property
     def client_timeout_s(self) -> float | None:
-        """How long the client itself will wait for the next byte; None when it did not say."""
+        """Seconds that the client waits for the next byte; None when it declares none."""
         values = self._values
         if b"x-stainless-read-timeout" not in values and b"x-stainless-timeout" not in values:
             return None
         return _seconds(values.get(b"x-stainless-read-timeout")) or _seconds(values.get(b"x-stainless-timeout"))
 
     def slo_s(self, kind: TargetKind) -> float | None:
-        """The client's own latency target in seconds, None when it gave none or one that is no number worth having."""
+        """Return the client's latency target in seconds, or None when it gave none or an invalid one."""
         values = self._values
         for name in _TARGETS[kind]:
             if name in values:
@@ -104,33 +107,33 @@ class ChatHead:
 
     @property
     def lane(self) -> str | None:
-        """The lane asked for; the caller's entitlement clamps it."""
+        """Lane that the client requests; the key's entitlement clamps it."""
         value = self._values.get(b"x-penstock-priority")
         return None if value is None else value.decode("ascii", "replace").strip().lower()
 
     @property
     def wants_timing(self) -> bool:
-        """Whether the answer itself is to carry every stage's time."""
+        """True if the response is to carry the time of every stage."""
         value = self._values.get(b"x-penstock-timing")
         return value is not None and value.strip().lower() == b"full"
 
     @property
     def client_request_id(self) -> str | None:
-        """The caller's own label, shortened; for the log only, never a key and never sent back."""
+        """Client's own label, shortened; used in the log only, never as a key and never sent back."""
         value = self._values.get(b"x-client-request-id")
         return None if value is None else value.decode("ascii", "replace")[:MAX_CLIENT_ID_CHARS]
 
     @property
     def traceparent(self) -> bytes | None:
-        """The trace that the caller is part of, as sent."""
+        """Trace that the client's request belongs to, as sent (W3C Trace Context)."""
         return self._values.get(b"traceparent")
 
     def continue_trace(self, traceparent: bytes) -> None:
-        """Upstreams are told this parent in place of the caller's; its `tracestate` goes on as it is."""
+        """Replace the `traceparent` sent to upstreams; the client's `tracestate` stays."""
         self._values[b"traceparent"] = traceparent
 
     def passed_on(self) -> list[tuple[bytes, bytes]]:
-        """The client's headers that the upstream may see; all others stay here."""
+        """Return the client's headers that are sent upstream; all others stop here."""
         values = self._values
         if _PASSED_ON.isdisjoint(values):
             return []
@@ -141,13 +144,13 @@ class ChatHead:
         ]
 
     def all(self) -> dict[str, str]:
-        """Every header by name, for routes that match on them; of repeated ones the last."""
+        """Return every header by name, for routes that match on headers; of repeated ones the last."""
         return {name.decode("latin-1"): value.decode("latin-1") for name, value in self._headers}
 
 
 @lru_cache(maxsize=256)  # nearly all clients send their library's default
 def _seconds(value: bytes | None) -> float | None:
-    """A positive number of seconds that is worth acting on, else None."""
+    """Return a positive number of seconds up to MAX_CLIENT_TIMEOUT_S, else None."""
     if value is None or _SECONDS.fullmatch(value) is None:
         return None
     seconds = float(value)
@@ -155,7 +158,7 @@ def _seconds(value: bytes | None) -> float | None:
 
 
 def _target_s(milliseconds: bytes) -> float | None:
-    """A latency target in seconds; None for text, for nothing, for a negative number and for more than an hour."""
+    """Return a latency target in seconds; None for text, zero, negative numbers and more than an hour."""
     if _SECONDS.fullmatch(milliseconds) is None:
         return None
     value = float(milliseconds)

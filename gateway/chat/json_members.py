@@ -1,7 +1,7 @@
-"""Members of a JSON object, changed in its bytes: what is not changed stays as the client wrote it.
+"""Edits to the members of a JSON object in its bytes; unchanged members keep the client's spelling.
 
-Keys are compared by what they mean, escapes resolved, and only at the top level; a string that looks like a member is
-skipped as a string. The object must be valid JSON with unique keys. Linear in its size.
+Keys are compared with escapes resolved, and only at the top level. Text inside strings is never taken for a member. The
+object must be valid JSON with unique keys. The time is linear in its size.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 _SIMPLE_RUN: Final = re.compile(rb'(?:[^"{}\[\]]++|"[^"\\]{0,256}+")*+')
-"""What holds no bracket: anything between strings, and short strings without escapes."""
+"""Run of bytes without brackets: anything between strings, and short strings without escapes."""
 _SPACE: Final = re.compile(rb"[ \t\n\r]*+")
 _SCALAR: Final = re.compile(rb"[^,}\s]++")
 _ESCAPED_NAME: Final = re.compile(rb"\\u00(?:5[fF]|[67])")
@@ -26,7 +26,7 @@ _CLOSING: Final = ord("}")
 
 
 class _Member(NamedTuple):
-    """Where one member and its value stand."""
+    """Position of one member and of its value, as offsets into the body."""
 
     name: str
     start: int
@@ -35,7 +35,7 @@ class _Member(NamedTuple):
 
 
 def encoded(value: object) -> bytes:
-    """JSON, integers beyond 64 bits included."""
+    """Encode a value as JSON, integers beyond 64 bits included."""
     try:
         return msgspec.json.encode(value)
     except OverflowError:
@@ -43,7 +43,7 @@ def encoded(value: object) -> bytes:
 
 
 def with_members(body: bytes, changes: Mapping[str, Any]) -> bytes:
-    """The object with these members set: in place where they stand, at its end where they do not."""
+    """Return the object with these members set: in place where they exist, else at its end."""
     whole, begin, at = memoryview(body), 0, 0
     pieces: list[bytes | memoryview] = []
     left = dict(changes)
@@ -61,7 +61,7 @@ def with_members(body: bytes, changes: Mapping[str, Any]) -> bytes:
 
 
 def without_members(body: bytes, names: Container[str]) -> bytes:
-    """The object without these members; the others as they are written, without the space between them."""
+    """Return the object without these members; the others keep their spelling, but not the space between them."""
     members = list(_members(body))
     kept = [member for member in members if member.name not in names]
     if len(kept) == len(members):
@@ -70,12 +70,11 @@ def without_members(body: bytes, names: Container[str]) -> bytes:
 
 
 def may_escape_a_name(body: bytes) -> bool:
-    """Whether a letter or an underscore is written as an escape anywhere: keys may not be found by their bytes then."""
+    """Return whether a letter or underscore is escaped anywhere, so a search by bytes could miss a key."""
     return b"\\u00" in body and _ESCAPED_NAME.search(body) is not None
 
 
 def _members(body: bytes) -> Iterator[_Member]:
-    """The members of the object, in its order."""
     at = _past_space(body, body.index(b"{") + 1)
     while body[at] != _CLOSING:
         start, at = at, _past_string(body, at + 1)
@@ -107,7 +106,7 @@ def _past_value(body: bytes, at: int) -> int:
 
 
 def _past_string(body: bytes, at: int) -> int:
-    """Where the string ends whose first character stands at `at`."""
+    """Return the offset behind the string whose first character stands at `at`."""
     while True:
         end = body.index(b'"', at)
         first = end
@@ -119,7 +118,7 @@ def _past_string(body: bytes, at: int) -> int:
 
 
 def _past_container(body: bytes, at: int) -> int:
-    """Where the container ends whose contents begin at `at`."""
+    """Return the offset behind the container whose contents begin at `at`."""
     depth = 1
     while depth:
         run = _SIMPLE_RUN.match(body, at)

@@ -1,4 +1,4 @@
-"""ChatRequest: a chat completion request, parsed once and trusted from then on."""
+"""ChatRequest: a chat completion request, parsed and checked once."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from gateway.chat.schema import (
     AssistantMessage,
     AudioPart,
     ChatFields,
+    ChatStreamOptions,
     ImagePart,
     Message,
-    StreamOptions,
 )
 from gateway.chat.strict_json import JsonGuard
 from gateway.errors import InvalidRequest, UnsupportedMediaType
@@ -29,16 +29,16 @@ _MISSING_FIELD: Final = re.compile(r"missing required field `([^`]+)`")
 _UNKNOWN_FIELD: Final = re.compile(r"unknown field `([^`]+)`")
 _INTEGER_FIELDS: Final = ("best_of", "max_completion_tokens", "max_tokens", "n", "seed", "top_k", "top_logprobs")
 _LIMITS: Final = ("max_tokens", "max_completion_tokens")
-"""By either a client bounds an answer; servers refuse requests in which they differ."""
+"""Fields that bound the length of an answer; servers reject requests in which they differ."""
 _SCANNED_BYTES: Final = 8 * 1024
-"""Of a longer body members are not looked for one by one: 200,000 of them would hold the event loop for 0.5 s."""
+"""Size beyond which members are not located one by one: 200,000 of them would hold the event loop for 0.5 s."""
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _MEDIA_TEXT_BYTES: Final = 1024
-"""What an image counts, in bytes of text: its encoded size says nothing about its tokens."""
+"""Bytes of text that one image or audio part counts for; its encoded size is no measure of its tokens."""
 
 
 class ChatRequest:
-    """What the client sent: the raw bytes, the JSON document and its typed fields. Never changed in place."""
+    """A request as the client sent it: raw bytes, JSON document and typed fields. Never changed in place."""
 
     __slots__ = (
         *("document", "fields", "max_output_tokens", "messages", "model", "num_choices", "outline", "raw", "stream"),
@@ -48,27 +48,27 @@ class ChatRequest:
     def __init__(
         self, raw: bytes, document: dict[str, Any], fields: ChatFields, *, num_text_bytes: int | None = None
     ) -> None:
-        """`num_text_bytes`: what `text_bytes` is, where it is known."""
+        """Wrap a parsed request; `num_text_bytes` sets `text_bytes` where the caller has computed it."""
         self.raw = raw
         self.document = document
         self.fields = fields
         self.model = fields.model
-        """The name the client asked for: an alias or a deployment's own model."""
+        """Model name in the request: an alias or a deployment's own model."""
         self.messages = fields.messages
-        """The conversation, at least one message."""
+        """Conversation of at least one message."""
         self.stream = fields.stream is True
-        """True when the answer is to come as server-sent events."""
+        """True if the answer is to be sent as server-sent events."""
         self.text_bytes = text_bytes(raw, fields.messages) if num_text_bytes is None else num_text_bytes
         """Bytes of the body that are text for the model, at least 1."""
         self.num_choices = fields.n or 1
-        """How many answers are wanted."""
+        """Number of answers requested."""
         self.max_output_tokens = fields.max_completion_tokens or fields.max_tokens
-        """The client's own limit for one answer; the newer field wins, None when it set neither."""
+        """Client's limit for one answer, in tokens; the newer field takes precedence, None when neither is set."""
         self.outline: object | None = None
-        """What the cache worked out of the request; None until it has."""
+        """Value that the cache derived from the request; None until it has done so."""
 
     def body_for(self, model: str) -> bytes:
-        """The raw bytes with `model` as model name: untouched when equal, else only the name replaced."""
+        """Return the body with `model` as model name; the raw bytes when equal, else with only the name replaced."""
         if model == self.fields.model:
             return self.raw
         raw = self.raw
@@ -78,9 +78,9 @@ class ChatRequest:
         return self._written({"model": model})
 
     def with_max_tokens(self, limit: int) -> ChatRequest:
-        """The same request with an answer of at most `limit` tokens, in each field by which the client bounds it.
+        """Return the request with an answer of at most `limit` tokens, in each field that bounds it.
 
-        A least length above the limit is lowered with it.
+        A `min_tokens` above the limit is lowered with it.
         """
         fields = self.fields
         names = [name for name in _LIMITS if getattr(fields, name) is not None] or [_LIMITS[0]]
@@ -90,37 +90,37 @@ class ChatRequest:
         return self._changed({**changes, **lowered}, msgspec.structs.replace(fields, **changes))
 
     def with_logprobs(self, num_top: int) -> ChatRequest:
-        """The same request, its answer to tell how likely each token was and so many of the likeliest."""
+        """Return the request with log probabilities of each token and of its `num_top` most likely alternatives."""
         wanted = {"logprobs": True, "top_logprobs": num_top}
         return self._changed(wanted, msgspec.structs.replace(self.fields, **wanted))
 
     def as_stream(self) -> ChatRequest:
-        """The same request, its answer to come as a stream that ends with its usage."""
+        """Return the request as a streamed one whose stream ends with its usage."""
         wanted = {"stream": True, "stream_options": {"include_usage": True}}
-        fields = msgspec.structs.replace(self.fields, stream=True, stream_options=StreamOptions(include_usage=True))
+        fields = msgspec.structs.replace(self.fields, stream=True, stream_options=ChatStreamOptions(include_usage=True))
         return self._changed(wanted, fields)
 
     def with_messages(self, messages: list[dict[str, Any]]) -> ChatRequest:
-        """The same request with another conversation, which must be a valid one."""
+        """Return the request with another conversation, which must be valid."""
         fields = msgspec.structs.replace(self.fields, messages=msgspec.convert(messages, list[Message]))
         return self._changed({"messages": messages}, fields)
 
     def _changed(self, changes: dict[str, Any], fields: ChatFields) -> ChatRequest:
-        """With other top-level members; all others as the client wrote them."""
+        """Return the request with other top-level members; all others keep the client's spelling."""
         raw, text = self._written(changes), None
         if fields.messages is self.messages:
             text = max(1, self.text_bytes + len(raw) - len(self.raw))
         return ChatRequest(raw, {**self.document, **changes}, fields, num_text_bytes=text)
 
     def _written(self, changes: dict[str, Any]) -> bytes:
-        """The body with other top-level members. The others keep their values, in a short body their bytes, too."""
+        """Return the body with other top-level members; in a short body the remaining ones keep their bytes."""
         if len(self.raw) <= _SCANNED_BYTES:
             return with_members(self.raw, changes)
         return encoded({**self.document, **changes})
 
 
 def text_bytes(raw: bytes, messages: list[Message]) -> int:
-    """Bytes of the body that are text for the model: all of it, but for images and audio; at least 1."""
+    """Return the bytes of the body that are text for the model: all but images and audio, and at least 1."""
     size = len(raw)
     for message in messages:
         if type(message.content) is list:
@@ -129,7 +129,7 @@ def text_bytes(raw: bytes, messages: list[Message]) -> int:
 
 
 def _media_bytes(parts: Sequence[object]) -> int:
-    """What of a message's size is not text, less what stands for it."""
+    """Return the bytes of media in a message, less the bytes that each medium counts for."""
     size = 0
     for part in parts:
         if isinstance(part, ImagePart):
@@ -140,8 +140,10 @@ def _media_bytes(parts: Sequence[object]) -> int:
 
 
 def _is_top_level(raw: bytes, found: re.Match[bytes]) -> bool:
-    """Whether the only key that is written so is surely the object's own: nothing was opened before it, nothing else is
-    closed after it, or no other can mean the same."""
+    """Return whether the only key written `"model"` surely belongs to the top-level object.
+
+    That holds when nothing was opened before it, when nothing else is closed after it, or when no escape can spell it.
+    """
     begin, end = found.span()
     if raw.count(b"{", 0, begin) == 1 and raw.count(b"[", 0, begin) == 0:
         return True
@@ -151,14 +153,18 @@ def _is_top_level(raw: bytes, found: re.Match[bytes]) -> bool:
 
 
 class ChatRequestParser:
-    """Turns a request body into a ChatRequest or says which field is wrong."""
+    """Parser of request bodies; it names the field that is wrong."""
 
     def __init__(self) -> None:
         self._names = frozenset(field.encode_name for field in msgspec.structs.fields(ChatFields))
         self._guard = JsonGuard(self._names | PRIVILEGED_FIELDS)
 
     def parse(self, body: bytes) -> ChatRequest:
-        """Raises InvalidRequest with the path of the first wrong field."""
+        """Return the request in `body`.
+
+        Raises:
+            InvalidRequest: The body is not valid; `param` is the path of the first wrong field.
+        """
         if body.startswith(_BYTE_ORDER_MARK):
             raise InvalidRequest(
                 "The body begins with a byte-order mark. Send plain UTF-8 without one.", code="invalid_json"
@@ -173,9 +179,9 @@ class ChatRequestParser:
         return ChatRequest(body, document, fields)
 
     def _mended(self, document: dict[str, Any], body: bytes) -> tuple[ChatFields, dict[str, Any], bytes]:
-        """Fields, document and body with what is absent left out and 7.0 written as 7 where an integer is meant.
+        """Return fields, document and body without absent members, and with integers in place of floats such as 7.0.
 
-        Where only numbers are to be written in another way, all else stays as the client wrote it.
+        Where only numbers need another spelling, the rest of the body keeps its bytes.
         """
         present = without_absent(document, self._names)
         whole = _whole_numbers(present)
@@ -185,7 +191,11 @@ class ChatRequestParser:
 
 
 def require_json(content_type: bytes | None, content_encoding: bytes | None) -> None:
-    """Raises UnsupportedMediaType unless the body is declared as plain UTF-8 JSON."""
+    """Check that the body is declared as plain UTF-8 JSON.
+
+    Raises:
+        UnsupportedMediaType: It is declared as anything else, or as compressed.
+    """
     if content_type != b"application/json" and not _is_json(content_type):
         raise UnsupportedMediaType("The body must be JSON. Send 'Content-Type: application/json'.")
     if content_encoding is not None and not set(listed((content_encoding,))) <= {b"identity"}:
@@ -212,7 +222,7 @@ def _checked_fields(document: dict[str, Any]) -> ChatFields:
 
 
 def _whole_numbers(document: dict[str, Any]) -> dict[str, Any]:
-    """The members where an integer is meant and 7.0 is written, as 7: to JSON they are one number."""
+    """Return the integer fields written as whole floats, such as 7.0, as integers; to JSON both are one number."""
     return {
         name: int(value)
         for name in _INTEGER_FIELDS
@@ -223,7 +233,7 @@ def _whole_numbers(document: dict[str, Any]) -> dict[str, Any]:
 def _refuse_privileged(document: dict[str, Any]) -> None:
     found = PRIVILEGED_FIELDS & document.keys()
     if not document.get("chat_template_kwargs"):
-        found -= {"chat_template_kwargs"}  # it may be absent like other fields
+        found -= {"chat_template_kwargs"}  # null or empty, it counts as absent like other fields
     if not found:
         return
     name = min(found)
@@ -251,13 +261,21 @@ def invalid_field(text: str) -> InvalidRequest:
 
 
 def _in_words(reason: str) -> str:
-    """A regular expression is no help to whoever has to change a request."""
+    """Replace a regular expression in the reason by its description."""
     pattern = reason.partition(" matching regex ")[2]
     return f"Expected {IN_WORDS[pattern]}" if pattern in IN_WORDS else reason
 
 
 def _check_relations(fields: ChatFields, sent: list[dict[str, Any]]) -> None:
-    """Rules between fields, which types cannot say; `sent`: the messages as the client wrote them."""
+    """Check the rules between fields, which types cannot express.
+
+    Args:
+        fields: The typed fields.
+        sent: The messages as the client wrote them.
+
+    Raises:
+        InvalidRequest: A field is only allowed beside another one.
+    """
     for index, message in enumerate(fields.messages):
         if type(message) is AssistantMessage and message.content is None:
             _check_silent_assistant(index, message, sent[index])
@@ -271,7 +289,7 @@ def _check_silent_assistant(index: int, message: AssistantMessage, sent: dict[st
     if message.tool_calls or message.function_call is not None or message.refusal is not None:
         return
     if any(value for name, value in sent.items() if name not in ("role", "name", "content")):
-        return  # an answer of nothing but reasoning, audio or whatever else an upstream knows
+        return  # an answer of reasoning, audio or another extension alone
     raise InvalidRequest(
         f"messages[{index}].content: may be null only beside 'tool_calls', 'function_call' or 'refusal'.",
         param=f"messages[{index}].content",

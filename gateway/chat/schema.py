@@ -1,7 +1,7 @@
-"""The typed fields of a chat completion request: types and ranges are the schema, and the schema is published.
+"""Typed fields of a chat completion request; the published schema is generated from them.
 
-Field names and ranges follow OpenAI's chat completions; `top_k`, `min_p` and `repetition_penalty` follow vLLM.
-A field may be null where OpenAI allows it. Unknown fields are not listed here and go to the upstream as they are.
+Field names and ranges follow OpenAI's chat completions; `top_k`, `min_p` and `repetition_penalty` follow vLLM. A field
+may be null where OpenAI allows it. Unknown fields are not listed here and go upstream unchanged.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MAX_STOP_STRINGS = 16
 MAX_LOGIT_BIAS = 1024
 MAX_TOOLS = 128
 
-# In Python `$` also matches before a final line feed; the look-ahead says what JSON Schema means by it.
+# In Python `$` also matches before a final line feed; the look-ahead gives it JSON Schema's meaning.
 _NAME: Final = r"^[A-Za-z0-9_-]+(?!\n)$"
 _TOKEN_ID: Final = r"^[0-9]{1,9}(?!\n)$"
 _IMAGE: Final = r"^data:image/"
@@ -26,7 +26,7 @@ IN_WORDS: Final = {
     repr(_TOKEN_ID): "a token id, 1 to 9 digits",
     repr(_IMAGE): "the image itself as data:image/png;base64,…; addresses are not fetched",
 }
-"""What each pattern asks for, by the pattern as messages quote it."""
+"""Description of each pattern in words, keyed by the pattern as error messages quote it."""
 
 Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=_NAME)]
 TokenCount = Annotated[int, Meta(ge=1, le=MAX_OUTPUT_TOKENS)]
@@ -38,104 +38,104 @@ Bias = Annotated[float, Meta(ge=-100, le=100)]
 Label = Annotated[str, Meta(max_length=512)]
 
 
-class TextPart(Struct, frozen=True, tag_field="type", tag="text"):
-    """Text."""
+class ChatTextPart(Struct, frozen=True, tag_field="type", tag="text"):
+    """Text content."""
 
     text: str
 
 
 class PlainTextPart(Struct, frozen=True):
-    """Text, where nothing else may stand; a tag would be optional there."""
+    """Text content in a place where no other kind is allowed, so a tag would be optional."""
 
     type: Literal["text"]
     text: str
 
 
 class RefusalPart(Struct, frozen=True, tag_field="type", tag="refusal"):
-    """A refusal the model gave earlier."""
+    """A refusal that the model gave earlier."""
 
     refusal: str
 
 
 class ImageUrl(Struct, frozen=True):
-    """Where the image is: always inside the request, as a `data:` URL."""
+    """The image itself, always inside the request as a `data:` URL."""
 
     url: Annotated[str, Meta(pattern=_IMAGE)]
     detail: Literal["auto", "low", "high"] | None = None
 
 
 class ImagePart(Struct, frozen=True, tag_field="type", tag="image_url"):
-    """An image."""
+    """Image content."""
 
     image_url: ImageUrl
 
 
 class AudioPart(Struct, frozen=True, tag_field="type", tag="input_audio"):
-    """Audio, inside the request."""
+    """Audio content inside the request."""
 
     input_audio: dict[str, Any]
 
 
-UserContent = Annotated[list[TextPart | ImagePart | AudioPart], Meta(min_length=1)]
-AssistantContent = Annotated[list[TextPart | RefusalPart], Meta(min_length=1)]
+UserContent = Annotated[list[ChatTextPart | ImagePart | AudioPart], Meta(min_length=1)]
+AssistantContent = Annotated[list[ChatTextPart | RefusalPart], Meta(min_length=1)]
 TextContent = Annotated[list[PlainTextPart], Meta(min_length=1)]
 
 
-class FunctionCall(Struct, frozen=True):
-    """What the model asked to be called; `arguments` is JSON as text."""
+class ChatFunctionCall(Struct, frozen=True):
+    """A function call by the model; `arguments` is JSON as text."""
 
     name: Name
     arguments: str
 
 
-class ToolCall(Struct, frozen=True):
-    """One call the model made."""
+class ChatToolCall(Struct, frozen=True):
+    """One tool call by the model."""
 
     id: str
-    function: FunctionCall
+    function: ChatFunctionCall
     type: Literal["function"] = "function"
 
 
 class SystemMessage(Struct, frozen=True, tag_field="role", tag="system"):
-    """Instructions from the product."""
+    """Instructions from the application."""
 
     content: str | TextContent
     name: str | None = None
 
 
 class DeveloperMessage(Struct, frozen=True, tag_field="role", tag="developer"):
-    """Instructions from the product, newer spelling."""
+    """Instructions from the application, in OpenAI's newer spelling."""
 
     content: str | TextContent
     name: str | None = None
 
 
 class UserMessage(Struct, frozen=True, tag_field="role", tag="user"):
-    """What the person said."""
+    """A message from the user."""
 
     content: str | UserContent
     name: str | None = None
 
 
 class AssistantMessage(Struct, frozen=True, tag_field="role", tag="assistant"):
-    """What the model said; content may be null only beside tool calls or a refusal."""
+    """A message from the model; content may be null only beside tool calls or a refusal."""
 
     content: str | AssistantContent | None = None
     name: str | None = None
     refusal: str | None = None
-    tool_calls: Annotated[list[ToolCall], Meta(max_length=MAX_TOOLS)] | None = None
-    function_call: FunctionCall | None = None
+    tool_calls: Annotated[list[ChatToolCall], Meta(max_length=MAX_TOOLS)] | None = None
+    function_call: ChatFunctionCall | None = None
 
 
 class ToolMessage(Struct, frozen=True, tag_field="role", tag="tool"):
-    """What a tool answered."""
+    """The output of a tool call."""
 
     content: str | TextContent
     tool_call_id: Annotated[str, Meta(min_length=1, max_length=256)]
 
 
 class FunctionMessage(Struct, frozen=True, tag_field="role", tag="function"):
-    """What a function answered, older spelling."""
+    """The output of a function call, in OpenAI's older spelling."""
 
     content: str | None
     name: Name
@@ -144,43 +144,43 @@ class FunctionMessage(Struct, frozen=True, tag_field="role", tag="function"):
 Message = SystemMessage | DeveloperMessage | UserMessage | AssistantMessage | ToolMessage | FunctionMessage
 
 
-class StreamOptions(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a stream carries beyond the text."""
+class ChatStreamOptions(Struct, frozen=True, forbid_unknown_fields=True):
+    """Additional members of a streamed response."""
 
     include_usage: bool | None = None
     include_obfuscation: bool | None = None
     continuous_usage_stats: bool | None = None
 
 
-class ResponseFormat(Struct, frozen=True):
-    """The shape the answer must have; the schema itself is the upstream's to judge."""
+class ChatResponseFormat(Struct, frozen=True):
+    """Required format of the response; the upstream validates the schema itself."""
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: dict[str, Any] | None = None
 
 
-class FunctionDefinition(Struct, frozen=True):
-    """A function the model may call; `parameters` is a JSON Schema."""
+class ChatFunction(Struct, frozen=True):
+    """A function that the model may call; `parameters` is a JSON Schema."""
 
     name: Name
     description: str | None = None
     parameters: dict[str, Any] | None = None
 
 
-class Tool(Struct, frozen=True):
-    """A tool the model may use."""
+class ChatTool(Struct, frozen=True):
+    """A tool that the model may use."""
 
     type: Literal["function"]
-    function: FunctionDefinition
+    function: ChatFunction
 
 
 class ChatFields(Struct, frozen=True, kw_only=True):
-    """A chat completion request as this gateway understands it."""
+    """A chat completion request."""
 
     model: Annotated[str, Meta(min_length=1, max_length=256)]
     messages: Annotated[list[Message], Meta(min_length=1, max_length=MAX_MESSAGES)]
     stream: bool | None = None
-    stream_options: StreamOptions | None = None
+    stream_options: ChatStreamOptions | None = None
     max_tokens: TokenCount | None = None
     max_completion_tokens: TokenCount | None = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
@@ -197,8 +197,8 @@ class ChatFields(Struct, frozen=True, kw_only=True):
     logit_bias: Annotated[dict[TokenId, Bias], Meta(max_length=MAX_LOGIT_BIAS)] | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
-    response_format: ResponseFormat | None = None
-    tools: Annotated[list[Tool], Meta(max_length=MAX_TOOLS)] | None = None
+    response_format: ChatResponseFormat | None = None
+    tools: Annotated[list[ChatTool], Meta(max_length=MAX_TOOLS)] | None = None
     tool_choice: Annotated[str, Meta(max_length=64)] | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     user: Label | None = None
@@ -208,4 +208,4 @@ class ChatFields(Struct, frozen=True, kw_only=True):
 
 
 PRIVILEGED_FIELDS = frozenset({"api_base", "base_url", "custom_host", "chat_template", "chat_template_kwargs"})
-"""Fields that would let a caller choose where a request goes or how a prompt is made: always refused."""
+"""Fields by which a client could choose the upstream or the prompt template; always rejected."""

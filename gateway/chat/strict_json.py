@@ -1,8 +1,8 @@
 """Strict JSON: one object, unique keys, bounded depth and size, no lone surrogates, no infinite numbers.
 
-msgspec refuses most bad JSON by itself (invalid UTF-8, byte-order marks, trailing bytes, NaN, numbers out of range,
-lone surrogates). What it lets pass is looked for here with a few scans in C, so that an ordinary request pays
-about two microseconds and only a suspicious one pays for a second, slower reading.
+msgspec rejects most bad JSON: invalid UTF-8, byte-order marks, trailing bytes, NaN, lone surrogates. A few scans in C
+find the rest. An ordinary request pays about two microseconds for them. Only a suspicious one is read a second time,
+more slowly.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ MAX_DEPTH = 64
 MAX_VALUES = 200_000
 _MANY_BYTES = 256 * 1024
 LONG_BYTES = 64 * 1024
-"""A body of so many bytes takes about a millisecond to read when it is text."""
+"""Size beyond which a body of text takes about a millisecond to read."""
 _SHORT_BYTES = 8 * 1024
 _MARKS = (b'"', b"{", b"[", b",")
 _MANY_MARKS = 2500
 _MAX_COUNTED_NAMES = 4
-"""Unknown names that are counted one by one; of more, one exact reading costs less than as many searches."""
+"""Number of unknown names counted one by one; beyond it, one exact reading is cheaper than as many searches."""
 _ESCAPED_NAME = re.compile(rb"\\u00(?:5[fF]|[67])")
 _ESCAPED_ASCII = re.compile(rb"\\u00[2-7]")
 _SPACED_COLON = re.compile(rb'(?<!\\)"[ \t\n\r]+:')
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _SOME_STRINGS = re.compile(rb'(?:[^"]*+"[^"\\]*+(?:\\.[^"\\]*+)*+"){1,1000}+', re.DOTALL)
 _FLOATS_BYTES = 1024
-"""Of a longer body Python reads the floats: msgspec takes 7 microseconds for one near the ends of their range."""
+"""Size beyond which Python parses the floats; msgspec takes 7 µs for one near the ends of their range."""
 
 
 def is_long(body: bytes) -> bool:
-    """Whether reading the body takes longer than an event loop may stand still: by its size, or by its many values."""
+    """Return whether reading the body would hold the event loop too long, by its size or its number of values."""
     size = len(body)
     if size <= _SHORT_BYTES:
         return False
@@ -45,7 +45,7 @@ def is_long(body: bytes) -> bool:
 
 
 class JsonGuard:
-    """Decodes request bodies; `names` are the top-level keys whose repetition is looked for on the fast path."""
+    """Decoder for request bodies; the fast path looks for repetitions of the top-level keys in `names`."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = frozenset(names)
@@ -55,7 +55,11 @@ class JsonGuard:
         self._decode_longer = msgspec.json.Decoder(float_hook=_float).decode
 
     def decode(self, body: bytes) -> dict[str, Any]:
-        """The top-level object; raises InvalidRequest (`invalid_json`) with what is wrong and where."""
+        """Return the top-level object.
+
+        Raises:
+            InvalidRequest: The body is no acceptable JSON; code `invalid_json`, with the fault and its place.
+        """
         if len(body) > _MANY_BYTES and _num_keys(body) > MAX_VALUES:
             raise _invalid(f"The body has more than {MAX_VALUES} keys.")
         if len(body) > _MANY_BYTES and _has_many_containers(body):
@@ -83,7 +87,7 @@ class JsonGuard:
             raise _too_deep() from None
 
     def _may_repeat_a_key(self, body: bytes, document: dict[str, Any]) -> bool:
-        """True when a repeated key cannot be excluded by counting `"name":` in the raw bytes."""
+        """Return False only when counting `"name":` in the raw bytes excludes a repeated key."""
         if _is_plain(body, document):
             return False
         if b"\\u00" in body and _ESCAPED_NAME.search(body):
@@ -102,14 +106,14 @@ class JsonGuard:
 
 
 def _may_stand_twice(name: str, body: bytes) -> bool:
-    """True unless the name stands once in the raw bytes and cannot be spelled there in another way."""
+    """Return False only when the name occurs once in the raw bytes and has no other spelling there."""
     if not name.isascii() or not name.isprintable() or not {'"', "\\", "/"}.isdisjoint(name):
         return True
     return body.count(msgspec.json.encode(name)) > 1 or (b"\\u00" in body and bool(_ESCAPED_ASCII.search(body)))
 
 
 def _num_keys(body: bytes) -> int:
-    """Keys of all objects together, at most: text that looks like a key counts too."""
+    """Return an upper bound on the keys of all objects together; text that looks like a key counts too."""
     num_keys = body.count(b'":') - body.count(b'\\":')
     if num_keys <= MAX_VALUES and (b" :" in body or b"\t:" in body or b"\n:" in body or b"\r:" in body):
         num_keys += sum(1 for _ in _SPACED_COLON.finditer(body))
@@ -117,8 +121,10 @@ def _num_keys(body: bytes) -> int:
 
 
 def _has_many_containers(body: bytes) -> bool:
-    """Whether lists and objects are too many to be made at all. Strings are left out of the count a thousand at a time,
-    so that other threads get their turn."""
+    """Return whether lists and objects exceed MAX_VALUES.
+
+    Strings are skipped a thousand at a time, so other threads can take the interpreter's lock in between.
+    """
     if body.count(b"[") + body.count(b"{") <= MAX_VALUES:
         return False
     num, at = 0, 0
@@ -136,8 +142,11 @@ def _float(text: str) -> float:
 
 
 def _is_plain(body: bytes, document: dict[str, Any]) -> bool:
-    """True when the keys of the document and of its messages are all there are: each ends in `":` in the raw bytes,
-    text can only add to the count, and a key that was read twice would leave more of them than keys."""
+    """Return whether the document has no keys but its own and those of its messages.
+
+    Each key ends in `":` in the raw bytes. Text can only add to that count, and a repeated key makes it exceed the
+    number of keys.
+    """
     messages = document.get("messages")
     if b" :" in body or b"\t:" in body or b"\n:" in body or b"\r:" in body or not isinstance(messages, list):
         return False
@@ -150,7 +159,11 @@ def _is_plain(body: bytes, document: dict[str, Any]) -> bool:
 
 
 def _check_shape(document: dict[str, Any]) -> None:
-    """Walk containers only, level by level; stops at the first excess."""
+    """Check depth and number of values, level by level over containers only; stop at the first excess.
+
+    Raises:
+        InvalidRequest: The document exceeds MAX_DEPTH or MAX_VALUES.
+    """
     level: list[Any] = [document]
     values = 0
     for _ in range(MAX_DEPTH):

@@ -71,7 +71,7 @@ def open_client(options: argparse.Namespace, *, source: str = "policy") -> Admin
     import httpx
 
     config = settings(options)
-    path: Path = options.token_file or config.admin_token_file or config.runtime_dir / FILE_NAME
+    path: Path = options.token_file or config.admin.token_file or config.process.runtime_dir / FILE_NAME
     try:
         token = read_token(path)
     except OSError as error:
@@ -79,7 +79,7 @@ def open_client(options: argparse.Namespace, *, source: str = "policy") -> Admin
         raise UsageError(said) from error
     except ValueError as error:
         raise UsageError(str(error)) from error
-    listen = config.admin_listen
+    listen = config.admin.listen
     transport = (
         httpx.HTTPTransport(uds=listen.removeprefix("unix:"))
         if listen.startswith("unix:") and not options.url
@@ -96,7 +96,7 @@ def open_client(options: argparse.Namespace, *, source: str = "policy") -> Admin
 def add_connection(parser: argparse.ArgumentParser) -> None:
     """Flags of every command that talks to a gateway."""
     group = parser.add_argument_group("the gateway")
-    group.add_argument("--url", metavar="URL", help="its admin listener (default: admin_listen of the settings)")
+    group.add_argument("--url", metavar="URL", help="its admin listener (default: admin.listen of the settings)")
     group.add_argument("--token-file", type=Path, metavar="FILE", help=f"API token (default: RUNTIME_DIR/{FILE_NAME})")
     group.add_argument("--config", type=Path, metavar="FILE", help="settings (default: penstock.toml if it exists)")
     group.add_argument("--runtime-dir", type=Path, metavar="DIR", help="of the gateway (default: ./run)")

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from gateway.capacity.engine import EngineFigures, FiguresMissing, figures_of_load, terms_of_steps
-from gateway.capacity.plan import Demand, Hardware, Impossible, Targets, plan
+from gateway.capacity.plan import Demand, Hardware, Impossible, Targets, plan_capacity
 from gateway.capacity.worksheet import render_plan
 from gateway.cli.commands import CommandError, UsageError
 
@@ -40,7 +40,7 @@ def capacity(options: argparse.Namespace) -> int:
     )
     try:
         engine = _figures(options)
-        found = plan(demand, targets, engine, hardware, headroom_ratio=options.headroom)
+        found = plan_capacity(demand, targets, engine, hardware, headroom_ratio=options.headroom)
     except (FiguresMissing, Impossible) as error:
         raise CommandError(str(error)) from error
     if options.json:

@@ -17,12 +17,18 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from gateway.util.import_root import IMPORT_ROOT
 
 if TYPE_CHECKING:
-    from gateway.config import GatewayConfig
-    from routing_policies.policy.document import Policy
+    from gateway.config.settings import GatewayConfig
 
 KEY_PREFIX = "sk-penstock-"
 _ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
-_SETTING_FLAGS = ("policy", "runtime_dir", "public_listen", "admin_listen", "log_level")
+_SETTING_FLAGS = {
+    "policy.document": "policy",
+    "process.runtime_dir": "runtime_dir",
+    "public.listen": "public_listen",
+    "admin.listen": "admin_listen",
+    "telemetry.log.level": "log_level",
+}
+"""Path of a setting to the argument that gives it."""
 
 
 class CommandError(RuntimeError):
@@ -35,12 +41,14 @@ class UsageError(CommandError):
 
 def up(options: argparse.Namespace) -> int:
     """Start engines and gateway, and keep them running until a signal."""
-    from gateway.cli.supervisor import probe
+    from gateway.app.policy_acceptance import policy_checks
+    from gateway.app.store_opening import open_store
+    from gateway.app.supervision import supervised
     from gateway.cli.supervisor.console import Console
     from gateway.cli.supervisor.launch import LaunchError, available_cores, plan_launch
     from gateway.cli.supervisor.runtime_lock import RuntimeDirError, RuntimeLock
-    from gateway.cli.supervisor.supervisor import Supervisor, supervise
-    from gateway.config import ConfigError
+    from gateway.cli.supervisor.supervisor import supervise
+    from gateway.config.checks import ConfigError
     from gateway.policies.policy_file import PolicyFileError
     from gateway.policies.starting import starting_policy
     from gateway.routing.quality_files import load_predictors
@@ -48,17 +56,16 @@ def up(options: argparse.Namespace) -> int:
 
     config = settings(options)
     try:
-        predictors = load_predictors(config.quality_dir)
+        checks = policy_checks(config, os.environ, load_predictors(config.policy.quality_dir))
         # A bad policy file is an error before anything is made; a store is looked into by the folder's holder alone.
-        found = None if config.keeps_policy_in_store else starting_policy(config, _accept(config), predictors)
-        with private_umask(), RuntimeLock(config.runtime_dir):
-            policy, note = found or starting_policy(config, _accept(config), predictors)
+        found = None if config.policy.is_in_store else starting_policy(config, open_store, checks)
+        with private_umask(), RuntimeLock(config.process.runtime_dir):
+            policy, note = found or starting_policy(config, open_store, checks)
             console = Console(sys.stdout)
             if note is not None:
                 console.say(note)
             with plan_launch(config, policy, num_cores=available_cores()) as plan:
-                supervisor = Supervisor(plan, console=console, probe=probe.get, needs_key=policy.has_keys)
-                return asyncio.run(supervise(supervisor))
+                return asyncio.run(supervise(supervised(plan, console, needs_key=policy.has_keys)))
     except (ConfigError, PolicyFileError) as error:
         raise UsageError(str(error)) from error
     except (RuntimeDirError, LaunchError) as error:
@@ -69,7 +76,7 @@ def gateway(options: argparse.Namespace, serve: Callable[[GatewayConfig], Corout
     """Run the gateway in this process until a signal; `serve` comes from `gateway.app.app`."""
     import uvloop
 
-    from gateway.config import ConfigError
+    from gateway.config.checks import ConfigError
     from gateway.policies.policy_file import PolicyFileError
     from gateway.util.private_files import UnsafeFolder, private_umask
 
@@ -83,7 +90,7 @@ def gateway(options: argparse.Namespace, serve: Callable[[GatewayConfig], Corout
         raise CommandError(str(error)) from error
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            both = f"{config.public_listen} or {config.admin_listen}"
+            both = f"{config.public.listen} or {config.admin.listen}"
             raise CommandError(f"{both} is already in use; choose others with --port and --admin-port") from error
         if error.filename is not None:
             said = f"{error.filename}: {error.strerror}; choose another folder with --runtime-dir"
@@ -111,7 +118,7 @@ def policy_check(options: argparse.Namespace) -> int:
     """Check a policy and run its tests; 1 when there is anything to report."""
     import msgspec
 
-    from gateway.config import ConfigError
+    from gateway.config.checks import ConfigError
     from gateway.routing.quality_files import load_predictors
     from routing_policies.check import run_tests
     from routing_policies.loading import load_document
@@ -122,7 +129,7 @@ def policy_check(options: argparse.Namespace) -> int:
     try:
         path, text, variables = _policy_text(options)
         policy, document = load_document(text, source=str(path), variables=variables)
-        result = run_tests(policy, document, load_predictors(settings(options).quality_dir))
+        result = run_tests(policy, document, load_predictors(settings(options).policy.quality_dir))
         problems, num_tests = result.failures, result.num_tests
     except PolicyError as error:
         path, problems = Path(error.source), error.problems
@@ -170,9 +177,9 @@ def policy_schema(options: argparse.Namespace) -> int:
     """Print the JSON Schema of policies."""
     import json
 
-    from routing_policies.policy.schema import policy_schema as schema
+    from routing_policies.policy.schema import schema_of_policies
 
-    print(json.dumps(schema(), indent=2))
+    print(json.dumps(schema_of_policies(), indent=2))
     return 0
 
 
@@ -183,25 +190,25 @@ def policy_train(options: argparse.Namespace) -> int:
     import msgspec
 
     from gateway.cli.label_training import train_from_gateway
-    from gateway.cli.quality_training import TrainingError, report_of, train
+    from gateway.cli.quality_training import TrainingError, report_of, train_from_files
 
     if options.data and not (options.weak and options.strong):
         raise UsageError("--data: needs --weak and --strong, the names that outcomes have in the files")
     if options.from_gateway and options.embed:
         raise UsageError("--embed: is for --data; labels of a gateway have their embeddings already, where it made any")
-    folder = settings(options).runtime_dir / "encoder" if options.embed else None
+    folder = settings(options).process.runtime_dir / "encoder" if options.embed else None
     held: dict[str, Any] = {}
     try:
         if options.from_gateway:
             model, held = train_from_gateway(options)
         else:
-            model = train(options.data, options.weak, options.strong, encoder_folder=folder)
+            model = train_from_files(options.data, options.weak, options.strong, encoder_folder=folder)
         content = msgspec.json.format(msgspec.json.encode(model, order="deterministic"), indent=1)
         options.out.write_bytes(content + b"\n")
     except (TrainingError, OSError) as error:
         raise CommandError(str(error)) from error
     if not options.json:
-        print(f"{options.out}: learned from {model.num_prompts} prompts; put it into the folder quality_dir names")
+        print(f"{options.out}: learned from {model.num_prompts} prompts; put it into the folder of policy.quality_dir")
     print(json.dumps({**report_of(model, len(content)), **held}))
     return 0
 
@@ -230,20 +237,22 @@ def doctor(options: argparse.Namespace) -> int:
     """Check the machine; 1 when a check failed."""
     from gateway.cli import doctor as examination
 
-    return examination.run(lambda: settings(options), as_json=options.json)
+    return examination.run_doctor(lambda: settings(options), as_json=options.json)
 
 
 def settings(options: argparse.Namespace) -> GatewayConfig:
     """The settings that file, environment and flags make. Raises UsageError."""
-    from gateway.config import ConfigError, load_config
+    from gateway.config.checks import ConfigError
+    from gateway.config.sources import load_config
 
     values = vars(options)
-    flags = {key: values.get(key) for key in _SETTING_FLAGS}
+    flags = {key: values.get(name) for key, name in _SETTING_FLAGS.items()}
     try:
         base = load_config(options.config, os.environ, flags)
-        for key, port in (("public_listen", values.get("port")), ("admin_listen", values.get("admin_port"))):
+        for listener, address in (("public", base.public.listen), ("admin", base.admin.listen)):
+            port = values.get("port" if listener == "public" else "admin_port")
             if port is not None:
-                flags[key] = _with_port(getattr(base, key), port)
+                flags[f"{listener}.listen"] = _with_port(address, port)
         return load_config(options.config, os.environ, flags)
     except ConfigError as error:
         raise UsageError(str(error)) from error
@@ -255,21 +264,15 @@ def _with_port(address: str, port: int) -> str:
     return f"{address.rpartition(':')[0]}:{port}"
 
 
-def _accept(config: GatewayConfig) -> Callable[[Policy], None]:
-    from gateway.app.policy_acceptance import acceptance
-
-    return acceptance(config, os.environ)
-
-
 def _policy_text(options: argparse.Namespace) -> tuple[Path, str, dict[str, str]]:
     """A policy file's name as given, its text, and the variables in it. Raises UsageError when it cannot be read, and
     PolicyError when it is no text."""
     from routing_policies.policy.problems import PolicyError, Problem
 
     config = settings(options)
-    path: Path = options.file or config.policy
+    path: Path = options.file or config.policy.document
     try:
-        return path, path.read_text(encoding="utf-8-sig"), config.policy_variables
+        return path, path.read_text(encoding="utf-8-sig"), config.process.policy_variables
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error}") from error
     except UnicodeDecodeError as error:

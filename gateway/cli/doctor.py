@@ -19,7 +19,8 @@ from typing import Literal
 
 import msgspec
 
-from gateway.app.policy_acceptance import acceptance
+from gateway.app.policy_acceptance import policy_checks
+from gateway.app.store_opening import open_examined
 from gateway.cli.supervisor.launch import (
     ENGINE_REMEDY,
     SIZES,
@@ -31,7 +32,8 @@ from gateway.cli.supervisor.launch import (
 )
 from gateway.cli.supervisor.probe import get
 from gateway.cli.supervisor.runtime_lock import running_pid
-from gateway.config import ConfigError, GatewayConfig
+from gateway.config.checks import ConfigError
+from gateway.config.settings import GatewayConfig
 from gateway.policies.policy_file import PolicyFileError, read_policy
 from gateway.routing.quality_files import load_predictors
 from gateway.store.examine import examine_store
@@ -63,7 +65,7 @@ class Check:
     remedy: str | None = None
 
 
-def run(read_settings: Callable[[], GatewayConfig], *, as_json: bool) -> int:
+def run_doctor(read_settings: Callable[[], GatewayConfig], *, as_json: bool) -> int:
     """Print every check. Returns 1 when one failed; whatever `read_settings` raises passes through."""
     checks = list(examine(read_settings()))
     if as_json:
@@ -82,7 +84,7 @@ def examine(config: GatewayConfig) -> Iterator[Check]:
     yield check_cores(available_cores())
     yield check_memory(available_memory_bytes())
     yield check_open_files(resource.getrlimit(resource.RLIMIT_NOFILE))
-    yield check_runtime_dir(config.runtime_dir)
+    yield check_runtime_dir(config.process.runtime_dir)
     yield check_policy(config)
     yield from check_store(config)
     for size in () if missing_engine_packages() else SIZES:
@@ -176,19 +178,19 @@ def check_runtime_dir(directory: Path) -> Check:
 def check_policy(config: GatewayConfig) -> Check:
     """Whether the gateway would start with the policy it is given."""
     try:
-        predictors = load_predictors(config.quality_dir)
-        found = read_policy(config.policy, config.policy_variables, acceptance(config, os.environ), predictors)
+        predictors = load_predictors(config.policy.quality_dir)
+        found = read_policy(config.policy.document, policy_checks(config, os.environ, predictors))
     except (PolicyFileError, ConfigError) as error:
         first, *others = str(error).splitlines()
         more = f" (and {len(others)} more)" if others else ""
-        remedy = f"penstock policy check {shlex.quote(str(config.policy))}"
+        remedy = f"penstock policy check {shlex.quote(str(config.policy.document))}"
         return Check(name="policy", level="fail", message=first + more, remedy=remedy)
-    return Check(name="policy", level="ok", message=f"{config.policy}, revision {found.revision}")
+    return Check(name="policy", level="ok", message=f"{config.policy.document}, revision {found.revision}")
 
 
 def check_store(config: GatewayConfig) -> Iterator[Check]:
     """Whether replicas could share what they must agree on."""
-    for found in asyncio.run(examine_store(config.store_address, timeout_s=config.store_timeout_s)):
+    for found in asyncio.run(examine_store(config.store_address, open_examined, timeout_s=config.store.timeout_s)):
         yield Check(name="store", level=found.level, message=found.message, remedy=found.remedy)
 
 
@@ -206,21 +208,21 @@ def check_weights(size: str, folder: Path) -> Check:
 
 def check_instance(config: GatewayConfig) -> Iterator[Check]:
     """Whether a running instance is ready, or else whether the ports are free for one."""
-    pid = running_pid(config.runtime_dir)
-    answer = asyncio.run(get(config.public_listen, "/readyz"))
+    pid = running_pid(config.process.runtime_dir)
+    answer = asyncio.run(get(config.public.listen, "/readyz"))
     if pid is not None or answer is not None:
-        who = f"pid {pid} on {config.public_listen}" if pid is not None else config.public_listen
+        who = f"pid {pid} on {config.public.listen}" if pid is not None else config.public.listen
         if answer is not None and answer.status == 200:
             yield Check(name="running", level="ok", message=f"{who} is ready")
         elif answer is not None and answer.status == 503:
-            remedy = f"it may still be starting; GET {config.public_listen}/startupz and its log say more"
+            remedy = f"it may still be starting; GET {config.public.listen}/startupz and its log say more"
             yield Check(name="running", level="warn", message=f"{who} is not ready", remedy=remedy)
         else:
             remedy = "it may listen elsewhere (give doctor the same --config and --port), or it hangs"
             yield Check(name="running", level="warn", message=f"{who} does not answer /readyz", remedy=remedy)
         return
-    yield check_port(config.public_listen, "--port")
-    yield check_port(config.admin_listen, "--admin-port")
+    yield check_port(config.public.listen, "--port")
+    yield check_port(config.admin.listen, "--admin-port")
 
 
 def check_port(address: str, flag: str) -> Check:

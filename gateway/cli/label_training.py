@@ -13,19 +13,20 @@ import msgspec
 from gateway.cli.admin_client import AdminClient, open_client
 from gateway.cli.commands import CommandError, settings
 from gateway.cli.quality_training import TrainingError
-from gateway.config import ConfigError
+from gateway.config.checks import ConfigError
 from gateway.routing.quality_files import load_predictors
 from routing_policies.quality.hashing import WordHasher
 from routing_policies.quality.model import FORMAT, PairModel
 from routing_policies.quality.training.label import Label, Pair
 from routing_policies.quality.training.learning import HELD_OUT, MIN_LABELS, learned_of, squared_error
+from routing_policies.quality.training.trainer_import import TrainingUnavailable, import_trainer
 
 
 def train_from_gateway(options: argparse.Namespace) -> tuple[PairModel, dict[str, Any]]:
     """The coefficients, and how far off they and those before were for labels that were kept back. Raises CommandError
     or TrainingError."""
     try:
-        known = load_predictors(settings(options).quality_dir)
+        known = load_predictors(settings(options).policy.quality_dir)
     except ConfigError as error:
         raise CommandError(str(error)) from error
     with open_client(options) as client:
@@ -36,7 +37,15 @@ def train_from_gateway(options: argparse.Namespace) -> tuple[PairModel, dict[str
 
 
 def train_from_labels(labels: Sequence[Label], pair: Pair, base: PairModel | None) -> tuple[PairModel, dict[str, Any]]:
-    """The same, of labels at hand; `base` is what the pair has now. Raises TrainingError."""
+    """Return the same from labels at hand; `base` is what the pair has now.
+
+    Raises:
+        TrainingError: The labels are too few or all alike, or scikit-learn is not installed.
+    """
+    try:
+        import_trainer()
+    except TrainingUnavailable as error:
+        raise TrainingError(str(error)) from error
     if len(labels) < MIN_LABELS:
         raise TrainingError(
             f"the gateway has {len(labels)} labels of {pair[0]} and {pair[1]}, at least {MIN_LABELS} are needed; they "

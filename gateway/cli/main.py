@@ -141,9 +141,9 @@ def _port(text: str) -> int:
 
 
 def _run_gateway(options: argparse.Namespace) -> int:
-    from gateway.app.serving import serve
+    from gateway.app.serving import run_gateway
 
-    return commands.gateway(options, serve)
+    return commands.gateway(options, run_gateway)
 
 
 def _print_anything() -> None:

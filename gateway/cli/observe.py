@@ -27,7 +27,7 @@ def add_diagnose(commands_of: Any) -> None:
         "--seconds", type=float, default=10.0, help="how long to watch, 0.2 to 60 (default %(default)g)"
     )
     add_connection(parser)
-    parser.set_defaults(command=diagnose)
+    parser.set_defaults(command=show_diagnosis)
 
 
 def add_explain(commands_of: Any) -> None:
@@ -38,7 +38,7 @@ def add_explain(commands_of: Any) -> None:
     asked.add_argument("--request", type=Path, metavar="FILE", help="a chat request's body; - is stdin")
     parser.add_argument("--tenant", metavar="ID", help="who would send it (with --request)")
     add_connection(parser)
-    parser.set_defaults(command=explain)
+    parser.set_defaults(command=show_request)
 
 
 def add_top(commands_of: Any) -> None:
@@ -76,17 +76,17 @@ def add_capacity(commands_of: Any) -> None:
     parser.set_defaults(command=_capacity)
 
 
-def diagnose(options: argparse.Namespace) -> int:
+def show_diagnosis(options: argparse.Namespace) -> int:
     """Watch for some seconds and say what is slow; 1 when anything is."""
-    from gateway.diagnosis.render import render
+    from gateway.diagnosis.render import render_diagnosis
 
     with open_client(options) as client:
         found = client.get(f"diagnosis?seconds={options.seconds:g}")
-    print(json.dumps(found) if options.json else render(found))
+    print(json.dumps(found) if options.json else render_diagnosis(found))
     return 1 if found["findings"] else 0
 
 
-def explain(options: argparse.Namespace) -> int:
+def show_request(options: argparse.Namespace) -> int:
     """A finished request by its id, or a preview of one."""
     from gateway.cli.explain import render_preview, render_request
 

@@ -307,7 +307,7 @@ def _changes(options: argparse.Namespace, old: Path, new: Path) -> list[Json]:
     from routing_policies.policy.diff import diff
     from routing_policies.policy.problems import PolicyError
 
-    variables = settings(options).policy_variables
+    variables = settings(options).process.policy_variables
     try:
         sides = [load_policy(_text(path), source=str(path), variables=variables) for path in (old, new)]
     except PolicyError as error:

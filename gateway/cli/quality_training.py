@@ -16,9 +16,9 @@ from gateway.embedding.installed import InstalledEncoder
 from gateway.embedding.model_files import EncoderUnavailable
 from routing_policies.quality.confidence import TokenOdds
 from routing_policies.quality.model import PairModel
-from routing_policies.quality.outcome import PairOutcome, outcome_of
 from routing_policies.quality.prompt import Prompt
-from routing_policies.quality.training.training import PairTrainer
+from routing_policies.quality.training.outcome import PairOutcome, outcome_of
+from routing_policies.quality.training.trainer_import import TrainingUnavailable, import_trainer
 
 MIN_PROMPTS = 200
 _BATCH = 16
@@ -83,8 +83,16 @@ def read_lines(paths: Sequence[Path]) -> Iterator[Line]:
                     raise TrainingError(f"{path}:{number}: {error}") from None
 
 
-def train(paths: Sequence[Path], weak: str, strong: str, *, encoder_folder: Path | None = None) -> PairModel:
-    """The coefficients; with a folder for the encoder's graph they use the embedding too. Raises TrainingError."""
+def train_from_files(paths: Sequence[Path], weak: str, strong: str, *, encoder_folder: Path | None = None) -> PairModel:
+    """Return the coefficients; with a folder for the encoder's graph they use the embedding too.
+
+    Raises:
+        TrainingError: The files cannot be learned from, or scikit-learn is not installed.
+    """
+    try:
+        trainer = import_trainer()
+    except TrainingUnavailable as error:
+        raise TrainingError(str(error)) from error
     lines = [line for line in read_lines(paths) if weak in line.outcomes and strong in line.outcomes]
     if len(lines) < MIN_PROMPTS:
         named = sorted({name for line in read_lines(paths) for name in line.outcomes})
@@ -97,7 +105,7 @@ def train(paths: Sequence[Path], weak: str, strong: str, *, encoder_folder: Path
         raise TrainingError("every prompt has the same outcome, so there is nothing to tell apart")
     vectors, encoder = (None, "") if encoder_folder is None else embedded(texts_of(lines), encoder_folder)
     name = ", ".join(path.name for path in paths)
-    return PairTrainer(outcomes, vectors=vectors).fit(weak=weak, strong=strong, trained_on=name, encoder=encoder)
+    return trainer(outcomes, vectors=vectors).fit(weak=weak, strong=strong, trained_on=name, encoder=encoder)
 
 
 def report_of(model: PairModel, size: int) -> dict[str, Any]:

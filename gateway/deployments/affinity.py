@@ -1,8 +1,8 @@
-"""Affinity: which replica probably has the beginning of a conversation in its KV cache, from the bytes alone.
+"""Affinity: the replica that probably has a conversation's prefix in its KV cache, from the request's bytes alone.
 
-A conversation is cut at its messages, and a long message every few thousand characters. Each cut has a hash of all that
-stands before it, chained from the one before and rooted in the tenant, as engines keep tenants' caches apart. Of the
-cuts of a new request the longest one that was sent somewhere before says who has how much of it.
+A conversation is cut at its messages, and a long message every few thousand characters. The hash of each cut covers
+everything before it. The chain starts from the tenant, because engines separate tenants' caches. The longest cut of a
+new request that was sent before names the replicas that hold it.
 
     system │ question │ answer │ question          cuts:  h1   h2   h3   h4
     ───────┴──────────┘ sent before to `a`: h1 h2 → `a` holds the characters up to h2
@@ -15,29 +15,29 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from gateway.chat.request import ChatRequest
-from gateway.chat.schema import ImagePart, TextPart
+from gateway.chat.schema import ChatTextPart, ImagePart
 
 MAX_CUTS: Final = 24
-"""Of a longer conversation the first and the last count."""
+"""Number of cuts per request; a longer conversation keeps its first and last ones."""
 MAX_ENTRIES: Final = 100_000
 MAX_HOLDERS: Final = 4
 
 _FIRST_CUTS: Final = 8
 _SLICE_CHARS: Final = 4096
 _MAX_SLICED_CHARS: Final = 16 * _SLICE_CHARS
-"""Beyond it a message is told by its length and its end: nobody waits for a hash of megabytes."""
+"""Characters beyond which a message is identified by its length and end; hashing megabytes would take too long."""
 
 Prefix = tuple[tuple[int, int], ...]
-"""Hash of, and characters before, each cut, shortest first."""
+"""Hash of each cut and the number of characters before it, shortest first."""
 
 
 def prefix_of(request: ChatRequest, tenant: str) -> Prefix:
-    """The cuts of a request; equal beginnings of one tenant have equal hashes in one process."""
+    """Return the cuts of a request; within one process, equal beginnings of one tenant have equal hashes."""
     chain, size = hash((tenant, len(request.fields.tools or ()))), 0
     cuts: list[tuple[int, int]] = []
     for message in request.messages:
         content = message.content
-        if type(content) is str and (num_chars := len(content)) <= _SLICE_CHARS:  # nearly all of them
+        if type(content) is str and (num_chars := len(content)) <= _SLICE_CHARS:  # the usual case
             chain = hash((chain, type(message), content))
             size += num_chars
             cuts.append((chain, size))
@@ -53,12 +53,12 @@ def prefix_of(request: ChatRequest, tenant: str) -> Prefix:
 
 
 def _pieces(content: str | Sequence[object] | None) -> list[tuple[object, int]]:
-    """What is hashed of a message's content, one after the other, with the characters it stands for."""
+    """Return the hashable pieces of a message's content in order, each with its number of characters."""
     if isinstance(content, str):
         return _slices(content)
     pieces: list[tuple[object, int]] = []
     for part in content or ():
-        if isinstance(part, TextPart):
+        if isinstance(part, ChatTextPart):
             pieces += _slices(part.text)
         elif isinstance(part, ImagePart):
             url = part.image_url.url
@@ -76,22 +76,22 @@ def _slices(text: str) -> list[tuple[object, int]]:
 
 
 class AffinityIndex:
-    """Remembers where beginnings were sent; bounded, the least recently sent are forgotten first."""
+    """Bounded index of the prefixes sent to each deployment; the least recently sent ones are evicted."""
 
     __slots__ = ("_holders", "_max_entries", "_sessions")
 
     def __init__(self, *, max_entries: int = MAX_ENTRIES) -> None:
         self._max_entries = max_entries
-        # A plain dict would look for its first entry behind all the places that forgotten ones left.
+        # A plain dict would search for its first entry behind the gaps that evicted ones leave.
         self._holders: OrderedDict[int, tuple[str, ...]] = OrderedDict()
-        """By a cut's hash, the latest first; least recently sent cuts first."""
+        """Deployments by the hash of a cut, the latest first; cuts in order of last use."""
         self._sessions: OrderedDict[int, str] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._holders)
 
     def note(self, prefix: Prefix, session: int | None, deployment: str) -> None:
-        """The request was sent there."""
+        """Record that a request was sent to a deployment."""
         holders = self._holders
         before: tuple[str, ...] | None = None
         alone: tuple[str, ...] = (deployment,)
@@ -102,7 +102,7 @@ class AffinityIndex:
                 holders[cut] = alone
                 continue
             holders.move_to_end(cut)
-            if known is not before:  # cuts that led to the same go on doing so
+            if known is not before:  # cuts that share a tuple of holders keep sharing one
                 before, after = known, _headed_by(deployment, known)
             if known is not after:
                 holders[cut] = after
@@ -115,12 +115,12 @@ class AffinityIndex:
                 self._sessions.popitem(last=False)
 
     def held_chars(self, prefix: Prefix) -> Mapping[str, int]:
-        """By deployment, the characters of the longest beginning that was sent there."""
+        """Return the characters of the longest prefix sent to each deployment."""
         held: dict[str, int] = {}
         find, before = self._holders.get, None
         for cut, num_chars in reversed(prefix):
             found = find(cut)
-            if found is None or found is before:  # nobody, or nobody else: cuts of one request share what they lead to
+            if found is None or found is before:  # no holder, or no further one: cuts of one request share their tuples
                 continue
             before = found
             for deployment in found:
@@ -129,12 +129,12 @@ class AffinityIndex:
         return held
 
     def last_of(self, session: int | None) -> str | None:
-        """Who answered the session's last request."""
+        """Return the deployment of the session's last request, or None."""
         return None if session is None else self._sessions.get(session)
 
 
 def _headed_by(deployment: str, holders: tuple[str, ...]) -> tuple[str, ...]:
-    """The holders once the request went to this one."""
+    """Return the holders with `deployment` moved to the front, at most MAX_HOLDERS."""
     if holders[0] == deployment:
         return holders
     others = [other for other in holders if other != deployment]
@@ -142,6 +142,6 @@ def _headed_by(deployment: str, holders: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def session_of(request: ChatRequest, tenant: str) -> int | None:
-    """What tells a client's conversation apart, if it says so itself: its cache key."""
+    """Return a key for the client's conversation, from its `prompt_cache_key`, or None without one."""
     key = request.fields.prompt_cache_key
     return None if key is None else hash((tenant, key))

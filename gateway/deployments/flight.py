@@ -1,4 +1,4 @@
-"""InFlightRequest: one request at one deployment, from the moment it was sent to its end."""
+"""InFlightRequest: one request at one deployment, from sending to its end."""
 
 from __future__ import annotations
 
@@ -12,62 +12,62 @@ from routing_policies.price import Price
 
 
 class FlightOwner(Protocol):
-    """Who keeps the books of flights and learns from them."""
+    """Forecast that tracks requests in flight and learns from them."""
 
     def note_first_token(self, flight: InFlightRequest, now: float) -> None:
-        """Text came for the first time."""
+        """Record the first token."""
         ...
 
     def note_end(self, flight: InFlightRequest, now: float, usage: Usage | None) -> None:
-        """It is over."""
+        """Record the end."""
         ...
 
     def unqueued_ttft_s(self, flight: InFlightRequest) -> float:
-        """What its first token takes when nothing is ahead of it."""
+        """Return the TTFT in seconds with no request ahead of it."""
         ...
 
 
 class InFlightRequest(msgspec.Struct, eq=False):
-    """Ends exactly once, whatever happens."""
+    """Request in flight; it ends exactly once, on every path."""
 
     owner: FlightOwner
     sent_at: float
     price: Price
     forecast_ttft_s: float
-    """As it was when the request was sent."""
+    """TTFT forecast at sending, in seconds."""
     sample: TtftForecast | None
-    """What the forecast was made from; None outside the sample that is learned from."""
+    """Features behind the forecast; None for a request outside the learning sample."""
     rows_before: int
-    """Answers that were being generated there when it was sent."""
+    """Number of sequences decoding at the deployment when the request was sent."""
     lane: str
-    """Of the engine's, the one it stands in."""
+    """Lane of the engine that the request waits in."""
     is_stream: bool
-    """A plain answer never shows its first token."""
+    """True for a stream; other responses do not show their first token."""
     is_held_up: bool = False
-    """We stopped reading, because whoever reads from us is slow: the time it takes says nothing."""
+    """True if the gateway paused reading for a slow client, so the duration is no measure of the deployment."""
     first_token_at: float | None = None
     num_rows: int = 0
-    """Answers that were being generated there when the first token came, this one included."""
+    """Number of sequences decoding when the first token came, this one included."""
     is_ended: bool = False
 
     @property
     def measured_ttft_s(self) -> float | None:
-        """Seconds from sending to the first token, None while there is none."""
+        """Seconds from sending to the first token; None before it."""
         return None if self.first_token_at is None else self.first_token_at - self.sent_at
 
     @property
     def unqueued_ttft_s(self) -> float:
-        """What the first token takes beside the rows that ran, with nothing ahead of it, at the usual speed."""
+        """TTFT in seconds beside the sequences that ran, with no request ahead and at the usual speed."""
         return self.owner.unqueued_ttft_s(self)
 
     def first_token(self, now: float) -> None:
-        """Text came; later calls do nothing."""
+        """Record the first token; later calls do nothing."""
         if self.first_token_at is None and not self.is_ended:
             self.first_token_at = now
             self.owner.note_first_token(self, now)
 
     def ended(self, now: float, usage: Usage | None) -> None:
-        """It is over: whole, with what the upstream counted, or broken off or without a count (None). Idempotent."""
+        """Record the end, with the upstream's usage or None for a broken or uncounted response. Idempotent."""
         if not self.is_ended:
             self.is_ended = True
             self.owner.note_end(self, now, usage)

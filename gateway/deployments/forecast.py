@@ -1,4 +1,4 @@
-"""DeploymentForecast: what a deployment will take for a request sent now, from its own report and our own clock."""
+"""DeploymentForecast: latencies of a request sent now, from the deployment's load report and its requests in flight."""
 
 from __future__ import annotations
 
@@ -20,40 +20,45 @@ DEFAULT_LANE: Final = "interactive"
 LONG_LANE: Final = "long"
 ENGINE_LANES: Final = (DEFAULT_LANE, LONG_LANE, "batch")
 REPORT_FRESH_S: Final = 0.5
-"""A report comes ten times a second; one that is older says less than our own books."""
+"""Age in seconds beyond which a load report is worth less than our own counts; reports come ten times a second."""
 
-# By our books: a constant, rows, uncached tokens, tokens ahead in the lane and in other lanes, own work times rows, own
-# work where anybody decodes or will by then, whether other lanes have work, requests beyond the most rows ever seen,
-# what is left of the step under way. By the report: a constant, rows, seconds until the lane's backlog is done, seconds
-# of the own prefill, what is left of the step.
+# Features from our own counts: a constant, rows, uncached tokens, tokens ahead in the lane and in other lanes, own work
+# times rows, own work while sequences decode or are pending, 1 if other lanes have work, requests beyond the most rows
+# ever seen, seconds left of the step under way. Features from the report: a constant, rows, seconds until the lane's
+# backlog is done, seconds of the own prefill, seconds left of the step.
 _OWN_PRIOR: Final = (0.02, 0.0003, 5e-5, 5e-5, 2e-5, 1e-6, 1e-6, 0.001, 0.001, 0.5)
 _OWN_SCALES: Final = (1.0, 16.0, 1000.0, 1000.0, 1000.0, 16_000.0, 1000.0, 1.0, 4.0, 0.01)
 _REPORTED_PRIOR: Final = (0.003, 0.0001, 1.0, 1.0, 0.5)
 _REPORTED_SCALES: Final = (1.0, 16.0, 0.1, 0.1, 0.01)
 _OVERDUE_RATIO: Final = 2.0
-"""Waiting so many times the forecast is no noise any more."""
+"""Multiple of the forecast beyond which a wait is no noise."""
 _PEAK_DECAY_S: Final = 3.0
-"""How long one very late token makes routing wary."""
+"""Seconds for which one very late first token makes routing cautious."""
 _FIRST_TRUST: Final = 0.8
 _LEAST_TRUST: Final = 0.05
 _TRUST_STEP: Final = 0.1
 SAMPLE_GAP_S: Final = 0.004
-"""Learning from each of thousands of requests a second would cost more than it teaches: one in so long is learned from.
-Nothing that becomes of a request has a say in whether it is."""
+"""Seconds between two samples; learning from thousands of requests a second would cost more than it yields.
+
+Samples are drawn at dispatch, so outcomes cannot bias them.
+"""
 SAMPLE_BURST: Final = 64.0
-"""What was not used of that is saved up to so many, so that requests which are sent together, as when a step of the
-engine sets several permits free, are learned from like those that are sent alone: they wait for each other."""
+"""Number of unused samples that accumulate.
+
+Requests sent together wait for each other, as when one step of the engine frees several permits. A burst keeps them in
+the sample beside those sent alone.
+"""
 _OWN_PROMPT: Final = 2
 _STEP_TOKENS: Final = 1024
 _SAME_S: Final = 0.001
-"""For so long a forecast holds for whatever is like it, while nothing was sent there and nothing came."""
+"""Seconds for which a forecast serves similar requests, while nothing was sent or received there."""
 
 
 class DeploymentForecast:
-    """The live model of one deployment. Instants are monotonic seconds and are passed in.
+    """Live model of one deployment; instants are monotonic seconds and are passed in.
 
-    Two models of the time to the first token learn side by side: one from the engine's own report, where it publishes
-    one, and one from nothing but our own requests, which serves every other server and takes over when a report is old.
+    Two TTFT models learn side by side. One uses the engine's load report, where it publishes one. The other uses only
+    our own requests; it serves all other servers, and takes over when a report is old.
     """
 
     __slots__ = (
@@ -75,7 +80,7 @@ class DeploymentForecast:
     )
 
     def __init__(self, pulse: Pulse | None = None) -> None:
-        """`pulse`: of the connections there; None: nothing is heard of its steps."""
+        """Create a model with prior terms; `pulse` is that of the deployment's connections, None without one."""
         self._pulse = pulse or Pulse()
         self._books = OutstandingRequests()
         own, reported = SpeedGain(), SpeedGain()
@@ -83,27 +88,29 @@ class DeploymentForecast:
         self._by_report = {lane: TtftModel(_REPORTED_PRIOR, _REPORTED_SCALES, gain=reported) for lane in ENGINE_LANES}
         self._tpot = TpotModel()
         self._peak = PeakEwma(decay_s=_PEAK_DECAY_S, value=1.0)
-        """Of measured times over forecast ones."""
+        """Peak of measured over forecast TTFT."""
         self._report: LoadReport | None = None
         self._report_at = -math.inf
         self._lane_free_at: dict[str, float] = {}
-        """When the engine will have worked off a lane's backlog, by its report and what was sent since."""
+        """Instants at which the engine finishes each lane's backlog, by its report and the requests sent since."""
         self._last: TtftForecast | None = None
-        """The last forecast that was made; None once something changed that it rests on."""
+        """Last forecast; None once an input has changed."""
         self._sent_at = -math.inf
         self._sample_room = 0.0
         self._sampled: TtftForecast | None = None
-        """The forecast of the last request in the sample."""
+        """Forecast of the last request in the sample."""
         self.cache_trust = _FIRST_TRUST
-        """Of the prompt tokens that were taken for cached there, the share that was, where the server says so."""
+        """Share of the prompt tokens assumed to be cached that were, where the server reports it."""
         self.error = ForecastError()
-        """Of the times to the first token that were forecast here."""
+        """Error of the TTFT forecasts of this deployment."""
 
-    # What is asked.
+    # Forecasts.
 
     def look(self, now: float, uncached_tokens: int, lane: str = DEFAULT_LANE) -> TtftForecast:
-        """All that is forecast for a request that is sent now; the wait for a permit of this gateway is not in it. The
-        gate, the router and whoever sends ask for the same within microseconds: it is worked out once."""
+        """Return the forecast for a request sent now, without the wait for a permit of this gateway.
+
+        Admission, routing and forwarding need the same forecast within microseconds, so it is computed once.
+        """
         if uncached_tokens > LONG_PROMPT_TOKENS or lane not in ENGINE_LANES:
             lane = _lane_of(uncached_tokens, lane)
         made = self._last
@@ -117,59 +124,59 @@ class DeploymentForecast:
         return made
 
     def ttft_s(self, now: float, uncached_tokens: int, lane: str = DEFAULT_LANE) -> float:
-        """Seconds from sending to the first token."""
+        """Return the TTFT in seconds from sending."""
         return self.look(now, uncached_tokens, lane).seconds
 
     def tpot_s(self, now: float, rows: int | None = None) -> float:
-        """Seconds per output token beside `rows` rows, by default those that run and this one."""
+        """Return the seconds per output token beside `rows` sequences, by default those that run and this one."""
         if rows is None:
             rows = self.num_rows(now) + 1
         return self._tpot.predict_s(now, rows)
 
     def total_s(self, now: float, price: Price, lane: str = DEFAULT_LANE) -> float:
-        """Seconds from sending to the last token."""
+        """Return the seconds from sending to the last token."""
         return self.ttft_s(now, price.uncached_tokens, lane) + max(price.output_tokens - 1, 0) * self.tpot_s(now)
 
     def engine_wait_s(self, now: float, lane: str = DEFAULT_LANE) -> float:
-        """Of `ttft_s`, what is spent behind others."""
+        """Return the part of `ttft_s` that is spent behind other requests."""
         return max(self.ttft_s(now, 0, lane) - self._idle_ttft_s(now, _lane_of(0, lane)), 0.0)
 
     def num_rows(self, now: float) -> int:
-        """Answers that are being generated there, by whoever asked."""
+        """Return the number of sequences decoding there, from any client."""
         report = self._fresh_report(now)
         return self._books.rows if report is None else max(report.num_running, self._books.rows)
 
     def step_tokens(self, now: float) -> int | None:
-        """Prompt tokens that fit into one step beside the rows that run; None when the engine does not say."""
+        """Return the prompt tokens that fit into one step beside running sequences, or None when unknown."""
         report = self._fresh_report(now)
-        if report is None or report.step_token_budget <= 0:
+        if report is None or report.max_num_batched_tokens <= 0:
             return None
-        return max(report.step_token_budget - report.num_running, 1)
+        return max(report.max_num_batched_tokens - report.num_running, 1)
 
     @property
     def is_warming(self) -> bool:
-        """The engine says that it is still starting: capacity to come."""
+        """True if the engine reports that it is still starting."""
         return self._report is not None and self._report.is_warming
 
     def report(self, now: float) -> LoadReport | None:
-        """What the engine said of itself just now, None where it says nothing."""
+        """Return the engine's fresh load report, or None."""
         return self._fresh_report(now)
 
     @property
     def num_pending(self) -> int:
-        """Our requests there that have no first token yet."""
+        """Number of our requests there without a first token."""
         return self._books.num_pending
 
     def age_s(self, now: float) -> float:
-        """Seconds since the last report, infinite when there never was one."""
+        """Return the seconds since the last load report, infinite without one."""
         return now - self._report_at
 
-    # What is told.
+    # Events of the deployment.
 
     def note_sent(
         self, now: float, price: Price, *, lane: str = DEFAULT_LANE, is_stream: bool = True
     ) -> InFlightRequest:
-        """A request goes out."""
+        """Record that a request is sent, and return it."""
         uncached, books, made = price.uncached_tokens, self._books, self._sampled
         room = self._sample_room + (now - self._sent_at) / SAMPLE_GAP_S
         if room > SAMPLE_BURST:
@@ -195,19 +202,19 @@ class DeploymentForecast:
         return flight
 
     @property
-    def max_num_rows(self) -> int:
-        """Most rows a step of the engine can have, as it last said; 0: it never did."""
-        return 0 if self._report is None else self._report.max_num_rows
+    def max_num_seqs(self) -> int:
+        """Largest number of rows in a step, as the engine last reported; 0 without a report."""
+        return 0 if self._report is None else self._report.max_num_seqs
 
     def note_report(self, now: float, report: LoadReport) -> None:
-        """The engine said how busy it is."""
+        """Adopt a load report of the engine."""
         self._report = report
         self._report_at = now
         self._lane_free_at = {name: now + lane.forecast_wait_s for name, lane in report.lanes.items()}
         self._last = None
 
     def note_load_header(self, now: float, value: bytes) -> None:
-        """What an answer's `endpoint-load-metrics` said; a feed says more and is preferred."""
+        """Adopt a response's `endpoint-load-metrics` header, unless a fresh report of the feed has more detail."""
         if self._fresh_report(now) is not None:
             return
         metrics = parse_orca(value)
@@ -216,7 +223,7 @@ class DeploymentForecast:
             self.note_report(now, LoadReport(num_running=int(running), num_waiting=int(waiting)))
 
     def note_no_report(self) -> None:
-        """The feed broke off: what it said last is not true any more."""
+        """Discard the last load report, because the feed broke off."""
         self._report = None
         self._report_at = -math.inf
         self._last = None
@@ -228,10 +235,10 @@ class DeploymentForecast:
         free_at = max(self._lane_free_at.get(lane, now), now)
         self._lane_free_at[lane] = free_at + uncached_tokens / found.prefill_tokens_per_s
 
-    # What flights tell.
+    # Events of requests in flight.
 
     def note_first_token(self, flight: InFlightRequest, now: float) -> None:
-        """For the flight itself: text came."""
+        """Record a flight's first token and learn from it; called by the flight."""
         made = flight.sample
         if made is None and not flight.is_stream:
             return
@@ -246,7 +253,7 @@ class DeploymentForecast:
         self._learn_ttft(now, flight.lane, made, seconds)
 
     def note_end(self, flight: InFlightRequest, now: float, usage: Usage | None) -> None:
-        """For the flight itself: it is over."""
+        """Record a flight's end and learn from it; called by the flight."""
         made = flight.sample
         if made is None and not flight.is_stream:
             self._books.end_unseen()
@@ -258,12 +265,12 @@ class DeploymentForecast:
             self._books.end(flight, now)
             if usage is None and flight.first_token_at is None and flight.is_stream:
                 waited = (now - flight.sent_at) / max(flight.forecast_ttft_s, TINY_S)
-                if waited > 1.0:  # it would have taken at least that long
+                if waited > 1.0:  # a lower bound of the TTFT
                     self._peak.observe(now, waited)
         self._last = None
 
     def unqueued_ttft_s(self, flight: InFlightRequest) -> float:
-        """For the flight itself: what its first token takes with nothing ahead of it, at the usual speed."""
+        """Return a flight's TTFT in seconds with no request ahead and at the usual speed."""
         rows, uncached = float(flight.rows_before), float(flight.price.uncached_tokens)
         base_s, row_s, own_s, _, _, product_s, beside_s, _, _, step_part = self._by_books[flight.lane].terms
         seconds = base_s + row_s * rows + own_s * uncached
@@ -286,7 +293,7 @@ class DeploymentForecast:
             self._learn_from_total(flight, made, now, num_gaps)
 
     def _learn_from_total(self, flight: InFlightRequest, made: TtftForecast, now: float, num_gaps: int) -> None:
-        """A plain answer shows only the whole: what it took is divided as it would have been forecast."""
+        """Learn from a response that is no stream: divide its duration in the proportion of the forecast."""
         rows = flight.rows_before + 1.0
         decode_s = num_gaps * self._tpot.predict_s(now, rows)
         ratio = (now - flight.sent_at) / max(flight.forecast_ttft_s + decode_s, TINY_S)
@@ -300,23 +307,23 @@ class DeploymentForecast:
             self._by_report[lane].observe(now, made.by_report, seconds)
 
     def _learn_trust(self, believed: int, cached: int) -> None:
-        """`believed` has the trust in it already."""
+        """Update the trust in cached prefixes; the tokens in `believed` already include the current trust."""
         held = min(self.cache_trust * cached / believed, 1.0)
         self.cache_trust = max(self.cache_trust + _TRUST_STEP * (held - self.cache_trust), _LEAST_TRUST)
 
-    # How it is worked out.
+    # Computation.
 
     def _make(self, now: float, uncached_tokens: int, lane: str) -> TtftForecast:
-        # One function without helpers: it runs for every candidate that is looked at for a request, and is the larger
+        # One function without helpers: it runs for every candidate of a request, and is the larger
         # part of what a decision costs.
         books, own_model, tpot = self._books, self._by_books[lane], self._tpot
         first_s, each_s = tpot.terms
-        ahead, others, late_ratio, latest_ratio = books.look(now, lane)  # first: it may find that answers have begun
+        ahead, others, late_ratio, latest_ratio = books.look(now, lane)  # first, because it may assume first tokens
         num_rows, num_pending = books.rows, books.num_pending
         rows, num_running = float(num_rows), num_rows
         step_left_s = 0.0
         if num_rows or num_pending:
-            # Of the engine's step under way, which whatever is heard of any answer shows the beginning of; less the
+            # Remainder of the engine's step, whose start is the last byte received from there; less the
             # time for the prompts in it, which are counted apart.
             in_step_s = 0.0
             if num_pending:
@@ -324,10 +331,10 @@ class DeploymentForecast:
                 in_step_s = own_model.terms[_OWN_PROMPT] * (unread if unread < _STEP_TOKENS else _STEP_TOKENS)
             step_s = first_s + each_s * (num_rows or 1) + in_step_s
             gone_s = now - self._pulse.at
-            if gone_s < 0.0:  # an event loop may read its clock a moment later than we ours
+            if gone_s < 0.0:  # the event loop may have read its clock slightly later
                 gone_s = 0.0
             step_left_s = (step_s - gone_s if gone_s <= step_s else step_s / 2) - in_step_s
-        # The sum over `by_books`, without the parts that are 0.
+        # Dot product with `by_books`, without the terms that are 0.
         base_s, row_s, own_s, ahead_s, other_s, product_s, beside_s, rivals_s, beyond_s, step_part = own_model.terms
         seconds = base_s + row_s * rows + own_s * uncached_tokens + ahead_s * ahead
         if others:
@@ -354,7 +361,7 @@ class DeploymentForecast:
                 reported = (1.0, rows, wait_s, uncached_tokens / found.prefill_tokens_per_s, step_left_s)
                 model = self._by_report[lane]
                 seconds = blended((seconds, own_model.error), (model.predict_s(now, reported), model.error))
-        if late_ratio > _OVERDUE_RATIO:  # who is next in the lane waits far longer than was forecast: this one will too
+        if late_ratio > _OVERDUE_RATIO:  # the lane's next request waits far longer than forecast, so this one will too
             seconds *= late_ratio
         if self._peak.peak > _OVERDUE_RATIO:
             peak = self._peak.value(now, 1.0)
@@ -386,14 +393,14 @@ _IDLE: Final = (1.0, *[0.0] * (len(_OWN_PRIOR) - 1))
 
 
 def _lane_of(uncached_tokens: int, lane: str) -> str:
-    """The engine's lane of a request that was sent in one of ours."""
+    """Return the engine's lane of a request sent in one of the gateway's lanes."""
     if lane == DEFAULT_LANE and uncached_tokens > LONG_PROMPT_TOKENS:
         return LONG_LANE
     return lane if lane in ENGINE_LANES else DEFAULT_LANE
 
 
 def _reported_lane(report: LoadReport, lane: str) -> tuple[str, LaneReport | None]:
-    """What is said of the lane; of an engine with fewer lanes, what is said of its first."""
+    """Return the report of a lane; for an engine with fewer lanes, that of its default lane."""
     lanes = report.lanes
     name = lane if lane in lanes else DEFAULT_LANE
     return name, lanes.get(name)

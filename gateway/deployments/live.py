@@ -1,4 +1,4 @@
-"""The live state of deployments: what the router looks at and the forwarder uses; it outlives policy revisions."""
+"""LiveDeployment: live state of a deployment, read by routing and used by forwarding; it outlives policy revisions."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from routing_policies.policy.document import Deployment, PlainAsStream
 _RETIRE_POLL_S: Final = 0.1
 _LONGEST_DECAY_S: Final = 60.0
 RETRIES_RATIO: Final = 0.2
-"""Retries that a deployment may get for each first attempt it gets, beyond the purse's reserve."""
+"""Retries that a deployment may receive per first attempt, beyond the reserve of its retry budget."""
 
 
 class LiveDeployment:
-    """One deployment with its connections, its permits and whether it is ready."""
+    """One deployment with its connections, permits, forecast and health."""
 
     __slots__ = (
         "__weakref__",
@@ -65,72 +65,72 @@ class LiveDeployment:
         self.url = deployment.url
         self.tls = deployment.tls
         self.chat_path = b"/chat/completions" if reach.target.base_path else b"/v1/chat/completions"
-        """What follows the URL; a URL with a path is the API's whole base."""
+        """Path after the URL; a URL with a path is the base of the whole API."""
         self.is_bare = not reach.target.base_path
-        """The URL is the server's root, where an engine has its own pages too."""
+        """True if the URL is the server's root, where an engine also serves its own endpoints."""
         self.authorization = reach.authorization
-        """The header's value, None where the deployment wants none; a secret."""
+        """Value of the Authorization header, a secret; None where the deployment requires none."""
         self.fixed_headers: dict[tuple[bytes, bytes], tuple[tuple[bytes, bytes], ...]] = {}
-        """By what is accepted and by priority: headers that many requests have in common, put together once."""
+        """Headers common to many requests, by accepted type and priority; built once."""
         self.context_tokens = deployment.context_tokens
-        """None: not known."""
+        """Context length in tokens; None when unknown."""
         self.client = client
         self.limiter = limiter
         self.forecast = DeploymentForecast(client.pulse)
-        """How long it will take; fed by whoever sends and by the engine's own report."""
+        """Forecast of its latencies, fed by forwarding and by the engine's load report."""
         self.health = health
-        """What its answers so far say about it."""
+        """Health, from the responses so far."""
         self.first_bytes = RecentDelays()
-        """How long streams took to begin lately: what is late is judged by it."""
+        """Recent delays to the first byte of streams, by which a late one is recognised."""
         self.whole_answers = PeakEwma(decay_s=_LONGEST_DECAY_S)
-        """How long the longest of the recent plain answers took, whole."""
+        """Duration of the longest recent response that was no stream."""
         self.plain_as_stream: PlainAsStream = deployment.plain_as_stream
-        """When a stream is asked for behind a plain answer."""
+        """Condition for requesting a stream behind a response that is none."""
         self.refuses_streams = False
-        """It once refused a stream that was asked for behind a plain answer: it is not asked for one again."""
+        """True once it refused a stream requested behind such a response; no further one is requested."""
         self.retries = RetryBudget(ratio=RETRIES_RATIO)
-        """How many second attempts of others' requests it may be given, so that failover never floods it."""
+        """Budget of retries of other deployments' requests, so failover never floods this one."""
         self.row_bound = RowBound()
-        """When the limiter's bound on rows is worked out again."""
+        """Schedule for recomputing the limiter's bound on rows."""
         self.starting = StartProgress()
-        """How far its start is, while it is not ready."""
+        """Progress of its start while it is not ready."""
         self.is_ready = False
-        """As the last probe, or the last failed connect, left it; False while it is drained."""
+        """True by the last probe or failed connect; False while draining."""
         self.is_draining = False
-        """Operators want no new requests sent there; those under way end as they would."""
+        """True if operators admit no new requests there; those in flight end normally."""
 
     @property
     def credentials(self) -> tuple[tuple[bytes, bytes], ...]:
-        """The header that proves who we are to the deployment, if it wants one; a secret."""
+        """Header that authenticates the gateway to the deployment, a secret; empty without one."""
         return () if self.authorization is None else ((b"authorization", self.authorization),)
 
     def drain(self, *, is_draining: bool) -> None:
-        """Send nothing new there, or again from the next good probe on."""
+        """Stop sending new requests there, or resume after the next successful probe."""
         self.is_draining = is_draining
         self.is_ready = self.is_ready and not is_draining
 
     def note_said(self, now: float, state: str) -> None:
-        """What it says of itself without being asked: one that starts anew is not sent anything from now on."""
+        """Adopt the state that its load feed reports; one that restarts receives no further requests."""
         said = StartReport(state)
         if self.is_ready and said.is_coming:
             self.is_ready = False
             self.starting.note_waiting(now, said)
 
     def ready_in_s(self, now: float) -> float | None:
-        """Seconds until it is forecast to be ready; None when it is, or when nothing says that it will be."""
+        """Return the forecast seconds until it is ready; None when it is ready or nothing indicates that it will be."""
         return None if self.is_ready or self.is_draining else self.starting.left_s(now)
 
     @property
     def in_flight(self) -> int:
-        """Requests that hold a permit now."""
+        """Number of requests that hold a permit."""
         return self.limiter.in_flight
 
     def serves(self, deployment: Deployment) -> bool:
-        """Whether this live state can go on under a new revision's entry: same address and model."""
+        """Return whether this state continues under a new revision's entry, with the same address and model."""
         return (self.url, self.tls, self.model) == (deployment.url, deployment.tls, deployment.model)
 
     async def retire(self) -> None:
-        """Close its connections once its last request has ended; for one that left the policy."""
+        """Close its connections after its last request has ended; for a deployment that left the policy."""
         while self.limiter.in_flight or self.limiter.num_waiting:
             await asyncio.sleep(_RETIRE_POLL_S)
         await self.client.aclose()

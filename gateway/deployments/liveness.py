@@ -1,4 +1,4 @@
-"""LivenessWatch: looks a few times a second whether deployments that hold requests still make tokens."""
+"""LivenessWatch: a periodic check that deployments with requests still produce tokens."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ SWEEP_INTERVAL_S: Final = 0.25
 
 
 class LivenessWatch:
-    """An open port and a healthy answer to a probe prove nothing about the step loop behind them; tokens do."""
+    """Periodic sweep over all deployments.
+
+    An open port and a healthy probe prove nothing about the step loop behind them; tokens do.
+    """
 
     def __init__(
         self,
@@ -27,13 +30,13 @@ class LivenessWatch:
         self._interval_s = interval_s
 
     async def run(self) -> None:
-        """Wait, look, for ever; ends by cancellation."""
+        """Sweep periodically until cancelled."""
         while True:
             await asyncio.sleep(self._interval_s)
             self.sweep()
 
     def sweep(self) -> None:
-        """One look at all deployments."""
+        """Sweep all deployments once."""
         now = self._clock()
         for deployment in self._deployments():
             deployment.health.sweep(now, deployment.whole_answers.peak)

@@ -1,5 +1,7 @@
-"""LoadFeeds: listens to what engines say about their own load, off the request path; a server that says nothing is left
-alone for a while."""
+"""LoadFeeds: listeners to the load reports of engines, off the request path.
+
+A server without a feed is left alone for a while.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,14 @@ FEED_TIMEOUTS: Final = ExchangeTimeouts(connect_s=1.0, first_byte_s=2.0, inter_c
 RETRY_S: Final = 0.5
 MAX_RETRY_S: Final = 15.0
 SILENT_S: Final = 60.0
-"""How long a server without a load feed is not asked again: perhaps another one listens there by then."""
+"""Seconds until a server without a load feed is tried again, as another server may run there by then."""
 
 _FEED: Final = UpstreamRequest(b"GET", b"/engine/load", ((b"accept", b"text/event-stream"),))
 _MAX_EVENT_BYTES: Final = 64 * 1024
 
 
 class LoadFeeds:
-    """One listener for each deployment whose API is at the root of its server; `deployments` is asked every second."""
+    """One listener for each deployment whose URL is a server's root; the set of deployments is read every second."""
 
     def __init__(
         self,
@@ -44,7 +46,7 @@ class LoadFeeds:
         self._listeners: dict[LiveDeployment, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
-        """Wait, look who is there, listen, for ever; ends by cancellation, and every listener with it."""
+        """Follow the set of deployments until cancelled, then cancel all listeners."""
         try:
             while True:
                 await asyncio.sleep(self._interval_s)
@@ -56,7 +58,7 @@ class LoadFeeds:
             await asyncio.gather(*listeners, return_exceptions=True)
 
     def _follow(self) -> None:
-        """Begin with deployments that are new, end with those that are gone."""
+        """Start listeners for new deployments, and end those of deployments that are gone."""
         current = {live for live in self._deployments() if live.is_bare}
         for live in self._listeners.keys() - current:
             self._listeners.pop(live).cancel()
@@ -70,10 +72,10 @@ class LoadFeeds:
             try:
                 has_feed = await self._hear(live)
             except (UpstreamError, SseError):
-                has_feed = True  # not known; whether it is there at all is for readiness and health to say
+                has_feed = True  # unknown; readiness and health decide whether the server is up
             if not has_feed:
                 pause_s = SILENT_S
-            elif live.forecast.age_s(self._clock()) < MAX_RETRY_S:  # it spoke just now
+            elif live.forecast.age_s(self._clock()) < MAX_RETRY_S:  # it reported just now
                 pause_s = RETRY_S
             else:
                 pause_s = min(pause_s * 2, MAX_RETRY_S)
@@ -81,16 +83,21 @@ class LoadFeeds:
             await asyncio.sleep(pause_s)
 
     async def _hear(self, live: LiveDeployment) -> bool:
-        """Until the feed ends; False when there is none. Raises UpstreamError or SseError."""
+        """Follow the feed until it ends; return False when there is none.
+
+        Raises:
+            UpstreamError: The connection failed.
+            SseError: The feed is malformed.
+        """
         async with await live.client.send(_FEED, FEED_TIMEOUTS) as response:
-            if response.status >= 500:  # it starts, or is in trouble
+            if response.status >= 500:  # it is starting or failing
                 return True
             if not _is_feed(response):
                 return False
             decoder = SseDecoder(_MAX_EVENT_BYTES)
             async for piece in response.chunks():
                 events = decoder.feed(piece)
-                report = parse_event(events[-1].data) if events else None  # an older one is not true any more
+                report = parse_event(events[-1].data) if events else None  # only the latest event is current
                 if report is not None:
                     now = self._clock()
                     live.forecast.note_report(now, report)

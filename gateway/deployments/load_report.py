@@ -1,4 +1,4 @@
-"""LoadReport: what an engine says about its own load, at the instant it arrived here."""
+"""LoadReport: an engine's own report of its load."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from msgspec import Meta
 ORCA_HEADER: Final = b"endpoint-load-metrics"
 _MAX_HEADER_BYTES: Final = 2048
 COMPUTING_S: Final = 0.5
-"""A core that said something within this time computes."""
+"""Seconds of silence below which the engine's core counts as computing."""
 MAX_FIGURE: Final = 1e12
-"""No load is larger; what a server says beyond it, or below 0, is no figure."""
+"""Largest figure accepted; anything beyond it, or below 0, is no figure."""
 WARMING_STATES: Final = frozenset({"starting", "warming"})
 
 
@@ -22,46 +22,46 @@ Figure = Annotated[float, Meta(ge=0.0, le=MAX_FIGURE)]
 
 
 class LaneReport(msgspec.Struct, frozen=True, gc=False):
-    """One lane of an engine."""
+    """Load of one lane of an engine."""
 
     forecast_wait_s: Figure = 0.0
-    """Wait for the first chunk of a short request that arrives now."""
+    """Seconds until the first chunk of a short request that arrives now."""
     prefill_tokens_per_s: Figure = 0.0
-    """0: not known."""
+    """Prefill rate; 0 when unknown."""
     num_running: Count = 0
     num_waiting: Count = 0
 
 
 class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of `/engine/load` that forecasts use; other fields are ignored."""
+    """Fields of `/engine/load` that forecasts use; others are ignored."""
 
     state: str = "ready"
     num_running: Count = 0
     num_waiting: Count = 0
-    max_num_rows: Count = 0
-    """0: not said."""
-    step_token_budget: Count = 0
-    """Tokens of a step, prompts and rows together; 0: not said."""
+    max_num_seqs: Count = 0
+    """Largest number of rows in a step; 0 when not reported."""
+    max_num_batched_tokens: Count = 0
+    """Tokens of a step, prompts and rows together; 0 when not reported."""
     waiting_prompt_tokens: Count = 0
     drain_tokens_per_s: Figure = 0.0
     forecast_wait_s: Figure = 0.0
     step_s: Figure = 0.0
     lanes: Mapping[str, LaneReport] = {}
     silent_s: Figure | None = None
-    """Since the engine's core last said anything, which it does after each step; None: not said."""
+    """Seconds since the engine's core last reported, which it does after each step; None when not reported."""
     num_blocks_total: Count = 0
-    """KV blocks; 0: not said."""
+    """Number of KV blocks; 0 when not reported."""
     num_blocks_free: Count = 0
     num_blocks_cached: Count = 0
 
     @property
     def is_warming(self) -> bool:
-        """Capacity to come."""
+        """True while the engine starts."""
         return self.state in WARMING_STATES
 
     @property
     def is_computing(self) -> bool:
-        """Whether it surely made a step just now, for anybody."""
+        """True if the engine surely made a step just now, for any client."""
         return self.num_running > 0 and self.silent_s is not None and self.silent_s < COMPUTING_S
 
 
@@ -69,7 +69,7 @@ _decode: Final = msgspec.json.Decoder(LoadReport).decode
 
 
 def parse_event(data: bytes) -> LoadReport | None:
-    """One event of `/engine/load`, None when it is not what it should be."""
+    """Return the report in one event of `/engine/load`, or None when it is malformed."""
     try:
         return _decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -77,8 +77,11 @@ def parse_event(data: bytes) -> LoadReport | None:
 
 
 def parse_orca(value: bytes) -> dict[str, float] | None:
-    """The header `endpoint-load-metrics` in its text form (`TEXT name=1, named_metrics.other=0.5`) or its JSON form,
-    as names without `named_metrics.`; None when it is neither."""
+    """Return the metrics in an `endpoint-load-metrics` header (ORCA), or None when it is malformed.
+
+    The text form is `TEXT name=1, named_metrics.other=0.5`; the other form is JSON. Names lose the prefix
+    `named_metrics.`.
+    """
     if len(value) > _MAX_HEADER_BYTES:
         return None
     kind, _, rest = value.strip().partition(b" ")

@@ -1,4 +1,4 @@
-"""OutstandingRequests: our own requests at one deployment, by lane and by whether their prompt is still computed."""
+"""OutstandingRequests: the gateway's requests at one deployment, by lane and by phase."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from routing_policies.estimation.estimators import TINY_BUSY_S, DrainRate
 _RATE_WINDOW_S: Final = 5.0
 _MAX_OVERTAKEN: Final = 8
 _LEAST_LEFT: Final = 0.1
-"""Of what waits, the share that is surely not computed yet."""
+"""Share of the waiting prompt tokens that is surely not computed yet."""
 TINY_S: Final = 1e-4
-"""What is forecast to take less is taken to take as long."""
+"""Smallest forecast in seconds; smaller ones are raised to it."""
 
 
 class PromptQueue:
-    """Requests of one lane without a first token, oldest first: lanes do not wait for each other, their own do."""
+    """Requests of one lane without a first token, oldest first; lanes do not wait for each other."""
 
     __slots__ = ("_begun_sent_at", "_drain", "_head_since", "_is_next_known", "_next", "flights", "tokens")
 
     def __init__(self) -> None:
         self._drain = DrainRate(window_s=_RATE_WINDOW_S)
         self._head_since = 0.0
-        """Since when the oldest is the oldest: how long its prompt has been computed at least."""
+        """Instant since which the oldest request is the oldest, a lower bound on the time spent on its prompt."""
         self._begun_sent_at = 0.0
-        """When the latest of those that have a first token was sent."""
+        """Sending time of the latest request that has a first token."""
         self._next: InFlightRequest | None = None
         self._is_next_known = True
-        """Whether `_next` is what `next_up` would find."""
+        """True if `_next` is the result of `next_up`."""
         self.flights: OrderedDict[InFlightRequest, None] = OrderedDict()
         self.tokens = 0
-        """Of their prompts, those that are not cached."""
+        """Number of uncached prompt tokens of all requests."""
 
     def add(self, flight: InFlightRequest, now: float) -> None:
-        """A request goes out."""
+        """Add a request that is sent."""
         if not self.flights:
             self._head_since = now
             self._drain.start(now)
@@ -45,7 +45,7 @@ class PromptQueue:
         self.tokens += flight.price.uncached_tokens
 
     def remove(self, flight: InFlightRequest, now: float) -> None:
-        """It has a first token, or is over."""
+        """Remove a request that has a first token or has ended."""
         flights, tokens = self.flights, flight.price.uncached_tokens
         is_head = next(iter(flights)) is flight
         del flights[flight]
@@ -57,13 +57,13 @@ class PromptQueue:
             self._head_since = now
 
     def note_begun(self, flight: InFlightRequest) -> None:
-        """It has a first token."""
+        """Record that a request has its first token."""
         if flight.sent_at > self._begun_sent_at:
             self._begun_sent_at = flight.sent_at
             self._next, self._is_next_known = None, False
 
     def next_up(self) -> InFlightRequest | None:
-        """The oldest that nobody has overtaken: who was overtaken waits for a reason of its own."""
+        """Return the oldest request that no later one has overtaken; an overtaken one waits for a reason of its own."""
         if not self._is_next_known:
             self._next, self._is_next_known = self._find_next(), True
         return self._next
@@ -77,8 +77,11 @@ class PromptQueue:
         return None
 
     def look(self, now: float) -> tuple[float, float]:
-        """Prompt tokens that are not computed yet, and how many times its forecast `next_up` waits already; 0 for a
-        plain answer, of which nobody knows. Asked only while anybody waits."""
+        """Return the prompt tokens not computed yet, and the wait of `next_up` as a multiple of its forecast.
+
+        The multiple is 0 for a request without a stream, whose first token is not observed. Called only while requests
+        wait.
+        """
         oldest, late = self._next if self._is_next_known else self.next_up(), 0.0
         if oldest is not None and oldest.is_stream:
             forecast_s = oldest.forecast_ttft_s
@@ -92,26 +95,29 @@ class PromptQueue:
 
 
 class OutstandingRequests:
-    """Kept by one DeploymentForecast. A plain answer shows no first token: it counts as there when it was forecast."""
+    """Requests in flight of one DeploymentForecast.
+
+    A request without a stream shows no first token; it is assumed to come at its forecast time.
+    """
 
     __slots__ = ("_assumed", "_plain", "_queues", "most_rows", "num_pending", "rows")
 
     def __init__(self) -> None:
         self._queues: dict[str, PromptQueue] = {}
-        """By the engine's lanes."""
+        """Queues by the engine's lanes."""
         self._plain: deque[InFlightRequest] = deque()
-        """Those of the pending that will show no first token, oldest first; some may have ended."""
+        """Pending requests that will show no first token, oldest first; some may have ended."""
         self._assumed: set[InFlightRequest] = set()
-        """Plain ones whose first token is assumed to have come."""
+        """Requests whose first token is assumed to have come."""
         self.num_pending = 0
-        """Requests without a first token."""
+        """Number of requests without a first token."""
         self.rows = 0
-        """Answers that are being generated."""
+        """Number of sequences that decode."""
         self.most_rows = 1
-        """At any time so far: beyond it nobody knows whether there is room."""
+        """Largest number of rows so far; beyond it the capacity is unknown."""
 
     def send(self, flight: InFlightRequest, now: float) -> None:
-        """A request goes out."""
+        """Add a request that is sent."""
         queue = self._queues.get(flight.lane)
         if queue is None:
             queue = self._queues[flight.lane] = PromptQueue()
@@ -121,18 +127,20 @@ class OutstandingRequests:
             self._plain.append(flight)
 
     def send_unseen(self) -> None:
-        """A request for a plain answer goes out, one of too many to follow each: an answer being generated from the
-        beginning. How long such ones wait is learned from those that are followed."""
+        """Add a request without a stream that is not tracked, counted as decoding from the start.
+
+        Tracking each of very many is too costly; their waits are learned from those that are tracked.
+        """
         self.rows += 1
         if self.rows > self.most_rows:
             self.most_rows = self.rows
 
     def end_unseen(self) -> None:
-        """One of those is over."""
+        """Remove a request that is not tracked."""
         self.rows -= 1
 
     def begin_answer(self, flight: InFlightRequest, now: float) -> None:
-        """Its first token came."""
+        """Record a request's first token."""
         queue = self._queues[flight.lane]
         queue.remove(flight, now)
         queue.note_begun(flight)
@@ -142,7 +150,7 @@ class OutstandingRequests:
             self.most_rows = self.rows
 
     def end(self, flight: InFlightRequest, now: float) -> None:
-        """It is over, wherever it was."""
+        """Remove a request that has ended, in either phase."""
         queue = self._queues[flight.lane]
         if flight in queue.flights:
             queue.remove(flight, now)
@@ -152,8 +160,13 @@ class OutstandingRequests:
             self.rows -= 1
 
     def look(self, now: float, lane: str) -> tuple[float, float, float, float]:
-        """Prompt tokens that were sent and are not computed yet, in the lane and in all others; how many times its
-        forecast the next of the lane waits already, and the most of any lane."""
+        """Return the uncomputed prompt tokens and the delays of the lanes.
+
+        Returns:
+            The uncomputed prompt tokens in the lane and in all others; the wait of the lane's next request as a
+                multiple of its
+            forecast, and the largest such multiple of any lane.
+        """
         if self._plain:
             self._assume(now)
         own = others = late = latest = 0.0
@@ -171,7 +184,7 @@ class OutstandingRequests:
         return own, others, late, latest
 
     def _assume(self, now: float) -> None:
-        """Plain answers whose time has come have begun."""
+        """Record the first tokens of requests without a stream whose forecast time has come."""
         while self._plain:
             flight = self._plain[0]
             is_pending = flight in self._queues[flight.lane].flights
@@ -183,7 +196,7 @@ class OutstandingRequests:
                 self.begin_answer(flight, now)
 
     def check_integrity(self) -> None:
-        """Raises AssertionError when the books contradict each other; for tests and idle moments."""
+        """Check the invariants, for tests and idle moments; raises AssertionError."""
         assert self.rows >= len(self._assumed), "an answer ended twice"
         pending = [flight for queue in self._queues.values() for flight in queue.flights]
         assert self.num_pending == len(pending)

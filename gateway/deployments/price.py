@@ -1,4 +1,4 @@
-"""Pricer: a request's price in tokens from its bytes, its tenant and its route; it learns from what engines count."""
+"""Pricer: a request's price in tokens from its bytes, tenant and route, learned from reported usage."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from routing_policies.price import Price
 E = TypeVar("E", BytesPerToken, OutputEstimate)
 
 MAX_KEYS: Final = 4096
-"""Pairs of tenant and model, or of tenant and route, that are remembered; beyond that the oldest is forgotten."""
+"""Number of pairs of tenant and model, or of tenant and route; beyond it the oldest is evicted."""
 
 
 class Pricer:
-    """Prices requests; `settle` with the usage that came back makes the next price better."""
+    """Estimator of requests' prices; `settle` with the reported usage improves the next prices."""
 
     __slots__ = ("_known", "_outputs", "_ratios")
 
@@ -25,22 +25,22 @@ class Pricer:
         self._ratios: dict[tuple[str, str], BytesPerToken] = {}
         self._outputs: dict[tuple[str, str], OutputEstimate] = {}
         self._known: dict[tuple[str, str, str], tuple[BytesPerToken, OutputEstimate]] = {}
-        """Both of them by tenant, model and route: one look a request."""
+        """Both estimates by tenant, model and route, so a request costs one lookup."""
 
     def price(self, request: ChatRequest, *, tenant: str, route: str) -> Price:
-        """What the request is expected to cost; nothing of it is taken for cached."""
+        """Return the expected price of a request, with no token taken as cached."""
         ratio, output = self._known.get((tenant, request.model, route)) or self._learners(tenant, request.model, route)
         prompt_tokens = ratio.tokens(request.text_bytes)
         return Price(prompt_tokens, prompt_tokens, output.mean_tokens(request.max_output_tokens) * request.num_choices)
 
     def bytes_per_token(self, request: ChatRequest, *, tenant: str) -> float:
-        """As learned from the tenant's own requests to this model."""
+        """Return the bytes per token learned from the tenant's requests to this model."""
         num_bytes = request.text_bytes
         tokens = self._ratio(tenant, request.model).tokens(num_bytes)
         return max(1.0, num_bytes / max(1, tokens))
 
     def settle(self, request: ChatRequest, usage: Usage, *, tenant: str, route: str) -> None:
-        """The engine counted."""
+        """Learn from the usage that the engine reported."""
         ratio, output = self._known.get((tenant, request.model, route)) or self._learners(tenant, request.model, route)
         ratio.observe(request.text_bytes, usage.prompt_tokens)
         output.observe(usage.completion_tokens / request.num_choices)
@@ -60,6 +60,6 @@ class Pricer:
         if found is None:
             if len(known) >= MAX_KEYS:
                 del known[next(iter(known))]
-                self._known.clear()  # it may still lead to what was just forgotten
+                self._known.clear()  # it may still reference the evicted entry
             found = known[key] = make()
         return found

@@ -1,4 +1,4 @@
-"""Readiness probes: asks every deployment once a second, off the request path."""
+"""ReadinessProber: probes every deployment once a second, off the request path."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from gateway.upstreams.http1.timeouts import ExchangeTimeouts
 
 PROBE_INTERVAL_S: Final = 1.0
 LOOKS: Final = 5
-"""In each interval, at deployments that are starting: somebody may wait for them."""
+"""Probes in each interval of deployments that are starting, because requests may wait for them."""
 PROBE_TIMEOUTS: Final = ExchangeTimeouts(connect_s=1.0, first_byte_s=1.0, total_s=2.0)
 BUSY_S: Final = 5.0
-"""Who made a token within this time is alive, however late its answer to a probe is."""
+"""Seconds since a token within which a deployment counts as alive, however late its probe is."""
 
 _PROBE: Final = UpstreamRequest(b"GET", b"/readyz", ((b"accept", b"*/*"),))
 _MAX_ANSWER_BYTES: Final = 64 * 1024
 DRAINING: Final = "draining"
-"""What an engine says that takes nothing new and finishes what it has."""
+"""State of an engine that admits nothing new and finishes what runs."""
 _NO_SUCH_PATH: Final = frozenset({400, 401, 403, 404, 405, 429})
-"""A server without `/readyz` answered: it is there, and more cannot be asked of it."""
+"""Statuses of a server without `/readyz`, which count as ready."""
 
 
 class ReadinessProber:
-    """Keeps `is_ready` of every deployment true to the last answer; `deployments` is asked anew each round."""
+    """Prober that sets `is_ready` of every deployment; the set of deployments is read anew each round."""
 
     def __init__(
         self,
@@ -42,19 +42,27 @@ class ReadinessProber:
         interval_s: float = PROBE_INTERVAL_S,
         clock: Clock = time.monotonic,
     ) -> None:
-        """`on_probed` is called after each round."""
+        """Create a stopped prober.
+
+        Args:
+            deployments: Returns the current deployments.
+            log: The log of changes.
+            on_probed: Called after each round.
+            interval_s: Seconds between two rounds.
+            clock: Monotonic clock.
+        """
         self._deployments = deployments
         self._log = log
         self._clock = clock
         self._interval_s = interval_s
         self._on_probed = on_probed
         self._known: set[LiveDeployment] = set()
-        """Those whose state is in the log: one that is not ready from the first is news, too."""
+        """Deployments whose state is logged; one that is not ready at first is logged too."""
         self._down: set[LiveDeployment] = set()
-        """Those that a probe found not ready: what answers there next is another process, or a warmed-up one."""
+        """Deployments that a probe found not ready; the next process there is a new or newly warmed one."""
 
     async def run(self) -> None:
-        """Wait, probe, for ever; ends by cancellation."""
+        """Probe periodically until cancelled."""
         while True:
             for _ in range(LOOKS - 1):
                 await asyncio.sleep(self._interval_s / LOOKS)
@@ -63,7 +71,7 @@ class ReadinessProber:
             await self.probe_all()
 
     async def probe_all(self) -> None:
-        """One round, all deployments at once."""
+        """Probe all deployments once, concurrently."""
         deployments = tuple(self._deployments())
         self._down.intersection_update(deployments)
         self._known.intersection_update(deployments)
@@ -89,7 +97,7 @@ class ReadinessProber:
             can_answer = is_ready or said.state == DRAINING
         except UpstreamError as error:
             is_ready, reason = self._is_only_slow(deployment, error), str(error)
-            can_answer = is_ready or not isinstance(error, UpstreamTimeout)  # who refuses may finish what it has
+            can_answer = is_ready or not isinstance(error, UpstreamTimeout)  # a refusing server may finish what runs
             if not _is_late(error):
                 deployment.starting.note_gone()
         if not can_answer:
@@ -104,18 +112,17 @@ class ReadinessProber:
             )
 
     def _note_start(self, deployment: LiveDeployment, said: StartReport, *, is_ready: bool) -> None:
-        """How far its start is."""
         if is_ready:
             deployment.starting.note_ready(self._clock(), said)
         else:
             deployment.starting.note_waiting(self._clock(), said)
 
     def _is_only_slow(self, deployment: LiveDeployment, error: UpstreamError) -> bool:
-        """Whether a deployment whose probe was late was ready before and has made tokens since: busy, not dead."""
+        """Return whether a late deployment was ready and has produced tokens since, so it is busy and not dead."""
         return _is_late(error) and deployment.is_ready and deployment.health.quiet_s(self._clock()) < BUSY_S
 
     def _note_process(self, deployment: LiveDeployment, *, is_ready: bool) -> None:
-        """Forget what a process did that is no more. A failed connect alone proves no new one."""
+        """Drop the health record of a process that has been replaced; a failed connect alone proves no new one."""
         if not is_ready:
             self._down.add(deployment)
         elif deployment in self._down:
@@ -124,5 +131,5 @@ class ReadinessProber:
 
 
 def _is_late(error: UpstreamError) -> bool:
-    """Whether somebody is there who did not answer in time."""
+    """Return whether the server accepted the connection but did not respond in time."""
     return isinstance(error, UpstreamTimeout) and not isinstance(error, ConnectTimeout)

@@ -1,4 +1,4 @@
-"""Which of a route's candidates are kept out for their failures: never too many of them, and never all."""
+"""Candidates that a route leaves out for their failures: never too many, and never all."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Final, NamedTuple
 from gateway.deployments.live import LiveDeployment
 
 MAX_EJECTED_RATIO: Final = 2 / 3
-"""Largest share of a route's candidates that ejection may keep out; the rest would drown in their traffic."""
+"""Largest share of a route's candidates that ejection may leave out, so the rest is not overloaded."""
 
 _NOBODY: Final[frozenset[str]] = frozenset()
 
 
 class EjectedCandidates(NamedTuple):
-    """The ids that ejection keeps out of this attempt."""
+    """Ids that ejection leaves out of an attempt."""
 
     ids: frozenset[str]
     is_panic: bool
-    """Every candidate that could answer is ejected, so all of them are used: a guess beats a certain refusal."""
+    """True if no other candidate is usable, so ejected ones are used (compare Envoy's panic threshold)."""
 
 
 NOBODY: Final = EjectedCandidates(_NOBODY, False)
@@ -27,9 +27,10 @@ NOBODY: Final = EjectedCandidates(_NOBODY, False)
 def kept_out(
     candidates: Sequence[LiveDeployment], now: float, already_tried: frozenset[str] = _NOBODY
 ) -> EjectedCandidates:
-    """Whom to leave out now. Of more than MAX_EJECTED_RATIO those who would come back first are let in early.
+    """Return the candidates to leave out now.
 
-    A deployment in doubt is left out only where another has a permit free.
+    Beyond MAX_EJECTED_RATIO, those with the earliest return are let in early. A doubtful deployment is left out only
+    where another one has a free permit.
     """
     if all(live.health.is_usual for live in candidates):
         return NOBODY

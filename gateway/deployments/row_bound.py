@@ -1,4 +1,4 @@
-"""RowBound: how many requests a deployment may run at once before tokens come slower than a lane wants them."""
+"""RowBound: the number of requests a deployment may run at once while tokens come within a lane's target."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from gateway.deployments.forecast import DeploymentForecast
 REFRESH_S: Final = 0.25
 MAX_ROWS: Final = 1024
 KEPT_ROWS_DIVISOR: Final = 16
-"""One of so many rows the bundled engine keeps for short prompts."""
+"""Divisor of the rows that the bundled engine reserves for short prompts."""
 
 
 class RowBound:
-    """When one deployment's bound is worked out anew, and for which target: the tightest that was asked for since."""
+    """Schedule of recomputing one deployment's bound, for the tightest target since the last time."""
 
     __slots__ = ("due_at", "tightest_s")
 
     def __init__(self) -> None:
         self.due_at = -math.inf
-        """When it is next worked out."""
+        """Instant of the next computation."""
         self.tightest_s = math.inf
-        """A target that is no tighter changes nothing before that."""
+        """Tightest target since the last computation, in seconds per token."""
 
     def target_due(self, now: float, tpot_slo_s: float) -> float | None:
-        """The target for which to work out the bound now, None when it is too soon."""
+        """Return the target to compute the bound for, or None when it is too soon."""
         if tpot_slo_s < self.tightest_s:
             self.tightest_s = tpot_slo_s
         if now < self.due_at:
@@ -36,12 +36,12 @@ class RowBound:
 
 
 def rows_within(forecast: DeploymentForecast, now: float, tpot_s: float) -> int | None:
-    """The most requests that get a row at once and beside which tokens come within `tpot_s`; None for any number.
+    """Return the largest number of requests that get a row at once with tokens within `tpot_s`; None for any number.
 
-    More than there are rows would stand in the engine's own queue, where targets do not count; and the few that it
-    keeps for short prompts would, if we filled them, let none of the long ones start.
+    More requests than rows would wait in the engine's own queue, where targets do not apply. The rows that it reserves
+    for short prompts are left free, because long prompts could not start otherwise.
     """
-    paced, there = _rows_in_pace(forecast, now, tpot_s), forecast.max_num_rows
+    paced, there = _rows_in_pace(forecast, now, tpot_s), forecast.max_num_seqs
     if not there:
         return paced
     there -= there // KEPT_ROWS_DIVISOR
@@ -49,7 +49,10 @@ def rows_within(forecast: DeploymentForecast, now: float, tpot_s: float) -> int 
 
 
 def _rows_in_pace(forecast: DeploymentForecast, now: float, tpot_s: float) -> int | None:
-    """None where not even one row is, for then no bound would help."""
+    """Return the largest number of rows within the target.
+
+    It is None where one row already misses the target, as no bound would help, and where any number of rows meets it.
+    """
     if forecast.tpot_s(now, 1) > tpot_s or forecast.tpot_s(now, MAX_ROWS) <= tpot_s:
         return None
     fits, misses = 1, MAX_ROWS

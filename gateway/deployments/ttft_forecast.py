@@ -1,4 +1,4 @@
-"""TtftForecast: when a request's first token was expected, what that was worked out from and what came with it."""
+"""TtftForecast: the forecast of a request's first token, with the features that it was computed from."""
 
 from __future__ import annotations
 
@@ -9,40 +9,42 @@ import msgspec
 Features = tuple[float, ...]
 
 _ALIKE: Final = 0.125
-"""The forecast is about the same for a prompt and a queue that differ by no larger share."""
+"""Largest relative difference of prompt or queue for which a forecast is reused."""
 
 
 class TtftForecast(msgspec.Struct, frozen=True, gc=False):
-    """Made for one deployment at one instant."""
+    """Forecast for one deployment at one instant."""
 
     at: float
     lane: str
     uncached_tokens: int
     num_pending: int
-    """Requests that had no first token then."""
+    """Number of requests without a first token at that time."""
     seconds: float
-    """From sending to the first token."""
+    """TTFT in seconds from sending."""
     rows: float
-    """Answers that were being generated then."""
+    """Number of sequences decoding at that time."""
     ahead: float
     """Prompt tokens of the lane that were sent and not computed yet."""
     others: float
-    """The same of all other lanes."""
+    """Prompt tokens of all other lanes that were sent and not computed yet."""
     beyond: float
-    """Requests beyond the most rows that were ever seen."""
+    """Number of requests beyond the most rows ever seen."""
     step_left_s: float
-    """Of the engine's step under way."""
+    """Seconds left of the engine's step under way."""
     by_report: Features | None
-    """What the engine's report said, if there was a fresh one that says enough."""
+    """Features from the engine's load report; None without a fresh and complete one."""
     tpot_s: float
-    """A token, beside those that run and this one."""
+    """Seconds per token beside the running sequences and this one."""
     caution: float
-    """By what factor routing should distrust `seconds`, at least 1: a deployment that was, or is, far slower than
-    forecast is avoided before the forecast has followed. Ordinary error does not count."""
+    """Factor, at least 1, by which routing distrusts `seconds`.
+
+    A deployment far slower than its forecast is avoided before the model has adapted. Ordinary error does not count.
+    """
 
     @property
     def by_books(self) -> Features:
-        """What our own books said, as the model of the time to the first token learns from it."""
+        """Features from the gateway's own counts, in the order of the TTFT model."""
         uncached, rows = float(self.uncached_tokens), self.rows
         work = self.uncached_tokens + self.ahead
         return (
@@ -59,7 +61,7 @@ class TtftForecast(msgspec.Struct, frozen=True, gc=False):
         )
 
     def is_like(self, uncached_tokens: int, num_pending: int) -> bool:
-        """Whether it would be about the same for such a request of the lane, behind so many others."""
+        """Return whether the forecast also fits a request of this size behind so many pending ones."""
         return (
             abs(uncached_tokens - self.uncached_tokens) <= _ALIKE * self.uncached_tokens
             and abs(num_pending - self.num_pending) <= 1.0 + _ALIKE * self.num_pending

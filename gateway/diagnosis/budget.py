@@ -1,4 +1,4 @@
-"""LatencyBudget: where the time before the first token goes, on average, stage by stage."""
+"""LatencyBudget: the mean time before the first token, stage by stage."""
 
 from __future__ import annotations
 
@@ -18,42 +18,42 @@ _SENT: Final = ("connect", "upstream_first_byte")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyBudget:
-    """Mean seconds of each part, and how many requests they are of."""
+    """Mean seconds of each part, and the number of requests behind them."""
 
     num_requests: float
     ttft_s: float
     wait_s: float
-    """For a permit, in the gateway."""
+    """Seconds of waiting for a permit in the gateway."""
     read_s: float
-    """Reading and trimming: both grow with the prompt."""
+    """Seconds of reading and trimming; both grow with the prompt."""
     embed_s: float
-    """As far as it kept the request: a lookup beside the deployment delays nothing."""
+    """Seconds of embedding that delayed the request; a lookup beside the upstream delays nothing."""
     deciding_s: float
     front_s: float
-    """In the engine before its queue: template and tokenizer."""
+    """Seconds in the engine before its queue: template and tokenizer."""
     engine_queue_s: float
     prefill_s: float
     path_s: float
-    """Between the two: what the gateway saw of the engine's answer, less what the engine says it took."""
+    """Seconds between gateway and engine: the latency that the gateway saw, less the one that the engine reports."""
 
     @property
     def preprocessing_s(self) -> float:
-        """All that happens to the prompt before it is computed."""
+        """Seconds of all work on the prompt before its computation."""
         return self.read_s + self.embed_s + self.front_s
 
 
 def budget_now(window: Window) -> LatencyBudget:
-    """Inside the window."""
+    """Return the budget inside the window."""
     return _budget(window.spread, window.engine_spread)
 
 
 def budget_before(window: Window) -> LatencyBudget:
-    """Before it."""
+    """Return the budget before the window."""
     return _budget(window.spread_before, window.engine_spread_before)
 
 
 def first_tokens(spread: Spread) -> Distribution:
-    """Times to first token of answers that a deployment made."""
+    """Return the times to first token of answers that a deployment generated."""
     merged = Distribution()
     for cache in _FETCHED:
         merged += spread("penstock_ttft_seconds", cache=cache)

@@ -1,4 +1,4 @@
-"""SampleCollector: snapshots of this gateway and of the engines behind it, taken while requests are served."""
+"""SampleCollector: snapshots of this gateway and of its engines, taken while requests are served."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gateway.upstreams.http1.request import UpstreamRequest
 from gateway.upstreams.http1.timeouts import ExchangeTimeouts
 
 SNAPSHOTS: Final = 8
-"""In one window: gauges between its ends are seen so often."""
+"""Number of snapshots in one window, and so of readings of each gauge."""
 
 _METRICS: Final = UpstreamRequest(b"GET", b"/metrics", ((b"accept", b"text/plain"),))
 _TIMEOUTS: Final = ExchangeTimeouts(connect_s=1.0, first_byte_s=1.0, total_s=2.0)
@@ -25,7 +25,7 @@ _MAX_BYTES: Final = 4 * 1024 * 1024
 
 
 class SampleCollector:
-    """Takes snapshots; `deployments` is asked anew each time, and so is whether the loop is measured."""
+    """Collector of snapshots; every snapshot reads the deployments and the loop meter that exist at that time."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class SampleCollector:
         self._clock = clock
 
     async def watch(self, seconds: float) -> list[Snapshot]:
-        """Snapshots over so many seconds, evenly spaced, the first at once."""
+        """Take evenly spaced snapshots over `seconds`, the first at once."""
         found = [await self.snapshot()]
         for _ in range(SNAPSHOTS - 1):
             await asyncio.sleep(seconds / (SNAPSHOTS - 1))
@@ -48,7 +48,7 @@ class SampleCollector:
         return found
 
     async def snapshot(self) -> Snapshot:
-        """All that can be read now; an engine that does not answer in time is left out."""
+        """Take one snapshot; an engine that does not respond in time is left out."""
         live, lag = tuple(self._deployments()), self._lag()
         samples = await asyncio.gather(*(self._engine(deployment) for deployment in live if deployment.is_bare))
         bare = [deployment for deployment in live if deployment.is_bare]
@@ -68,7 +68,7 @@ class SampleCollector:
             limit=live.limiter.limit,
             in_flight=live.limiter.in_flight,
             rows=live.forecast.num_rows(self._clock()),
-            max_rows=live.forecast.max_num_rows,
+            max_rows=live.forecast.max_num_seqs,
         )
 
     async def _engine(self, live: LiveDeployment) -> Samples | None:
@@ -80,5 +80,5 @@ class SampleCollector:
                 if response.status != 200:
                     return None
         except UpstreamError:
-            return None  # what is not known is left out, and the diagnosis says so
+            return None  # an engine without metrics is left out, and the diagnosis notes it
         return await asyncio.to_thread(lambda: Samples.of_text(body.decode("utf-8", "replace")))

@@ -1,4 +1,4 @@
-"""Long beside short prompts, deployment beside deployment, tenant beside tenant; each also beside its own past."""
+"""Comparisons by prompt length, by deployment and by tenant, each beside its own past."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ _TOKENS = ("penstock_prompt_tokens_total", "penstock_completion_tokens_total")
 
 
 def compare_prompts(window: Window) -> tuple[Compared, ...]:
-    """By prompt bucket, shortest first; only those that were seen."""
+    """Return the latencies of each prompt bucket with requests, shortest first."""
     return tuple(found for bucket in _BUCKETS if (found := _latencies(window, "prompt_bucket", bucket)).num_requests)
 
 
 def compare_deployments(window: Window) -> tuple[Compared, ...]:
-    """By deployment, by name."""
+    """Return the latencies of each deployment with requests, by name."""
     names = sorted(window.last.gateway.values_of(_TTFT, "deployment") - {"cache"})
     return tuple(found for name in names if (found := _latencies(window, "deployment", name)).num_requests)
 
 
 def compare_tenants(window: Window) -> tuple[Compared, ...]:
-    """By share of the window's tokens, largest first."""
+    """Return the tenants by their share of the window's tokens, largest first."""
     names = window.last.gateway.values_of(_TOKENS[0], "tenant")
     tokens = {name: sum(window.counted(counter, tenant=name) for counter in _TOKENS) for name in names}
     total = sum(tokens.values())

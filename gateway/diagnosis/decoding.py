@@ -1,4 +1,4 @@
-"""Why output tokens come slowly, or why answers take long although they do not."""
+"""Findings for slow output tokens, and for answers that take long at an unchanged pace."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LONGER = 1.5
 
 
 def explain_decode(window: Window, place: PolicyLines) -> Finding:
-    """The finding for slow output tokens."""
+    """Return the finding for slow output tokens."""
     now, before = window.spread("penstock_tpot_seconds"), window.spread_before("penstock_tpot_seconds")
     pace = FindingEvidence("time per output token, mean", now.mean, before.mean, "baseline")
     engine, engine_before = (
@@ -48,7 +48,7 @@ def explain_decode(window: Window, place: PolicyLines) -> Finding:
 
 
 def find_longer_answers(window: Window, place: PolicyLines) -> Finding | None:
-    """Answers that take longer because they are longer, where that is so."""
+    """Return the finding for answers that take longer because they have more tokens, or None."""
     now, before = window.spread("penstock_total_seconds"), window.spread_before("penstock_total_seconds")
     tokens, tokens_before = _per_answer(window.counted, now), _per_answer(window.counted_before, before)
     if not tokens_before or tokens < _LONGER * tokens_before or now.mean < _LONGER * before.mean:
@@ -98,7 +98,7 @@ def _speculation(accepted: float, pace: FindingEvidence) -> Finding:
         cause="speculation",
         summary="Most drafted tokens are wrong: verifying them costs more than it gives.",
         evidence=(FindingEvidence("drafted tokens that were right", accepted, _FEW_ACCEPTED, "bound", "ratio"), pace),
-        lever="Switch it off (penstock engine --speculation off), or draft less (--max-drafts).",
+        lever="Switch it off (penstock engine --speculation off), or draft less (--num-speculative-tokens).",
     )
 
 

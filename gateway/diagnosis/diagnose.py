@@ -1,8 +1,8 @@
-"""The walk: is the gateway itself well, is the first token late and where did it wait, is the rest slow and why.
+"""Diagnosis of one window: the gateway itself, then the first token, then the remaining tokens.
 
-Each of the three ends in at most one finding, so that what merely follows from a cause is not named beside it. What
-counts as late is the lane's target, or half as much again as before; where the time went is judged by what each stage
-takes more than it used to, and by its whole share where it has always been like that.
+Each of the three yields at most one finding, so consequences of a cause are not listed beside it. A latency is late
+when it misses the lane's target or exceeds 1.5 times its earlier value. The finding concerns the stage with the largest
+growth, or the largest stage where no growth explains the latency.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _SHED_RATIO: Final = 0.02
 _EXPLAINED: Final = 0.3
 
 
-def diagnose(window: Window, policy: Policy) -> Diagnosis:
-    """What is slow in the window, why, and which line to change."""
+def find_cause(window: Window, policy: Policy) -> Diagnosis:
+    """Return the slow stages of the window, their causes, and the policy lines to change."""
     place = place_of(window, policy)
     now, before = budget_now(window), budget_before(window)
     return Diagnosis(
@@ -50,12 +50,12 @@ def diagnose(window: Window, policy: Policy) -> Diagnosis:
 
 def _findings(window: Window, place: PolicyLines, now: LatencyBudget, before: LatencyBudget) -> tuple[Finding, ...]:
     if window.late_ratio >= _LATE_LOOP_RATIO and _reading_ratio(window) < window.late_ratio / 2:
-        return (_late_loop(window),)  # everything else waits for the loop, too
+        return (_late_loop(window),)  # every other latency includes the loop's delay
     down = _down(window, place)
-    # Deployments that get what the cache used to answer are late, too: the encoder is asked about first.
+    # Lost cache hits load the deployments, which are then late too; so the encoder is examined first.
     first = find_slow_encoder(window, place) or _late_first_token(window, place, now, before)
     if down is not None and first is not None and first.cause == "admission":
-        first = None  # refused because nobody answers, not because the lane is given too little
+        first = None  # refused because no deployment serves, not because of the lane's share
     found = [_store(window), down, first]
     if _is_slow(window, place):
         found.append(explain_decode(window, place))
@@ -65,7 +65,7 @@ def _findings(window: Window, place: PolicyLines, now: LatencyBudget, before: La
 
 
 def _is_known(window: Window) -> bool:
-    """Whether there are enough answers on both sides to compare."""
+    """Return whether window and baseline hold enough answers to compare."""
     name = "penstock_total_seconds"
     return window.spread(name).count >= MIN_REQUESTS and window.spread_before(name).count >= MIN_BASELINE
 
@@ -84,7 +84,7 @@ def _late_loop(window: Window) -> Finding:
 
 
 def _reading_ratio(window: Window) -> float:
-    """Time that reading and trimming took, as a share of the window: a loop that is late for them is not the cause."""
+    """Return the share of the window spent in reading and trimming, which delay the loop without being its fault."""
     name = "penstock_stage_seconds"
     return (window.spread(name, stage="read") + window.spread(name, stage="trim")).total / window.seconds
 
@@ -114,7 +114,7 @@ def _tenants(window: Window) -> frozenset[str]:
 
 
 def _down(window: Window, place: PolicyLines) -> Finding | None:
-    """Deployments that served before and do not now, or that nobody reaches while requests come."""
+    """Return the finding for deployments that served before and are not ready now, or None."""
     served = window.first.gateway.values_of("penstock_ttft_seconds", "deployment")
     names = [key for key, state in window.last.deployments.items() if not state.is_ready and key in served]
     if not names:
@@ -154,7 +154,7 @@ def _late_first_token(window: Window, place: PolicyLines, now: LatencyBudget, be
 
 
 def _excess(now: LatencyBudget, before: LatencyBudget, *, is_kv_short: bool) -> dict[str, float]:
-    """Seconds of each stage beyond what it used to take; whole seconds where nothing grew enough to explain it."""
+    """Return the growth of each stage in seconds, or its whole seconds where growth does not explain the latency."""
     here, past = _parts(now, is_kv_short=is_kv_short), _parts(before, is_kv_short=is_kv_short)
     if before.num_requests < MIN_BASELINE:
         return here
@@ -164,7 +164,7 @@ def _excess(now: LatencyBudget, before: LatencyBudget, *, is_kv_short: bool) -> 
 
 def _parts(budget: LatencyBudget, *, is_kv_short: bool) -> dict[str, float]:
     queue_s, prefill_s = budget.wait_s, budget.prefill_s
-    if is_kv_short:  # who waits inside an engine without blocks waits for memory, not for its turn
+    if is_kv_short:  # a sequence that waits in an engine without free blocks waits for memory, not for earlier requests
         prefill_s += budget.engine_queue_s
     else:
         queue_s += budget.engine_queue_s

@@ -1,8 +1,10 @@
-"""Whether similar answers come late, or no longer, because the encoder does not keep up.
+"""Finding for an encoder that is too slow: cache hits come late or are lost.
 
-lookup waits for the vector      encode ────────▶ search ▶ hit          late by the encoder
-lookup beside the deployment     encode ────────────────▶ search ▶ …
-                                 deployment ─────▶ first token          the hit is lost: `late`
+A lookup either delays the answer or races the deployment:
+
+    lookup waits for the vector      encode ────────▶ search ▶ hit          late by the encoder
+    lookup beside the deployment     encode ────────────────▶ search ▶ …
+                                     deployment ─────▶ first token          the hit is lost: `late`
 """
 
 from __future__ import annotations
@@ -19,14 +21,14 @@ from gateway.diagnosis.window import Window
 _LOST: Final = ("late", "no_vector")
 _LOOKED_UP: Final = ("similar", "alone", "doubtful", "closed", *_LOST)
 _LOST_RATIO: Final = 0.1
-"""Of lookups: so many more that came too late, and so many fewer that hit."""
+"""Share of lookups by which late ones must grow and hits must fall before hits count as lost."""
 _ITS_PART: Final = 0.5
-"""Of what hits are later by."""
+"""Share of the hits' delay that the encoder must account for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lookups:
-    """Searches for similar answers, by what became of them."""
+    """Semantic cache lookups by outcome."""
 
     num: float
     num_hits: float
@@ -34,7 +36,7 @@ class Lookups:
 
     @classmethod
     def of(cls, counted: Callable[..., float]) -> Self:
-        """Inside the window, or before it."""
+        """Return the lookups inside the window or before it, depending on `counted`."""
         by_reason = {reason: counted("penstock_cache_lookups_total", reason=reason) for reason in _LOOKED_UP}
         return cls(
             num=sum(by_reason.values()),
@@ -44,17 +46,17 @@ class Lookups:
 
     @property
     def hit_ratio(self) -> float:
-        """0 without lookups."""
+        """Share of lookups that hit; 0 without lookups."""
         return self.num_hits / self.num if self.num else 0.0
 
     @property
     def lost_ratio(self) -> float:
-        """Those for which a deployment's answer, or no vector, came first."""
+        """Share of lookups that a deployment's answer overtook or that had no vector; 0 without lookups."""
         return self.num_lost / self.num if self.num else 0.0
 
 
 def find_slow_encoder(window: Window, place: PolicyLines) -> Finding | None:
-    """The finding, where the encoder is what changed."""
+    """Return the finding for a slow encoder, or None where the encoder is not the cause."""
     now, before = Lookups.of(window.counted), Lookups.of(window.counted_before)
     hits, hits_before = (
         spread("penstock_ttft_seconds", cache="hit_semantic") for spread in (window.spread, window.spread_before)
@@ -64,7 +66,7 @@ def find_slow_encoder(window: Window, place: PolicyLines) -> Finding | None:
     )
     by_hits_s, by_encoder_s = hits.mean - hits_before.mean, embed.mean - embed_before.mean
     are_late = is_late(hits, hits_before, None, LEAST_S) and by_encoder_s >= _ITS_PART * by_hits_s
-    # Deployments that became faster win races, too. A vector that comes after the whole answer is timed by nobody.
+    # Faster deployments win cache races too. A vector that comes after the whole answer leaves no timing.
     is_slower = embed.mean > GREW * embed_before.mean or embed.count < now.num_lost / 2
     if not (are_late or (is_slower and _are_lost(now, before))):
         return None

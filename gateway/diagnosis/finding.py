@@ -1,4 +1,4 @@
-"""What a diagnosis says: findings with their evidence, and the numbers beside them."""
+"""Diagnosis: findings with their evidence, and the comparisons beside them."""
 
 from __future__ import annotations
 
@@ -34,27 +34,27 @@ Measure = Literal["s", "ratio", "tokens", "count"]
 
 
 class FindingEvidence(msgspec.Struct, frozen=True):
-    """One number beside what it should be."""
+    """One number beside its expected value."""
 
     name: str
     now: float
     expected: float | None
-    """None: there is nothing to compare it with."""
+    """Value to compare with; None without one."""
     expected_is: Literal["baseline", "target", "bound"]
     measure: Measure = "s"
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One stage that is slow, why, and what to do."""
+    """One slow stage, its cause and the remedy."""
 
     stage: StageName
     cause: Cause
     summary: str
     evidence: tuple[FindingEvidence, ...]
     lever: str
-    """What to change, in words."""
+    """Remedy, in words."""
     policy_path: str | None = None
-    """The line of the policy, where it is one: `deployments.large.limits.max_in_flight`."""
+    """Path of the policy line to change, such as `deployments.large.limits.max_in_flight`; None without one."""
 
 
 class StageTime(msgspec.Struct, frozen=True):
@@ -65,7 +65,7 @@ class StageTime(msgspec.Struct, frozen=True):
 
 
 class Compared(msgspec.Struct, frozen=True, kw_only=True):
-    """One bucket, deployment or tenant beside its own past."""
+    """One prompt bucket, deployment or tenant beside its own past."""
 
     key: str
     num_requests: float = 0.0
@@ -74,11 +74,11 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
     tpot_s: float = 0.0
     baseline_tpot_s: float = 0.0
     token_ratio: float = 0.0
-    """Share of all tokens, for tenants."""
+    """Share of all tokens; set for tenants."""
 
 
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer; without findings everything is as it was and within its targets."""
+    """Result of a diagnosis; without findings every stage is unchanged and within its targets."""
 
     seconds: float
     num_requests: float

@@ -1,4 +1,4 @@
-"""PolicyLines: which lines of the policy the traffic of a window went through."""
+"""PolicyLines: the lines of the policy that the traffic of a window used."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from routing_policies.policy.document import Policy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyLines:
-    """The busiest route, lane and deployment, and the targets that hold."""
+    """The busiest route, lane and deployment, and the latency targets in force."""
 
     route: str
     lane: str
@@ -19,20 +19,20 @@ class PolicyLines:
     tpot_target_s: float | None
 
     def route_path(self, rest: str) -> str | None:
-        """A line of the route; None where the route is not written in the policy."""
+        """Return the path of a line of the route, or None where the policy has no such route."""
         return f"routes.{self.route}.{rest}" if self.route else None
 
     def lane_path(self, rest: str) -> str | None:
-        """A line of the lane; None where the policy has no lanes of its own."""
+        """Return the path of a line of the lane, or None where the policy has no lanes."""
         return f"lanes.{self.lane}.{rest}" if self.lane else None
 
     def deployment_path(self, rest: str, deployment: str | None = None) -> str:
-        """A line of a deployment."""
+        """Return the path of a line of a deployment, the busiest one by default."""
         return f"deployments.{deployment or self.deployment}.{rest}"
 
 
 def place_of(window: Window, policy: Policy) -> PolicyLines:
-    """Where most of the window's requests went."""
+    """Return the policy lines that most of the window's requests used."""
     written = {route.id for route in policy.routes}
     busiest = _busiest(window, "penstock_requests_total", "route")
     used = _lanes_used(window)

@@ -1,4 +1,4 @@
-"""Why the first token is late although nobody waits: the prompt's own way through gateway, engine and network."""
+"""Findings for late first tokens without waiting: the prompt's way through gateway, engine and network."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LONG_BUCKETS = frozenset({"1k-4k", "4k-16k", "16k+"})
 
 
 def explain_preprocessing(place: PolicyLines, now: LatencyBudget, before: LatencyBudget) -> Finding:
-    """The finding for a prompt that is slow before anything of it is computed."""
+    """Return the finding for prompts that are slow before their computation begins."""
     parts = {
         "prompt_size": (now.read_s, before.read_s),
         "encoder": (now.embed_s, before.embed_s),
@@ -53,7 +53,7 @@ def explain_preprocessing(place: PolicyLines, now: LatencyBudget, before: Latenc
 
 
 def explain_prefill(window: Window, place: PolicyLines, now: LatencyBudget, before: LatencyBudget) -> Finding:
-    """The finding for prompts whose computing takes the time, or the memory for them."""
+    """Return the finding for prompts whose computation, or the memory for it, takes the time."""
     prefill = FindingEvidence("prefill, mean", now.prefill_s, before.prefill_s, "baseline")
     owner, used = window.engine_peak("engine_kv_utilization")
     hits, hits_before = prefix_hits(window), prefix_hits_before(window)
@@ -81,13 +81,13 @@ def explain_prefill(window: Window, place: PolicyLines, now: LatencyBudget, befo
         cause="slow_prefill",
         summary="The same prompts take longer to compute.",
         evidence=(prefill, FindingEvidence("tokens of a prompt", tokens, tokens_before, "baseline", "tokens")),
-        lever="Look at what shares the engine's machine; else a larger step budget (--step-token-budget) or a replica.",
+        lever="Look at what shares the engine's machine; else a larger --max-num-batched-tokens or a replica.",
         policy_path=place.route_path("select.candidates"),
     )
 
 
 def explain_cold_start(window: Window, place: PolicyLines, now: LatencyBudget, before: LatencyBudget) -> Finding:
-    """The finding for engines that began to serve just now."""
+    """Return the finding for engines that began to serve inside the window."""
     names = ", ".join(window.restarted())
     return Finding(
         stage="prefill",
@@ -97,13 +97,13 @@ def explain_cold_start(window: Window, place: PolicyLines, now: LatencyBudget, b
             FindingEvidence("deployments that started", float(len(window.restarted())), 0.0, "bound", "count"),
             FindingEvidence("time to first token, mean", now.ttft_s, before.ttft_s, "baseline"),
         ),
-        lever="Keep standby cores (penstock engine --warm 1) and a fallback; scale out before the peak.",
+        lever="Keep standby cores (penstock engine --standby-cores 1) and a fallback; scale out before the peak.",
         policy_path=place.route_path("select.fallback"),
     )
 
 
 def explain_path(window: Window, place: PolicyLines, now: LatencyBudget, before: LatencyBudget) -> Finding:
-    """The finding for time that neither side spent."""
+    """Return the finding for time that neither gateway nor engine spent."""
     is_known = place.deployment in window.last.engines
     unknown = "" if is_known else " It gives no metrics, so its own stages are part of this."
     connect, connect_before = (
@@ -123,13 +123,13 @@ def explain_path(window: Window, place: PolicyLines, now: LatencyBudget, before:
 
 
 def prefix_hits(window: Window) -> float | None:
-    """Share of looked-up prompt tokens that were found; None when none were looked up."""
+    """Return the share of looked-up prompt tokens found in prefix caches; None without lookups."""
     asked = window.engine_counted("engine_prefix_cache_queries_tokens_total")
     return window.engine_counted("engine_prefix_cache_hits_tokens_total") / asked if asked > 0 else None
 
 
 def prefix_hits_before(window: Window) -> float | None:
-    """The same before the window."""
+    """Return `prefix_hits` for the time before the window."""
     asked = window.engine_counted_before("engine_prefix_cache_queries_tokens_total")
     return window.engine_counted_before("engine_prefix_cache_hits_tokens_total") / asked if asked > 0 else None
 

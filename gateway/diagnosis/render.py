@@ -8,8 +8,8 @@ from typing import Any
 _BAR = 24
 
 
-def render(diagnosis: Mapping[str, Any]) -> str:
-    """`diagnosis` as the API gives it, decoded."""
+def render_diagnosis(diagnosis: Mapping[str, Any]) -> str:
+    """Return the text for a diagnosis, given as the decoded JSON of the admin API."""
     return "\n".join(_lines(diagnosis))
 
 

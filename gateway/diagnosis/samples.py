@@ -1,4 +1,4 @@
-"""Samples: the numbers of one process at one instant, whether read from its memory or from its `/metrics`."""
+"""Samples: the metrics of one process at one instant, from its memory or from its `/metrics`."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ _LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """A histogram's content; without `counts` only its mean is known."""
+    """Content of a histogram; without `counts` only its mean is available."""
 
     count: float = 0.0
     total: float = 0.0
     counts: tuple[float, ...] = ()
-    """For each of SECONDS_BUCKETS and beyond, not cumulative."""
+    """Observations in each bucket of SECONDS_BUCKETS and beyond the last; not cumulative."""
 
     @property
     def mean(self) -> float:
-        """Seconds; 0 without observations."""
+        """Mean in seconds; 0 without observations."""
         return self.total / self.count if self.count > 0 else 0.0
 
     def quantile(self, share: float) -> float:
-        """The bucket's bound that at least `share` of the observations are within; the mean where none are known."""
+        """Return the bound of the bucket that holds this quantile, in seconds; the mean without buckets."""
         if not self.counts or self.count <= 0:
             return self.mean
         position = bisect_left(list(accumulate(self.counts)), share * self.count)
@@ -43,7 +43,7 @@ class Distribution:
         return Distribution(self.count + other.count, self.total + other.total, counts)
 
     def __sub__(self, before: Distribution) -> Distribution:
-        """What came since `before`; all of it where the process started anew in between."""
+        """Return the observations since `before`; all of them where the process restarted in between."""
         if before.count > self.count:
             return self
         counts = _joined(self.counts, before.counts, -1.0)
@@ -58,14 +58,17 @@ def _joined(left: tuple[float, ...], right: tuple[float, ...], sign: float) -> t
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Numbers and distributions by name and labels; a counter's name ends `_total`, a histogram's has no ending."""
+    """Numbers and distributions by name and labels.
+
+    A counter's name ends in `_total`; a histogram's name has no suffix.
+    """
 
     numbers: Mapping[str, tuple[tuple[Labels, float], ...]] = field(default_factory=dict)
     distributions: Mapping[str, tuple[tuple[Labels, Distribution], ...]] = field(default_factory=dict)
 
     @classmethod
     def of_instruments(cls, instruments: Instruments) -> Self:
-        """What this process counted so far."""
+        """Return the metrics of this process."""
         counted: list[MetricFamily[Counter] | MetricFamily[Gauge]] = [*instruments.counters, *instruments.gauges]
         numbers = {
             family.name: tuple(
@@ -87,7 +90,7 @@ class Samples:
 
     @classmethod
     def of_text(cls, text: str) -> Self:
-        """Prometheus' text format, of histograms the means only; a line that is none is passed over."""
+        """Parse Prometheus' text format; histograms keep only their means, and malformed lines are skipped."""
         numbers: dict[str, list[tuple[Labels, float]]] = {}
         for line in text.splitlines():
             if line.startswith("#") or "_bucket{" in line:
@@ -99,20 +102,20 @@ class Samples:
         return cls({name: tuple(rows) for name, rows in numbers.items()}, _distributions(numbers))
 
     def number(self, name: str, **where: str) -> float:
-        """The sum over all samples that carry these labels."""
+        """Return the sum over all samples that carry these labels."""
         return sum(value for labels, value in self.numbers.get(name, ()) if where.items() <= labels.items())
 
     def has(self, name: str) -> bool:
-        """Whether the process gives this number at all."""
+        """Return whether the process exports this number."""
         return bool(self.numbers.get(name))
 
     def distribution(self, name: str, **where: str) -> Distribution:
-        """All histograms that carry these labels, as one."""
+        """Return the sum of all histograms that carry these labels."""
         rows = self.distributions.get(name, ())
         return _merged(found for labels, found in rows if where.items() <= labels.items())
 
     def values_of(self, name: str, label: str) -> frozenset[str]:
-        """The values a label has."""
+        """Return all values of a label."""
         rows = (*self.numbers.get(name, ()), *self.distributions.get(name, ()))
         return frozenset(labels[label] for labels, _ in rows if label in labels)
 

@@ -1,4 +1,4 @@
-"""Why requests wait: too few permits, a full engine, one tenant, or simply more demand than the lane admits."""
+"""Findings for queues: too few permits, a full engine, one tenant, or more demand than the lane admits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SOME_WAIT_S = 0.02
 
 
 def explain_waiting(window: Window, place: PolicyLines, now: LatencyBudget, before: LatencyBudget) -> Finding:
-    """The finding for a queue that grew."""
+    """Return the finding for a queue that grew."""
     waits = (
         FindingEvidence("wait for a permit, mean", now.wait_s, before.wait_s, "baseline"),
         FindingEvidence("wait in the engine's queue, mean", now.engine_queue_s, before.engine_queue_s, "baseline"),
@@ -39,7 +39,7 @@ def explain_waiting(window: Window, place: PolicyLines, now: LatencyBudget, befo
 
 
 def is_full(window: Window, deployment: str, state: ObservedDeployment, now: LatencyBudget) -> bool:
-    """Whether the engine itself has no place: its rows are taken, or sequences wait inside it."""
+    """Return whether the engine is full: its rows are taken, or sequences wait inside it."""
     waiting = max(
         (
             snapshot.engines[deployment].number("engine_waiting")
@@ -70,7 +70,7 @@ def _engine_full(place: PolicyLines, state: ObservedDeployment, waits: tuple[Fin
         cause="engine_full",
         summary=f"Deployment {place.deployment} has no free row; requests wait for one.",
         evidence=(FindingEvidence("rows in use", state.rows, float(state.max_rows) or None, "bound", "count"), *waits),
-        lever="Add a replica, or more rows to a step (penstock engine --max-num-rows) where its KV memory allows.",
+        lever="Add a replica, or more rows to a step (penstock engine --max-num-seqs) where its KV memory allows.",
         policy_path=place.route_path("select.candidates"),
     )
 
@@ -91,7 +91,7 @@ def _limit(place: PolicyLines, state: ObservedDeployment, waits: tuple[FindingEv
 
 
 def _greedy_tenant(window: Window) -> tuple[str, float, float] | None:
-    """(tenant, its share of the tokens, its share before) where one of several takes most, and did not always."""
+    """Return a tenant that newly takes most of the tokens, its share and its earlier share, or None."""
     compared = compare_tenants(window)
     if len(compared) < 2 or compared[0].token_ratio < _GREEDY_RATIO:
         return None

@@ -1,4 +1,4 @@
-"""Window: what happened between the first and the last of several snapshots, beside all that happened before."""
+"""Window: the metrics between the first and the last of several snapshots, beside everything before."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from gateway.diagnosis.samples import Distribution, Samples
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedDeployment:
-    """One deployment as the gateway sees it."""
+    """State of one deployment as the gateway observes it."""
 
     is_ready: bool = True
     limit: float = 64.0
-    """Permits that may be out now; never above `max_in_flight`."""
+    """Current limit of permits; never above `max_in_flight`."""
     in_flight: int = 0
     rows: float = 0.0
     max_rows: int = 0
-    """0: it does not say."""
+    """Number of rows in a step of the engine; 0 when it does not report one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """All processes at one instant, monotonic seconds."""
+    """Metrics of all processes at one instant, in monotonic seconds."""
 
     at: float
     gateway: Samples
     engines: Mapping[str, Samples] = field(default_factory=dict)
-    """By deployment; those that give no metrics are not here."""
+    """Metrics by deployment; deployments without metrics are absent."""
     deployments: Mapping[str, ObservedDeployment] = field(default_factory=dict)
     late_s: float = 0.0
-    """Delays of the event loop's timers so far, summed."""
+    """Sum of the delays of the event loop's timers so far, in seconds."""
 
 
 class Window:
-    """Two snapshots or more, oldest first. `baseline…` is the life of the processes before the first."""
+    """Two snapshots or more, oldest first; "before" means the life of the processes up to the first."""
 
     def __init__(self, snapshots: Sequence[Snapshot]) -> None:
         if len(snapshots) < 2:
@@ -47,31 +47,31 @@ class Window:
 
     @property
     def late_ratio(self) -> float:
-        """Delay of the event loop's timers as a share of the time."""
+        """Delay of the event loop's timers as a share of the window."""
         return max(0.0, self.last.late_s - self.first.late_s) / self.seconds
 
     # The gateway
 
     def counted(self, name: str, **where: str) -> float:
-        """Growth of a counter of the gateway."""
+        """Return the growth of a gateway counter inside the window."""
         return max(0.0, self.last.gateway.number(name, **where) - self.first.gateway.number(name, **where))
 
     def counted_before(self, name: str, **where: str) -> float:
-        """A counter's value when the window began."""
+        """Return the value of a gateway counter at the window's start."""
         return self.first.gateway.number(name, **where)
 
     def spread(self, name: str, **where: str) -> Distribution:
-        """A histogram of the gateway inside the window."""
+        """Return a gateway histogram's observations inside the window."""
         return self.last.gateway.distribution(name, **where) - self.first.gateway.distribution(name, **where)
 
     def spread_before(self, name: str, **where: str) -> Distribution:
-        """The same before the window."""
+        """Return a gateway histogram's observations before the window."""
         return self.first.gateway.distribution(name, **where)
 
     # Engines
 
     def engine_spread(self, name: str, deployment: str | None = None) -> Distribution:
-        """A histogram of one engine, or of all, inside the window."""
+        """Return the observations of an engine histogram inside the window, for one engine or for all."""
         merged = Distribution()
         for key in self._engines(deployment):
             before = self.first.engines.get(key, Samples())
@@ -79,28 +79,31 @@ class Window:
         return merged
 
     def engine_spread_before(self, name: str, deployment: str | None = None) -> Distribution:
-        """The same before the window."""
+        """Return the observations of an engine histogram before the window, for one engine or for all."""
         merged = Distribution()
         for key in self._engines(deployment):
             merged += self.first.engines.get(key, Samples()).distribution(name)
         return merged
 
     def engine_counted(self, name: str) -> float:
-        """Growth of a counter over all engines; one that started anew counts from 0."""
+        """Return the growth of a counter over all engines; a restarted engine counts from 0."""
         return sum(self._growth(key, name) for key in self._engines(None))
 
     def engine_counted_before(self, name: str) -> float:
-        """The counter's value when the window began."""
+        """Return the value of a counter over all engines at the window's start."""
         return sum(self.first.engines.get(key, Samples()).number(name) for key in self._engines(None))
 
     def engine_peak(self, name: str) -> tuple[str, float]:
-        """The highest value of a gauge in any snapshot, and whose it was."""
+        """Return the deployment with the highest value of a gauge in any snapshot, and that value."""
         readings = [(samples.number(name), key) for snapshot in self.all for key, samples in snapshot.engines.items()]
         value, key = max(readings, default=(0.0, ""))
         return key, value
 
     def restarted(self) -> list[str]:
-        """Deployments that began to serve inside the window: not ready at its start, or with counters that fell."""
+        """Return the deployments that began to serve inside the window.
+
+        They were not ready at its start, are new, or have a counter that fell.
+        """
         found = []
         for key, state in self.last.deployments.items():
             states = [snapshot.deployments[key] for snapshot in self.all if key in snapshot.deployments]
@@ -112,7 +115,7 @@ class Window:
         return found
 
     def peak_state(self, deployment: str) -> ObservedDeployment:
-        """A deployment in the snapshot in which most was in flight."""
+        """Return the state of a deployment in the snapshot with the most requests in flight."""
         states = [found[deployment] for found in self._states() if deployment in found]
         return max(states, key=lambda state: (state.in_flight, state.rows))
 

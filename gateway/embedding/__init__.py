@@ -1,1 +1,1 @@
-"""Texts to unit vectors on the CPU, off the event loop, with nothing downloaded and no torch in the process."""
+"""Texts to unit vectors on the CPU, off the event loop, without downloads and without torch."""

@@ -1,9 +1,8 @@
 """Scheduling of a thread that computes for milliseconds beside the event loop.
 
-On a single core it must neither take the core as it wakes up, in the middle of a dispatch that it should hide behind
-(`SCHED_BATCH`), nor keep it when the event loop wakes up: an answer would wait for the rest of the thread's slice.
-Linux 6.12 and later let a thread with a shorter slice go first, so this one asks for a long one. Its share of the core
-stays what it was.
+On a single core the thread must not preempt a dispatch of the event loop on waking (`SCHED_BATCH`). Nor must it keep
+the core when the event loop wakes: a response would wait for the rest of its slice. Since Linux 6.12 a thread with a
+shorter slice runs first, so this one requests a long slice. Its share of the core is unchanged.
 """
 
 from __future__ import annotations
@@ -17,15 +16,18 @@ import sys
 from typing import Final
 
 SLICE_S: Final = 0.006
-"""Time slice, twice Linux's default; the longer it is, the later the thread runs on a busy core."""
+"""Slice in seconds, twice the default of Linux; a longer one waits longer for a busy core."""
 _SCHED_SETATTR: Final = {"x86_64": 314, "aarch64": 274}
-"""The C library has no function of that name before glibc 2.41."""
+"""System call number by machine; the C library has no wrapper before glibc 2.41."""
 _ATTRIBUTES: Final = struct.Struct("IIQiIQQQ")
-"""Layout of `sched_setattr(2)`: size, policy, flags, nice, priority, slice in ns, and two for other policies."""
+"""Layout of `sched_setattr(2)`: size, policy, flags, nice, priority, slice in nanoseconds, and two unused fields."""
 
 
 def stay_behind() -> None:
-    """Give the calling thread a long slice and low urgency; has no effect where the system does not allow it."""
+    """Give the calling thread batch scheduling and a long slice, where the system supports it.
+
+    Where it does not, cache misses take slightly longer.
+    """
     if sys.platform != "linux":
         return
     with contextlib.suppress(OSError):

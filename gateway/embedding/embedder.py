@@ -1,7 +1,7 @@
-"""Embedder: the event loop's side of the encoder — texts wait in a bounded queue and are encoded together.
+"""Embedder: the event loop's side of the encoder, with a bounded queue and batches.
 
-One thread encodes. Whatever came while it was busy is its next batch, so that a lone text never waits for company and a
-crowd shares the cost. Nobody waits long: what finds the queue full goes without a vector at once.
+One thread encodes. Each batch takes the texts that arrived during the last one. A lone text therefore never waits for a
+batch to fill, and many texts share its cost. A text that finds the queue full goes without a vector at once.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from gateway.util.workers import Workers
 
 MAX_WAITING: Final = 32
 MAX_TEXT_CHARS: Final = 4096
-"""Length of a text; the encoder reads some thousand characters of it."""
+"""Longest text that is encoded; the encoder reads about a thousand characters, too few to represent a longer one."""
 BATCH_TEXTS: Final = 8
 BATCH_CHARS: Final = 1024
-"""Length of a batch of several texts, which bounds the wait of texts that come while it runs."""
+"""Characters in one batch of several texts; it bounds the wait of texts that arrive meanwhile."""
 _RETRY_PAUSES_S: Final = (5.0, 30.0, 300.0)
 
 EmbedResult = Literal["encoded", "unreadable", "cancelled", "not_ready", "queue_full", "too_long", "failed"]
-"""The result for one text; a closed metric label."""
+"""Outcome of one text; a closed set of metric labels."""
 
 
 class _Wanted:
@@ -42,7 +42,7 @@ class _Wanted:
 
 
 class Embedder:
-    """The queue in front of the encoder. Everything but the encoding runs on the loop that called `start`."""
+    """Queue in front of an encoder; all but the encoding runs on the loop that called `start`."""
 
     def __init__(
         self,
@@ -52,7 +52,14 @@ class Embedder:
         on_failure: Callable[[BaseException], None],
         max_waiting: int = MAX_WAITING,
     ) -> None:
-        """`load` gets the thread that encodes; when it raises EncoderUnavailable, it is called again later."""
+        """Create a stopped embedder.
+
+        Args:
+            load: Loads the encoder, given the thread that encodes; retried after EncoderUnavailable.
+            count: Called with the result of each text.
+            on_failure: Called with each error of loading or encoding.
+            max_waiting: Length of the queue.
+        """
         self._load = load
         self._count = count
         self._on_failure = on_failure
@@ -65,12 +72,12 @@ class Embedder:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the encoder is loaded; until then no request should wait for it."""
+        """True if the encoder is loaded; before that no request should wait for a vector."""
         return self._encoder is not None
 
     @property
     def encoder_id(self) -> str | None:
-        """The id under which vectors are stored; None until the encoder is ready."""
+        """Id that vectors are stored under; None until the encoder is loaded."""
         return None if self._encoder is None else self._encoder.id
 
     @property
@@ -79,13 +86,13 @@ class Embedder:
         return len(self._waiting)
 
     def start(self) -> None:
-        """Begin to load the encoder, if that has not begun."""
+        """Begin to load the encoder, unless that has begun; returns at once."""
         if self._task is None:
             self._thread = Workers(1, name="encoder", initializer=stay_behind)
             self._task = asyncio.get_running_loop().create_task(self._live(self._thread), name="embedder")
 
     async def aclose(self) -> None:
-        """Stop after the batch that runs; texts that wait get None. Idempotent."""
+        """Stop after the running batch; waiting texts get None. Idempotent."""
         task, self._task = self._task, None
         thread, self._thread = self._thread, None
         self._encoder = None
@@ -146,7 +153,7 @@ class Embedder:
             except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
                 self._give(batch, None)
                 raise
-            # Whatever the runtime raises, requests go on without a vector; a panic of its Rust code is no Exception.
+            # Requests go on without a vector after any error; a panic in the runtime's Rust code is no Exception.
             except BaseException as error:
                 self._on_failure(error)
                 self._give(batch, None)
@@ -164,7 +171,7 @@ class Embedder:
             failures += 1
 
     def _take(self) -> tuple[_Wanted, ...]:
-        """Return the next batch, oldest first: one text, and those behind it while they are few and short."""
+        """Take the next batch, oldest first: one text, and the following ones while they are few and short."""
         batch: list[_Wanted] = []
         num_chars = 0
         while self._waiting and len(batch) < BATCH_TEXTS:

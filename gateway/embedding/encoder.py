@@ -1,4 +1,4 @@
-"""TextEncoder: the interface of an encoder, from texts to unit vectors."""
+"""TextEncoder: the interface of encoders that turn texts into unit vectors."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 Vector = NDArray[np.float32]
-"""An embedding, `[dimensions]`, of length 1: the dot product of two is their cosine."""
+"""Vector of shape `[dimensions]` and length 1; the dot product of two is their cosine similarity."""
 
 Precision = Literal["fp32", "int8"]
 
 
 class TextEncoder(Protocol):
-    """An encoder. Its `id` is stored with vectors: those of two encoders are never compared."""
+    """Encoder of texts; its `id` is stored with vectors, and vectors of two encoders are never compared."""
 
     @property
     def id(self) -> str:
-        """Name of weights, precision and revision of the graph."""
+        """Name of weights, precision and graph revision."""
 
     @property
     def dimensions(self) -> int:
@@ -37,7 +37,10 @@ _PRECISION: Final = re.compile(r"-(?:fp32|int8)(?:-r\d+)?$")
 
 
 def have_same_weights(first: str, second: str) -> bool:
-    """Return whether ids differ in precision and revision only, which changes cosines by less than a thousandth."""
+    """Return whether two encoder ids differ at most in precision and revision.
+
+    Such a difference changes similarities by less than a thousandth.
+    """
     return first == second or _weights_of(first) == _weights_of(second)
 
 

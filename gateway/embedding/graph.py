@@ -1,7 +1,7 @@
 """Graph of the encoder: BERT (Devlin et al., 2019), mean pooling (Reimers & Gurevych, 2019), unit length.
 
-Written node by node from the safetensors with the fused operators that ONNX Runtime has for transformers, so that
-nothing has to be exported, traced or optimised, and torch is not needed.
+The nodes are written one by one from the safetensors, with ONNX Runtime's fused operators for transformers. That needs
+no export, tracing, optimiser or torch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ _PARTS: Final = ("query", "key", "value")
 
 
 def build_graph(files: ModelFiles, precision: Precision) -> bytes:
-    """Return the model from `ids` and `mask` (`[texts, tokens]`, int32) to `embedding` (`[texts, dimensions]`)."""
+    """Return the serialized model of the encoder.
+
+    It maps `ids` and `mask` (`[texts, tokens]`, int32) to `embedding` (`[texts, dimensions]`).
+    """
     return _Bert(files, precision).build()
 
 
@@ -62,7 +65,7 @@ class _Bert:
         return self._add_and_norm(outer, value, prefix + "output.")
 
     def _attend(self, value: str, prefix: str) -> str:
-        """Attend, with queries, keys and values from one product of three times the width."""
+        """Add self-attention, with queries, keys and values from one product of three times the width."""
         graph = self._graph
         weight, bias = (
             np.concatenate([self._tensor(f"{prefix}attention.self.{part}.{kind}") for part in _PARTS])
@@ -73,14 +76,14 @@ class _Bert:
         return graph.one("MultiHeadAttention", *inputs, domain=CONTRIB, num_heads=self._shape.num_heads)
 
     def _add_and_norm(self, value: str, residual: str, prefix: str) -> str:
-        """Add bias and residual and normalise, by three operators: the fused one takes twice their time on a CPU."""
+        """Add bias, residual and layer norm as three operators; the fused one takes twice their time on a CPU."""
         graph = self._graph
         biased = graph.one("Add", value, self._constant(prefix + "dense.bias"))
         norm = self._norm(prefix + "LayerNorm")
         return graph.one("LayerNormalization", graph.one("Add", biased, residual), *norm, epsilon=self._shape.epsilon)
 
     def _pool(self, value: str) -> str:
-        """Return the direction of the sum over a text's own tokens, which is that of their mean."""
+        """Normalise the sum over a text's own tokens, which has the direction of their mean."""
         graph = self._graph
         axis = graph.constant(np.ones(1, np.int64))
         weights = graph.one("Unsqueeze", graph.one("Cast", "mask", to=TensorProto.FLOAT), axis)

@@ -1,9 +1,9 @@
-"""GraphBuilder: constants and nodes of an ONNX graph, named by count, and matrices in the precision asked for.
+"""GraphBuilder: constants and nodes of an ONNX graph, with matrices in a given precision.
 
-Matrices in int8 are quantized by blocks of input columns (round to nearest, symmetric, one scale a block) and
-multiplied by ONNX Runtime's MatMulNBits, which quantizes each row of the activations by the same blocks as it goes.
-Unlike dynamic quantization of whole tensors, a text's vector then does not depend on which texts share its batch, and
-one large activation costs its own block some precision instead of all.
+Matrices in int8 are quantized by blocks of input columns: round to nearest, symmetric, one scale a block. ONNX
+Runtime's MatMulNBits multiplies them and quantizes each row of activations by the same blocks. Unlike dynamic
+quantization of whole tensors, this keeps a text's vector independent of its batch. A large activation also costs
+precision in its own block only.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto, helper, nu
 from gateway.embedding.encoder import Precision
 
 CONTRIB: Final = "com.microsoft"
-"""The domain of ONNX Runtime's own operators."""
+"""Domain of ONNX Runtime's own operators."""
 BLOCK_COLUMNS: Final = 64
 
 _ZERO_POINT: Final = 128
@@ -27,7 +27,7 @@ _COMPUTE_IN_INT8: Final = 4
 
 
 class GraphBuilder:
-    """Builds a graph whose values have names: every method returns the names of what it added."""
+    """Builder of a graph; every method returns the name of the value that it added."""
 
     def __init__(self, precision: Precision) -> None:
         self._precision = precision
@@ -35,13 +35,13 @@ class GraphBuilder:
         self._constants: list[TensorProto] = []
 
     def constant(self, array: NDArray[Any]) -> str:
-        """Add a constant tensor."""
+        """Add a tensor that is part of the model."""
         name = f"constant_{len(self._constants)}"
         self._constants.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
         return name
 
     def node(self, operator: str, *inputs: str, domain: str = "", outputs: int = 1, **attributes: Any) -> list[str]:
-        """Add an operator with its outputs."""
+        """Add an operator; return the names of its outputs."""
         number = len(self._nodes)
         names = [f"value_{number}_{place}" for place in range(outputs)]
         made = helper.make_node(operator, inputs, names, domain=domain, name=f"node_{number}", **attributes)
@@ -53,7 +53,7 @@ class GraphBuilder:
         return self.node(operator, *inputs, domain=domain, **attributes)[0]
 
     def table(self, rows: NDArray[np.float32], index: str) -> str:
-        """Add a lookup of rows of a table by number; the table is in half precision beside int8 matrices."""
+        """Add a lookup of table rows by `index`; beside int8 matrices the table is stored in half precision."""
         if self._precision == "fp32":
             return self.one("Gather", self.constant(rows), index)
         found = self.one("Gather", self.constant(rows.astype(np.float16)), index)
@@ -76,7 +76,7 @@ class GraphBuilder:
         )
 
     def finish(self, inputs: list[ValueInfoProto], output: str, shape: list[str | int]) -> bytes:
-        """Return the serialized model; `output` becomes `embedding`."""
+        """Return the serialized model, with `output` renamed to `embedding`."""
         self._nodes.append(helper.make_node("Identity", [output], ["embedding"]))
         result = helper.make_tensor_value_info("embedding", TensorProto.FLOAT, shape)
         graph: GraphProto = helper.make_graph(self._nodes, "encoder", inputs, [result], self._constants)
@@ -87,7 +87,12 @@ class GraphBuilder:
 
 
 def quantize_blocks(weight: NDArray[np.float32], block: int) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
-    """Return `[outputs, blocks, block]` around 128 and `[outputs, blocks]` scales; `block` divides `inputs`."""
+    """Return weights `[outputs, blocks, block]` around 128 and scales `[outputs, blocks]`.
+
+    Args:
+        weight: `[outputs, inputs]`; `inputs` must be a multiple of `block`.
+        block: Input columns that share a scale.
+    """
     outputs, inputs = weight.shape
     blocks = weight.reshape(outputs, inputs // block, block)
     scales = np.maximum(np.abs(blocks).max(axis=2) / 127, np.finfo(np.float32).tiny).astype(np.float32)

@@ -1,4 +1,4 @@
-"""GraphFile: a graph that was made once and is stored in a folder, under a name with its digest."""
+"""GraphFile: a graph that is built once and kept in a folder, with its digest in the file name."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from gateway.util.private_files import open_private, private_folder, replace_fil
 
 
 class GraphFile:
-    """The file of one graph; `stem` names its content. A file with another digest than in its name counts as none."""
+    """File of the graph named `stem`; one whose bytes do not match its name counts as absent."""
 
     def __init__(self, folder: Path, stem: str) -> None:
         self._folder = folder
         self._stem = stem
 
     def find(self) -> Path | None:
-        """Return the graph, or None when there is no whole one. Reads the file: tens of milliseconds."""
+        """Return the path of an intact graph, or None; reads the whole file, which takes tens of milliseconds."""
         for path in sorted(self._folder.glob(f"{self._stem}.*.onnx")):
             if _digest(path) == path.name.split(".")[-2]:
                 return path
         return None
 
     def make(self, build: Callable[[], bytes]) -> Path:
-        """Return the graph, made if there is no whole one; of several processes one makes it. Raises OSError."""
+        """Return the path of the graph, built by one process unless an intact one exists; raises OSError."""
         private_folder(self._folder)
         with self._lock():
             return self.find() or self._write(build())
@@ -40,7 +40,7 @@ class GraphFile:
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
-        """Hold the lock until the block ends, or the process."""
+        """Hold the file lock until the block or the process ends."""
         with open_private(self._folder / f"{self._stem}.lock", "wb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield

@@ -1,4 +1,4 @@
-"""InstalledEncoder: the encoder of the installed package, whose graph is made once in a process of its own."""
+"""InstalledEncoder: the encoder of the installed package, whose graph a separate process builds once."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _MAKE = ("-m", "gateway.embedding.make")
 
 
 class InstalledEncoder:
-    """Loads all-MiniLM-L6-v2; graphs are stored in `folder`, some 60 MB for int8 and 90 MB for fp32."""
+    """Loader of all-MiniLM-L6-v2; its graphs in `folder` take about 60 MB for int8 and 90 MB for fp32."""
 
     def __init__(self, folder: Path, precision: Precision) -> None:
         self._folder = folder
         self._precision = precision
 
     async def load(self, thread: Executor) -> TextEncoder:
-        """Return the warm encoder. What blocks runs in `thread`. Raises EncoderUnavailable."""
+        """Return the encoder, warmed up, with blocking work in `thread`; raises EncoderUnavailable."""
         loop = asyncio.get_running_loop()
         try:
             files = await loop.run_in_executor(thread, installed_model)

@@ -1,4 +1,7 @@
-"""`python -m gateway.embedding.make FOLDER PRECISION`: make the graph, in a process that then gives its memory back."""
+"""Command `python -m gateway.embedding.make FOLDER PRECISION`: build the graph in a process of its own.
+
+The memory that the build takes is freed when the process ends.
+"""
 
 from __future__ import annotations
 
@@ -14,22 +17,22 @@ from gateway.embedding.graph_file import GraphFile
 from gateway.embedding.model_files import EncoderUnavailable, ModelFiles, installed_model
 
 _REVISION = 2
-"""Revision of the graphs of `gateway.embedding.graph`: count it up with every change there."""
+"""Revision of the graphs from `gateway.embedding.graph`; raise it with every change there."""
 _NICE = 10
 
 
 def encoder_id(files: ModelFiles, precision: Precision) -> str:
-    """Return the id of this model in this precision, under which vectors are stored."""
+    """Return the id that vectors of this model and precision are stored under."""
     return f"{files.name}-{precision}-r{_REVISION}"
 
 
 def graph_file(folder: Path, files: ModelFiles, precision: Precision) -> GraphFile:
-    """Return the file of the graph, which may not be made yet."""
+    """Return the file of the graph, which may not exist yet."""
     return GraphFile(folder, encoder_id(files, precision))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Make the graph if it is not there; 1 with the reason on standard error when that cannot be done."""
+    """Build the graph unless it exists; return 1 with the reason on standard error when that fails."""
     from gateway.embedding.graph import build_graph
 
     parser = argparse.ArgumentParser(prog="python -m gateway.embedding.make")
@@ -46,5 +49,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    os.nice(_NICE)  # requests are being served beside it
+    os.nice(_NICE)  # the gateway serves requests meanwhile
     sys.exit(main())

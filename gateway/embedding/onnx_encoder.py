@@ -15,28 +15,34 @@ from numpy.typing import NDArray
 from gateway.embedding.model_files import EncoderUnavailable, ModelFiles
 
 MAX_TOKENS: Final = 256
-"""Tokens of one text, its two marks included, as in training; the rest is cut."""
+"""Tokens of one text, its two marks included, that the model was trained on; the rest is cut."""
 _RUN_TOKENS: Final = 256
-"""Padded tokens of one run; a larger run costs as much as two."""
+"""Padded tokens in one run; a larger run costs as much as two and delays all its texts."""
 _UNKNOWN_SHARE: Final = 0.25
-"""Share of a text's tokens that may be unknown. Everything outside the vocabulary (most scripts, emoji, words of more
-than 100 characters) is the same token, so texts with much of it are near each other whatever they say."""
+"""Share of unknown tokens beyond which a text is unreadable.
+
+Everything outside the vocabulary maps to one token: most scripts, emoji, words of more than 100 characters. Texts with
+much of it lie close together whatever their content.
+"""
 _NUM_MARKS: Final = 2
 _WARM_UP_TEXT: Final = "what is a warm up ? "
 _FATAL_ONLY: Final = 4
 
 
 class OnnxEncoder:
-    """The encoder, for one thread at a time. The file is not needed once it is loaded."""
+    """Encoder by ONNX Runtime, for one thread at a time.
+
+    The session copies the weights, so the file is not needed later.
+    """
 
     def __init__(self, graph: Path, files: ModelFiles, encoder_id: str) -> None:
-        """Load both files. Raises EncoderUnavailable when the runtime or the tokenizer refuses one."""
+        """Load the graph and the tokenizer; raises EncoderUnavailable when either rejects its file."""
         # Before its first use: a pool of threads for single texts would only cost, and it warns at every fork.
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         try:
             self._tokenizer = tokenizers.Tokenizer.from_file(str(files.tokenizer))
             self._session = onnxruntime.InferenceSession(graph, _one_thread(), providers=["CPUExecutionProvider"])
-        except Exception as error:  # both libraries raise their own kinds of it
+        except Exception as error:  # both libraries raise exceptions of their own
             raise EncoderUnavailable(f"{graph}: {error}") from error
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(MAX_TOKENS)
@@ -49,7 +55,7 @@ class OnnxEncoder:
 
     @property
     def id(self) -> str:
-        """Name of weights, precision and revision of the graph."""
+        """Name of weights, precision and graph revision."""
         return self._id
 
     @property
@@ -58,7 +64,7 @@ class OnnxEncoder:
         return self._dimensions
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return embeddings, `[len(texts), dimensions]`; texts of like length share a run, which pads little."""
+        """Return `[len(texts), dimensions]`; texts of similar length run together, which keeps padding low."""
         whole = [text.encode(errors="replace").decode() for text in texts]  # half a surrogate pair is no character
         encodings = self._tokenizer.encode_batch_fast(whole)  # lets go of the interpreter, unlike `encode`
         ids = [encoding.ids for encoding in encodings]
@@ -69,7 +75,7 @@ class OnnxEncoder:
         return found
 
     def warm_up(self) -> None:
-        """Encode short and long texts, so that the first request finds memory laid out and code paged in."""
+        """Encode short and long texts, so the first request finds memory allocated and code paged in."""
         for repeats in (1, 4, 16, MAX_TOKENS):
             self.encode([_WARM_UP_TEXT * repeats])
 
@@ -88,7 +94,7 @@ class OnnxEncoder:
 
 
 def _runs(places: list[int], ids: Sequence[list[int]]) -> Iterator[list[int]]:
-    """Yield the texts of each run: by length, padded to at most `_RUN_TOKENS` tokens, or one text alone."""
+    """Yield the texts of each run: sorted by length, padded to at most `_RUN_TOKENS`, or one text alone."""
     run: list[int] = []
     for place in sorted(places, key=lambda place: len(ids[place])):
         if run and (len(run) + 1) * len(ids[place]) > _RUN_TOKENS:

@@ -116,7 +116,7 @@ def _set_tcp_options(listening: socket.socket, *, limits: EdgeLimits) -> None:
         ("TCP_KEEPIDLE", _KEEPALIVE_IDLE_S),
         ("TCP_KEEPINTVL", _KEEPALIVE_INTERVAL_S),
         ("TCP_KEEPCNT", _KEEPALIVE_PROBES),
-        ("TCP_USER_TIMEOUT", round(limits.write_stall_timeout_s * 1000)),
+        ("TCP_USER_TIMEOUT", round(limits.connections.write_stall_timeout_s * 1000)),
         ("TCP_NODELAY", 1),
         # Unsent bytes a slow reader may park in the kernel; without it megabytes per stream.
         ("TCP_NOTSENT_LOWAT", _NOTSENT_LOWAT_BYTES),

@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, Protocol
 
+from gateway.util.reserved_memory import BodyMemory
+
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -57,13 +59,6 @@ class EdgeChannel(Protocol):
         """Return when the write buffer is below its low-water mark again, or the client is gone."""
 
 
-class Room(Protocol):
-    """The memory that a body may take."""
-
-    async def cover(self, num_bytes: int) -> None:
-        """Wait until so many bytes in all may be held; raises a GatewayError when they may not."""
-
-
 class BodyTooLarge(Exception):
     """A request body exceeded the limit given to `read_body`."""
 
@@ -92,7 +87,7 @@ def find_headers(scope: Scope, name: bytes) -> list[bytes]:
 
 
 async def read_body(
-    receive: Receive, limit: int, channel: EdgeChannel | None = None, room: Room | None = None
+    receive: Receive, limit: int, channel: EdgeChannel | None = None, room: BodyMemory | None = None
 ) -> bytes:
     """The whole request body; raises BodyTooLarge past `limit` bytes and ClientGone when it ends early.
 

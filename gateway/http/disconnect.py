@@ -1,9 +1,8 @@
 """Watching for the client to leave, from the first moment of a request to the last.
 
-    async with watch(scope, receive) as gone:            # ask: gone.is_gone, await gone.wait()
-    async with until_gone(scope, receive) as gone:       # the body is cancelled and ClientGone raised
+    async with until_gone(scope, receive) as client:     # the body is cancelled and ClientGone raised
 
-Inside, request messages are read with `gone.receive`. Behind this gateway's own edge that is the server's `receive`
+Inside, request messages are read with `client.receive`. Behind this gateway's own edge that is the server's `receive`
 and the watch is one callback in a list. Behind any other server a task owns `receive` (two readers would race) and
 hands body messages on, a few at a time; it then sees a disconnect only after the body was read.
 """
@@ -20,89 +19,42 @@ from gateway.http.asgi import ClientGone, EdgeChannel, Message, Receive, Scope, 
 _MESSAGES_AHEAD = 4
 
 
-class DisconnectWatch:
-    """One request's view of its client: there, or gone for good."""
+class UntilGone:
+    """A watch whose body is cancelled when the client goes; leaving it then raises ClientGone."""
 
-    __slots__ = ("_callbacks", "_channel", "_pump", "_waiter", "is_gone", "receive")
+    __slots__ = (
+        *("_callbacks", "_cancels_before", "_channel", "_has_cancelled", "_pump", "_task"),
+        *("is_gone", "receive", "stays"),
+    )
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self.is_gone = False
         self.receive = receive
+        self.stays: Callable[[Callable[[], None]], bool] | None = None
+        """Asked when the client goes: True to let the body run on; what it was given then ends the body after all."""
         self._channel: EdgeChannel | None = edge_channel(scope)
         self._pump: _ReceivePump | None = None
-        self._waiter: asyncio.Future[None] | None = None
+        self._has_cancelled = False
         self._callbacks: list[Callable[[], None]] = []
-
-    async def __aenter__(self) -> Self:
-        self._begin()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._end()
-        if self._pump is not None:
-            await self._pump.stop()
-
-    def on_gone(self, callback: Callable[[], None]) -> None:
-        """Call back once when the client goes; at once when it is gone already."""
-        if self.is_gone:
-            callback()
-        else:
-            self._callbacks.append(callback)
-
-    async def wait(self) -> None:
-        """Return when the client is gone."""
-        if self.is_gone:
-            return
-        if self._waiter is None:
-            self._waiter = asyncio.get_running_loop().create_future()
-        await asyncio.shield(self._waiter)
-
-    def _begin(self) -> None:
-        if self._channel is not None:
-            self._channel.on_gone(self._mark_gone)
-        else:
-            self._pump = _ReceivePump(self.receive, self._mark_gone)
-            self.receive = self._pump.receive
-
-    def _end(self) -> None:
-        self._callbacks.clear()  # bound methods among them would keep this request in a reference cycle
-        if self._channel is not None:
-            self._channel.off_gone(self._mark_gone)
-
-    def _mark_gone(self) -> None:
-        if self.is_gone:
-            return
-        self.is_gone = True
-        if self._waiter is not None:
-            self._waiter.set_result(None)
-        callbacks, self._callbacks = self._callbacks, []
-        for callback in callbacks:
-            callback()
-
-
-class UntilGone(DisconnectWatch):
-    """A watch whose body is cancelled when the client goes; leaving it then raises ClientGone."""
-
-    __slots__ = ("_cancels_before", "_has_cancelled", "_task", "stays")
 
     async def __aenter__(self) -> Self:
         task = asyncio.current_task()
         assert task is not None, "an async context manager runs inside a task"
         self._task = task
         self._cancels_before = task.cancelling()
-        self.stays: Callable[[Callable[[], None]], bool] | None = None
-        """Asked when the client goes: True to let the body run on; what it was given then ends the body after all."""
-        self._has_cancelled = False
-        self._callbacks.append(self._cancel)
-        self._begin()
+        if self._channel is not None:
+            self._channel.on_gone(self._mark_gone)
+        else:
+            self._pump = _ReceivePump(self.receive, self._mark_gone)
+            self.receive = self._pump.receive
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._end()
+        self._callbacks.clear()  # bound methods among them would keep this request in a reference cycle
+        if self._channel is not None:
+            self._channel.off_gone(self._mark_gone)
         if self._pump is not None:
             await self._pump.stop()
         if not self._has_cancelled:
@@ -111,19 +63,27 @@ class UntilGone(DisconnectWatch):
         if self._task.uncancel() <= self._cancels_before and kind is asyncio.CancelledError:
             raise ClientGone("The client left before its answer was complete.") from error
 
-    def _cancel(self) -> None:
-        stays, self.stays = self.stays, None
-        if stays is None or not stays(self._cancel_now):
-            self._cancel_now()
+    def on_gone(self, callback: Callable[[], None]) -> None:
+        """Call back once when the client goes; at once when it is gone already."""
+        if self.is_gone:
+            callback()
+        else:
+            self._callbacks.append(callback)
 
-    def _cancel_now(self) -> None:
+    def _mark_gone(self) -> None:
+        if self.is_gone:
+            return
+        self.is_gone = True
+        stays, self.stays = self.stays, None
+        if stays is None or not stays(self._cancel):
+            self._cancel()
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
+
+    def _cancel(self) -> None:
         self._has_cancelled = True
         self._task.cancel()
-
-
-def watch(scope: Scope, receive: Receive) -> DisconnectWatch:
-    """Watch without consequences: the caller asks or waits."""
-    return DisconnectWatch(scope, receive)
 
 
 def until_gone(scope: Scope, receive: Receive) -> UntilGone:

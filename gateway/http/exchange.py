@@ -13,7 +13,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
 from gateway.errors import InternalError
-from gateway.http.refusal import render
+from gateway.http.refusal import render_refusal
 
 if TYPE_CHECKING:
     from gateway.http.state import EdgeState
@@ -319,7 +319,7 @@ class Exchange(RequestResponseCycle):
         self.response_started = True
         self.keep_alive = False
         request_id = self.scope["state"].get("request_id") or self._edge.new_request_id()
-        self._put(render(InternalError(request_id), request_id=request_id, date_line=self._edge.date_line))
+        self._put(render_refusal(InternalError(request_id), request_id=request_id, date_line=self._edge.date_line))
         self._complete()
 
 

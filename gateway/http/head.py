@@ -43,8 +43,8 @@ class RequestHead(msgspec.Struct, frozen=True, gc=False):
 
 def read_head(*, method: bytes, version: str, target: bytes, headers: Headers, limits: EdgeLimits) -> RequestHead:
     """Judge a complete head (names in lower case); raises the GatewayError its first fault deserves."""
-    if len(headers) > limits.max_header_fields:
-        raise HeadersTooLarge(f"{limits.max_header_fields} fields")
+    if len(headers) > limits.header.max_fields:
+        raise HeadersTooLarge(f"{limits.header.max_fields} fields")
     if version not in ("1.1", "1.0"):
         raise MalformedRequest("only HTTP/1.1 and HTTP/1.0 are served on this port")
     if method not in _METHODS:
@@ -97,7 +97,7 @@ def http_scope(
 
 def request_too_large(limits: EdgeLimits) -> RequestTooLarge:
     """413, for a declared length and for a chunked body that grew past the limit."""
-    return RequestTooLarge(f"The body exceeds {limits.max_body_bytes} bytes. Send a smaller one.")
+    return RequestTooLarge(f"The body exceeds {limits.body.max_bytes} bytes. Send a smaller one.")
 
 
 def _single_values(headers: Headers) -> dict[bytes, bytes]:
@@ -176,7 +176,7 @@ def _body_length(single: dict[bytes, bytes], version: str, limits: EdgeLimits) -
     if not declared.isdigit() or len(declared) > 19:
         raise MalformedRequest("content-length is not a number")
     length = int(declared)
-    if length > limits.max_body_bytes:
+    if length > limits.body.max_bytes:
         raise request_too_large(limits)
     return length
 

@@ -96,17 +96,17 @@ class InputMeter:
 
     def may_exceed_head(self) -> bool:
         """False when the head that just ended is surely small enough, so that nobody needs to count it."""
-        return self._wire_bytes is None or self._wire_bytes + self._read_bytes > self._limits.max_header_bytes
+        return self._wire_bytes is None or self._wire_bytes + self._read_bytes > self._limits.header.max_bytes
 
     def count_body(self, num_bytes: int) -> GatewayError | None:
         """A piece of the body."""
         self._body_bytes += num_bytes
-        return request_too_large(self._limits) if self._body_bytes > self._limits.max_body_bytes else None
+        return request_too_large(self._limits) if self._body_bytes > self._limits.body.max_bytes else None
 
     def count_trailer(self) -> GatewayError | None:
         """A field behind a chunked body."""
         self._num_trailers += 1
-        limit = self._limits.max_header_fields
+        limit = self._limits.header.max_fields
         return HeadersTooLarge(f"{limit} trailer fields") if self._num_trailers > limit else None
 
     def end_read(self, now: float, *, target_bytes: int) -> GatewayError | None:
@@ -122,32 +122,32 @@ class InputMeter:
             self._wire_bytes = self._read_bytes if is_whole_read else None
         wire_bytes = self._wire_bytes or 0
         if self.reading is MeterState.HEAD:
-            too_large = wire_bytes - target_bytes > self._limits.max_header_bytes
-            return HeadersTooLarge(f"{self._limits.max_header_bytes} bytes") if too_large else None
-        if wire_bytes > self._limits.max_header_bytes + _FRAMING_PER_BODY_BYTE * self._body_bytes:
+            too_large = wire_bytes - target_bytes > self._limits.header.max_bytes
+            return HeadersTooLarge(f"{self._limits.header.max_bytes} bytes") if too_large else None
+        if wire_bytes > self._limits.header.max_bytes + _FRAMING_PER_BODY_BYTE * self._body_bytes:
             return MalformedRequest("the chunk framing outweighs the body")
         return None
 
     def next_look(self, now: float) -> float:
         """When `overdue` is worth asking again, while a part is being read."""
         if self.reading is MeterState.HEAD:
-            return self._since + self._limits.header_timeout_s
+            return self._since + self._limits.header.timeout_s
         return now + _BODY_LOOK_S
 
     def overdue(self, now: float, *, is_held_up: bool) -> GatewayError | None:
         """The verdict on a part that is being read; `is_held_up`: it is the server that keeps the client waiting."""
         limits = self._limits
         if self.reading is MeterState.HEAD:
-            if now < self._since + limits.header_timeout_s:
+            if now < self._since + limits.header.timeout_s:
                 return None
-            return RequestTimeout(f"The headers were not complete within {limits.header_timeout_s:g} s.")
+            return RequestTimeout(f"The headers were not complete within {limits.header.timeout_s:g} s.")
         if is_held_up:
             self._since = now
         waited_s = now - self._since
-        if waited_s >= limits.body_timeout_s:
-            return RequestTimeout(f"The body was not complete within {limits.body_timeout_s:g} s.")
-        if waited_s >= limits.body_grace_s and self._body_bytes < waited_s * limits.body_min_bytes_per_s:
-            return RequestTimeout(f"The body came slower than {limits.body_min_bytes_per_s} bytes per second.")
+        if waited_s >= limits.body.timeout_s:
+            return RequestTimeout(f"The body was not complete within {limits.body.timeout_s:g} s.")
+        if waited_s >= limits.body.grace_s and self._body_bytes < waited_s * limits.body.min_bytes_per_s:
+            return RequestTimeout(f"The body came slower than {limits.body.min_bytes_per_s} bytes per second.")
         return None
 
     def quiet_deadline(self) -> float:
@@ -155,5 +155,5 @@ class InputMeter:
         the next one, and a client that was refused is listened to only for a moment."""
         limits = self._limits
         if self.reading is MeterState.DEAF:
-            return self._since + limits.linger_s
-        return self._since + (limits.idle_keep_alive_s if self._has_served else limits.header_timeout_s)
+            return self._since + limits.connections.linger_s
+        return self._since + (limits.connections.idle_keep_alive_s if self._has_served else limits.header.timeout_s)

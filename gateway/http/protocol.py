@@ -27,7 +27,7 @@ from gateway.http.refusal import (
     MalformedRequest,
     UpgradeNotServed,
     UriTooLong,
-    explain,
+    explain_refusal,
     too_many_unfinished,
 )
 from gateway.http.upgrade import head_without_upgrade, is_websocket
@@ -66,7 +66,7 @@ class EdgeProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         now = self.edge.clock()
         self.flow = Outflow(transport, now)
-        transport.set_write_buffer_limits(high=self.limits.write_high_water_bytes)
+        transport.set_write_buffer_limits(high=self.limits.connections.write_high_water_bytes)
         self._ip = self.client[0] if self.client else None
         self._is_admitted = self.edge.admit(self, self._ip)
         if not self._is_admitted:
@@ -75,7 +75,7 @@ class EdgeProtocol(HttpToolsProtocol):
             transport.close()
             return
         self.edge.idle[self] = None
-        self.edge.wheel.look_at(self, now + self.limits.header_timeout_s)
+        self.edge.wheel.look_at(self, now + self.limits.header.timeout_s)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the requests under way that nobody waits for them."""
@@ -195,7 +195,7 @@ class EdgeProtocol(HttpToolsProtocol):
             self._replay_upgrade(data[upgrade.args[0] :])
             return
         except httptools.HttpParserError as error:
-            self._refuse(self._fault or explain(str(error), data))
+            self._refuse(self._fault or explain_refusal(str(error), data))
             return
         if meter.reading is not MeterState.IDLE:
             now = self.edge.clock()
@@ -219,8 +219,10 @@ class EdgeProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """A request line begins."""
-        if len(self.pipeline) >= self.limits.max_pipelined:
-            raise self._faulty(MalformedRequest(f"more than {self.limits.max_pipelined} requests are pipelined"))
+        if len(self.pipeline) >= self.limits.connections.max_pipelined:
+            raise self._faulty(
+                MalformedRequest(f"more than {self.limits.connections.max_pipelined} requests are pipelined")
+            )
         self._meter.begin_head()
         self.edge.idle.pop(self, None)
         self.url = b""
@@ -229,8 +231,8 @@ class EdgeProtocol(HttpToolsProtocol):
     def on_url(self, url: bytes) -> None:
         """A piece of the request target."""
         self.url += url
-        if len(self.url) > self.limits.max_uri_bytes:
-            raise self._faulty(UriTooLong(self.limits.max_uri_bytes))
+        if len(self.url) > self.limits.header.max_uri_bytes:
+            raise self._faulty(UriTooLong(self.limits.header.max_uri_bytes))
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A complete header; those behind a chunked body (trailers) are counted and dropped."""
@@ -248,8 +250,8 @@ class EdgeProtocol(HttpToolsProtocol):
             self._count_unread(0)
         if self._meter.may_exceed_head():
             num_bytes = sum(len(name) + len(value) + 4 for name, value in headers)
-            if num_bytes > self.limits.max_header_bytes:
-                raise self._faulty(HeadersTooLarge(f"{self.limits.max_header_bytes} bytes"))
+            if num_bytes > self.limits.header.max_bytes:
+                raise self._faulty(HeadersTooLarge(f"{self.limits.header.max_bytes} bytes"))
         version = self.parser.get_http_version()
         try:
             head = read_head(
@@ -396,23 +398,23 @@ class EdgeProtocol(HttpToolsProtocol):
         self.transport.write_eof()
         now = self.edge.clock()
         self._meter.begin_linger(now)
-        self.edge.wheel.look_at(self, now + self.limits.linger_s)
+        self.edge.wheel.look_at(self, now + self.limits.connections.linger_s)
 
     # Time
 
     def on_deadline(self, now: float) -> float | None:
         """Act on what is overdue; returns when to look again, or None when the connection is done with."""
-        if self.flow.has_stalled(now, self.limits.write_stall_timeout_s):
+        if self.flow.has_stalled(now, self.limits.connections.write_stall_timeout_s):
             self.abort()
             return None
-        stall_look = now + self.limits.write_stall_timeout_s / _STALL_LOOKS
+        stall_look = now + self.limits.connections.write_stall_timeout_s / _STALL_LOOKS
         if self.transport.is_closing():
             return stall_look
         if self._meter.reading in (MeterState.HEAD, MeterState.BODY):
             fault = self._meter.overdue(now, is_held_up=self._is_held_up)
             if fault is not None:
                 self._refuse(fault)
-                return now + self.limits.linger_s
+                return now + self.limits.connections.linger_s
             return min(stall_look, self._meter.next_look(now))
         if self._is_answering:
             return stall_look

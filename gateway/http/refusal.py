@@ -65,7 +65,7 @@ class HeadersTooLarge(RejectedRequest):
         super().__init__(f"The headers exceed {what}. Send less.")
 
 
-def explain(reason: str, data: bytes) -> MalformedRequest:
+def explain_refusal(reason: str, data: bytes) -> MalformedRequest:
     """The 400 for bytes the parser gave up on; `data` is the read it gave up in."""
     if data.startswith(b"PRI * HTTP/2"):
         return MalformedRequest("HTTP/2 is not served on this port, use HTTP/1.1")
@@ -88,7 +88,7 @@ def too_many_unfinished() -> Shed:
     return Shed(ShedReason.OVERLOAD, lane="", message=message, hint=hint, predicted_wait_s=1.0)
 
 
-def render(error: GatewayError, *, request_id: str, date_line: bytes = b"") -> bytes:
+def render_refusal(error: GatewayError, *, request_id: str, date_line: bytes = b"") -> bytes:
     """The whole closing response as bytes; `date_line` is a ready header line with its CRLF."""
     body = error_body(error)
     lines = [b"HTTP/1.1 %d %b\r\n" % (error.status, http.HTTPStatus(error.status).phrase.encode()), date_line]

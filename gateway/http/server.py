@@ -239,12 +239,12 @@ def _accept(listening: socket.socket) -> socket.socket | None:
 def _connection_caps(listeners: Sequence[Listener]) -> list[int]:
     """What each listener may accept under this process's open file limit; says so when it is less than configured."""
     open_files = open_file_limit()
-    caps = share_connections([listener.limits.max_connections for listener in listeners], open_files)
+    caps = share_connections([listener.limits.connections.max_total for listener in listeners], open_files)
     for listener, cap in zip(listeners, caps, strict=True):
-        if cap < listener.limits.max_connections:
+        if cap < listener.limits.connections.max_total:
             _LOGGER.warning(
                 "listener %s: max_connections lowered from %d to %d by the open file limit of %d",
-                *(listener.name, listener.limits.max_connections, cap, open_files),
+                *(listener.name, listener.limits.connections.max_total, cap, open_files),
             )
     return caps
 

@@ -12,7 +12,7 @@ from uvicorn.server import ServerState
 
 from gateway.errors import GatewayError
 from gateway.http.limits import EdgeLimits
-from gateway.http.refusal import render, too_many_connections
+from gateway.http.refusal import render_refusal, too_many_connections
 from gateway.http.wheel import DeadlineWheel
 
 if TYPE_CHECKING:
@@ -77,8 +77,8 @@ class EdgeState(ServerState):
         """
         if len(self.open) >= self.max_connections and not self._close_longest_idle():
             return False
-        if ip is not None and self.limits.max_connections_per_ip:
-            if self.per_ip[ip] >= self.limits.max_connections_per_ip:
+        if ip is not None and self.limits.connections.max_per_ip:
+            if self.per_ip[ip] >= self.limits.connections.max_per_ip:
                 return False
             self.per_ip[ip] += 1
         self.open.add(connection)
@@ -89,7 +89,7 @@ class EdgeState(ServerState):
         self.open.discard(connection)
         self.idle.pop(connection, None)
         self.wheel.discard(connection)
-        if ip is not None and self.limits.max_connections_per_ip:
+        if ip is not None and self.limits.connections.max_per_ip:
             self.per_ip[ip] -= 1
             if self.per_ip[ip] <= 0:
                 del self.per_ip[ip]
@@ -104,7 +104,7 @@ class EdgeState(ServerState):
     def refuse(self, error: GatewayError) -> bytes:
         """The bytes of the edge's own answer, counted."""
         self.on_refusal(self.name, error)
-        return render(error, request_id=self.new_request_id(), date_line=self.date_line)
+        return render_refusal(error, request_id=self.new_request_id(), date_line=self.date_line)
 
     def refuse_connection(self) -> bytes:
         """The bytes for a connection that was not admitted."""

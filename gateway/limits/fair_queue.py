@@ -1,12 +1,12 @@
-"""FairQueue: who in one lane is next.
+"""FairQueue: order of the requests that wait in one lane.
 
-Between tenants: deficit round robin, counted in tokens. A tenant that had nothing waiting goes before those that have
-a backlog, for one quantum, so that whoever asks rarely hardly notices whoever asks all the time. A tenant that leaves
-and comes back gains nothing: it keeps its place among the others until its debt is paid.
+Between tenants the order is deficit round robin, counted in tokens. A tenant without a backlog precedes those with one,
+for one quantum, so heavy tenants hardly delay light ones. A tenant that leaves and returns gains nothing: it keeps its
+place among the others until its debt is paid.
 
-Within a tenant: the earliest due first, which is the order of arrival where all have one target; or, when told that
-time no longer suffices for all, the newest first, which still has some. Its short and its long prompts stand in two
-lines, so that one kind goes on while the other may not.
+Within a tenant the earliest due comes first, which is the order of arrival under one target. When time no longer
+suffices for all, the newest comes first, because it still has time. Short and long prompts have separate lines, so one
+kind proceeds while the other is held back.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from typing import Final
 from gateway.limits.waiter import Waiter
 
 MAX_FLOWS_SUMMED: Final = 64
-"""Backlogs of more tenants than this are bounded, not added up, when a wait is forecast."""
+"""Number of tenants beyond which a forecast bounds their backlogs instead of adding them up."""
 MayGo = Callable[[str, bool], bool]
-"""Whether a tenant may start one more, of long prompts or not."""
+"""Predicate: whether a tenant may start one more request, given its id and True for long prompts."""
 _QUANTUM_SHARE: Final = 1 / 16
 _MIN_STALE: Final = 32
 
 
 class _Line:
-    """Waiters of one tenant and kind. Two orders over the same; those that left are skipped when met."""
+    """Waiting requests of one tenant and kind, in two orders; entries that left are skipped lazily."""
 
     __slots__ = ("_by_age", "_by_due", "_num_pushed", "num_waiting")
 
@@ -44,7 +44,7 @@ class _Line:
         self._by_age.append(waiter)
 
     def first(self, *, newest_first: bool) -> Waiter:
-        """Whose turn it is; it goes on waiting."""
+        """Return the next request without removing it."""
         assert self.num_waiting > 0
         if newest_first:
             while not self._by_age[-1].is_waiting:
@@ -55,7 +55,7 @@ class _Line:
         return self._by_due[0][2]
 
     def remove(self) -> None:
-        """One of them, already marked, waits no longer."""
+        """Remove one request that is already marked as not waiting."""
         self.num_waiting -= 1
         most = 2 * self.num_waiting + _MIN_STALE
         if len(self._by_due) > most:
@@ -68,26 +68,26 @@ class _Line:
         return (waiter for waiter in reversed(self._by_age) if waiter.is_waiting)
 
     def check_integrity(self) -> int:
-        """Tokens of all; raises AssertionError when the orders contradict each other."""
+        """Check the invariants and return the tokens of all requests; raises AssertionError."""
         waiting = [entry[2] for entry in self._by_due if entry[2].is_waiting]
         assert len(waiting) == self.num_waiting == len(list(self.from_newest()))
         return sum(waiter.tokens for waiter in waiting)
 
 
 class _Flow:
-    """What waits of one tenant."""
+    """Waiting requests of one tenant."""
 
     __slots__ = ("_lines", "deficit", "is_new", "num_waiting", "tenant", "tokens")
 
     def __init__(self, tenant: str) -> None:
         self.tenant = tenant
         self.deficit = 0.0
-        """Tokens it may still be served in this round; below 0 after a request larger than what was left."""
+        """Tokens left in this round; below 0 after a request larger than the rest."""
         self.is_new = True
         self.num_waiting = 0
         self.tokens = 0
         self._lines = (_Line(), _Line())
-        """Of short prompts and of long ones."""
+        """Lines of short and of long prompts."""
 
     def push(self, waiter: Waiter) -> None:
         waiter.is_waiting = True
@@ -96,7 +96,7 @@ class _Flow:
         self._lines[waiter.is_long].push(waiter)
 
     def pop(self, *, newest_first: bool, may_go: MayGo | None) -> Waiter | None:
-        """The one whose turn it is, of the kinds that may go; None when those have nobody."""
+        """Remove and return the next request of the kinds that may go, or None without one."""
         firsts = [
             line.first(newest_first=newest_first)
             for is_long, line in enumerate(self._lines)
@@ -109,7 +109,7 @@ class _Flow:
         return found
 
     def newest(self) -> Waiter:
-        """The last that came, a client's retry before anything else."""
+        """Return the latest request, preferring clients' retries."""
         found = [waiter for line in self._lines for waiter in line.from_newest()]
         return max([waiter for waiter in found if waiter.claim.is_retry] or found, key=_since)
 
@@ -125,7 +125,7 @@ class _Flow:
 
 
 class FairQueue:
-    """The waiters of one lane at one deployment. It knows no clock and grants nothing by itself."""
+    """Waiting requests of one lane at one deployment; it has no clock and grants nothing itself."""
 
     __slots__ = ("_flows", "_new", "_old", "_quantum", "num_long", "num_waiting", "tokens")
 
@@ -136,12 +136,12 @@ class FairQueue:
         self._quantum = 0.0
         self.num_waiting = 0
         self.num_long = 0
-        """Of those, the long prompts."""
+        """Number of waiting long prompts."""
         self.tokens = 0
-        """Of all that wait."""
+        """Tokens of all waiting requests."""
 
     def push(self, waiter: Waiter) -> None:
-        """Let one wait."""
+        """Add a waiting request."""
         tokens, tenant = waiter.tokens, waiter.claim.tenant
         self._quantum = self._quantum + _QUANTUM_SHARE * (tokens - self._quantum) if self._quantum else float(tokens)
         flow = self._flows.get(tenant)
@@ -155,8 +155,7 @@ class FairQueue:
         self.tokens += tokens
 
     def pop(self, *, newest_first: bool = False, may_go: MayGo | None = None) -> Waiter | None:
-        """The next one, no longer waiting; `may_go` leaves out tenants and kinds, which keep their place. None when
-        nobody is left."""
+        """Remove and return the next request, or None; tenants and kinds that `may_go` leaves out keep their place."""
         if may_go is None:
             flow = self._next_flow()
             return None if flow is None else self._pop(flow, newest_first, None)
@@ -165,14 +164,13 @@ class FairQueue:
         return next((waiter for waiter in found if waiter is not None), None)
 
     def remove(self, waiter: Waiter) -> None:
-        """It no longer waits; nothing happens when it does not."""
+        """Remove a request; does nothing when it is not waiting."""
         if waiter.is_waiting:
             self._flows[waiter.claim.tenant].remove(waiter)
             self._left(waiter)
 
     def push_out(self, tenant: str, tokens: int) -> Waiter | None:
-        """Make room for `tokens` of `tenant`: the newest of the longest backlog, removed; None when its own would be
-        the longest."""
+        """Remove and return the newest request of the longest backlog; None when the tenant's own is the longest."""
         longest = self._longer_than(tenant, tokens)
         if longest is None:
             return None
@@ -181,13 +179,13 @@ class FairQueue:
         return waiter
 
     def can_push_out(self, tenant: str, tokens: int) -> bool:
-        """Whether `push_out` would find somebody."""
+        """Return whether `push_out` would find a request to remove."""
         return self._longer_than(tenant, tokens) is not None
 
     def tokens_ahead(self, tenant: str) -> int:
-        """Work that would be served before a newcomer of `tenant`, with fair turns between tenants."""
+        """Return the tokens that would be served before a new request of `tenant`."""
         own = self._flows.get(tenant)
-        if own is None:  # goes before every backlog
+        if own is None:  # a new tenant precedes every backlog
             return min(sum(min(flow.tokens, int(self._quantum)) for flow in self._new), self.tokens)
         if len(self._flows) == 1:
             return self.tokens
@@ -197,17 +195,17 @@ class FairQueue:
         return sum([flow.tokens if flow.tokens < reach else reach for flow in self._flows.values()])
 
     def has_waiting(self, *, is_long: bool) -> bool:
-        """Whether anybody of that kind waits."""
+        """Return whether any request of that kind waits."""
         return self.num_long > 0 if is_long else self.num_waiting > self.num_long
 
     def num_waiting_of(self, tenant: str) -> int:
-        """Requests of one tenant."""
+        """Return the number of waiting requests of one tenant."""
         flow = self._flows.get(tenant)
         return 0 if flow is None else flow.num_waiting
 
     @property
     def num_tenants(self) -> int:
-        """Tenants that wait, or whose turn has not come since they did."""
+        """Number of tenants that wait, or have not had their turn since."""
         return len(self._flows)
 
     def _longer_than(self, tenant: str, tokens: int) -> _Flow | None:
@@ -227,7 +225,7 @@ class FairQueue:
         self.num_waiting -= 1
         self.num_long -= waiter.is_long
         self.tokens -= waiter.tokens
-        if self.num_waiting == 0:  # nobody competes any more: no debts
+        if self.num_waiting == 0:  # without competition debts are void
             self._flows.clear()
             self._new.clear()
             self._old.clear()
@@ -257,7 +255,7 @@ class FairQueue:
         self._old.append(flow)
 
     def _retire(self, flow: _Flow) -> None:
-        """Nothing of it waits. One that was new stays for a round, so that coming back at once gains nothing."""
+        """Remove a tenant without waiting requests; a new one stays for a round, so returning at once gains nothing."""
         if flow.is_new and self._old:
             flow.is_new = False
             self._old.append(flow)
@@ -265,14 +263,14 @@ class FairQueue:
             del self._flows[flow.tenant]
 
     def _skip_empty_rounds(self) -> None:
-        """All are in debt, which a request far larger than the quantum brings about: pass the rounds at once."""
+        """Skip the rounds in which all tenants are in debt, after a request far larger than the quantum."""
         least = min(-flow.deficit for flow in self._flows.values())
         rounds = least // self._quantum
         for flow in self._flows.values():
             flow.deficit += rounds * self._quantum
 
     def check_integrity(self) -> None:
-        """Raises AssertionError when the books contradict each other; for tests and idle moments."""
+        """Check the invariants, for tests and idle moments; raises AssertionError."""
         flows = self._flows.values()
         assert self.num_waiting == sum(flow.num_waiting for flow in flows)
         assert self.tokens == sum(flow.tokens for flow in flows)

@@ -1,4 +1,4 @@
-"""LiveLane: one class of traffic, how much of it waits and how fast it leaves."""
+"""LiveLane: one class of traffic, with the length of its queue and its drain rate."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_PREDICTION_S = 3600.0
 
 
 class DrainMeter:
-    """Requests leaving per second, as an exponentially decaying average; it is told the time."""
+    """Requests leaving per second, as an exponentially decaying average; the time is passed in."""
 
     __slots__ = ("_at", "_count", "_since")
 
@@ -26,14 +26,14 @@ class DrainMeter:
         self._since: float | None = None
 
     def add(self, now: float) -> None:
-        """One request left."""
+        """Count one request that left."""
         if self._since is None:
             self._since = self._at = now
         self._count = self._count * math.exp((self._at - now) / RATE_WINDOW_S) + 1.0
         self._at = now
 
     def per_s(self, now: float) -> float | None:
-        """The rate, or None before the first request left."""
+        """Return the rate, or None before the first request left."""
         if self._since is None:
             return None
         warm = 1.0 - math.exp((self._since - now) / RATE_WINDOW_S)
@@ -42,7 +42,7 @@ class DrainMeter:
 
 
 class LaneRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What a policy says about a lane."""
+    """Rules of a lane, from the policy."""
 
     weight: float = 1.0
     max_queue: int | None = None
@@ -50,18 +50,18 @@ class LaneRules(msgspec.Struct, frozen=True, kw_only=True):
     tpot_slo_s: float | None = None
     on_overload: tuple[OverloadStep, ...] = ("shed",)
     degraded_max_tokens: int = 256
-    """What the step `max_tokens` cuts an answer to."""
+    """Length in tokens to which the ladder's step `max_tokens` limits an answer."""
     max_prompt_tokens: int | None = None
     longer: str | None = None
-    """The lane of prompts with more tokens than that."""
+    """Lane of prompts with more than `max_prompt_tokens`."""
     priority: EnginePriority = "interactive"
-    """What upstreams are told."""
+    """Priority sent to upstreams."""
     is_longer: bool = False
-    """It takes what is too long for another lane."""
+    """True if the lane takes the long prompts of another lane."""
 
 
 def lane_rules(entry: LaneEntry, *, is_longer: bool) -> LaneRules:
-    """The rules as the policy has them, in seconds."""
+    """Return the rules in a policy entry, with times in seconds."""
     slo = entry.slo
     return LaneRules(
         weight=entry.weight,
@@ -78,36 +78,36 @@ def lane_rules(entry: LaneEntry, *, is_longer: bool) -> LaneRules:
 
 
 class LiveLane:
-    """Queue bounds and the live counts of one lane, over all deployments."""
+    """Queue bound and live counts of one lane, over all deployments."""
 
     __slots__ = ("drained", "engine_lane", "id", "max_queue", "num_waiting", "rules", "stride", "upstream_priority")
 
     def __init__(
         self, lane_id: str, *, weight: float = 1.0, max_queue: int | None = None, rules: LaneRules | None = None
     ) -> None:
-        """Either `rules`, or the two that most need."""
+        """Create an empty lane, from `rules` or from the two most used ones."""
         self.id = lane_id
         self.num_waiting = 0
         self.drained = DrainMeter()
         self.configure(rules or LaneRules(weight=weight, max_queue=max_queue))
 
     def configure(self, rules: LaneRules) -> None:
-        """Take over the numbers of a new policy revision; whoever waits keeps waiting."""
+        """Adopt the rules of a new policy revision; waiting requests keep waiting."""
         self.rules = rules
         self.stride = 1.0 / rules.weight
-        """What one grant costs this lane; the lane that has spent least is next."""
+        """Cost of one token granted to this lane; the lane that has spent least is next."""
         self.max_queue = DEFAULT_MAX_QUEUE if rules.max_queue is None else rules.max_queue
         self.upstream_priority = rules.priority.encode("ascii")
         self.engine_lane = "long" if rules.is_longer and rules.priority == "interactive" else rules.priority
-        """The lane of the bundled engine that its requests stand in."""
+        """Lane of the bundled engine that the requests wait in."""
 
     @property
     def is_full(self) -> bool:
-        """Whether one more request may not wait."""
+        """True if no further request may wait."""
         return self.num_waiting >= self.max_queue
 
     def predicted_wait_s(self, now: float) -> float:
-        """Seconds until a request that came now would be served, from the lane's own drain rate."""
+        """Return the forecast seconds until a request that arrives now is served, from the lane's drain rate."""
         rate = self.drained.per_s(now)
         if rate is None:
             return MIN_RETRY_AFTER_S

@@ -1,4 +1,4 @@
-"""LaneShare: one lane's part of one deployment: who waits, what is out, how long permits are held."""
+"""LaneShare: one lane's part of one deployment, with its queue, its permits and the times they are held."""
 
 from __future__ import annotations
 
@@ -13,22 +13,24 @@ from gateway.limits.prefill_window import PrefillWindow
 from gateway.limits.reserve import Reserve
 
 MISSES: Final = 0.01
-"""Of those let in, the share whose first token may come after its target."""
+"""Share of admitted requests whose first token may miss its target."""
 
 TRICKLE: Final = 0.5
-"""Of the permits that come back while a lane is above its limit, the share that goes out again: a limit that has just
-fallen slows those who wait down and does not stop them."""
+"""Share of returning permits that are granted again while a lane exceeds its limit.
+
+A limit that has just fallen thereby slows the queue without stopping it.
+"""
 
 SPARSE_MARGIN: Final = 0.2
-"""Of the limit of a lane that several tenants use, what those below a fair part alone may fill."""
+"""Share of a shared lane's limit that only tenants below a fair part may fill."""
 _SHARED_LOAD: Final = 1.0 / (1.0 - SPARSE_MARGIN)
 CROWDED_PART: Final = 0.6
-"""What a tenant above its fair part may expect to use of the time; the rest is what the others are served in."""
+"""Share of the time to a target that a tenant above its fair part may use; the rest serves the others."""
 SHARED_S: Final = 30.0
-"""A lane counts as used by several tenants for so long after the last time it was."""
+"""Seconds for which a lane counts as shared after several tenants used it."""
 
 NOTICED_S: Final = 0.005
-"""What a tenant below its fair part may lose to others, beyond the limit's tolerance, before the limit shrinks."""
+"""Seconds that a tenant below its fair part may lose to others, beyond the tolerance, before the limit shrinks."""
 
 FADING_S: Final = 20.0
 CAUTION_FADING_S: Final = 300.0
@@ -40,11 +42,11 @@ MIN_CAUTION: Final = 2.0
 _MAX_CAUTION: Final = 6.0
 _CAUTION_UP: Final = 0.1
 _CAUTION_DOWN: Final = 0.0005
-"""Together they let about one waiter in two hundred run out of time."""
+"""Decrease of the caution with a timely grant; with the increase above, one waiting request in 200 runs out of time."""
 
 
 class HoldTimes:
-    """How long permits are held, and for how much work: means that follow the last few dozen."""
+    """Mean duration and work of permits over the last few dozen."""
 
     __slots__ = ("_num", "mean_s", "mean_tokens")
 
@@ -55,11 +57,11 @@ class HoldTimes:
 
     @property
     def is_known(self) -> bool:
-        """Whether any permit came back yet."""
+        """True if any permit has returned."""
         return self._num > 0
 
     def note(self, held_s: float, tokens: int) -> None:
-        """A permit came back."""
+        """Record a permit that returned."""
         if self._num < _MAX_SAMPLES:
             self._num += 1
         self.mean_s += (held_s - self.mean_s) / self._num
@@ -67,22 +69,22 @@ class HoldTimes:
 
 
 class Overrun:
-    """By how much forecasts are taken to be exceeded, so that of those let in only a few miss their target.
+    """Factor by which forecasts are assumed to be exceeded, so only few admitted requests miss their target.
 
-    A miss raises it, a hit lowers it by so much less that they balance at MISSES; requests that were let in before the
-    last raise are not counted against it again. It also fades with time, for what made forecasts wrong passes.
+    A miss raises the factor. A hit lowers it by so much less that they balance at MISSES. Requests admitted before the
+    last raise do not raise it again. The factor also fades with time, because the causes of wrong forecasts pass.
     """
 
     __slots__ = ("_noted_at", "_raised_at", "ratio")
 
     def __init__(self) -> None:
         self.ratio = 1.0
-        """What forecasts are multiplied by."""
+        """Factor that forecasts are multiplied by."""
         self._noted_at = 0.0
         self._raised_at = -math.inf
 
     def note(self, now: float, claim: AdmissionRequest) -> None:
-        """The first token of this claim came now."""
+        """Learn from the first token of a request, which came now."""
         if claim.ttft_by is None:
             return
         if now <= claim.ttft_by:
@@ -96,7 +98,7 @@ class Overrun:
 
 
 class LaneShare:
-    """The books of one lane at one deployment; the Limiter decides by them."""
+    """State of one lane at one deployment, on which the Limiter decides."""
 
     __slots__ = (
         "_cautioned_at",
@@ -122,37 +124,37 @@ class LaneShare:
     def __init__(self, lane: LiveLane, limit: AdaptiveLimit | None) -> None:
         self.lane = lane
         self.limit = limit
-        """None: only the deployment's own limit holds."""
+        """Adaptive limit; None where only the deployment's limit holds."""
         self.queue = FairQueue()
         self.in_flight = 0
         self.tokens = 0
-        """Work of the permits that are out."""
+        """Work tokens of all permits in use."""
         self.by_tenant: dict[str, int] = {}
-        """Permits out by tenant, those with any."""
+        """Permits in use by tenant; tenants without any are absent."""
         self.holds = HoldTimes()
         self.spent = 0.0
-        """Strides used; of the lanes that wait the one with the least is served next."""
+        """Strides spent; of the lanes that wait, the one with the least is next."""
         self.reserve = Reserve()
-        """Kept free for this lane against the other lanes."""
+        """Permits kept free for this lane against other lanes."""
         self.sparse = Reserve()
-        """Kept free inside this lane for tenants below their fair part."""
+        """Permits kept free inside this lane for tenants below their fair part."""
         self.caution = MIN_CAUTION
-        """By how much more than it seems a queue is taken to delay, as experience has it."""
+        """Learned factor by which a queue delays more than its length suggests."""
         self._cautioned_at = 0.0
         self.overrun = Overrun()
         self.paces = (PrefillWindow(), PrefillWindow())
-        """Of short prompts and of long ones: in the deployment they do not wait for each other."""
+        """Prefill windows of short and of long prompts, which do not wait for each other in the deployment."""
         self.opened_at = -math.inf
-        """When the last permit went out."""
+        """Instant of the last grant."""
         self.shared_until = -math.inf
-        """Until then several tenants count as using the lane."""
+        """Instant until which the lane counts as shared by several tenants."""
         self._load = 1.0
-        """What a token that is out counts against the limit for a tenant above a fair part."""
+        """Weight of a token in flight against the limit, for a tenant above its fair part."""
         self._trickle = 0.0
-        """What has come back while too much was out, as far as it goes out again."""
+        """Permits returned above the limit that may be granted again."""
 
     def open(self, claim: AdmissionRequest, is_long: bool, now: float) -> int:
-        """One more is out; what its prompt counts while it is unread."""
+        """Count one more permit; return the tokens that its prompt counts until its first token."""
         tenant, by_tenant = claim.tenant, self.by_tenant
         self.in_flight += 1
         self.opened_at = now
@@ -167,7 +169,7 @@ class LaneShare:
         return self.paces[is_long].send(now, claim.prompt_tokens)
 
     def close(self, claim: AdmissionRequest, tokens: int) -> None:
-        """One came back."""
+        """Uncount one permit."""
         in_flight = self.in_flight = self.in_flight - 1
         tokens_out = self.tokens = self.tokens - tokens
         if self.limit is not None and not self.limit.allows(in_flight, tokens_out):
@@ -182,7 +184,7 @@ class LaneShare:
 
     @property
     def has_room(self) -> bool:
-        """Whether the lane's own limit allows one more to anybody; the first it always allows."""
+        """True if the lane's own limit allows one more request of any tenant; the first is always allowed."""
         limit = self.limit
         return (
             limit is None
@@ -192,24 +194,29 @@ class LaneShare:
         )
 
     def has_room_for(self, tenant: str) -> bool:
-        """The same for one tenant: where several use the lane, its last part is for those below a fair one."""
+        """Return whether the limit allows one more request of the tenant.
+
+        The last part of a shared lane's limit is for tenants below their fair part.
+        """
         if self.has_room:
             return True
         return self.limit is not None and self.limit.allows(self.in_flight, self.tokens) and self.is_sparse(tenant)
 
     @property
     def has_unread(self) -> bool:
-        """Whether anything is out that others may have to wait for."""
+        """True if prompts without a first token may delay others."""
         short, long = self.paces
         return short.room is not None and (short.num_unread > 0 or long.num_unread > 0)
 
     def is_crowding(self, tenant: str, now: float) -> bool:
-        """Whether the tenant holds more than a fair part of a lane that others use as well."""
+        """Return whether the tenant holds more than a fair part of a shared lane."""
         return now < self.shared_until and not self.is_sparse(tenant)
 
     def is_paced(self, tenant: str, is_long: bool, now: float) -> bool:
-        """Whether the tenant's next prompt of the kind has to wait until others were read: of its own kind, or, for a
-        tenant above a fair part of a lane that others use as well, of either."""
+        """Return whether the tenant's next prompt of this kind must wait for first tokens of others.
+
+        These are prompts of its own kind. For a tenant above a fair part of a shared lane, both kinds count.
+        """
         if not self.has_unread:
             return False
         if not self.is_crowding(tenant, now):
@@ -218,36 +225,38 @@ class LaneShare:
         return not (short.is_open(now, is_crowding=True) and long.is_open(now, is_crowding=True))
 
     def note_ttft(self, now: float, claim: AdmissionRequest, measured_s: float, expected_s: float) -> None:
-        """A first token came: learn whether forecasts hold, and whether those that ask rarely notice the others."""
+        """Learn from a first token whether forecasts hold, and whether others delay tenants below their fair part."""
         self.overrun.note(now, claim)
         if self.limit is not None and now < self.shared_until and self.is_sparse(claim.tenant):
             self.limit.note_delayed(now, measured_s, expected_s, NOTICED_S, self.tokens)
 
     def part_of_time(self, tenant: str, now: float) -> float:
-        """Of the time to a target, what a tenant may expect to use: less than all of it, above a fair part of a lane
-        that others use as well."""
+        """Return the share of the time to a target that a tenant may use.
+
+        It is less than 1 for a tenant above a fair part of a shared lane.
+        """
         return 1.0 if now >= self.shared_until or self.is_sparse(tenant) else CROWDED_PART
 
     def is_sparse(self, tenant: str) -> bool:
-        """Whether a tenant holds less than a fair part of what the lane holds here."""
+        """Return whether a tenant holds less than a fair part of the lane's permits here."""
         num_held = self.by_tenant.get(tenant)
         if num_held is None:
             return self.in_flight > 0
         return num_held * max(len(self.by_tenant), self.queue.num_tenants, 2) < self.in_flight
 
     def note_granted(self, now: float) -> None:
-        """A waiter was served in time."""
+        """Learn from a request that was granted in time."""
         faded = (self.caution - MIN_CAUTION) * math.exp((self._cautioned_at - now) / CAUTION_FADING_S)
         self.caution = max(MIN_CAUTION + faded - _CAUTION_DOWN, MIN_CAUTION)
         self._cautioned_at = now
 
     def note_late(self, now: float) -> None:
-        """A waiter ran out of time."""
+        """Learn from a request that ran out of time."""
         self.caution = min(self.caution + _CAUTION_UP, _MAX_CAUTION)
         self._cautioned_at = now
 
     def check_integrity(self) -> None:
-        """Raises AssertionError when the books contradict each other."""
+        """Check the invariants; raises AssertionError."""
         self.queue.check_integrity()
         assert self.in_flight == sum(self.by_tenant.values())
         assert all(self.by_tenant.values())

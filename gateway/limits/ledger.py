@@ -1,8 +1,9 @@
-"""Ledger: the permits of one deployment, by lane: what is out, who may have the next one, and how soon there is one.
+"""Ledger: the permits of one deployment by lane, the order of grants, and the forecast of waits.
 
-A permit is free for a claim when the deployment's own limit leaves one, the lane's adaptive limit leaves tokens, and it
-is not one of the few that are kept free: for another lane that holds less than its weight's part, or inside a lane for
-tenants that hold less than a fair part. How many are kept is learned from waits, for lanes with a latency target only.
+A permit is free for a request under three conditions. The deployment's limit leaves one, the lane's adaptive limit
+leaves tokens, and the permit is not reserved. Permits are reserved for other lanes below their weight's part, and
+inside a lane for tenants below a fair part. The size of the reserves is learned from waits, for lanes with a latency
+target only.
 """
 
 from __future__ import annotations
@@ -18,20 +19,20 @@ from gateway.limits.limit import Limit
 from gateway.limits.waiter import Waiter
 
 _STALLED_RATIO: Final = 3.0
-"""So many times the usual gap between permits that come back, and the usual gap is not believed any more."""
+"""Multiple of the usual gap between returning permits after which that gap no longer counts."""
 _NOTABLE_WAIT_S: Final = 0.005
 _NOTABLE_WAIT_RATIO: Final = 0.1
-"""Of a lane's latency target: a shorter wait is no reason to keep permits free."""
+"""Share of a lane's latency target below which a wait enlarges no reserve."""
 _MAX_SPARSE_RATIO: Final = 0.25
 _SLACK_RATIO: Final = 0.2
-"""Of a lane's latency target, what may pass in the deployment's own queue."""
+"""Share of a lane's latency target that may pass in the deployment's own queue."""
 _MIN_CROWD: Final = 4
-"""Fewer waiters than this are served in order in any case."""
+"""Number of waiting requests below which they are always served in order."""
 _MAX_SHARES: Final = 64
 
 
 class Ledger:
-    """Counts and computes; it knows no clock and wakes nobody."""
+    """Counts and decisions of a limiter; it has no clock and wakes no request."""
 
     __slots__ = (
         "_is_adaptive",
@@ -52,23 +53,23 @@ class Ledger:
     def __init__(self, limit: Limit, *, start: int | None, is_adaptive: bool) -> None:
         self.shares: dict[LiveLane, LaneShare] = {}
         self.waiting: dict[LiveLane, LaneShare] = {}
-        """Only those in which somebody waits."""
+        """Lanes in which requests wait."""
         self._kept = 0
-        """At least as many permits as all reserves together keep free."""
+        """Upper bound on the permits that all reserves keep free."""
         self._max_rows: int | None = None
         self._may_move = False
-        """Whether a lane may have learned a limit: until then no first token changes what is allowed."""
+        """True once a lane may have learned a limit; until then no first token changes the limits."""
         self._room: int | None = None
         self._released_at = 0.0
         self.in_flight = 0
         self.limit = 1
-        """Permits that may be out at once now, all lanes together."""
+        """Permits that may be in use at once, all lanes together."""
         self.cap = 1
-        """The same, whatever the lanes' own limits say."""
+        """Permits that may be in use at once, regardless of the lanes' own limits."""
         self.set_limit(limit, start=start, is_adaptive=is_adaptive)
 
     def set_limit(self, limit: Limit, *, start: int | None, is_adaptive: bool) -> None:
-        """Use another Limit, and adaptive limits in the lanes or none."""
+        """Use another Limit, with or without adaptive limits in the lanes."""
         self._limit = limit
         self._start = start
         self._is_adaptive = is_adaptive or start is not None
@@ -77,7 +78,7 @@ class Ledger:
         self.refresh_limit()
 
     def bound_rows(self, max_rows: int | None) -> bool:
-        """Let no more than `max_rows` permits out; whether that is news."""
+        """Bound the permits to `max_rows`; return whether the bound changed."""
         if max_rows == self._max_rows:
             return False
         self._max_rows = max_rows
@@ -85,7 +86,11 @@ class Ledger:
         return True
 
     def set_room(self, step_tokens: int | None) -> bool:
-        """What one step of the deployment reads, None where nobody knows; whether that is more than it was."""
+        """Set the prompt tokens that one step of the deployment computes, or None when unknown.
+
+        Returns:
+            True if the new room is larger.
+        """
         if step_tokens == self._room:
             return False
         is_more = step_tokens is None or (self._room is not None and step_tokens > self._room)
@@ -95,38 +100,40 @@ class Ledger:
         return is_more
 
     def _set_room(self, share: LaneShare) -> None:
-        """Only where somebody wants first tokens soon."""
+        """Set the room of a lane's prefill windows, if the lane has a TTFT target."""
         for pace in share.paces:
             pace.room = None if share.lane.rules.ttft_slo_s is None else self._room
 
     def share_of(self, lane: LiveLane) -> LaneShare:
-        """The books of one lane, opened when there are none."""
+        """Return the share of a lane, created on first use."""
         return self.shares.get(lane) or self._adopt(lane)
 
-    # Who may start
+    # Grants
 
     def may_start(self, share: LaneShare, tenant: str, is_long: bool, now: float) -> bool:
-        """Whether a permit is free for this lane and tenant, and such a prompt may be sent."""
+        """Return whether a permit is free for this lane and tenant, and a prompt of this kind may be sent."""
         free, limit = self.cap - self.in_flight, share.limit
-        # Mostly no queue was ever seen in the lane, and nothing but the deployment's own limit holds.
+        # Usually the lane never had a queue, and only the deployment's own limit holds.
         is_limited = limit is not None and (limit.value is not None or limit.start is not None)
         if free <= 0 or (is_limited and not share.has_room_for(tenant)):
             return False
         if self._room is not None and share.is_paced(tenant, is_long, now):
             return False
-        if free > self._kept or not self.in_flight:  # where nothing is out, nothing would end a wait
+        if free > self._kept or not self.in_flight:  # with no permit in use, no return would end the wait
             return True
         free -= self._kept_for_other_lanes(share, now)
         return free > 0 and (free > share.sparse.level(now) or share.is_sparse(tenant))
 
     def may_pass(self, share: LaneShare, tenant: str, is_long: bool) -> bool:
-        """Whether a newcomer need not stand behind those of its lane that wait: they are of the other kind, or permits
-        are kept free for its like."""
+        """Return whether a new request may precede the waiting ones of its lane.
+
+        That holds when they are of the other kind, or when permits are reserved for its tenant.
+        """
         queue = share.queue
         return queue.num_waiting == 0 or not queue.has_waiting(is_long=is_long) or share.is_sparse(tenant)
 
     def next_waiter(self, now: float) -> tuple[LaneShare, Waiter] | None:
-        """The next who may start, taken out of its queue; of the lanes, the one that has spent least for its weight."""
+        """Remove and return the next request that may start, from the lane that has spent least for its weight."""
         shares = self.waiting.values()
         for share in sorted(shares, key=_spent) if len(shares) > 1 else shares:
             free = self.cap - self.in_flight
@@ -145,30 +152,30 @@ class Ledger:
         return None
 
     def open(self, share: LaneShare, claim: AdmissionRequest, is_long: bool, now: float) -> int:
-        """One more permit is out; what its prompt counts while it is unread."""
+        """Count one more permit; return the tokens that its prompt counts until its first token."""
         self.in_flight += 1
         return share.open(claim, is_long, now)
 
     def close(self, share: LaneShare, claim: AdmissionRequest, tokens: int) -> None:
-        """A permit that counted `tokens` is out no more."""
+        """Uncount a permit of `tokens`."""
         self.in_flight -= 1
         share.close(claim, tokens)
 
-    # What is learned
+    # Learning
 
     def note_held(self, share: LaneShare, now: float, held_s: float, tokens: int) -> None:
-        """A permit came back after its work."""
+        """Learn from a permit that returned after its work."""
         self._released_at = now
         share.holds.note(held_s, tokens)
 
     def note_short(self, share: LaneShare, waiter: Waiter) -> None:
-        """Somebody has to wait: remember whether it is for want of a fair part."""
+        """Record whether a request must wait although its lane or tenant is below its fair part."""
         if share.lane.rules.ttft_slo_s is not None:
             waiter.is_tenant_short = share.is_sparse(waiter.claim.tenant)
             waiter.is_lane_short = share.in_flight < self._lane_part(share)
 
     def note_waited(self, share: LaneShare, waiter: Waiter, now: float) -> None:
-        """It waited: keep one permit more free where that was for want of a fair part."""
+        """Reserve one more permit where a request waited although its lane or tenant was below its fair part."""
         slo_s = share.lane.rules.ttft_slo_s
         if slo_s is None or now - waiter.since < max(_NOTABLE_WAIT_RATIO * slo_s, _NOTABLE_WAIT_S):
             return
@@ -183,7 +190,7 @@ class Ledger:
     def note_ttft(
         self, share: LaneShare, claim: AdmissionRequest, now: float, measured_s: float, expected_s: float
     ) -> None:
-        """A claim's first token came. While a lane of less weight is at work, that one gives way when it was late."""
+        """Learn from a request's first token; a late one shrinks the limits of active lanes of less weight."""
         share.note_ttft(now, claim, measured_s, expected_s)
         own = share.limit
         if own is None:
@@ -199,7 +206,7 @@ class Ledger:
         if self._may_move:
             self.refresh_limit()
 
-    # What is forecast
+    # Forecasts
 
     def wait_s(
         self,
@@ -210,10 +217,14 @@ class Ledger:
         is_newcomer: bool = False,
         is_long: bool = False,
     ) -> float | None:
-        """Seconds until this claim may start, 0 when it may now; None when nothing is known.
+        """Return the forecast seconds until this request may start, 0 when it may now, or None without a basis.
 
-        `hold_s` is how long a request is held, for as long as none was seen to end; `is_newcomer` forecasts for a
-        tenant of which nothing waits, `is_long` for a claim that does not say how long its prompt is.
+        Args:
+            now: Monotonic seconds.
+            claim: The request.
+            hold_s: Duration of a permit until one has returned.
+            is_newcomer: Forecast for a tenant without waiting requests.
+            is_long: Forecast for a long prompt, whatever the claim contains.
         """
         share = self.shares.get(claim.lane) or self._adopt(claim.lane)
         is_long = is_long or claim.is_long
@@ -224,7 +235,7 @@ class Ledger:
             num_ahead = queue.tokens_ahead("" if is_newcomer else claim.tenant) * queue.num_waiting / queue.tokens
         rate = self._release_rate(now, share, hold_s)
         if share.has_room and self.in_flight < self.cap and share.is_paced(claim.tenant, is_long, now):
-            # There are permits: what is waited for is that prompts of the kind are read, and by who crowds, any.
+            # Permits are free: the wait is for first tokens of this kind, or of any kind for a crowding tenant.
             is_long = is_long and not share.is_crowding(claim.tenant, now)
             rate = max(rate or 0.0, share.paces[is_long].per_s or 0.0) or None
             num_kind = queue.num_long if is_long else queue.num_waiting - queue.num_long
@@ -235,7 +246,7 @@ class Ledger:
         return (ahead if share.limit is None else ahead + share.limit.excess(share.tokens)) / rate
 
     def _is_saturated(self, share: LaneShare, now: float) -> bool:
-        """Whether those who wait would need more time than the lane's target leaves: in order all would come late."""
+        """Return whether the waiting requests need more time than the lane's target, so in order all would be late."""
         slo_s, num_waiting = share.lane.rules.ttft_slo_s, share.queue.num_waiting
         if slo_s is None or num_waiting < _MIN_CROWD:
             return False
@@ -243,7 +254,7 @@ class Ledger:
         return rate is not None and num_waiting > rate * slo_s
 
     def _release_rate(self, now: float, share: LaneShare, hold_s: float | None) -> float | None:
-        """Permits a second that come back to this lane's waiters; None when nothing is known yet."""
+        """Return the permits per second that return to this lane's waiting requests; None when unknown."""
         if share.has_room:
             rate = sum([_rate(other, hold_s) for other in self.shares.values() if other.in_flight])
             rate *= self._weight_part(share, [other for other in self.waiting.values() if other is not share])
@@ -257,14 +268,14 @@ class Ledger:
     # Limits and reserves
 
     def refresh_limit(self) -> None:
-        """Work out `cap` and `limit` anew."""
+        """Recompute `cap` and `limit`."""
         cap, rows = self._limit.value, self._max_rows
         cap = self.cap = cap if rows is None or cap < rows else rows
         allowed = [cap if share.limit is None else share.limit.requests() or cap for share in self.shares.values()]
         self.limit = min(cap, sum(allowed)) if allowed else cap
 
     def _kept_for_other_lanes(self, share: LaneShare, now: float) -> int:
-        """Permits that this lane may not take; forgets what time took off all reserves."""
+        """Return the permits that this lane may not take, and apply the decay of all reserves."""
         kept = most = 0
         for other in self.shares.values():
             level = other.reserve.level(now)
@@ -275,7 +286,7 @@ class Ledger:
         return kept
 
     def _lane_part(self, share: LaneShare) -> int:
-        """Permits due to a lane by its weight among those at work; 0 when it is alone, with nobody in its way."""
+        """Return the permits due to a lane by its weight among active lanes; 0 when it is the only one."""
         rivals = [other for other in self.shares.values() if other is not share and other.in_flight]
         return max(int(self.cap * self._weight_part(share, rivals)), 1) if rivals else 0
 
@@ -284,7 +295,7 @@ class Ledger:
         return own / (own + sum([other.lane.rules.weight for other in rivals]))
 
     def _adopt(self, lane: LiveLane) -> LaneShare:
-        if len(self.shares) >= _MAX_SHARES:  # most are of lanes that left the policy
+        if len(self.shares) >= _MAX_SHARES:  # most belong to lanes that left the policy
             self.shares = {
                 kept: share for kept, share in self.shares.items() if share.in_flight or kept in self.waiting
             }
@@ -302,7 +313,7 @@ class Ledger:
         return limit
 
     def check_integrity(self) -> None:
-        """Raises AssertionError when the counts contradict each other; for tests and idle moments."""
+        """Check the invariants, for tests and idle moments; raises AssertionError."""
         assert self.in_flight == sum(share.in_flight for share in self.shares.values())
         for lane, share in self.shares.items():
             assert (lane in self.waiting) == (share.queue.num_waiting > 0), "a queue is empty and kept, or lost"
@@ -310,7 +321,7 @@ class Ledger:
 
 
 def _may_go(share: LaneShare, now: float, *, is_for_sparse: bool) -> MayGo | None:
-    """Who of those that wait in a lane may have its next permit; None: anybody."""
+    """Return the predicate for waiting requests that may have the lane's next permit; None when all may."""
     is_full, is_paced = not share.has_room, share.has_unread
     if not (is_full or is_paced or is_for_sparse):
         return None
@@ -330,7 +341,7 @@ def _spent(share: LaneShare) -> float:
 
 
 def _rate(share: LaneShare, hold_s: float | None) -> float:
-    """Permits a second that come back to one lane; 0 when nobody knows."""
+    """Return the permits per second that return to one lane; 0 when unknown."""
     if share.holds.is_known:
         return share.in_flight / max(share.holds.mean_s, 1e-6)
     return share.in_flight / hold_s if hold_s else 0.0

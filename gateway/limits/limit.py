@@ -1,4 +1,4 @@
-"""Limit: how many requests a deployment may have at once. It computes; the Limiter enforces."""
+"""Limit: the number of requests that a deployment may have at once. It computes; the Limiter enforces."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from typing import Protocol
 
 
 class Limit(Protocol):
-    """A number; it never blocks anybody itself. Whoever moves it tells the Limiter with `set_limit`."""
+    """Number of permits; code that changes it calls the Limiter's `set_limit`."""
 
     @property
     def value(self) -> int:
-        """Requests allowed at once now, at least 1."""
+        """Number of requests allowed at once, at least 1."""
         ...
 
 
 class StaticLimit:
-    """A number the operator wrote down; raises ValueError below 1."""
+    """Constant limit from the policy; raises ValueError below 1."""
 
     __slots__ = ("_value",)
 
@@ -26,5 +26,5 @@ class StaticLimit:
 
     @property
     def value(self) -> int:
-        """Always the same."""
+        """Number of requests allowed at once."""
         return self._value

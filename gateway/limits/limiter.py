@@ -1,8 +1,12 @@
-"""Limiter: hands out the permits of one deployment, fairly between tenants in a lane, by weight between lanes.
+"""Limiter: the permits of one deployment, fair between tenants of a lane and weighted between lanes.
 
-Who is granted next. (1) Of the lanes in which somebody waits and may start, the one that has spent least for its
-weight. (2) In it, the tenant whose turn it is by tokens. (3) Of that tenant, the earliest due, or the newest while the
-lane is saturated. After every change all who may start have started, so whoever still waits may not.
+Three rules choose the next grant:
+
+- Of the lanes with waiting requests that may start, the one that has spent least for its weight is next.
+- In that lane, the tenant whose turn it is by tokens is next.
+- Of that tenant, the earliest due is next, or the newest while the lane is saturated.
+
+After every change all requests that may start have started, so a request that still waits may not.
 """
 
 from __future__ import annotations
@@ -22,62 +26,69 @@ from gateway.limits.waiter import Waiter
 from gateway.timeline import Clock
 
 RETRY_SHARE: Final = 0.5
-"""Of the queue, what a client's retry may find taken: retries are the first to be refused."""
+"""Share of the queue beyond which clients' retries may not wait; retries are the first to be refused."""
 
 
 class Limiter:
-    """Enforces a Limit. Single-threaded: every call runs on the event loop."""
+    """Enforcement of a Limit; single-threaded, every call runs on the event loop."""
 
     __slots__ = ("_clock", "_ledger", "_virtual_time")
 
     def __init__(self, limit: Limit, *, clock: Clock, start: int | None = None, is_adaptive: bool = False) -> None:
-        """`start`: requests a lane begins with where the operator wrote no limit; such a limiter is adaptive."""
+        """Create a limiter without permits in use.
+
+        Args:
+            limit: The limit of the deployment.
+            clock: Monotonic clock.
+            start: Requests that a lane starts with where the operator sets no limit; implies adaptive limits.
+            is_adaptive: True for adaptive limits in the lanes.
+        """
         self._clock = clock
         self._ledger = Ledger(limit, start=start, is_adaptive=is_adaptive)
         self._virtual_time = 0.0
 
     @property
     def limit(self) -> int:
-        """Permits that may be out at once now, all lanes together."""
+        """Permits that may be in use at once, all lanes together."""
         return self._ledger.limit
 
     @property
     def in_flight(self) -> int:
-        """Permits that are out."""
+        """Permits in use."""
         return self._ledger.in_flight
 
     def permits(self) -> tuple[int, int]:
-        """`in_flight` and `limit`."""
+        """Return `in_flight` and `limit`."""
         ledger = self._ledger
         return ledger.in_flight, ledger.limit
 
     @property
     def has_free(self) -> bool:
-        """Whether fewer permits are out than may be."""
+        """True if fewer permits are in use than may be."""
         return self._ledger.in_flight < self._ledger.limit
 
     @property
     def num_waiting(self) -> int:
-        """Requests in this deployment's queue."""
+        """Number of requests in this deployment's queue."""
         return sum([share.queue.num_waiting for share in self._ledger.waiting.values()])
 
     @property
     def num_unread(self) -> int:
-        """Permits whose first token is awaited, of those whose prompt counts."""
+        """Number of permits that await a first token, of those whose prompt counts."""
         return sum([pace.num_unread for share in self._ledger.shares.values() for pace in share.paces])
 
     def set_limit(self, limit: Limit, *, start: int | None = None, is_adaptive: bool = False) -> None:
-        """Use another Limit from now on; permits already out stay valid."""
+        """Use another Limit from now on; permits in use stay valid."""
         self._ledger.set_limit(limit, start=start, is_adaptive=is_adaptive)
         self._grant_waiting()
 
     def bound_rows(self, max_rows: int | None) -> None:
-        """Beyond so many requests at once the time between tokens would miss its target; None: no bound."""
+        """Bound the permits to the rows beyond which the time between tokens misses its target; None for no bound."""
         if self._ledger.bound_rows(max_rows):
             self._grant_waiting()
 
     def set_room(self, step_tokens: int | None) -> None:
-        """What one step of the deployment reads of prompts: so much is sent ahead; None: any amount."""
+        """Set the prompt tokens that one step computes, which bound those sent ahead; None for no bound."""
         if self._ledger.set_room(step_tokens):
             self._grant_waiting()
 
@@ -90,16 +101,11 @@ class Limiter:
         is_newcomer: bool = False,
         is_long: bool = False,
     ) -> float:
-        """Seconds this claim is forecast to wait here for a permit; 0 when it may start, or when nothing is known.
-
-        `hold_s` is how long a request is held, for as long as none was seen to end; `is_newcomer` forecasts for a
-        tenant of which nothing waits, `is_long` for a claim that does not say yet how long its prompt is.
-        """
+        """Return the forecast seconds that a request waits for a permit; as `Ledger.wait_s`, with 0 for None."""
         return self._ledger.wait_s(now, claim, hold_s, is_newcomer=is_newcomer, is_long=is_long) or 0.0
 
     def prospect(self, now: float, claim: AdmissionRequest, hold_s: float, is_long: bool) -> tuple[float, float]:
-        """`wait_s`, and by what factor forecasts for this lane are taken to be exceeded; `is_long` whatever the claim
-        says of its prompt."""
+        """Return `wait_s` for a prompt of this kind, and the factor by which the lane's forecasts are exceeded."""
         ledger = self._ledger
         share = ledger.shares.get(claim.lane) or ledger.share_of(claim.lane)
         if ledger.waiting or not ledger.may_start(share, claim.tenant, is_long, now):
@@ -107,19 +113,19 @@ class Limiter:
         return 0.0, share.overrun.ratio
 
     def part_of_time(self, now: float, claim: AdmissionRequest) -> float:
-        """Of the time to a target, what the tenant may expect to use; the rest is kept for those below a fair part."""
+        """Return the share of the time to a target that the tenant may use; see `LaneShare.part_of_time`."""
         return self._ledger.share_of(claim.lane).part_of_time(claim.tenant, now)
 
     def is_crowding(self, now: float, claim: AdmissionRequest) -> bool:
-        """Whether the tenant holds more than a fair part of a lane that others use as well."""
+        """Return whether the tenant holds more than a fair part of a shared lane."""
         return self.part_of_time(now, claim) < 1.0
 
     def idle_s(self, now: float, lane: LiveLane) -> float:
-        """Seconds since the lane's last permit went out, infinite when none ever did."""
+        """Return the seconds since the lane's last grant, infinite before the first."""
         return now - self._ledger.share_of(lane).opened_at
 
     def try_acquire(self, claim: AdmissionRequest) -> Permit | None:
-        """A permit when one is free for this claim and nobody waits who should have it, else None."""
+        """Return a permit when one is free for this request and no waiting request precedes it, else None."""
         ledger, now, is_long = self._ledger, self._clock(), claim.is_long
         share = ledger.shares.get(claim.lane) or ledger.share_of(claim.lane)
         if ledger.waiting:
@@ -131,7 +137,11 @@ class Limiter:
         return Permit(self, claim, claim.tokens, now, ledger.open(share, claim, is_long, now))
 
     async def acquire(self, claim: AdmissionRequest) -> Permit:
-        """A permit, after waiting if need be; raises Shed when there is no room to wait or time runs out."""
+        """Return a permit, waiting for it if necessary.
+
+        Raises:
+            Shed: There is no room to wait, or time runs out.
+        """
         permit = self.try_acquire(claim)
         if permit is not None:
             return permit
@@ -143,14 +153,14 @@ class Limiter:
         return await self._wait(share, claim, self._clock())
 
     def can_wait(self, claim: AdmissionRequest) -> bool:
-        """Whether there is room to wait, or somebody with more waiting who would have to make room."""
+        """Return whether the queue has room, or a longer backlog that must make room."""
         lane = claim.lane
         if claim.is_retry:
             return lane.num_waiting < RETRY_SHARE * lane.max_queue
         return not lane.is_full or self._ledger.share_of(lane).queue.can_push_out(claim.tenant, claim.tokens)
 
     def no_room(self, claim: AdmissionRequest) -> Shed:
-        """The refusal of who cannot even wait."""
+        """Return the refusal of a request that cannot wait."""
         queue = self._ledger.share_of(claim.lane).queue
         if queue.num_tenants > 1 and queue.num_waiting_of(claim.tenant) and not claim.is_retry:
             return refusal.tenant_share(claim.lane, self._clock())
@@ -172,7 +182,7 @@ class Limiter:
         except asyncio.CancelledError:
             if waiter.granted.cancelled():
                 self._leave_queue(share, waiter)
-            elif waiter.granted.result() is None:  # granted in the same turn of the loop in which it was cancelled
+            elif waiter.granted.result() is None:  # granted in the iteration of the loop that cancelled it
                 self._close(share, claim, claim.tokens, waiter.unread)
             raise
         finally:
@@ -202,7 +212,7 @@ class Limiter:
             del self._ledger.waiting[share.lane]
 
     def _push_out(self, share: LaneShare, claim: AdmissionRequest) -> None:
-        """The newest of the tenant with the longest backlog makes room."""
+        """Refuse the newest request of the tenant with the longest backlog to make room."""
         loser = share.queue.push_out(claim.tenant, claim.tokens)
         assert loser is not None, "there is room to wait, or somebody who makes it"
         self._left_queue(share)
@@ -229,7 +239,7 @@ class Limiter:
         while ledger.waiting and (found := ledger.next_waiter(now)) is not None:
             share, waiter = found
             self._left_queue(share)
-            if waiter.granted.done():  # cancelled in this very turn; its own task has yet to notice
+            if waiter.granted.done():  # cancelled in this iteration of the loop; its task has not run yet
                 continue
             if waiter.due_at < now:
                 self._refuse_late(share, waiter, now)
@@ -248,10 +258,10 @@ class Limiter:
         if self._ledger.waiting:
             self._grant_waiting()
 
-    # The permits' owner
+    # For permits
 
     def take_back(self, permit: Permit) -> None:
-        """A permit's work is over."""
+        """Return a permit whose work is over."""
         claim, now = permit.claim, self._clock()
         ledger = self._ledger
         share = ledger.shares[claim.lane]
@@ -264,14 +274,14 @@ class Limiter:
             self._grant_waiting()
 
     def resize(self, permit: Permit, tokens: int) -> None:
-        """A permit's work turned out to be `tokens`."""
+        """Correct the work counted for a permit to `tokens`."""
         share = self._ledger.shares[permit.claim.lane]
         share.tokens += tokens - permit.tokens
         permit.tokens = tokens
         self._grant_waiting()
 
     def note_ttft(self, permit: Permit, measured_s: float, expected_s: float) -> None:
-        """A permit's first token came; what it takes without a queue is `expected_s`."""
+        """Learn from a permit's first token; `expected_s` is its TTFT without a queue."""
         claim, ledger, now = permit.claim, self._ledger, self._clock()
         share = ledger.shares[claim.lane]
         if permit.unread:
@@ -281,5 +291,5 @@ class Limiter:
         self._grant_waiting()
 
     def check_integrity(self) -> None:
-        """Raises AssertionError when the counts contradict each other; for tests and idle moments."""
+        """Check the invariants, for tests and idle moments; raises AssertionError."""
         self._ledger.check_integrity()

@@ -1,4 +1,4 @@
-"""Permit: one unit of admitted concurrency, given back exactly once."""
+"""Permit: one unit of admitted concurrency, returned exactly once."""
 
 from __future__ import annotations
 
@@ -11,51 +11,54 @@ from gateway.limits.admission_request import AdmissionRequest
 
 
 class PermitOwner(Protocol):
-    """Who counts the permits that are out."""
+    """Limiter that counts the permits in use."""
 
     def take_back(self, permit: Permit) -> None:
-        """The permit's work is over."""
+        """Return a permit whose work is over."""
         ...
 
     def resize(self, permit: Permit, tokens: int) -> None:
-        """The permit's work turned out to be `tokens`."""
+        """Correct the work counted for a permit to `tokens`."""
         ...
 
     def note_ttft(self, permit: Permit, measured_s: float, expected_s: float) -> None:
-        """The permit's first token came."""
+        """Learn from the permit's first token."""
         ...
 
 
 class Permit(msgspec.Struct, eq=False):
-    """Leave the `with` block, or call `release`, and the unit is free again; a second release does nothing."""
+    """One unit of concurrency.
+
+    Leaving the `with` block or calling `release` returns it; a second release does nothing.
+    """
 
     _owner: PermitOwner | None
     claim: AdmissionRequest
     tokens: int
-    """What is counted for it now."""
+    """Work tokens counted for the permit now."""
     granted_at: float = 0.0
     unread: int = 0
-    """What its prompt counts until its first token; 0: it came, or is not awaited."""
+    """Tokens that its prompt counts until its first token; 0 once it came, or when it is not awaited."""
     waited_s: float = 0.0
-    """Seconds the request stood in the queue."""
+    """Seconds that the request waited in the queue."""
 
     @property
     def is_released(self) -> bool:
-        """Whether the unit was given back."""
+        """True if the permit has been returned."""
         return self._owner is None
 
     def settle(self, tokens: int) -> None:
-        """The work turned out to be `tokens`; what was claimed beyond it is free at once. Nothing after the release."""
+        """Correct the work counted for the permit to `tokens`; does nothing after the release."""
         if self._owner is not None and tokens != self.tokens:
             self._owner.resize(self, max(tokens, 1))
 
     def note_ttft(self, measured_s: float, expected_s: float) -> None:
-        """Sending to first token, and what it takes where nothing is queued; the adaptive limit learns from it."""
+        """Report the TTFT, measured and as expected without a queue, to the adaptive limit."""
         if self._owner is not None:
             self._owner.note_ttft(self, measured_s, expected_s)
 
     def release(self) -> None:
-        """Give the unit back."""
+        """Return the permit. Idempotent."""
         owner, self._owner = self._owner, None
         if owner is not None:
             owner.take_back(self)

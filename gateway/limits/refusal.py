@@ -1,4 +1,4 @@
-"""The refusals of a limiter: reason, time to come back and depth of the queue, from the lane's own books."""
+"""Refusals of a limiter, with reason, retry time and queue depth of the lane."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gateway.limits.lane import LiveLane
 
 
 def queue_full(lane: LiveLane, now: float) -> Shed:
-    """No room to wait."""
+    """Return the refusal for a full queue."""
     return _refused(
         ShedReason.QUEUE_FULL,
         lane,
@@ -21,7 +21,7 @@ def queue_full(lane: LiveLane, now: float) -> Shed:
 
 
 def tenant_share(lane: LiveLane, now: float) -> Shed:
-    """Room only for tenants that have less waiting."""
+    """Return the refusal for a queue with room only for tenants with shorter backlogs."""
     return _refused(
         ShedReason.TENANT_SHARE,
         lane,
@@ -32,7 +32,7 @@ def tenant_share(lane: LiveLane, now: float) -> Shed:
 
 
 def out_of_time(claim: AdmissionRequest, now: float) -> Shed:
-    """It waited, and now an answer would come too late."""
+    """Return the refusal for a request that has waited until it would be too late."""
     lane = claim.lane
     if claim.ttft_by is None or (claim.deadline_at is not None and claim.deadline_at <= claim.ttft_by):
         return _refused(
@@ -52,7 +52,7 @@ def out_of_time(claim: AdmissionRequest, now: float) -> Shed:
 
 
 def still_starting(lane: LiveLane, route: str, start_s: float) -> Shed:
-    """Who could answer is not ready yet, and will be when it is too late for this request."""
+    """Return the refusal for a route whose deployments will be ready too late for this request."""
     message = f"No deployment of route '{route}' is ready; one is starting, for about {start_s:.1f} s more."
     return Shed(
         ShedReason.OVERLOAD,

@@ -1,15 +1,15 @@
-"""Reserve: permits kept free for those who ask rarely, as many as their waits have shown to be needed."""
+"""Reserve: permits kept free for light tenants and lanes, as many as past waits have shown to be needed."""
 
 from __future__ import annotations
 
 from typing import Final
 
 KEPT_S: Final = 30.0
-"""One permit of the reserve is given up when for so long nobody had to wait for want of it."""
+"""Seconds after the last wait that the reserve would have avoided, after which one permit is given up."""
 
 
 class Reserve:
-    """Costs nothing until somebody below a fair share had to wait; it is told the time."""
+    """Number of reserved permits, 0 until a request below its fair share had to wait; the time is passed in."""
 
     __slots__ = ("_at", "_level")
 
@@ -19,11 +19,11 @@ class Reserve:
 
     @property
     def most(self) -> int:
-        """The level before what time took off is counted; never below the level."""
+        """Number of reserved permits before decay; never below the level."""
         return self._level
 
     def level(self, now: float) -> int:
-        """Permits to keep free now."""
+        """Return the number of permits to keep free now."""
         if self._level and now - self._at > KEPT_S:
             num_given_up = int((now - self._at) / KEPT_S)
             self._level = max(self._level - num_given_up, 0)
@@ -31,6 +31,6 @@ class Reserve:
         return self._level
 
     def note_wait(self, now: float, most: int) -> None:
-        """Somebody had to wait: one more, up to `most`."""
+        """Reserve one more permit after a wait, up to `most`."""
         self._level = min(self.level(now) + 1, most)
         self._at = now

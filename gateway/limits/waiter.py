@@ -1,4 +1,4 @@
-"""Waiter: one request that stands in a queue for a permit."""
+"""Waiter: one request that waits in a queue for a permit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gateway.limits.admission_request import AdmissionRequest
 
 
 class Waiter:
-    """`granted` ends with None and the permit's work already counted, or with the refusal to raise."""
+    """A waiting request; `granted` yields None with the permit already counted, or the refusal to raise."""
 
     __slots__ = (
         "claim",
@@ -30,13 +30,13 @@ class Waiter:
         self.is_long = claim.is_long
         self.since = since
         self.due_at = claim.start_by
-        """After this it is no longer worth starting; `claim.NEVER` when it always is."""
+        """Last instant at which starting it is of use; `NEVER` without a deadline."""
         self.granted = granted
         self.is_lane_short = False
-        """It has to wait although its lane holds less than its weight's part of the permits."""
+        """True if it waits although its lane holds less than its weight's part of the permits."""
         self.is_tenant_short = False
-        """It has to wait although its tenant holds less than a fair part of the lane's permits."""
+        """True if it waits although its tenant holds less than a fair part of the lane's permits."""
         self.unread = 0
-        """Once granted, what its prompt counts until its first token."""
+        """Tokens that its prompt counts until its first token, once granted."""
         self.is_waiting = False
-        """In a queue now; kept by the queue."""
+        """True while in a queue; maintained by the queue."""

@@ -1,1 +1,1 @@
-"""The life of the policy document: revisions, where they come from, and trials of one against another."""
+"""Life cycle of the policy document: revisions, their sources, and trials of one against another."""

@@ -1,4 +1,4 @@
-"""PolicySource: the policy as its editors see it, wherever it is kept."""
+"""PolicySource: the policy document and its revisions, from a file or from the store."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from routing_policies.policy.document import Policy
 
 
 class PolicySource:
-    """Either a file, which is its own editor, or the store, which anybody with the right may write to."""
+    """Source of the policy: either a read-only file, or the store, which entitled admins may write to."""
 
     def __init__(
         self, source: PolicyFile | StoredPolicy, *, reader: DocumentReader, in_force: Callable[[], Policy]
@@ -24,38 +24,38 @@ class PolicySource:
 
     @property
     def head(self) -> Revision:
-        """What editors start from: the newest revision."""
+        """Newest revision, the base of every edit."""
         return self._source.newest if isinstance(self._source, StoredPolicy) else self._source.head
 
     @property
     def policy(self) -> Policy:
-        """In force in this process."""
+        """Policy in force in this process."""
         return self._in_force()
 
     @property
     def status(self) -> PolicyStatus:
-        """Whether the head is in force here."""
+        """Status that shows whether the head is in force here."""
         return self._source.status
 
     @property
     def path(self) -> str | None:
-        """The file, None when it is the store."""
+        """Path of the policy file; None for the store."""
         return str(self._source.path) if isinstance(self._source, PolicyFile) else None
 
     @property
     def read_only_why(self) -> str | None:
-        """Why it cannot be changed here, None when it can."""
+        """Reason why the policy cannot be edited through the gateway; None when it can."""
         if self.path is None:
             return None
         return f"the policy is the file {self.path}: change it there, or take the patch and apply it to the file"
 
     @property
     def stored(self) -> StoredPolicy:
-        """The editor's end; raises ReadOnlyPolicy when the policy is a file."""
+        """Store that edits are applied to; raises ReadOnlyPolicy when the policy is a file."""
         if isinstance(self._source, StoredPolicy):
             return self._source
         raise ReadOnlyPolicy(self.read_only_why)
 
     async def revision(self, number: int) -> Revision:
-        """One revision; raises NoSuchRevision, ReadOnlyPolicy or StoreUnavailable."""
+        """Return one revision; raises NoSuchRevision, ReadOnlyPolicy or StoreUnavailable."""
         return self.head if number == self.head.number else await self.stored.revision(number)

@@ -1,4 +1,4 @@
-"""Canaries: starts them, watches them with the other replicas, and ends them: by hand, by evidence, or by time."""
+"""Canaries: start canary trials, watch them with the other replicas, and end them by hand, evidence or time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gateway.store.base import Store, StoreUnavailable
 from gateway.telemetry.records.record import RequestRecord
 from routing_policies.policy.diff import diff
 from routing_policies.policy.document import Policy
-from routing_policies.trial import TrialFinding, TrialGuard, is_worse, judge, shared_changes
+from routing_policies.trial import TrialFinding, TrialGuard, is_worse, judge_trial, shared_changes
 
 KEY: Final = "canary"
 COUNTS: Final = "canary"
@@ -32,11 +32,14 @@ MAX_PAST: Final = 20
 _COUNTS_TTL_S: Final = 7 * 86_400.0
 
 OnTrial = Callable[[Policy | None, CanaryTrial | None], None]
-"""Given what is to be in force beside the head from now on."""
+"""Callback with the policy and the trial in force beside the head from now on, or None for both."""
 
 
 class Canaries:
-    """One for each process; every process judges by everybody's counts, and of those that decide the first one wins."""
+    """Canary trials of one process; methods raise StoreUnavailable.
+
+    Every process judges by the counts of all replicas, and the first one to decide ends the trial.
+    """
 
     def __init__(
         self,
@@ -50,7 +53,7 @@ class Canaries:
         wall: Callable[[], float],
         new_id: Callable[[], str],
     ) -> None:
-        """`report` gets what should never happen."""
+        """Follow the trial in the store; `report` receives errors that should never occur."""
         self._store = store
         self._stored = stored
         self._audit = audit
@@ -62,20 +65,20 @@ class Canaries:
         self._version = 0
         self._counts: CanaryCounts | None = None
         self.current: CanaryTrial | None = None
-        """The one that runs."""
+        """Running trial; None without one."""
         stored.others[KEY] = self.take
 
     def note(self, record: RequestRecord) -> None:
-        """One request is over."""
+        """Count a finished request."""
         if self._counts is not None:
             self._counts.note(record)
 
     def note_wrong(self, request_id: str, tenant: str) -> bool:
-        """Whether a canary runs that this answer counts for."""
+        """Count an answer that feedback marked as wrong; return False when no running trial counts it."""
         return self._counts is not None and self._counts.note_wrong(request_id, tenant)
 
     def note_audit(self, request_id: str, tenant: str, verdict: Literal["right", "wrong", "unknown"]) -> None:
-        """What an audit found of an answer."""
+        """Count the verdict of an audit."""
         if self._counts is not None and verdict != "unknown":
             self._counts.note_audit(request_id, tenant, is_wrong=verdict == "wrong")
 
@@ -91,7 +94,10 @@ class Canaries:
         promote_after_s: float | None,
         guard: TrialGuard,
     ) -> CanaryTrial:
-        """Raises InvalidPolicy, RevisionConflict, CanaryRunning, NotSeparable or StoreUnavailable."""
+        """Start a trial of `document` against the newest revision, whose entity tag must be `if_match` (or `*`).
+
+        Raises InvalidPolicy, RevisionConflict, CanaryRunning, or NotSeparable for revisions that exclude each other.
+        """
         await self._stored.catch_up()
         base = self._stored.newest
         if if_match not in ("*", base.etag):
@@ -122,12 +128,12 @@ class Canaries:
         return canary
 
     async def stop(self, who: Identity, reason: str) -> CanaryTrial | None:
-        """The one that was stopped, None when none runs. Raises StoreUnavailable."""
+        """Stop the running trial and return it, or None without one."""
         findings = await self._findings()
         return await self._end("stopped", who, reason, findings)
 
     async def promote(self, who: Identity, reason: str) -> Revision | None:
-        """Make it the revision in force for all, None when none runs. Raises what `StoredPolicy.apply` raises."""
+        """Make the running trial's document the revision in force, or return None; raises as `StoredPolicy.apply`."""
         canary, findings = self.current, await self._findings()
         if canary is None:
             return None
@@ -148,20 +154,20 @@ class Canaries:
         return revision
 
     async def past(self) -> list[CanaryTrial]:
-        """Those that have ended, newest first."""
+        """Return the latest ended trials, newest first."""
         keys = [key for key in await self._store.keys(SPACE, after=PAST) if key.startswith(PAST)]
         found = [await self._store.get(SPACE, key) for key in keys[::-1][:MAX_PAST]]
         return [msgspec.json.decode(entry.value, type=CanaryTrial) for entry in found if entry is not None]
 
     async def shown(self) -> CanaryTrial | None:
-        """The one that runs, with what is known of it by now."""
+        """Return the running trial with its evidence so far, or None."""
         canary = self.current
         if canary is None:
             return None
         return msgspec.structs.replace(canary, evidence=_evidence(canary, await self._findings()))
 
     async def take(self, value: bytes | None) -> None:
-        """What the store says now."""
+        """Adopt the state of the trial in the store."""
         entry = await self._store.get(SPACE, KEY)
         self._version = 0 if entry is None else entry.version
         canary = None if entry is None else msgspec.json.decode(entry.value, type=CanaryTrial)
@@ -169,25 +175,25 @@ class Canaries:
             self._put(None, None)
             return
         if self.current is not None and self.current.id == canary.id and self._counts is not None:
-            self.current = self._counts.canary = canary  # it learned what slow is
+            self.current = self._counts.canary = canary  # it has its slowness limit now
             return
         try:
             policy = await asyncio.to_thread(self._stored.reader.read, canary.document)
             self._put(policy, canary)
-        except (InvalidPolicy, ValueError) as error:  # this replica cannot serve it: everybody stays with the head
+        except (InvalidPolicy, ValueError) as error:  # this replica cannot serve it, so its traffic stays on the head
             self._put(None, None)
             self._report(error)
 
     async def run(self) -> None:
-        """Publish, judge and decide for ever; ends by cancellation."""
+        """Publish counts, judge and decide, until cancelled."""
         while True:
             await asyncio.sleep(WATCH_S)
             if self.current is not None:
-                with suppress(StoreUnavailable, AuditBroken):  # the store's observer was told; it is tried again
+                with suppress(StoreUnavailable, AuditBroken):  # the next round tries again
                     await self.watch()
 
     async def watch(self) -> None:
-        """One look. Raises StoreUnavailable."""
+        """Publish counts, judge and decide once."""
         canary, counts = self.current, self._counts
         if canary is None or counts is None:
             return
@@ -198,7 +204,7 @@ class Canaries:
         total = await self._total(canary)
         newest = self._stored.newest
         if newest.etag != canary.base["etag"] and newest.kind == "promote" and newest.document == canary.document:
-            # Whoever promotes it has written the revision, and was going to say so, too.
+            # The promoting replica wrote the revision but has not ended the trial yet.
             await self._end("promoted", _by(newest.author), newest.reason, _judged(canary, total))
         elif newest.etag != canary.base["etag"]:
             await self._end("stopped", SYSTEM, "the revision beside it was replaced", _judged(canary, total))
@@ -242,7 +248,7 @@ class Canaries:
         return ended
 
     async def _write(self, canary: CanaryTrial) -> bool:
-        """Whether nobody else has changed it since it was read."""
+        """Write the trial; return False when another replica has changed it since it was read."""
         written = await self._store.put(SPACE, KEY, msgspec.json.encode(canary), expect=self._version)
         await self._stored.catch_up()
         return written is not None
@@ -281,7 +287,7 @@ def _by(name: str) -> Identity:
 
 
 def _judged(canary: CanaryTrial, total: Published) -> tuple[TrialFinding, ...]:
-    return judge(total.old, total.new, canary.guard)
+    return judge_trial(total.old, total.new, canary.guard)
 
 
 def _evidence(canary: CanaryTrial, findings: tuple[TrialFinding, ...]) -> dict[str, Any]:

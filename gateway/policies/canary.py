@@ -1,4 +1,4 @@
-"""CanaryTrial: a policy in force for some of the traffic, beside the revision that it may replace."""
+"""CanaryTrial: a policy in force for part of the traffic, beside the revision that it may replace."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ CanaryState = Literal["running", "rolled_back", "promoted", "stopped"]
 
 
 class CanaryTrial(msgspec.Struct, frozen=True, kw_only=True):
-    """One trial, from its start to its end; what it measured stays in it."""
+    """One trial from start to end, with its measurements."""
 
     id: str
     state: CanaryState
     base: dict[str, Any]
-    """The revision it is compared with, without its document."""
+    """Revision to compare with, without its document."""
     revision: str
-    """First 12 hex digits of the sha256 of its document."""
+    """First 12 hex digits of the document's SHA-256."""
     document: str
     percent: int
     tenants: tuple[str, ...] | None
-    """None: all of them."""
+    """Tenants on trial; None for all."""
     author: str
     reason: str
     at: float
     promote_after_s: float | None = None
     guard: TrialGuard = TrialGuard()
     slow_above_ms: float | None = None
-    """The old policy's 95th percentile of the time to the first token, once enough was seen of it."""
+    """95th percentile of TTFT under the old policy in milliseconds; None until enough requests were seen."""
     evidence: dict[str, Any] = {}
     ended_at: float | None = None
     ended_by: str | None = None
@@ -38,10 +38,10 @@ class CanaryTrial(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_running(self) -> bool:
-        """Whether it is in force."""
+        """True while the trial is in force."""
         return self.state == "running"
 
     def shown(self) -> dict[str, Any]:
-        """For the API."""
+        """Return the trial as JSON values for the API."""
         shown: dict[str, Any] = msgspec.to_builtins(self)
         return shown

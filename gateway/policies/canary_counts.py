@@ -1,4 +1,4 @@
-"""CanaryCounts: what this process saw of a canary and of the revision beside it."""
+"""CanaryCounts: this process' counts for a canary trial and for the revision beside it."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from gateway.timeline import Outcome
 from routing_policies.trial import EventCount, Side, new_side
 
 MAX_SAMPLES = 200
-"""Of the old revision's times to the first token, from which its 95th percentile is told."""
+"""Number of TTFT samples of the old revision, from which its 95th percentile is taken."""
 MIN_SAMPLES = 50
 _MAX_ANSWERS = 20_000
-"""Whose verdict may still come."""
+"""Number of answers remembered for a later verdict."""
 
 _FAILED = frozenset({Outcome.FAILED, Outcome.UPSTREAM_FAILED, Outcome.UPSTREAM_TIMEOUT})
 _ANSWERED = frozenset({Outcome.COMPLETED, Outcome.CACHED})
 
 
 class Published(msgspec.Struct):
-    """One process' counts, as the others read them."""
+    """Counts of one process, as other replicas read them."""
 
     old: Side
     new: Side
     samples: list[float]
-    """Milliseconds."""
+    """TTFT samples of the old revision, in milliseconds."""
 
 
 class CanaryCounts:
-    """Told of every request while a canary runs; costs two comparisons for those that are neither's."""
+    """Counts of every request while a trial runs; a request of neither side costs two comparisons."""
 
     def __init__(self, canary: CanaryTrial) -> None:
         self.canary = canary
@@ -39,7 +39,7 @@ class CanaryCounts:
         self.has_changed = False
 
     def note(self, record: RequestRecord) -> None:
-        """One request is over."""
+        """Count a finished request."""
         side = self._side(record)
         outcome = record.outcome
         if side is None or outcome is Outcome.CANCELLED or outcome is Outcome.REJECTED:
@@ -53,17 +53,17 @@ class CanaryCounts:
             self._note_speed(record, side)
 
     def note_wrong(self, request_id: str, tenant: str) -> bool:
-        """Whether the answer was one of this trial's; a product called it wrong."""
+        """Count an answer that feedback marked as wrong; return False when it is none of this trial's."""
         found = self._answers.get(request_id)
         if found is None or found[0] != tenant:
             return False
-        del self._answers[request_id]  # once is enough
+        del self._answers[request_id]  # an answer counts as wrong once
         found[1]["wrong"].events += 1
         self.has_changed = True
         return True
 
     def note_audit(self, request_id: str, tenant: str, *, is_wrong: bool) -> None:
-        """An audit of an answer, which may be one of this trial's."""
+        """Count an audit, if the answer is one of this trial's."""
         found = self._answers.get(request_id)
         if found is not None and found[0] == tenant:
             _count(found[1]["audit"], is_wrong)
@@ -84,7 +84,7 @@ class CanaryCounts:
         self._answers[record.request_id] = (record.tenant, side)
 
     def _note_speed(self, record: RequestRecord, side: Side) -> None:
-        """What the cache answered says nothing of how a deployment was chosen."""
+        """Count the TTFT of an answer, except for cache hits, which do not depend on routing."""
         timeline = record.timeline
         if record.cache in (CacheResult.HIT_EXACT, CacheResult.HIT_SEMANTIC):
             return
@@ -97,7 +97,7 @@ class CanaryCounts:
 
 
 def add_up(all_of_them: list[Published]) -> Published:
-    """The counts of several processes together."""
+    """Return the sum of the counts of several processes."""
     total = Published(new_side(), new_side(), [])
     for one in all_of_them:
         total.samples += one.samples
@@ -109,7 +109,7 @@ def add_up(all_of_them: list[Published]) -> Published:
 
 
 def slow_above_ms(samples: list[float]) -> float | None:
-    """The 95th percentile, None while too few are known."""
+    """Return the 95th percentile of the samples, or None while there are too few."""
     return sorted(samples)[int(0.95 * len(samples))] if len(samples) >= MIN_SAMPLES else None
 
 

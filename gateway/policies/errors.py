@@ -1,4 +1,4 @@
-"""Why a change of the policy was refused; nothing has changed then."""
+"""Reasons for refusing a change of the policy; a refused change has no effect."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from routing_policies.policy.problems import Problem
 
 
 class ApplyRefused(Exception):
-    """Base of the reasons."""
+    """Base of the reasons for refusing a change."""
 
 
 class ReadOnlyPolicy(ApplyRefused):
-    """The document is a file's."""
+    """Error for a policy that is a file."""
 
 
 class RevisionConflict(ApplyRefused):
-    """Somebody else has changed the policy since it was read."""
+    """Error for a policy that has changed since the editor read it."""
 
     def __init__(self, yours: str, theirs: Revision) -> None:
         super().__init__(f"{yours} is not in force any more: {theirs.author} made revision {theirs.number} of it")
@@ -26,7 +26,7 @@ class RevisionConflict(ApplyRefused):
 
 
 class InvalidPolicy(ApplyRefused):
-    """The document is no good; `problems` has a line for each reason."""
+    """Error for an invalid document; `problems` lists every reason."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__(problems[0].render("policy") if problems else "invalid")
@@ -34,12 +34,12 @@ class InvalidPolicy(ApplyRefused):
 
 
 class NoSuchRevision(ApplyRefused):
-    """There is no revision of this number."""
+    """Error for a revision number that does not exist."""
 
 
 class CanaryRunning(ApplyRefused):
-    """One change at a time: a canary decides first."""
+    """Error for a change while a canary trial runs."""
 
 
 class NotSeparable(ApplyRefused):
-    """Two revisions cannot be in force side by side: what changes is shared by all traffic."""
+    """Error for two revisions that cannot be in force side by side, because their difference affects all traffic."""

@@ -1,4 +1,4 @@
-"""LastDay: the traffic of all replicas over the last day, for telling how much a change would reach."""
+"""LastDay: traffic of all replicas over the last day, to estimate the reach of a change."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ _TTL_S: Final = (HOURS + 1) * HOUR_S
 
 
 class TrafficReach(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of the last day's traffic a change touches."""
+    """Share of the last day's traffic that a change affects."""
 
     share_of_last_day: float | None
-    """None when there was none."""
+    """Share of requests; None without any request."""
     requests_last_day: int
     hours_known: int
-    """Hours of the last day in which anything was counted."""
+    """Number of hours of the last day with any count."""
 
 
 class LastDay:
-    """Counts are this process' own, and what the others have published; those of a process that ended count on."""
+    """Own counts and those that other replicas publish, including those of ended processes."""
 
     def __init__(self, traffic: RouteTraffic, store: Store, *, holder: str, wall: Callable[[], float]) -> None:
-        """`holder` names this process among all that share the store."""
+        """Combine the counts of this process with those in the store; `holder` is this process' name there."""
         self._traffic = traffic
         self._store = store
         self._holder = holder
@@ -50,27 +50,27 @@ class LastDay:
         self._published: bytes = b""
 
     async def run(self) -> None:
-        """Count by the hour, and publish; ends by cancellation."""
+        """Advance the hours and publish the counts, until cancelled."""
         while True:
             for _ in range(int(PUBLISH_S / TURN_S)):
                 self._traffic.ctx()
                 await asyncio.sleep(TURN_S)
-            with suppress(StoreUnavailable):  # the store's observer was told; the next time says it all again
+            with suppress(StoreUnavailable):  # the store's observer reports it; the next write has all counts
                 await self.publish()
 
     async def publish(self) -> None:
-        """Let the others know. Raises StoreUnavailable."""
+        """Publish this process' counts; raises StoreUnavailable."""
         value = encode_counts(self._traffic.counts())
         if value != self._published:
             await self._store.put(SPACE, self._holder, value, ttl_s=_TTL_S)
             self._published = value
 
     async def sums(self) -> Mapping[Pair, int]:
-        """Requests of each tenant and route."""
+        """Return the last day's requests by tenant and route."""
         return last_day(await self._counts(), self._wall())
 
     async def reach(self, radius: BlastRadius) -> TrafficReach:
-        """How much of it a change would have touched."""
+        """Return the part of the last day's traffic that a change would have affected."""
         counts = await self._counts()
         sums = last_day(counts, self._wall())
         total = sum(sums.values())
@@ -83,7 +83,7 @@ class LastDay:
 
     async def _counts(self) -> list[Count]:
         counts = self._traffic.counts()
-        with suppress(StoreUnavailable):  # this process' own are better than none
+        with suppress(StoreUnavailable):  # without the store, only this process' own counts are available
             for holder in await self._store.keys(SPACE):
                 entry = await self._store.get(SPACE, holder) if holder != self._holder else None
                 counts += [] if entry is None else decode_counts(entry.value)

@@ -1,4 +1,4 @@
-"""PolicyCopy: the revision in force, on this machine's disk, for a start without the store or with a bad file."""
+"""PolicyCopy: the revision in force on local disk, for a start without the store or with a bad file."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from gateway.policies.revision import Revision
 from gateway.util.private_files import replace_file
 
 COPY_FILE: Final = "policy.last.json"
-"""In `runtime_dir`: of a policy that is kept in the store."""
+"""File name in `runtime_dir` of the copy of a policy in the store."""
 _NAME_CHARS: Final = 12
 
 
 def file_copy_name(policy: Path) -> str:
-    """Name, in `runtime_dir`, of the copy of a policy file: processes with other files have other copies."""
+    """Return the file name in `runtime_dir` of a policy file's copy; it differs for each policy file."""
     return f"policy.{sha256(bytes(policy)).hexdigest()[:_NAME_CHARS]}.last.json"
 
 
 def is_lost(kept: Revision | None, newest: Revision | None) -> bool:
-    """Whether a store whose newest revision is `newest` has lost the one that was kept here.
+    """Return whether a store whose newest revision is `newest` has lost the revision `kept`.
 
-    Numbers only grow, so a store that is behind one has lost it; unless what it has was made later, as when somebody
-    began anew on purpose.
+    Revision numbers only grow, so a store with lower ones has lost some. The exception is a store whose newest revision
+    was made later than `kept`: there an operator has started over.
     """
     if kept is None or kept.number == 0:
         return False
@@ -36,14 +36,14 @@ def is_lost(kept: Revision | None, newest: Revision | None) -> bool:
 
 
 class _Written(msgspec.Struct, frozen=True, kw_only=True):
-    """Fields that the file has beside those of the revision; copies of earlier versions have none of them."""
+    """Fields beside those of the revision; copies by earlier versions have none."""
 
     digest: str = ""
     read_at: float = 0.0
 
 
 class PolicyCopy:
-    """Best effort: a copy that is damaged is no copy, and one that cannot be written is reported."""
+    """Best-effort copy: a damaged one counts as absent, and a failed write is reported."""
 
     def __init__(
         self,
@@ -57,8 +57,13 @@ class PolicyCopy:
         self._on_unwritten = on_unwritten
 
     def write(self, revision: Revision, *, read_at: float | None = None) -> None:
-        """Replace the copy unless it is newer. `read_at`, seconds since 1970, orders the states of a file, which have
-        no numbers; None is now."""
+        """Replace the copy unless it is newer.
+
+        Args:
+            revision: The revision to keep.
+            read_at: Time at which a policy file was read, in seconds since 1970; None for now. It orders states of a
+                file, which have no numbers.
+        """
         now = self._wall()
         read_at = now if read_at is None else read_at
         found = self._find()
@@ -75,7 +80,7 @@ class PolicyCopy:
             self._on_unwritten(error)
 
     def read(self) -> Revision | None:
-        """The copy, None when there is none that is whole."""
+        """Return the copy, or None without an intact one."""
         found = self._find()
         return None if found is None else found[0]
 

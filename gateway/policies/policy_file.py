@@ -1,31 +1,34 @@
-"""PolicyFile: the policy read from disk and, as the file changes, read again; a bad file never replaces a good one."""
+"""PolicyFile: the policy read from disk, and read again when the file changes.
+
+A bad file never replaces a good policy.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
 from gateway.policies.local_copy import PolicyCopy
+from gateway.policies.reading import PolicyChecks, PolicyHooks
 from gateway.policies.revision import FILE_AUTHOR, Revision
 from routing_policies.check import run_tests
 from routing_policies.loading import MAX_DOCUMENT_BYTES, load_document
 from routing_policies.policy.document import Policy
 from routing_policies.policy.problems import PolicyError
-from routing_policies.quality.predictor import Predictors
 
 REVISION_CHARS = 12
 SETTLE_S = 2.0
-"""A file younger than this may change again without its time stamp telling; it is read anew at every look."""
+"""Age in seconds below which a file is read at every look, because a change may not alter its time stamp."""
 
 
 class PolicyFileError(ValueError):
-    """The policy file cannot be used; one line for each reason."""
+    """Error for a policy file that cannot be used; one line for each reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,26 +37,26 @@ class PolicyRevision:
 
     policy: Policy
     revision: str
-    """First 12 hex digits of the sha256 of the document's bytes."""
+    """First 12 hex digits of the SHA-256 of the document's bytes."""
     origin: Revision
-    """The document, and who made it."""
+    """Document with its author and time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyStatus:
-    """How the last look at the file ended; for `/readyz`, the admin pages and `penstock_policy_reload_success`."""
+    """Result of the last reading, for `/readyz`, the admin pages and `penstock_policy_reload_success`."""
 
     revision: str
-    """In force, whatever became of the last reload."""
+    """Revision in force, even after a failed reload."""
     is_current: bool
-    """Whether the file as it is now is what is in force."""
+    """True if the current file is in force."""
     error: str | None = None
-    """Why it is not."""
+    """Reason why the current file is not in force."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Signature:
-    """What tells two states of a file apart without reading it."""
+    """File attributes that differ between two states of a file."""
 
     inode: int
     size: int
@@ -61,34 +64,30 @@ class _Signature:
 
 
 def revision_of(content: bytes) -> str:
-    """The revision id of a document."""
+    """Return the revision id of a document."""
     return sha256(content).hexdigest()[:REVISION_CHARS]
 
 
 def read_policy(
     path: Path,
-    variables: Mapping[str, str],
-    accept: Callable[[Policy], None],
-    predictors: Predictors | None = None,
+    checks: PolicyChecks,
 ) -> PolicyRevision:
-    """Read, check and test the file once; `accept` may refuse it with a ValueError. Raises PolicyFileError."""
-    return _parse(read_document(path), path, variables, accept, predictors)
+    """Read, check and test the file once; `accept` may refuse the policy with a ValueError. Raises PolicyFileError."""
+    return _parse(read_document(path), path, checks)
 
 
 def read_kept_policy(
     copy: PolicyCopy,
     path: Path,
-    variables: Mapping[str, str],
-    accept: Callable[[Policy], None],
-    predictors: Predictors | None,
+    checks: PolicyChecks,
     error: PolicyFileError,
 ) -> PolicyRevision:
-    """The last good policy of a file that cannot be used because of `error`, which is raised when none is kept."""
+    """Return the last good policy of a file that is unusable because of `error`; raises PolicyFileError without one."""
     kept = copy.read()
     if kept is None:
         raise error
     try:
-        loaded = _parse(kept.document.encode(), path, variables, accept, predictors)
+        loaded = _parse(kept.document.encode(), path, checks)
     except PolicyFileError as unusable:
         raise PolicyFileError(
             f"{error}\nthe last good policy, revision {kept.revision}, is of no use: {unusable}"
@@ -97,30 +96,27 @@ def read_kept_policy(
 
 
 class PolicyFile:
-    """Watches one file. Everything is called on the event loop's thread except reading and parsing, which are not."""
+    """Watcher of one policy file; only reading and parsing leave the event loop's thread."""
 
     def __init__(
         self,
         path: Path,
         *,
-        variables: Mapping[str, str],
-        accept: Callable[[Policy], None],
-        on_revision: Callable[[PolicyRevision], None],
-        on_status: Callable[[PolicyStatus], None],
+        checks: PolicyChecks,
+        hooks: PolicyHooks,
         poll_s: float = 0.25,
         wall_clock: Callable[[], float] = time.time,
-        predictors: Predictors | None = None,
         copy: PolicyCopy | None = None,
     ) -> None:
-        """`on_revision` gets each new good policy and may refuse it with a ValueError; `on_status` follows it;
-        `predictors` are for the tests inside; `copy` keeps the last good policy for the next start."""
+        """Create a watcher; `load` reads the file.
+
+        `on_revision` gets each new good policy and may refuse it with a ValueError; `on_status` follows it.
+        `predictors` serve the document's tests, and `copy` keeps the last good policy for the next start.
+        """
         self._copy = copy
-        self._predictors = predictors
         self._path = path
-        self._variables = dict(variables)
-        self._accept = accept
-        self._on_revision = on_revision
-        self._on_status = on_status
+        self._checks = checks
+        self._hooks = hooks
         self._poll_s = poll_s
         self._wall_clock = wall_clock
         self._seen: _Signature | None = None
@@ -130,28 +126,28 @@ class PolicyFile:
 
     @property
     def path(self) -> Path:
-        """The file."""
+        """Path of the file."""
         return self._path
 
     @property
     def head(self) -> Revision:
-        """What is in force; only after `load`."""
+        """Revision in force; only after `load`."""
         assert self._head is not None, "load() comes first"
         return self._head
 
     @property
     def status(self) -> PolicyStatus:
-        """The last look's outcome; only after `load`."""
+        """Status of the last look; only after `load`."""
         assert self._status is not None, "load() comes first"
         return self._status
 
     def load(self) -> PolicyRevision:
-        """The first read: of the last good policy when the file is bad, and PolicyFileError when none is kept."""
+        """Read the file for the first time, falling back on the last good policy; may raise PolicyFileError."""
         try:
             self._seen = _signature(self._path)
             read_at, content = self._wall_clock(), read_document(self._path)
             self._judged = sha256(content).digest()
-            loaded = _parse(content, self._path, self._variables, self._accept, self._predictors)
+            loaded = _parse(content, self._path, self._checks)
             self._take(loaded)
         except PolicyFileError as error:
             return self._load_kept(error)
@@ -161,9 +157,9 @@ class PolicyFile:
     def _load_kept(self, error: PolicyFileError) -> PolicyRevision:
         if self._copy is None:
             raise error
-        kept = read_kept_policy(self._copy, self._path, self._variables, self._accept, self._predictors, error)
+        kept = read_kept_policy(self._copy, self._path, self._checks, error)
         try:
-            self._on_revision(kept)
+            self._hooks.on_revision(kept)
         except ValueError as unusable:
             raise PolicyFileError(f"{error}\nthe last good policy cannot be served: {unusable}") from error
         self._head = kept.origin
@@ -172,18 +168,18 @@ class PolicyFile:
         return kept
 
     def _keep(self, read_at: float) -> None:
-        """Keep what is in force for a start at which the file is bad."""
+        """Copy the policy in force for a start at which the file is bad."""
         if self._copy is not None:
             self._copy.write(self.head, read_at=read_at)
 
     async def watch(self) -> None:
-        """Look at the file for ever; ends by cancellation."""
+        """Look at the file periodically until cancelled."""
         while True:
             await asyncio.sleep(self._poll_s)
             await self.look()
 
     async def look(self) -> None:
-        """One look: take a new good policy, or report why the file is no good."""
+        """Look at the file once: adopt a new good policy, or report why the file is bad."""
         try:
             signature = _signature(self._path)
             if signature == self._seen and not self._is_young(signature):
@@ -201,9 +197,7 @@ class PolicyFile:
 
     async def _judge(self, content: bytes, read_at: float) -> None:
         try:
-            self._take(
-                await asyncio.to_thread(_parse, content, self._path, self._variables, self._accept, self._predictors)
-            )
+            self._take(await asyncio.to_thread(_parse, content, self._path, self._checks))
         except PolicyFileError as error:
             self._report(PolicyStatus(revision=self.status.revision, is_current=False, error=str(error)))
         else:
@@ -212,7 +206,7 @@ class PolicyFile:
     def _take(self, loaded: PolicyRevision) -> None:
         if self._status is None or self._status.revision != loaded.revision:
             try:
-                self._on_revision(loaded)
+                self._hooks.on_revision(loaded)
             except ValueError as error:  # whoever serves it may still find that it cannot
                 raise PolicyFileError(f"{self._path}: {error}") from error
         self._head = loaded.origin
@@ -221,14 +215,14 @@ class PolicyFile:
     def _report(self, status: PolicyStatus) -> None:
         if status != self._status:
             self._status = status
-            self._on_status(status)
+            self._hooks.on_status(status)
 
     def _is_young(self, signature: _Signature) -> bool:
         return self._wall_clock() - signature.modified_ns / 1e9 < SETTLE_S
 
 
 def _signature(path: Path) -> _Signature:
-    """Follows links, so that a swapped link (a Kubernetes ConfigMap) is a change. Raises PolicyFileError."""
+    """Return the file's signature, following links, as a ConfigMap swaps them; raises PolicyFileError."""
     try:
         found = os.stat(path)
     except OSError as error:
@@ -237,7 +231,7 @@ def _signature(path: Path) -> _Signature:
 
 
 def read_document(path: Path) -> bytes:
-    """At most one byte more than a document may have. Raises PolicyFileError."""
+    """Return the document's bytes, at most one more than MAX_DOCUMENT_BYTES; raises PolicyFileError."""
     try:
         with path.open("rb") as stream:
             return stream.read(MAX_DOCUMENT_BYTES + 1)
@@ -248,14 +242,12 @@ def read_document(path: Path) -> bytes:
 def _parse(
     content: bytes,
     path: Path,
-    variables: Mapping[str, str],
-    accept: Callable[[Policy], None],
-    predictors: Predictors | None,
+    checks: PolicyChecks,
 ) -> PolicyRevision:
     try:
         text = content.decode("utf-8-sig")
-        policy, document = load_document(text, source=str(path), variables=variables)
-        failures = run_tests(policy, document, predictors).failures
+        policy, document = load_document(text, source=str(path), variables=checks.variables)
+        failures = run_tests(policy, document, checks.predictors).failures
         if failures:
             raise PolicyError(str(path), failures)
     except UnicodeDecodeError as error:
@@ -263,7 +255,7 @@ def _parse(
     except PolicyError as error:
         raise PolicyFileError(str(error)) from error
     try:
-        accept(policy)
+        checks.accept(policy)
     except ValueError as error:
         raise PolicyFileError(f"{path}: {error}") from error
     revision = revision_of(content)
@@ -281,7 +273,7 @@ def _parse(
 
 
 def _modified_at(path: Path) -> float:
-    """Seconds since 1970, 0 when the file has gone meanwhile."""
+    """Return the modification time in seconds since 1970; 0 when the file is gone."""
     with suppress(OSError):
         return path.stat().st_mtime
     return 0.0

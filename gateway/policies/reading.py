@@ -1,23 +1,60 @@
-"""From a document's text to a policy that passed every check."""
+"""DocumentReader: parsing and checking of a policy document's text."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from gateway.policies.errors import InvalidPolicy
+from gateway.policies.revision import Revision
 from routing_policies.check import run_tests
 from routing_policies.loading import load_document
 from routing_policies.policy.document import Policy
 from routing_policies.policy.problems import PolicyError, Problem
 from routing_policies.quality.predictor import Predictors
 
+if TYPE_CHECKING:
+    from gateway.policies.policy_file import PolicyRevision, PolicyStatus
+
 SOURCE = "policy"
+
+
+def _accept_all(policy: Policy) -> None:
+    """Refuse nothing."""
+
+
+def _ignore(revision: Revision) -> None:
+    """Tell nobody."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyChecks:
+    """How this process reads and judges a document."""
+
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Values of each `${name}` in it."""
+    accept: Callable[[Policy], None] = _accept_all
+    """May refuse a policy with a ValueError."""
+    predictors: Predictors | None = None
+    """For the tests inside."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyHooks:
+    """Who is told of the policy in force."""
+
+    on_revision: Callable[[PolicyRevision], None]
+    """Gets each new good policy, and may refuse it with a ValueError."""
+    on_status: Callable[[PolicyStatus], None]
+    """Follows it: how the last look ended."""
+    on_restored: Callable[[Revision], None] = _ignore
+    """Hears of a revision that the store had lost and has again."""
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyReading:
-    """What a document turned out to be; `policy` is None when it cannot even be loaded."""
+    """Result of examining a document; `policy` is None when the document cannot be loaded."""
 
     policy: Policy | None
     problems: tuple[Problem, ...]
@@ -25,37 +62,32 @@ class PolicyReading:
 
 
 class DocumentReader:
-    """Checks documents as this process would serve them. Slow for large ones: call it off the event loop."""
+    """Checker of documents with this process' settings; slow for large ones, so callers leave the event loop."""
 
-    def __init__(
-        self, variables: Mapping[str, str], accept: Callable[[Policy], None], predictors: Predictors | None = None
-    ) -> None:
-        """`accept` may refuse a policy with a ValueError; `predictors` are for the tests inside."""
-        self._predictors = predictors
-        self._variables = dict(variables)
-        self._accept = accept
+    def __init__(self, checks: PolicyChecks) -> None:
+        self._checks = checks
 
     def read(self, text: str) -> Policy:
-        """The policy; raises InvalidPolicy."""
+        """Return the policy; raises InvalidPolicy when a check or one of the document's tests fails."""
         reading = self.examine(text)
         if reading.problems or reading.policy is None:
             raise InvalidPolicy(reading.problems)
         return reading.policy
 
     def load(self, text: str) -> Policy:
-        """The policy without its tests and without `accept`; raises PolicyError."""
-        return load_document(text, source=SOURCE, variables=self._variables)[0]
+        """Return the policy without running its tests or `accept`; raises PolicyError."""
+        return load_document(text, source=SOURCE, variables=self._checks.variables)[0]
 
     def examine(self, text: str) -> PolicyReading:
-        """Everything that is wrong with it."""
+        """Return the policy with all problems of its document."""
         try:
-            policy, document = load_document(text, source=SOURCE, variables=self._variables)
+            policy, document = load_document(text, source=SOURCE, variables=self._checks.variables)
         except PolicyError as error:
             return PolicyReading(None, error.problems, 0)
-        result = run_tests(policy, document, self._predictors)
+        result = run_tests(policy, document, self._checks.predictors)
         problems = list(result.failures)
         try:
-            self._accept(policy)
+            self._checks.accept(policy)
         except ValueError as error:
             problems.append(Problem(line=1, column=1, path="", message=str(error)))
         return PolicyReading(policy, tuple(problems), result.num_tests)

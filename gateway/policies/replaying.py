@@ -1,6 +1,7 @@
-"""Replays recorded requests in a process of its own: minutes of arithmetic have no place beside requests being served.
+"""Replays of recorded requests under two policies, in a process of their own.
 
-`python -m gateway.policies.replaying` reads a Question as JSON from stdin and writes an answer as JSON to stdout.
+A replay takes up to minutes of arithmetic, which would delay requests. `python -m gateway.policies.replaying` reads a
+ReplayRequest as JSON from stdin and writes the result as JSON to stdout.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _MAX_MOVES: Final = 50
 
 
 class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is compared."""
+    """The two documents to compare, and the recording."""
 
     old: str
     new: str
@@ -35,11 +36,11 @@ class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplayFailed(Exception):
-    """There is no answer; the message says why."""
+    """Error for a replay without a result; the message gives the reason."""
 
 
 async def replay(question: ReplayRequest) -> dict[str, Any]:
-    """Ask a process of our own. Raises ReplayFailed."""
+    """Run the replay in a child process and return its result; raises ReplayFailed."""
     process = await asyncio.create_subprocess_exec(
         *module_argv(sys.executable, "gateway.policies.replaying"),
         stdin=asyncio.subprocess.PIPE,
@@ -62,8 +63,8 @@ async def replay(question: ReplayRequest) -> dict[str, Any]:
     return answer
 
 
-def compare(old: Policy, new: Policy, folder: Path) -> dict[str, Any]:
-    """Both sides of every recorded request."""
+def compare_policies(old: Policy, new: Policy, folder: Path) -> dict[str, Any]:
+    """Return the results of every recorded request under both policies."""
     requests = read_tape(folder, MAX_REQUESTS)
     measured, same = Measured(requests), unchanged_routes(old, new)
     everywhere = same | {route.id for route in old.routes}
@@ -93,7 +94,7 @@ def compare(old: Policy, new: Policy, folder: Path) -> dict[str, Any]:
 
 
 def _notes(new: Policy, *, has_text: bool, has_chances: bool) -> list[str]:
-    """What the model cannot know, where this policy needs it."""
+    """Return the limits of the replay model that this policy is subject to."""
     notes = []
     if any(route.cache.mode == "exact_then_semantic" for route in new.routes):
         notes.append("semantic hits are those that were recorded as such: digests do not tell what means the same")
@@ -102,16 +103,16 @@ def _notes(new: Policy, *, has_text: bool, has_chances: bool) -> list[str]:
     if not has_chances and any(route.select.policy in BY_QUALITY for route in new.routes):
         notes.append("routes that choose by quality keep their recorded choice where it is still a candidate")
     if not has_text and any("request.text" in (route.match.when or "") for route in new.routes):
-        notes.append('a condition reads request.text, which was not recorded (recorder = "text" does)')
+        notes.append('a condition reads request.text, which was not recorded (telemetry.recorder.mode = "text" does)')
     return notes
 
 
 def main() -> int:
-    """The process."""
+    """Run the replay from stdin to stdout."""
     started_at = time.perf_counter()
     question = msgspec.json.decode(sys.stdin.buffer.read(), type=ReplayRequest)
     sides = [load_policy(text, source="policy", variables=question.variables) for text in (question.old, question.new)]
-    answer = compare(sides[0], sides[1], Path(question.folder))
+    answer = compare_policies(sides[0], sides[1], Path(question.folder))
     sys.stdout.buffer.write(msgspec.json.encode({**answer, "took_s": time.perf_counter() - started_at}))
     return 0
 

@@ -1,4 +1,4 @@
-"""Revision: one state of the policy document, with who made it, when and why."""
+"""Revision: one state of the policy document, with its author, time and reason."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ MAX_REASON_CHARS: Final = 500
 
 
 class Revision(msgspec.Struct, frozen=True, kw_only=True):
-    """A document and its history's line. Never changes once it is written."""
+    """A document with its entry in the history; never changes once written."""
 
     number: int
-    """From 1, each one more than its parent; 0 for a file, which keeps no history."""
+    """Number from 1, one more than the parent's; 0 for a file, which keeps no history."""
     revision: str
-    """First 12 hex digits of the sha256 of the document: equal documents have equal ones."""
+    """First 12 hex digits of the document's SHA-256; equal for equal documents."""
     parent: int | None
     author: str
     reason: str
     at: float
-    """Seconds since 1970."""
+    """Time of creation, in seconds since 1970."""
     kind: RevisionKind
     of: int | None = None
-    """The revision that a rollback went back to."""
+    """Revision that a rollback restored."""
     evidence: dict[str, Any] | None = None
-    """What a canary measured before this was made of it."""
+    """Measurements of the canary trial that became this revision."""
     document: str
 
     @property
     def etag(self) -> str:
-        """Strong, and different for equal documents of different numbers."""
+        """Strong entity tag; it differs for equal documents of different numbers."""
         return f'"{self.number}-{self.revision}"'
 
     def as_line(self) -> dict[str, Any]:
-        """Everything but the document."""
+        """Return all fields but the document, with the entity tag."""
         line: dict[str, Any] = msgspec.to_builtins(self)
         del line["document"]
         return {**line, "etag": self.etag}

@@ -1,4 +1,4 @@
-"""Seed: the document that an empty store begins with."""
+"""Seed: the document that an empty store starts with."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from gateway.policies.revision import Revision
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seed:
-    """A file that is read when the store has no revision yet, and never again once somebody has made one.
+    """File that is read while the store has no revision.
 
-    The bundled document is followed a little further: as long as nobody has changed it, a new version of the program
-    brings its own.
+    The bundled document is followed a little longer: a new version of the program replaces it as long as it is
+    unchanged.
     """
 
     path: Path
@@ -22,21 +22,21 @@ class Seed:
 
     @property
     def reason(self) -> str:
-        """For the history."""
+        """Reason of the first revision, for the history."""
         return "the bundled policy" if self.is_bundled else f"first start, from {self.path.name}"
 
     @property
     def serves_without_store(self) -> bool:
-        """Whether a gateway that never saw its store may serve this; a company's policy is not guessed at."""
+        """True if a gateway that has never seen its store may serve this document; only the bundled one qualifies."""
         return self.is_bundled
 
     def document(self) -> str:
-        """The text; raises PolicyFileError."""
+        """Return the text; raises PolicyFileError."""
         try:
             return read_document(self.path).decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise PolicyFileError(f"{self.path}: not UTF-8 (byte {error.start})") from error
 
     def replaces(self, newest: Revision) -> bool:
-        """Whether the store's only content is an older bundled policy that nobody has touched."""
+        """Return whether the store's newest revision is an older, unchanged bundled policy."""
         return self.is_bundled and newest.kind == "seed" and newest.document != self.document()

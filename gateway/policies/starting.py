@@ -1,57 +1,68 @@
-"""Which policy the gateway is about to serve, for who has to start something for it first."""
+"""The policy that a gateway is about to serve, for commands that start its engines first."""
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from gateway.config import GatewayConfig
+from gateway.config.settings import GatewayConfig
 from gateway.policies.history import RevisionHistory
 from gateway.policies.local_copy import COPY_FILE, PolicyCopy, file_copy_name, is_lost
 from gateway.policies.policy_file import PolicyFileError, read_kept_policy, read_policy
+from gateway.policies.reading import PolicyChecks
 from gateway.policies.revision import Revision
 from gateway.policies.seed import Seed
-from gateway.store.base import StoreLoss, StoreUnavailable
-from gateway.store.opening import open_store
+from gateway.store.address import StoreAddress
+from gateway.store.base import Store, StoreLoss, StoreUnavailable
 from routing_policies.loading import load_policy
 from routing_policies.policy.document import Policy
 from routing_policies.policy.problems import PolicyError
-from routing_policies.quality.predictor import Predictors
 
 _TIMEOUT_S: Final = 2.0
 
 
+class OpenStore(Protocol):
+    """Opens the store at an address; it connects with its first operation."""
+
+    def __call__(self, address: StoreAddress, *, timeout_s: float) -> Store:
+        """Return the store; an operation takes `timeout_s` at most."""
+
+
 class StartPolicy(NamedTuple):
-    """A policy, and why it is not that of the file."""
+    """A policy, with a note when it is not the one in the file."""
 
     policy: Policy
     note: str | None
 
 
 def starting_policy(
-    config: GatewayConfig, accept: Callable[[Policy], None] = lambda policy: None, predictors: Predictors | None = None
+    config: GatewayConfig,
+    open_store: OpenStore,
+    checks: PolicyChecks | None = None,
 ) -> StartPolicy:
     """Return the policy that a gateway with these settings serves when it starts now.
 
-    It is the newest revision of the store where the policy is kept there, or the last one that was seen on this
-    machine where that is newer; else that of the file, or the last good one of the file. Raises PolicyFileError.
+    With the policy in the store, that is the store's newest revision, or the local copy where that is newer. Otherwise
+    it is the file's policy, or the last good one of the file.
+
+    Raises:
+        PolicyFileError: No usable policy exists.
     """
-    if config.keeps_policy_in_store:
-        found = _stored_policy(config)
+    checks = checks or PolicyChecks(variables=config.process.policy_variables)
+    if config.policy.is_in_store:
+        found = _stored_policy(config, open_store)
         if found is not None and found.policy is not None:
             return StartPolicy(found.policy, found.note)
-        in_file = read_policy(config.policy, config.policy_variables, accept, predictors).policy
-        note = None if found is None else f"engines are those of {config.policy}: {found.note}"
+        in_file = read_policy(config.policy.document, checks).policy
+        note = None if found is None else f"engines are those of {config.policy.document}: {found.note}"
         return StartPolicy(in_file, note)
     try:
-        return StartPolicy(read_policy(config.policy, config.policy_variables, accept, predictors).policy, None)
+        return StartPolicy(read_policy(config.policy.document, checks).policy, None)
     except PolicyFileError as error:
-        copy = PolicyCopy(config.runtime_dir / file_copy_name(config.policy))
-        kept = read_kept_policy(copy, config.policy, config.policy_variables, accept, predictors, error)
+        copy = PolicyCopy(config.process.runtime_dir / file_copy_name(config.policy.document))
+        kept = read_kept_policy(copy, config.policy.document, checks, error)
         return StartPolicy(kept.policy, f"{error}\nstarting on the last good policy, revision {kept.revision}")
 
 
@@ -60,17 +71,17 @@ class _Stored(NamedTuple):
     note: str | None
 
 
-def _stored_policy(config: GatewayConfig) -> _Stored | None:
-    """Return the policy of the store, None where the file decides; without a policy when no revision can be read."""
+def _stored_policy(config: GatewayConfig, open_store: OpenStore) -> _Stored | None:
+    """Return the policy of the store, or None where the file decides; without a policy when no revision can be read."""
     lost = ""
-    kept = PolicyCopy(config.runtime_dir / COPY_FILE).read()
+    kept = PolicyCopy(config.process.runtime_dir / COPY_FILE).read()
     try:
-        newest = asyncio.run(_newest(config))
+        newest = asyncio.run(_newest(config, open_store))
         if is_lost(kept, newest):
             newest, lost = kept, "; the store has lost it and gets it back"
     except (StoreUnavailable, msgspec.DecodeError) as error:
         newest, lost = kept, f"; the store cannot be used ({error})"
-    seed = Seed(path=config.policy, is_bundled=config.has_bundled_policy)
+    seed = Seed(path=config.policy.document, is_bundled=config.policy.is_bundled)
     if newest is None or seed.replaces(newest) or newest.document == _document_of(seed):
         return None
     said = ""
@@ -79,31 +90,26 @@ def _stored_policy(config: GatewayConfig) -> _Stored | None:
             continue
         name = f"revision {revision.number} ({revision.revision})"
         try:
-            policy = load_policy(revision.document, source=name, variables=config.policy_variables)
+            policy = load_policy(revision.document, source=name, variables=config.process.policy_variables)
         except PolicyError as error:
             said = said or f"{name} of the store cannot be read: {error}"
             continue
         where = "in the store" if not said else "kept here"
-        note = f"engines are those of {name} {where}, not of {config.policy}{lost}"
+        note = f"engines are those of {name} {where}, not of {config.policy.document}{lost}"
         return _Stored(policy, f"{said}\n{note}" if said else note)
     return _Stored(None, said)
 
 
 def _document_of(seed: Seed) -> str | None:
-    """Return the file's text, None when it cannot be read: then the store alone decides."""
+    """Return the file's text, or None when it cannot be read and the store alone decides."""
     try:
         return seed.document()
     except PolicyFileError:
         return None
 
 
-async def _newest(config: GatewayConfig) -> Revision | None:
-    store = open_store(
-        config.store_address,
-        timeout_s=_TIMEOUT_S,
-        clock=asyncio.get_running_loop().time,
-        wall=time.time,
-    )
+async def _newest(config: GatewayConfig, open_store: OpenStore) -> Revision | None:
+    store = open_store(config.store_address, timeout_s=_TIMEOUT_S)
     try:
         async with asyncio.timeout(_TIMEOUT_S):
             history = RevisionHistory(store)

@@ -1,4 +1,4 @@
-"""StoredPolicy: the policy as the store's newest revision, taken by every replica within a moment of its apply."""
+"""StoredPolicy: the policy as the store's newest revision, adopted by every replica within a second of its apply."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gateway.policies.errors import InvalidPolicy, NoSuchRevision, RevisionConfl
 from gateway.policies.history import SPACE, RevisionHistory, number_of
 from gateway.policies.local_copy import PolicyCopy, is_lost
 from gateway.policies.policy_file import PolicyFileError, PolicyRevision, PolicyStatus, revision_of
-from gateway.policies.reading import DocumentReader
+from gateway.policies.reading import DocumentReader, PolicyHooks
 from gateway.policies.revision import Revision, RevisionKind
 from gateway.policies.seed import Seed
 from gateway.store.base import Store, StoreUnavailable
@@ -24,15 +24,15 @@ SYSTEM: Final = "system"
 ANY: Final = "*"
 
 Announce = Callable[[Revision], Awaitable[None]]
-"""Called just before a revision is written, for the audit log."""
+"""Callback just before a revision is written, for the audit log."""
 
 
 async def _silent(revision: Revision) -> None:
-    """Nobody is told."""
+    """Skip the announcement; the default callback."""
 
 
 class StoredPolicy:
-    """The editor's end and the replica's end of the same thing. Everything runs on the event loop but parsing."""
+    """Policy in the store, for editors and for the replica that serves it; only parsing leaves the event loop."""
 
     def __init__(
         self,
@@ -41,22 +41,21 @@ class StoredPolicy:
         reader: DocumentReader,
         seed: Seed,
         copy: PolicyCopy,
-        on_revision: Callable[[PolicyRevision], None],
-        on_status: Callable[[PolicyStatus], None],
+        hooks: PolicyHooks,
         wall: Callable[[], float],
         num_kept: int = 1000,
-        on_restored: Callable[[Revision], None] = lambda revision: None,
     ) -> None:
-        """`on_revision` gets each new policy and may refuse it with a ValueError; `on_status` follows it; `num_kept`
-        revisions are remembered; `on_restored` hears of one that the store had lost and has again."""
+        """Create a follower; `load` adopts the first revision.
+
+        `on_revision` gets each new policy and may refuse it with a ValueError; `on_status` follows it. The newest
+        `num_kept` revisions stay in the store. `on_restored` gets a revision written back to a store that had lost it.
+        """
         self._num_kept = num_kept
-        self._on_restored = on_restored
+        self._hooks = hooks
         self.history = RevisionHistory(store)
         self.reader = reader
         self._seed = seed
         self._copy = copy
-        self._on_revision = on_revision
-        self._on_status = on_status
         self._wall = wall
         self._follower = ChangeFollower(store, SPACE, self._take_key, wants=self._wants)
         self._newest: Revision | None = None
@@ -64,30 +63,33 @@ class StoredPolicy:
         self._status: PolicyStatus | None = None
         self._applying = asyncio.Lock()
         self._num_gaps = 0
-        """In the store's feed, after which it was looked whether it still has the newest revision."""
+        """Number of gaps in the store's feed after which the newest revision was verified."""
         self.others: dict[str, Callable[[bytes | None], Awaitable[None]]] = {}
-        """Who is given the value of other keys of the space, as it changes."""
+        """Callbacks for the values of other keys of the space, by key."""
 
     @property
     def head(self) -> Revision:
-        """The revision in force here; only after `load`."""
+        """Revision in force in this process; only after `load`."""
         assert self._head is not None, "load() comes first"
         return self._head
 
     @property
     def newest(self) -> Revision:
-        """The newest one, which is in force unless this process cannot serve it."""
+        """Newest revision, in force unless this process cannot serve it."""
         return self._newest or self.head
 
     @property
     def status(self) -> PolicyStatus:
-        """Whether the newest revision is in force here, and if not, why."""
+        """Status that shows whether the newest revision is in force here, and the reason if not."""
         assert self._status is not None, "load() comes first"
         return self._status
 
     async def load(self) -> None:
-        """Take the newest revision; an empty store gets the last one seen here, else the seed. Raises PolicyFileError
-        when there is nothing to serve."""
+        """Adopt the newest revision; an empty store gets the local copy, else the seed.
+
+        Raises:
+            PolicyFileError: There is no revision to serve.
+        """
         try:
             await self._load_newest()
         except StoreUnavailable as error:
@@ -99,7 +101,7 @@ class StoredPolicy:
             await self._load_kept(f"the newest revision cannot be served: {self.status.error}")
 
     async def _load_kept(self, why: str) -> None:
-        """Serve what was in force here last; the newest revision stays the newest. Raises PolicyFileError."""
+        """Serve the local copy; the newest revision stays the newest. Raises PolicyFileError without a usable copy."""
         kept = await asyncio.to_thread(self._copy.read)
         if kept is None or kept == self._newest:
             raise PolicyFileError(why)
@@ -110,14 +112,18 @@ class StoredPolicy:
         self._report(f"{why}\nstarted on the last good one, revision {kept.number}")
 
     async def watch(self) -> None:
-        """Follow the store for ever; ends by cancellation."""
+        """Follow the store until cancelled."""
         while True:
-            with suppress(StoreUnavailable):  # the store's observer was told; what was missed is read later
+            with suppress(StoreUnavailable):  # the store's observer reports it, and missed changes are read later
                 await self.catch_up()
             await asyncio.sleep(FOLLOW_S)
 
     async def catch_up(self) -> None:
-        """Take what is new now, and give back what the store has lost. Raises StoreUnavailable."""
+        """Adopt new revisions, and restore the newest one where the store has lost it.
+
+        Raises:
+            StoreUnavailable: The store cannot be used.
+        """
         await self._follower.catch_up()
         if self._num_gaps != self._follower.num_gaps:
             num_gaps = self._follower.num_gaps
@@ -137,9 +143,12 @@ class StoredPolicy:
         evidence: dict[str, Any] | None = None,
         announce: Announce = _silent,
     ) -> Revision:
-        """Make `document` the newest revision; the one that is in force already when nothing differs.
+        """Make `document` the newest revision; return the current one when the documents are equal.
 
-        Raises RevisionConflict, InvalidPolicy or StoreUnavailable; then nothing has changed anywhere.
+        Raises:
+            RevisionConflict: The newest revision is not `if_match`, or another replica was faster.
+            InvalidPolicy: The document fails its checks.
+            StoreUnavailable: The store cannot be used.
         """
         async with self._applying:
             await self.catch_up()
@@ -155,13 +164,18 @@ class StoredPolicy:
             if not await self.history.append(revision):
                 await self.catch_up()
                 raise RevisionConflict(if_match, self.newest)
-            with suppress(StoreUnavailable):  # it is written; the feed brings it, and the next one prunes
+            with suppress(StoreUnavailable):  # already written: the feed delivers it, and the next apply prunes
                 await self.catch_up()
                 await self.history.prune(revision.number + 1 - self._num_kept)
             return revision
 
     async def revision(self, number: int) -> Revision:
-        """One revision; raises NoSuchRevision or StoreUnavailable."""
+        """Return one revision.
+
+        Raises:
+            NoSuchRevision: There is none of this number.
+            StoreUnavailable: The store cannot be read.
+        """
         found = await self.history.get(number)
         if found is None:
             raise NoSuchRevision(f"there is no revision {number}; the newest is {self.newest.number}")
@@ -172,7 +186,7 @@ class StoredPolicy:
         number = await self.history.newest_number()
         try:
             newest = await self.history.get(number)
-        except msgspec.DecodeError as error:  # damaged, or of a newer version; what follows it is read all the same
+        except msgspec.DecodeError as error:  # damaged, or of a newer version; later revisions are still read
             if kept is None:
                 raise PolicyFileError(_unreadable(number, error)) from error
             await self._take(kept)
@@ -203,7 +217,7 @@ class StoredPolicy:
         )
 
     async def _plant(self, before: Revision | None) -> Revision:
-        """Write the seed; if another replica was faster, what it wrote."""
+        """Write the seed; return the revision of another replica if that was faster."""
         document = self._seed.document()
         await asyncio.to_thread(self.reader.read, document)
         seed = self._following(before, document, SYSTEM, self._seed.reason, "seed")
@@ -214,12 +228,12 @@ class StoredPolicy:
         return theirs
 
     async def _give_back(self, revision: Revision) -> None:
-        """Under its own number, so that whoever has an older one takes it."""
+        """Write a lost revision under its own number, so replicas with an older one adopt it."""
         if await self.history.append(revision):
-            self._on_restored(revision)
+            self._hooks.on_restored(revision)
 
     async def _load_without_store(self, lost: StoreUnavailable) -> None:
-        """What was in force when this replica last saw the store."""
+        """Serve the revision that was in force when this replica last reached the store."""
         kept = await asyncio.to_thread(self._copy.read)
         if kept is None and self._seed.serves_without_store:
             document = self._seed.document()
@@ -253,14 +267,14 @@ class StoredPolicy:
         self._newest = revision
         try:
             self._put_in_force(revision, await asyncio.to_thread(self.reader.read, revision.document))
-        except (InvalidPolicy, ValueError) as error:  # another version's document, or a key this replica lacks
+        except (InvalidPolicy, ValueError) as error:  # a newer version's document, or a secret that this replica lacks
             self._report(f"revision {revision.number}: {error}")
             return
         self._report(None)
         await asyncio.to_thread(self._copy.write, revision)
 
     def _put_in_force(self, revision: Revision, policy: Policy) -> None:
-        self._on_revision(PolicyRevision(policy=policy, revision=revision.revision, origin=revision))
+        self._hooks.on_revision(PolicyRevision(policy=policy, revision=revision.revision, origin=revision))
         self._head = revision
 
     def _report(self, error: str | None) -> None:
@@ -268,7 +282,7 @@ class StoredPolicy:
         status = PolicyStatus(revision=in_force, is_current=error is None, error=error)
         if status != self._status:
             self._status = status
-            self._on_status(status)
+            self._hooks.on_status(status)
 
 
 def _unreadable(number: int, error: msgspec.DecodeError) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from gateway.chat.request import ChatRequest
-from gateway.chat.schema import ImagePart, TextPart, UserMessage
+from gateway.chat.schema import ChatTextPart, ImagePart, UserMessage
 from routing_policies.conditions.condition import MAX_TEXT_CHARS
 
 Fact = str | int | bool
@@ -45,7 +45,7 @@ def _text(request: ChatRequest) -> str:
             content = message.content
             if isinstance(content, str):
                 return content[:MAX_TEXT_CHARS]
-            return "\n".join(part.text for part in content if isinstance(part, TextPart))[:MAX_TEXT_CHARS]
+            return "\n".join(part.text for part in content if isinstance(part, ChatTextPart))[:MAX_TEXT_CHARS]
     return ""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from gateway.chat.request import ChatRequest
-from gateway.chat.schema import Message, TextPart, UserMessage
+from gateway.chat.schema import ChatTextPart, Message, UserMessage
 from routing_policies.policy.document import StickyBy
 from routing_policies.share import stable_key
 
@@ -28,5 +28,5 @@ def _first_words(messages: list[Message]) -> str:
         if isinstance(message, UserMessage):
             if isinstance(message.content, str):
                 return message.content[:_MAX_CHARS]
-            return "".join(part.text for part in message.content if isinstance(part, TextPart))[:_MAX_CHARS]
+            return "".join(part.text for part in message.content if isinstance(part, ChatTextPart))[:_MAX_CHARS]
     return ""

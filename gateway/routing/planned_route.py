@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from gateway.cache.exact.control import NO_WISHES, CacheControl
 from gateway.cache.exact.cache_lookup import CacheIdentity
+from gateway.cache.exact.control import NO_WISHES, CacheControl
 from gateway.chat.request import ChatRequest
 from gateway.deployments.health.retry_budget import RetryBudget
 from gateway.deployments.live import LiveDeployment
@@ -26,7 +26,7 @@ from routing_policies.decision import Decision
 from routing_policies.policy.document import Cascade, Deployment, Route
 from routing_policies.profile import Profile, profile_of
 from routing_policies.quality.cascade import Inquiry
-from routing_policies.quality.pairs import judges_of, strongest_of, verdict_of
+from routing_policies.quality.pairs import judges_of, predicted_quality, strongest_of
 from routing_policies.quality.predictor import Predictors
 from routing_policies.views import FIRST_ATTEMPT, Attempt, DeploymentView
 
@@ -61,6 +61,7 @@ class PlannedRoute:
         "hedges",
         "is_panicking",
         "judges",
+        "looks_at_prompt",
         "options",
         "plain_timeouts",
         "profile",
@@ -95,6 +96,8 @@ class PlannedRoute:
         members = [rules[item.id] for item in route.select.resolved()] if is_judged else []
         self.judges = judges_of(members, predictors)
         """Those whose quality is predicted from the prompt; nobody, where the choice does not depend on it."""
+        self.looks_at_prompt = bool(self.judges) or self.profile.looks_at_key
+        """Whether the choice depends on what the prompt says; else `weighed` has nothing to add."""
         self._strongest = strongest_of(members).id if self.judges else None
         self.candidates = tuple((deployments[item.id], item.weight) for item in route.select.resolved())
         self._members = tuple(live for live, _ in self.candidates)
@@ -200,7 +203,7 @@ class PlannedRoute:
         for judge, judged in () if verdict is None else verdict.judged:
             if judge.deployment == live.id:
                 model = judge.predictor.model
-                return Inquiry(select.min_quality, first_tokens, judged.prediction.logit, model.checkpoints)
+                return Inquiry(select.min_quality, first_tokens, judged.prediction.log_odds, model.checkpoints)
         return Inquiry(select.min_quality, first_tokens)
 
     def counterpart(self, deployment: str) -> str | None:
@@ -221,7 +224,7 @@ class PlannedRoute:
         depends on it; `vector` is the prompt's, of `encoders`."""
         if self.judges:
             prompt = prompt_of(request, kind=self.route.select.kind)
-            return msgspec.structs.replace(ask, verdict=verdict_of(self.judges, prompt, vector))
+            return msgspec.structs.replace(ask, verdict=predicted_quality(self.judges, prompt, vector))
         if not self.profile.looks_at_key:
             return ask
         by = self.route.select.sticky_by or "conversation"

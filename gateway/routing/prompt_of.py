@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.chat.request import ChatRequest
-from gateway.chat.schema import Message, SystemMessage, TextPart, UserMessage
+from gateway.chat.schema import ChatTextPart, Message, SystemMessage, UserMessage
 from routing_policies.quality.prompt import Prompt
 
 
@@ -31,4 +31,4 @@ def asked_text(request: ChatRequest) -> str:
 def _text(message: Message) -> str:
     if isinstance(message.content, str):
         return message.content
-    return "\n".join([part.text for part in message.content or () if isinstance(part, TextPart)])
+    return "\n".join([part.text for part in message.content or () if isinstance(part, ChatTextPart)])

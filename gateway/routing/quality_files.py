@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.resources import files
 from pathlib import Path
 
-from gateway.config import ConfigError
+from gateway.config.checks import ConfigError
 from routing_policies.quality.model import PairModel
 from routing_policies.quality.predictor import BadModel, Predictors, decode_model
 
@@ -15,7 +15,7 @@ def load_predictors(folder: Path | None = None) -> Predictors:
     try:
         return Predictors([*bundled_models(), *(_models_in(folder) if folder is not None else [])])
     except (BadModel, OSError) as error:
-        raise ConfigError(f"quality_dir: {error}") from error
+        raise ConfigError(f"policy.quality_dir: {error}") from error
 
 
 def bundled_models() -> list[PairModel]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
 
 from gateway.access.api_keys import KeyRing
 from gateway.access.stored_keys import StoredKeys
@@ -21,16 +20,9 @@ from gateway.routing.router import Router
 from gateway.routing.trial import Trial
 from gateway.timeline import Clock
 from gateway.upstreams.client import UpstreamClient
-from gateway.upstreams.pool import PoolLimits
 from gateway.upstreams.reach import UpstreamReach, authorization_of, reach_of
 from routing_policies.policy.document import DEFAULT_LANES, Deployment, Policy
 from routing_policies.quality.predictor import Predictors
-
-_POOL_LIMITS: Final = PoolLimits(max_connections=200_000)
-"""Permits bound a deployment's concurrency; the pool only has to be larger, also after a limit was raised."""
-
-_LOCAL_POOL_LIMITS: Final = PoolLimits(max_connections=200_000, idle_s=50.0)
-"""On a Unix socket there is most often a bundled engine, which keeps connections for 75 s."""
 
 EjectionReport = Callable[[str, FailureKind, float], None]
 """Told which deployment was taken out, why, and for how many seconds."""
@@ -42,6 +34,14 @@ def _ignore(deployment: str, kind: FailureKind, backoff_s: float) -> None:
 
 Connect = Callable[[str, UpstreamReach], UpstreamClient]
 """Makes the client of a deployment, by its id."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ejections:
+    """When deployments are taken out, and who is told."""
+
+    rules: EjectionRules = field(default_factory=EjectionRules)
+    report: EjectionReport = _ignore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +64,21 @@ class PolicySnapshot:
         return any(deployment.is_ready for deployment in self.deployments.values())
 
 
+class PolicyInForce:
+    """The snapshot that requests begin with; None before the first policy was loaded."""
+
+    __slots__ = ("snapshot",)
+
+    def __init__(self, snapshot: PolicySnapshot | None = None) -> None:
+        self.snapshot = snapshot
+
+    @property
+    def current(self) -> PolicySnapshot:
+        """The snapshot; only once there is one."""
+        assert self.snapshot is not None, "requests are served only after the first policy was loaded"
+        return self.snapshot
+
+
 class SnapshotBuilder:
     """Makes a snapshot of each revision; what did not change (connections, permits, queues) is carried over."""
 
@@ -73,9 +88,8 @@ class SnapshotBuilder:
         clock: Clock,
         rng: random.Random,
         environment: Mapping[str, str],
-        ejection: EjectionRules | None = None,
-        on_ejected: EjectionReport = _ignore,
-        connect: Connect | None = None,
+        connect: Connect,
+        ejections: Ejections | None = None,
         zone: str | None = None,
         stored_keys: StoredKeys | None = None,
         predictors: Predictors | None = None,
@@ -85,14 +99,13 @@ class SnapshotBuilder:
         self._clock = clock
         self._rng = rng
         self._environment = environment
-        self._ejection = ejection or EjectionRules()
-        self._on_ejected = on_ejected
+        self._ejections = ejections or Ejections()
         self._tally = EjectionTally()
         self._affinity = AffinityIndex()
         self._zone = zone
         self._stored_keys = stored_keys
         self._predictors = predictors
-        self._connect = connect or self._connect_for_real
+        self._connect = connect
 
     def build(self, policy: Policy, revision: str, previous: PolicySnapshot | None = None) -> PolicySnapshot:
         """The snapshot. Raises ReachError when a deployment's URL, certificates or key are no good; `previous` is then
@@ -192,13 +205,9 @@ class SnapshotBuilder:
         client = self._connect(item.id, reach)
         limiter = Limiter(StaticLimit(item.limits.max_in_flight), clock=self._clock)
         health = DeploymentHealth(
-            rules=self._ejection, tally=self._tally, on_ejected=partial(self._on_ejected, item.id)
+            rules=self._ejections.rules, tally=self._tally, on_ejected=partial(self._ejections.report, item.id)
         )
         return LiveDeployment(item, reach, client, limiter, health)
-
-    def _connect_for_real(self, deployment: str, reach: UpstreamReach) -> UpstreamClient:
-        limits = _LOCAL_POOL_LIMITS if reach.target.socket_path is not None else _POOL_LIMITS
-        return UpstreamClient(reach.target, limits=limits, clock=self._clock, ssl=reach.tls)
 
 
 def _presume_ready(now: Iterable[LiveDeployment], before: Iterable[LiveDeployment]) -> None:

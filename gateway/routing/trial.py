@@ -7,8 +7,8 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from gateway.chat.request import ChatRequest
-from gateway.chat.schema import TextPart, UserMessage
-from routing_policies.trial import share_of
+from gateway.chat.schema import ChatTextPart, UserMessage
+from routing_policies.trial import trial_share
 
 if TYPE_CHECKING:
     from gateway.routing.snapshot import PolicySnapshot
@@ -42,7 +42,7 @@ class Trial:
         """Whether the canary serves this request."""
         if (self._tenants is not None and tenant not in self._tenants) or self.snapshot.keys.caller_of(tenant) is None:
             return False
-        percent = share_of(self._percent, self._limits.get(tenant))
+        percent = trial_share(self._percent, self._limits.get(tenant))
         unit = f"{self._salt}\0{tenant}\0{_unit(request)}".encode(errors="surrogatepass")
         drawn = int.from_bytes(blake2b(unit, digest_size=8).digest(), "big") % _BUCKETS
         return drawn < percent * _BUCKETS // 100
@@ -58,4 +58,4 @@ def _unit(request: ChatRequest) -> str:
         return ""
     if isinstance(first.content, str):
         return first.content[:_MAX_CHARS]
-    return next((part.text[:_MAX_CHARS] for part in first.content if isinstance(part, TextPart)), "")
+    return next((part.text[:_MAX_CHARS] for part in first.content if isinstance(part, ChatTextPart)), "")

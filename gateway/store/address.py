@@ -66,7 +66,7 @@ def parse_store(text: str, *, ca_file: Path | None = None) -> StoreAddress:
     """Parse the setting. Raises ValueError, whose message holds no part of a password."""
     address = _parsed(text)
     if ca_file is not None and not address.is_tls:
-        raise ValueError("a file of authorities has no use without TLS; write rediss:// or leave store_ca_file out")
+        raise ValueError("a file of authorities has no use without TLS; write rediss:// or leave store.ca_file out")
     return replace(address, ca_file=ca_file)
 
 

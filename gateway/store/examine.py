@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 from gateway.store.address import StoreAddress
-from gateway.store.base import StoreUnavailable
-from gateway.store.guarded import CONNECT_S, GuardedStore
-from gateway.store.opening import open_store
+from gateway.store.base import Store, StoreUnavailable
+from gateway.store.guarded import GuardedStore, StoreObserver
 from gateway.store.redis_facts import RedisFacts
 
 SLOW_RATIO = 0.5
 """An answer that takes more of the operation timeout than this leaves no room for a bad moment."""
 _TRIES = 5
+
+
+OpenExamined = Callable[[StoreAddress, StoreObserver], tuple[Store, GuardedStore]]
+"""Opens the store at an address, and its guarded form around it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,10 +30,9 @@ class StoreFinding:
     remedy: str | None = None
 
 
-async def examine_store(address: StoreAddress, *, timeout_s: float) -> list[StoreFinding]:
+async def examine_store(address: StoreAddress, open_examined: OpenExamined, *, timeout_s: float) -> list[StoreFinding]:
     """Write to the store, time it and read its settings; never raises StoreUnavailable."""
-    store = open_store(address, timeout_s=CONNECT_S, clock=time.monotonic, wall=time.time)
-    guarded = GuardedStore(store, timeout_s=CONNECT_S, clock=time.monotonic, observer=_Nobody())
+    store, guarded = open_examined(address, _Nobody())
     try:
         await guarded.ping()
         took_s = min([await _timed(guarded) for _ in range(_TRIES)])
@@ -42,7 +45,7 @@ async def examine_store(address: StoreAddress, *, timeout_s: float) -> list[Stor
         await guarded.aclose()
     shown = f"{address.shown}, answers in {took_s * 1000:.1f} ms"
     if took_s > timeout_s * SLOW_RATIO:
-        remedy = f"raise store_timeout_s (now {timeout_s:g}), or bring the store nearer"
+        remedy = f"raise store.timeout_s (now {timeout_s:g}), or bring the store nearer"
         return [StoreFinding(level="warn", message=f"{shown}, and may take {timeout_s * 1000:.0f}", remedy=remedy)]
     version = f" (Redis {facts.version})" if facts is not None else ""
     return [StoreFinding(level="ok", message=shown + version), *_about(facts)]

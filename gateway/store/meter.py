@@ -73,7 +73,7 @@ class Grant(msgspec.Struct, frozen=True):
     """Time until `at_least` can be granted, if it was not; NEVER_S when the limit itself is smaller."""
 
 
-def draw(counts: dict[int, int], request: Draw, now: float, num_holders: int) -> Grant:
+def draw_units(counts: dict[int, int], request: Draw, now: float, num_holders: int) -> Grant:
     """Apply one draw to a meter's buckets in place. Units are whole; `now` is in seconds since 1970."""
     meter = request.meter
     bucket, oldest, usable_s = _place(meter.period, request.ahead, now)
@@ -87,7 +87,7 @@ def draw(counts: dict[int, int], request: Draw, now: float, num_holders: int) ->
         elif units < 0 and key >= oldest:
             counts[min(key, bucket)] = counts.get(min(key, bucket), 0) - units
     free = meter.limit - sum(counts.values())
-    units = share_of(free, request.want, request.at_least, num_holders)
+    units = even_share(free, request.want, request.at_least, num_holders)
     if units:
         counts[bucket] = counts.get(bucket, 0) + units
     for key in [key for key, count in counts.items() if not count]:
@@ -97,8 +97,8 @@ def draw(counts: dict[int, int], request: Draw, now: float, num_holders: int) ->
     return Grant(units, bucket, usable_s, free - units, reset_s, wait_s)
 
 
-def share_of(free: int, want: int, at_least: int, num_holders: int) -> int:
-    """Return one holder's part of the free units: alone all it wants, else at most half of its even share."""
+def even_share(free: int, want: int, at_least: int, num_holders: int) -> int:
+    """How many of the free units one holder gets: alone all it wants, else no more than half of its even share."""
     if free < max(at_least, 1):
         return 0
     fair = free if num_holders <= 1 else free // (2 * num_holders)

@@ -12,7 +12,6 @@ from redis.asyncio import RedisCluster
 from redis.exceptions import NoScriptError
 
 from gateway.store import redis_scripts
-from gateway.store.address import StoreAddress
 from gateway.store.base import (
     Changes,
     Exchanged,
@@ -27,7 +26,7 @@ from gateway.store.base import (
     check_value,
 )
 from gateway.store.meter import Draw, Grant, Period, period_bounds
-from gateway.store.redis_client import RedisClient, close, connect, translated
+from gateway.store.redis_client import RedisClient, close, translated
 from gateway.store.redis_facts import RedisFacts, facts_of, room_of
 from gateway.timeline import Clock
 
@@ -202,13 +201,6 @@ class RedisStore:
 
     def _name(self, space: str, part: str, name: str = "") -> str:
         return f"{self._prefix}:{{{space}}}:{part}:{name}" if name else f"{self._prefix}:{{{space}}}:{part}"
-
-
-def open_redis(
-    address: StoreAddress, *, timeout_s: float, clock: Clock, wall: Callable[[], float], prefix: str = PREFIX
-) -> RedisStore:
-    """Return the store at this address, not yet connected."""
-    return RedisStore(connect(address, timeout_s=timeout_s), clock=clock, wall=wall, prefix=prefix)
 
 
 def _grant(parts: Sequence[bytes]) -> Grant:

@@ -18,7 +18,7 @@ from gateway.store.base import (
     StoreLoss,
     StoreUnavailable,
 )
-from gateway.store.meter import Draw, Grant, draw, share_of
+from gateway.store.meter import Draw, Grant, draw_units, even_share
 from gateway.util.private_files import private_database
 
 SCHEMA_VERSION: Final = 1
@@ -209,7 +209,7 @@ class SqliteFile:
         place = (space, request.meter.name)
         before = dict(self._db.execute("SELECT bucket, units FROM meters WHERE space = ? AND meter = ?", place))
         counts = dict(before)
-        grant = draw(counts, request, now, num_holders)
+        grant = draw_units(counts, request, now, num_holders)
         for bucket, units in counts.items() - before.items():
             self._db.execute("INSERT OR REPLACE INTO meters VALUES (?, ?, ?, ?)", (*place, bucket, units))
         for bucket in before.keys() - counts.keys():
@@ -226,7 +226,7 @@ class SqliteFile:
         ).fetchone()
         free = hold.limit - others
         units = max(min(hold.units, free), 0)
-        units += share_of(free - units, hold.spare, 0, num_others + 1)
+        units += even_share(free - units, hold.spare, 0, num_others + 1)
         mine = (*place, holder, units, now + hold.ttl_s)
         self._db.execute("INSERT OR REPLACE INTO holds VALUES (?, ?, ?, ?, ?)", mine)
         return units, num_others + 1

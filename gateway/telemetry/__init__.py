@@ -1,0 +1,1 @@
+"""Metrics, the event-loop meter, and the recorder of finished requests."""

@@ -1,4 +1,4 @@
-"""Takes a history's readings at their instants."""
+"""Task that takes a history's readings at their instants."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gateway.telemetry.window import History
 
 
 async def keep_history(history: History) -> None:
-    """For ever; ends by cancellation."""
+    """Take readings until cancelled."""
     while True:
         await asyncio.sleep(history.next_in_s)
         history.take()

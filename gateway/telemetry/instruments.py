@@ -1,7 +1,7 @@
-"""Counters, gauges and histograms that cost a fraction of a microsecond, read out in Prometheus' text format.
+"""Counters, gauges and histograms that cost a fraction of a microsecond, exported in Prometheus' text format.
 
-prometheus_client takes a lock and walks every bucket at each observation; here one event loop writes and a scrape on
-the same loop reads, so an observation is one bisection and two additions. Output goes through prometheus_client.
+prometheus_client takes a lock and walks every bucket at each observation. Here one event loop writes, and a scrape on
+the same loop reads, so an observation is one bisection and two additions. prometheus_client renders the output.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SECONDS_BUCKETS: tuple[float, ...] = (
     *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1),
     *(0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0),
 )
-"""0.1 ms to 120 s."""
+"""Upper bounds of the histogram buckets in seconds, 0.1 ms to 120 s."""
 
 _BOUNDS = [*(repr(bound) for bound in SECONDS_BUCKETS), "+Inf"]
 
@@ -45,7 +45,7 @@ class Gauge:
         self.value = 0.0
 
     def set(self, value: float) -> None:
-        """The current value."""
+        """Set the current value."""
         self.value = value
 
 
@@ -72,7 +72,7 @@ C = TypeVar("C", bound=_Child)
 
 
 class MetricFamily(Generic[C]):
-    """All children of one metric name; `labels` values come in the order of the label names."""
+    """All children of one metric name; label values come in the order of the label names."""
 
     __slots__ = ("_children", "_make", "help", "label_names", "name")
 
@@ -84,7 +84,7 @@ class MetricFamily(Generic[C]):
         self.label_names = tuple(label_names)
 
     def labels(self, *values: str) -> C:
-        """The child for these values, made on first use. Keep it where it is used often."""
+        """Return the child for these label values, made on first use; keep it where it is used often."""
         child = self._children.get(values)
         if child is None:
             if len(values) != len(self.label_names):
@@ -93,16 +93,16 @@ class MetricFamily(Generic[C]):
         return child
 
     def clear(self) -> None:
-        """Forget all children; for gauges that are read out anew at each scrape."""
+        """Remove all children; for gauges that each scrape sets anew."""
         self._children.clear()
 
     def children(self) -> Iterator[tuple[tuple[str, ...], C]]:
-        """Label values and child, in the order of first use."""
+        """Yield label values and child, in the order of first use."""
         return iter(tuple(self._children.items()))
 
 
 class Instruments(Collector):
-    """The families of one process. `before_scrape` runs first at each read-out, to set gauges from live state."""
+    """Metric families of one process; hooks given to `before_scrape` set gauges from live state first."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
@@ -114,15 +114,15 @@ class Instruments(Collector):
         self._registry.register(self)
 
     def counter(self, name: str, help_text: str, labels: Sequence[str] = ()) -> MetricFamily[Counter]:
-        """A counter family; `name` without prefix, ending `_total`."""
+        """Add a counter family; `name` has no prefix and ends in `_total`."""
         return _keep(self.counters, MetricFamily(Counter, self._prefix + name, help_text, labels))
 
     def gauge(self, name: str, help_text: str, labels: Sequence[str] = ()) -> MetricFamily[Gauge]:
-        """A gauge family."""
+        """Add a gauge family; `name` has no prefix."""
         return _keep(self.gauges, MetricFamily(Gauge, self._prefix + name, help_text, labels))
 
     def histogram(self, name: str, help_text: str, labels: Sequence[str] = ()) -> MetricFamily[Histogram]:
-        """A histogram family in seconds."""
+        """Add a histogram family in seconds; `name` has no prefix."""
         return _keep(self.histograms, MetricFamily(Histogram, self._prefix + name, help_text, labels))
 
     def before_scrape(self, hook: Callable[[], None]) -> None:
@@ -130,13 +130,13 @@ class Instruments(Collector):
         self._before_scrape.append(hook)
 
     def render(self) -> bytes:
-        """Everything in Prometheus' text format (version 0.0.4)."""
+        """Return all metrics in Prometheus' text format (version 0.0.4)."""
         for hook in self._before_scrape:
             hook()
         return generate_latest(self._registry)
 
     def collect(self) -> Iterable[Metric]:
-        """prometheus_client's view of the families."""
+        """Yield the families as prometheus_client's metrics."""
         for counters in self.counters:
             counted = CounterMetricFamily(counters.name, counters.help, labels=counters.label_names)
             for values, counter in counters.children():

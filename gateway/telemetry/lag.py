@@ -1,4 +1,4 @@
-"""LagMeter: how late the event loop runs its timers, the first sign that something holds it."""
+"""LagMeter: delay of the event loop's timers, the first sign that something blocks the loop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ INTERVAL_S: Final = 0.1
 
 
 class LagMeter:
-    """Sets a timer again and again and remembers the worst delay since it was last asked."""
+    """Repeating timer that measures its own delay and keeps the worst one since the last reading."""
 
     def __init__(
         self,
@@ -19,14 +19,20 @@ class LagMeter:
         interval_s: float = INTERVAL_S,
         on_tick: Callable[[float], None] | None = None,
     ) -> None:
-        """`on_tick` is told each delay, in seconds."""
+        """Create a stopped meter.
+
+        Args:
+            loop: The event loop to measure.
+            interval_s: Seconds between two measurements.
+            on_tick: Called with each delay, in seconds.
+        """
         self._loop = loop
         self._on_tick = on_tick
         self._interval_s = interval_s
         self._due_at = 0.0
         self._worst_s = 0.0
         self.late_s = 0.0
-        """All delays so far, summed; it only grows."""
+        """Sum of all delays so far, in seconds."""
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -41,7 +47,7 @@ class LagMeter:
             self._timer = None
 
     def take_worst_s(self) -> float:
-        """The worst delay since the last call, in seconds."""
+        """Return the worst delay since the last call, in seconds."""
         worst_s, self._worst_s = self._worst_s, 0.0
         return worst_s
 

@@ -1,4 +1,4 @@
-"""How much memory this process holds, and how much it may."""
+"""Memory that this process holds, and the limits on it."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Final
 _STATM: Final = "/proc/self/statm"
 _CGROUP_LIMITS: Final = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 _GROUP_SHARE: Final = 0.9
-"""Of what the control group allows, where the settings name no limit."""
+"""Share of the control group's limit that the process may hold, where the settings set no limit."""
 _NO_LIMIT_BYTES: Final = 1 << 60
-"""Control groups of the first version say "no limit" with a number near 2**63."""
+"""Bound beyond which a limit means "no limit"; version 1 control groups report a number near 2**63."""
 
 
 _BODY_PARTS: Final = 3
-"""Bodies and whole answers may take one of so many parts of the memory limit, or of the machine's memory."""
+"""Divisor of the memory limit, or of the machine's memory, for bodies and whole answers."""
 
 
 def resident_bytes() -> int | None:
-    """Memory that this process holds now; None where the system does not say."""
+    """Return the resident memory of this process, or None where the system does not report it."""
     try:
         with open(_STATM, "rb") as file:
             pages = int(file.read().split()[1])
@@ -29,7 +29,7 @@ def resident_bytes() -> int | None:
 
 
 def group_limit_bytes(files: tuple[Path, ...] = _CGROUP_LIMITS) -> int | None:
-    """What the control group of this process may hold; None without a limit."""
+    """Return the memory limit of this process' control group, or None without one."""
     for file in files:
         try:
             text = file.read_text().strip()
@@ -41,7 +41,7 @@ def group_limit_bytes(files: tuple[Path, ...] = _CGROUP_LIMITS) -> int | None:
 
 
 def memory_limit_bytes(limit_mb: int | None) -> int | None:
-    """What the settings say, else most of what the control group allows."""
+    """Return the limit from the settings, else most of the control group's limit, else None."""
     if limit_mb is not None:
         return limit_mb * 1024 * 1024
     limit = group_limit_bytes()
@@ -49,5 +49,5 @@ def memory_limit_bytes(limit_mb: int | None) -> int | None:
 
 
 def body_budget_bytes(limit: int | None) -> int:
-    """Memory for request bodies and answers that are held whole, of what this process may hold."""
+    """Return the memory for request bodies and answers that are held whole, as a part of the process' limit."""
     return (limit or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) // _BODY_PARTS

@@ -1,4 +1,4 @@
-"""Every metric of the gateway, and the one place that turns a finished request into them."""
+"""All metrics of the gateway, and the only code that updates them from a finished request."""
 
 from __future__ import annotations
 
@@ -14,31 +14,30 @@ from gateway.timeline import STAGE_LABELS, Clock, Outcome, Stage
 from routing_policies.policy.document import Policy, Slo
 
 OTHER = "other"
-"""The label for tenants that are not configured."""
+"""Label of tenants that are not configured."""
 
 PROMPT_BUCKETS: tuple[tuple[int, str], ...] = ((256, "0-256"), (1024, "256-1k"), (4096, "1k-4k"), (16384, "4k-16k"))
 LAST_PROMPT_BUCKET = "16k+"
 _BYTES_PER_TOKEN = 4
-"""A guess for the bucket only, where the upstream reported no usage."""
+"""Estimate for the prompt bucket, where the upstream reports no usage."""
 
 FORECAST_ERROR_SHARES = (0.5, 0.9)
 
 _SAVED_BY_FLIGHT = "shared"
-"""The source of what a request was saved by an identical one that was under way; other sources are results of the
-cache, and `trim`."""
+"""Source of savings from an identical request in flight; the other sources are cache results and `trim`."""
 
 _ADMIT, _TRIM, _CACHE, _ROUTE = (int(stage) for stage in (Stage.ADMIT, Stage.TRIM, Stage.CACHE, Stage.ROUTE))
 
 
 class LatencyTargets(NamedTuple):
-    """What a lane promises; None: nothing."""
+    """Latency targets of a lane, in seconds; None for no target."""
 
     ttft_s: float | None
     tpot_s: float | None
 
 
 def prompt_bucket(prompt_tokens: int) -> str:
-    """The label of the bucket that holds `prompt_tokens`."""
+    """Return the label of the bucket that holds `prompt_tokens`."""
     for bound, label in PROMPT_BUCKETS:
         if prompt_tokens < bound:
             return label
@@ -46,7 +45,7 @@ def prompt_bucket(prompt_tokens: int) -> str:
 
 
 class _Latencies:
-    """The three latency histograms of one (deployment, prompt bucket, cache)."""
+    """The three latency histograms of one deployment, prompt bucket and cache result."""
 
     __slots__ = ("total", "tpot", "ttft")
 
@@ -57,7 +56,7 @@ class _Latencies:
 
 
 class _Answers:
-    """What is counted of every request that a deployment was chosen for, with these labels."""
+    """Metrics of a request for which a deployment was chosen, with their labels resolved."""
 
     __slots__ = ("completion_tokens", "lookups", "prompt_tokens", "queue_wait")
 
@@ -69,16 +68,16 @@ class _Answers:
 
 
 class GatewayMetrics:
-    """The families of HTTP_CONTRACT's gateway table. `tenants` bounds the tenant label and follows the policy."""
+    """Metric families of the gateway; `tenants` bounds the tenant label and follows the policy."""
 
     def __init__(self) -> None:
         make = Instruments("penstock_")
         self.instruments = make
         self.tenants: frozenset[str] = frozenset()
         self.targets: Mapping[str, LatencyTargets] = {}
-        """Of lanes that have some; follows the policy."""
+        """Latency targets by lane; follows the policy."""
         self.worth: Worth | None = None
-        """What tokens cost; None where the policy has no prices."""
+        """Token prices; None where the policy has none."""
         self.requests = make.counter(
             "requests_total", "Requests by how they ended.", ("route", "deployment", "outcome")
         )
@@ -178,7 +177,7 @@ class GatewayMetrics:
         self._answers: dict[tuple[CacheResult, str, str, str], _Answers] = {}
 
     def follow(self, policy: Policy, revision: str) -> None:
-        """Another policy is in force."""
+        """Adopt the tenants, targets, prices and revision of the policy in force."""
         self.tenants = frozenset(tenant.id for tenant in policy.tenants)
         self.targets = {lane.id: _targets(lane.slo) for lane in policy.lanes if lane.slo is not None}
         self.worth = worth_of(policy)
@@ -186,7 +185,7 @@ class GatewayMetrics:
         self.policy_info.labels(revision).set(1)
 
     def history(self, wall: Clock) -> History:
-        """Of what people and diagnosis look back at."""
+        """Return a history of the families that the admin page and the diagnosis read over time."""
         counters = (
             *(self.requests, self.shed, self.cache_lookups, self.saved_tokens, self.saved_cost, self.cost, self.slo),
             *(self.prompt_tokens, self.completion_tokens, self.trimmed_tokens, self.degraded, self.decisions),
@@ -205,7 +204,7 @@ class GatewayMetrics:
             counter = self._requests[key] = self.requests.labels(*key)
         counter.value += 1.0
         for child, seconds in zip(self._stage_children, record.timeline.spent, strict=True):
-            if seconds is not None:  # as in Histogram.observe, ten times a request
+            if seconds is not None:  # Histogram.observe inlined, because it runs ten times a request
                 child.counts[bisect_left(SECONDS_BUCKETS, seconds)] += 1
                 child.total += seconds
         if record.is_retry:
@@ -228,7 +227,7 @@ class GatewayMetrics:
             self._record_answer(record, outcome)
 
     def _record_answer(self, record: RequestRecord, outcome: Outcome) -> None:
-        """What is known once a deployment was chosen."""
+        """Count the metrics of a request for which a deployment was chosen."""
         spent, usage = record.timeline.spent, record.usage
         tenant = record.tenant if record.tenant in self.tenants else OTHER
         key = (record.cache, record.cache_reason, record.lane, tenant)

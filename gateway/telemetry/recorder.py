@@ -23,7 +23,7 @@ _NOTHING: Final[dict[str, str | None]] = {"client_request_id": None, "detail": N
 
 
 class Recorder:
-    """Counts a finished request and queues its log line; neither waits."""
+    """Recorder of finished requests in metrics and log; neither waits."""
 
     __slots__ = ("_log", "_metrics", "_omitted", "_sample_ratio", "watchers")
 
@@ -41,10 +41,10 @@ class Recorder:
         self._sample_ratio = log_sample_ratio
         self._omitted = log_omitted
         self.watchers = watchers
-        """Who else is told of each request; none of them may wait or fail."""
+        """Callbacks for each finished request; none may wait or fail."""
 
     def record(self, record: RequestRecord) -> None:
-        """The request is over; raises AssertionError when it has no outcome."""
+        """Record a finished request; raises AssertionError when it has no outcome."""
         assert record.outcome is not None, "a request ended without an outcome"
         self._metrics.record(record)
         if self._sample_ratio >= 1.0 or record.outcome not in _ANSWERED or self._is_sampled(record.request_id):
@@ -54,12 +54,12 @@ class Recorder:
             watch(record)
 
     def _is_sampled(self, request_id: str) -> bool:
-        """By the id's random digits: the same request is in the log or not, whoever asks."""
+        """Return whether the request is logged, from its id's random digits, so the choice is reproducible."""
         return int(request_id[-_SAMPLE_DIGITS:], 16) < self._sample_ratio * 16**_SAMPLE_DIGITS
 
 
 class OmittedLine:
-    """A record whose line leaves out what the operator does not want to keep."""
+    """Record whose log line lacks the fields that the operator omits."""
 
     __slots__ = ("_omitted", "_record")
 
@@ -68,6 +68,6 @@ class OmittedLine:
         self._omitted = omitted
 
     def as_line(self, at: float) -> RequestLine:
-        """See Loggable."""
+        """Return the record's line without the omitted fields."""
         line = self._record.as_line(at)
         return msgspec.structs.replace(line, **{name: _NOTHING[name] for name in self._omitted})

@@ -1,7 +1,7 @@
-"""History: what the metrics counted lately, worked out from readings of them that are taken now and then.
+"""History: recent totals of the metrics, derived from periodic readings.
 
-Nothing is counted twice: a reading copies the counts that are there, and a window is the difference of two readings.
-Readings are taken at instants that all replicas share, so that their windows add up.
+A reading copies the current counts, and a window is the difference of two readings, so nothing is counted twice. All
+replicas take readings at the same instants, so their windows add up.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gateway.telemetry.instruments import SECONDS_BUCKETS, Counter, Histogram, M
 from gateway.timeline import Clock
 
 STEP_S: Final = 5.0
-"""Between two readings."""
+"""Seconds between two readings."""
 COARSE_STEP_S: Final = 60.0
 WINDOWS_S: Final = (60, 300, 900, 3600)
 _NUM_FINE: Final = int(900 / STEP_S) + 2
@@ -26,32 +26,32 @@ _NUM_COARSE: Final = int(3600 / COARSE_STEP_S) + 2
 
 Labels = tuple[str, ...]
 Counts = tuple[int, ...]
-"""Observations by bucket; the last is beyond all bounds."""
+"""Observations by bucket; the last bucket is beyond all bounds."""
 Observed = tuple[Counts, float]
-"""Counts and the sum of what was observed, in seconds."""
+"""Counts by bucket, and the sum of the observations in seconds."""
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
-    """What was counted in a stretch of time; additive over processes. Children that counted nothing are left out."""
+    """Counts over a span of time; additive over processes. Children that counted nothing are left out."""
 
     since: float
-    """Seconds since 1970."""
+    """Start, in seconds since 1970."""
     until: float
     counters: dict[str, dict[Labels, float]]
     histograms: dict[str, dict[Labels, Observed]]
 
     @property
     def span_s(self) -> float:
-        """How long the stretch is."""
+        """Length of the span in seconds."""
         return self.until - self.since
 
     def total(self, name: str, where: Mapping[int, str] | None = None) -> float:
-        """Sum over the children of a counter; `where`: position of a label → its value."""
+        """Return the sum over a counter's children; `where` maps label positions to values."""
         children = self.counters.get(name, {}).items()
         return sum(v for labels, v in children if not where or all(labels[i] == w for i, w in where.items()))
 
     def by(self, name: str, *positions: int) -> dict[Labels, float]:
-        """A counter's sums by some of its labels."""
+        """Return a counter's sums, grouped by the labels at these positions."""
         sums: dict[Labels, float] = {}
         for labels, value in self.counters.get(name, {}).items():
             key = tuple(labels[i] for i in positions)
@@ -59,7 +59,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
         return sums
 
     def observed(self, name: str, *positions: int) -> dict[Labels, Observed]:
-        """A histogram's counts by some of its labels."""
+        """Return a histogram's counts, grouped by the labels at these positions."""
         sums: dict[Labels, Observed] = {}
         for labels, observed in self.histograms.get(name, {}).items():
             key = tuple(labels[i] for i in positions)
@@ -74,7 +74,7 @@ class _Reading(msgspec.Struct, frozen=True):
 
 
 class History:
-    """Readings of some counters and histograms over the last hour. Everything runs on the event loop."""
+    """Readings of some counters and histograms over the last hour; runs on the event loop."""
 
     def __init__(
         self,
@@ -84,7 +84,14 @@ class History:
         prefix: str,
         wall: Clock,
     ) -> None:
-        """`prefix` is taken off the families' names; `wall` tells seconds since 1970."""
+        """Take the first reading.
+
+        Args:
+            counters: The counter families to read.
+            histograms: The histogram families to read.
+            prefix: Prefix to remove from the families' names.
+            wall: Wall clock, in seconds since 1970.
+        """
         self._counters = {family.name.removeprefix(prefix): family for family in counters}
         self._histograms = {family.name.removeprefix(prefix): family for family in histograms}
         self._wall = wall
@@ -92,17 +99,17 @@ class History:
         self._coarse: deque[_Reading] = deque(maxlen=_NUM_COARSE)
         self._steps: dict[tuple[float, float, frozenset[str]], Totals] = {}
         self._first = self._read()
-        """As it began: processes count from their start."""
+        """Reading at the start of the process, the base of windows that begin before it."""
 
     @property
     def next_in_s(self) -> float:
-        """Seconds until the next reading should be taken."""
+        """Seconds until the next reading is due."""
         return STEP_S - self._wall() % STEP_S
 
     def take(self) -> None:
         """Take a reading; to be called every STEP_S."""
         reading = self._read()
-        if self._fine and not 0.0 < reading.at - self._fine[-1].at < 10 * STEP_S:  # the clock was set
+        if self._fine and not 0.0 < reading.at - self._fine[-1].at < 10 * STEP_S:  # the clock has been changed
             self._fine.clear()
             self._coarse.clear()
             self._steps.clear()
@@ -112,12 +119,12 @@ class History:
             self._coarse.append(reading)
 
     def totals(self, window_s: float) -> Totals:
-        """What was counted in the last `window_s`, or since this process began, up to this moment."""
+        """Return the totals of the last `window_s` seconds, or since this process began."""
         now = self._read()
         return _difference(self._at(now.at - window_s), now)
 
     def series(self, window_s: float, names: frozenset[str]) -> list[Totals]:
-        """Of the families named, the same in equal steps, oldest first; the last one is not over yet."""
+        """Return the totals of the named families in equal steps, oldest first; the last step is still open."""
         step_s = step_of(window_s)
         now = _only(self._read(), names)
         last = now.at - now.at % step_s
@@ -129,17 +136,17 @@ class History:
         return [step for step in (*over, _difference(last_begun, now)) if step.span_s > 0.0]
 
     def _step(self, begin: float, end: float, names: frozenset[str]) -> Totals:
-        """One that is over: it will not change any more, so it is worked out once."""
+        """Return the totals of a closed step, cached because they no longer change."""
         key = begin, end, names
         step = self._steps.get(key)
         if step is None:
             step = _difference(_only(self._at(begin), names), _only(self._at(end), names))
-            if self._fine and self._fine[-1].at >= end - 0.5:  # the reading at its end was taken
+            if self._fine and self._fine[-1].at >= end - 0.5:  # the reading at its end exists, so the step is final
                 self._steps[key] = step
         return step
 
     def _at(self, instant: float) -> _Reading:
-        """The last reading no later than `instant`, the first of all where there is none."""
+        """Return the last reading no later than `instant`, or the first of all."""
         for ring in (self._fine, self._coarse):
             index = bisect_right(ring, instant + 0.5, key=lambda reading: reading.at)
             if index:
@@ -156,7 +163,7 @@ class History:
 
 
 def _observations(family: MetricFamily[Histogram], before: Mapping[Labels, Observed]) -> dict[Labels, Observed]:
-    """As they are; what did not change since the last reading is kept once."""
+    """Return the family's observations, sharing the tuples of children unchanged since the last reading."""
     found: dict[Labels, Observed] = {}
     for labels, histogram in family.children():
         known = before.get(labels)
@@ -166,7 +173,7 @@ def _observations(family: MetricFamily[Histogram], before: Mapping[Labels, Obser
 
 
 def step_of(window_s: float) -> float:
-    """Seconds of one step of a window's series."""
+    """Return the seconds of one step of a window's series."""
     return max(STEP_S, window_s / 60)
 
 
@@ -179,7 +186,7 @@ def _only(reading: _Reading, names: frozenset[str]) -> _Reading:
 
 
 def merged(parts: Sequence[Totals]) -> Totals:
-    """The sum over processes; raises ValueError for none."""
+    """Return the sum over processes; raises ValueError for none."""
     if len(parts) == 1:
         return parts[0]
     if not parts:
@@ -200,8 +207,10 @@ def merged(parts: Sequence[Totals]) -> Totals:
 
 
 def quantile_s(counts: Sequence[int], share: float) -> float | None:
-    """The quantile by linear interpolation inside its bucket, None without observations; what lies beyond the last
-    bound is taken for the last bound."""
+    """Return the quantile in seconds by linear interpolation inside its bucket, or None without observations.
+
+    A quantile beyond the last bound is reported as the last bound.
+    """
     wanted = share * sum(counts)
     if not wanted:
         return None

@@ -1,4 +1,4 @@
-"""Conversation: a request's messages as plain JSON, grouped into turns, with the parts that no strategy may touch."""
+"""Conversation: a request's messages as plain JSON, grouped into turns, and the parts that no strategy may change."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Message = dict[str, Any]
 Edit = Callable[[str], str]
 
 _INSTRUCTING: Final = frozenset({"system", "developer"})
-# As in CommonMark: indented in a list or not, closed by as many marks at least, or else by the text's end.
+# CommonMark's fences: possibly indented, closed by at least as many marks, or by the end of the text.
 _FENCED: Final = re.compile(
     r"^[ \t]*(?P<fence>`{3,}(?=[^`\n]*$)|~{3,})[^\n]*(?:$.*?^[ \t]*(?P=fence)[`~]*[ \t\r]*$|.*\Z)",
     re.MULTILINE | re.DOTALL,
@@ -18,7 +18,7 @@ _FENCED: Final = re.compile(
 
 
 class Conversation:
-    """Messages are never changed in place; strategies make new lists."""
+    """Messages of one request; strategies build new lists and never change a message in place."""
 
     __slots__ = ("messages",)
 
@@ -27,12 +27,15 @@ class Conversation:
 
     @property
     def num_bytes(self) -> int:
-        """Of all text, as UTF-8, tool calls included."""
+        """Bytes of all text as UTF-8, tool calls included."""
         return sum(map(size_of, self.messages))
 
     def turns(self) -> list[range]:
-        """Indexes by turn: the instructions at the beginning are turn 0 (possibly empty), then every user message
-        begins one; what answers a tool call stays in the turn of the call."""
+        """Return the message indexes of each turn.
+
+        Turn 0 holds the leading instructions and may be empty. Every user message begins a turn. The output of a tool
+        call stays in the turn of the call.
+        """
         messages = self.messages
         start = 0
         while start < len(messages) and messages[start]["role"] in _INSTRUCTING:
@@ -44,25 +47,25 @@ class Conversation:
         return [range(start), *(range(begin, end) for begin, end in zip(begins, ends, strict=True) if begin < end)]
 
     def last_turn_begins(self) -> int:
-        """Index of the last turn's first message."""
+        """Return the index of the last turn's first message."""
         turns = self.turns()
         return turns[-1].start if len(turns) > 1 else len(self.messages)
 
     def only(self, indexes: Iterable[int]) -> Conversation:
-        """The messages at these places."""
+        """Return a conversation of the messages at these indexes."""
         return Conversation([self.messages[index] for index in indexes])
 
     def instructs(self, index: int) -> bool:
-        """Whether the message is a system or developer message, wherever it stands."""
+        """Return whether the message is a system or developer message, at any position."""
         return self.messages[index]["role"] in _INSTRUCTING
 
     def old_messages(self) -> range:
-        """Indexes between the first instructions and the last turn: what strategies may work on."""
+        """Return the indexes between the leading instructions and the last turn, which strategies may change."""
         return range(self.turns()[0].stop, self.last_turn_begins())
 
 
 def size_of(message: Message) -> int:
-    """Bytes of a message's text and tool calls."""
+    """Return the bytes of a message's text and tool calls."""
     content = message.get("content")
     size = 0
     if isinstance(content, str):
@@ -76,7 +79,7 @@ def size_of(message: Message) -> int:
 
 
 def edited(message: Message, edit: Edit) -> Message:
-    """The message with `edit` applied to each of its texts; the same object when nothing changed."""
+    """Return the message with `edit` applied to each of its texts; the object passed in when nothing changed."""
     content = message.get("content")
     if isinstance(content, str):
         text = edit(content)
@@ -88,7 +91,7 @@ def edited(message: Message, edit: Edit) -> Message:
 
 
 def outside_code(text: str, edit: Edit) -> str:
-    """`edit` applied to everything but fenced code, which stays as it is."""
+    """Apply `edit` to everything but fenced code."""
     if not _may_have_code(text):
         return edit(text)
     pieces, end = [], 0
@@ -99,7 +102,7 @@ def outside_code(text: str, edit: Edit) -> str:
 
 
 def has_code(text: str) -> bool:
-    """Whether there is fenced code."""
+    """Return whether the text has fenced code."""
     return _may_have_code(text) and _FENCED.search(text) is not None
 
 

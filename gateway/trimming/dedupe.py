@@ -1,4 +1,4 @@
-"""Blocks that the conversation has said before: the first stays, the later ones go."""
+"""Removal of repeated blocks from a conversation: the first copy stays, later ones go."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from typing import Final
 from gateway.trimming.conversation import Conversation, edited, outside_code
 
 MIN_BLOCK_BYTES: Final = 160
-"""Shorter repetitions are how people talk."""
+"""Size below which a repetition stays; short ones are ordinary speech."""
 
 _BLOCKS: Final = re.compile(r"(\n[ \t]*\n)")
 
 
 def dedupe(conversation: Conversation) -> Conversation:
-    """Old messages without the blocks that an earlier message had; instructions and the last turn stay as they are.
+    """Return the conversation without the blocks that repeat an earlier message.
 
-    The copy that stays is the earliest, so that what was kept of a prefix is kept of every longer one.
+    Instructions and the last turn stay as they are. The earliest copy stays, so a prefix is cut alike in every longer
+    conversation.
     """
     seen: set[str] = set()
     messages = list(conversation.messages)

@@ -1,4 +1,4 @@
-"""An image inside a request, scaled down. Imports Pillow: only who has images pays for that."""
+"""Downscaling of the images inside a request; it imports Pillow, so callers import it at first use."""
 
 from __future__ import annotations
 
@@ -13,19 +13,29 @@ from gateway.chat.request import ChatRequest
 from gateway.errors import InvalidRequest
 
 MAX_PIXELS: Final = 50_000_000
-"""Of one image once it is unpacked: a few kilobytes may claim to be gigabytes."""
+"""Pixels that one image may have once unpacked; a file of a few kilobytes can declare gigabytes."""
 PIXELS_PER_TOKEN: Final = 750
-"""What a cut is counted by; models differ, and this is the published rule of one large provider."""
+"""Pixels counted as one token when savings are reported.
+
+Models differ; this is the published rule of one large provider.
+"""
 
 _FORMATS: Final = ("JPEG", "PNG", "WEBP")
 _JPEG_QUALITY: Final = 85
 
 
 def shrunk(request: ChatRequest, max_side_px: int, max_pixels: int | None = None) -> tuple[ChatRequest, int]:
-    """The request with smaller images, and the tokens that saves. The same image becomes the same bytes every time.
+    """Return the request with smaller images, and the number of tokens saved.
 
-    Images of more than `max_pixels` stay as they are. Takes milliseconds to seconds. Raises InvalidRequest for an image
-    that cannot be read or would be too large.
+    Equal images give equal bytes. The call takes milliseconds to seconds.
+
+    Args:
+        request: The request whose `data:` images are scaled.
+        max_side_px: Longest side that an image keeps.
+        max_pixels: Size beyond which an image stays as it is; MAX_PIXELS when None.
+
+    Raises:
+        InvalidRequest: An image cannot be read or has more than MAX_PIXELS.
     """
     messages: list[dict[str, Any]] = list(request.document["messages"])
     cut_tokens = 0
@@ -47,7 +57,7 @@ def shrunk(request: ChatRequest, max_side_px: int, max_pixels: int | None = None
 
 
 def _smaller(url: str, max_side_px: int, max_pixels: int, where: str) -> tuple[str, int] | None:
-    """The image as a smaller `data:` URL and how many pixels it lost; None when it is small enough or must stay."""
+    """Return the image as a smaller `data:` URL with the pixels it lost, or None when it must or may stay as it is."""
     data = _decoded(url, where)
     try:
         with Image.open(io.BytesIO(data)) as image:
@@ -62,7 +72,7 @@ def _smaller(url: str, max_side_px: int, max_pixels: int, where: str) -> tuple[s
                 return None
             smaller = _scaled(image, max_side_px)
             encoded = _encoded(smaller, image.format)
-    except Image.DecompressionBombError as error:  # so many that Pillow would not even open it
+    except Image.DecompressionBombError as error:  # Pillow refuses to open an image of so many pixels
         reason = f"the image unpacks to far too many pixels; send at most {MAX_PIXELS}"
         raise InvalidRequest(f"{where}: {reason}.", param=where) from error
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
@@ -76,7 +86,7 @@ def _smaller(url: str, max_side_px: int, max_pixels: int, where: str) -> tuple[s
 
 
 def _scaled(image: Image.Image, max_side_px: int) -> Image.Image:
-    # What a camera only noted beside the picture is done to it: the note does not survive.
+    # The EXIF orientation is applied to the pixels, because encoding drops the EXIF data.
     upright = ImageOps.exif_transpose(image)
     ratio = max_side_px / max(upright.size)
     size = (max(1, round(upright.width * ratio)), max(1, round(upright.height * ratio)))

@@ -1,4 +1,4 @@
-"""Images larger than a model looks at: made smaller before they travel, off the event loop."""
+"""ImageShrinker: scales images down, off the event loop, to the size that a model uses."""
 
 from __future__ import annotations
 
@@ -10,30 +10,35 @@ from gateway.chat.schema import ImagePart, UserMessage
 from gateway.util.workers import Workers
 
 MAX_WAITING: Final = 8
-"""Requests whose images wait for the one worker; further ones go on as they came."""
+"""Number of requests that may wait for the one worker; further ones keep their images."""
 BYTES_PER_PIXEL: Final = 8
-"""Memory for one while an image is turned upright and scaled."""
+"""Peak memory in bytes per pixel while an image is turned upright and scaled."""
 
 
 class ImageShrinker:
-    """One worker thread for all requests; what has no room there goes on as it came."""
+    """One worker thread that scales the images of all requests; a request that finds its queue full stays unchanged."""
 
     def __init__(self, max_unpacked_bytes: int | None = None) -> None:
-        """An image that unpacks to more than `max_unpacked_bytes` goes on as it came, too; None: there is no bound."""
+        """Create the worker.
+
+        Args:
+            max_unpacked_bytes: Unpacked size beyond which an image stays as it is; None for no bound.
+        """
         self._max_pixels = None if max_unpacked_bytes is None else max_unpacked_bytes // BYTES_PER_PIXEL
         self._worker = Workers(1, name="images")
         self._num_waiting = 0
 
     async def shrink(self, request: ChatRequest, max_side_px: int) -> tuple[ChatRequest, int]:
-        """The request with images scaled to `max_side_px` at their longer side, and how many tokens that saves.
+        """Return the request with images of at most `max_side_px` at their longer side, and the number of tokens saved.
 
-        Raises InvalidRequest for an image that is none.
+        Raises:
+            InvalidRequest: A part declared as an image cannot be read as one.
         """
         if not has_images(request) or self._num_waiting >= MAX_WAITING:
             return request, 0
         self._num_waiting += 1
         try:
-            # A client that leaves does not stop the worker; it is over within one request's images.
+            # A cancelled request does not stop the worker; it ends after that request's images.
             return await asyncio.get_running_loop().run_in_executor(
                 self._worker, _shrunk, request, max_side_px, self._max_pixels
             )
@@ -41,12 +46,12 @@ class ImageShrinker:
             self._num_waiting -= 1
 
     def close(self) -> None:
-        """Let the worker finish what it does and start nothing more."""
+        """Finish the image in work and start no further one."""
         self._worker.shutdown(wait=False, cancel_futures=True)
 
 
 def has_images(request: ChatRequest) -> bool:
-    """Whether any message carries an image."""
+    """Return whether any message carries an image."""
     return any(
         type(message) is UserMessage
         and not isinstance(message.content, str)
@@ -56,6 +61,6 @@ def has_images(request: ChatRequest) -> bool:
 
 
 def _shrunk(request: ChatRequest, max_side_px: int, max_pixels: int | None) -> tuple[ChatRequest, int]:
-    from gateway.trimming.image_scaling import shrunk  # only who has images pays for Pillow's import
+    from gateway.trimming.image_scaling import shrunk  # importing Pillow costs memory, so only requests with images do
 
     return shrunk(request, max_side_px, max_pixels)

@@ -1,4 +1,4 @@
-"""Dead weight in text: white space that says nothing, and JSON that is spread out."""
+"""Removal of redundant bytes: white space without meaning, and the layout of pretty-printed JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 from gateway.trimming.conversation import Conversation, edited, outside_code
 
-# Possessive, and a run of blanks is one match whatever follows: each is read once.
+# Possessive quantifiers make a run of blanks one match, so each blank is read once.
 _BLANKS: Final = re.compile(r"[ \t](?:[ \t]{2,}+|[ \t]*+(?=\n|\Z))")
 _BLANK_LINES: Final = re.compile(r"\n{3,}")
 _MIN_JSON_BYTES: Final = 64
@@ -19,25 +19,31 @@ _SEAM: Final = re.compile(r"\S\S")
 
 
 def minify(conversation: Conversation) -> Conversation:
-    """Every message without dead weight; a function of each message alone, so that prefixes stay what they were."""
+    """Return the conversation with every message minified.
+
+    Each result depends on its message alone, so prefixes stay stable.
+    """
     return Conversation([edited(message, minify_text) for message in conversation.messages])
 
 
 def minify_text(text: str) -> str:
-    """JSON compact; other text without trailing blanks, runs of empty lines and wide gaps. Fenced code stays whole."""
+    """Return JSON in compact form, and other text without trailing blanks, runs of empty lines and wide gaps.
+
+    Fenced code stays whole.
+    """
     compact = _compact_json(text)
     return compact if compact is not None else outside_code(text, _squeeze)
 
 
 def _squeeze(text: str) -> str:
-    """By pieces: a search holds the interpreter's lock until it ends, and others want the event loop meanwhile."""
+    """Squeeze a text piece by piece, because a regular expression holds the interpreter's lock until it ends."""
     if len(text) <= _PIECE_CHARS:
         return _squeezed(text)
     return "".join([_squeezed(piece) for piece in _pieces(text)])
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """Cut between two characters that are no white space, so that no gap and no line end is cut."""
+    """Split a text between two characters that are no white space, so no gap and no line end is cut."""
     begin = 0
     while len(text) - begin > _PIECE_CHARS:
         seam = _SEAM.search(text, begin + _PIECE_CHARS)
@@ -53,7 +59,7 @@ def _squeezed(text: str) -> str:
 
 
 def _narrowed(found: re.Match[str]) -> str:
-    """Nothing at a line's end, two blanks between words; what a line is indented by stays."""
+    """Return the replacement of a run of blanks: nothing at a line's end, two between words, itself as indentation."""
     text, begin, end = found.string, found.start(), found.end()
     if end == len(text) or text[end] == "\n":
         return ""
@@ -62,8 +68,10 @@ def _narrowed(found: re.Match[str]) -> str:
 
 
 def _compact_json(text: str) -> str | None:
-    """The same document in fewer bytes, None when the text is no JSON object or list, or would not come back equal:
-    numbers keep their spelling, and repeated keys are left alone."""
+    """Return the JSON document without its layout, or None when the text is no JSON object or list.
+
+    Numbers keep their spelling, and repeated keys stay.
+    """
     stripped = text.strip()
     if len(stripped) < _MIN_JSON_BYTES or stripped[0] not in "{[" or stripped[-1] not in "}]":
         return None
@@ -75,10 +83,10 @@ def _compact_json(text: str) -> str | None:
 
 
 def _without_gaps(document: str) -> str:
-    """Valid JSON without the white space between its tokens; strings and numbers are copied as they stand."""
+    """Return valid JSON without the white space between its tokens; strings and numbers are copied."""
     if len(document) <= _PIECE_CHARS:
         return "".join(_TOKENS.findall(document))
-    return "".join([token.group() for token in _TOKENS.finditer(document)])  # others may go on between two of them
+    return "".join([token.group() for token in _TOKENS.finditer(document)])  # other threads can run between two matches
 
 
 _TOKENS: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^\s"]++')

@@ -1,4 +1,4 @@
-"""Passages: of a long text, the sentences that the question is about, by BM25 (Robertson and Zaragoza, 2009)."""
+"""Extraction of the sentences of a long text that bear on the question, by BM25 (Robertson and Zaragoza, 2009)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Final
 from gateway.trimming.conversation import Conversation, edited, has_code
 
 MIN_PASSAGE_BYTES: Final = 1200
-"""A shorter text is kept whole."""
+"""Size below which a text is kept whole."""
 MAX_SENTENCES: Final = 4000
-"""Of one text; a longer one is left alone rather than held up for."""
+"""Number of sentences of one text beyond which the text is left alone; ranking more would take too long."""
 
 _K1: Final = 1.2
 _B: Final = 0.6
@@ -21,8 +21,8 @@ _NUM_SEEDS: Final = 3
 _LEFT_OUT: Final = " […] "
 
 _END: Final = re.compile(
-    r"[.!?؟।。！？\n](?:"  # first of all one class of characters, which a search skips to quickly
-    # Not within 3.5, nor behind "e.g."; a run of marks is read from its first one only, and once.
+    r"[.!?؟।。！？\n](?:"  # begins with one class of characters, to which a search skips quickly
+    # No match within 3.5 or behind "e.g."; a run of marks matches once, from its first mark.
     r"""(?<=[.!?؟।])(?<![.!?؟।][.!?؟।])[.!?؟।]*+["')\]”’»]*+(?:$|\s+(?![a-z]))"""
     r"|(?<=[。！？])[。！？]*[」』”’）]*\s*"
     r"|(?<=\n)\s*)"
@@ -30,7 +30,7 @@ _END: Final = re.compile(
 _QUESTION_MARKS: Final = "?？؟"
 _WORD: Final = re.compile(r"\w+", re.UNICODE)
 _UNSPACED: Final = re.compile(r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]+")
-"""Scripts that put no spaces between words, or endings onto them: Thai, Kana, Han, Hangul."""
+"""Scripts that put no spaces between words, or attach endings to them: Thai, Kana, Han, Hangul."""
 _STOP_WORDS: Final = (
     "a an and are as at be by can could did do does for from had has have he her his how i in is it its me my of on or "
     "our she so tell that the their them they this to was we were what when where which who will with would you your "
@@ -40,8 +40,14 @@ _STOP: Final = frozenset(_STOP_WORDS.split())
 
 
 def extract_passages(conversation: Conversation, budget_bytes: int) -> Conversation:
-    """Long user texts cut down to the sentences that bear on the last question, in their order, until the whole fits
-    the budget. The question itself, code and short texts stay whole."""
+    """Reduce long user texts to the sentences that bear on the last question, until the conversation fits.
+
+    The sentences keep their order. The question itself, code and short texts stay whole.
+
+    Args:
+        conversation: The messages to shorten.
+        budget_bytes: Size that the whole conversation should fit, in bytes of UTF-8.
+    """
     missing = conversation.num_bytes - budget_bytes
     if missing <= 0:
         return conversation
@@ -63,7 +69,11 @@ def extract_passages(conversation: Conversation, budget_bytes: int) -> Conversat
 
 
 def extract(text: str, question: str, budget_bytes: int) -> str:
-    """The sentences of `text` that bear on `question` within the budget; the question is kept where it stands."""
+    """Return the sentences of `text` that bear on `question`, within the budget; the question keeps its position.
+
+    Short texts, texts with fenced code, and texts with fewer than 3 or more than MAX_SENTENCES sentences come back
+    unchanged.
+    """
     size = len(text.encode())
     if size <= max(budget_bytes, MIN_PASSAGE_BYTES) or has_code(text):
         return text
@@ -75,13 +85,13 @@ def extract(text: str, question: str, budget_bytes: int) -> str:
     room = budget_bytes - (len(question.encode()) if found else 0)
     kept = set(_best(sentences, question, room))
     if not kept and not found:
-        return text  # not one sentence fits; a message must not become empty
+        return text  # no sentence fits, and a message must not become empty
     boundary = len(before) if found else len(text)
     return _joined(sentences, kept, question if found else "", boundary)
 
 
 def sentences_of(text: str) -> list[str]:
-    """The text in sentences and lines, with the space behind each; together they are the whole text."""
+    """Split the text into sentences and lines, each with the space behind it; joined, they give the whole text."""
     ends = [match.end() for match in _END.finditer(text)]
     if not ends or ends[-1] < len(text):
         ends.append(len(text))
@@ -89,7 +99,7 @@ def sentences_of(text: str) -> list[str]:
 
 
 def _joined(sentences: Sequence[str], kept: set[int], question: str, boundary: int) -> str:
-    """Kept sentences in order, gaps marked, the question where it was."""
+    """Join the kept sentences in order, mark the gaps, and put the question at its old position."""
     pieces: list[str] = []
     position, is_gap, is_asked = 0, False, not question
     for index, sentence in enumerate(sentences):
@@ -108,7 +118,10 @@ def _joined(sentences: Sequence[str], kept: set[int], question: str, boundary: i
 
 
 def _question_of(content: object) -> str:
-    """The last paragraph of the last text, or the first when the text ends in none that is short."""
+    """Return the question of a message: its last paragraph when that is short, else its first, else its last sentence.
+
+    A short paragraph with a question mark takes precedence. A list of parts counts by its last text.
+    """
     if isinstance(content, list):
         texts = [part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)]
         content = texts[-1] if texts else ""
@@ -125,8 +138,11 @@ def _question_of(content: object) -> str:
 
 
 def _best(sentences: Sequence[str], question: str, room_bytes: int) -> list[int]:
-    """Indexes by rank until the room is used; the neighbours that the best ones name count too. Where none bears on the
-    question, those that the text begins with."""
+    """Return the indexes of the best sentences by rank until the room is used.
+
+    Words that the best sentences share with others count too, at a lower weight. Where no sentence bears on the
+    question, the text's first sentences are returned.
+    """
     index = _Index(sentences)
     wanted = dict.fromkeys(_stems(question, {}))
     scores = index.scores(wanted)
@@ -149,7 +165,10 @@ def _best(sentences: Sequence[str], question: str, room_bytes: int) -> list[int]
 
 
 class _Index:
-    """Which sentence has which word how often. Sums go in the order of words, so that all processes cut alike."""
+    """Inverted index of the stems in each sentence.
+
+    Sums follow the order of words, so all processes cut a text alike.
+    """
 
     __slots__ = ("_norms", "_postings", "words")
 
@@ -165,7 +184,7 @@ class _Index:
                 places[number] = places.get(number, 0) + 1
 
     def scores(self, wanted: Iterable[str]) -> list[float]:
-        """BM25 of every sentence."""
+        """Return the BM25 score of every sentence."""
         count, scores = len(self.words), [0.0] * len(self.words)
         for word in wanted:
             places = self._postings.get(word, {})
@@ -176,8 +195,14 @@ class _Index:
 
 
 def _stems(text: str, known: dict[str, str]) -> list[str]:
-    """Words in lower case without the endings that English adds; without the words that say nothing. Of scripts that do
-    not part words, each two neighbouring characters. `known` has the stems of words seen before."""
+    """Return the words of a text in lower case, without English endings and without stop words.
+
+    For scripts without spaces between words, each pair of neighbouring characters is one stem.
+
+    Args:
+        text: The text to split.
+        known: Cache of stems by word; extended in place.
+    """
     stems = []
     for word in _WORD.findall(text.casefold()):
         if not word.isascii() and _UNSPACED.search(word):
@@ -192,7 +217,7 @@ def _stems(text: str, known: dict[str, str]) -> list[str]:
 
 
 def _parts(word: str) -> list[str]:
-    """Pairs of characters where words are not parted, and whatever stands between as it is."""
+    """Split a word into pairs of characters where its script has no spaces; other stretches stay whole."""
     parts = [part for part in _UNSPACED.split(word) if part]
     for run in _UNSPACED.findall(word):
         parts += [run[place : place + 2] for place in range(len(run) - 1)] or [run]

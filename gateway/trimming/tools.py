@@ -1,4 +1,4 @@
-"""Tool outputs: long, read once by the model, and then carried along for ever."""
+"""Capping of old tool outputs, which a conversation carries along although the model has read them once."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Final
 from gateway.trimming.conversation import Conversation, Message, edited
 
 CAP_BYTES: Final = 2048
-"""Of one old tool output, besides the note."""
+"""Bytes that one old tool output keeps, besides the note about the gap."""
 _NOTE_BYTES: Final = 64
 
 _OUTPUTS: Final = frozenset({"tool", "function"})
 
 
 def cap_tool_outputs(conversation: Conversation) -> Conversation:
-    """Old tool outputs shortened to their beginning and their end; those of the last turn stay whole."""
+    """Reduce old tool outputs to their beginning and end; those of the last turn stay whole."""
     messages = list(conversation.messages)
     for index in conversation.old_messages():
         if messages[index]["role"] in _OUTPUTS:
@@ -27,12 +27,15 @@ def _capped(message: Message) -> Message:
 
 
 def cap_text(text: str) -> str:
-    """CAP_BYTES of its beginning and its end, with a note of how much is missing; a little more is not worth a cut."""
-    if len(text) <= CAP_BYTES // 4:  # four bytes a character are the most
+    """Return the first three and the last quarter of CAP_BYTES, with a note that counts the missing characters.
+
+    A text that exceeds the cap by no more than the note's size comes back unchanged.
+    """
+    if len(text) <= CAP_BYTES // 4:  # a character has at most four bytes
         return text
     data = text.encode()
     if len(data) <= CAP_BYTES + _NOTE_BYTES:
         return text
-    head = data[: CAP_BYTES * 3 // 4].decode(errors="ignore")  # half a character is left out
+    head = data[: CAP_BYTES * 3 // 4].decode(errors="ignore")  # a cut character is dropped
     tail = data[-(CAP_BYTES // 4) :].decode(errors="ignore")
     return f"{head}\n[{len(text) - len(head) - len(tail)} characters left out]\n{tail}"

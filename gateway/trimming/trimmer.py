@@ -1,4 +1,4 @@
-"""Trimmer: a route's strategies in the order that loses least, until the prompt fits its budget."""
+"""Trimmer: applies a route's strategies, the least lossy first, until the prompt fits its budget."""
 
 from __future__ import annotations
 
@@ -17,43 +17,54 @@ from routing_policies.policy.document import Trim, TrimStrategy
 
 DEFAULT_BYTES_PER_TOKEN: Final = 4.0
 MORE_RATIO: Final = 0.5
-"""Of the budget, or of the prompt where there is none, for a prompt that would otherwise come too late."""
+"""Share of the budget, or of the prompt without one, to which `trim_more` cuts a prompt that would come too late."""
 
 MAX_TRIMMED_HERE_BYTES: Final = 4 * 1024
-"""Longer prompts are trimmed on a thread: a few kilobytes of many short messages take a millisecond."""
+"""Size up to which the event loop trims; longer prompts go to a thread.
+
+A few kilobytes of many short messages take a millisecond.
+"""
 
 _EVERY: Final[tuple[TrimStrategy, ...]] = ("minify", "dedupe", "cap_tool_outputs", "drop_old_turns")
-"""What an overloaded lane may do to a route that names no strategies: nothing that touches the last turn's words."""
+"""Strategies that an overloaded lane applies to a route that names none.
+
+They leave the words of the last turn alone.
+"""
 
 
 class Trimmed(msgspec.Struct, frozen=True):
-    """A request that goes on, and what was cut from it."""
+    """A request after trimming, and the cuts made."""
 
     request: ChatRequest
     cut_bytes: tuple[tuple[TrimStrategy, int], ...] = ()
-    """By each strategy that cut anything, in order."""
+    """Bytes cut by each strategy that cut anything, in order."""
 
 
 class Trimmer(Protocol):
-    """Shortens a request to a route's budget, or returns it as it is. Pure: the same request is cut the same way."""
+    """Interface of code that shortens a request to a route's budget.
+
+    Implementations are pure: equal requests are cut alike.
+    """
 
     def trim(self, request: ChatRequest, rule: Trim, bytes_per_token: float = DEFAULT_BYTES_PER_TOKEN) -> Trimmed:
-        """The request to go on with; the same object when nothing was cut."""
+        """Return the trimmed request; it holds the object passed in when nothing was cut."""
         ...
 
     def trim_more(
         self, request: ChatRequest, rule: Trim, bytes_per_token: float = DEFAULT_BYTES_PER_TOKEN
     ) -> ChatRequest | None:
-        """A shorter request than the rule asks for, for a moment in which a long one would come too late; None when
-        there is nothing more to cut."""
+        """Return a request shorter than the rule requires, or None when nothing more can be cut.
+
+        Admission uses it while a long prompt would come too late.
+        """
         ...
 
 
 class PolicyTrimmer:
-    """Applies what the policy names: dead weight always, words only where the budget is exceeded."""
+    """Trimmer that applies the policy's strategies: redundant bytes always, words only beyond the budget."""
 
     def trim(self, request: ChatRequest, rule: Trim, bytes_per_token: float = DEFAULT_BYTES_PER_TOKEN) -> Trimmed:
-        """See Trimmer."""
+        """Return the request after the rule's strategies; see `Trimmer.trim`."""
         if not rule.strategies:
             return Trimmed(request)
         budget = None if rule.budget_tokens is None else int(rule.budget_tokens * bytes_per_token)
@@ -62,7 +73,7 @@ class PolicyTrimmer:
     def trim_more(
         self, request: ChatRequest, rule: Trim, bytes_per_token: float = DEFAULT_BYTES_PER_TOKEN
     ) -> ChatRequest | None:
-        """See Trimmer."""
+        """Return the request cut to half of what the rule allows, or None; see `Trimmer.trim_more`."""
         messages = request.document["messages"]
         whole = Conversation(messages).num_bytes
         allowed = whole if rule.budget_tokens is None else min(whole, int(rule.budget_tokens * bytes_per_token))
@@ -92,8 +103,16 @@ def _trimmed(request: ChatRequest, strategies: tuple[TrimStrategy, ...], budget_
 
 
 def _recent(conversation: Conversation, repeating: Conversation, budget_bytes: int) -> Conversation:
-    """Without its oldest turns. What a later turn repeats of one that goes, it says itself again (`repeating` is the
-    conversation before repetitions were dropped), and where that is too much, more turns go."""
+    """Drop the oldest turns until the conversation fits the budget.
+
+    A text that a dropped turn had first is restored in the turn that repeats it. Where that exceeds the budget, more
+    turns go.
+
+    Args:
+        conversation: The conversation without repetitions.
+        repeating: The conversation with its repetitions.
+        budget_bytes: Size to fit, in bytes.
+    """
     for _ in range(_MAX_ROUNDS):
         kept = recent_turns(conversation, budget_bytes)
         if len(kept) == len(conversation.messages):
@@ -104,7 +123,7 @@ def _recent(conversation: Conversation, repeating: Conversation, budget_bytes: i
 
 
 def _least_cut(repeating: Conversation, budget_bytes: int) -> Conversation:
-    """Without as few of its oldest turns as it takes, and then without repetitions: halves where to look each time."""
+    """Drop as few of the oldest turns as needed, found by binary search, and then the repetitions."""
     turns = repeating.turns()
     first, last = min(1, len(turns) - 1), len(turns) - 1
     while first < last:
@@ -117,10 +136,10 @@ def _least_cut(repeating: Conversation, budget_bytes: int) -> Conversation:
 
 
 _MAX_ROUNDS: Final = 4
-"""More are needed where a long text returns with each turn: one turn a round would go."""
+"""Rounds of dropping before binary search takes over; a long text repeated in each turn costs one round a turn."""
 
 _ORDER: Final[tuple[TrimStrategy, ...]] = ("minify", "cap_tool_outputs", "dedupe", "drop_old_turns", "extract_passages")
-"""Capped before deduped: what an output lost in its middle, nothing later may refer to."""
+"""Order of the strategies. Capping precedes deduplication: no text may refer to the cut middle of an output."""
 
 
 def _apply(strategy: TrimStrategy, conversation: Conversation, budget_bytes: int | None) -> Conversation:

@@ -1,4 +1,4 @@
-"""Old turns: the first to go when a conversation is too long, in steps so coarse that the rest stays the same."""
+"""Removal of old turns in coarse steps, so the remaining prompt keeps its beginning over many turns."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from typing import Final
 from gateway.trimming.conversation import Conversation, size_of
 
 STEP_RATIO: Final = 0.8
-"""Of what the budget leaves for turns, at most. A cut falls only where a multiple of a step has been said, so for many
-turns it falls in the same place, and the prompts of those turns share their beginning."""
+"""Largest step as a share of the room that the budget leaves for turns.
+
+Cuts fall only at multiples of a step. For many turns the cut therefore stays in one place, and their prompts share a
+prefix.
+"""
 
 
 def recent_turns(conversation: Conversation, budget_bytes: int) -> list[int]:
-    """Indexes of what stays when as many of the oldest turns go as it takes; whole turns, so that no tool call loses
-    its answer.
+    """Return the indexes of the messages that stay when the oldest turns are dropped to fit the budget.
 
-    Instructions, wherever they stand, and the last turn stay, whatever the budget.
+    Only whole turns go, so no tool call loses its output. Instructions and the last turn stay, whatever the budget.
     """
     turns = conversation.turns()
     sizes = [sum(_sizes(conversation, turn)) for turn in turns]
@@ -24,7 +26,7 @@ def recent_turns(conversation: Conversation, budget_bytes: int) -> list[int]:
     if missing <= 0 or len(turns) <= 2:
         return [*everything]
     step = _step(sum(sizes) - missing)
-    goal = -(-missing // step) * step  # the next step at which enough is gone
+    goal = -(-missing // step) * step  # the first multiple of a step that is enough
     dropped, count = 0, 1
     while count < len(turns) - 1 and dropped < goal:
         dropped += sizes[count]
@@ -33,18 +35,21 @@ def recent_turns(conversation: Conversation, budget_bytes: int) -> list[int]:
 
 
 def from_turn(conversation: Conversation, turn: range) -> list[int]:
-    """Indexes of what stays when every turn before this one goes."""
+    """Return the indexes of the messages that stay when every turn before `turn` is dropped."""
     indexes = range(len(conversation.messages))
     return [index for index in indexes if index >= turn.start or conversation.instructs(index)]
 
 
 def _sizes(conversation: Conversation, turn: range) -> list[int]:
-    """Of the messages that may go."""
+    """Return the sizes in bytes of the turn's messages that may be dropped."""
     return [size_of(conversation.messages[index]) for index in turn if not conversation.instructs(index)]
 
 
 def _step(room_bytes: int) -> int:
-    """A power of two, or one and a half of it: budgets in bytes drift as tokens are learned, and steps must not."""
+    """Return the step in bytes: a power of two, or one and a half times one.
+
+    Budgets in bytes drift while bytes per token are learned; a coarse grid keeps the step constant.
+    """
     most = max(1, int(room_bytes * STEP_RATIO))
     power = 1 << (most.bit_length() - 1)
     return power * 3 // 2 if power * 3 // 2 <= most else power

@@ -1,1 +1,1 @@
-"""Talking to upstreams: an HTTP/1.1 client whose connections are counted, bounded in time and gone when cancelled."""
+"""HTTP/1.1 client for upstreams, whose connections are counted, bounded in time and closed on cancellation."""

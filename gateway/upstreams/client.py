@@ -1,4 +1,4 @@
-"""The HTTP/1.1 client of one deployment: a pool, a way to connect, and one verb."""
+"""UpstreamClient: the HTTP/1.1 client of one deployment, with a connection pool."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gateway.upstreams.http1.request import RequestEncoder, UpstreamRequest
 from gateway.upstreams.http1.response import UpstreamResponse
 from gateway.upstreams.http1.target import Target
 from gateway.upstreams.http1.timeouts import ExchangeTimeouts
-from gateway.upstreams.pool import ConnectionPool, PoolLimits, PoolSnapshot
+from gateway.upstreams.pool import ConnectionPool, PoolSnapshot
 from gateway.upstreams.resolver import Resolver
 
 _MAX_BUFFER_BYTES = 64 * 1024
@@ -25,13 +25,13 @@ _SPARE_TIMEOUTS = ExchangeTimeouts(connect_s=1.0)
 
 
 class UpstreamClient:
-    """Sends requests to one target; every method belongs to one event loop."""
+    """HTTP/1.1 client of one target; every method belongs to one event loop."""
 
     def __init__(
         self,
         target: Target,
+        pool: ConnectionPool,
         *,
-        limits: PoolLimits,
         clock: Clock = time.monotonic,
         ssl: ssl_module.SSLContext | None = None,
         resolver: Resolver | None = None,
@@ -43,14 +43,14 @@ class UpstreamClient:
         self._wire_limits = wire_limits or WireLimits()
         self._max_buffer_bytes = max_buffer_bytes
         self._encoder = RequestEncoder(target)
-        self._pool = ConnectionPool(self._name, limits, clock)
+        self._pool = pool
         self._owns_resolver = resolver is None
         self._resolver = resolver or Resolver(clock=clock)
         self._connector = Connector(target, self._resolver, ssl)
         self.pulse = Pulse()
         self._is_closed = False
         self._spares: set[asyncio.Task[None]] = set()
-        """Connections under way that no request waits for yet."""
+        """Connections being made for which no request waits yet."""
 
     def __repr__(self) -> str:
         return f"<UpstreamClient {self._pool!r}>"
@@ -61,10 +61,18 @@ class UpstreamClient:
         timeouts: ExchangeTimeouts,
         on_sent: Callable[[UpstreamResponse], None] | None = None,
     ) -> UpstreamResponse:
-        """The response, as soon as its head arrived. Raises UpstreamError; ValueError for a malformed request.
+        """Send a request and return its response as soon as the head has arrived.
 
-        `on_sent` is called with the response to come when a connection is there and the request was written to it.
-        A reused connection that the upstream closed before any byte of the response is replaced once, by a new one.
+        A reused connection that the upstream closes before any byte of the response is replaced once, by a new one.
+
+        Args:
+            request: The request.
+            timeouts: Time limits of the exchange.
+            on_sent: Called with the pending response once the request is written to a connection.
+
+        Raises:
+            UpstreamError: The exchange failed.
+            ValueError: The request is malformed.
         """
         self._refuse_if_closed()
         head = self._encoder.encode_head(request)
@@ -92,7 +100,7 @@ class UpstreamClient:
         return response
 
     async def warm(self, count: int) -> None:
-        """Open connections ahead of need until `count` are idle or the pool is full. Raises UpstreamError."""
+        """Open connections ahead of need until `count` are idle or the pool is full; raises UpstreamError."""
         self._refuse_if_closed()
         missing = min(count - self._pool.snapshot().num_idle, self._pool.num_free)
         tasks = [asyncio.ensure_future(self._connect(ExchangeTimeouts(), idle=True)) for _ in range(missing)]
@@ -105,7 +113,7 @@ class UpstreamClient:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def _stock_up(self, num_wanted: int) -> None:
-        """While load grows, the next connection is made before somebody has to wait for it."""
+        """Make connections ahead of need while load grows, before a request has to wait for one."""
         loop = asyncio.get_running_loop()
         while len(self._spares) < num_wanted:
             task = loop.create_task(self._make_spare(), name="spare connection")
@@ -113,15 +121,15 @@ class UpstreamClient:
             task.add_done_callback(self._spares.discard)
 
     async def _make_spare(self) -> None:
-        with contextlib.suppress(UpstreamError):  # whoever needs a connection meets the same, and is told
+        with contextlib.suppress(UpstreamError):  # a request that needs a connection gets the error itself
             await self._connect(_SPARE_TIMEOUTS, idle=True)
 
     def snapshot(self) -> PoolSnapshot:
-        """Counts of connections as of now."""
+        """Return the current counts of connections."""
         return self._pool.snapshot()
 
     def check_integrity(self) -> None:
-        """Raises AssertionError when the pool's books are wrong."""
+        """Check the pool's invariants; raises AssertionError."""
         self._pool.check_integrity()
 
     async def aclose(self) -> None:

@@ -1,4 +1,4 @@
-"""Making one connection to a target: name, address after address, TLS; bounded in time, clean when cancelled."""
+"""Connector: makes one connection by name, address after address, with TLS; bounded in time, safe to cancel."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FULL_QUEUE_DELAYS_S = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 
 
 
 class Connector:
-    """Knows how to reach one target."""
+    """Factory of connections to one target."""
 
     def __init__(self, target: Target, resolver: Resolver, context: ssl.SSLContext | None) -> None:
         self._target = target
@@ -25,7 +25,13 @@ class Connector:
         self._context = require_verification(context or client_context()) if target.is_tls else None
 
     async def connect(self, protocol: Connection, timeouts: ExchangeTimeouts) -> None:
-        """Returns with `protocol` connected. Raises ConnectError, ConnectTimeout or TotalTimeout."""
+        """Connect `protocol` to the target.
+
+        Raises:
+            ConnectError: No address accepted the connection, or TLS failed.
+            ConnectTimeout: The connect limit passed.
+            TotalTimeout: The total limit passed.
+        """
         limits = [limit for limit in (timeouts.connect_s, timeouts.total_s) if limit is not None]
         limit_s = min(limits, default=None)
         try:
@@ -49,7 +55,7 @@ class Connector:
         for index, address in enumerate(addresses):
             num_left = len(addresses) - index
             try:
-                # An address that swallows packets may only use up its share of the time.
+                # An address that drops packets may only use its share of the time.
                 async with asyncio.timeout(None if limit_s is None or num_left == 1 else limit_s / len(addresses)):
                     await self._connect_to(protocol, address)
                 return
@@ -70,10 +76,13 @@ class Connector:
 
 
 async def _connect_unix(path: str) -> socket.socket:
-    """A connected socket. Raises OSError.
+    """Return a connected Unix socket.
 
-    Linux answers EAGAIN, at once, while the listener's queue is full; asyncio takes that for a connection under way and
-    uvloop for a failure. It is neither: it passes as soon as the server accepts, so it is worth a short wait.
+    Linux returns EAGAIN at once while the listener's queue is full. asyncio takes that for a connection under way and
+    uvloop for a failure. It ends as soon as the server accepts, so the function retries for a short time.
+
+    Raises:
+        OSError: The connection failed.
     """
     raw = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -85,7 +94,7 @@ async def _connect_unix(path: str) -> socket.socket:
             except BlockingIOError:
                 await asyncio.sleep(delay_s)
         raw.connect(path)
-    except BaseException:  # cancellation too: the socket is nobody's
+    except BaseException:  # cancellation too: no other code owns the socket
         raw.close()
         raise
     return raw

@@ -1,8 +1,8 @@
-"""The connections of one deployment: which are idle, which are busy, and which must go.
+"""ConnectionPool: the connections of one deployment, idle, busy and expired.
 
-All state is `_idle` (a dict in order of release, so its end is the last used and its front the longest idle), `_busy`
-and a count of connects under way. Nothing here waits: a request takes the last used idle connection, or the right to
-open one, or is refused. Because nobody queues, no cancellation can leave a place assigned to someone who is gone.
+All state is `_idle` (a dict in order of release, the last used at its end), `_busy` and a count of connects under way.
+Nothing here waits. A request takes the last used idle connection, or the right to open one, or is refused. Without a
+queue, no cancellation can leave a place assigned to a request that is gone.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from gateway.upstreams.http1.connection import Clock, Connection
 from gateway.upstreams.http1.errors import PoolFull, UpstreamError
 
 _CROWD: Final = 8
-"""Below so many busy connections one more is made when it is needed."""
+"""Number of busy connections below which none is made ahead of need."""
 _BUSY_PER_SPARE: Final = 8
 _MAX_SPARES: Final = 8
-"""As many as come while one is made, when a thousand streams begin in a second."""
+"""Largest number of spares: about as many requests arrive while one is made, at a thousand streams a second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,11 +26,14 @@ class PoolLimits:
     """Bounds of one deployment's pool."""
 
     max_connections: int = 512
-    """Above the deployment's permit limit, so that a permit always finds a connection."""
+    """Number of connections; above the deployment's permit limit, so every permit finds one."""
     idle_s: float = 3.0
-    """Below the server's keep-alive, so that it is we who close (common servers keep 5 s, the bundled engine 75 s)."""
+    """Seconds of idleness after which a connection is closed.
+
+    It is below the server's keep-alive, so the gateway closes first. Common servers keep 5 s, the bundled engine 75 s.
+    """
     lifetime_s: float | None = 600.0
-    """Connections older than this are not used again, so that load follows changed addresses; None for no limit."""
+    """Age in seconds beyond which a connection is not reused, so load follows changed addresses; None for no limit."""
 
     def __post_init__(self) -> None:
         if self.max_connections < 1:
@@ -41,7 +44,7 @@ class PoolLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolSnapshot:
-    """What a pool looks like at one instant."""
+    """Counts of a pool at one instant."""
 
     num_idle: int
     num_busy: int
@@ -52,7 +55,7 @@ class PoolSnapshot:
 
 
 class ConnectionPool:
-    """Last used, first reused. Implements ConnectionOwner."""
+    """Pool that reuses the last used connection first; implements ConnectionOwner."""
 
     def __init__(self, name: str, limits: PoolLimits, clock: Clock) -> None:
         self._name = name
@@ -75,25 +78,28 @@ class ConnectionPool:
 
     @property
     def num_free(self) -> int:
-        """How many more connections may be made."""
+        """Number of further connections that may be made."""
         return self._limits.max_connections - self.num_connections
 
     @property
     def num_connections(self) -> int:
-        """Idle, busy and being made."""
+        """Number of connections, idle, busy and being made."""
         return len(self._idle) + len(self._busy) + self._num_connecting
 
     @property
     def num_wanted(self) -> int:
-        """Connections worth making ahead of need: while many are busy a few should be idle, for the next requests may
-        come before a connection is made; none near the limit, where a place belongs to whoever has a request."""
+        """Number of connections worth making ahead of need.
+
+        While many are busy, a few should be idle, because requests may arrive faster than connections are made. Near
+        the limit it is 0, since the remaining places belong to requests.
+        """
         num_busy = len(self._busy)
         if num_busy < _CROWD or 2 * self.num_connections > self._limits.max_connections:
             return 0
         return max(min(1 + num_busy // _BUSY_PER_SPARE, _MAX_SPARES) - len(self._idle), 0)
 
     def snapshot(self) -> PoolSnapshot:
-        """Counts as of now."""
+        """Return the current counts."""
         return PoolSnapshot(
             num_idle=len(self._idle),
             num_busy=len(self._busy),
@@ -104,7 +110,7 @@ class ConnectionPool:
         )
 
     def check_integrity(self) -> None:
-        """Raises AssertionError when the books do not match the connections."""
+        """Check the invariants; raises AssertionError."""
         assert not self._idle.keys() & self._busy, f"idle and busy at once: {self!r}"
         assert not self._closing & (self._idle.keys() | self._busy), f"closing and in use at once: {self!r}"
         assert all(connection.is_idle for connection in self._idle), f"an idle connection is not idle: {self!r}"
@@ -114,7 +120,7 @@ class ConnectionPool:
         assert self.num_connections <= self._limits.max_connections, f"over the limit: {self!r}"
 
     def take(self) -> Connection | None:
-        """The connection used last, now the caller's, or None when one must be opened."""
+        """Return the connection used last, now the caller's, or None when one must be opened."""
         now = self._clock()
         while self._idle:
             connection, _ = self._idle.popitem()
@@ -126,7 +132,7 @@ class ConnectionPool:
         return None
 
     def begin_connect(self) -> None:
-        """Reserve a place for a connection about to be made. Raises PoolFull."""
+        """Reserve a place for a connection about to be made; raises PoolFull."""
         if self.num_connections >= self._limits.max_connections:
             if not self._idle:
                 raise PoolFull(f"{self._name}: all {self._limits.max_connections} connections are busy")
@@ -134,7 +140,7 @@ class ConnectionPool:
         self._num_connecting += 1
 
     def end_connect(self, connection: Connection | None, *, idle: bool = False) -> None:
-        """Give the reserved place back (None), or fill it."""
+        """Fill the reserved place with a connection, or free it for None."""
         self._num_connecting -= 1
         if connection is None:
             return
@@ -145,7 +151,7 @@ class ConnectionPool:
             self._busy.add(connection)
 
     def released(self, connection: Connection) -> None:
-        """A response was read to its end."""
+        """Take back a connection whose response was read to its end."""
         self._busy.discard(connection)
         lifetime_s = self._limits.lifetime_s
         if lifetime_s is not None and connection.idle_since - connection.opened_at >= lifetime_s:
@@ -154,13 +160,13 @@ class ConnectionPool:
             self._put(connection)
 
     def lost(self, connection: Connection) -> None:
-        """A connection is out of use; its socket may still be closing."""
+        """Remove a connection that is out of use; its socket may still be closing."""
         self._idle.pop(connection, None)
         self._busy.discard(connection)
         self._closing.add(connection)
 
     def closed(self, connection: Connection) -> None:
-        """A connection's socket is closed."""
+        """Remove a connection whose socket is closed."""
         self._closing.discard(connection)
         if self._emptied is not None and not self._emptied.done() and self._is_empty():
             self._emptied.set_result(None)
@@ -179,7 +185,7 @@ class ConnectionPool:
             await asyncio.wait((self._emptied,), timeout=timeout_s)
 
     def expire(self) -> None:
-        """Close what has been idle for too long, and wake up again when the next one will have been."""
+        """Close the connections that were idle for too long, and schedule the next check."""
         self._sweep = None
         now = self._clock()
         for connection in self._plan_expiry(now):
@@ -189,7 +195,7 @@ class ConnectionPool:
             self._wake_in(max(0.001, oldest.idle_since + self._limits.idle_s - now))
 
     def _plan_expiry(self, now: float) -> list[Connection]:
-        """Idle connections past their time: a prefix of `_idle`, which is in order of release."""
+        """Return the expired idle connections, a prefix of `_idle` by its order."""
         expired = []
         for connection in self._idle:
             if now - connection.idle_since < self._limits.idle_s:

@@ -1,4 +1,4 @@
-"""UpstreamReach: how to reach a deployment: its address, the TLS that verifies it, and the gateway's credentials."""
+"""UpstreamReach: a deployment's address, the TLS that verifies it, and the gateway's credentials."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ _TOKEN: Final = re.compile(r"[\x21-\x7e]+")
 
 
 class ReachError(ValueError):
-    """A deployment's URL, certificates or credential cannot be used; names the deployment, never the secret."""
+    """Error for an unusable URL, certificate or credential; it names the deployment, never the secret."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpstreamReach:
-    """Everything a connection to one deployment needs."""
+    """Everything that a connection to one deployment requires."""
 
     target: Target
     tls: ssl.SSLContext | None
-    """None for a deployment that is not reached by HTTPS."""
+    """TLS context; None for a deployment without HTTPS."""
     authorization: bytes | None = field(repr=False)
-    """The value of the `authorization` header; a secret."""
+    """Value of the `authorization` header; a secret."""
 
 
 def reach_of(deployment: Deployment, environment: Mapping[str, str]) -> UpstreamReach:
-    """The deployment's reach; reads its CA file. Raises ReachError."""
+    """Return the deployment's reach, reading its CA file; raises ReachError."""
     authorization = authorization_of(deployment, environment)
     try:
         target = Target.parse(deployment.url)
@@ -47,7 +47,7 @@ def reach_of(deployment: Deployment, environment: Mapping[str, str]) -> Upstream
 
 
 def authorization_of(deployment: Deployment, environment: Mapping[str, str]) -> bytes | None:
-    """The `authorization` header for this deployment, None when it wants none. Raises ReachError."""
+    """Return the `authorization` header for this deployment, or None when it requires none; raises ReachError."""
     if deployment.auth is None:
         return None
     name = deployment.auth.bearer_env

@@ -1,8 +1,8 @@
-"""Host names to addresses: bounded threads, one lookup at a time per name, answers kept for a while.
+"""Resolver: addresses of host names, by a bounded number of threads, one lookup at a time per name, cached.
 
-The operating system's resolver does not tell the record's TTL, so answers are fresh for `ttl_s` (30 s by default).
-After that they are looked up again; while the lookup fails the last answer still serves for `stale_s` (300 s), because
-a name server that is down for a minute should not take healthy upstreams with it.
+The operating system's resolver hides the record's TTL, so answers are fresh for `ttl_s` (30 s by default). After that
+they are looked up again. While the lookup fails, the last answer serves for `stale_s` (300 s). A name server that is
+down for a minute thus does not take healthy upstreams with it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Lookup = Callable[[str], list[str]]
 
 
 def system_lookup(host: str) -> list[str]:
-    """The operating system's answer, in its order of preference. Blocks; raises OSError."""
+    """Return the operating system's addresses in its order of preference; blocks, and raises OSError."""
     answers = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(answer[4][0]) for answer in answers))
 
@@ -32,7 +32,7 @@ class _Answer:
 
 
 class Resolver:
-    """Looks names up off the loop and remembers the answers; one serves any number of clients on one loop."""
+    """Cache of lookups made off the event loop; one serves any number of clients on one loop."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Resolver:
         self._pending: dict[str, asyncio.Future[list[str]]] = {}
 
     async def resolve(self, host: str) -> tuple[str, ...]:
-        """Addresses to try, in order; never empty. Raises ResolveError."""
+        """Return the addresses to try, in order and never empty; raises ResolveError."""
         if _is_address(host):
             return (host,)
         known = self._answers.get(host)
@@ -70,7 +70,7 @@ class Resolver:
         return addresses
 
     def close(self) -> None:
-        """Start no more lookups; one that hangs in the operating system is left to end by itself."""
+        """Start no more lookups; one that hangs in the operating system ends by itself."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _start(self, host: str) -> asyncio.Future[list[str]]:
@@ -82,7 +82,7 @@ class Resolver:
     def _forget(self, host: str, done: asyncio.Future[list[str]]) -> None:
         del self._pending[host]
         if not done.cancelled():
-            done.exception()  # seen, even when everyone who waited was cancelled
+            done.exception()  # marks it as retrieved, even when all waiting tasks were cancelled
 
 
 def _is_address(host: str) -> bool:

@@ -1,4 +1,4 @@
-"""When a server wants to be asked again: `retry-after-ms`, and `retry-after` as seconds or as a date."""
+"""Retry time of a response: `retry-after-ms`, and `retry-after` as seconds or as a date (RFC 9110, section 10.2.3)."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Final
 
 _NUMBER: Final = re.compile(rb"[0-9]+(?:\.[0-9]*)?")
 _MOST_DIGITS: Final = 12
-"""More seconds than that are as good as for ever."""
+"""Number of digits beyond which a number of seconds means for ever."""
 _FOR_EVER_S: Final = 1e12
 
 
 def retry_after_s(headers: Sequence[tuple[bytes, bytes]], wall: Callable[[], float] = time.time) -> float | None:
-    """Seconds to wait; None where no header says anything that has a meaning.
+    """Return the seconds to wait, or None without a meaningful header.
 
-    Milliseconds are more exact and count first. Of a repeated header the longest counts. A date counts from the
-    server's own `date`, since its clock need not be ours, and from `wall` where there is none.
+    Milliseconds take precedence, as they are more exact. Of a repeated header the longest counts. A date is relative to
+    the server's own `date`, since its clock may differ, else to `wall`.
     """
     for name, unit_s in ((b"retry-after-ms", 0.001), (b"retry-after", 1.0)):
         parts = (part for key, value in headers if key == name for part in value.split(b","))  # some proxies join them
@@ -41,11 +41,11 @@ def _number(value: bytes) -> float | None:
 
 
 def _instant(date: bytes) -> float | None:
-    """Of an HTTP date in any of its three forms, all of which are in UTC."""
+    """Return the seconds since 1970 of an HTTP date in any of its three forms, all in UTC."""
     try:
         found = parsedate_to_datetime(date.strip().decode("ascii"))
         if found.tzinfo is None:
             found = found.replace(tzinfo=UTC)
         return found.timestamp()
-    except (ValueError, OverflowError):  # what is no date, not ASCII, or in no year there is
+    except (ValueError, OverflowError):  # no date, not ASCII, or an impossible year
         return None

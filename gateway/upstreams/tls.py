@@ -1,4 +1,4 @@
-"""TLS for upstreams: the server is always verified, and there is no way to ask otherwise."""
+"""TLS for upstreams; the server is always verified, without an option to disable that."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from pathlib import Path
 
 
 class TlsConfigError(ValueError):
-    """The CA file cannot be used, or a context does not verify."""
+    """Error for an unusable CA file, or a context without verification."""
 
 
 def client_context(ca_file: Path | None = None) -> ssl.SSLContext:
-    """A context that checks chain and name, TLS 1.2 or newer, with the system's CAs or only `ca_file`'s.
+    """Return a context that checks chain and name, TLS 1.2 or newer, with the system's CAs or only those in `ca_file`.
 
-    Raises TlsConfigError when the file has no certificate.
+    Raises:
+        TlsConfigError: The file has no certificate.
     """
     try:
         context = ssl.create_default_context(cafile=None if ca_file is None else str(ca_file))
@@ -25,7 +26,7 @@ def client_context(ca_file: Path | None = None) -> ssl.SSLContext:
 
 
 def require_verification(context: ssl.SSLContext) -> ssl.SSLContext:
-    """The same context. Raises TlsConfigError when it would accept a server it cannot verify."""
+    """Return the context if it verifies servers; raises TlsConfigError otherwise."""
     if context.verify_mode is not ssl.CERT_REQUIRED or not context.check_hostname:
         raise TlsConfigError("upstream TLS must verify the certificate and the host name")
     return context

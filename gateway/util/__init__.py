@@ -1,0 +1,1 @@
+"""Small helpers without knowledge of the gateway: threads, private files, bounded mappings."""

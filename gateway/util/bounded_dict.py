@@ -1,4 +1,4 @@
-"""A mapping that stays small."""
+"""Mapping of bounded size."""
 
 from collections import OrderedDict
 from typing import TypeVar
@@ -8,7 +8,7 @@ V = TypeVar("V")
 
 
 class Recent(OrderedDict[K, V]):
-    """At most `limit` keys: one more, and the one put longest ago is forgotten. A key put again counts as new."""
+    """Mapping of at most `limit` keys; one more evicts the key set longest ago. Setting a key again renews it."""
 
     __slots__ = ("limit",)
 
@@ -17,7 +17,7 @@ class Recent(OrderedDict[K, V]):
         self.limit = limit
 
     def __setitem__(self, key: K, value: V) -> None:
-        """Put it, as the newest."""
+        """Set a key as the newest."""
         super().__setitem__(key, value)
         self.move_to_end(key)
         if len(self) > self.limit:

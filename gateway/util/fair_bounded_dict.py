@@ -1,4 +1,4 @@
-"""A mapping that stays small, in which no owner pushes out what another put."""
+"""Mapping of bounded size, in which an owner cannot evict the keys of smaller owners."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ V = TypeVar("V")
 
 
 class FairRecent(Generic[K, V]):
-    """At most `limit` keys: for one more, the owner that has most of them loses the one that it put longest ago."""
+    """Mapping of at most `limit` keys; one more evicts the oldest key of the owner with the most keys."""
 
     __slots__ = ("_owner_of", "_parts", "limit")
 
@@ -23,7 +23,7 @@ class FairRecent(Generic[K, V]):
         return len(self._owner_of)
 
     def put(self, key: K, value: V, owner: str) -> None:
-        """Put it, as the newest of its owner."""
+        """Set a key as the newest of its owner."""
         self.pop(key)
         self._owner_of[key] = owner
         self._parts.setdefault(owner, OrderedDict())[key] = value
@@ -32,12 +32,12 @@ class FairRecent(Generic[K, V]):
             self.pop(next(iter(largest)))
 
     def get(self, key: K) -> V | None:
-        """What was put under the key, None when it is not known any more."""
+        """Return the value of a key, or None when it is absent or evicted."""
         owner = self._owner_of.get(key)
         return None if owner is None else self._parts[owner][key]
 
     def pop(self, key: K) -> V | None:
-        """The same, and forget it."""
+        """Remove a key and return its value, or None when it is absent or evicted."""
         owner = self._owner_of.pop(key, None)
         if owner is None:
             return None

@@ -1,4 +1,4 @@
-"""Values of HTTP headers, read as RFC 9110 has them: names of types and codings have no case, lists may be spread."""
+"""Values of HTTP headers as RFC 9110 defines them: types and codings ignore case, lists may span several headers."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ EVENT_STREAM: Final = b"text/event-stream"
 
 
 def media_type(content_type: bytes) -> bytes:
-    """The type and subtype in lower case, without parameters."""
+    """Return type and subtype in lower case, without parameters."""
     return content_type.partition(b";")[0].strip().lower()
 
 
 def is_event_stream(content_type: bytes) -> bool:
-    """Whether it is the type of server-sent events, whatever its parameters."""
+    """Return whether the content type is that of server-sent events, with any parameters."""
     return content_type == EVENT_STREAM or media_type(content_type) == EVENT_STREAM
 
 
 def listed(values: Iterable[bytes]) -> list[bytes]:
-    """The members of a list-valued header in lower case, in order; empty ones do not count."""
+    """Return the members of a list-valued header in lower case, in order, without empty ones."""
     members = [member.strip(b" \t").lower() for value in values for member in value.split(b",")]
     return [member for member in members if member]

@@ -1,8 +1,7 @@
-"""Ordered JSON: equal values have equal bytes, in whatever order their members came.
+"""Ordered JSON: equal values have equal bytes, whatever the order of their members.
 
-The encoder's own sorting takes time with the square of an object's members where they come in an unlucky order. From
-some tens of thousands on it ends the process: its recursion is as deep as the object is wide. Wide objects are sorted
-here.
+msgspec's sorting is quadratic in an object's members for unfavourable orders. With tens of thousands of members its
+recursion ends the process. Wide objects are therefore sorted here.
 """
 
 from __future__ import annotations
@@ -12,20 +11,20 @@ from typing import Any, Final
 import msgspec
 
 WIDE: Final = 256
-"""Members of one object that the encoder may sort: at worst 70 microseconds."""
+"""Number of members in one object that msgspec may sort; at worst that takes 70 µs."""
 
 encode_narrow: Final = msgspec.json.Encoder(order="deterministic").encode
-"""Ordered JSON of a value whose objects all have at most `WIDE` members."""
+"""Encoder of ordered JSON for values whose objects all have at most `WIDE` members."""
 _encode: Final = msgspec.json.Encoder().encode
 
 
 def encode_ordered(value: Any) -> bytes:
-    """Ordered JSON of any value."""
+    """Return any value as ordered JSON."""
     return _encode(_sorted(value)) if _is_wide(value) else encode_narrow(value)
 
 
 def _is_wide(value: Any) -> bool:
-    """Whether any object inside has more than `WIDE` members."""
+    """Return whether any object inside has more than `WIDE` members."""
     waiting = [value]
     while waiting:
         found = waiting.pop()
@@ -40,7 +39,7 @@ def _is_wide(value: Any) -> bool:
 
 
 def _sorted(value: Any) -> Any:
-    """The value with the members of all objects in order; as deep as a request may be nested."""
+    """Return the value with sorted objects; recursion is bounded by the depth of a request."""
     if isinstance(value, dict):
         return {name: _sorted(value[name]) for name in sorted(value)}
     if isinstance(value, list):

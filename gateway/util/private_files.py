@@ -1,4 +1,4 @@
-"""Private files: folders 0700 and files 0600 of this user alone, whatever the umask is."""
+"""Private files: folders 0700 and files 0600 for this user alone, whatever the umask."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SQLITE_SUFFIXES: Final = ("", "-wal", "-shm", "-journal")
 
 
 class UnsafeFolder(OSError):
-    """A folder that cannot be made private; the message says why and what to do."""
+    """Error for a folder that cannot be made private; the message gives reason and remedy."""
 
     def __init__(self, folder: Path, why: str) -> None:
         super().__init__(f"{folder}: {why}; choose another with --runtime-dir")
@@ -26,7 +26,7 @@ class UnsafeFolder(OSError):
 
 @contextmanager
 def private_umask() -> Iterator[None]:
-    """Make what libraries and child processes write private too; for the main thread of a process."""
+    """Set a private umask, so libraries and child processes write private files too; for a process' main thread."""
     before = os.umask(_PRIVATE_UMASK)
     try:
         yield
@@ -35,7 +35,7 @@ def private_umask() -> Iterator[None]:
 
 
 def private_folder(folder: Path) -> None:
-    """Make a folder, and every missing one above it, for this user alone; existing ones stay. Raises OSError."""
+    """Create a folder and every missing parent for this user alone; existing ones stay unchanged. Raises OSError."""
     missing: list[Path] = []
     while not folder.exists():
         missing.append(folder)
@@ -47,9 +47,11 @@ def private_folder(folder: Path) -> None:
 
 
 def private_tree(folder: Path) -> None:
-    """Make a folder, or take away what others may do with it and with everything inside.
+    """Create a folder, or remove other users' rights from it and from everything inside.
 
-    Raises UnsafeFolder for a symbolic link or a folder of another user, OSError when the system refuses.
+    Raises:
+        UnsafeFolder: It is a symbolic link, a shared folder or another user's.
+        OSError: The system refuses.
     """
     if folder.is_symlink():
         raise UnsafeFolder(folder, "is a symbolic link, which others may point elsewhere")
@@ -62,15 +64,15 @@ def private_tree(folder: Path) -> None:
 
 
 def tighten_file(path: Path) -> None:
-    """Take away what others may do with a file of this user; leaves links, other users' and missing files alone."""
+    """Remove other users' rights from a file of this user; links, other users' and missing files stay as they are."""
     _tighten_entry(path)
 
 
 def private_database(path: Path) -> None:
-    """Make SQLite's file before SQLite does, or tighten it with its logs, which get the mode of the file itself."""
+    """Create SQLite's file before SQLite does, or tighten it; its logs get the mode of the file."""
     private_folder(path.parent)
     with suppress(FileExistsError):
-        # Only a new file: closing one that this process has open already would let go of SQLite's locks on it.
+        # Only a new file: closing one that this process has open already would release SQLite's locks on it.
         os.close(_open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
     for suffix in _SQLITE_SUFFIXES:
         tighten_file(path.with_name(path.name + suffix))
@@ -78,7 +80,7 @@ def private_database(path: Path) -> None:
 
 @contextmanager
 def open_private(path: Path, mode: Literal["wb", "ab", "xb"]) -> Iterator[BinaryIO]:
-    """Open a file to write, made for this user alone and tightened when it exists. Raises OSError."""
+    """Open a file for writing, created for this user alone, or tightened when it exists; raises OSError."""
     flags = {"wb": os.O_TRUNC, "ab": os.O_APPEND, "xb": os.O_EXCL}[mode]
     descriptor = _open(path, os.O_WRONLY | os.O_CREAT | flags)
     with os.fdopen(descriptor, "ab" if mode == "ab" else "wb") as stream:
@@ -112,7 +114,7 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Put a rename on the disk; file systems that cannot are left to their own time."""
+    """Flush a rename to disk; file systems without support are ignored."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -140,7 +142,7 @@ def _check_folder(folder: Path) -> None:
 
 
 def _tighten_entry(path: Path) -> None:
-    with suppress(FileNotFoundError, PermissionError):  # gone meanwhile, or on a file system that cannot
+    with suppress(FileNotFoundError, PermissionError):  # gone meanwhile, or a file system without modes
         found = path.lstat()
         if found.st_uid == os.geteuid() and not stat.S_ISLNK(found.st_mode):
             _tighten(path, found, stat.S_IMODE(found.st_mode) & ~_OTHERS)

@@ -7,7 +7,7 @@ from importlib.metadata import version as package_version
 
 
 def version() -> str:
-    """The installed version, or `0+checkout` for a source tree that was never installed."""
+    """Return the installed version, or `0+checkout` for a source tree that is not installed."""
     try:
         return package_version("penstock")
     except PackageNotFoundError:

@@ -1,6 +1,6 @@
-"""Workers: the threads that do the long computations of requests beside the event loop.
+"""Workers: threads for the long computations of requests beside the event loop.
 
-They are daemon threads, unlike those of `concurrent.futures`: a process that ends does not wait for work that hangs.
+They are daemon threads, unlike those of `concurrent.futures`, so hanging work does not keep the process from ending.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _Job = tuple[Future[Any], Callable[[], Any]]
 
 
 class Workers(Executor):
-    """A bounded number of threads and of jobs that wait for them; threads start with the first jobs."""
+    """Executor with a bounded number of threads and of waiting jobs; threads start with the first jobs."""
 
     def __init__(
         self,
@@ -40,7 +40,15 @@ class Workers(Executor):
         initializer: Callable[[], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`initializer` runs first in each thread; `max_waiting` bounds `run`, not `submit`."""
+        """Create an executor without threads.
+
+        Args:
+            num_threads: Largest number of threads.
+            name: Prefix of the threads' names.
+            max_waiting: Bound on waiting jobs for `run`; `submit` has none.
+            initializer: Called first in each thread.
+            clock: Monotonic clock.
+        """
         self._num_threads = num_threads
         self._max_waiting = max_waiting
         self._name = name
@@ -50,20 +58,23 @@ class Workers(Executor):
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
         self._num_open = 0
-        """Jobs that wait or run."""
+        """Number of jobs that wait or run."""
         self._job_s = 0.0
-        """How long a job takes, smoothed."""
+        """Smoothed duration of a job, in seconds."""
         self._is_closed = False
 
     @property
     def num_waiting(self) -> int:
-        """Jobs that no thread has begun, at least."""
+        """Lower bound on the jobs that no thread has begun."""
         return max(0, self._num_open - self._num_threads)
 
     async def run(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """What `work` returns or raises. Raises Shed (`overload`) when too many jobs wait already.
+        """Run `work` on a thread and return its result.
 
-        Cancelled while it waits, the job is never begun; cancelled while it runs, its result is dropped.
+        A job cancelled while it waits never starts; the result of one cancelled while it runs is dropped.
+
+        Raises:
+            Shed: Too many jobs wait already (`overload`).
         """
         if self._num_open >= self._num_threads + self._max_waiting:
             wait_s = self._job_s * self.num_waiting / self._num_threads
@@ -79,7 +90,7 @@ class Workers(Executor):
         return await asyncio.wrap_future(self.submit(work, *args, **kwargs))
 
     def submit(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """The future of a job, queued however many wait. Raises RuntimeError after `shutdown`."""
+        """Queue a job without a bound and return its future; raises RuntimeError after `shutdown`."""
         future: Future[T] = Future()
         with self._lock:
             if self._is_closed:
@@ -91,7 +102,7 @@ class Workers(Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no further work. With `wait`, return once the work under way is done; without, abandon it."""
+        """Accept no further work; with `wait`, return once running work has ended, else abandon it."""
         with self._lock:
             self._is_closed = True
             if cancel_futures:
@@ -102,7 +113,7 @@ class Workers(Executor):
             self.join()
 
     def join(self, timeout_s: float | None = None) -> None:
-        """After `shutdown`: return once the work under way is done, or when the time is over."""
+        """Return once running work has ended or the timeout is over; to be called after `shutdown`."""
         until = None if timeout_s is None else time.monotonic() + timeout_s
         for thread in self._threads:
             thread.join(None if until is None else max(0.0, until - time.monotonic()))
@@ -128,7 +139,7 @@ class Workers(Executor):
             self._initializer()
         while (job := self._jobs.get()) is not None:
             self._do(*job)
-            del job  # neither its arguments nor its result live on until the next one comes
+            del job  # frees its arguments and result before the next job arrives
 
     def _do(self, future: Future[Any], work: Callable[[], Any]) -> None:
         began_at = self._clock()
@@ -137,7 +148,7 @@ class Workers(Executor):
             return
         try:
             result = work()
-        except BaseException as error:  # whoever waits for the job gets it
+        except BaseException as error:  # the future carries it to the caller
             self._note_done(self._clock() - began_at)
             future.set_exception(error)
         else:
@@ -145,7 +156,7 @@ class Workers(Executor):
             future.set_result(result)
 
     def _note_done(self, took_s: float | None) -> None:
-        """Before the result is told: whoever hears of it finds the place free."""
+        """Free the job's place before its result is set, so its waiter sees it free."""
         with self._lock:
             self._num_open -= 1
             if took_s is not None:
@@ -153,23 +164,23 @@ class Workers(Executor):
 
 
 class LoopThreads(ThreadPoolExecutor):
-    """An event loop's default executor that never keeps a process from ending.
+    """Default executor for an event loop that never keeps a process from ending.
 
-    A loop accepts no other class; of this one's own threads none is ever started.
+    Event loops accept only subclasses of ThreadPoolExecutor; none of the base class' own threads ever starts.
     """
 
     def __init__(self, *, grace_s: float = _GRACE_S) -> None:
-        """`grace_s`: how long `shutdown` waits for what is under way."""
+        """Create the executor; `shutdown` waits `grace_s` seconds for running work."""
         super().__init__(1)
         self._workers = Workers(_LOOP_THREADS, name="loop")
         self._grace_s = grace_s
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """See Workers."""
+        """Queue a job on the daemon threads; see `Workers.submit`."""
         return self._workers.submit(fn, *args, **kwargs)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no further work; give what is under way a moment, and abandon it."""
+        """Accept no further work, give running work a short time, and abandon the rest."""
         self._workers.shutdown(wait=False, cancel_futures=cancel_futures)
         if wait:
             self._workers.join(self._grace_s)

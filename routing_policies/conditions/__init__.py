@@ -1,1 +1,1 @@
-"""Conditions of routes: a bounded part of CEL, checked when the policy is loaded, compiled once."""
+"""Conditions of routes: a bounded subset of CEL, checked when the policy is loaded and compiled once."""

@@ -1,9 +1,10 @@
-"""The grammar and the types of a condition: what passes here is small, ends, and answers true or false.
+"""Grammar and types of conditions; an accepted condition is small, terminates, and yields true or false.
 
-The part of CEL that is taken: `&& || ! == != < <= > >= in`, `+ - * / %`, `? :`, parentheses, lists of constants,
-`size`, and of text `startsWith`, `endsWith`, `contains` and `matches` with a constant pattern. No macros: each of
-`all`, `exists`, `map` and `filter` is a loop, and loops in loops are how a short expression runs for years. Patterns
-are run by an engine that is linear in the text and have no counted repetition, whose cost is in the pattern.
+The accepted subset of CEL has these operators: `&& || ! == != < <= > >= in`, `+ - * / %`, `? :`, parentheses and lists
+of constants. Its functions are `size`, and on text `startsWith`, `endsWith`, `contains` and `matches` with a constant
+pattern. There are no macros: each of `all`, `exists`, `map` and `filter` is a loop, and nested loops let a short
+expression run for years. The pattern engine is linear in the text. Counted repetition, whose cost is in the pattern, is
+not accepted.
 
     condition := choice                       choice  := or [ "?" or ":" choice ]
     or        := and { "||" and }             and     := relation { "&&" relation }
@@ -46,10 +47,10 @@ _COUNTED: Final = re.compile(r"(?<!\\)\{")
 
 
 class Checker:
-    """Reads one condition. `fields` and `headers` are what it looks at."""
+    """Parser of one condition; `fields` and `headers` are the inputs that it reads."""
 
     def __init__(self, source: str) -> None:
-        """Raises ConditionError."""
+        """Split the source into tokens; raises ConditionError."""
         if len(source) > MAX_CHARS:
             raise ConditionError(f"longer than {MAX_CHARS} characters", MAX_CHARS + 1)
         self._tokens = list(tokens(source))
@@ -60,11 +61,11 @@ class Checker:
         self.fields: set[str] = set()
         self.headers: set[str] = set()
         self.patterns: list[str] = []
-        """As they are written, quotes included."""
+        """Patterns as written, quotes included."""
         self.needs_tenant = False
 
     def check(self) -> None:
-        """Raises ConditionError unless it is well-formed and says true or false."""
+        """Check that the condition is well-formed and boolean; raises ConditionError."""
         start = self._peek()
         found = self._choice()
         if self._peek().kind != "end":
@@ -230,7 +231,7 @@ class Checker:
         return "string"
 
     def _list(self) -> Type:
-        """Constants of one type."""
+        """Parse a list of constants of one type."""
         if self._take("]"):
             return "empty list"
         kinds: set[Type] = set()

@@ -1,4 +1,4 @@
-"""Condition: `match.when` of a route, ready to be asked about requests."""
+"""Condition: the compiled `match.when` of a route."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from routing_policies.conditions.checker import Checker
 from routing_policies.conditions.tokens import ConditionError
 
 MAX_TEXT_CHARS: Final = 2_000
-"""Of the last message, what `request.text` is: bounds what a pattern can cost."""
+"""Characters of the last message in `request.text`; they bound the cost of a pattern."""
 
 
 class Facts(Protocol):
-    """What a condition may ask of a request."""
+    """Facts about a request that a condition can read."""
 
     def fact(self, name: str) -> str | int | bool:
-        """The value of `request.NAME`; worked out only when a condition asks."""
+        """Return the value of `request.NAME`, computed only when a condition reads it."""
         ...
 
 
 class Condition:
-    """Compiled once. Pays only for what it looks at."""
+    """Compiled condition; an evaluation computes only the facts that it reads."""
 
     __slots__ = ("_fields", "_headers", "_needs_tenant", "_run", "source")
 
     def __init__(self, source: str) -> None:
-        """Raises ConditionError."""
+        """Check and compile the source; raises ConditionError."""
         checker = Checker(source)
         checker.check()
         try:
@@ -44,21 +44,24 @@ class Condition:
 
     @property
     def headers(self) -> tuple[str, ...]:
-        """The headers it looks at."""
+        """Headers that the condition reads."""
         return self._headers
 
     @property
     def needs_headers(self) -> bool:
-        """Whether it looks at headers at all."""
+        """True if the condition reads any header."""
         return bool(self._headers)
 
     @property
     def needs_text(self) -> bool:
-        """Whether it looks at what was said."""
+        """True if the condition reads the last message."""
         return "text" in self._fields
 
     def holds(self, facts: Facts, tenant: str | None, headers: Mapping[str, str]) -> bool:
-        """Whether it is true; an overflow or a division by zero makes it false. An absent header is empty text."""
+        """Return whether the condition is true for a request.
+
+        An overflow or a division by zero makes it false. An absent header is empty text.
+        """
         context: dict[str, Any] = {}
         if self._fields:
             context["request"] = {name: facts.fact(name) for name in self._fields}
@@ -73,7 +76,7 @@ class Condition:
 
 
 def _check_pattern(pattern: str) -> None:
-    """Raises ConditionError for one that the engine does not take."""
+    """Check that the pattern engine accepts a pattern; raises ConditionError."""
     try:
         cel.evaluate(f'"".matches({pattern})', {})
     except (ValueError, TypeError, RuntimeError) as error:

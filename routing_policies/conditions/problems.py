@@ -1,4 +1,4 @@
-"""What is wrong with a policy's conditions, and where."""
+"""Problems in a policy's conditions, with their paths."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from routing_policies.policy.problems import PathProblem
 
 
 def condition_problems(policy: Policy) -> Iterator[PathProblem]:
-    """One finding for each condition that is no good."""
+    """Yield one problem for each invalid condition."""
     for index, route in enumerate(policy.routes):
         if route.match.when is None:
             continue

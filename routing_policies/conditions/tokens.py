@@ -1,4 +1,4 @@
-"""The words of a condition, with the place of each."""
+"""Tokens of a condition, with their positions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TOKEN: Final = re.compile(
 
 
 class ConditionError(ValueError):
-    """A condition is no good; `at` is the character where, from 1."""
+    """Error for an invalid condition; `at` is the position of the character, from 1."""
 
     def __init__(self, message: str, at: int) -> None:
         super().__init__(f"{message} (at character {at})")
@@ -27,16 +27,16 @@ class ConditionError(ValueError):
 
 
 class ConditionToken(NamedTuple):
-    """One word."""
+    """One token."""
 
     kind: Kind
     text: str
     at: int
-    """Its first character, from 1."""
+    """Position of its first character, from 1."""
 
 
 def tokens(source: str) -> Iterator[ConditionToken]:
-    """Every word, then the end. Raises ConditionError."""
+    """Yield every token, then the end; raises ConditionError for a character without a meaning."""
     position = 0
     while position < len(source):
         found = _TOKEN.match(source, position)

@@ -1,0 +1,1 @@
+"""Online models of latencies, lengths and ratios."""

@@ -1,13 +1,13 @@
-"""Confidence sequences for a ratio: bounds that hold at every look at once, however often one looks.
+"""Confidence sequences for a ratio: bounds that hold at all looks together, however often one looks.
 
-For k events among n requests and a ratio p, the beta-binomial mixture (Robbins 1970; Howard, Ramdas, McAuliffe and
+For k events among n requests and a ratio p, the beta-binomial mixture is (Robbins 1970; Howard, Ramdas, McAuliffe and
 Sekhon, Annals of Statistics 2021)
 
-    M(p) = B(1 + k, 1 + n - k) / (p^k (1 - p)^(n - k))
+    M(p) = B(1 + k, 1 + n - k) / (p^k (1 - p)^(n - k)).
 
-is a non-negative martingale that starts at 1 when p is the true ratio. By Ville's inequality it ever reaches 1/alpha
-with probability at most alpha, so {p : M(p) < 1/alpha} covers the true ratio at all times together with probability
-1 - alpha. A fixed-sample interval that is looked at after each request has no such guarantee.
+It is a non-negative martingale that starts at 1 when p is the true ratio. By Ville's inequality it ever reaches 1/alpha
+with probability at most alpha. So {p : M(p) < 1/alpha} covers the true ratio at all times together with probability 1 -
+alpha. A fixed-sample interval, examined after each request, has no such guarantee.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from typing import Final
 import msgspec
 
 _STEPS: Final = 60
-"""Halvings: the bounds are exact to far below any ratio that matters."""
+"""Number of bisection steps; the bounds are exact far below any ratio that matters."""
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """The ratio is in here, at every look."""
+    """Time-uniform bounds of a ratio."""
 
     low: float
     high: float
 
 
 def ratio_bounds(events: int, count: int, alpha: float) -> Bounds:
-    """Time-uniform bounds of a ratio of which `events` of `count` were seen; 0 < alpha < 1."""
+    """Return time-uniform bounds of a ratio after `events` of `count` requests; 0 < alpha < 1."""
     if count == 0:
         return Bounds(0.0, 1.0)
     limit = -log(alpha)
@@ -41,7 +41,7 @@ def ratio_bounds(events: int, count: int, alpha: float) -> Bounds:
 
 
 def _edge(outside: float, inside: float, events: int, count: int, mixture: float, limit: float) -> float:
-    """Where, between a ratio that is surely refuted and one that is not, the refutation begins."""
+    """Return the bound between a ratio that is refuted and one that is not, by bisection."""
     for _ in range(_STEPS):
         middle = (outside + inside) / 2
         if _evidence(middle, events, count, mixture) < limit:
@@ -52,7 +52,7 @@ def _edge(outside: float, inside: float, events: int, count: int, mixture: float
 
 
 def _evidence(ratio: float, events: int, count: int, mixture: float) -> float:
-    """Logarithm of M(ratio)."""
+    """Return the logarithm of M(ratio)."""
     hits = events * log(ratio) if events else 0.0
     misses = (count - events) * log(1.0 - ratio) if count > events else 0.0
     return mixture - hits - misses

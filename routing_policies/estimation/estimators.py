@@ -1,4 +1,4 @@
-"""Small models of what cannot be known beforehand. Pure: instants and durations are arguments, chance has no part."""
+"""Small online models. Pure: instants and durations are arguments, and nothing is random."""
 
 from __future__ import annotations
 
@@ -9,39 +9,39 @@ from typing import Final
 
 _TINY: Final = 1e-9
 TINY_BUSY_S: Final = _TINY
-"""Less busy time says nothing of a rate."""
+"""Busy time in seconds below which a rate is unknown."""
 
 _BYTES_KEPT: Final = 0.98
-"""Of what was learned of bytes and tokens, what is kept with each request."""
+"""Share of the bytes-per-token statistics that each request keeps."""
 
 _BOUNDS: Final = tuple(2 ** (step / 4) for step in range(4 * 20 + 1))
-"""Of the histogram of answers' lengths."""
+"""Upper bounds of the bins of answer lengths."""
 _MIDDLES: Final = tuple(upper * 2 ** (-1 / 8) for upper in (*_BOUNDS, _BOUNDS[-1]))
-"""Of each count the length that it stands for."""
+"""Length that each bin represents."""
 _NEW_PART: Final = 1.0 / 0.99 - 1.0
-"""What a new answer counts beside all others: they fade."""
+"""Weight of a new answer relative to all earlier ones, which fade."""
 _REFRESH_EVERY: Final = 8
 _MAX_MEANS: Final = 64
 
 
 class BytesPerToken:
-    """How many bytes of a request make one prompt token, for one tenant and model: learned from what engines count."""
+    """Bytes per prompt token for one tenant and model, learned from the engines' counts."""
 
     __slots__ = ("_bytes", "_cross", "_num", "_squares", "_tokens", "_weight")
 
     PRIOR: Final = 4.0
-    """Bytes a token of English text, before anything was seen."""
+    """Bytes per token of English text, before any observation."""
 
     def __init__(self) -> None:
         self._weight = self._bytes = self._tokens = self._squares = self._cross = 0.0
         self._num = 0
 
     def observe(self, num_bytes: int, num_tokens: int) -> None:
-        """A request of `num_bytes` was counted as `num_tokens`; nonsense is ignored."""
+        """Learn from a request of `num_bytes` that was counted as `num_tokens`; counts below 1 are ignored."""
         if num_bytes < 1 or num_tokens < 1:
             return
         kept = _BYTES_KEPT
-        weight = 1.0 / num_tokens**2  # errors count in proportion to the prompt
+        weight = 1.0 / num_tokens**2  # weights errors relative to the prompt
         self._weight = kept * self._weight + weight
         self._bytes = kept * self._bytes + weight * num_bytes
         self._tokens = kept * self._tokens + weight * num_tokens
@@ -50,7 +50,7 @@ class BytesPerToken:
         self._num += 1
 
     def tokens(self, num_bytes: int) -> int:
-        """Prompt tokens that a request of `num_bytes` probably has, at least 1."""
+        """Return the expected prompt tokens of a request of `num_bytes`, at least 1."""
         if self._num == 0:
             return round(num_bytes / self.PRIOR) or 1
         mean_bytes, mean_tokens = self._bytes / self._weight, self._tokens / self._weight
@@ -67,12 +67,12 @@ class BytesPerToken:
 
 
 class OutputEstimate:
-    """How long answers get, as a fading histogram with bounds a quarter of an octave apart."""
+    """Lengths of answers, as a fading histogram with bounds a quarter of an octave apart."""
 
     __slots__ = ("_counts", "_filled", "_means", "_num_new", "_total")
 
     PRIOR_TOKENS: Final = 256.0
-    """Of a route that has not answered yet."""
+    """Length in tokens for a route without answers."""
     _PRIOR_WEIGHT: Final = 2.0
 
     def __init__(self) -> None:
@@ -80,15 +80,15 @@ class OutputEstimate:
         prior = bisect_left(_BOUNDS, self.PRIOR_TOKENS)
         self._counts[prior] = self._PRIOR_WEIGHT
         self._filled = [prior]
-        """Where counts are not 0, in order."""
+        """Indexes of the bins that are not 0, in order."""
         self._total = self._PRIOR_WEIGHT
         self._means: dict[int | None, int] = {}
-        """By limit, as of a few answers ago: the sum over the histogram costs more than it changes."""
+        """Means by limit, at most a few answers old, because summing the histogram costs more than they change."""
         self._num_new = 0
 
     def observe(self, num_tokens: float) -> None:
-        """An answer had `num_tokens`."""
-        # Instead of fading every count, new ones weigh more; brought back before the numbers grow out of hand.
+        """Learn from an answer of `num_tokens`."""
+        # Instead of fading every count, new ones weigh more; rescaled before the numbers overflow.
         weight = self._total * _NEW_PART
         if weight < 1.0:
             weight = 1.0
@@ -107,7 +107,7 @@ class OutputEstimate:
             self._total /= 1e9
 
     def mean_tokens(self, limit: int | None) -> int:
-        """The mean of answers cut off at `limit`, at least 1."""
+        """Return the mean length of answers cut off at `limit`, at least 1."""
         known = self._means.get(limit)
         if known is None:
             known = self._means[limit] = self._mean_tokens(math.inf if limit is None else float(limit))
@@ -122,7 +122,7 @@ class OutputEstimate:
         return max(1, round(total / self._total))
 
     def quantile_tokens(self, share: float, limit: int | None) -> int:
-        """The length that `share` of the answers stay within, at most `limit`."""
+        """Return the length that `share` of the answers stay within, at most `limit`."""
         bound = round(self._upper_of(share))
         return max(1, bound if limit is None else min(bound, limit))
 
@@ -136,18 +136,18 @@ class OutputEstimate:
 
 
 class PeakEwma:
-    """Follows a rise at once and a fall slowly: who was slow a moment ago is not trusted again yet."""
+    """Average that follows a rise at once and a fall slowly, so a deployment that was slow is avoided for a while."""
 
     __slots__ = ("_at", "_decay_s", "peak")
 
     def __init__(self, *, decay_s: float, value: float = 0.0) -> None:
         self._decay_s = decay_s
         self.peak = value
-        """As of the last measurement: `value` is never above it."""
+        """Average at the last measurement, an upper bound of `value`."""
         self._at = -math.inf
 
     def observe(self, now: float, value: float) -> None:
-        """A new measurement: taken whole when it is above, else mixed in by the time since the last."""
+        """Adopt a measurement above the average; blend a lower one in by the time since the last."""
         if value >= self.peak:
             self.peak = value
         else:
@@ -156,31 +156,31 @@ class PeakEwma:
         self._at = now
 
     def value(self, now: float, floor: float = 0.0) -> float:
-        """The value, drawn towards `floor` while nobody measures."""
+        """Return the average, decayed towards `floor` since the last measurement."""
         if self.peak <= floor:
             return self.peak
         return floor + (self.peak - floor) * math.exp((self._at - now) / self._decay_s)
 
 
 class DrainRate:
-    """Units a second that leave while something waits; idle time does not count, for it says nothing about speed."""
+    """Units per second that leave while something waits; idle time does not count."""
 
     __slots__ = ("_at", "_window_s", "busy_s", "units")
 
     def __init__(self, *, window_s: float) -> None:
         self._window_s = window_s
         self.units = 0.0
-        """What left lately, and in how much busy time: the older, the less of it."""
+        """Decayed number of units that left; `busy_s` is the decayed busy time."""
         self.busy_s = 0.0
         self._at: float | None = None
 
     def start(self, now: float) -> None:
-        """Something waits from now on; does nothing when something did already."""
+        """Begin busy time, unless it has begun."""
         if self._at is None:
             self._at = now
 
     def leave(self, now: float, units: float, *, is_last: bool) -> None:
-        """`units` left; `is_last` when nothing waits any more."""
+        """Record `units` that left; `is_last` ends the busy time."""
         busy_s = 0.0 if self._at is None or now < self._at else now - self._at
         kept = math.exp(-busy_s / self._window_s)
         self.units = kept * self.units + units
@@ -189,12 +189,12 @@ class DrainRate:
 
     @property
     def per_s(self) -> float | None:
-        """The rate, None before anything left."""
+        """Rate per second; None before anything left."""
         return self.units / self.busy_s if self.busy_s > TINY_BUSY_S else None
 
 
 class ForecastError:
-    """The relative errors |forecast - measured| / measured of the last forecasts; sorted only when somebody asks."""
+    """Relative errors |forecast - measured| / measured of the last forecasts; sorted only on demand."""
 
     __slots__ = ("_errors",)
 
@@ -204,11 +204,11 @@ class ForecastError:
         self._errors: deque[float] = deque(maxlen=self._WINDOW)
 
     def observe(self, forecast: float, measured: float) -> None:
-        """Compare one forecast with what came."""
+        """Add the error of one forecast."""
         self._errors.append(abs(forecast - measured) / (measured if measured > _TINY else _TINY))
 
     def quantile(self, share: float) -> float | None:
-        """The error that `share` of the last forecasts stayed within; None before the first."""
+        """Return the error that `share` of the last forecasts stay within, or None before the first."""
         if not self._errors:
             return None
         ordered = sorted(self._errors)

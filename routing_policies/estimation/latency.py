@@ -1,4 +1,4 @@
-"""TtftModel and TpotModel: how long a deployment takes, learned from what it took."""
+"""TtftModel and TpotModel: latencies of a deployment, learned from measurements."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _MAX_LOG_RATIO: Final = math.log(4.0)
 _MAX_LOG_GAIN: Final = math.log(100.0)
 _GAIN_DECAY_S: Final = 10.0
 _NOISE: Final = 0.2
-"""A mean surprise (a logarithm) of this size is believed half: a handful of measurements has as much by chance."""
+"""Mean log ratio that is applied by half; a handful of measurements reaches it by chance."""
 _FRESH_S: Final = 1.0
-"""For so long after a measurement nothing is forgotten."""
+"""Seconds after a measurement without decay."""
 _FIRST_ERROR: Final = 0.5
 _ERROR_STEP: Final = 0.05
 _ERROR_FLOOR: Final = 0.003
@@ -24,9 +24,11 @@ _TINY_S: Final = 1e-6
 
 
 class SpeedGain:
-    """By what factor a machine is slower than its model says, now: the model learns over hundreds of requests, this
-    over a handful. A small difference is left to the model. It forgets in `decay_s` while nobody measures, so that who
-    was slow is tried again."""
+    """Factor by which a machine is currently slower than its model.
+
+    The model learns over hundreds of requests, the gain over a handful. Small differences are left to the model. The
+    gain decays over `decay_s` seconds without measurements, so a slow deployment is tried again.
+    """
 
     __slots__ = ("_at", "_decay_s", "_factor", "_log")
 
@@ -34,11 +36,11 @@ class SpeedGain:
         self._decay_s = decay_s
         self._log = 0.0
         self._factor = 1.0
-        """By `_log`, as far as it is believed."""
+        """Factor for `_log`, after shrinkage of small values."""
         self._at = -math.inf
 
     def observe(self, now: float, ratio: float) -> None:
-        """`ratio`: measured over what the model said without the gain."""
+        """Learn from `ratio`: the measurement over the model's value without the gain."""
         log = self._log_at(now)
         surprise = math.log(ratio if ratio > 1e-6 else 1e-6) - log
         self._log = _within(_MAX_LOG_GAIN, log + _GAIN_STEP * _within(_MAX_LOG_RATIO, surprise))
@@ -46,7 +48,7 @@ class SpeedGain:
         self._at = now
 
     def value(self, now: float) -> float:
-        """The factor."""
+        """Return the factor."""
         return self._factor if now - self._at <= _FRESH_S else _believed(self._log_at(now))
 
     def _log_at(self, now: float) -> float:
@@ -55,7 +57,7 @@ class SpeedGain:
 
 
 def _within(bound: float, value: float) -> float:
-    """The value, or where it is beyond the bound on either side, that."""
+    """Clamp the value to [-bound, bound]."""
     if value > bound:
         return bound
     return value if value > -bound else -bound
@@ -67,29 +69,36 @@ def _believed(log: float) -> float:
 
 
 class TtftModel:
-    """Seconds to the first token as a non-negative sum over features, times how slow the machine is just now."""
+    """TTFT in seconds as a non-negative sum over features, times the machine's current slowness."""
 
     __slots__ = ("_regression", "error", "gain", "terms")
 
     def __init__(
         self, prior: Sequence[float], scales: Sequence[float], *, gain: SpeedGain | None = None, decay: float = 0.995
     ) -> None:
-        """`gain` may be shared between models of one machine: when it is slow, it is slow for all of them."""
+        """Create a model with its prior terms.
+
+        Args:
+            prior: Initial seconds per unit of each feature.
+            scales: Usual size of each feature.
+            gain: Gain to share between models of one machine.
+            decay: Weight of past samples per new one.
+        """
         self._regression = NonNegativeRegression(prior, scales, decay=decay)
         self.terms: Sequence[float] = self._regression.terms
-        """Seconds for each feature's unit, as learned so far: the regression changes them in place."""
+        """Learned seconds per unit of each feature; the regression changes the list in place."""
         self.gain = gain or SpeedGain()
-        """What the sum over the terms is multiplied by."""
+        """Factor of the sum over the terms."""
         self.error = _FIRST_ERROR
         """Recent mean of |log(forecast / measured)|."""
 
     def predict_s(self, now: float, features: Sequence[float]) -> float:
-        """The forecast."""
+        """Return the forecast in seconds."""
         plain_s: float = sum(map(mul, self.terms, features))
         return plain_s * self.gain.value(now)
 
     def observe(self, now: float, features: Sequence[float], seconds: float) -> None:
-        """The first token came `seconds` after a request with these features was sent."""
+        """Learn from a TTFT measured for a request with these features."""
         plain_s = self._regression.predict(features)
         if plain_s > 0.0:
             ratio = (seconds if seconds > _TINY_S else _TINY_S) / (plain_s * self.gain.value(now))
@@ -99,8 +108,10 @@ class TtftModel:
 
 
 def blended(first: tuple[float, float], second: tuple[float, float]) -> float:
-    """Two forecasts, each with its recent error, as one: whoever was better lately weighs far more, for both are wrong
-    about the same requests and little evens out."""
+    """Combine two forecasts, each with its recent error, with far more weight on the better one.
+
+    Both err on the same requests, so averaging them equally would gain little.
+    """
     (first_s, error), (second_s, other_error) = first, second
     ours, theirs = 1.0 / (error * error + _ERROR_FLOOR) ** 2, 1.0 / (other_error * other_error + _ERROR_FLOOR) ** 2
     return (first_s * ours + second_s * theirs) / (ours + theirs)
@@ -116,21 +127,21 @@ class TpotModel:
     def __init__(self) -> None:
         self._regression = NonNegativeRegression(self._PRIOR, (1.0, 16.0), decay=0.99)
         self.terms: Sequence[float] = self._regression.terms
-        """Seconds for a token, and for each row beside; changed in place."""
+        """Seconds per token, and per additional row; changed in place."""
         self.gain = SpeedGain()
 
     def predict_s(self, now: float, rows: float) -> float:
-        """Seconds a token beside `rows` rows, its own included."""
+        """Return the seconds per token with `rows` rows, the request's own included."""
         first, each = self.terms
         return (first + each * rows) * self.gain.value(now)
 
     def plain_s(self, rows: float) -> float:
-        """The same at the machine's usual speed."""
+        """Return the seconds per token with `rows` rows at the machine's usual speed."""
         first, each = self.terms
         return first + each * rows
 
     def observe(self, now: float, rows: float, seconds: float) -> None:
-        """An answer took `seconds` a token while about `rows` ran."""
+        """Learn from an answer that took `seconds` per token while about `rows` ran."""
         features = (1.0, rows)
         plain_s = self._regression.predict(features)
         if plain_s > 0.0:

@@ -1,4 +1,4 @@
-"""Least squares that never answers with a negative coefficient, learned online; features and targets are arguments."""
+"""Online least squares with non-negative coefficients. Pure: features and targets are arguments."""
 
 from __future__ import annotations
 
@@ -7,25 +7,32 @@ from operator import mul
 from typing import Final
 
 _RIDGE: Final = 2.0
-"""How many samples the prior is worth."""
+"""Weight of the prior, in samples."""
 _SWEEPS: Final = 3
 _OUTLIER_RATIO: Final = 3.0
-"""A target counts as so many times its prediction at most: one hiccup is not a new speed."""
+"""Bound on a target as a multiple of its prediction; one outlier is no new speed."""
 _TINY: Final = 1e-9
 _MAX_WEIGHT: Final = 1e9
 
 
 class NonNegativeRegression:
-    """target = Σ coefficient·feature, in proportion: an error of 10 % weighs the same for small targets and large ones.
+    """Model target = Σ coefficient · feature, with relative errors: 10 % weighs the same for small and large targets.
 
-    Samples fade by `decay` each. `prior` is where the coefficients start and what they are drawn to where the samples
-    say little. Solved by coordinate descent from the last solution, every `refit_every` samples.
+    Samples fade by `decay` each. The coefficients start at `prior` and are drawn to it where samples are scarce.
+    Coordinate descent updates the last solution every `refit_every` samples.
     """
 
     __slots__ = ("_decay", "_gram", "_moments", "_num_samples", "_prior", "_refit_every", "_ridge", "_weight", "terms")
 
     def __init__(self, prior: Sequence[float], scales: Sequence[float], *, decay: float, refit_every: int = 4) -> None:
-        """`scales`: a usual size of each feature, so that the prior holds all of them with equal strength."""
+        """Create a model at its prior.
+
+        Args:
+            prior: Initial coefficients.
+            scales: Usual size of each feature, so the prior binds all coefficients equally.
+            decay: Weight of past samples per new one.
+            refit_every: Number of samples between two updates of the coefficients.
+        """
         num = len(prior)
         self._decay = decay
         self._refit_every = refit_every
@@ -35,24 +42,30 @@ class NonNegativeRegression:
         self._gram = [[0.0] * num for _ in range(num)]
         self._moments = [0.0] * num
         self._weight = 1.0
-        """Of the last sample, beside which those before it count less and less."""
+        """Weight of the last sample; earlier ones have less and less."""
         self._num_samples = 0
         self.terms = list(prior)
-        """The coefficients; the list stays the same one."""
+        """Coefficients; the list is changed in place."""
 
     @property
     def num_samples(self) -> int:
-        """How many were seen in all."""
+        """Number of samples so far."""
         return self._num_samples
 
     def predict(self, features: Sequence[float]) -> float:
-        """The expected target."""
-        # A third of a loop's price, and asked for several times a request.
+        """Return the expected target."""
+        # A third of a loop's cost, and called several times a request.
         total: float = sum(map(mul, self.terms, features))
         return total
 
     def observe(self, features: Sequence[float], target: float, predicted: float | None = None) -> None:
-        """Learn from one sample, `target` > 0; `predicted` is what `predict` says of it, where it was asked already."""
+        """Learn from one sample.
+
+        Args:
+            features: The features.
+            target: The measured value, above 0.
+            predicted: Result of `predict` for these features, if the caller has it.
+        """
         if predicted is None:
             predicted = self.predict(features)
         if target > _OUTLIER_RATIO * predicted and self._num_samples >= _MIN_SAMPLES:
@@ -85,7 +98,7 @@ class NonNegativeRegression:
         known: list[tuple[int, list[float], float, float, float]] = []
         for row, line in enumerate(gram):
             own = line[row]
-            if not own:  # the feature was never there: its term stays what it was
+            if not own:  # the feature never occurred: its term stays unchanged
                 continue
             for other in known:  # only one half of the symmetric sums is kept up to date
                 other[1][row] = line[other[0]]
@@ -97,7 +110,7 @@ class NonNegativeRegression:
                 terms[row] = found if found > 0.0 else 0.0
 
     def _bring_back(self) -> None:
-        """Before the numbers grow out of hand."""
+        """Rescale the sums before they overflow."""
         weight = self._weight
         self._moments = [moment / weight for moment in self._moments]
         self._gram = [[cell / weight for cell in line] for line in self._gram]

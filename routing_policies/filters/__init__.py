@@ -1,1 +1,1 @@
-"""Filters: each says why a candidate cannot take this attempt, or nothing."""
+"""Filters: each returns the reason why a candidate cannot take an attempt, or None."""

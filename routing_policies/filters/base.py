@@ -1,4 +1,4 @@
-"""The shape of a filter."""
+"""Interface of filters."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from routing_policies.views import Attempt, DeploymentView
 
 
 class Filter(Protocol):
-    """Looks at one candidate at a time; keeps no state."""
+    """Stateless check of one candidate at a time."""
 
     def drop_reason(self, view: DeploymentView, attempt: Attempt) -> DropReason | None:
-        """Why the candidate is out, or None when it may stay."""
+        """Return the reason to drop the candidate, or None to keep it."""
         ...

@@ -1,4 +1,4 @@
-"""Drops candidates without a free permit."""
+"""Filter of candidates without a free permit."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from routing_policies.views import Attempt, DeploymentView
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """Comes last, so that `full` means: nothing else is wrong with it."""
+    """Filter that drops full candidates; it runs last, so `full` means that nothing else is wrong."""
 
     def drop_reason(self, view: DeploymentView, attempt: Attempt) -> DropReason | None:
-        """`full` or None."""
+        """Return `full` or None."""
         return "full" if view.is_full else None

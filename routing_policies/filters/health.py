@@ -1,4 +1,4 @@
-"""Drops candidates that would fail."""
+"""Filter of candidates that would fail."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from routing_policies.views import Attempt, DeploymentView
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Out when ejected for failures or not ready. Ejection is named first: it says more."""
+    """Filter that drops ejected candidates and those not ready; of both reasons, ejection is reported."""
 
     def drop_reason(self, view: DeploymentView, attempt: Attempt) -> DropReason | None:
-        """`ejected`, `not_ready` or None."""
+        """Return `ejected`, `not_ready` or None."""
         if view.is_ejected:
             return "ejected"
         return None if view.is_ready else "not_ready"

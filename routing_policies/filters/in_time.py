@@ -1,4 +1,4 @@
-"""Drops candidates that would answer too late."""
+"""Filter of candidates that would be too late."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from routing_policies.views import Attempt, DeploymentView
 
 @dataclass(frozen=True, slots=True)
 class InTime:
-    """Whoever admission forecast to miss the request's target or deadline."""
+    """Filter that drops candidates that admission forecast to miss the request's target or deadline."""
 
     def drop_reason(self, view: DeploymentView, attempt: Attempt) -> DropReason | None:
-        """`too_late` or None."""
+        """Return `too_late` or None."""
         return "too_late" if view.id in attempt.avoid else None

@@ -1,4 +1,4 @@
-"""Drops candidates that this request has already failed on."""
+"""Filter of candidates that the request has already failed on."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from routing_policies.views import Attempt, DeploymentView
 
 @dataclass(frozen=True, slots=True)
 class Untried:
-    """A retry goes elsewhere or nowhere."""
+    """Filter that drops candidates of earlier attempts, so a retry goes to another one or nowhere."""
 
     def drop_reason(self, view: DeploymentView, attempt: Attempt) -> DropReason | None:
-        """`already_tried` or None."""
+        """Return `already_tried` or None."""
         return "already_tried" if view.id in attempt.already_tried else None

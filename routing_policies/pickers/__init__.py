@@ -1,1 +1,1 @@
-"""Pickers: one choice out of the totals."""
+"""Pickers: each chooses one candidate by the totals."""

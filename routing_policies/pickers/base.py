@@ -1,4 +1,4 @@
-"""The shape of a picker."""
+"""Interface of pickers."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Protocol
 
 
 class Picker(Protocol):
-    """Chooses; keeps no state, and takes chance as an argument."""
+    """Stateless choice; randomness is an argument."""
 
     def pick(self, totals: Mapping[str, float], rng: random.Random) -> str:
-        """One of the keys; `totals` is never empty and is in the route's order."""
+        """Return one of the keys of `totals`, which is never empty and in the route's order."""
         ...

@@ -1,4 +1,4 @@
-"""Takes the highest total."""
+"""Picker of the highest total."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """Of equal totals the first in the route's order, so that the same state gives the same choice."""
+    """Picker of the highest total, of equal ones the first in the route's order, so the choice is reproducible."""
 
     def pick(self, totals: Mapping[str, float], rng: random.Random) -> str:
-        """The key with the highest total; draws nothing from `rng`."""
+        """Return the key with the highest total; draws nothing from `rng`."""
         return max(totals, key=totals.__getitem__)

@@ -1,4 +1,4 @@
-"""Draws in proportion to the totals."""
+"""Picker in proportion to the totals."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Proportional:
-    """Each candidate's chance is its share of the sum; when every total is 0, all are equal."""
+    """Picker of each candidate with the probability of its share of the sum; if every total is 0, all are equal."""
 
     def pick(self, totals: Mapping[str, float], rng: random.Random) -> str:
-        """One key; draws exactly one number from `rng`."""
+        """Return one key; draws exactly one number from `rng`."""
         weights = totals if any(totals.values()) else dict.fromkeys(totals, 1.0)
         point = rng.random() * sum(weights.values())
         for candidate, weight in weights.items():
             point -= weight
             if point < 0.0:
                 return candidate
-        # Rounding can leave a crumb beyond the last share; it belongs to the last candidate that has one.
+        # Rounding can leave a remainder beyond the last share; it belongs to the last candidate with a share.
         return [candidate for candidate, weight in weights.items() if weight > 0.0][-1]

@@ -1,0 +1,1 @@
+"""The policy document: its types, its YAML form, its checks, edits and differences."""

@@ -1,4 +1,4 @@
-"""Settings that would have no effect: refused, never ignored."""
+"""Problems for settings that would have no effect; they are rejected, never ignored."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from routing_policies.policy.problems import Path, PathProblem
 
 
 def unavailable(policy: Policy) -> Iterator[PathProblem]:
-    """One finding for each setting that would have no effect."""
+    """Yield one problem for each setting that would have no effect."""
     for index, tenant in enumerate(policy.tenants):
         yield from _tenant(tenant, ("tenants", index))
     for index, route in enumerate(policy.routes):

@@ -1,4 +1,4 @@
-"""What changes between two policies, by meaning: items are told apart by their ids, defaults count as written."""
+"""Differences between two policies by meaning: items are matched by their ids, and defaults count as written."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _LISTS: Final[dict[str, tuple[Noun, str]]] = {
     "tests": ("test", "name"),
 }
 _ORDERED: Final = frozenset({"lanes", "routes"})
-"""Where the order decides: the first lane is the default, the first matching route wins."""
+"""Lists whose order matters: the first lane is the default, and the first matching route wins."""
 _MAX_SHOWN_CHARS: Final = 60
 
 Json = dict[str, Any]
 
 
 class PolicyChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One difference; `path` names items by id, as `routes.faq.cache.ttl_s`."""
+    """One difference; `path` names items by id, as in `routes.faq.cache.ttl_s`."""
 
     kind: ChangeKind
     what: Noun
@@ -38,7 +38,7 @@ class PolicyChange(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """For people: `route faq: cache.ttl_s 60 → 3600`."""
+        """Description for people, such as `route faq: cache.ttl_s 60 → 3600`."""
         if self.what == "policy":
             return f"{self.path} {_shown(self.old)} → {_shown(self.new)}"
         subject = f'test "{self.id}"' if self.what == "test" else f"{self.what} {self.id}"
@@ -49,12 +49,12 @@ class PolicyChange(msgspec.Struct, frozen=True, kw_only=True):
         return f"{subject}: {_inner(self)} {_shown(self.old)} → {_shown(self.new)}"
 
     def as_json(self) -> Json:
-        """With the text, for the admin API."""
+        """Return the change with its text, for the admin API."""
         return {**msgspec.to_builtins(self), "text": self.text}
 
 
 def diff(old: Policy, new: Policy) -> tuple[PolicyChange, ...]:
-    """Every difference, in the order of the document; empty when both mean the same."""
+    """Return every difference in document order; empty when both policies mean the same."""
     before, after = msgspec.to_builtins(old), msgspec.to_builtins(new)
     found: list[PolicyChange] = []
     for key in after:
@@ -82,7 +82,7 @@ def _items(key: str, before: Sequence[Json], after: Sequence[Json]) -> Iterator[
 
 
 def _moves(key: str, what: Noun, old: Sequence[str], new: Sequence[str]) -> Iterator[PolicyChange]:
-    """Items that stand elsewhere among those that stayed: the fewest that explain the new order."""
+    """Yield the fewest moves of remaining items that explain the new order."""
     kept = _longest_common(old, new)
     for id in new:
         if id not in kept:
@@ -91,7 +91,7 @@ def _moves(key: str, what: Noun, old: Sequence[str], new: Sequence[str]) -> Iter
 
 
 def _longest_common(old: Sequence[str], new: Sequence[str]) -> frozenset[str]:
-    """The longest run of ids that keep their relative order (both sequences hold the same ids)."""
+    """Return the largest set of ids that keep their relative order; both sequences hold the same ids."""
     place = {id: index for index, id in enumerate(old)}
     runs: list[tuple[int, tuple[str, ...]]] = [(-1, ())]
     for id in new:
@@ -120,12 +120,12 @@ def _scalars(what: Noun, id: str | None, path: str, old: Any, new: Any) -> Itera
 
 
 def _are_named(value: Any) -> bool:
-    """A list of items with ids, such as a tenant's keys."""
+    """Return whether the value is a list of items with ids, such as a tenant's keys."""
     return isinstance(value, (list, tuple)) and all(isinstance(item, Mapping) and "id" in item for item in value)
 
 
 def _inner(change: PolicyChange) -> str:
-    """The path inside the item; an id may have dots of its own."""
+    """Return the path inside the item; an id may contain dots."""
     return change.path.partition(".")[2].removeprefix(f"{change.id}.")
 
 

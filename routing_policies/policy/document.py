@@ -1,7 +1,7 @@
-"""The policy document as frozen values: what an operator writes, with the unit in every number's name.
+"""The policy document as frozen values, with the unit in every number's name.
 
-`loading.load_policy` makes these from YAML; nothing else should. What the schema knows but this version does
-not act on is refused there, by `availability`, so that a value found here is a value that works.
+Only `loading.load_policy` makes these, from YAML. Loading rejects settings that this version does not act on (see
+`availability`), so every value here has an effect.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from msgspec import Meta
 
 SCHEMA_VERSION = 1
 
-# In Python `$` also matches before a final line feed; the look-ahead says what JSON Schema means by it.
+# In Python `$` also matches before a final line feed; the look-ahead gives it JSON Schema's meaning.
 Id = Annotated[
     str,
     Meta(
@@ -21,7 +21,7 @@ Id = Annotated[
         description="1 to 64 of a-z, 0-9, dot, underscore and hyphen, starting with a letter or digit",
     ),
 ]
-"""Names an item of a list; also a header value and a metric label, hence the small alphabet."""
+"""Name of an item of a list; also a header value and a metric label, hence the small alphabet."""
 ModelName = Annotated[
     str,
     Meta(
@@ -47,7 +47,10 @@ EnvironmentName = Annotated[
         extra={"is_secret": True},
     ),
 ]
-"""Where a secret is found. Errors do not repeat what was written: it may be the secret, pasted into the wrong place."""
+"""Name of the environment variable with a secret.
+
+Errors do not repeat the value, because it may be the secret itself, pasted into the wrong place.
+"""
 AbsolutePath = Annotated[str, Meta(pattern=r"^/[^\x00\r\n]*(?!\n)$", description="an absolute path")]
 Milliseconds = Annotated[int, Meta(ge=1, le=3_600_000)]
 Seconds = Annotated[int, Meta(ge=1, le=31_536_000)]
@@ -96,56 +99,64 @@ class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CostPerMtok(_Strict, frozen=True, kw_only=True):
-    """Price of a million tokens, in whatever currency the operator counts in; reported, never acted on."""
+    """Price of a million tokens, in the operator's currency."""
 
     prompt: Price
     completion: Price
 
 
 class DeploymentLimits(_Strict, frozen=True, kw_only=True):
-    """What one deployment may be given at once, by one gateway worker."""
+    """Limits of one deployment, for each gateway worker."""
 
     max_in_flight: Concurrency = 64
 
 
 class UpstreamAuth(_Strict, frozen=True, kw_only=True):
-    """What the gateway presents to a deployment; a client's own key never goes there."""
+    """Credentials of the gateway at a deployment; a client's own key is never sent there."""
 
     bearer_env: EnvironmentName
-    """The variable of the gateway's process that holds the key sent as `authorization: Bearer`."""
+    """Environment variable of the gateway's process with the key, which is sent as `authorization: Bearer`."""
 
 
 class UpstreamTls(_Strict, frozen=True, kw_only=True):
-    """How a deployment behind `https://` is verified; that it is verified is not a setting."""
+    """Verification of a deployment behind `https://`; it cannot be disabled."""
 
     ca_file: AbsolutePath
     """PEM certificates of the authorities to trust, in place of the system's."""
 
 
 class Deployment(_Strict, frozen=True, kw_only=True):
-    """What the router picks: a model behind a URL."""
+    """A model at a URL, which the router can pick."""
 
     id: Id
     url: str
-    """`unix:/absolute/path.sock`, `http://host[:port][/base]` or `https://…`.
+    """URL: `unix:/absolute/path.sock`, `http://host[:port][/base]` or `https://…`.
 
-    Without a path the API is under `/v1`; a path is the API's base as OpenAI's libraries have it, `/v1` included.
+    Without a path the API is under `/v1`. A path is the API's base, `/v1` included, as in OpenAI's libraries.
     """
     model: ModelName
-    """The name sent upstream, and one a client may ask for."""
+    """Model name sent upstream; clients may request it too."""
     context_tokens: Count | None = None
-    """Prompt and answer together; a prompt that surely exceeds it everywhere is refused before it is sent."""
+    """Context length in tokens, prompt and answer together.
+
+    A prompt that surely exceeds it at every candidate is rejected before it is sent.
+    """
     cost_per_mtok: CostPerMtok | None = None
     limits: DeploymentLimits = DeploymentLimits()
     auth: UpstreamAuth | None = None
     tls: UpstreamTls | None = None
     zone: Id | None = None
-    """Where it runs; a gateway whose process setting `zone` says the same is near it. None: near everybody."""
+    """Zone that it runs in; None means near every gateway.
+
+    A gateway with the same `zone` in its process settings is near it.
+    """
     quality: Ratio = 1.0
-    """How good its answers are, for the scorer `quality`."""
+    """Quality of its answers, for the scorer `quality`."""
     plain_as_stream: PlainAsStream = "suspected"
-    """When a stream is asked for behind a plain answer, so that a stall is seen before the answer's end: where the
-    deployment is suspected to have stalled, always or never."""
+    """Condition for requesting a stream behind a response without one, so that a stall shows before its end.
+
+    It applies where the deployment is suspected to have stalled, always or never.
+    """
 
 
 class Slo(_Strict, frozen=True, kw_only=True):
@@ -164,15 +175,17 @@ class Lane(_Strict, frozen=True, kw_only=True):
     slo: Slo | None = None
     max_queue: QueueLength | None = None
     on_overload: tuple[OverloadStep, ...] = ("shed",)
-    """What is tried, in this order, with a request that would miss the lane's target; without `shed` it is served
-    late."""
+    """Degradation ladder: steps tried in order for a request that would miss the lane's target.
+
+    Without `shed` the request is served late.
+    """
     degraded_max_tokens: Count = 256
-    """What the step `max_tokens` cuts an answer to."""
+    """Length in tokens to which the step `max_tokens` limits an answer."""
     max_prompt_tokens: Count | None = None
-    """Longer prompts go to the lane `longer`."""
+    """Prompt length above which requests go to the lane `longer`."""
     longer: Id | None = None
     priority: EnginePriority | None = None
-    """What upstreams are told; None is `batch` for the lane of that name, else `interactive`."""
+    """Priority sent upstream; None means `batch` for the lane of that name, else `interactive`."""
 
     def __post_init__(self) -> None:
         if (self.max_prompt_tokens is None) != (self.longer is None):
@@ -180,7 +193,7 @@ class Lane(_Strict, frozen=True, kw_only=True):
 
     @property
     def engine_priority(self) -> EnginePriority:
-        """What upstreams are told."""
+        """Priority sent upstream."""
         return self.priority or ("batch" if self.id == "batch" else "interactive")
 
 
@@ -189,135 +202,145 @@ DEFAULT_LANES = (
     Lane(id="interactive-long", weight=4.0),
     Lane(id="batch"),
 )
-"""Of a policy that names none: what a person waits for, the same with a long prompt, and the rest."""
+"""Lanes of a policy without any: interactive requests, those with a long prompt, and batch."""
 
 
 class TenantKey(_Strict, frozen=True, kw_only=True):
-    """One API key, known by its hash only."""
+    """One API key, stored as its hash only."""
 
     id: Id
     sha256: Sha256Hex
 
 
 class TenantBudget(_Strict, frozen=True, kw_only=True):
-    """What a tenant may use in a calendar day or month (UTC); None is no limit."""
+    """Usage allowed to a tenant in a calendar day or month (UTC); None means no limit."""
 
     tokens_per_day: TokenBudget | None = None
     tokens_per_month: TokenBudget | None = None
     cost_per_day: Money | None = None
-    """In the currency of `cost_per_mtok`, which every deployment then needs."""
+    """Cost in the currency of `cost_per_mtok`, which every deployment must then have."""
     cost_per_month: Money | None = None
     on_store_loss: OnStoreLoss | None = None
-    """None: as the tenant's other limits."""
+    """Behaviour without the store; None means that of the tenant's other limits."""
 
 
 class TenantLimits(_Strict, frozen=True, kw_only=True):
-    """Quota of one tenant over all gateway processes that share a store; None is no limit."""
+    """Quotas of one tenant over all gateway processes that share a store; None means no limit."""
 
     requests_per_min: Count | None = None
-    """In any sixty seconds, wherever they begin."""
+    """Requests in any window of sixty seconds."""
     tokens_per_min: Count | None = None
-    """Prompt and answer together: an estimate is held when the request comes, what was used is counted at its end."""
+    """Prompt and answer tokens; an estimate is reserved on arrival, and the usage is counted at the end."""
     max_in_flight: Concurrency | None = None
-    """Requests under way at once."""
+    """Requests in flight at once."""
     budget: TenantBudget = TenantBudget()
     on_store_loss: OnStoreLoss = "allow"
-    """Without the store: `allow` goes on within this process' even share of each limit, `refuse` answers 429."""
+    """Behaviour without the store.
+
+    `allow` continues within this process' even share of each limit; `refuse` returns 429.
+    """
 
 
 class Tenant(_Strict, frozen=True, kw_only=True):
-    """A quota identity: who a key belongs to and what it may use."""
+    """The owner of API keys, to whom limits and bills apply."""
 
     id: Id
     keys: tuple[TenantKey, ...] = ()
     models: tuple[ModelName, ...] | None = None
-    """Names this tenant may ask for; None is every name."""
+    """Model names that the tenant may request; None means every name."""
     lanes: tuple[Id, ...] | None = None
-    """Lanes this tenant may use, the first being its default; None is every lane."""
+    """Lanes that the tenant may use, the first being its default; None means every lane."""
     limits: TenantLimits = TenantLimits()
     flags: dict[Id, Annotated[int, Meta(ge=0, le=100)]] = {}
-    """`canary`: percent of the tenant's traffic that may be part of a canary, whatever the canary asks for; 0: none."""
+    """Feature flags; `canary` is the largest percentage of the tenant's traffic on any canary trial, 0 for none."""
 
 
 class Match(_Strict, frozen=True, kw_only=True):
-    """Which requests a route takes; every condition given must hold."""
+    """Requests that a route takes; every condition given must hold."""
 
     models: Annotated[tuple[ModelName, ...], Meta(min_length=1)] = ("auto",)
     tenants: tuple[Id, ...] | None = None
-    """None is every tenant, and requests without one."""
+    """Tenants of the route; None means every tenant, and requests without one."""
     headers: dict[HeaderName, str] = {}
     """Request headers that must be present with exactly this value."""
     when: str | None = None
-    """A condition in CEL, such as `request.turns <= 2 && tenant in ["shop"]`: of `request.model`, `.turns`,
-    `.prompt_bytes`, `.has_tools`, `.has_images`, `.stream`, `.text` (of the last message, its first 2,000 characters),
-    `tenant` and `headers["name"]`."""
+    """Condition in CEL, such as `request.turns <= 2 && tenant in ["shop"]`.
+
+    It reads `request.model`, `.turns`, `.prompt_bytes`, `.has_tools`, `.has_images`, `.stream`, `tenant` and
+    `headers["name"]`, and `request.text`: the first 2,000 characters of the last message.
+    """
 
 
 class Trim(_Strict, frozen=True, kw_only=True):
-    """How prompts are shortened."""
+    """Shortening of prompts."""
 
     budget_tokens: Count | None = None
     strategies: tuple[TrimStrategy, ...] = ()
     max_image_side_px: Annotated[int, Meta(ge=64, le=16_384)] = 1024
-    """What `downscale_images` scales the longer side of an image to."""
+    """Length in pixels to which `downscale_images` scales the longer side of an image."""
 
 
 class Cache(_Strict, frozen=True, kw_only=True):
-    """Which answers may be reused, and for whom."""
+    """Responses that may be reused, and by whom."""
 
     mode: CacheMode = "off"
     scope: CacheScope = "tenant"
     ttl_s: Seconds = 3600
     max_error_ratio: Ratio = 0.01
-    """Of all requests of a tenant on the route, those that may get a wrong answer from the semantic tier."""
+    """Error budget: the share of a tenant's requests on the route that may get a wrong semantic hit."""
     audit_ratio: Ratio = 0.02
-    """Of the answers that the semantic tier gives, those that are also asked upstream to see whether they are right."""
+    """Share of semantic hits that are audited against a fresh answer."""
     max_temperature: Temperature = 1.0
-    """Requests above it get exact answers only; one that names none counts as 1."""
+    """Temperature above which requests get exact hits only; a request without one counts as 1."""
     history: CacheHistory = "exact"
-    """`exact`: similar questions share answers only after equal conversations. `standalone`: also after others, where
-    the question by its words depends on none."""
-    judge: Id | None = None
-    """A deployment that is asked whether two answers in other words say the same; None: the encoder decides alone."""
+    """Conversations before similar prompts that may share responses.
+
+    `exact` requires equal conversations. `standalone` also allows others, where the prompt's words depend on none of
+    them.
+    """
+    auditor: Id | None = None
+    """Deployment that compares two differently worded answers in audits; None: the encoder decides alone."""
     review_texts: bool = False
-    """Whether records of audits keep the texts of what was asked and answered, for whoever reviews them."""
+    """True to keep the texts of prompts and answers in audit records, for reviewers."""
 
 
 class Candidate(_Strict, frozen=True, kw_only=True):
-    """A deployment a route may choose; written as its bare id when the weight is 1."""
+    """A deployment that a route may choose; written as its bare id when the weight is 1."""
 
     id: Id
     weight: Weight = 1.0
 
 
 class Hedge(_Strict, frozen=True, kw_only=True):
-    """A second deployment is asked when the first is slower than it usually is; the answer that begins first wins."""
+    """A second attempt at another deployment when the first is slower than usual; the answer that begins first wins."""
 
     max_ratio: HedgeRatio = 0.02
-    """Share of the route's requests that may be asked twice."""
+    """Share of the route's requests that may get a second attempt."""
     max_load_ratio: Ratio = 0.5
-    """Nothing is asked twice while more than this share of the permits of either deployment is taken."""
+    """Share of either deployment's permits in use above which no second attempt starts."""
 
 
 class Canary(_Strict, frozen=True, kw_only=True):
-    """The candidate that some of the conversations are given to; the same ones as long as the ratio does not fall."""
+    """The candidate that takes a share of the conversations; they stay with it as long as the ratio does not fall."""
 
     id: Id
     ratio: Ratio = 0.05
 
 
 class Cascade(_Strict, frozen=True, kw_only=True):
-    """The first candidate answers, and hands over to the second when its first tokens are not sure enough."""
+    """The first candidate answers, and hands over to the second when its first tokens are not confident enough."""
 
     first_tokens: Annotated[int, Meta(ge=1, le=64)] = 16
-    """After as many it is decided, most often after fewer."""
+    """Number of tokens after which the hand-over is decided, mostly after fewer."""
     skip_below: Ratio = 0.3
-    """Of the chance by the prompt alone: below it the first candidate is not asked at all."""
+    """Predicted quality, from the prompt alone, below which the first candidate is skipped."""
 
 
 class Shadow(_Strict, frozen=True, kw_only=True):
-    """A deployment that is asked some of the requests once more, after their answers, while it is not busy; what it
-    says is compared and never sent."""
+    """A deployment that repeats some requests after their answers, while it is idle.
+
+    Its answers are compared, never sent.
+    """
 
     id: Id
     ratio: Ratio = 0.02
@@ -325,33 +348,42 @@ class Shadow(_Strict, frozen=True, kw_only=True):
 
 
 class Select(_Strict, frozen=True, kw_only=True):
-    """How a route chooses among its candidates."""
+    """Choice among a route's candidates."""
 
     candidates: Annotated[tuple[Id | Candidate, ...], Meta(min_length=1)]
     policy: SelectPolicy = "first_available"
-    """`first_available`: in the order written. `weighted`: at random by weight. `least_in_flight`: the emptiest.
-    `latency_first`: the first token soonest. `least_cost_within_slo`: the cheapest of those that are forecast to keep
-    the lane's targets, else the fastest. `scored`: by `weights`. `quality_then_latency`: of those that are forecast to
-    keep the targets the cheapest whose quality reaches `min_quality`. `cost_cap`: the best whose price for this request
-    stays within `max_request_cost`, else the cheapest. `sticky`: the same for all requests of a conversation, or of a
-    tenant. `canary`: a share of the conversations to one candidate, the others in the order written.
-    `cascade`: the first of two, and the second where the first one's own tokens do not promise `min_quality`."""
+    """Rule of the choice.
+
+    - `first_available`: the first in the order written.
+    - `weighted`: at random by weight.
+    - `least_in_flight`: the one with the largest share of free permits.
+    - `latency_first`: the one with the earliest first token.
+    - `least_cost_within_slo`: the cheapest that is forecast to meet the lane's targets, else the fastest.
+    - `scored`: the best by `weights`.
+    - `quality_then_latency`: the cheapest that is forecast to meet the targets and reaches `min_quality`.
+    - `cost_cap`: the best whose price for this request is within `max_request_cost`, else the cheapest.
+    - `sticky`: the same for all requests of a conversation, or of a tenant.
+    - `canary`: one candidate for a share of the conversations, the others in the order written.
+    - `cascade`: the first of two, and the second where the first one's own tokens predict less than `min_quality`.
+    """
     weights: dict[ScorerName, Weight] = {}
-    """How much each scorer counts with policy `scored`."""
+    """Weight of each scorer, with policy `scored`."""
     min_quality: Ratio | None = None
-    """How sure it must be that an answer is good enough, with policies `quality_then_latency` and `cascade`."""
+    """Least probability that an answer is good enough, with policies `quality_then_latency` and `cascade`."""
     kind: Annotated[str, Meta(max_length=64)] = ""
-    """What kind of work this route's prompts are, as the data names it that a predictor was trained on. With policies
-    `quality_then_latency` and `cascade`, and predictors that use the embedding."""
+    """Kind of work of this route's prompts, as named in the predictor's training data.
+
+    It applies to policies `quality_then_latency` and `cascade`, and to predictors that use the embedding.
+    """
     max_request_cost: Money | None = None
-    """In the currency of `cost_per_mtok`, with policy `cost_cap`."""
+    """Largest price of a request in the currency of `cost_per_mtok`, with policy `cost_cap`."""
     sticky_by: StickyBy | None = None
-    """What stays in one place with policy `sticky`; None: conversations."""
+    """Unit that stays at one candidate, with policy `sticky`; None means conversations."""
     canary: Canary | None = None
     cascade: Cascade | None = None
     shadow: Shadow | None = None
     fallback: tuple[Id, ...] = ()
-    """Routes or deployments whose turn it is, in this order, when no candidate is fit to answer."""
+    """Routes or deployments to try, in this order, when no candidate can serve."""
     hedge: Hedge | None = None
 
     def __post_init__(self) -> None:
@@ -373,12 +405,12 @@ class Select(_Strict, frozen=True, kw_only=True):
             raise ValueError(f"policy {policy} and {setting} belong together: the one chooses by the other")
 
     def resolved(self) -> tuple[Candidate, ...]:
-        """The candidates in the order written, bare ids given weight 1."""
+        """Return the candidates in the order written, bare ids with weight 1."""
         return tuple(Candidate(id=item) if isinstance(item, str) else item for item in self.candidates)
 
 
 class Timeouts(_Strict, frozen=True, kw_only=True):
-    """How long each stage upstream may take."""
+    """Time limits of the stages upstream."""
 
     connect_ms: Milliseconds = 1_000
     first_token_ms: Milliseconds = 30_000
@@ -392,7 +424,7 @@ class Timeouts(_Strict, frozen=True, kw_only=True):
 
 
 class Route(_Strict, frozen=True, kw_only=True):
-    """What happens to the requests it matches. Routes are tried in the order written; the first match wins."""
+    """Handling of the requests that it matches; routes are tried in the order written, and the first match wins."""
 
     id: Id
     select: Select
@@ -403,20 +435,23 @@ class Route(_Strict, frozen=True, kw_only=True):
 
 
 class GivenDeployment(_Strict, frozen=True, kw_only=True):
-    """State a test assumes for one deployment; what it does not say is ready and idle."""
+    """State that a test assumes for one deployment; by default it is ready and idle."""
 
     ready: bool = True
     in_flight: Annotated[int, Meta(ge=0, le=100_000)] = 0
     forecast_ttft_ms: Milliseconds | None = None
-    """Time to the first token for the request of the test, queues included."""
+    """Time to first token for the test's request, queues included."""
     tpot_ms: Milliseconds | None = None
     cached_tokens: Annotated[int, Meta(ge=0, le=1_000_000_000)] = 0
-    """Of the test's prompt, what it holds."""
+    """Tokens of the test's prompt in its KV cache."""
     same_session: bool = False
-    """It answered the conversation's last request."""
+    """True if it answered the conversation's last request."""
     quality: Ratio | None = None
-    """How good its answer to the test's request is taken to be; None: as it is predicted from the request's text, or
-    without one, or without coefficients for the pair, as the deployment says."""
+    """Quality of its answer to the test's request.
+
+    None means the prediction from the request's text. Without a text or coefficients for the pair, it means the
+    deployment's `quality`.
+    """
 
 
 class TestRequest(_Strict, frozen=True, kw_only=True):
@@ -433,23 +468,23 @@ class TestRequest(_Strict, frozen=True, kw_only=True):
     stream: bool = False
     headers: dict[HeaderName, str] = {}
     lane: Id | None = None
-    """Whose targets hold; None is the tenant's first, or the policy's."""
+    """Lane whose targets apply; None means the tenant's first, or the policy's."""
     prompt_tokens: Count = 1_000
     output_tokens: Count = 250
     zone: Id | None = None
-    """Where the gateway runs."""
+    """Zone of the gateway."""
     conversation: Annotated[str, Meta(max_length=512)] = ""
-    """What tells the conversation apart, for the policies that keep one in its place."""
+    """Identity of the conversation, for the policies that keep one at a candidate."""
 
 
 class Expectation(_Strict, frozen=True, kw_only=True):
-    """What a test expects; what it does not name is not compared."""
+    """Expected result of a test; absent members are not compared."""
 
     route: Id | None = None
     candidates: tuple[Id, ...] | None = None
-    """Deployments that may answer, in the order the route lists them."""
+    """Deployments that may answer, in the order of the route."""
     deployment: Id | None = None
-    """The one that is chosen."""
+    """Deployment that is chosen."""
     error: NoRouteCode | None = None
 
     def __post_init__(self) -> None:
@@ -463,7 +498,7 @@ class Expectation(_Strict, frozen=True, kw_only=True):
 
 
 class PolicyTest(_Strict, frozen=True, kw_only=True):
-    """One example of what the policy must do; run by `penstock policy check`."""
+    """An example of what the policy must do; run by `penstock policy check`."""
 
     name: Annotated[str, Meta(min_length=1, max_length=200)]
     request: TestRequest = TestRequest()
@@ -483,5 +518,5 @@ class Policy(_Strict, frozen=True, kw_only=True):
 
     @property
     def has_keys(self) -> bool:
-        """Whether any tenant can authenticate; without keys the gateway serves loopback clients only."""
+        """True if any tenant has a key; without keys the gateway serves loopback clients only."""
         return any(tenant.keys for tenant in self.tenants)

@@ -1,4 +1,4 @@
-"""Small edits of a document's text that leave its comments, its order and its layout alone."""
+"""Small edits of a document's text that preserve its comments, order and layout."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Scalar = str | int | float | bool | None
 
 
 class EditError(ValueError):
-    """The edit cannot be made in this text; the message says why."""
+    """Error for an edit that cannot be made in this text; the message gives the reason."""
 
 
 def parse_path(text: str) -> Path:
-    """`routes[0].cache.ttl_s` as a path; raises EditError."""
+    """Parse a path such as `routes[0].cache.ttl_s`; raises EditError."""
     parts: list[str | int] = []
     for piece in text.split("."):
         found = list(_PART.finditer(piece))
@@ -34,9 +34,11 @@ def parse_path(text: str) -> Path:
 
 
 def set_value(text: str, path: Path, value: Scalar) -> str:
-    """The text with one scalar in place of another, or in a mapping that did not have it.
+    """Return the text with one scalar replaced, or added to a mapping that lacks it.
 
-    Raises EditError, and PolicyError when the text is no YAML.
+    Raises:
+        EditError: The path does not lead to a scalar.
+        PolicyError: The text is no YAML.
     """
     node: yaml.Node = compose(text, _SOURCE).root
     for depth, part in enumerate(path):
@@ -52,7 +54,7 @@ def set_value(text: str, path: Path, value: Scalar) -> str:
 
 
 def add_item(text: str, key: str, item: Mapping[str, Any]) -> str:
-    """The text with one more item in a list at the top of the document. Raises as `set_value` does."""
+    """Return the text with one more item in a list at the top of the document; raises as `set_value`."""
     root = compose(text, _SOURCE).root
     written = json.dumps(item, ensure_ascii=False)  # JSON is YAML
     node = _child(root, key)
@@ -94,5 +96,5 @@ def _child(node: yaml.Node, part: str | int) -> yaml.Node | None:
 
 
 def _written(value: Scalar) -> str:
-    """As YAML reads it back: JSON does for every scalar."""
+    """Encode a scalar as JSON, which YAML reads back unchanged."""
     return json.dumps(value, ensure_ascii=False)

@@ -1,8 +1,8 @@
-"""From a LiteLLM proxy configuration to a policy, and a list of what has no counterpart here.
+"""Conversion of a LiteLLM proxy configuration to a policy, with a list of the parts that have no counterpart.
 
-Taken over: `model_list` (deployments, names, weights, rpm and tpm as far as they fit, prices, fallbacks), and of
-`router_settings` the strategy, the aliases and the fallbacks. Secrets are never copied: `os.environ/NAME` becomes the
-name, a key that stands in the file is left out and reported.
+It converts `model_list`: deployments, names, weights, timeouts and prices. Of `router_settings` it converts the
+strategy, the aliases, the fallbacks and the timeout. Secrets are never copied: `os.environ/NAME` becomes the name, and
+a key in the file is left out and reported.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PROVIDERS: Final[dict[str, tuple[str, str]]] = {
     "together_ai": ("https://api.together.xyz/v1", "TOGETHERAI_API_KEY"),
     "fireworks_ai": ("https://api.fireworks.ai/inference/v1", "FIREWORKS_API_KEY"),
 }
-"""Those that speak OpenAI's API: where, and which variable usually holds the key."""
+"""Providers with OpenAI's API: URL, and the usual variable with the key."""
 _COMPATIBLE: Final = frozenset({*_PROVIDERS, "hosted_vllm", "openai_like", "custom_openai", "text-completion-openai"})
 _STRATEGIES: Final = {
     "simple-shuffle": "weighted",
@@ -42,18 +42,18 @@ _KNOWN_SETTINGS: Final = frozenset({"routing_strategy", "model_group_alias", "fa
 
 
 class ImportFailed(ValueError):
-    """It is no configuration that anything can be taken from."""
+    """Error for a configuration that nothing can be converted from."""
 
 
 class Imported(msgspec.Struct, frozen=True):
-    """A document, as JSON values, and what a person has to look at."""
+    """Converted document, as JSON values, and notes for review."""
 
     document: dict[str, Any]
     notes: tuple[str, ...]
 
 
 class _Reader:
-    """Collects notes on the way."""
+    """Converter that collects notes."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.notes: list[str] = []
@@ -64,7 +64,7 @@ class _Reader:
         self._ids: set[str] = set()
 
     def read(self) -> Imported:
-        """The whole configuration."""
+        """Convert the whole configuration."""
         for index, entry in enumerate(_list(self._config, "model_list")):
             self._entry(entry if isinstance(entry, Mapping) else {}, f"model_list[{index}]")
         if not self.deployments:
@@ -160,7 +160,7 @@ class _Reader:
         return routes
 
     def _weighed(self, members: list[dict[str, Any]], policy: str, name: str) -> list[dict[str, Any]]:
-        """Weights have a meaning where the choice is by weight, and nowhere else."""
+        """Return the members, without weights where the policy ignores them."""
         if policy == "weighted" or not any("weight" in member for member in members):
             return members
         self.notes.append(f"{name}: weights have no effect with {policy}; left out")
@@ -184,7 +184,7 @@ class _Reader:
 
 
 def import_litellm(text: str) -> Imported:
-    """The policy that a LiteLLM configuration amounts to. Raises ImportFailed."""
+    """Return the policy equivalent to a LiteLLM configuration; raises ImportFailed when nothing can be converted."""
     if len(text.encode()) > MAX_CONFIG_BYTES:
         raise ImportFailed(f"larger than {MAX_CONFIG_BYTES} bytes")
     if re.search(r"(?m)(?:^|[\s\[{,:-])[*&][A-Za-z0-9_]", text):

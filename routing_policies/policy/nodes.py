@@ -1,7 +1,7 @@
-"""YAML text to nodes that remember their lines.
+"""YAML text to nodes with line numbers.
 
-Only what YAML 1.2's core schema calls a number, a boolean or null is one: `off`, `no` and `1:30` stay text, which
-they are not for PyYAML's own loaders.
+Only numbers, booleans and nulls of YAML 1.2's core schema are typed. `off`, `no` and `1:30` stay text, unlike with
+PyYAML's own loaders.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import yaml
 from routing_policies.policy.problems import PathProblem, PolicyError, Problem, dotted
 
 MAX_DEPTH = 32
-"""Deeper than any document of the schema; keeps the recursive composer far from Python's own limit."""
+"""Depth limit, above any document of the schema; it keeps the recursive composer far from Python's own limit."""
 
 NULL = "tag:yaml.org,2002:null"
 BOOL = "tag:yaml.org,2002:bool"
@@ -30,11 +30,11 @@ _CORE_SCHEMA: dict[str, list[tuple[str, re.Pattern[str]]]] = {
     **{first: [(BOOL, re.compile(r"^(?:true|True|TRUE|false|False|FALSE)\Z"))] for first in "tTfF"},
     **{first: [(INT, _INT), (FLOAT, _FLOAT)] for first in "-+.0123456789"},
 }
-"""By a scalar's first character: the tags it may have, in the order they are tried."""
+"""Possible tags by a scalar's first character, in the order tried."""
 
 
 class _Loader(yaml.SafeLoader):
-    """Composes nodes with bounded depth; constructs nothing."""
+    """Composer of nodes with bounded depth; constructs nothing."""
 
     yaml_implicit_resolvers = _CORE_SCHEMA
 
@@ -55,13 +55,13 @@ class _Loader(yaml.SafeLoader):
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """The composed tree and where it came from."""
+    """Composed tree and its source."""
 
     root: yaml.Node
     source: str
 
     def locate(self, finding: PathProblem) -> Problem:
-        """The finding with the line and column of the deepest node on its path that exists."""
+        """Return the finding with line and column of the deepest existing node on its path."""
         node = self.root
         for part in finding.path:
             child = _child(node, part)
@@ -72,7 +72,7 @@ class Document:
 
 
 def compose(text: str, source: str) -> Document:
-    """The one document in `text`. Raises PolicyError when it is not YAML or is empty."""
+    """Return the single document in `text`; raises PolicyError when it is not YAML or is empty."""
     try:
         loader = _Loader(text)
         try:
@@ -91,13 +91,13 @@ def compose(text: str, source: str) -> Document:
 
 
 def problem_at(node: yaml.Node, finding: PathProblem) -> Problem:
-    """The finding placed at the node's first character."""
+    """Return the finding placed at the node's first character."""
     mark = node.start_mark
     return Problem(line=mark.line + 1, column=mark.column + 1, path=dotted(finding.path), message=finding.message)
 
 
 def scalar_value(node: yaml.ScalarNode) -> str | int | float | bool | None:
-    """The scalar as the core schema reads it."""
+    """Return the scalar as the core schema types it."""
     text: str = node.value
     if node.tag == NULL:
         return None

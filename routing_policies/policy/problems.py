@@ -1,9 +1,9 @@
-"""What is wrong with a policy document, and where."""
+"""Problems of a policy document, with their positions."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
@@ -12,14 +12,14 @@ Path = tuple[str | int, ...]
 
 
 MAX_SHOWN = 30
-"""Problems in an error's text; all of them are in `problems`."""
+"""Number of problems in an error's text; all are in `problems`."""
 _MAX_COMPARED = 1000
 _MAX_LISTED = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathProblem:
-    """A problem known by its path only."""
+    """A problem located by its path only."""
 
     path: Path
     message: str
@@ -27,7 +27,7 @@ class PathProblem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """A problem with its place; line and column count from 1."""
+    """A problem with its position; line and column count from 1."""
 
     line: int
     column: int
@@ -35,13 +35,13 @@ class Problem:
     message: str
 
     def render(self, source: str) -> str:
-        """`file:line:column: path: message`."""
+        """Return the problem as `file:line:column: path: message`."""
         place = f"{source}:{self.line}:{self.column}: "
         return f"{place}{self.path}: {self.message}" if self.path else f"{place}{self.message}"
 
 
 class PolicyError(ValueError):
-    """The document cannot be used; `problems` says every reason, in document order."""
+    """Error for an invalid document; `problems` lists every reason in document order."""
 
     def __init__(self, source: str, problems: Iterable[Problem]) -> None:
         self.source = source
@@ -53,15 +53,28 @@ class PolicyError(ValueError):
 
 
 def dotted(path: Path) -> str:
-    """`("routes", 0, "select")` as `routes[0].select`."""
+    """Return a path such as `("routes", 0, "select")` as `routes[0].select`."""
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
     return text
 
 
+RENAMED_KEYS: Mapping[str, str] = {"judge": "auditor"}
+"""Keys of earlier policies and what they are called today."""
+
+
+def renamed_or_near(key: str, known: Collection[str]) -> str:
+    """Return how an unknown key's message goes on: its new name where it was renamed, else the nearest known one."""
+    now = RENAMED_KEYS.get(key)
+    return f'; it is called "{now}" now' if now in known else did_you_mean(key, known)
+
+
 def did_you_mean(word: str, known: Collection[str]) -> str:
-    """`; did you mean "x"?` for the nearest known word, else what is known; of very many words by the first ones."""
+    """Return `; did you mean "x"?` for the nearest of the allowed words, else the list of them.
+
+    Of very many words only the first ones are compared and listed.
+    """
     near = difflib.get_close_matches(word, islice(known, _MAX_COMPARED), n=1, cutoff=0.6)
     if near:
         return f'; did you mean "{near[0]}"?'

@@ -1,4 +1,4 @@
-"""Names in a policy that must point at something, be unique, or have a form a type cannot say."""
+"""Checks of names in a policy: references, uniqueness, and forms that types cannot express."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from routing_policies.policy.document import Deployment, Lane, Policy, Route
 from routing_policies.policy.problems import Path, PathProblem, did_you_mean
 
 RESERVED_ROUTE_IDS = frozenset({"implied-auto", "implied-direct"})
-"""Ids of the routes that exist without being written; see `matching`."""
+"""Ids of the implied routes; see `matching`."""
 MAX_UNIX_PATH_BYTES = 107
-"""Linux's `sun_path` less its final NUL."""
+"""Length of Linux's `sun_path` without its final NUL."""
 SECRET_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization"})
 
 BY_PRICE = frozenset({"least_cost_within_slo", "quality_then_latency", "cost_cap"})
-"""Policies that compare what a request costs."""
+"""Selection policies that compare the cost of a request."""
 BY_WEIGHT = frozenset({"weighted", "sticky"})
 
 _AUTHORITY = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[0-9]{1,5}))?")
@@ -28,7 +28,7 @@ class _HasId(Protocol):
 
 
 class _Names:
-    """The names that a policy defines, in its order; found in one step each, for there may be thousands."""
+    """Names that a policy defines, in its order, for lookups in constant time."""
 
     def __init__(self, policy: Policy) -> None:
         self.routes = dict.fromkeys(route.id for route in policy.routes)
@@ -36,11 +36,11 @@ class _Names:
         self.unpriced = {deployment.id for deployment in policy.deployments if deployment.cost_per_mtok is None}
         self.tenants = dict.fromkeys(tenant.id for tenant in policy.tenants)
         self.either = {**self.routes, **self.deployments}
-        """Routes and deployments."""
+        """Names of routes and deployments."""
 
 
 def reference_problems(policy: Policy) -> Iterator[PathProblem]:
-    """Every broken reference, duplicate and malformed URL, in document order of the sections."""
+    """Yield every broken reference, duplicate and malformed URL, in document order of the sections."""
     yield from _duplicates(policy.deployments, ("deployments",), "deployment")
     yield from _duplicates(policy.lanes, ("lanes",), "lane")
     yield from _duplicates(policy.tenants, ("tenants",), "tenant")
@@ -59,7 +59,7 @@ def reference_problems(policy: Policy) -> Iterator[PathProblem]:
 
 
 def known_models(policy: Policy) -> tuple[str, ...]:
-    """Every name a client may ask for: `auto`, the routes' aliases, then deployments' models and ids."""
+    """Return every name a client may request: `auto`, the routes' aliases, then deployments' models and ids."""
     names = ["auto", *(name for route in policy.routes for name in route.match.models)]
     for deployment in policy.deployments:
         names += [deployment.model, deployment.id]
@@ -82,7 +82,7 @@ def _url_problems(deployment: Deployment, path: Path) -> Iterator[PathProblem]:
 
 
 def url_problem(url: str) -> str | None:
-    """What is wrong with a deployment's URL, or None."""
+    """Return the fault of a deployment's URL, or None."""
     if url.startswith("unix:"):
         return _unix_problem(url.removeprefix("unix:"))
     if not url.isascii() or any(char.isspace() or not char.isprintable() for char in url):
@@ -122,7 +122,7 @@ def _lane_problems(lanes: Sequence[Lane]) -> Iterator[PathProblem]:
         yield from _unknown_one(lane.longer, list(known), (*path, "longer"), "lane")
         longer = known.get(lane.longer or "")
         most, next_most = lane.max_prompt_tokens, None if longer is None else longer.max_prompt_tokens
-        if most is not None and next_most is not None and next_most <= most:  # so no chain of them has a circle
+        if most is not None and next_most is not None and next_most <= most:  # so no chain of lanes is circular
             message = f'lane "{lane.longer}" takes no longer prompts than this one, by its own max_prompt_tokens'
             yield PathProblem(path=(*path, "longer"), message=message)
         for position, step in enumerate(lane.on_overload):
@@ -191,9 +191,9 @@ def _route_problems(names: _Names, route: Route, path: Path) -> Iterator[PathPro
             )
             yield PathProblem(path=(*where, index), message=message)
     yield from _fallback_problems(names, route, (*path, "select", "fallback"))
-    if route.cache.judge is not None:
-        where = (*path, "cache", "judge")
-        yield from _unknown_one(route.cache.judge, deployments, where, "deployment")
+    if route.cache.auditor is not None:
+        where = (*path, "cache", "auditor")
+        yield from _unknown_one(route.cache.auditor, deployments, where, "deployment")
         if route.cache.mode != "exact_then_semantic":
             yield PathProblem(path=where, message="has an effect only with mode exact_then_semantic")
     if route.cache.history != "exact" and route.cache.mode != "exact_then_semantic":

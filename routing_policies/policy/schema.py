@@ -1,4 +1,4 @@
-"""The JSON Schema of policies."""
+"""JSON Schema of policies."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from routing_policies.policy.document import Policy
 
 
-def policy_schema() -> dict[str, Any]:
-    """A JSON Schema (2020-12) that editors can check a policy with; loading checks references besides."""
+def schema_of_policies() -> dict[str, Any]:
+    """Return a JSON Schema (2020-12) for editors; loading also checks references."""
     body = msgspec.json.schema(Policy)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Penstock policy", **body}

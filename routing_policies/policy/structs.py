@@ -1,4 +1,4 @@
-"""YAML nodes to msgspec structs, collecting every problem instead of stopping at the first."""
+"""YAML nodes to msgspec structs, collecting all problems instead of stopping at the first."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import yaml
 from msgspec.structs import FieldInfo
 
 from routing_policies.policy.nodes import problem_at, scalar_value
-from routing_policies.policy.problems import Path, PathProblem, Problem, did_you_mean
+from routing_policies.policy.problems import Path, PathProblem, Problem, did_you_mean, renamed_or_near
 
 MAX_NODES = 200_000
-"""Nodes read from one document, aliases counted each time they are used: bounds what nested aliases can cost."""
+"""Number of nodes read from one document, aliases counted at each use; it bounds the cost of nested aliases."""
 
 S = TypeVar("S", bound=msgspec.Struct)
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
@@ -23,14 +23,14 @@ _KINDS = {yaml.ScalarNode: "a single value", yaml.SequenceNode: "a list", yaml.M
 
 
 class _Absent:
-    """Stands for a value that could not be read; its problem is already recorded."""
+    """Placeholder for a value that could not be read; its problem is already recorded."""
 
 
 _ABSENT = _Absent()
 
 
 class StructReader:
-    """Reads one document; `problems` fills as it goes."""
+    """Reader of one document; `problems` collects its faults."""
 
     def __init__(self, variables: Mapping[str, str]) -> None:
         self.problems: list[Problem] = []
@@ -39,7 +39,7 @@ class StructReader:
         self._fields: dict[type[msgspec.Struct], dict[str, FieldInfo]] = {}
 
     def read(self, node: yaml.Node, cls: type[S]) -> S | None:
-        """The struct at `node`, or None when `problems` says why there is none."""
+        """Return the struct at `node`, or None with the reason in `problems`."""
         value = self._struct(node, cls, ())
         return value if isinstance(value, cls) else None
 
@@ -72,7 +72,7 @@ class StructReader:
         return items
 
     def _member(self, node: yaml.Node, members: tuple[Any, ...]) -> Any:
-        """The member of a union that the node's shape asks for."""
+        """Return the member of a union that fits the node's shape."""
         named = [member for member in members if member is not types.NoneType]
         if len(named) < len(members) and isinstance(node, yaml.ScalarNode) and scalar_value(node) is None:
             return types.NoneType
@@ -88,7 +88,9 @@ class StructReader:
         values: dict[str, Any] = {}
         for key, child in self._pairs(node, path):
             if key not in fields:
-                self._report(self._key_node(node, key), (*path, key), f"unknown key{did_you_mean(key, list(fields))}")
+                self._report(
+                    self._key_node(node, key), (*path, key), f"unknown key{renamed_or_near(key, list(fields))}"
+                )
             else:
                 values[fields[key].name] = self._value(child, fields[key].type, (*path, key))
         for name, field in fields.items():
@@ -103,7 +105,7 @@ class StructReader:
             return self._report(node, path, str(error))
 
     def _fields_of(self, cls: type[msgspec.Struct]) -> dict[str, FieldInfo]:
-        """By key; kept, because a long list asks for the same class again and again and resolving hints is slow."""
+        """Return the fields by key, cached because resolving type hints is slow and long lists repeat a class."""
         if cls not in self._fields:
             self._fields[cls] = {field.encode_name: field for field in msgspec.structs.fields(cls)}
         return self._fields[cls]
@@ -176,7 +178,7 @@ def _is_text(kind: Any) -> bool:
 
 
 def _explain(message: str, value: object, kind: Any) -> str:
-    """msgspec's message in our words: what is wanted, what was found, the nearest allowed word."""
+    """Translate msgspec's message: the expected form, the value found, the nearest allowed word."""
     choices = [choice for choice in get_args(kind) if isinstance(choice, str)]
     if choices and isinstance(value, str):
         return f'"{value}" is not a choice here{did_you_mean(value, choices)}'

@@ -1,4 +1,4 @@
-"""Inquiry: whether a small model's answer that has begun is worth going on with.
+"""Inquiry: decides whether a small model's answer that has begun goes on or the large model takes over.
 
 Asked at every checkpoint. A clear yes or no ends it early; at the last checkpoint that the route waits for, or at the
 answer's end, the chance is compared with what the route wants.
@@ -26,20 +26,20 @@ GIVE_UP_RATIO: Final = 0.4
 
 
 class Inquiry(msgspec.Struct, frozen=True):
-    """Of one answer."""
+    """Decides about one answer."""
 
     min_quality: float
     first_tokens: int
     """Tokens after which there must be an answer."""
     prior: float = 0.0
-    """Logit of the chance by the prompt alone."""
+    """Log odds by the prompt alone."""
     checkpoints: tuple[CascadeCheckpoint, ...] = ()
     """Learned; without any the least likely token speaks for all."""
     sure: float = SURE_RATIO
     give_up: float = GIVE_UP_RATIO
 
     def ask(self, odds: Sequence[TokenOdds], *, is_whole: bool) -> Answer | None:
-        """What to do after these tokens; None: wait for more."""
+        """Return what to do after these tokens; None to wait for more."""
         chance = self.chance(odds, is_whole=is_whole)
         if is_whole or len(odds) >= self.first_tokens:
             return "go_on" if chance is not None and chance >= self.min_quality else "hand_over"
@@ -50,7 +50,7 @@ class Inquiry(msgspec.Struct, frozen=True):
         return "hand_over" if chance < self.give_up * self.min_quality else None
 
     def chance(self, odds: Sequence[TokenOdds], *, is_whole: bool) -> float | None:
-        """That the answer is good enough; None before there is anything to go by."""
+        """Return P(the answer is good enough); None before there is anything to go by."""
         if not odds:
             return None
         if not self.checkpoints:

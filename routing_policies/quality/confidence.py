@@ -7,11 +7,12 @@ from typing import Final
 
 import msgspec
 
+from routing_policies.estimation.boosted_trees import logistic
 from routing_policies.quality.features import Features
-from routing_policies.quality.head import Head, chance_of
+from routing_policies.quality.head import Head
 
 SIGNS: Final = ("prior", "least_logprob", "mean_logprob", "least_margin", "first_logprob", "is_whole")
-"""What `signs_of` returns, in this order."""
+"""The order of what `signs_of` returns."""
 _UNLIKELY: Final = -20.0
 
 
@@ -24,25 +25,19 @@ class TokenOdds(msgspec.Struct, frozen=True, gc=False):
 
 
 class CascadeCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """The question asked after so many tokens."""
+    """Scores an answer that has begun, after so many tokens."""
 
     num_tokens: int
     head: Head
 
     def chance(self, prior: float, odds: Sequence[TokenOdds], *, is_whole: bool) -> float:
-        """That the answer is good enough, from the logit before it began and its first tokens."""
+        """Return P(the answer is good enough) from its first tokens; `prior` is the log odds before it began."""
         signs = signs_of(prior, odds, is_whole=is_whole)
-        return chance_of(self.head.logit(Features(signs, set(), [])))
+        return logistic(self.head.log_odds(Features(signs, set(), [])))
 
 
 def signs_of(prior: float, odds: Sequence[TokenOdds], *, is_whole: bool) -> list[float]:
-    """The figures named in SIGNS; `is_whole`: the answer has ended with these tokens."""
+    """Return the figures named in SIGNS; `is_whole`: the answer has ended with these tokens."""
     logprobs = [max(token.logprob, _UNLIKELY) for token in odds] or [_UNLIKELY]
     margins = [token.margin for token in odds] or [0.0]
     return [prior, min(logprobs), sum(logprobs) / len(logprobs), min(margins), logprobs[0], float(is_whole)]
-
-
-def checkpoint_for(checkpoints: Sequence[CascadeCheckpoint], num_tokens: int) -> CascadeCheckpoint | None:
-    """The last one that so many tokens have reached."""
-    reached = [checkpoint for checkpoint in checkpoints if checkpoint.num_tokens <= num_tokens]
-    return reached[-1] if reached else None

@@ -20,10 +20,10 @@ NUMBERS: Final = (
     *("code", "capitals", "foreign", "word_chars", "repeats", "options", "singles"),
     *("listed", "named", "echoed", "distance", "largest", "second", "carries", "earlier_largest", *CUES),
 )
-"""What `Features.numbers` holds, in this order."""
+"""The numbers of `Features`, in this order."""
 LENGTH: Final = NUMBERS.index("all_chars")
 NUM_BOUNDED: Final = NUMBERS.index("named")
-"""So many of the first ones tell where nothing was learned; a kind of work that was never asked for does not."""
+"""The first ones tell where nothing was learned; a kind of work that was never asked for does not."""
 
 _TOKEN: Final = re.compile(r"\d+(?:[.,]\d+)*|[^\W\d_]+|[-+*/=^%×÷<>]")
 _SENTENCE_END: Final = re.compile(r"[.!?:](?=\s)|\n")
@@ -33,7 +33,7 @@ _MARKS: Final = ".,:;!?\"'()"
 MAX_ASKED: Final = 24
 """Words of the last sentence that are looked for before it."""
 CONTEXT_CHARS: Final = 8192
-"""As far back."""
+"""Number of characters before it in which they are looked for."""
 MAX_FIGURES: Final = 3
 MAX_DIGITS: Final = 6
 _VALUE_STEPS: Final = 48
@@ -42,7 +42,7 @@ _SQUASH: Final = tuple(min(log2(1 + number) / 12, 1.0) for number in range(4097)
 
 
 class Features(NamedTuple):
-    """What a prediction is made from."""
+    """The input of a prediction."""
 
     numbers: list[float]
     words: set[str]
@@ -52,7 +52,7 @@ class Features(NamedTuple):
 
 
 def features_of(prompt: Prompt) -> Features:
-    """Of one prompt; depends on nothing else."""
+    """Return the features of one prompt; they depend on nothing else."""
     tail = prompt.text[-TAIL_CHARS:]
     tokens = _TOKEN.findall(tail)
     shapes = _shapes(tokens)
@@ -108,8 +108,7 @@ def _numbers(prompt: Prompt, tail: str, tokens: list[str]) -> list[float]:
 
 
 def _needle(text: str, last: str) -> tuple[float, float, float]:
-    """Of the last sentence's names and of its other long words: the share that the text before it has; and how far
-    back the furthest of the names is."""
+    """Return the shares of the last sentence's names and other long words that stand before it, and their distance."""
     end = len(text) - len(last)
     start = max(end - CONTEXT_CHARS, 0)
     asked = [word.strip(_MARKS) for word in last.split()[1 : MAX_ASKED + 1]]
@@ -125,8 +124,7 @@ def _needle(text: str, last: str) -> tuple[float, float, float]:
 
 
 def _sum_of(prompt: Prompt, tokens: list[str], cues: list[float]) -> tuple[float, float, float, float]:
-    """Of a text with a few whole numbers, the two largest and whether adding or subtracting the first two carries; and
-    the largest of the message before."""
+    """Return the two largest of a few whole numbers, whether a sum of two carries, and the largest before."""
     before = _TOKEN.findall(prompt.earlier[-EARLIER_CHARS:]) if prompt.earlier else ()
     earlier = _about(max([_value(token) for token in before], default=0))
     values = [_value(token) for token in tokens if token[0].isdigit()]
@@ -137,7 +135,7 @@ def _sum_of(prompt: Prompt, tokens: list[str], cues: list[float]) -> tuple[float
 
 
 def _about(value: int) -> float:
-    """Squashed, to within a tenth: figures are kept where texts must not be."""
+    """Return a number squashed, to within a tenth: figures are kept where texts must not be."""
     return round(_squash(value) * _VALUE_STEPS) / _VALUE_STEPS
 
 
@@ -149,17 +147,17 @@ def _carries(values: list[int], *, is_less: bool) -> float:
 
 
 def _value(token: str) -> int:
-    """Of a whole number, as far as that counts; 0 for anything else."""
+    """Return a whole number, as far as that counts; 0 for anything else."""
     return int(token) if token.isdecimal() and len(token) <= MAX_DIGITS else 0
 
 
 def _figures(shapes: list[str]) -> str:
-    """The last few figures together, whatever stands between them."""
+    """Return the last few figures together, whatever stands between them."""
     return " ".join(["all", *[shape for shape in shapes if shape[0] == "<" and len(shape) > 1][-MAX_FIGURES:]])
 
 
 def _squash(count: int) -> float:
-    """0 for none, then slowly up to 1 at 4,096."""
+    """Return 0 for none, then slowly up to 1 at 4,096."""
     return _SQUASH[count] if count < 4096 else 1.0
 
 

@@ -1,7 +1,6 @@
-"""NoveltyGuard: whether a prompt is like those that a prediction was learned from, so that it may be relied on.
+"""NoveltyGuard: tells prompts like those of the training, whose prediction may be relied on, from others.
 
-The words at the end of the text are looked at, for that is where the question is; what stands ahead of them may be
-anything. A figure beyond all that was seen counts too.
+It looks at the words at the end of the text, where the question is, and at figures beyond all that was seen.
 """
 
 from __future__ import annotations
@@ -13,29 +12,29 @@ import msgspec
 from routing_policies.quality.features import Features
 
 END_WORDS: Final = 12
-"""As many of the last words are looked at."""
+"""Number of last words that it looks at."""
 
 
 class NoveltyGuard(msgspec.Struct, frozen=True, kw_only=True):
-    """What was seen in training."""
+    """The limits of what the training has seen."""
 
     words: frozenset[str]
-    """Those that at least two prompts had."""
+    """Words that at least two prompts had."""
     max_unknown: float
     """Largest share of other words at the end of nearly all prompts."""
     lowest: tuple[float, ...]
-    """Of each number; a little below what was seen."""
+    """A little below the least that was seen of each number."""
     highest: tuple[float, ...]
 
     def is_known(self, features: Features) -> bool:
-        """Whether the prompt lies where there was something to learn from."""
+        """Return whether the prompt lies where there was something to learn from."""
         numbers = features.numbers
         if any(map(float.__lt__, numbers, self.lowest)) or any(map(float.__gt__, numbers, self.highest)):
             return False
         return self.unknown_share(features) <= self.max_unknown
 
     def unknown_share(self, features: Features) -> float:
-        """Of the last words, the share that is new; 1 for a text without words."""
+        """Return the share of the last words that is new; 1 for a text without words."""
         end = features.shapes[-END_WORDS:]
         if not end:
             return 1.0

@@ -1,5 +1,6 @@
-"""Hashes in place of words: what is kept of a prompt, or learned from what was kept, cannot be read; equal words stay
-equal, so that a model of hashes predicts as one of words does. Who guesses a word can still see whether it was there.
+"""Hashes in place of words: who reads what is kept of a prompt cannot read the prompt.
+
+Equal words stay equal, so a model of hashes predicts as one of words does. Who guesses a word can see if it was there.
 """
 
 from __future__ import annotations
@@ -7,7 +8,7 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import Final
 
-import msgspec
+from msgspec.structs import replace
 
 from routing_policies.quality.features import Features
 from routing_policies.quality.head import Head
@@ -27,7 +28,7 @@ class WordHasher:
         self._known: dict[str, str] = {}
 
     def word(self, word: str) -> str:
-        """One word's hash, in hexadecimal digits."""
+        """Return one word's hash, in hexadecimal digits."""
         known = self._known.get(word)
         if known is None:
             if len(self._known) >= _MAX_KNOWN:
@@ -37,21 +38,18 @@ class WordHasher:
         return known
 
     def features(self, features: Features) -> Features:
-        """The same with hashes for words."""
-        word = self.word
-        return features._replace(words=set(map(word, features.words)), shapes=list(map(word, features.shapes)))
+        """Return the features with hashes for words."""
+        return features._replace(
+            words=set(map(self.word, features.words)), shapes=list(map(self.word, features.shapes))
+        )
 
     def model(self, model: PairModel) -> PairModel:
-        """The same model, for features with hashes; one that is that already stays as it is."""
+        """Return the model for features with hashes; one that is that already stays as it is."""
         if model.hashes_words:
             return model
-        guard = msgspec.structs.replace(model.guard, words=frozenset(map(self.word, model.guard.words)))
-        heads = {name: self._head(getattr(model, name)) for name in ("text", "embedded", "told", "away")}
-        return msgspec.structs.replace(model, hashes_words=True, guard=guard, **heads)
+        guard = replace(model.guard, words=frozenset(map(self.word, model.guard.words)))
+        embedded = None if model.embedded is None else self._head(model.embedded)
+        return replace(model, hashes_words=True, guard=guard, text=self._head(model.text), embedded=embedded)
 
-    def _head(self, head: Head | None) -> Head | None:
-        return (
-            None
-            if head is None
-            else msgspec.structs.replace(head, words={self.word(word): value for word, value in head.words.items()})
-        )
+    def _head(self, head: Head) -> Head:
+        return replace(head, words={self.word(word): weight for word, weight in head.words.items()})

@@ -1,16 +1,15 @@
-"""Head: the logit of one question about a prompt, as a sum of small terms that can be read one by one."""
+"""Head: the log odds of one question about a prompt, as a sum of small terms that can be read one by one."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from math import exp
 from operator import mul
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from routing_policies.estimation.boosted_trees import BoostedTree, sum_of_trees
 from routing_policies.quality.features import LENGTH, Features
-from routing_policies.quality.trees import PromptTree, grown_logit
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,41 +17,31 @@ if TYPE_CHECKING:
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
-    """A generalised additive model: a step function of each number, a weight for each word, trees of a few numbers
-    each, and a weight for each part of the embedding where it uses that."""
+    """A generalised additive model: step functions of the numbers, weights of words, trees, weights of an embedding."""
 
     bias: float
     length: float = 0.0
-    """For all characters, squashed as in the features."""
+    """Weight of the characters of all messages, squashed as in the features."""
     knots: tuple[tuple[float, ...], ...]
-    """For each number where its steps are, ascending."""
+    """Places of each number's steps, ascending."""
     levels: tuple[tuple[float, ...], ...]
-    """For each number its term on each side of the knots: one more than there are knots."""
+    """Term of each number on each side of its knots: one more than there are knots."""
     words: dict[str, float]
     vector: tuple[float, ...] = ()
-    """Empty: it does not look at the embedding."""
-    trees: tuple[PromptTree, ...] = ()
+    """Weights of the embedding's parts; empty for a head that does not look at it."""
+    trees: tuple[BoostedTree, ...] = ()
+    """They look at the numbers."""
 
-    def logit(self, features: Features, vector: NDArray[np.float32] | None = None) -> float:
-        """Of the features, and of the embedding where the head has weights for it (then it must be given)."""
-        total = self.bias + self.length * features.numbers[LENGTH]
-        for value, knots, levels in zip(features.numbers, self.knots, self.levels, strict=True):
+    def log_odds(self, features: Features, vector: NDArray[np.float32] | None = None) -> float:
+        """Return the sum of all terms; a head with weights for an embedding needs one."""
+        numbers, weights = features.numbers, self.words
+        total = self.bias + self.length * numbers[LENGTH] + sum_of_trees(self.trees, numbers)
+        for value, knots, levels in zip(numbers, self.knots, self.levels, strict=True):
             total += levels[bisect_left(knots, value)]
-        weights = self.words
         for word in features.words:
             if word in weights:
                 total += weights[word]
-        if self.trees:
-            total += grown_logit(self.trees, features.numbers)
         if self.vector:
             assert vector is not None, "a head with weights for an embedding needs one"
             total += float(sum(map(mul, self.vector, vector.tolist())))
         return total
-
-
-def chance_of(logit: float) -> float:
-    """The logistic function, for any argument."""
-    if logit >= 0:
-        return 1.0 / (1.0 + exp(-min(logit, 500.0)))
-    odds = exp(max(logit, -500.0))
-    return odds / (1.0 + odds)

@@ -1,4 +1,4 @@
-"""Which of a route's candidates is compared with which, and what becomes of the comparison."""
+"""The pairs of a route's candidates that are compared, and the predictions for one prompt."""
 
 from __future__ import annotations
 
@@ -22,22 +22,24 @@ class PairPredictor(msgspec.Struct, frozen=True):
     deployment: str
     predictor: Predictor
     strong_quality: float
-    """Of the one it is compared with, by the policy."""
+    """Quality of the one it is compared with, by the policy."""
 
 
 class QualityPrediction(msgspec.Struct, frozen=True):
-    """What is predicted of one prompt."""
+    """The predictions for one prompt."""
 
     quality: dict[str, float]
-    """By deployment; of those that nothing is predicted of the policy's constant holds."""
+    """Predicted quality by deployment; the policy's constant holds for all others."""
     is_known: bool
     """False: some prediction was not to be relied on, and counts as 0."""
     judged: tuple[tuple[PairPredictor, Judged], ...] = ()
 
 
 def judges_of(candidates: Sequence[Deployment], predictors: Predictors) -> tuple[PairPredictor, ...]:
-    """One for each candidate that has learned coefficients against the strongest: the one the policy calls best, of
-    equals the dearest, then the last one written."""
+    """Return a predictor for each candidate that has coefficients against the strongest one.
+
+    The strongest is the one the policy calls best, of equals the dearest, then the last one written.
+    """
     if len(candidates) < 2 or not len(predictors):
         return ()
     strongest = strongest_of(candidates)
@@ -48,22 +50,22 @@ def judges_of(candidates: Sequence[Deployment], predictors: Predictors) -> tuple
 
 
 def strongest_of(candidates: Sequence[Deployment]) -> Deployment:
-    """The one that the others are compared with."""
+    """Return the deployment that the others are compared with."""
     return sorted(candidates, key=_strength)[-1]
 
 
 def weak_and_strong(both: Sequence[Deployment]) -> tuple[Deployment, Deployment] | None:
-    """Two deployments in that order; None for any other number of them, or when both serve the same model."""
+    """Return two deployments in that order; None for any other number, or when both serve the same model."""
     if len(both) != 2 or both[0].model == both[1].model:
         return None
     weak, strong = sorted(both, key=_strength)
     return weak, strong
 
 
-def verdict_of(
+def predicted_quality(
     judges: Sequence[PairPredictor], prompt: Prompt, vector: NDArray[np.float32] | None = None
 ) -> QualityPrediction:
-    """All of them on one prompt; `vector` is that of the encoder whose embeddings they learned from."""
+    """Return all predictions for one prompt; `vector` is of the encoder whose embeddings they learned from."""
     judged = tuple((judge, judge.predictor.judge(prompt, vector)) for judge in judges)
     return QualityPrediction(
         quality={judge.deployment: found.prediction.chance * judge.strong_quality for judge, found in judged},

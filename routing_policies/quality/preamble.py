@@ -12,14 +12,16 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 MAX_WORDS: Final = 32
-"""Of a preamble; a longer one is outside the text's end that features look at, or is a prompt of its own."""
+"""Most words of a preamble; a longer one is outside the text's end that features look at, or is a prompt of its own."""
 MIN_QUESTIONS: Final = 6
 """Different questions with known openings that must have followed."""
 MIN_OPENINGS: Final = 10
 """After a known beginning so many different known openings must have: "From this text, …" is followed by fewer."""
 MIN_SHARE: Final = 1 / 3
-"""Of the texts with a known beginning: in so many a known opening must have followed. After a preamble it does in about
-as many as have one without it, in the middle of a sentence in far fewer."""
+"""Share of the texts with a known beginning in which a known opening must have followed.
+
+After a preamble it follows in about as many as have one without it, in the middle of a sentence in far fewer.
+"""
 MAX_ENTRIES: Final = 16_384
 OPENING_WORDS: Final = 2
 
@@ -30,7 +32,7 @@ _QUESTION_CHARS: Final = 48
 
 
 def opening_of(words: Sequence[str]) -> str:
-    """How a text begins, punctuation and figures apart."""
+    """Return how a text begins, punctuation and figures apart."""
     return " ".join([_plain(word) for word in words[:OPENING_WORDS]])
 
 
@@ -39,7 +41,7 @@ def _plain(word: str) -> str:
 
 
 class _Followed(NamedTuple):
-    """What came after one beginning."""
+    """Counts of what came after one beginning."""
 
     by: frozenset[int] = frozenset()
     """Different questions, or openings; no more than are needed."""
@@ -47,21 +49,21 @@ class _Followed(NamedTuple):
     num_texts: int = 0
 
     def and_then(self, what: int | None) -> _Followed:
-        """And in one more text; None where it was no known opening."""
+        """Return the counts with one more text; None where no known opening followed."""
         if what is None:
             return _Followed(self.by, self.num_known, self.num_texts + 1)
         by = self.by if len(self.by) >= MIN_OPENINGS else self.by | {what}
         return _Followed(by, self.num_known + 1, self.num_texts + 1)
 
     def is_enough(self, *, is_familiar: bool) -> bool:
-        """Whether the beginning, which may be a familiar one, is a preamble."""
+        """Return whether the beginning, which may be a familiar one, is a preamble."""
         if is_familiar:
             return len(self.by) >= MIN_OPENINGS and self.num_known >= MIN_SHARE * self.num_texts
         return len(self.by) >= MIN_QUESTIONS
 
 
 class PreambleMemory:
-    """What stood before known openings lately; bounded, the longest unseen is forgotten first."""
+    """Remembers what stood before known openings lately; bounded, the longest unseen is forgotten first."""
 
     __slots__ = ("_known", "_max_entries", "_seen")
 
@@ -74,7 +76,7 @@ class PreambleMemory:
         return len(self._seen)
 
     def strip(self, text: str) -> str:
-        """The text without its preamble, if it has one; notes how this one begins."""
+        """Return the text without its preamble, if it has one, and note how it begins."""
         spans = [found.span() for found in _WORD.finditer(text, 0, _MAX_CHARS)][: MAX_WORDS + OPENING_WORDS]
         num_places = len(spans) - OPENING_WORDS + 1
         if num_places <= 1:
@@ -94,7 +96,7 @@ class PreambleMemory:
         return text[cut:]
 
     def _note(self, beginning: int, follows: int | None) -> _Followed | None:
-        """What followed it so far; None where no known opening ever did."""
+        """Return what followed it so far; None where no known opening ever did."""
         before = self._seen.pop(beginning, None)
         if before is None and follows is None:
             return None

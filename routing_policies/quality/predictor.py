@@ -1,4 +1,4 @@
-"""Predictor: one pair's model at work, with what it remembers of the prompts it was asked about."""
+"""Predictor: one pair's model at work, with its memory of how prompts began."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Judged(msgspec.Struct, frozen=True, gc=False):
     prediction: Prediction
     features: Features
     kind: str = ""
-    """Of work, as it was told."""
+    """Kind of work, as the route told it."""
 
 
 class Predictor:
@@ -37,16 +37,10 @@ class Predictor:
     __slots__ = ("_hasher", "_memory", "base", "model")
 
     def __init__(self, model: PairModel) -> None:
+        """Start with a model; it stays the `base` that what is learned in place is held against."""
         self.model = self.base = model
-        """`base` is what it began with; what is learned in place is held against that."""
         self._hasher = WordHasher()
         self._memory = PreambleMemory(model.openings)
-
-    def adopt(self, model: PairModel) -> None:
-        """Something new was learned of the pair."""
-        if model is not self.model:
-            self.model = model
-            self._memory = PreambleMemory(model.openings)
 
     @property
     def pair(self) -> tuple[str, str]:
@@ -55,24 +49,28 @@ class Predictor:
 
     @property
     def encoder(self) -> str:
-        """Whose embedding of a prompt it can use; empty: features are all it looks at."""
+        """Id of the encoder whose embedding of a prompt it can use; empty for features alone."""
         return self.model.encoder if self.model.embedded is not None else ""
 
+    def adopt(self, model: PairModel) -> None:
+        """Predict with another model of the pair from here on."""
+        if model is not self.model:
+            self.model = model
+            self._memory = PreambleMemory(model.openings)
+
     def judge(self, prompt: Prompt, vector: NDArray[np.float32] | None = None) -> Judged:
-        """`vector` is of the model's encoder; it is left aside where the text had a preamble, which it knows nothing
-        of."""
+        """Predict; an embedding is left aside where the text had a preamble, of which it knows nothing."""
         text = self._memory.strip(prompt.text)
         if text is not prompt.text:
             num_chars = prompt.num_chars - len(prompt.text) + len(text)
-            prompt = msgspec.structs.replace(prompt, text=text, num_chars=num_chars)
-            vector = None
+            prompt, vector = msgspec.structs.replace(prompt, text=text, num_chars=num_chars), None
         features = features_of(prompt)
         asked = self._hasher.features(features) if self.model.hashes_words else features
         return Judged(self.model.predict(asked, vector, kind=prompt.kind), features, prompt.kind)
 
 
 class Predictors:
-    """Those there are, by pair of model names; of two for the same pair the later one counts."""
+    """All predictors by pair of model names; of two for the same pair the later one counts."""
 
     __slots__ = ("_by_pair",)
 
@@ -86,7 +84,7 @@ class Predictors:
         return iter(self._by_pair.values())
 
     def find(self, weak: str, strong: str) -> Predictor | None:
-        """The predictor of a pair, None where nothing was learned of it."""
+        """Return the predictor of a pair, None where nothing was learned of it."""
         return self._by_pair.get((weak, strong))
 
 
@@ -94,7 +92,7 @@ _decoder = msgspec.json.Decoder(PairModel)
 
 
 def decode_model(content: bytes, name: str) -> PairModel:
-    """Raises BadModel."""
+    """Return a file's coefficients; raises BadModel, which names the file."""
     try:
         model = _decoder.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

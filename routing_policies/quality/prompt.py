@@ -1,4 +1,4 @@
-"""Prompt: what a quality prediction looks at of a conversation."""
+"""Prompt: the part of a conversation that a quality prediction looks at."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 TAIL_CHARS: Final = 480
-"""Of the last question; what stands further ahead counts by its length only, so that a long preamble cannot speak."""
+"""Read of the last question; text further ahead counts by its length only, so that a long preamble cannot speak."""
 EARLIER_CHARS: Final = 160
 
 
@@ -21,8 +21,8 @@ class Prompt(msgspec.Struct, frozen=True, gc=False):
     num_turns: int = 1
     """User messages."""
     num_chars: int = 0
-    """Of all messages together."""
+    """Characters of all messages together."""
     has_system: bool = False
     has_tools: bool = False
     kind: str = ""
-    """What kind of work it is, where the route tells: as the data named it that a predictor was trained on."""
+    """Kind of work, where the route tells it: a name of the data that a predictor was trained on."""

@@ -1,1 +1,1 @@
-"""Scorers: each gives every remaining candidate a score in [0, 1], higher is better."""
+"""Scorers: each gives every remaining candidate a score in [0, 1]; higher is better."""

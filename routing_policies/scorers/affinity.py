@@ -1,4 +1,4 @@
-"""Prefers the replica that holds the beginning of the prompt."""
+"""Scorer for replicas that hold the prompt's prefix."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from routing_policies.views import FIRST_ATTEMPT, Attempt, DeploymentView
 
 @dataclass(frozen=True, slots=True)
 class Affinity:
-    """The share of the prompt whose keys and values a replica probably has.
+    """Score by the share of the prompt whose keys and values a replica probably holds.
 
-    Meant to settle what `latency` leaves open: the time that is saved is in the forecast already, and a holder that is
-    busier than the saving loses there.
+    It breaks near ties of `latency`, whose forecast already includes the time saved. A holder that is busier than the
+    saving loses there.
     """
 
     name: str = "affinity"
 
     def scores(self, views: Sequence[DeploymentView], attempt: Attempt = FIRST_ATTEMPT) -> list[float]:
-        """affinity tokens / prompt tokens."""
+        """Return affinity tokens / prompt tokens."""
         return [
             view.affinity_tokens / view.prompt_tokens if view.affinity_tokens < view.prompt_tokens else _all_of(view)
             for view in views

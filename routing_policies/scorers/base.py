@@ -1,4 +1,4 @@
-"""The shape of a scorer."""
+"""Interface of scorers."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from routing_policies.views import FIRST_ATTEMPT, Attempt, DeploymentView
 
 
 class Scorer(Protocol):
-    """Compares candidates; keeps no state. Equal candidates get equal scores, except by `order`."""
+    """Stateless comparison of candidates; equal candidates get equal scores, except from `order`."""
 
     @property
     def name(self) -> str:
-        """Names the score in decisions."""
+        """Name of the score in decisions."""
         ...
 
     def scores(self, views: Sequence[DeploymentView], attempt: Attempt = FIRST_ATTEMPT) -> list[float]:
-        """One score in [0, 1] for each view, in the order given, for this attempt; `views` is never empty."""
+        """Return one score in [0, 1] for each view, in order, for this attempt; `views` is never empty."""
         ...
 
 
 @runtime_checkable
 class Explaining(Protocol):
-    """A scorer that can say why the candidate it put first is there."""
+    """Scorer that can give the cause of its first choice."""
 
     def cause(self, chosen: DeploymentView, attempt: Attempt) -> Cause:
-        """Why this one."""
+        """Return the cause of the choice."""
         ...

@@ -1,4 +1,4 @@
-"""Prefers one candidate for a share of the conversations, and any other for the rest."""
+"""Scorer that gives a share of the conversations to one candidate, and the rest to the others."""
 
 from __future__ import annotations
 
@@ -12,19 +12,22 @@ from routing_policies.views import FIRST_ATTEMPT, Attempt, DeploymentView
 
 @dataclass(frozen=True, slots=True)
 class CanaryShare:
-    """Who is in at a small ratio is in at every larger one; either side stands in for the other."""
+    """Score by the side a conversation belongs to; a conversation in a small share is in every larger one too.
+
+    Either side takes over when the other cannot serve.
+    """
 
     candidate: str
     ratio: float
     name: str = "canary"
 
     def scores(self, views: Sequence[DeploymentView], attempt: Attempt = FIRST_ATTEMPT) -> list[float]:
-        """1 on the side the conversation belongs to, 0 on the other."""
+        """Return 1 on the side that the conversation belongs to, 0 on the other."""
         is_in = self._is_in(attempt)
         return [1.0 if (view.id == self.candidate) is is_in else 0.0 for view in views]
 
     def cause(self, chosen: DeploymentView, attempt: Attempt) -> Cause:
-        """The side that answers."""
+        """Return the side that answers."""
         return "canary" if chosen.id == self.candidate else "stable"
 
     def _is_in(self, attempt: Attempt) -> bool:

@@ -1,4 +1,4 @@
-"""Prefers candidates with free permits."""
+"""Scorer for candidates with free permits."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from routing_policies.views import FIRST_ATTEMPT, Attempt, DeploymentView
 
 @dataclass(frozen=True, slots=True)
 class Headroom:
-    """The share of permits that is free: relative, so that a large deployment takes more than a small one."""
+    """Score by the share of free permits, so a large deployment takes more than a small one."""
 
     name: str = "headroom"
 
     def scores(self, views: Sequence[DeploymentView], attempt: Attempt = FIRST_ATTEMPT) -> list[float]:
-        """1 - in_flight / max_in_flight, never below 0."""
+        """Return 1 - in_flight / max_in_flight, at least 0."""
         return [
             1.0 - view.in_flight / view.max_in_flight if view.in_flight < view.max_in_flight else 0.0 for view in views
         ]

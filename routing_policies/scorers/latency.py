@@ -1,4 +1,4 @@
-"""Prefers candidates that answer soon."""
+"""Scorer for candidates with a low TTFT."""
 
 from __future__ import annotations
 
@@ -9,24 +9,26 @@ from typing import Final, cast
 from routing_policies.views import FIRST_ATTEMPT, Attempt, DeploymentView
 
 FLOOR_S: Final = 0.001
-"""Below it forecasts do not differ."""
+"""TTFT in seconds below which forecasts count as equal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """The forecast time to the first token, gateway queue, engine queue and uncached prefill together, relative to the
-    shortest. A replica that holds the prompt's prefix has that much less to compute, and wins unless its queue is
-    longer than the saving."""
+    """Score by the forecast TTFT relative to the shortest.
+
+    The forecast covers the gateway's queue, the engine's queue and the uncached prefill. A replica that holds the
+    prompt's prefix wins unless its queue is longer than the saving.
+    """
 
     name: str = "latency"
 
     def scores(self, views: Sequence[DeploymentView], attempt: Attempt = FIRST_ATTEMPT) -> list[float]:
-        """shortest forecast / forecast; 0 without one, unless nobody has one."""
+        """Return the shortest forecast / forecast; 0 without a forecast, unless none has one."""
         return relative([view.forecast_ttft_s for view in views], FLOOR_S)
 
 
 def relative(seconds: Sequence[float | None], floor_s: float) -> list[float]:
-    """Of each its part of the least; 0 for what is not known, unless nothing is. Below the floor they are equal."""
+    """Return least / own for each value; 0 for unknown ones, unless all are. Values below the floor count as equal."""
     known = [found for found in seconds if found is not None] if None in seconds else cast(Sequence[float], seconds)
     if not known:
         return [1.0] * len(seconds)

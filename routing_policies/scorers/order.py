@@ -1,4 +1,4 @@
-"""Prefers candidates in the order the route lists them."""
+"""Scorer in the order that the route lists its candidates."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from routing_policies.views import FIRST_ATTEMPT, Attempt, DeploymentView
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """1 for the first, then evenly down; the last of n gets 1/n."""
+    """Score from 1 for the first evenly down to 1/n for the last of n."""
 
     name: str = "order"
 
     def scores(self, views: Sequence[DeploymentView], attempt: Attempt = FIRST_ATTEMPT) -> list[float]:
-        """(n - position) / n."""
+        """Return (n - position) / n."""
         return [(len(views) - position) / len(views) for position in range(len(views))]

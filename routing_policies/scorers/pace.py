@@ -1,4 +1,4 @@
-"""Prefers candidates that write fast."""
+"""Scorer for candidates with fast output."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _FLOOR_S: Final = 1e-5
 
 @dataclass(frozen=True, slots=True)
 class OutputSpeed:
-    """Seconds per output token beside the rows that run now, relative to the fastest."""
+    """Score by the seconds per output token beside the running rows, relative to the fastest."""
 
     name: str = "pace"
 
     def scores(self, views: Sequence[DeploymentView], attempt: Attempt = FIRST_ATTEMPT) -> list[float]:
-        """fastest / own; 0 where it is not known, unless it is known of nobody."""
+        """Return fastest / own; 0 where it is unknown, unless it is for all."""
         return relative([view.tpot_s for view in views], _FLOOR_S)

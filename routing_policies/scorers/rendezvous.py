@@ -1,4 +1,4 @@
-"""Prefers, for each conversation or tenant, one and the same candidate."""
+"""Scorer that keeps each conversation or tenant at one candidate."""
 
 from __future__ import annotations
 
@@ -12,13 +12,18 @@ from routing_policies.views import FIRST_ATTEMPT, Attempt, DeploymentView
 
 @dataclass(frozen=True, slots=True)
 class Rendezvous:
-    """Highest random weight (Thaler and Ravishankar, 1998): when a candidate comes or goes, only the keys that it had
-    or gets move, in proportion to its weight."""
+    """Score by highest random weight (Thaler and Ravishankar, 1998).
+
+    When a candidate comes or goes, only the keys that it gains or had move, in proportion to its weight.
+    """
 
     name: str = "rendezvous"
 
     def scores(self, views: Sequence[DeploymentView], attempt: Attempt = FIRST_ATTEMPT) -> list[float]:
-        """The candidate's share of the key, raised to the heaviest weight over its own; without a key all are equal."""
+        """Return the candidate's share of the key, raised to the heaviest weight over its own.
+
+        Without a key all candidates score 1.
+        """
         key = attempt.key
         if key is None:
             return [1.0] * len(views)
@@ -26,5 +31,5 @@ class Rendezvous:
         return [share_of(key, view.id) ** (heaviest / view.weight) for view in views]
 
     def cause(self, chosen: DeploymentView, attempt: Attempt) -> Cause:
-        """`sticky`, unless there was no key to stick to."""
+        """Return `sticky`, or `first` without a key."""
         return "first" if attempt.key is None else "sticky"

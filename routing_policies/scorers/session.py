@@ -1,4 +1,4 @@
-"""Prefers whoever answered this conversation last."""
+"""Scorer for the deployment that answered the conversation's last request."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from routing_policies.views import FIRST_ATTEMPT, Attempt, DeploymentView
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Keeps a conversation in one voice where nothing else speaks against it."""
+    """Score that keeps a conversation at one deployment where other scores are equal."""
 
     name: str = "session"
 
     def scores(self, views: Sequence[DeploymentView], attempt: Attempt = FIRST_ATTEMPT) -> list[float]:
-        """1 for the last one, else 0."""
+        """Return 1 for the last deployment, else 0."""
         return [1.0 if view.is_same_session else 0.0 for view in views]

@@ -1,4 +1,4 @@
-"""Prefers candidates near the gateway."""
+"""Scorer for candidates near the gateway."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from routing_policies.views import FIRST_ATTEMPT, Attempt, DeploymentView
 
 @dataclass(frozen=True, slots=True)
 class Zone:
-    """Whether the deployment is where this gateway runs; a deployment or gateway without a zone is everywhere."""
+    """Score by equal zones; a deployment or gateway without a zone matches every other."""
 
     name: str = "zone"
 
     def scores(self, views: Sequence[DeploymentView], attempt: Attempt = FIRST_ATTEMPT) -> list[float]:
-        """1 in the same zone, 0 in another."""
+        """Return 1 in the gateway's zone, 0 in another."""
         here = attempt.zone
         if here is None:
             return [1.0] * len(views)

@@ -73,7 +73,7 @@ def product(folder: Path) -> Iterator[tuple[str, str]]:
     policy, log = folder / "policy.yaml", folder / "up.log"
     policy.write_text(_POLICY)
     flags = ("--port", "0", "--admin-port", "0", "--runtime-dir", "run", "--policy", str(policy))
-    environment = {"PENSTOCK_POLICY_SOURCE": "store", "PENSTOCK_RECORDER": "features"}
+    environment = {"PENSTOCK_POLICY_SOURCE": "store", "PENSTOCK_TELEMETRY_RECORDER_MODE": "features"}
     with log.open("wb") as sink:
         command = ["env", *(f"{key}={value}" for key, value in environment.items()), sys.executable, "-m", "gateway"]
         process = subprocess.Popen([*command, "up", *flags], cwd=folder, stdout=sink, stderr=subprocess.STDOUT)

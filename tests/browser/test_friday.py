@@ -83,7 +83,12 @@ async def traffic(stacks: list[Stack]) -> AsyncIterator[None]:
 async def three_replicas(folder: Path, redis: RedisServer) -> AsyncIterator[list[Stack]]:
     """Behind one Redis, each with its admin listener on a port, the small model gone mad."""
     policy = POLICY.format(folder=folder / "one")
-    settings = {"store": redis.url, "policy_source": "store", "recorder": "features", "admin_listen": "127.0.0.1:0"}
+    settings = {
+        "store.address": redis.url,
+        "policy.source": "store",
+        "telemetry.recorder.mode": "features",
+        "admin.listen": "127.0.0.1:0",
+    }
     async with AsyncExitStack() as exits:
         stacks = []
         for name in ("one", "two", "three"):

@@ -15,7 +15,8 @@ import pytest
 import yaml
 
 from gateway.access.file_token import FileToken
-from gateway.config import ENV_PREFIX, GatewayConfig, load_config
+from gateway.config.settings import GatewayConfig
+from gateway.config.sources import ENV_PREFIX, load_config, variable_of
 from routing_policies.loading import load_policy
 from tests.deploy.promql import DEPLOY
 
@@ -58,10 +59,10 @@ def test_every_mounted_file_is_there(stack: dict[str, Any]) -> None:
 def test_the_gateways_settings_exist_and_its_drain_fits_the_grace_period(stack: dict[str, Any], tmp_path: Path) -> None:
     service = stack["services"]["gateway"]
     settings = {key: value for key, value in service["environment"].items() if key.startswith(ENV_PREFIX)}
-    settings["PENSTOCK_STORE"] = re.sub(r"\$\{[^}]*\}", "secret", settings["PENSTOCK_STORE"])
+    settings["PENSTOCK_STORE_ADDRESS"] = re.sub(r"\$\{[^}]*\}", "secret", settings["PENSTOCK_STORE_ADDRESS"])
     config: GatewayConfig = load_config(None, settings, cwd=tmp_path)
     grace_s = float(service["stop_grace_period"].removesuffix("s"))
-    assert config.drain_notice_s + config.drain_timeout_s < grace_s
+    assert config.process.drain_notice_s + config.process.drain_timeout_s < grace_s
 
 
 def test_the_policy_names_the_engines_that_are_started(stack: dict[str, Any]) -> None:
@@ -94,9 +95,9 @@ def test_the_first_start_makes_tokens_that_gateway_and_prometheus_read(stack: di
     for reader in (gateway, prometheus):
         assert "tokens:/run/penstock:ro" in reader["volumes"]
         assert reader["depends_on"]["tokens"] == {"condition": "service_completed_successfully"}
-    for kind in ("admin", "metrics"):
+    for kind, setting in (("admin", "admin.token_file"), ("metrics", "admin.metrics_token_file")):
         assert FileToken(tmp_path / f"{kind}.token").matches(made[f"{kind}.token"].strip().encode())
-        assert gateway["environment"][f"PENSTOCK_{kind.upper()}_TOKEN_FILE"] == f"/run/penstock/{kind}.token"
+        assert gateway["environment"][variable_of(setting)] == f"/run/penstock/{kind}.token"
     (job,) = (
         job
         for job in yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yaml").read_text())["scrape_configs"]

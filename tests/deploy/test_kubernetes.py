@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from engine.config import FrontConfig
-from gateway.config import load_config
+from gateway.config.sources import load_config
 from routing_policies.loading import load_policy
 from tests.deploy.promql import DEPLOY
 
@@ -78,8 +78,8 @@ def test_the_gateways_drain_fits_its_grace_period(tmp_path: Path) -> None:
     (pod,) = (found["spec"]["template"]["spec"] for found in workloads() if found["kind"] == "Deployment")
     env = {item["name"]: item.get("value", "redis://redis:6379/0") for item in pod["containers"][0]["env"]}
     config = load_config(None, env, cwd=tmp_path)
-    assert config.drain_notice_s > pod["containers"][0]["readinessProbe"]["periodSeconds"] * 2
-    assert pod["terminationGracePeriodSeconds"] >= config.drain_notice_s + config.drain_timeout_s + 10
+    assert config.process.drain_notice_s > pod["containers"][0]["readinessProbe"]["periodSeconds"] * 2
+    assert pod["terminationGracePeriodSeconds"] >= config.process.drain_notice_s + config.process.drain_timeout_s + 10
 
 
 def test_the_admin_listener_takes_its_tokens_from_a_secret_that_the_base_does_not_hold() -> None:

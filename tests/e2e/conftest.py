@@ -80,7 +80,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     ]
     with OtlpCollector() as traces, log.open("wb") as sink:
         # Nothing is traced unless a test asks for it with a sampled traceparent.
-        traced = {"PENSTOCK_OTLP_ENDPOINT": traces.url, "PENSTOCK_TRACE_SAMPLE_RATIO": "0"}
+        traced = {"PENSTOCK_TELEMETRY_TRACE_OTLP_ENDPOINT": traces.url, "PENSTOCK_TELEMETRY_TRACE_SAMPLE_RATIO": "0"}
         process = subprocess.Popen(
             command,
             cwd=folder,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.app.app import Gateway
-from gateway.config import GatewayConfig
+from gateway.config.sources import config_of
 from tests.gateway.scripted import Script, ScriptedUpstream
 
 START_TIMEOUT_S = 60.0
@@ -68,13 +68,15 @@ async def _serve(
 ) -> None:
     policy = folder / "policy.yaml"
     policy.write_text(_POLICY.format(folder=folder) + more_policy)
-    config = GatewayConfig(
-        public_listen="127.0.0.1:0",
-        admin_listen="127.0.0.1:0",
-        policy=policy,
-        runtime_dir=folder,
-        drain_timeout_s=1.0,
-        **settings,
+    config = config_of(
+        {
+            "public.listen": "127.0.0.1:0",
+            "admin.listen": "127.0.0.1:0",
+            "policy.document": policy,
+            "process.runtime_dir": folder,
+            "process.drain_timeout_s": 1.0,
+            **settings,
+        }
     )
     try:
         async with ScriptedUpstream(folder / "only.sock") as upstream:

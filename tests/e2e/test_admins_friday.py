@@ -62,7 +62,7 @@ class Product:
 async def test_a_bad_idea_on_a_friday_is_taken_back_by_itself_and_the_history_tells_who_and_why(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async with shell(tmp_path, capsys, recorder="features") as sh:
+    async with shell(tmp_path, capsys, **{"telemetry.recorder.mode": "features"}) as sh:
         sh.stack.large.otherwise = answers_nonsense
         product = Product(sh.stack)
         for _ in range(10):
@@ -198,11 +198,11 @@ class Killable:
 async def killable(folder: Path) -> AsyncIterator[Killable]:
     (folder / "policy.yaml").write_text(policy_text(folder))
     lines = [
-        f'public_listen = "unix:{folder}/public.sock"',
-        f'admin_listen = "unix:{folder}/admin.sock"',
-        f'policy = "{folder}/policy.yaml"',
-        f'runtime_dir = "{folder}"',
-        'policy_source = "store"',
+        f'public.listen = "unix:{folder}/public.sock"',
+        f'admin.listen = "unix:{folder}/admin.sock"',
+        f'policy.document = "{folder}/policy.yaml"',
+        f'process.runtime_dir = "{folder}"',
+        'policy.source = "store"',
     ]
     (folder / "penstock.toml").write_text("\n".join(lines))
     made = Killable(folder)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.e2e.conftest import Stack
 from tests.e2e.raw import assert_error, assert_serving, chat, request, send_raw
-from tests.gateway.http.vectors import (
+from tests.http.vectors import (
     BAD_CHUNKS,
     CHUNKED_HEAD,
     FRAMING,

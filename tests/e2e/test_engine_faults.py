@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from gateway.app.app import Gateway
-from gateway.config import GatewayConfig
+from gateway.config.sources import config_of
 from tests.e2e.lone_engine import LoneEngine, lone_engine
 from tests.gateway.scripted import ScriptedUpstream
 
@@ -112,11 +112,13 @@ async def test_a_gateway_in_front_holds_requests_until_the_core_is_back(engine: 
         f"schema_version: 1\ndeployments: [{{id: small, url: 'unix:{engine.path}', model: small}}]\n"
         "routes: [{id: main, match: {models: [auto]}, select: {candidates: [small]}}]\n"
     )
-    config = GatewayConfig(
-        public_listen=f"unix:{tmp_path}/public.sock",
-        admin_listen=f"unix:{tmp_path}/admin.sock",
-        policy=policy,
-        runtime_dir=tmp_path,
+    config = config_of(
+        {
+            "public.listen": f"unix:{tmp_path}/public.sock",
+            "admin.listen": f"unix:{tmp_path}/admin.sock",
+            "policy.document": policy,
+            "process.runtime_dir": tmp_path,
+        }
     )
     engine.wait_until_ready()
     gateway = Gateway(config, log_stream=io.BytesIO())
@@ -152,11 +154,13 @@ async def test_plain_requests_leave_an_engine_whose_core_was_stopped(engine: Lon
         f"  - {{id: other, url: 'unix:{tmp_path}/other.sock', model: other}}\n"
         "routes: [{id: main, match: {models: [auto]}, select: {candidates: [small, other]}}]\n"
     )
-    config = GatewayConfig(
-        public_listen=f"unix:{tmp_path}/public.sock",
-        admin_listen=f"unix:{tmp_path}/admin.sock",
-        policy=policy,
-        runtime_dir=tmp_path,
+    config = config_of(
+        {
+            "public.listen": f"unix:{tmp_path}/public.sock",
+            "admin.listen": f"unix:{tmp_path}/admin.sock",
+            "policy.document": policy,
+            "process.runtime_dir": tmp_path,
+        }
     )
     engine.wait_until_ready()
     core = engine.core_pid()
@@ -188,7 +192,7 @@ async def test_plain_requests_leave_an_engine_whose_core_was_stopped(engine: Lon
 
 
 def test_a_standby_takes_over_from_a_killed_core_without_starting_anew(tmp_path: Path) -> None:
-    with lone_engine(tmp_path, "--warm", "1") as engine:
+    with lone_engine(tmp_path, "--standby-cores", "1") as engine:
         deadline = time.monotonic() + 120
         while b"a standby is loaded" not in (tmp_path / "engine.log").read_bytes():
             assert time.monotonic() < deadline

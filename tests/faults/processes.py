@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from gateway.config.sources import variable_of
 from tests.gateway.stack import Reply, chat, encode
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -76,7 +77,7 @@ async def gateway_process(
     before the flags. `policy` replaces the usual one, which `policy_text` is the pattern of; `more_policy` follows."""
     path = folder / f"{name}.yaml"
     path.write_text((policy_text.format(engine=engine) if policy is None else policy) + more_policy)
-    variables = {f"PENSTOCK_{key.upper()}": str(value) for key, value in settings.items()}
+    variables = {variable_of(key): str(value) for key, value in settings.items()}
     log = folder / f"{name}.log"
     flags = ("--policy", str(path), "--public-listen", listen, "--admin-listen", f"unix:{folder}/{name}.sock")
     with log.open("wb") as sink:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,14 +13,13 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.app.app import Gateway
-from gateway.config import GatewayConfig
-from gateway.deployments.health.ejection import EjectionRules
-from gateway.http.limits import EdgeLimits
+from gateway.config.sources import config_of
+from gateway.deployments.health.ejection import EjectionRules, StallRules
 from tests.gateway.scripted import Script, ScriptedUpstream, Wire, chunk, complete
 from tests.gateway.stack import Reply, Stack
 from tests.support.fault_proxy import FaultProxy
 
-QUICK = EjectionRules(consecutive_failures=3, first_s=0.2, longest_s=1.0, stalled_least_s=0.2)
+QUICK = EjectionRules(consecutive_failures=3, first_s=0.2, longest_s=1.0, stall=StallRules(least_s=0.2))
 """The product's rules in a hurry."""
 
 ENDS = {"completed", "cached", "shed", "rejected", "cancelled", "upstream_failed", "upstream_timeout", "failed"}
@@ -115,7 +114,7 @@ async def faulty(
     num: int = 2,
     select: str = "policy: first_available",
     ejection: EjectionRules = QUICK,
-    edge: EdgeLimits | None = None,
+    edge: Mapping[str, object] | None = None,
     permits: int = 64,
     listen: str | None = None,
     drain_timeout_s: float = 30.0,
@@ -140,14 +139,16 @@ async def faulty(
         )
         text = _POLICY.format(deployments=deployments, candidates=names, select=select, **{**numbers, **values})
         (folder / "policy.yaml").write_text(text)
-        config = GatewayConfig(
-            public_listen=listen or f"unix:{folder}/public.sock",
-            admin_listen=f"unix:{folder}/admin.sock",
-            policy=folder / "policy.yaml",
-            runtime_dir=folder,
-            policy_poll_s=0.05,
-            drain_timeout_s=drain_timeout_s,
-            edge=edge or EdgeLimits(),
+        config = config_of(
+            {
+                "public.listen": listen or f"unix:{folder}/public.sock",
+                "admin.listen": f"unix:{folder}/admin.sock",
+                "policy.document": folder / "policy.yaml",
+                "process.runtime_dir": folder,
+                "policy.poll_s": 0.05,
+                "process.drain_timeout_s": drain_timeout_s,
+                **(edge or {}),
+            }
         )
         log = io.BytesIO()
         gateway = Gateway(config, log_stream=log, ejection=ejection)

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from gateway.http.limits import EdgeLimits
 from tests.faults.stack import FaultStack, faulty, streaming
 from tests.gateway.scripted import Wire, chunk, hang
 from tests.gateway.stack import Reply, chat, encode
@@ -150,7 +149,7 @@ async def test_a_client_that_vanished_is_given_up_at_the_write_stall_limit(tmp_p
         while not wire.is_gone.is_set():
             await wire.event(chunk("x" * 20_000))
 
-    edge = EdgeLimits(write_stall_timeout_s=0.5)
+    edge = {"edge.connections.write_stall_timeout_s": 0.5}
     async with faulty(tmp_path, num=1, listen="127.0.0.1:0", edge=edge) as stack:
         stack.engines[0].scripts = [flood]
         client = RawClient(stack, receive_bytes=4096)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.deployments.health.ejection import EjectionRules
+from gateway.deployments.health.ejection import EjectionRules, StallRules
 from gateway.deployments.health.recent_delays import MIN_SAMPLES
 from gateway.upstreams.http1.timeouts import ExchangeTimeouts
 from tests.faults.stack import FaultStack, failing, faulty, frozen, streaming
@@ -253,7 +253,7 @@ async def test_an_engine_that_hangs_in_the_middle_of_streams_gets_no_more_reques
         await wire.is_gone.wait()
 
     async with faulty(
-        tmp_path, inter_token_ms=1500, ejection=EjectionRules(first_s=30.0, stalled_least_s=0.2)
+        tmp_path, inter_token_ms=1500, ejection=EjectionRules(first_s=30.0, stall=StallRules(least_s=0.2))
     ) as stack:
         num = await warm(stack)
         stack.engines[0].otherwise = half

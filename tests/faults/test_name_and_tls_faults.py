@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from gateway.app.app import Gateway
-from gateway.config import GatewayConfig
-from gateway.upstreams.client import UpstreamClient
+from gateway.app.upstream_clients import open_client
+from gateway.config.sources import config_of
 from gateway.upstreams.http1.errors import ConnectTimeout
 from gateway.upstreams.http1.request import UpstreamRequest
 from gateway.upstreams.http1.target import Target
@@ -50,7 +50,7 @@ async def test_a_name_that_fails_keeps_its_last_address_and_one_that_changes_is_
     async with ScriptedUpstream(tmp_path / "engine.sock") as engine, FaultProxy(engine.path) as proxy:
         limits = PoolLimits(idle_s=0.001)  # every request connects
         target = Target.parse(f"http://engine.test:{proxy.port}")
-        client = UpstreamClient(target, limits=limits, clock=clock, resolver=resolver)
+        client = open_client(target, limits=limits, clock=clock, resolver=resolver)
 
         async def answered() -> int:
             clock.now += 0.01
@@ -82,8 +82,7 @@ async def test_a_hanging_name_server_takes_two_threads_and_no_more() -> None:
 
     resolver = Resolver(clock=clock, max_threads=2, lookup=lookup)
     clients = [
-        UpstreamClient(Target.parse(f"http://host{n}.test:9"), limits=PoolLimits(), resolver=resolver)
-        for n in range(10)
+        open_client(Target.parse(f"http://host{n}.test:9"), limits=PoolLimits(), resolver=resolver) for n in range(10)
     ]
     try:
         results = await asyncio.gather(
@@ -120,11 +119,13 @@ async def test_a_server_that_cannot_prove_its_name_is_a_502_and_sees_no_request(
             f'  - {{id: hosted, url: "https://localhost:{hosted.port}/v1", model: tiny, '
             f'tls: {{ca_file: "{authority.ca_file}"}}}}\n'
         )
-        config = GatewayConfig(
-            public_listen=f"unix:{tmp_path}/public.sock",
-            admin_listen=f"unix:{tmp_path}/admin.sock",
-            policy=tmp_path / "policy.yaml",
-            runtime_dir=tmp_path,
+        config = config_of(
+            {
+                "public.listen": f"unix:{tmp_path}/public.sock",
+                "admin.listen": f"unix:{tmp_path}/admin.sock",
+                "policy.document": tmp_path / "policy.yaml",
+                "process.runtime_dir": tmp_path,
+            }
         )
         log = io.BytesIO()
         gateway = Gateway(config, log_stream=log)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gateway.deployments.health.ejection import EjectionRules
+from gateway.deployments.health.ejection import EjectionRules, StallRules
 from tests.faults.stack import FaultStack, failing, faulty, frozen
 from tests.faults.test_health_faults import until
 from tests.gateway.scripted import COMPLETION, Script, Wire, chunk, complete, hang
@@ -64,7 +64,7 @@ async def test_a_plain_request_leaves_a_stranger_that_never_answers(
 
 
 async def test_many_plain_requests_leave_together_and_later_ones_are_not_sent_there(tmp_path: Path) -> None:
-    async with faulty(tmp_path, ejection=EjectionRules(first_s=30.0, stalled_least_s=1.0)) as stack:
+    async with faulty(tmp_path, ejection=EjectionRules(first_s=30.0, stall=StallRules(least_s=1.0))) as stack:
         replies = await stack.storm(chat(max_tokens=8), 10, num_at_once=2)
         assert {by(reply) for reply in replies} == {(200, "e0")}
         stack.engines[0].otherwise = hang
@@ -81,7 +81,7 @@ async def test_many_plain_requests_leave_together_and_later_ones_are_not_sent_th
 
 
 async def test_those_that_the_retry_budget_cannot_pay_wait_on_instead_of_failing(tmp_path: Path) -> None:
-    async with faulty(tmp_path, ejection=EjectionRules(first_s=30.0, stalled_least_s=1.0)) as stack:
+    async with faulty(tmp_path, ejection=EjectionRules(first_s=30.0, stall=StallRules(least_s=1.0))) as stack:
         await stack.storm(chat(max_tokens=8), 5)
         stack.engines[0].otherwise = hang
         waiting = [asyncio.create_task(stack.ask(chat(max_tokens=8))) for _ in range(14)]
@@ -168,7 +168,9 @@ async def test_a_deployment_that_was_only_slow_gets_its_answers_out_after_a_fals
     tmp_path: Path, hasty: None
 ) -> None:
     """Each stall in a row doubles the patience: it is not shut out for ever."""
-    async with faulty(tmp_path, ejection=EjectionRules(first_s=0.1, longest_s=0.1, stalled_least_s=0.2)) as stack:
+    async with faulty(
+        tmp_path, ejection=EjectionRules(first_s=0.1, longest_s=0.1, stall=StallRules(least_s=0.2))
+    ) as stack:
         stack.engines[0].otherwise = slow(1.2)
         names = []
         for _ in range(6):
@@ -194,7 +196,7 @@ async def test_a_lone_deployment_is_never_abandoned(tmp_path: Path, hasty: None)
 
 
 async def test_a_suspected_deployment_is_asked_for_a_stream_behind_a_plain_answer(tmp_path: Path) -> None:
-    async with faulty(tmp_path, ejection=EjectionRules(stalled_least_s=0.2)) as stack:
+    async with faulty(tmp_path, ejection=EjectionRules(stall=StallRules(least_s=0.2))) as stack:
         for engine in stack.engines:
             engine.scripts = [slow(1.0)]
         first = asyncio.create_task(stack.ask(chat(max_tokens=4000)))
@@ -285,7 +287,7 @@ async def test_a_deployment_that_says_429_to_a_stream_is_not_asked_again_at_once
 
 
 async def test_never_asks_for_no_streams_behind_plain_answers(tmp_path: Path) -> None:
-    async with faulty(tmp_path, ejection=EjectionRules(stalled_least_s=0.1)) as stack:
+    async with faulty(tmp_path, ejection=EjectionRules(stall=StallRules(least_s=0.1))) as stack:
         await asked_always(stack, "never")
         stack.engines[0].otherwise = slow(0.5)
         await stack.storm(chat(max_tokens=4000), 3)

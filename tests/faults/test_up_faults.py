@@ -101,14 +101,14 @@ async def test_a_policy_that_was_never_good_is_refused_at_once(tmp_path: Path) -
     assert "rutes: unknown key" in up.text
 
 
-@pytest.mark.parametrize("settings_now", ["polici = 1\n", "not toml", 'policy = "none.yaml"\n', None])
+@pytest.mark.parametrize("settings_now", ["polici = 1\n", "not toml", 'policy.document = "none.yaml"\n', None])
 async def test_a_restart_has_the_settings_that_up_was_started_with(tmp_path: Path, settings_now: str | None) -> None:
     folder = tmp_path / "here"
     folder.mkdir()
     settings = folder / "penstock.toml"
     async with ScriptedUpstream(tmp_path / "engine.sock") as engine:
         (folder / "policy.yaml").write_text(POLICY.format(engine=engine.path))
-        settings.write_text('policy = "policy.yaml"\n')
+        settings.write_text('policy.document = "policy.yaml"\n')
         async with up_process(folder) as up:
             await up.ready()
             settings.unlink() if settings_now is None else settings.write_text(settings_now)
@@ -124,7 +124,9 @@ async def test_a_gateway_killed_while_every_file_it_keeps_is_damaged_comes_back(
     run = folder / "run"
     async with ScriptedUpstream(tmp_path / "engine.sock") as engine:
         (folder / "policy.yaml").write_text(SEMANTIC.format(engine=engine.path))
-        async with up_process(folder, "--policy", "policy.yaml", env={"PENSTOCK_RECORDER": "text"}) as up:
+        async with up_process(
+            folder, "--policy", "policy.yaml", env={"PENSTOCK_TELEMETRY_RECORDER_MODE": "text"}
+        ) as up:
             await up.ready()
             assert (await ask(up.port)).status == 200
             await up.kill_gateway()
@@ -260,7 +262,7 @@ async def test_nothing_that_up_keeps_is_for_others(tmp_path: Path, umask: int) -
     folder = tmp_path / "here"
     folder.mkdir()
     run = folder / "run"
-    listen = {"PENSTOCK_RECORDER": "text"}
+    listen = {"PENSTOCK_TELEMETRY_RECORDER_MODE": "text"}
     async with ScriptedUpstream(tmp_path / "engine.sock") as engine:
         (folder / "policy.yaml").write_text(SEMANTIC.format(engine=engine.path))
         for _ in range(2):

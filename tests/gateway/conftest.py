@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from gateway.app.store_opening import open_store
 from gateway.store.address import parse_store
 from gateway.store.base import Store
-from gateway.store.opening import open_store
 from tests.gateway.store.redis_server import RedisServer
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from gateway.access.local_token import read_token
 from gateway.app.app import Gateway
 from gateway.cache.audit.match_models import MatchModels
-from gateway.config import GatewayConfig
+from gateway.config.sources import config_of
 from gateway.deployments.health.ejection import EjectionRules
 from gateway.embedding.encoder import TextEncoder
 from tests.gateway.scripted import ScriptedUpstream
@@ -118,11 +118,11 @@ class Stack:
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """A client connection to the public listener."""
-        return await asyncio.open_unix_connection(self.gateway.config.public_listen.removeprefix("unix:"))
+        return await asyncio.open_unix_connection(self.gateway.config.public.listen.removeprefix("unix:"))
 
     async def ask(self, body: Any = None, *, admin: bool = False, **how: Any) -> Reply:
         """Send one request on its own connection and read everything."""
-        address = self.gateway.config.admin_listen if admin else self.gateway.config.public_listen
+        address = self.gateway.config.admin.listen if admin else self.gateway.config.public.listen
         if admin and how.get("method", "POST") not in ("GET", "HEAD"):
             given = how.get("headers") or {}
             if "authorization" not in given:
@@ -185,12 +185,15 @@ async def running(
 ) -> AsyncIterator[Stack]:
     """A gateway with both upstreams up; checks on the way out that nothing leaked."""
     (folder / "policy.yaml").write_text(policy or policy_text(folder, **values))
-    config = GatewayConfig(
-        public_listen=f"unix:{folder}/public.sock",
-        policy=folder / "policy.yaml",
-        runtime_dir=folder,
-        policy_poll_s=0.05,
-        **{"admin_listen": f"unix:{folder}/admin.sock", **(settings or {})},
+    config = config_of(
+        {
+            "public.listen": f"unix:{folder}/public.sock",
+            "policy.document": folder / "policy.yaml",
+            "process.runtime_dir": folder,
+            "policy.poll_s": 0.05,
+            "admin.listen": f"unix:{folder}/admin.sock",
+            **(settings or {}),
+        }
     )
     log = io.BytesIO()
     async with ScriptedUpstream(folder / "small.sock") as small, ScriptedUpstream(folder / "large.sock") as large:

@@ -15,7 +15,7 @@ import pytest
 
 from gateway.cache.exact.capture import UNCOUNTED_BYTES, Capture
 from gateway.cache.exact.shared_answer import SharedAnswers
-from gateway.util.footprint import parsed_bytes
+from gateway.limits.body_budget import parsed_bytes
 from tests.gateway.quota_policy import quota_policy
 from tests.gateway.scripted import COMPLETION, Wire
 from tests.gateway.stack import Reply, Stack, chat, encode, running

@@ -16,7 +16,7 @@ from gateway.cache.audit.match_models import MatchModels
 from gateway.embedding.encoder import have_same_weights
 from gateway.prompt_embedding import MAX_CHARS, PromptEmbedding
 from routing_policies.quality.model import PairModel
-from routing_policies.quality.training.training import PairTrainer
+from routing_policies.quality.training.pair_trainer import PairTrainer
 from tests.gateway.cache.similar_stack import question, until
 from tests.gateway.cache.word_encoder import DIMENSIONS, NearJudge, WordEncoder
 from tests.gateway.stack import PRICED_PAIR, Stack, running
@@ -63,7 +63,7 @@ async def routed(
     async with running(
         folder,
         policy=POLICY.format(folder=folder, cache=cache),
-        settings={"quality_dir": models},
+        settings={"policy.quality_dir": models},
         load_encoder=encoder.load,
         judges=MatchModels(first=NearJudge(), encoder_id=None, learn=lambda samples: NearJudge()),
     ) as stack:

@@ -12,8 +12,8 @@ import pytest
 
 from gateway.chat.request import ChatRequestParser
 from gateway.cli.main import main
-from gateway.cli.quality_training import TrainingError, read_lines, train
-from gateway.config import ConfigError
+from gateway.cli.quality_training import TrainingError, read_lines, train_from_files
+from gateway.config.checks import ConfigError
 from gateway.routing.prompt_of import prompt_of
 from gateway.routing.quality_files import load_predictors
 from routing_policies.quality.predictor import Predictor
@@ -56,7 +56,7 @@ async def test_what_was_trained_for_a_pair_replaces_what_came_with_the_package(t
     data = write_data(tmp_path / "data.jsonl", weak="penstock-small", strong="penstock-large")
     arguments = ["--weak", "penstock-small", "--strong", "penstock-large", "--out", str(models / "mine.json")]
     assert main(["policy", "train", "--data", str(data), *arguments]) == 0
-    settings = {"quality_dir": models}
+    settings = {"policy.quality_dir": models}
     async with running(tmp_path, policy=POLICY.format(folder=tmp_path), settings=settings) as stack:
         for text, expected in (("Please add 3 and 4.", "small"), ("Why would the cat be afraid of the lamp?", "large")):
             reply = await stack.ask(asked(text))
@@ -104,14 +104,14 @@ def test_data_that_cannot_be_learned_from_is_told_where_and_why(
     path = tmp_path / "data.jsonl"
     path.write_text(content)
     with pytest.raises(TrainingError, match=message):
-        train([path], "s", "l")
+        train_from_files([path], "s", "l")
 
 
 def test_equal_outcomes_and_missing_files_teach_nothing(tmp_path: Path) -> None:
     path = tmp_path / "data.jsonl"
     path.write_text('{"prompt": "a", "outcomes": {"s": 1, "l": 1}}\n' * 200)
     with pytest.raises(TrainingError, match="nothing to tell apart"):
-        train([path], "s", "l")
+        train_from_files([path], "s", "l")
     with pytest.raises(TrainingError, match="cannot be read"):
         list(read_lines([tmp_path / "none.jsonl"]))
 
@@ -153,7 +153,7 @@ def test_the_training_sees_a_conversation_as_the_gateway_does(tmp_path: Path) ->
 
 
 def test_coefficients_from_a_file_say_the_same_as_those_that_were_trained(tmp_path: Path) -> None:
-    model = train([write_data(tmp_path / "data.jsonl")], "s", "l")
+    model = train_from_files([write_data(tmp_path / "data.jsonl")], "s", "l")
     models = tmp_path / "models"
     models.mkdir()
     (models / "pair.json").write_bytes(msgspec.json.encode(model))

@@ -28,7 +28,7 @@ def policy(tmp_path: Path) -> str:
 
 def used(stack: Stack, tenant: str, name: str) -> int:
     """Units of one limit that this gateway has drawn and not given back or kept for later."""
-    quota = stack.gateway._quotas.of(tenant)
+    quota = stack.gateway._quotas.by_tenant.get(tenant)
     assert quota is not None
     (part,) = [part for part in quota.slices if part.meter.name == name]
     return part.meter.limit - part.remaining - part.left - sum(part.owed.values())

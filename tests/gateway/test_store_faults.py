@@ -49,7 +49,7 @@ async def stack(tmp_path: Path, server: RedisServer, tenant: str) -> AsyncIterat
             "few": "{requests_per_min: 8}",
         },
     )
-    async with running(tmp_path, policy=policy, settings={"store": server.url}) as found:
+    async with running(tmp_path, policy=policy, settings={"store.address": server.url}) as found:
         yield found
 
 
@@ -142,7 +142,7 @@ async def test_a_tenant_that_asked_for_it_is_refused_while_the_store_is_lost(
 async def test_a_gateway_that_starts_without_its_store_serves(tmp_path: Path, server: RedisServer, tenant: str) -> None:
     server.kill()
     policy = quota_policy(tmp_path, {tenant: "{requests_per_min: 8}"})
-    async with running(tmp_path, policy=policy, settings={"store": server.url}) as stack:
+    async with running(tmp_path, policy=policy, settings={"store.address": server.url}) as stack:
         replies = [await stack.ask(chat(), headers=key_of(tenant)) for _ in range(10)]
         assert [reply.status for reply in replies] == [200] * 8 + [429] * 2  # alone, it holds to the limit itself
         server.start()
@@ -159,7 +159,7 @@ async def test_three_replicas_serve_exactly_the_limit(tmp_path: Path, server: Re
             folder = tmp_path / name
             folder.mkdir()
             policy = quota_policy(folder, {tenant: f"{{requests_per_min: {limit}}}"}, permits=64, max_queue=500)
-            settings = {"store": server.url, "store_timeout_s": 2.0}
+            settings = {"store.address": server.url, "store.timeout_s": 2.0}
             stacks.append(await replicas.enter_async_context(running(folder, policy=policy, settings=settings)))
 
         async def hammer(stack: Stack, count: int) -> list[int]:
@@ -198,7 +198,7 @@ async def test_a_killed_gateway_leaves_nothing_that_does_not_expire(
             *(sys.executable, "-m", "gateway", "gateway", "--policy", str(tmp_path / "policy.yaml")),
             *("--public-listen", f"unix:{tmp_path}/public.sock", "--admin-listen", f"unix:{tmp_path}/admin.sock"),
             *("--runtime-dir", str(tmp_path)),
-            env={**os.environ, "PENSTOCK_STORE": server.url},
+            env={**os.environ, "PENSTOCK_STORE_ADDRESS": server.url},
             stderr=asyncio.subprocess.DEVNULL,
         )
         writers = [await _hanging_request(tmp_path / "public.sock", tenant) for _ in range(3)]

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from gateway.app.app import Gateway
-from gateway.config import GatewayConfig
+from gateway.app.runtime import Surroundings
+from gateway.config.sources import config_of
 from gateway.policies.policy_file import PolicyFileError
 from tests.gateway.authority import Authority, make_authority
 from tests.gateway.scripted import ScriptedUpstream, Wire
@@ -133,8 +134,8 @@ def test_a_ca_file_that_is_missing_stops_the_start_with_its_name(tmp_path: Path)
     text = policy_text(tmp_path).replace(f"unix:{tmp_path}/small.sock", "https://host/v1")
     text = text.replace("model: tiny,", "model: tiny, tls: {ca_file: /nonexistent/ca.pem}, ")
     (tmp_path / "policy.yaml").write_text(text)
-    config = GatewayConfig(policy=tmp_path / "policy.yaml", runtime_dir=tmp_path)
+    config = config_of({"policy.document": tmp_path / "policy.yaml", "process.runtime_dir": tmp_path})
     with open(tmp_path / "log", "wb") as log:
-        gateway = Gateway(config, log_stream=log, environment={})
+        gateway = Gateway(config, log_stream=log, around=Surroundings(environment={}))
         with pytest.raises(PolicyFileError, match=r"deployments\.small\.tls\.ca_file: /nonexistent/ca\.pem: not a"):
             gateway.control.file.load()

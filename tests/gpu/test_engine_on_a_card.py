@@ -26,7 +26,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def answers(folder: Path, tmp_path: Path, **settings: Any) -> dict[int, list[int]]:
-    config = {"model_dir": str(folder), "device": "cuda", "dtype": "float32", "num_blocks": 64, "max_num_rows": 4}
+    config = {"model_dir": str(folder), "device": "cuda", "dtype": "float32", "num_blocks": 64, "max_num_seqs": 4}
     with core_process(tmp_path, **(config | settings)) as (front, process):
         front.wait_until_ready()
         for seq_id, prompt in PROMPTS.items():
@@ -42,7 +42,7 @@ def answers(folder: Path, tmp_path: Path, **settings: Any) -> dict[int, list[int
 def test_greedy_answers_are_those_of_transformers(
     checkpoint: Path, tmp_path: Path, cuda_graphs: bool, overlap: str
 ) -> None:
-    found = answers(checkpoint, tmp_path, cuda_graphs=cuda_graphs, overlap=overlap, step_token_budget=50)
+    found = answers(checkpoint, tmp_path, cuda_graphs=cuda_graphs, overlap=overlap, max_num_batched_tokens=50)
     assert found == {seq_id: transformers_greedy(checkpoint, prompt, 12) for seq_id, prompt in PROMPTS.items()}
 
 

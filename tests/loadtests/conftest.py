@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from loadtests.client import Address
+from loadtests.clients.http_client import Address
 
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 

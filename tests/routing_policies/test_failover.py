@@ -6,7 +6,7 @@ import pytest
 
 from routing_policies.policy.document import Hedge
 from routing_policies.policy.problems import PolicyError
-from routing_policies.policy.schema import policy_schema
+from routing_policies.policy.schema import schema_of_policies
 from tests.routing_policies.documents import policy
 
 
@@ -62,5 +62,5 @@ def test_a_name_that_is_a_route_and_a_deployment_is_no_fallback() -> None:
 
 
 def test_the_schema_tells_editors_of_both() -> None:
-    definitions = policy_schema()["$defs"]
+    definitions = schema_of_policies()["$defs"]
     assert {"fallback", "hedge"} <= definitions["Select"]["properties"].keys()

@@ -113,6 +113,7 @@ def test_the_whole_design_is_a_policy() -> None:
             "cache.history: has an effect only with mode exact_then_semantic",
         ),
         ("routes: [{id: r, select: {candidates: [small]}, cache: {history: exakt}}]", 'did you mean "exact"?'),
+        ("routes: [{id: r, select: {candidates: [small]}, cache: {judge: small}}]", 'unknown key; it is called "auditor" now'),
         ("routes: [{id: implied-auto, select: {candidates: [small]}}]", "is the name of a built-in route"),
         ("tests: [{name: t, expect: {}}]", "expects nothing; name at least one of route, candidates"),
         ("tests: [{name: t, expect: {error: model_not_found, route: r}}]", "has no route, candidates or deployment"),

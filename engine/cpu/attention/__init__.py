@@ -1,0 +1,1 @@
+"""Compiled attention on a CPU."""

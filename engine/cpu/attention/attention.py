@@ -1,4 +1,4 @@
-"""Attention of a few tokens over blocks of keys and values, where they lie: scores, weights, and what these weigh."""
+"""Attention of a few tokens over KV blocks in place: scores, softmax weights and weighted sums."""
 
 from __future__ import annotations
 
@@ -23,31 +23,36 @@ from engine.cpu.gemm.tiles import LANES
 from engine.cpu.jit.compiler import compiled
 
 GROUP_FIELDS = 4
-"""Of neighbouring tokens of one row, whose keys are read together: first token, number, row, and where what they find
-goes among those that are computed behind it."""
+"""Number of fields of a group: adjacent tokens of one sequence whose keys are read together.
+
+The fields are first token, number of tokens, row, and index of the group's output among the computed tokens.
+"""
 _BLOCKS_AHEAD = 4
-"""How far keys are fetched before they are read."""
+"""Number of blocks by which keys are prefetched."""
 _MOST_ROWS, _WIDE_ROWS, _MOST_QUERIES = PRODUCTS.most_rows, WIDE.most_rows, SCORES.most_rows
 _NEAR_BLOCKS = 16
-"""Of values, which find room in the cache that is nearest to a core, beside their weights."""
+"""Number of value blocks that fit the L1 cache beside their weights."""
 
 
 @compiled
 def block_of(model, pool, block, kv_head):
-    """Where one head's keys or values of a block lie."""
+    """Return the address of one head's keys or values of a block."""
     return pool + model.kv_bytes * (block * model.num_kv_heads + kv_head) * model.head_dim * model.block_size
 
 
 @compiled
 def key_at(block, feature, place, block_size, kv_bytes):
-    """Where a key's number lies in a block: beside that of the next key; in bfloat16 two features stand in pairs."""
+    """Return the address of a key's number in a block, adjacent to that of the next key.
+
+    In bfloat16, two features are interleaved in pairs.
+    """
     paired = 4 // kv_bytes
     return block + 4 * (feature // paired * block_size + place) + kv_bytes * (feature % paired)
 
 
 @compiled
 def value_at(block, place, size, kv_bytes):
-    """Where a value's first number lies in a block; in bfloat16 two values stand in pairs."""
+    """Return the address of a value's first number in a block; in bfloat16 two values are interleaved in pairs."""
     paired = 4 // kv_bytes
     return block + 4 * (place // paired * size) + kv_bytes * (place % paired)
 
@@ -56,7 +61,7 @@ def value_at(block, place, size, kv_bytes):
 def _add_weighed(
     width, pool, table, block_bytes, kv_bytes, step, rows, row_bytes, block_size, out, out_bytes, count, num_blocks
 ):
-    """The tile for so many vectors of values of this kind."""
+    """Run the tile for this number of vectors and this dtype of values."""
     if width == 4 and kv_bytes == 4:
         sum_4(pool, table, block_bytes, step, rows, row_bytes, block_size, out, out_bytes, count, num_blocks)
     elif width == 4:
@@ -75,15 +80,15 @@ def _add_weighed(
 def weigh(
     weights, weight_stride, num_rows, pool, table, num_blocks, block_bytes, kv_bytes, block_size, out, size, ahead
 ):
-    """out[row] += Σ weights[row, i] * values[i] of blocks whose numbers stand in the table, int64, one after the other.
+    """Compute out[row] += Σ weights[row, i] * values[i] over the blocks listed in the table, int64, in order.
 
-    Block 0 lies at `pool`, others so many bytes behind, each of values [block_size, size], an even number of them; in
-    bfloat16 two stand in pairs. `size`: a multiple of LANES, which is also the stride of `out`. `ahead`: where block 0
-    lies of as many numbers that will be read next, which are fetched meanwhile; 0: of none.
+    Block 0 lies at `pool` and others at multiples of `block_bytes`, each with values [block_size, size]. `block_size`
+    is even; in bfloat16 two values are interleaved in pairs. `size`, a multiple of LANES, is also the stride of `out`.
+    `ahead` is the address of block 0 of the numbers to prefetch meanwhile, or 0.
     """
     step, row_bytes, out_bytes = kv_bytes * size, 4 * weight_stride, 4 * size
     numbers = integers(table, num_blocks)
-    # Values stay near until all rows have weighed them.
+    # Values stay in the cache until all rows have used them.
     for block in range(0, num_blocks, _NEAR_BLOCKS):
         blocks, at = min(_NEAR_BLOCKS, num_blocks - block), table + 8 * block
         if ahead != 0:
@@ -119,8 +124,10 @@ def weigh(
 
 @compiled
 def score_two(keys, step, vector, kv_bytes, queries, num_queries, size, out, out_stride):
-    """out[query, key] = queries[query] · keys[key] of two vectors of LANES keys, `vector` bytes apart; keys lie feature
-    by feature, `step` bytes apart, in bfloat16 two features in pairs."""
+    """Compute out[query, key] = queries[query] · keys[key] of two vectors of LANES keys, `vector` bytes apart.
+
+    Keys lie feature by feature, `step` bytes apart; in bfloat16 two features are interleaved in pairs.
+    """
     query = 0
     while query < num_queries:
         count = together(num_queries - query, _MOST_QUERIES)
@@ -134,7 +141,7 @@ def score_two(keys, step, vector, kv_bytes, queries, num_queries, size, out, out
 
 @compiled
 def score_one(keys, step, kv_bytes, queries, num_queries, size, out, out_stride):
-    """The same of one vector."""
+    """Compute out[query, key] = queries[query] · keys[key] of one vector of LANES keys."""
     query = 0
     while query < num_queries:
         count = together(num_queries - query, _MOST_QUERIES)
@@ -148,7 +155,7 @@ def score_one(keys, step, kv_bytes, queries, num_queries, size, out, out_stride)
 
 @compiled
 def _gather(model, step, room, token, count, kv_head):
-    """Put a group's queries of one key head side by side, and zeros behind them, where their sums go."""
+    """Copy a group's queries of one KV head side by side, followed by zeros for their sums."""
     shared = model.num_heads // model.num_kv_heads
     size = shared * model.head_dim
     stride = (model.num_heads + 2 * model.num_kv_heads) * model.head_dim
@@ -160,7 +167,7 @@ def _gather(model, step, room, token, count, kv_head):
 
 @compiled
 def _score(model, layer, table, first_block, num_slots, kv_head, queries, num_queries, scores):
-    """Scores [queries, slots] of a head's keys in blocks from the first on, two vectors of keys at a time."""
+    """Compute scores [queries, slots] of a head's keys in blocks from the first on, two vectors of keys at a time."""
     size, block_size, kv_bytes = model.head_dim, model.block_size, model.kv_bytes
     step = kv_bytes * block_size
     vectors_of_block = block_size // LANES
@@ -169,8 +176,8 @@ def _score(model, layer, table, first_block, num_slots, kv_head, queries, num_qu
     block_bytes = kv_bytes * size * block_size
     fetched = 0
     for vector in range(0, num_vectors, 2):
-        # Blocks lie anywhere, which no processor guesses: keys are fetched some blocks before they are read, values
-        # while scores are made.
+        # Blocks lie anywhere in the pool, so the hardware cannot predict them: keys are prefetched some blocks ahead,
+        # and values while scores are computed.
         while fetched * vectors_of_block < vector + 2 and fetched < num_blocks:
             fetch(block_of(model, layer.values, table[first_block + fetched], kv_head), block_bytes)
             if fetched + _BLOCKS_AHEAD < num_blocks:
@@ -190,19 +197,19 @@ def _score(model, layer, table, first_block, num_slots, kv_head, queries, num_qu
 
 @compiled
 def attend(model, layer, step, scores, group, first_head, num_heads):
-    """The queries of a group's tokens that share some key heads, each over all that the row has stored up to its token.
+    """Attend with the queries of a group's tokens for some KV heads, each over the sequence's slots up to its token.
 
-    A token's sums are made as if it were alone: over the blocks it sees, in their order. `group`: its address.
+    A token's sums are the same as alone: over the blocks that it sees, in their order. `group` is an address.
     """
     for head in range(first_head, first_head + num_heads):
-        # Neighbouring heads lie side by side: the next one's keys are on their way before it is their turn.
+        # Adjacent heads lie side by side, so the next one's keys are prefetched.
         ahead = layer.keys if head + 1 < first_head + num_heads else 0
         _attend_head(model, layer, step, scores, group, head, ahead)
 
 
 @compiled
 def _attend_head(model, layer, step, scores, group, kv_head, ahead):
-    """One key head's part; `ahead`: the pool of keys of which the next head's are wanted soon, or 0."""
+    """Attend for one KV head; `ahead` is the pool of the keys to prefetch for the next head, or 0."""
     size, block_size, kv_bytes = model.head_dim, model.block_size, model.kv_bytes
     shared = model.num_heads // model.num_kv_heads
     members = integers(group, GROUP_FIELDS)
@@ -214,12 +221,12 @@ def _attend_head(model, layer, step, scores, group, kv_head, ahead):
     base = first_block * block_size
     num_slots = (num_blocks - first_block) * block_size
     num_queries = count * shared
-    # Behind the scores, queries and what they find.
+    # Queries and their sums follow the scores.
     queries = scores + 4 * num_queries * num_slots
     sums = queries + 4 * num_queries * size
     _gather(model, step, queries, token, count, kv_head)
     _score(model, layer, table, first_block, num_slots, kv_head, queries, num_queries, scores)
-    shares = floats(queries, num_queries)  # the queries have been read
+    shares = floats(queries, num_queries)  # reuses the queries' memory
     for query in range(num_queries):
         end = positions[query // shared] + 1
         start, of_query = max(0, end - layer.window), scores + 4 * query * num_slots
@@ -230,7 +237,7 @@ def _attend_head(model, layer, step, scores, group, kv_head, ahead):
         ahead = block_of(model, ahead, 0, kv_head + 1)
     block, first, behind = first_block, 0, 0
     while block < num_blocks:
-        # As many blocks together as the same tokens see.
+        # Blocks that the same tokens see are processed together.
         while positions[first] // block_size < block:
             first += 1
         while behind < count and _first_seen(layer, positions[behind], block_size) <= block:
@@ -260,5 +267,5 @@ def _attend_head(model, layer, step, scores, group, kv_head, ahead):
 
 @compiled
 def _first_seen(layer, position, block_size):
-    """The first block that a token sees."""
+    """Return the first block that a token sees."""
     return max(0, position + 1 - layer.window) // block_size

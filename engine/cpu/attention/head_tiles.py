@@ -1,6 +1,6 @@
-"""Queries, keys and values of one head and token in whole vectors: normed, rotated, and stored as bfloat16.
+"""Vector code for queries, keys and values of one head and token: norm, rotation, and storage as bfloat16.
 
-Panels have these of many tokens side by side instead (`engine.cpu.gemm.panels`), and pools of float32 need none of it.
+Panels hold many tokens side by side instead (`engine.cpu.gemm.panels`), and float32 pools need no conversion.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ _UPPER_HALF = 0xFFFF0000
 
 
 def _turning(*, has_norm: bool) -> Callable[..., None]:
-    """An intrinsic that rotates a head, normed before or not."""
+    """Return an intrinsic that rotates a head, optionally normalized before."""
 
     @intrinsic
     def turning(typing_context: Any, head: Any, weights: Any, rotations: Any, size: Any, epsilon: Any) -> Any:
-        """head / sqrt(mean(head²) + epsilon) * weights, if it is normed; then neighbouring pairs turned by their
-        cosines and sines. In place, by addresses; `size`: a multiple of LANES."""
+        """Normalize the head by head / sqrt(mean(head²) + epsilon) * weights if requested, then rotate adjacent pairs.
+
+        All arguments are addresses, except `size`, a multiple of LANES; the head is changed in place.
+        """
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             _Turning(builder).build(*arguments, has_norm=has_norm)
@@ -37,10 +39,10 @@ def _turning(*, has_norm: bool) -> Callable[..., None]:
 
 
 class _Turning(Tile):
-    """A loop for the sum of squares, if one is wanted, then one that writes."""
+    """Code of a loop for the sum of squares, if needed, and a loop that writes."""
 
     def build(self, head: Any, weights: Any, rotations: Any, size: Any, epsilon: Any, *, has_norm: bool) -> None:
-        """Emit them."""
+        """Emit both loops."""
         builder, integer = self._builder, size.type
         zero, step = ir.Constant(integer, 0), ir.Constant(integer, LANES)
         factor = self._factor(head, size, epsilon) if has_norm else None
@@ -81,7 +83,7 @@ class _Turning(Tile):
 
 
 class _Storing(Tile):
-    """Loops over vectors of a key or a value, which become the bits of bfloat16."""
+    """Code of loops over vectors of a key or a value that store them as bfloat16."""
 
     def build_key(self, source: Any, size: Any, target: Any, step_bytes: Any) -> None:
         """Emit the stores of pairs of features, each to its place."""
@@ -102,7 +104,7 @@ class _Storing(Tile):
         self._loop(ir.Constant(integer, 0), ir.Constant(integer, LANES), size, [target], store)
 
     def build_value(self, source: Any, size: Any, target: Any, is_second: Any) -> None:
-        """Emit the stores of one half of each word; the other half is another token's and stays."""
+        """Emit the stores of one half of each word; the other half belongs to another token and is kept."""
         builder, integer = self._builder, size.type
         word = ir.IntType(32)
         shift = builder.select(
@@ -121,13 +123,16 @@ class _Storing(Tile):
         self._loop(ir.Constant(integer, 0), ir.Constant(integer, LANES), size, [], store)
 
     def _rounded(self, address: Any) -> Any:
-        """The bits of the bfloat16 that are nearest to a vector, in words."""
+        """Return the bits of the nearest bfloat16 of each lane, in words."""
         return half_bits(self._builder, self._load(address, self._vector))
 
 
 @intrinsic
 def store_key(typing_context: Any, source: Any, size: Any, target: Any, step_bytes: Any) -> Any:
-    """Put a key's features as bfloat16, in pairs that lie `step_bytes` apart; addresses, `size` a multiple of LANES."""
+    """Store a key's features as bfloat16 pairs that lie `step_bytes` apart.
+
+    `source` and `target` are addresses; `size` is a multiple of LANES.
+    """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         _Storing(builder).build_key(*arguments)
@@ -138,8 +143,10 @@ def store_key(typing_context: Any, source: Any, size: Any, target: Any, step_byt
 
 @intrinsic
 def store_value(typing_context: Any, source: Any, size: Any, target: Any, is_second: Any) -> Any:
-    """Put a value's features as bfloat16 into one half of as many words from the target on: the upper one where it is
-    the second of two; addresses, `size` a multiple of LANES."""
+    """Store a value's features as bfloat16 in one half of each word from `target` on.
+
+    The upper half is used if `is_second` is set. `source` and `target` are addresses; `size` is a multiple of LANES.
+    """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         _Storing(builder).build_value(*arguments)

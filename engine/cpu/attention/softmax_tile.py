@@ -1,4 +1,4 @@
-"""Scores of one query made into weights, a vector of keys at a time."""
+"""Softmax weights of one query's scores, one vector of keys at a time."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from engine.cpu.jit.intrinsics import intrinsic
 
 @intrinsic
 def weights_of(typing_context: Any, scores: Any, size: Any, start: Any, end: Any, scale: Any) -> Any:
-    """Make scores [start, end) into weights beside the highest, in place; others of `size`, a multiple of LANES, become
-    0. Returns 1 / their sum, by which what they weigh is to be multiplied: it is fewer numbers.
+    """Replace scores [start, end) by unnormalized softmax weights in place, and the others of `size` by 0.
 
-    Lanes are summed apart and then together, so that zeros before the first one seen do not change the order of sums.
+    Returns 1 / their sum, to scale the weighted sum by, which has fewer numbers. `size` is a multiple of LANES.
+    Each lane is summed separately before lanes are added, so that leading zeros do not change the order of sums.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -28,15 +28,15 @@ def weights_of(typing_context: Any, scores: Any, size: Any, start: Any, end: Any
 
 
 class _Softmax(Tile):
-    """A loop for the highest score, then one for the weights."""
+    """Code of a loop for the maximum and a loop for the weights."""
 
     def build(self, scores: Any, size: Any, start: Any, end: Any, scale: Any) -> Any:
-        """Emit both loops and what lies between them."""
+        """Emit both loops and the code between them."""
         builder, integer = self._builder, size.type
         number = ir.IntType(32)
         self._places = ir.VectorType(number, LANES)
-        # A place is seen if it is less than so many behind the first one that is. Places before that are negative, the
-        # largest numbers without a sign, so one comparison does; processors know only those with one, hence the offset.
+        # A place is seen if its distance to the first one is below a limit. Earlier places are negative, the largest
+        # unsigned numbers, so one comparison is enough. Processors compare signed numbers only, hence the offset.
         lowest = ir.Constant(number, -(2**31))
         first = builder.sub(lowest, builder.trunc(start, number))
         here = builder.add(self._spread(first, self._places), ir.Constant(self._places, list(range(LANES))))
@@ -73,10 +73,13 @@ class _Softmax(Tile):
         return builder.fdiv(ir.Constant(ir.FloatType(), 1.0), self._folded(totals, builder.fadd))
 
     def _power_of_two(self, x: Any) -> Any:
-        """2 to numbers that are not above 0, right to 2e-7 of it: 2 to the nearest integer, and the rest by a
-        polynomial. What is below `exponential.LEAST_POWER` counts as that."""
+        """Return 2 to the power of numbers ≤ 0, with a relative error of 2e-7.
+
+        The result is 2 to the nearest integer times a polynomial of the rest. Smaller numbers than
+        `exponential.LEAST_POWER` count as that.
+        """
         builder = self._builder
-        # In this order what is no number stays none.
+        # In this order NaN stays NaN.
         x = builder.select(builder.fcmp_ordered(">", self._all(exponential.LEAST_POWER), x), self._least(), x)
         power = self._of_each("rint", x)
         rest = builder.fsub(x, power)

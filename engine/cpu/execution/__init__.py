@@ -1,0 +1,1 @@
+"""Execution of compiled steps: model, thread pool and Medusa heads."""

@@ -1,4 +1,4 @@
-"""Prediction heads of a model whose steps run compiled, carried out by the same threads."""
+"""Medusa heads of a compiled model, executed by the same threads."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from engine.models.raw_weights import RawWeight
 from engine.quantization.weights import quantize_channels
 
 _MOST_GLANCED = 8
-"""Rows behind which is looked in the same go as their step."""
+"""Maximum number of rows for which the heads run within the step's call."""
 
 
 class CompiledHeads:
-    """PredictionHeads by int8 weights, half the bytes to read: what they say is verified anyway.
+    """Medusa heads with int8 weights, which halve the bytes to read; verification makes the rounding harmless.
 
-    Where steps do not run compiled, the heads are computed as they are written down.
+    Where steps do not run compiled, the original heads are computed instead.
     """
 
     def __init__(self, model: CompiledModel, heads: PredictionHeads) -> None:
@@ -53,7 +53,7 @@ class CompiledHeads:
         self._embedded, self._gated, self._states, self._looking = (
             torch.empty(self._max_tokens, size) for size in (hidden_size, width, weights.down.shape[0], hidden_size)
         )
-        # Of a glance: where rows start, tokens that end answers, what was chosen, and what comes behind it.
+        # Buffers of a glance: row starts, stop tokens, chosen tokens, and the predictions behind them.
         self._starts = np.zeros(_MOST_GLANCED + 1, dtype=np.int64)
         self._stops = np.zeros(0, dtype=np.int64)
         self._stop_token_ids: tuple[int, ...] = ()
@@ -70,7 +70,7 @@ class CompiledHeads:
         """That may follow a step within which the heads look ahead."""
         model.glance = self
         step = model.step
-        # What never moves is told once.
+        # Addresses that never change are set once.
         step["embedded"] = self._embedded.data_ptr()
         step["ahead_gated"] = self._gated.data_ptr()
         step["ahead_states"] = self._states.data_ptr()
@@ -83,7 +83,7 @@ class CompiledHeads:
         step["ahead_logits"] = self._glanced_logits.data_ptr()
 
     def look_ahead(self, hidden: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:
-        """float32 [N, heads, vocab] of hidden states [N, hidden] and token_ids int64 [N]."""
+        """Return the logits, float32 [N, heads, vocab], of hidden states [N, hidden] and chosen tokens int64 [N]."""
         model, num_tokens = self._model, hidden.shape[0]
         if num_tokens > self._max_tokens or not model.runs_compiled(num_tokens):
             return self._heads.look_ahead(hidden, token_ids)
@@ -100,9 +100,16 @@ class CompiledHeads:
         return logits
 
     def glance(self, num_rows: int, stop_token_ids: Sequence[int], *, asks_heads: bool = True) -> bool:
-        """Look ahead in the same go as the next step, if it is of so many rows and they choose their likeliest tokens,
-        unless all of these end their answers; whether that is possible. 0 rows: of no step. Without heads, these
-        tokens are chosen there and nothing is said behind them."""
+        """Arrange for the heads to run within the next step's call, if the step has `num_rows` greedy rows.
+
+        Args:
+            num_rows: Rows of the step; 0: the heads do not run.
+            stop_token_ids: Tokens that end an answer; the heads do not run if every row chooses one.
+            asks_heads: False to choose the tokens within the call without running the heads.
+
+        Returns:
+            True if the heads can run for so many rows.
+        """
         is_possible = 0 < num_rows <= min(_MOST_GLANCED, self._max_tokens)
         self._num_glanced = num_rows if is_possible else 0
         self._asks_heads = asks_heads
@@ -118,12 +125,17 @@ class CompiledHeads:
     def open(
         self, token_ids: torch.Tensor, query_starts: Sequence[int], sampled: Sequence[int]
     ) -> tuple[int, bool, int]:
-        """Say in the step's record what is looked at: behind how many rows, 0: none, whether heads are asked, and how
-        long the longest of their texts gets in the rounds that follow, 0: there are none."""
+        """Set the step record's fields for the heads.
+
+        Returns:
+            The number of rows (0: none), whether the heads run, and the longest text that the following steps of the
+                call may
+            reach (0: no steps follow).
+        """
         if not self._num_glanced:
             return 0, False, 0
         starts = [bisect_left(sampled, start) for start in query_starts]
-        # Some rows sample nothing.
+        # Some rows sample no token.
         rows = [row for row, (start, end) in enumerate(pairwise(starts)) if start < end]
         num_rows, model, step = len(rows), self._model, self._model.step
         if num_rows != self._num_glanced:
@@ -137,7 +149,7 @@ class CompiledHeads:
         return num_rows, self._asks_heads, self.rounds.open(rows, model.max_tokens)
 
     def seen(self) -> Seen | None:
-        """What was seen in the same go as the last step, once; None where nothing was."""
+        """Return the predictions made within the last step's call, once; None if there are none."""
         num_rows, self._num_glanced = self._num_glanced, 0
         if not num_rows or self._said[0] < 0 or not self._asks_heads:
             return None

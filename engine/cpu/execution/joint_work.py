@@ -1,4 +1,4 @@
-"""How threads join in a piece of work, and how it ends: when all is done and everybody has left it."""
+"""Participation of threads in a piece of work, and its end once all is done and every thread has left."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from engine.cpu.step.prompts import run_prompts
 
 @compiled
 def _part(model, layers, step, tickets, thread):
-    """One thread's part of what is to be done."""
+    """Execute one thread's part of the work."""
     codes = step.codes + thread * step.codes_size
     if step.work == LAYERS_WORK:
         run_layers(model, layers, step, tickets, thread)
@@ -48,8 +48,10 @@ def _part(model, layers, step, tickets, thread):
 
 @compiled
 def _norm_sampled(model, step, out):
-    """The sampled tokens' last residuals, normed, side by side. One call is all there is: compiled anew, sums may be
-    made in another order."""
+    """Normalize the sampled tokens' last residuals, side by side.
+
+    The function has one call site only: another compilation could order sums differently.
+    """
     size = model.hidden_size
     sampled = integers(step.sampled, step.num_sampled)
     is_narrowed = step.num_sampled < step.num_tokens
@@ -61,11 +63,11 @@ def _norm_sampled(model, step, out):
 
 @compiled
 def open_step(tickets, num_tickets, control, bells, num_helpers):
-    """Let whoever comes take part in what the step's record says, and call the helpers unless they look for work."""
+    """Open the step for helpers, and wake those that do not spin already."""
     counters = integers(tickets, num_tickets)
     for i in range(num_tickets):
         counters[i] = 0
-    # Open before anybody is called: a helper that wakes up where this thread runs would look in vain meanwhile.
+    # Opened before the wake-up: a helper that wakes on this thread's core would otherwise spin in vain.
     fetch_add(control + GENERATION, 1)
     if load_acquire(control + NUM_AWAKE) < num_helpers:
         for bell in integers(bells, num_helpers):
@@ -74,7 +76,7 @@ def open_step(tickets, num_tickets, control, bells, num_helpers):
 
 @compiled
 def _ring(bell):
-    """Wake one helper up, once."""
+    """Wake one helper, once."""
     if load_acquire(bell + IS_RUNG) == 0:
         fetch_add(bell + IS_RUNG, 1)
         sem_post(bell + SEMAPHORE)
@@ -82,13 +84,13 @@ def _ring(bell):
 
 @compiled
 def hang(bell):
-    """Make a bell; whether there is one now."""
+    """Initialize a bell; return whether the system supports it."""
     return sem_init(bell + SEMAPHORE) == 0
 
 
 @compiled
 def send_home(control, bells, num_helpers):
-    """Wake all helpers up for the last time."""
+    """Wake all helpers for the last time."""
     fetch_add(control + IS_CLOSED, 1)
     for bell in integers(bells, num_helpers):
         sem_post(bell + SEMAPHORE)
@@ -96,8 +98,7 @@ def send_home(control, bells, num_helpers):
 
 @compiled
 def lead(models, layers, steps, rounds, tickets, num_tickets, control, bells, num_helpers):
-    """Do an open step and the rounds that follow it, with whoever comes to help; returns when all is done and everybody
-    has left."""
+    """Execute an open step and those that follow it, with all helpers; return when all is done and they have left."""
     model, step = models[0], steps[0]
     while True:
         _part(model, layers, step, tickets, 0)
@@ -111,7 +112,7 @@ def lead(models, layers, steps, rounds, tickets, num_tickets, control, bells, nu
 
 @compiled
 def help_out(models, layers, steps, tickets, control, thread, patience):
-    """Take part in steps as they are opened, until none was for a while."""
+    """Take part in steps as they open, until none has opened for a while."""
     fetch_add(control + NUM_AWAKE, 1)
     waited = 0
     while waited < patience:
@@ -121,7 +122,7 @@ def help_out(models, layers, steps, tickets, control, thread, patience):
             relax()
             continue
         fetch_add(control + NUM_INSIDE, 1)
-        # Whoever closes the step looks for us behind it: open still, and it stays what it is until we leave.
+        # The leader waits for threads inside: a step that is still open here stays valid until this thread leaves.
         if load_acquire(control + GENERATION) == generation:
             _part(models[0], layers, steps[0], tickets, thread)
             waited = 0
@@ -131,9 +132,9 @@ def help_out(models, layers, steps, tickets, control, thread, patience):
 
 @compiled
 def serve(models, layers, steps, tickets, control, bell, thread, patience):
-    """A helper's life: it sleeps until it is called, takes part, looks for more for a while, and sleeps again.
+    """Run a helper: sleep until woken, take part, spin for more work for a while, and sleep again.
 
-    All of it without the interpreter's lock: to be given that takes longer than the work.
+    The loop runs without the interpreter's lock, because acquiring it takes longer than the work.
     """
     while True:
         if sem_wait(bell + SEMAPHORE) != 0:

@@ -1,4 +1,4 @@
-"""A model whose steps run compiled, where that pays: by rows, and prompts on the matrix unit by panels."""
+"""Compiled model: small steps by rows, and prompts by panels on the matrix unit, where that is faster."""
 
 from __future__ import annotations
 
@@ -40,31 +40,36 @@ from engine.models.mlp import DenseMLP
 from engine.models.raw_weights import RawWeights
 
 MAX_TOKENS = 64
-"""Of steps for which it is decided apart whether they run compiled."""
+"""Maximum number of tokens of steps for which compiled execution is decided separately."""
 _TOGETHER = 128
-"""Tokens that are computed together: more of them find no room beside the weights in a core's own cache."""
+"""Maximum number of tokens computed together; more do not fit a core's cache beside the weights."""
 _FEW = 16
-"""Tokens; a row with more of them is a prompt, for which the matrix unit's panels are faster from there on."""
+"""Number of tokens above which a sequence counts as a prompt; the matrix unit's panels are faster from there on."""
 _NUM_LAYERS_FIELDS = (STEP.names or ()).index("asks_heads") + 1
 
 
 class NotCompilable(ValueError):
-    """A model that has something which compiled steps do not know; the message says what."""
+    """A property of the model that compiled steps do not support; the message names it."""
 
 
 class HeadGlance(Protocol):
-    """Looks ahead in the same go as a step."""
+    """Heads that run within a step's call."""
 
     def open(
         self, token_ids: torch.Tensor, query_starts: Sequence[int], sampled: Sequence[int]
     ) -> tuple[int, bool, int]:
-        """Say in the step's record what is looked at: behind how many rows, 0: none, whether heads are asked, and how
-        long the longest of their texts gets in the rounds that follow, 0: there are none."""
+        """Set the step record's fields for the heads.
+
+        Returns:
+            The number of rows (0: none), whether the heads run, and the longest text that the following steps of the
+                call may
+            reach (0: no steps follow).
+        """
         ...
 
 
 class CompiledModel:
-    """A decoder in float32 on a CPU. Steps share buffers: one at a time, and not from two threads."""
+    """Float32 decoder on a CPU with compiled steps. All steps share buffers, so only one may run at a time."""
 
     def __init__(
         self,
@@ -73,7 +78,17 @@ class CompiledModel:
         weights: RawWeights,
         kv_dtype: torch.dtype = torch.float32,
     ) -> None:
-        """Has the backend's pools lie head by head, in `kv_dtype`: float32 or bfloat16. Raises NotCompilable."""
+        """Build the records of the model, and make the backend's pools head-major in `kv_dtype`.
+
+        Args:
+            decoder: Model in float32.
+            backend: Attention backend, whose pools are used.
+            weights: Unpacked weights of the projections.
+            kv_dtype: float32 or bfloat16.
+
+        Raises:
+            NotCompilable: The model has a property that compiled steps do not support.
+        """
         self.config = decoder.config
         self.attention_specs = decoder.attention_specs
         self.decoder = decoder
@@ -96,58 +111,49 @@ class CompiledModel:
         self._codes = torch.empty(0, 0, dtype=torch.uint8)
         in_layers = any(self._layers[name]["rounds"].any() for name in ("qkv", "output", "gate_up", "down"))
         self._rounds = in_layers or bool(self.shape["head"]["rounds"][0])
-        """Whether any projection's inputs are rounded."""
+        """True if any projection rounds its inputs."""
         self._every = np.arange(_TOGETHER)
         self._sampled = np.zeros(_TOGETHER, dtype=np.int64)
         self._groups = TokenGroups(_TOGETHER)
         self._panels = PanelRoom(self.config)
         self.max_tokens = 0
-        """Of rows of few tokens that do run compiled together; 0: nothing does."""
+        """Maximum number of tokens of a compiled step by rows; 0: none runs compiled."""
         self.prompt_way: PromptWay = "torch"
-        """In steps of more tokens than that, and in others whose rows are long."""
+        """Mode of prompts: of steps with more tokens than `max_tokens`, and of long sequences in others."""
         self.max_verified = 0
-        """Tokens of a row whose drafts are verified, which get the numbers that they would get one by one."""
-        self._is_released = False
+        """Maximum number of tokens of a verified sequence, computed with the same numbers as one by one."""
         self._caches: list[KVCache] | None = None
         self._suits = False
-        # Hidden states of the last step, and the logits that were computed with them.
+        # Hidden states of the last step, and the logits computed with them.
         self._told: tuple[torch.Tensor, torch.Tensor] | None = None
         self.glance: HeadGlance | None = None
-        """Who is to look ahead in the same go as a step whose tokens are all sampled."""
+        """Heads that run within the call of a step whose tokens are all sampled; None: no heads."""
         backend.head_major = kv_dtype
 
     def resize(self, num_threads: int) -> None:
-        """Compute on so many threads from now on."""
+        """Set the number of threads."""
         self.team.resize(num_threads)
 
     def close(self) -> None:
         """End the threads."""
         self.team.close()
 
-    def release(self) -> None:
-        """Give the weights' memory back; no step will run compiled."""
-        self.max_tokens = 0
-        self.prompt_way = "torch"
-        self.team.close()
-        self._is_released = True
-        self._memory.clear()
-
     @property
     def prompt_ways(self) -> list[PromptWay]:
-        """That this machine has."""
-        # The unit has weights that are whole numbers multiplied as bfloat16, inputs as they are.
+        """Prompt modes that this machine supports."""
+        # The matrix unit would multiply integer weights as bfloat16 and leave inputs unrounded.
         return ["torch", "vectors", "matrix unit"] if is_permitted() and not self._rounds else ["torch", "vectors"]
 
     def runs_compiled(self, num_tokens: int) -> bool:
-        """Whether so many tokens run compiled together."""
-        return not self._is_released and num_tokens <= self.max_tokens
+        """Return whether `num_tokens` tokens run compiled together."""
+        return num_tokens <= self.max_tokens
 
     def computes(self, num_tokens: int) -> bool:
-        """Whether steps of so many tokens run compiled, all of them."""
+        """Return whether steps of `num_tokens` tokens run compiled, all of them."""
         return self.runs_compiled(num_tokens) or self.prompt_way != "torch"
 
     def takes(self, token_ids: torch.Tensor, context: ForwardContext, caches: list[KVCache]) -> bool:
-        """Whether a step is one of those that run compiled."""
+        """Return whether a step runs compiled."""
         if not self.computes(token_ids.shape[0]):
             return False
         if context.on_device is not None or context.block_size % LANES:
@@ -157,8 +163,16 @@ class CompiledModel:
         return self._suits
 
     def forward(self, token_ids: torch.Tensor, context: ForwardContext, caches: list[KVCache]) -> torch.Tensor:
-        """Final hidden states [T, hidden] of token_ids int64 [T], or of those alone that are sampled, where the context
-        tells these: the threads that are at it go on with their logits."""
+        """Compute final hidden states, and logits in the same call.
+
+        Args:
+            token_ids: int64 [T].
+            context: Positions, KV slots and sampled tokens of the step.
+            caches: One cache for each layer.
+
+        Returns:
+            Hidden states [T, hidden], or of the sampled tokens alone if the context names them.
+        """
         self._told = None
         if not self.takes(token_ids, context, caches):
             return self.decoder.forward(token_ids, context, caches)
@@ -188,7 +202,7 @@ class CompiledModel:
         return hidden
 
     def _forward_split(self, token_ids: torch.Tensor, context: ForwardContext, few: int, hidden: torch.Tensor) -> None:
-        """Final hidden states where prompts are computed by panels and rows of few tokens by rows."""
+        """Compute final hidden states of a step with prompts by panels and short sequences by rows."""
         parts, prompts = split_rows(context, few, self.max_tokens)
         for part in parts:
             found = torch.empty(part.tokens.shape[0], self.config.hidden_size)
@@ -200,7 +214,7 @@ class CompiledModel:
     def _forward_rows(
         self, token_ids: torch.Tensor, context: ForwardContext, hidden: torch.Tensor, logits: torch.Tensor | None = None
     ) -> None:
-        """Final hidden states of tokens that are computed together, by rows, and logits: of those that are sampled."""
+        """Compute hidden states, and logits if requested, of tokens that are computed together by rows."""
         num_tokens, num_positions = token_ids.shape[0], max(context.context_lens)
         residual, sampled_residual, qkv, attended, gated = self._buffers
         torch.index_select(self.decoder.embedding, 0, token_ids, out=residual[:num_tokens])
@@ -253,7 +267,7 @@ class CompiledModel:
     def _forward_prompts(
         self, token_ids: torch.Tensor, context: ForwardContext, prompts: list[tuple[int, int]], hidden: torch.Tensor
     ) -> None:
-        """Final hidden states of a step's prompts, where they belong."""
+        """Compute final hidden states of a step's prompts into their rows of `hidden`."""
         panels = panels_of(context, prompts, self.team.num_threads)
         embedded = self.decoder.embedding.index_select(0, token_ids)
         rotations = self.decoder.rotary.at(context.positions, max(context.context_lens))
@@ -269,7 +283,7 @@ class CompiledModel:
             "panels": panels.ctypes.data,
             "norm": self._norm,
             "hidden": hidden.data_ptr(),
-            # Panels are computed without it, too, which is how they are tested on other processors.
+            # Tests on other processors run panels without the unit too.
             "has_unit": self.prompt_way == "matrix unit" and is_permitted(),
         }
         for name, value in fields.items():
@@ -277,7 +291,7 @@ class CompiledModel:
         self.team.run()
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """float32 [N, vocab] of hidden states [N, hidden]."""
+        """Return the logits, float32 [N, vocab], of hidden states [N, hidden]."""
         if self._told is not None and self._told[0] is hidden:
             return self._told[1]
         if not (self.has_head and self.runs_compiled(hidden.shape[0]) and hidden.is_contiguous()):
@@ -292,7 +306,7 @@ class CompiledModel:
         return logits
 
     def make_room(self) -> None:
-        """Have room for each thread that may take part, for work that comes before a step."""
+        """Allocate the threads' buffers, for work before the first step."""
         if self._scratch.shape[0] < self.team.max_threads:
             self._reserve(1, LANES)
             self.step["normed"] = self._normed.data_ptr()
@@ -302,15 +316,15 @@ class CompiledModel:
             self.step["codes_size"] = self._codes.shape[1]
 
     def _heads_together(self, context_lens: list[int]) -> int:
-        """Key heads that a thread reads together, which lie side by side: all, unless one row is most of the work."""
+        """Return the number of adjacent KV heads per chunk: all, or 1 if one sequence is most of the work."""
         is_even = max(context_lens) * EVEN_SHARES <= sum(context_lens)
         return self.config.num_kv_heads if is_even else 1
 
     def _reserve(self, num_positions: int, block_size: int) -> None:
-        """Have room for each thread's own numbers."""
+        """Grow the buffers of each thread."""
         config, num_threads = self.config, self.team.max_threads
         num_queries = MOST_TOGETHER * config.num_heads // config.num_kv_heads
-        # Scores, then queries and what they found.
+        # Scores, then queries and their sums.
         num_attended = num_queries * (num_positions + 2 * block_size + 2 * config.head_dim)
         size = max(2 * _TOGETHER * CHUNK, num_attended)
         if self._scratch.shape[0] < num_threads or self._scratch.shape[1] < size:
@@ -321,7 +335,7 @@ class CompiledModel:
             self._codes = torch.empty(num_threads, _TOGETHER * of_row, dtype=torch.uint8)
 
     def _take_up(self, caches: list[KVCache], block_size: int) -> None:
-        """Note where another KV pool lies."""
+        """Store the addresses of another KV pool."""
         self._caches = caches
         found = [cache for cache in caches if isinstance(cache, HeadMajorKVCache)]
         self._suits = len(found) == len(caches)
@@ -396,7 +410,7 @@ class CompiledModel:
         return self._memory.projection(kept)
 
     def _head(self, decoder: Decoder, weights: RawWeights) -> tuple[int, ...]:
-        """Zeros: logits are computed as before."""
+        """Return the record of the vocabulary projection; zeros if it cannot run compiled."""
         try:
             return self._projection(decoder.head, weights)
         except NotCompilable:

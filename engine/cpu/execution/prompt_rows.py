@@ -1,4 +1,4 @@
-"""A step's prompts as compiled code reads them: which tokens are computed together, and the memory for it."""
+"""Division of a step's prompts for compiled code: tokens computed together, and their memory."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ _HALF_BYTES, _FLOAT_BYTES = 2, 4
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Some rows of a step, as a step of their own."""
+    """Some sequences of a step, as a step of their own."""
 
     context: ForwardContext
     tokens: torch.Tensor
-    """int64: which of the step's."""
+    """int64: indices of the part's tokens in the step."""
 
 
 def has_prompts(context: ForwardContext, few: int) -> bool:
-    """Whether any row of a step has more than a few tokens."""
+    """Return whether any sequence of a step has more than `few` tokens."""
     starts = context.query_starts
     return any(end - start > few for start, end in itertools.pairwise(starts))
 
 
 def cut_evenly(context: ForwardContext, most: int) -> Iterator[tuple[int, int, ForwardContext]]:
-    """A step in even parts of up to `most` tokens, in their order: first token, end, and the part as its own step."""
+    """Yield a step in even parts of up to `most` tokens, in order: first token, end, and the part as its own step."""
     starts = np.array(context.query_starts)
     num_tokens = int(starts[-1])
     size = -(-num_tokens // -(-num_tokens // most))
     for first in range(0, num_tokens, size):
         end = min(first + size, num_tokens)
         rows = np.flatnonzero((starts[:-1] < end) & (starts[1:] > first))
-        # What a row has behind the part is not there yet.
+        # Tokens of a sequence after the part are not computed yet.
         missing = np.maximum(starts[rows + 1] - end, 0)
         part = replace(
             context,
@@ -59,7 +59,7 @@ def cut_evenly(context: ForwardContext, most: int) -> Iterator[tuple[int, int, F
 
 
 def split_rows(context: ForwardContext, few: int, max_tokens: int) -> tuple[list[Part], list[tuple[int, int]]]:
-    """Rows of a few tokens, in steps of up to `max_tokens`; and of each prompt, its row and its first token."""
+    """Split a step into short sequences, in parts of up to `max_tokens`, and prompts as (row, first token)."""
     starts = context.query_starts
     lengths = np.diff(starts)
     prompts = [(int(row), starts[row]) for row in np.flatnonzero(lengths > few)]
@@ -96,10 +96,10 @@ def _part(context: ForwardContext, rows: list[int]) -> Part:
 
 
 def panels_of(context: ForwardContext, prompts: list[tuple[int, int]], num_threads: int) -> npt.NDArray[np.int64]:
-    """First token, number, row and lanes of each panel, and whether one of its tokens is sampled; int64 [panels, 5].
+    """Return the panels, int64 [panels, 5]: first token, number, row, lanes, and 1 if a token is sampled.
 
-    As few as there may be, but a multiple of the threads if that leaves each a tile's width: threads wait for each
-    other once a layer.
+    There are as few panels as possible, or a multiple of the threads if each panel keeps a tile's width. Threads wait
+    for each other once per layer.
     """
     found = []
     for row, first in prompts:
@@ -117,14 +117,14 @@ def panels_of(context: ForwardContext, prompts: list[tuple[int, int]], num_threa
 
 
 def _num_sampled(context: ForwardContext, start: int, end: int) -> int:
-    """How many of neighbouring tokens are sampled; all where it is not told which are."""
+    """Return the number of sampled tokens in a range; all if the context does not name them."""
     if context.sampled is None:
         return end - start
     return bisect_left(context.sampled, end) - bisect_left(context.sampled, start)
 
 
 class PanelRoom:
-    """Memory for panels, which grows with the steps that come."""
+    """Memory for panels, which grows with the steps."""
 
     def __init__(self, config: ModelConfig) -> None:
         self._config = config
@@ -134,13 +134,13 @@ class PanelRoom:
         self._of_threads: list[torch.Tensor] = []
 
     def fields(self, num_panels: int, num_threads: int, block_size: int) -> dict[str, int]:
-        """Addresses and sizes for a step's record."""
+        """Return addresses and sizes for a step's record."""
         config = self._config
         size, attended = config.head_dim, config.num_heads * config.head_dim
         hidden, gated = config.hidden_size, config.intermediate_size
         longest = max(hidden, attended, gated)
         pieces_size = PIECE_BYTES * longest
-        # The matrix unit wants weights in bfloat16, vectors fewer of them in float32.
+        # The matrix unit needs bfloat16 weights, vector units fewer of them in float32.
         of_weights = max(_HALF_BYTES * TILE_OUTPUTS, _FLOAT_BYTES * LANES) * longest
         keys = max(KEYS, block_size)
         of_attention = ROW_BYTES * (3 + keys) + _FLOAT_BYTES * size * block_size
@@ -166,5 +166,5 @@ class PanelRoom:
 
 
 def _lines(num_bytes: int) -> torch.Tensor:
-    """Zeros, whose address is a multiple of 64."""
+    """Return zeros at an address that is a multiple of 64."""
     return torch.zeros(num_bytes // 4)

@@ -1,4 +1,4 @@
-"""Threads that help with compiled steps. They look for the next one for a moment, then sleep until they are called."""
+"""Thread pool of compiled steps. Helpers spin for the next step for a moment, then sleep until woken."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from engine.cpu.jit.layout import BELL_BYTES, CONTROL_BYTES, LAYER, LINE, MODEL,
 logger = logging.getLogger(__name__)
 
 _PATIENCE = 1000
-"""Looks for the next piece of work before a helper goes to sleep: some tens of microseconds."""
+"""Number of spins before a helper sleeps: some tens of microseconds."""
 
 Records = npt.NDArray[Any]
 
 
 class ThreadPool:
-    """The thread that asks, and helpers beside it. One piece of work at a time."""
+    """Calling thread with its helpers; executes one piece of work at a time."""
 
     def __init__(
         self, models: Records, layers: Records, steps: Records, rounds: Records, tickets: npt.NDArray[np.int64]
     ) -> None:
-        """Arrays of layout's records, which stay where they are, and the phases' counters."""
+        """Create a pool without helpers for arrays of layout's records, which must not move, and phase counters."""
         self._work = (models, layers, steps)
         self._rounds = rounds
         self._tickets = tickets
@@ -40,16 +40,16 @@ class ThreadPool:
 
     @property
     def max_threads(self) -> int:
-        """That may take part: one that is not wanted any more may still look for work for a moment."""
+        """Maximum number of threads that may take part; a superfluous helper may still spin for a moment."""
         return self._num_started + 1
 
     @property
     def num_threads(self) -> int:
-        """That are wanted."""
+        """Number of threads in use."""
         return self._num_helpers + 1
 
     def resize(self, num_threads: int) -> None:
-        """Take part with so many; more helpers are started when they are first wanted, and none after the end."""
+        """Set the number of threads; helpers start when first needed, and none after `close`."""
         if self._is_closed:
             return
         while len(self._bells) < num_threads - 1 and self._start():
@@ -57,21 +57,21 @@ class ThreadPool:
         self._num_helpers = min(num_threads - 1, len(self._bells))
 
     def run(self) -> None:
-        """Do what the step's record says, and the rounds that follow."""
+        """Execute the step's record and the steps that follow in the same call."""
         tickets, control = self._addresses
         helpers = control, self._bells_at, self._num_helpers
         open_step(tickets, self._tickets.size, *helpers)
         lead(*self._work, self._rounds, tickets, self._tickets.size, *helpers)
 
     def close(self) -> None:
-        """Send the helpers home."""
+        """End the helpers."""
         self._is_closed = True
         send_home(self._addresses[1], self._bells_at, len(self._bells))
         self._bells = []
         self._num_helpers = 0
 
     def _start(self) -> bool:
-        """One more helper, unless there is nothing here that it could sleep on."""
+        """Start one more helper; return False if the system has no unnamed semaphores."""
         bell = aligned_integers(BELL_BYTES // 8)
         if not hang(bell.ctypes.data):
             logger.warning("the system has no unnamed semaphores: steps are computed on one thread")
@@ -86,7 +86,7 @@ class ThreadPool:
 
 
 def prepare() -> None:
-    """Have everything compiled, or read from disk; takes seconds the first time on a machine."""
+    """Compile everything, or read it from the cache; takes seconds the first time on a machine."""
     nothing = np.zeros(1, dtype=MODEL), np.zeros(0, dtype=LAYER), np.zeros(1, dtype=STEP)
     tickets, control, bell = (aligned_integers(size // 8) for size in (LINE, CONTROL_BYTES, BELL_BYTES))
     at, bells = control.ctypes.data, np.array([bell.ctypes.data])
@@ -101,12 +101,12 @@ def prepare() -> None:
 def _help(
     work: tuple[Records, Records, Records], tickets: Records, control: Records, bell: Records, thread: int
 ) -> None:
-    """A helper's thread; it holds on to all memory that it looks at."""
+    """Run a helper's thread; its arguments keep all shared memory alive."""
     serve(*work, tickets.ctypes.data, control.ctypes.data, bell.ctypes.data, thread, _PATIENCE)
 
 
 def aligned_integers(count: int) -> npt.NDArray[np.int64]:
-    """Zeros that begin with a line of their own."""
+    """Return zeros that start at a cache line."""
     room = np.zeros(count + LINE // 8, dtype=np.int64)
     start = -room.ctypes.data % LINE // 8
     return room[start : start + count]

@@ -1,4 +1,4 @@
-"""A step's tokens as compiled attention takes them: neighbours of one row, a few at a time."""
+"""Grouping of a step's tokens for compiled attention: adjacent tokens of one sequence, a few at a time."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from engine.attention.base import ForwardContext
 from engine.cpu.multi_step.further_step import MOST_TOGETHER
 
 Stretch = tuple[int, int, int]
-"""Of neighbouring tokens of one row: the first one, the end, the row."""
+"""Adjacent tokens of one sequence: first token, end, row."""
 
 
 class TokenGroups:
-    """Cuts steps into groups, int64 [groups, 4] as `engine.cpu.attention.attention.GROUP_FIELDS` says."""
+    """Division of steps into groups, int64 [groups, 4] (see `engine.cpu.attention.attention.GROUP_FIELDS`)."""
 
     def __init__(self, max_tokens: int) -> None:
         each = torch.arange(max_tokens)
         self._single = torch.stack([each, torch.ones_like(each), each, each], 1)
 
     def of(self, context: ForwardContext) -> torch.Tensor:
-        """Of all tokens of a step."""
+        """Return the groups of all tokens of a step."""
         starts = context.query_starts
         if starts[-1] == len(starts) - 1:
             return self._single[: starts[-1]]
         return _cut((start, end, row) for row, (start, end) in enumerate(itertools.pairwise(starts)))
 
     def of_sampled(self, context: ForwardContext) -> torch.Tensor:
-        """Of those alone that are sampled, which are told in their order."""
+        """Return the groups of the sampled tokens alone, which are in order."""
         assert context.sampled is not None
         return _cut(_stretches(context.sampled, context.query_starts))
 
 
 def _cut(stretches: Iterable[Stretch]) -> torch.Tensor:
-    """Even groups of a few; what they find goes side by side."""
+    """Cut stretches into even groups of a few tokens; their outputs are placed side by side."""
     found, place = [], 0
     for start, end, row in stretches:
         num_groups = -(-(end - start) // MOST_TOGETHER)
@@ -48,7 +48,7 @@ def _cut(stretches: Iterable[Stretch]) -> torch.Tensor:
 
 
 def _stretches(tokens: list[int], starts: list[int]) -> Iterator[Stretch]:
-    """The longest ones of these tokens that follow one another in one row."""
+    """Yield the longest runs of these tokens that are adjacent in one sequence."""
     row, first = 0, 0
     for index, token in enumerate(tokens):
         while starts[row + 1] <= token:

@@ -1,0 +1,1 @@
+"""Compiled matrix products and elementwise arithmetic on a CPU."""

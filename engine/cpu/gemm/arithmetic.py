@@ -1,4 +1,4 @@
-"""The arithmetic of a decoder over memory by address: products, norms, rotations, gates."""
+"""Arithmetic of a decoder on memory by address: products, norms, rotations, gates."""
 
 from __future__ import annotations
 
@@ -47,27 +47,27 @@ _MOST_ROWS, _WIDE_ROWS = PRODUCTS.most_rows, WIDE.most_rows
 
 @compiled
 def floats(address, size):
-    """A view of float32 in memory."""
+    """Return a view of float32 in memory."""
     return carray(pointer_to_floats(address), (size,))
 
 
 @compiled
 def integers(address, size):
-    """A view of int64 in memory."""
+    """Return a view of int64 in memory."""
     return carray(pointer_to_integers(address), (size,))
 
 
 @compiled
 def halves(address, size):
-    """A view of the bits of bfloat16 in memory."""
+    """Return a view of the bits of bfloat16 in memory."""
     return carray(pointer_to_halves(address), (size,))
 
 
 @compiled_exactly
 def exp(x):
-    """e to the x, of which the last bit or two may be wrong; never infinite.
+    """Return e^x, accurate to the last bit or two; never infinite.
 
-    How: `engine.cpu.jit.exponential`.
+    The method is described in `engine.cpu.jit.exponential`.
     """
     x = min(max(x, _LOWEST), _HIGHEST)
     n = np.floor(x * _LOG2_E + _HALF)
@@ -124,17 +124,17 @@ def _part_of_a_vector(packed, weight_bytes, inputs, num_rows, size, out, out_byt
 
 @compiled
 def together(num_rows, most_rows):
-    """How many of so many rows share a tile: as many as fit, but evenly."""
+    """Return how many of `num_rows` rows share a tile: as many as fit, but evenly."""
     num_tiles = (num_rows + most_rows - 1) // most_rows
     return (num_rows + num_tiles - 1) // num_tiles
 
 
 @compiled
 def multiply(packed, weight_bytes, first, num_outputs, inputs, num_rows, size, out, out_stride):
-    """out[row, output] = inputs[row] · weights[first + output] of [rows, size] and weights packed by `records.packed`.
+    """Compute out[row, output] = inputs[row] · weights[first + output].
 
-    `weight_bytes`: 4 for float32, 2 for bfloat16, 1 for int8; `first`: a multiple of LANES; `size`: an even number,
-    which is also the inputs' stride.
+    Inputs are [rows, size], and weights are packed by `records.packed`. `weight_bytes` is 4 for float32, 2 for
+    bfloat16, 1 for int8. `first` is a multiple of LANES. `size`, an even number, is also the inputs' stride.
     """
     of_outputs = packed + weight_bytes * first * size
     output = 0
@@ -161,7 +161,7 @@ def multiply(packed, weight_bytes, first, num_outputs, inputs, num_rows, size, o
 
 @compiled
 def normalise(inputs, weights, out, num_rows, size, epsilon):
-    """out = inputs / sqrt(mean(inputs²) + epsilon) * weights, row by row of [rows, size]; also in place."""
+    """Compute out = inputs / sqrt(mean(inputs²) + epsilon) * weights for each row of [rows, size]; also in place."""
     scale = floats(weights, size)
     for row in range(num_rows):
         source, target = floats(inputs + 4 * row * size, size), floats(out + 4 * row * size, size)
@@ -175,7 +175,7 @@ def normalise(inputs, weights, out, num_rows, size, epsilon):
 
 @compiled
 def copy(source, target, size):
-    """Copy numbers."""
+    """Copy `size` numbers."""
     found, out = floats(source, size), floats(target, size)
     for i in range(size):
         out[i] = found[i]
@@ -183,7 +183,7 @@ def copy(source, target, size):
 
 @compiled
 def scale(source, factor, target, size):
-    """Copy numbers, times a factor."""
+    """Copy `size` numbers times a factor."""
     found, out = floats(source, size), floats(target, size)
     for i in range(size):
         out[i] = found[i] * factor
@@ -191,7 +191,7 @@ def scale(source, factor, target, size):
 
 @compiled
 def gate(gates, ups, out, size):
-    """out = silu(gates) * ups."""
+    """Compute out = silu(gates) * ups."""
     gate_values, up_values, target = floats(gates, size), floats(ups, size), floats(out, size)
     for i in range(size):
         x = gate_values[i]
@@ -200,7 +200,7 @@ def gate(gates, ups, out, size):
 
 @compiled
 def add(total, added, size):
-    """total += added."""
+    """Add `added` to `total`."""
     target, source = floats(total, size), floats(added, size)
     for i in range(size):
         target[i] += source[i]
@@ -208,7 +208,7 @@ def add(total, added, size):
 
 @compiled
 def add_scaled(total, scales, added, size):
-    """total += scales * added."""
+    """Add scales * added to `total`."""
     target, factors, source = floats(total, size), floats(scales, size), floats(added, size)
     for i in range(size):
         target[i] += factors[i] * source[i]
@@ -224,14 +224,14 @@ def clear(out, size):
 
 @compiled
 def fetch(numbers, num_bytes):
-    """Have numbers on their way."""
+    """Prefetch numbers."""
     for line in range(0, num_bytes, LINE):
         prefetch(numbers + line)
 
 
 @compiled
 def put(source, stride, count, out, out_stride, num_bytes):
-    """Put numbers that lie `stride` apart where they belong, `out_stride` apart; `num_bytes`: 2 rounds to bfloat16."""
+    """Copy numbers from a stride to another stride; `num_bytes` 2 rounds them to bfloat16."""
     numbers = floats(source, (count - 1) * stride + 1)
     if num_bytes == 4:
         target = floats(out, (count - 1) * out_stride + 1)
@@ -245,7 +245,7 @@ def put(source, stride, count, out, out_stride, num_bytes):
 
 @compiled
 def wipe(out, count, stride, num_bytes):
-    """Write zeros that lie `stride` numbers apart; `num_bytes`: of one, 4 or 2."""
+    """Write `count` zeros at a stride; `num_bytes` is the size of a number, 4 or 2."""
     if num_bytes == 4:
         target = floats(out, count * stride)
         for i in range(count):

@@ -1,7 +1,7 @@
 """Products on the processor's matrix unit (AMX), which multiplies tiles of bfloat16 and sums in float32.
 
-Weights that are bfloat16 or int8 are what they are there. A float32 is the sum of three bfloat16 without a remainder
-(24 bits are three times eight), so three products give what one in float32 does, in less time than one takes.
+Weights in bfloat16 or int8 are exact there. A float32 is the exact sum of three bfloat16 (24 bits are three times
+eight), so three products replace one in float32, in less time.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from engine.cpu.gemm.tiles import LANES, Tile
 from engine.cpu.jit.intrinsics import intrinsic
 
 _PARTS = 3
-"""bfloat16 that make a float32."""
+"""Number of bfloat16 that make a float32."""
 _TILE_ROWS, _TILE_BYTES = 16, 1024
 TILE_TOKENS = 16
 TILE_OUTPUTS = 32
-"""Of a projection, that are computed together."""
+"""Number of a projection's outputs that are computed together."""
 TILE_INPUTS = 32
 PIECE_BYTES = _PARTS * _TILE_BYTES * WIDTH // TILE_TOKENS // TILE_INPUTS
-"""That one feature of a panel takes, cut into parts."""
+"""Size of one feature of a panel cut into parts, in bytes."""
 _ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
 _HIGH_HALF = -65536
 
@@ -44,17 +44,17 @@ def _is_there() -> bool:
 
 
 IS_THERE = _is_there()
-"""Whether this processor has the unit."""
+"""True if this processor has the unit."""
 
 
 @cache
 def is_permitted() -> bool:
-    """Whether the unit is there and this process may use it, which Linux wants to be asked for."""
+    """Return whether the unit exists and this process may use it; Linux requires a request."""
     return IS_THERE and ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA) == 0
 
 
 def configuration() -> npt.NDArray[np.uint8]:
-    """What the unit is told before its first product: eight tiles of 16 rows of 64 bytes."""
+    """Return the unit's configuration: eight tiles of 16 rows of 64 bytes."""
     found = np.zeros(64, dtype=np.uint8)
     found[0] = 1
     found[16:32:2] = _TILE_BYTES // _TILE_ROWS
@@ -64,7 +64,7 @@ def configuration() -> npt.NDArray[np.uint8]:
 
 @intrinsic
 def configure(typing_context: Any, address: Any) -> Any:
-    """Make this thread's tiles ready, as `configuration` says, which is at the address."""
+    """Configure this thread's tiles by the configuration at the address."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         if IS_THERE:
@@ -76,7 +76,7 @@ def configure(typing_context: Any, address: Any) -> Any:
 
 @intrinsic
 def release(typing_context: Any) -> Any:
-    """Give this thread's tiles back: the system need not keep them any more when it sets the thread aside."""
+    """Release this thread's tiles, so that the system need not save them at a context switch."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         if IS_THERE:
@@ -87,11 +87,11 @@ def release(typing_context: Any) -> Any:
 
 
 def _product(num_columns: int) -> Callable[..., None]:
-    """An intrinsic for that many columns of 16 tokens."""
+    """Return an intrinsic for `num_columns` columns of 16 tokens."""
 
     @intrinsic
     def product(typing_context: Any, weights: Any, row_bytes: Any, pieces: Any, num_blocks: Any, out: Any) -> Any:
-        """out = weights [32 outputs, 32 * num_blocks] bfloat16 times a panel cut to pieces; addresses."""
+        """Compute out = weights [32 outputs, 32 * num_blocks] bfloat16 times a cut panel, by addresses."""
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             if IS_THERE:
@@ -106,7 +106,7 @@ def _product(num_columns: int) -> Callable[..., None]:
 
 @intrinsic
 def cut(typing_context: Any, panel: Any, pieces: Any) -> Any:
-    """Two features of a panel, cut into parts; `pieces`: where their pairs go in the first column."""
+    """Cut two features of a panel into parts; `pieces` is the address of their pairs in the first column."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         if IS_THERE:
@@ -118,7 +118,7 @@ def cut(typing_context: Any, panel: Any, pieces: Any) -> Any:
 
 @intrinsic
 def bytes_to_halves(typing_context: Any, weights: Any, count: Any, out: Any) -> Any:
-    """out = weights, int8 as bfloat16; addresses, `count` a multiple of LANES."""
+    """Convert int8 weights to bfloat16 in `out`, by addresses; `count` is a multiple of LANES."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         if IS_THERE:
@@ -129,14 +129,14 @@ def bytes_to_halves(typing_context: Any, weights: Any, count: Any, out: Any) -> 
 
 
 class _Unit(Tile):
-    """Emits the unit's instructions: sums are in its tiles 0 to 3, weights in 4 and 5, tokens in 6 and 7."""
+    """Code of the unit's instructions: sums are in its tiles 0 to 3, weights in 4 and 5, tokens in 6 and 7."""
 
     def __init__(self, builder: Any) -> None:
         super().__init__(builder)
         self._byte, self._integer = ir.IntType(8), ir.IntType(64)
 
     def configure(self, address: Any) -> None:
-        """Emit the instruction that takes up the configuration."""
+        """Emit the instruction that loads the configuration."""
         self.call("ldtilecfg", self._pointer(address))
 
     def multiply(self, num_columns: int, weights: Any, row_bytes: Any, pieces: Any, num_blocks: Any, out: Any) -> None:
@@ -170,7 +170,7 @@ class _Unit(Tile):
                 self.call("tilestored64", self._tile(index * num_columns + column), address, self._number(ROW_BYTES))
 
     def cut(self, panel: Any, pieces: Any) -> None:
-        """Emit what cuts two features of all tokens: the upper halves of what is left, three times."""
+        """Emit the cut of two features of all tokens: the upper half of the remainder, three times."""
         builder = self._builder
         for column in range(WIDTH // TILE_TOKENS):
             first = builder.add(panel, self._number(4 * TILE_TOKENS * column))
@@ -187,7 +187,7 @@ class _Unit(Tile):
                 ]
 
     def halve(self, weights: Any, count: Any, out: Any) -> None:
-        """Emit the loop that makes bytes into halves."""
+        """Emit the loop that converts int8 to bfloat16."""
         builder = self._builder
         halves = ir.VectorType(ir.IntType(16), LANES)
 
@@ -201,7 +201,7 @@ class _Unit(Tile):
         self._loop(self._number(0), self._number(LANES), count, [], convert)
 
     def call(self, name: str, *arguments: Any) -> None:
-        """One of the unit's instructions."""
+        """Emit one of the unit's instructions."""
         kind = ir.FunctionType(ir.VoidType(), [argument.type for argument in arguments])
         function = cgutils.get_or_insert_function(self._builder.module, kind, f"llvm.x86.{name}")
         self._builder.call(function, arguments)

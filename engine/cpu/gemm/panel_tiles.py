@@ -1,4 +1,4 @@
-"""Tiles over panels: numbers of up to 64 tokens side by side, so that tokens share instructions and never meet."""
+"""Tiles over panels: numbers of up to 64 tokens side by side, so that tokens share instructions but no sums."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from engine.cpu.gemm.tiles import LANES, Tile
 from engine.cpu.jit.intrinsics import intrinsic
 
 WIDTH = 64
-"""Tokens of a panel: feature f of token t stands at f * WIDTH + t."""
+"""Number of tokens of a panel: feature f of token t is at f * WIDTH + t."""
 ROW_BYTES = 4 * WIDTH
 _ROWS = 4
 LOWEST_SCORE = -1e30
-"""Of a key that a token does not see."""
+"""Score of a key that a token does not see."""
 
 
 def _outer_tile(num_vectors: int) -> Callable[..., None]:
-    """An intrinsic for four rows of that many vectors of tokens."""
+    """Return an intrinsic for four rows of `num_vectors` vectors of tokens."""
 
     @intrinsic
     def tile(
         typing_context: Any, factors: Any, row_bytes: Any, step_bytes: Any, panel: Any, count: Any, out: Any
     ) -> Any:
-        """out[row] += Σ factors[row, i] * panel[i] for four rows; addresses; factors lie anywhere evenly spaced."""
+        """Compute out[row] += Σ factors[row, i] * panel[i] for four rows, by addresses; factors are evenly spaced."""
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             _OuterTile(builder, num_vectors).build(*arguments)
@@ -39,14 +39,14 @@ def _outer_tile(num_vectors: int) -> Callable[..., None]:
 
 
 class _OuterTile(Tile):
-    """A loop over what is summed, with the sums of rows and vectors in registers."""
+    """Code of a loop over the summed index, with the sums of rows and vectors in registers."""
 
     def __init__(self, builder: Any, num_vectors: int) -> None:
         super().__init__(builder)
         self._num_vectors = num_vectors
 
     def build(self, factors: Any, row_bytes: Any, step_bytes: Any, panel: Any, count: Any, out: Any) -> None:
-        """Emit the loop and what it leaves."""
+        """Emit the loop and the stores of its sums."""
         builder, integer = self._builder, count.type
         width, line = (ir.Constant(integer, size) for size in (LANES * 4, ROW_BYTES))
         rows = self._addresses(factors, row_bytes, _ROWS)
@@ -77,10 +77,10 @@ class _OuterTile(Tile):
 def weigh_scores(
     typing_context: Any, scores: Any, num_keys: Any, scale: Any, highest: Any, totals: Any, factors: Any
 ) -> Any:
-    """Make scores [keys] of LANES tokens into weights beside the highest so far, in place; addresses.
+    """Replace scores [keys] of LANES tokens by softmax weights relative to the maximum so far, in place, by addresses.
 
-    The highest are raised, `factors` say what anything weighed before counts for now, and `totals` take in the new
-    weights. A score of LOWEST_SCORE has weight 0. `num_keys`: a multiple of 4.
+    The maxima in `highest` are updated, `factors` receive the scale of earlier weights, and the new weights are added
+    to `totals`. A score of LOWEST_SCORE has weight 0. `num_keys` is a multiple of 4.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -91,10 +91,10 @@ def weigh_scores(
 
 
 class _Weighing(Tile):
-    """A loop for the highest score, then one for the weights."""
+    """Code of a loop for the maximum and a loop for the weights."""
 
     def build(self, scores: Any, num_keys: Any, scale: Any, highest: Any, totals: Any, factors: Any) -> None:
-        """Emit both loops and what lies between them."""
+        """Emit both loops and the code between them."""
         builder, integer = self._builder, num_keys.type
         before, total = (self._load(address, self._vector) for address in (highest, totals))
         scales = self._broadcast(scale)
@@ -110,7 +110,7 @@ class _Weighing(Tile):
         step = ir.Constant(integer, _ROWS)
         tops = self._loop(start, step, num_keys, [before] * _ROWS, raise_tops)
         top = self._larger(self._larger(tops[0], tops[1]), self._larger(tops[2], tops[3]))
-        # A token that sees none of these keys: their scores are still far below.
+        # For a token that sees none of these keys, the scores stay far below this bound.
         beside = self._larger(top, self._all(LOWEST_SCORE / 2))
 
         def weights(numbers: Any) -> Any:
@@ -134,7 +134,7 @@ class _Weighing(Tile):
 
 @intrinsic
 def widen_bytes(typing_context: Any, weights: Any, count: Any, out: Any) -> Any:
-    """out = int8 weights as float32; addresses, `count` a multiple of LANES."""
+    """Convert int8 weights to float32 in `out`, by addresses; `count` is a multiple of LANES."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         _Widening(builder).build_bytes(*arguments)
@@ -145,7 +145,10 @@ def widen_bytes(typing_context: Any, weights: Any, count: Any, out: Any) -> Any:
 
 @intrinsic
 def widen_halves(typing_context: Any, pairs: Any, count: Any, first: Any, second: Any) -> Any:
-    """`count` pairs of bfloat16, a multiple of LANES, as float32: the first of each in one place, others in another."""
+    """Convert `count` pairs of bfloat16 to float32: the first of each to `first`, the second to `second`.
+
+    `count` is a multiple of LANES.
+    """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         _Widening(builder).build_halves(*arguments)
@@ -155,7 +158,7 @@ def widen_halves(typing_context: Any, pairs: Any, count: Any, first: Any, second
 
 
 class _Widening(Tile):
-    """Loops over vectors of weights."""
+    """Code of loops over vectors of weights."""
 
     def build_bytes(self, weights: Any, count: Any, out: Any) -> None:
         """Emit the loop over int8."""

@@ -1,4 +1,4 @@
-"""The arithmetic of a decoder over panels: numbers of up to 64 tokens side by side."""
+"""Arithmetic of a decoder on panels: numbers of up to 64 tokens side by side."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _PAIR_BYTES = 4 * TILE_TOKENS
 
 @compiled
 def take_up(rows, size, count, panel):
-    """Lay out numbers [count, size] as a panel; the last token stands in for those that are missing."""
+    """Convert numbers [count, size] to a panel; the last token fills the missing lanes."""
     for start in range(0, size, LANES):
         target = floats(panel + ROW_BYTES * start, LANES * WIDTH)
         for token in range(WIDTH):
@@ -48,7 +48,7 @@ def take_up(rows, size, count, panel):
 
 @compiled
 def put_down(panel, size, token, out):
-    """One token's numbers of a panel, one behind the other."""
+    """Copy one token's numbers from a panel to consecutive memory."""
     source, target = floats(panel, (size - 1) * WIDTH + token + 1), floats(out, size)
     for i in range(size):
         target[i] = source[i * WIDTH + token]
@@ -56,7 +56,10 @@ def put_down(panel, size, token, out):
 
 @compiled
 def normalise_panel(panel, weights, out, size, epsilon, factors):
-    """out = panel / sqrt(mean(panel²) + epsilon) * weights, token by token; also in place. `factors`: room."""
+    """Compute out = panel / sqrt(mean(panel²) + epsilon) * weights for each token; also in place.
+
+    `factors` is a buffer of WIDTH numbers.
+    """
     scale, factor = floats(weights, size), floats(factors, WIDTH)
     for token in range(WIDTH):
         factor[token] = _ZERO
@@ -74,7 +77,7 @@ def normalise_panel(panel, weights, out, size, epsilon, factors):
 
 @compiled
 def rotate_panel(panel, turns, head_dim):
-    """Turn neighbouring pairs of a head's features by their cosines and sines, in place."""
+    """Rotate adjacent pairs of a head's features by their cosines and sines, in place."""
     for i in range(0, head_dim, 2):
         first, second = floats(panel + ROW_BYTES * i, WIDTH), floats(panel + ROW_BYTES * (i + 1), WIDTH)
         cosines, sines = floats(turns + ROW_BYTES * i, WIDTH), floats(turns + ROW_BYTES * (i + 1), WIDTH)
@@ -86,7 +89,10 @@ def rotate_panel(panel, turns, head_dim):
 
 @compiled
 def add_products(factors, row_bytes, step_bytes, num_rows, panel, count, out, width):
-    """out[row] += Σ factors[row, i] * panel[i] of `count`; `num_rows`: a multiple of 4, `width`: of 16."""
+    """Compute out[row] += Σ factors[row, i] * panel[i] of `count` features.
+
+    `num_rows` is a multiple of 4, `width` of 16.
+    """
     for row in range(0, num_rows, 4):
         of_rows, found = factors + row * row_bytes, out + ROW_BYTES * row
         token = 0
@@ -104,9 +110,9 @@ def add_products(factors, row_bytes, step_bytes, num_rows, panel, count, out, wi
 
 @compiled
 def widened(numbers, num_bytes, num_rows, width, room):
-    """Where rows of numbers of so many bytes lie as float32: there, or in a room for them.
+    """Return the address of rows of numbers as float32: the original, or a converted copy in `room`.
 
-    Of bfloat16, two rows stand in pairs. `num_rows`: even, `width`: a multiple of LANES.
+    In bfloat16, two rows are interleaved in pairs. `num_rows` is even, `width` a multiple of LANES.
     """
     if num_bytes == 4:
         return numbers
@@ -121,16 +127,16 @@ def widened(numbers, num_bytes, num_rows, width, room):
 
 @compiled
 def on_matrix_unit(projection, has_unit):
-    """Whether a projection is computed there."""
+    """Return whether a projection runs on the matrix unit."""
     is_exact = projection.weight_bytes < 4
-    # Halves of outputs are computed apart where one gates the other.
+    # The halves of a gated projection are computed separately.
     fits = projection.num_inputs % TILE_INPUTS == 0 and projection.num_outputs % (2 * TILE_OUTPUTS) == 0
     return has_unit != 0 and is_exact and fits
 
 
 @compiled
 def cut_panel(panel, size, pieces):
-    """A panel's features, cut for the matrix unit; `size`: an even number."""
+    """Cut a panel's features for the matrix unit; `size` is even."""
     for i in range(0, size, 2):
         target = pieces + i // TILE_INPUTS * (TILE_INPUTS * PIECE_BYTES) + i % TILE_INPUTS // 2 * _PAIR_BYTES
         cut(panel + ROW_BYTES * i, target)
@@ -138,9 +144,10 @@ def cut_panel(panel, size, pieces):
 
 @compiled
 def project_panel(projection, has_unit, first, count, panel, pieces, out, width, room):
-    """`count` of a projection's outputs of a panel, from `first` on; `pieces` are the panel cut, if the unit is used.
+    """Compute `count` outputs of a projection of a panel, from `first` on.
 
-    There `first` and `count` are multiples of TILE_OUTPUTS, otherwise of LANES. `room`: for these outputs' weights.
+    `pieces` is the cut panel, used with the matrix unit; `room` is a buffer for these outputs' weights. `first` and
+    `count` are multiples of TILE_OUTPUTS with the unit, otherwise of LANES.
     """
     size, num_bytes = projection.num_inputs, projection.weight_bytes
     if on_matrix_unit(projection, has_unit):
@@ -173,7 +180,7 @@ def project_panel(projection, has_unit, first, count, panel, pieces, out, width,
 
 @compiled
 def _multiply_on_unit(weights, size, pieces, out, width):
-    """32 outputs of a panel that was cut."""
+    """Compute 32 outputs of a cut panel."""
     column_bytes = PIECE_BYTES * TILE_INPUTS // (WIDTH // TILE_TOKENS)
     token = 0
     while token < width:
@@ -188,7 +195,7 @@ def _multiply_on_unit(weights, size, pieces, out, width):
 
 @compiled
 def weigh_panel(scores, num_keys, scale, highest, totals, factors):
-    """Make scores [keys, WIDTH] into weights, as `weigh_scores` of a few tokens."""
+    """Replace scores [keys, WIDTH] by softmax weights with `weigh_scores`, LANES tokens at a time."""
     for token in range(0, WIDTH, LANES):
         at = 4 * token
         weigh_scores(scores + at, num_keys, scale, highest + at, totals + at, factors + at)

@@ -1,7 +1,7 @@
-"""Tiles of products, kept in the processor's registers: a vector of outputs takes in one input after the other.
+"""Tiles of products in the processor's registers: a vector of outputs accumulates one input after the other.
 
-Written as LLVM's own instructions, so that sums are made in one order whatever else is computed beside them: a token
-gets the same numbers alone, in a batch and among drafts. No sum is ever made across a vector.
+The code is LLVM instructions with a fixed order of sums. A token thus gets the same numbers alone, in a batch and
+among draft tokens. No sum crosses lanes of a vector.
 """
 
 from __future__ import annotations
@@ -18,28 +18,30 @@ from engine.cpu.jit.intrinsics import intrinsic
 
 
 class Registers(NamedTuple):
-    """How the sums of a tile of two vectors of outputs share registers: enough of them that no product waits for the
-    one before, few enough that none goes to memory."""
+    """Division of registers among the sums of a tile of two vectors of outputs.
+
+    Enough sums avoid waits for earlier products, and few enough avoid spills to memory.
+    """
 
     num_sums: int
-    """For each output, over every so manyth input; they are added up behind the last."""
+    """Number of partial sums of each output over interleaved inputs, added at the end."""
     most_rows: int
 
 
-# With 32 registers there is room for two sums each. With 16, two sums leave it for two rows; a third had its weights
-# written to memory and back, at half the speed.
+# 32 registers hold two sums each. With 16, two sums leave room for two rows only; a third row spills its weights,
+# which halves the speed.
 PRODUCTS = Registers(num_sums=2, most_rows=6) if LANES > 8 else Registers(num_sums=1, most_rows=5)
 SCORES = PRODUCTS if LANES > 8 else Registers(num_sums=2, most_rows=2)
-"""Queries are two at least as a rule, and a head has few numbers to sum: what counts is how soon a sum is there."""
+"""Registers of score tiles: queries are usually two or more, and a head's few numbers make latency decisive."""
 WIDE = Registers(num_sums=PRODUCTS.num_sums, most_rows=2)
-"""Of four vectors of outputs: so few rows would leave the processor waiting for the sums of two."""
+"""Registers of tiles of four vectors of outputs: with so few rows, two vectors would wait for their sums."""
 
 
 @cache
 def _product_tile(
     num_vectors: int, kind: WeightKind, registers: Registers, *, is_cut: bool = False
 ) -> Callable[..., None]:
-    """An intrinsic for tiles of that many vectors of outputs; `is_cut`: see below."""
+    """Return an intrinsic for tiles of `num_vectors` vectors of outputs; `is_cut` allows a partial last vector."""
 
     @intrinsic
     def tile(
@@ -55,12 +57,12 @@ def _product_tile(
         num_rows: Any,
         num_outputs: Any,
     ) -> Any:
-        """out[row, output] = Σ inputs[row, i] * factors[i, output] of up to `registers.most_rows` rows.
+        """Compute out[row, output] = Σ inputs[row, i] * factors[i, output] of up to `registers.most_rows` rows.
 
-        By addresses, and how many bytes lie between neighbours: to the factors of the next input `step_bytes`, to their
-        next vector `vector_bytes`. `count`: of inputs, an even number. Factors in bfloat16 stand in pairs: those of two
-        inputs for the same output, `2 * step_bytes` before the next two. All outputs of the vectors are written, unless
-        the tile is cut: then the first `num_outputs`.
+        Arguments are addresses and distances in bytes: `step_bytes` to the next input's factors, `vector_bytes` to
+        their next vector. `count`, the number of inputs, is even. bfloat16 factors are interleaved in pairs of two
+        inputs per output, `2 * step_bytes` before the next pair. All outputs of the vectors are written, or of a cut
+        tile the first `num_outputs`.
         """
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -74,7 +76,7 @@ def _product_tile(
 
 
 def _block_tile(num_vectors: int, kind: WeightKind, registers: Registers) -> Callable[..., None]:
-    """An intrinsic for tiles of that many vectors of outputs, whose factors lie in blocks."""
+    """Return an intrinsic for tiles of `num_vectors` vectors of outputs whose factors lie in blocks."""
 
     @intrinsic
     def tile(
@@ -91,10 +93,11 @@ def _block_tile(num_vectors: int, kind: WeightKind, registers: Registers) -> Cal
         num_rows: Any,
         num_blocks: Any,
     ) -> Any:
-        """out[row, output] += Σ inputs[row, i] * factors[i, output] of up to `registers.most_rows` rows.
+        """Compute out[row, output] += Σ inputs[row, i] * factors[i, output] of up to `registers.most_rows` rows.
 
-        By addresses: `block_size` factors after another, an even number, of `num_blocks` blocks, whose numbers stand in
-        the table; block 0 lies at `pool`, others so many bytes behind. Each block's sums are folded before the next.
+        Arguments are addresses. Each of the `num_blocks` blocks listed in the table has `block_size` factors, an even
+        number. Block 0 lies at `pool`, others at multiples of `block_bytes`. Each block's sums are added up before the
+        next block.
         """
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -108,24 +111,24 @@ def _block_tile(num_vectors: int, kind: WeightKind, registers: Registers) -> Cal
 
 
 class RowTile(Tile):
-    """Some vectors of outputs of each number of rows that there may be."""
+    """Code of some vectors of outputs for each possible number of rows."""
 
     def __init__(self, builder: Any, num_vectors: int, registers: Registers, *, is_cut: bool = False) -> None:
-        """`is_cut`: only some of the last vector's outputs are written."""
+        """Create the code; `is_cut` writes only part of the last vector's outputs."""
         super().__init__(builder)
         self._num_vectors = num_vectors
         self._most_rows = registers.most_rows
         self._is_cut = is_cut
 
     def _store_outputs(self, value: Any, address: Any, num_outputs: Any) -> None:
-        """Store a vector of outputs, or the first `num_outputs` of one that is cut."""
+        """Store a vector of outputs, or the first `num_outputs` of a cut one."""
         if self._is_cut:
             self._store_first(num_outputs, value, address)
         else:
             self._store(value, address)
 
     def _for_each_count(self, num_rows: Any, build_rows: Callable[[int], None]) -> None:
-        """Emit what is done for each number of rows, and the choice among them."""
+        """Emit the code for each number of rows, and the choice among them."""
         builder = self._builder
         blocks = [builder.append_basic_block(f"rows_{count}") for count in range(1, self._most_rows + 1)]
         behind = builder.append_basic_block("tiled_rows")
@@ -139,7 +142,7 @@ class RowTile(Tile):
         builder.position_at_end(behind)
 
     def _targets(self, out: Any, out_bytes: Any, num_rows: int) -> list[Any]:
-        """Where the sums go, row after row."""
+        """Return the addresses of the sums, row by row."""
         width = ir.Constant(out.type, LANES * FLOAT_BYTES)
         return [
             address
@@ -149,7 +152,7 @@ class RowTile(Tile):
 
 
 class _SumTile(RowTile):
-    """Sums of products, two inputs at a time."""
+    """Code of sums of products, two inputs at a time."""
 
     def __init__(
         self, builder: Any, num_vectors: int, kind: WeightKind, registers: Registers, *, is_cut: bool = False
@@ -161,7 +164,7 @@ class _SumTile(RowTile):
     def _summed(
         self, factors: Any, step_bytes: Any, vector_bytes: Any, input_rows: list[Any], count: Any, totals: list[Any]
     ) -> list[Any]:
-        """The totals, row after row, with the products of so many inputs added."""
+        """Return the totals, row by row, with the products of `count` inputs added."""
         builder, integer = self._builder, count.type
 
         def add_products(place: Any, sums: list[Any]) -> list[Any]:
@@ -186,7 +189,7 @@ class _SumTile(RowTile):
 
 
 class _ProductTile(_SumTile):
-    """A loop over the inputs."""
+    """Code of a loop over the inputs."""
 
     def build(
         self,
@@ -201,7 +204,7 @@ class _ProductTile(_SumTile):
         num_rows: Any,
         num_outputs: Any,
     ) -> None:
-        """Emit it for each number of rows."""
+        """Emit the loop for each number of rows."""
 
         def build_rows(num_rows: int) -> None:
             input_rows = self._addresses(inputs, input_bytes, num_rows)
@@ -215,7 +218,7 @@ class _ProductTile(_SumTile):
 
 
 class _BlockTile(_SumTile):
-    """A loop over blocks and one over the inputs of each; sums stay in registers from block to block."""
+    """Code of a loop over blocks and one over the inputs of each; sums stay in registers from block to block."""
 
     def build(
         self,
@@ -231,7 +234,7 @@ class _BlockTile(_SumTile):
         num_rows: Any,
         num_blocks: Any,
     ) -> None:
-        """Emit both for each number of rows."""
+        """Emit both loops for each number of rows."""
         builder, integer = self._builder, num_blocks.type
         width = ir.Constant(integer, LANES * FLOAT_BYTES)
 
@@ -258,13 +261,13 @@ _WIDTHS = ((4, WIDE), (2, PRODUCTS), (1, PRODUCTS))
 
 
 def _all_products(kind: WeightKind) -> tuple[Callable[..., None], ...]:
-    """Tiles of four, two and one vectors of outputs, and of a part of one."""
+    """Return tiles of four, two and one vectors of outputs, and of part of one."""
     whole = (_product_tile(count, kind, registers) for count, registers in _WIDTHS)
     return *whole, _product_tile(1, kind, PRODUCTS, is_cut=True)
 
 
 def _all_sums(kind: WeightKind) -> tuple[Callable[..., None], ...]:
-    """Tiles of four, two and one vectors over blocks."""
+    """Return tiles of four, two and one vectors over blocks."""
     return tuple(_block_tile(count, kind, registers) for count, registers in _WIDTHS)
 
 

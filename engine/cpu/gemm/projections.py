@@ -1,4 +1,4 @@
-"""Outputs of projections, whose inputs may be rounded first."""
+"""Outputs of projections, with optional rounding of the inputs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_ROWS = ROUNDED.most_rows
 
 @compiled
 def prepared(projection, inputs, num_rows, room):
-    """Rows of inputs as `project` reads them: where they are, or rounded, in a room for them."""
+    """Return the address of input rows for `project`: the original, or rounded rows in `room`."""
     if projection.rounds == 0:
         return inputs
     size, num_bytes = projection.num_inputs, prepared_bytes(projection)
@@ -35,14 +35,14 @@ def prepared(projection, inputs, num_rows, room):
 
 @compiled
 def prepared_bytes(projection):
-    """From one row of prepared inputs to the next."""
+    """Return the distance between rows of prepared inputs, in bytes."""
     size = projection.num_inputs
     return HEADER_BYTES + size if projection.offsets != 0 else 4 * size
 
 
 @compiled
 def project(projection, first, num_outputs, inputs, num_rows, out, out_stride):
-    """Some of a projection's outputs, from `first` on, a multiple of LANES, of rows of its prepared inputs."""
+    """Compute outputs of a projection from `first` on, a multiple of LANES, of rows of prepared inputs."""
     if projection.offsets != 0:
         _multiply_codes(projection, first, num_outputs, inputs, num_rows, out, out_stride)
     else:
@@ -61,7 +61,7 @@ def project(projection, first, num_outputs, inputs, num_rows, out, out_stride):
 
 @compiled
 def _multiply_codes(projection, first, num_outputs, inputs, num_rows, out, out_stride):
-    """The same of rows that are codes."""
+    """Compute outputs of a projection of rows that are int8 codes."""
     size, num_bytes = projection.num_inputs, prepared_bytes(projection)
     vector, stride = LANES * size, 4 * out_stride
     output = 0

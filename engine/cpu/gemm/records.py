@@ -1,4 +1,4 @@
-"""Memory that compiled code finds by address."""
+"""Memory that compiled code reads by address."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from engine.models.raw_weights import RawWeight
 
 
 class RecordMemory:
-    """Keeps all memory that records tell the address of."""
+    """Owner of all memory whose addresses records hold."""
 
     def __init__(self) -> None:
         self._kept: list[torch.Tensor] = []
         self._pages = HugePages()
 
     def address(self, tensor: torch.Tensor) -> int:
-        """Where a tensor lies, which stays there."""
+        """Return a tensor's address, and keep the tensor alive."""
         assert tensor.is_contiguous()
         self._kept.append(tensor)
         return tensor.data_ptr()
 
     def projection(self, kept: RawWeight) -> tuple[int, ...]:
-        """A PROJECTION record of weights, in bfloat16 where that loses nothing."""
+        """Return a PROJECTION record of weights, in bfloat16 where that is exact."""
         num_outputs, num_inputs = kept.weight.shape
         if kept.rounds_inputs and rounded_tiles.IS_THERE:
             return self._of_codes(kept)
         weight = kept.weight.bfloat16() if kept.fits_bfloat16() else kept.weight
-        # The matrix unit reads them as they are.
+        # The matrix unit reads the weights in their original order.
         plain = self.address(weight) if is_permitted() and weight.itemsize < weight.float().itemsize else 0
         scales, bias = (0 if found is None else self.address(found) for found in (kept.scales, kept.bias))
         at = self.address(self._pages.copy(packed(weight)))
         return at, plain, weight.itemsize, scales, bias, int(kept.rounds_inputs), 0, num_inputs, num_outputs
 
     def _of_codes(self, kept: RawWeight) -> tuple[int, ...]:
-        """The record of weights that are multiplied as whole numbers."""
+        """Return the record of weights that are multiplied as integers."""
         num_outputs, num_inputs = kept.weight.shape
         assert kept.scales is not None
         missing = -num_outputs % LANES
@@ -50,21 +50,21 @@ class RecordMemory:
         return at, 0, kept.weight.itemsize, scales, bias, 1, starts, num_inputs, num_outputs
 
     def clear(self) -> None:
-        """Give it back."""
+        """Release all memory."""
         self._kept.clear()
         self._pages = HugePages()
 
 
 def packed(weight: torch.Tensor) -> torch.Tensor:
-    """Weights [out, in] as vectors of outputs [out / LANES, in, LANES], the last ones filled up with zeros.
+    """Pack weights [out, in] as vectors of outputs [out / LANES, in, LANES], padded with zeros.
 
-    Of bfloat16, two inputs' stand in pairs: [out / LANES, in / 2, LANES, 2].
+    In bfloat16, two inputs are interleaved in pairs: [out / LANES, in / 2, LANES, 2].
     """
     return _in_groups(weight, 2 if weight.dtype == torch.bfloat16 else 1)
 
 
 def _in_groups(weight: torch.Tensor, together: int) -> torch.Tensor:
-    """Vectors of outputs [out / LANES, in / together, LANES, together]."""
+    """Return vectors of outputs [out / LANES, in / together, LANES, together]."""
     num_outputs, num_inputs = weight.shape
     num_vectors = -(-num_outputs // LANES)
     found = weight.new_zeros(num_vectors * LANES, num_inputs)

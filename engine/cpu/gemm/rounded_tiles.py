@@ -1,6 +1,6 @@
-"""Tiles of whole numbers: rows rounded to int8 times int8 weights, four products to an instruction (VNNI).
+"""Integer tiles: rows rounded to int8 times int8 weights, four products per instruction (VNNI).
 
-Sums of whole numbers are exact, so nothing depends on their order.
+Integer sums are exact, so results do not depend on their order.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from engine.cpu.jit.intrinsics import intrinsic
 from engine.quantization.weights import INT8_MAX
 
 TOGETHER = 4
-"""Inputs whose products with one output's weights an instruction adds up."""
+"""Number of inputs whose products with one output's weights an instruction adds."""
 HEADER_BYTES = 64
-"""Before a row's codes: its scale, a float32."""
+"""Size of the header before a row's codes, which holds its scale, a float32."""
 OFFSET = INT8_MAX + 1
-"""The instruction takes rows without a sign: this is added to their codes, and what comes of it taken off the sums."""
+"""Offset added to a row's codes, because the instruction takes them unsigned; the sums are corrected for it."""
 _LEAST_LENGTH = 1e-30
 ROUNDED = Registers(num_sums=LANES // TOGETHER, most_rows=12 if LANES > 8 else 6)
-"""Of tiles of two vectors of outputs; `num_sums`: at most, where rows are few."""
+"""Registers of tiles of two vectors of outputs; `num_sums` is the maximum, used with few rows."""
 _IN_FLIGHT = 8
-"""Sums under way until none waits for the product before."""
+"""Number of concurrent sums that hides the latency of a product."""
 
 _AS_WRITTEN = ("nsz",)
-"""Of operations that Numba must not let be put in another order, which it does with those that say nothing."""
+"""Flags of operations that Numba must not reorder, which it does without any flags."""
 
 
 def _is_there() -> bool:
@@ -41,11 +41,11 @@ def _is_there() -> bool:
 
 
 IS_THERE = _is_there()
-"""Whether this processor has such an instruction."""
+"""True if this processor has the instruction."""
 
 
 def _rounded_tile(num_vectors: int, *, is_cut: bool = False) -> Callable[..., None]:
-    """An intrinsic for tiles of that many vectors of outputs; `is_cut`: see below."""
+    """Return an intrinsic for tiles of `num_vectors` vectors of outputs; `is_cut` allows a partial last vector."""
 
     @intrinsic
     def tile(
@@ -62,11 +62,12 @@ def _rounded_tile(num_vectors: int, *, is_cut: bool = False) -> Callable[..., No
         num_rows: Any,
         num_outputs: Any,
     ) -> Any:
-        """out[row, output] = (Σ codes[row, i] * weights[i, output] + offsets[output]) * scale[row] * scales[output].
+        """Compute rounded products by addresses.
 
-        By addresses: weights int8 [count / 4, LANES, 4] of each vector, `vector_bytes` apart; offsets int32 and scales
-        float32 of whole vectors; rows as `round_to_codes` leaves them, `ROUNDED.most_rows` at most. All outputs of the
-        vectors are written, unless the tile is cut: then the first `num_outputs`.
+        out[row, output] = (Σ codes[row, i] * weights[i, output] + offsets[output]) * scale[row] * scales[output].
+        Weights are int8 [count / 4, LANES, 4] of each vector, `vector_bytes` apart. Offsets int32 and scales float32
+        cover whole vectors. Rows come from `round_to_codes`, at most `ROUNDED.most_rows`. All outputs of the vectors
+        are written, or of a cut tile the first `num_outputs`.
         """
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -81,7 +82,7 @@ def _rounded_tile(num_vectors: int, *, is_cut: bool = False) -> Callable[..., No
 
 
 class _RoundedTile(RowTile):
-    """A loop over the inputs, four of them at a time, for each number of rows."""
+    """Code of a loop over the inputs, four at a time, for each number of rows."""
 
     def __init__(self, builder: Any, num_vectors: int, *, is_cut: bool) -> None:
         super().__init__(builder, num_vectors, ROUNDED, is_cut=is_cut)
@@ -100,7 +101,7 @@ class _RoundedTile(RowTile):
         num_rows: Any,
         num_outputs: Any,
     ) -> None:
-        """Emit it for each number of rows."""
+        """Emit the loop for each number of rows."""
         builder, integer = self._builder, count.type
         width, header = (ir.Constant(integer, size) for size in (LANES * 4, HEADER_BYTES))
 
@@ -121,7 +122,7 @@ class _RoundedTile(RowTile):
         self._for_each_count(num_rows, build_rows)
 
     def _summed(self, weights: Any, vector_bytes: Any, codes: list[Any], count: Any, start: list[Any]) -> list[Any]:
-        """The sums, row after row, over all inputs."""
+        """Return the sums over all inputs, row by row."""
         builder, integer = self._builder, count.type
         num_sums = max(1, min(ROUNDED.num_sums, _IN_FLIGHT // len(start)))
         line = ir.Constant(integer, LANES * TOGETHER)
@@ -149,7 +150,7 @@ class _RoundedTile(RowTile):
         return [reduce(builder.add, sums[index :: len(start)]) for index in range(len(start))]
 
     def _dot(self, total: Any, codes: Any, weights: Any) -> Any:
-        """total + Σ of four codes without a sign times four weights with one, in each lane."""
+        """Return total + Σ of four unsigned codes times four signed weights, in each lane."""
         kind = ir.FunctionType(self._words, [self._words] * 3)
         name = f"llvm.x86.avx512.vpdpbusd.{32 * LANES}"
         function = cgutils.get_or_insert_function(self._builder.module, kind, name)
@@ -157,12 +158,14 @@ class _RoundedTile(RowTile):
 
 
 def _rounding(*, as_codes: bool) -> Callable[..., None]:
-    """An intrinsic that rounds a row, to codes or to the float32 that they stand for."""
+    """Return an intrinsic that rounds a row to codes, or to the float32 values of the codes."""
 
     @intrinsic
     def rounding(typing_context: Any, row: Any, size: Any, out: Any) -> Any:
-        """A row of float32 rounded to 255 even steps up to its largest magnitude; addresses, `size` a multiple of
-        LANES. A row with something in it that is no number, or none that ends, becomes one of no numbers."""
+        """Round a row of float32 to 255 even steps up to its largest magnitude, by addresses.
+
+        `size` is a multiple of LANES. A row with NaN or infinity becomes NaN.
+        """
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             _Rounding(builder, as_codes=as_codes).build(*arguments)
@@ -175,19 +178,19 @@ def _rounding(*, as_codes: bool) -> Callable[..., None]:
 
 
 class _Rounding(Tile):
-    """A loop for the largest magnitude, then one that rounds."""
+    """Code of a loop for the largest magnitude and a loop that rounds."""
 
     def __init__(self, builder: Any, *, as_codes: bool) -> None:
         super().__init__(builder)
         self._as_codes = as_codes
 
     def build(self, row: Any, size: Any, out: Any) -> None:
-        """Emit both loops and what lies between them."""
+        """Emit both loops and the code between them."""
         builder, integer, number = self._builder, size.type, ir.FloatType()
 
         def measure(place: Any, found: list[Any]) -> list[Any]:
             values = self._load(builder.add(row, self._bytes(place)), self._vector)
-            # Of whatever is no number, or without an end, this leaves none.
+            # This is NaN for NaN and infinity, otherwise 0.
             nothing = builder.fadd(found[1], builder.fsub(values, values))
             return [self._larger(self._of_each("fabs", values), found[0]), nothing]
 

@@ -1,5 +1,4 @@
-"""What tiles share, pieces of work in the processor's registers that are written as LLVM's own instructions: vectors of
-numbers in memory, loops over them, and arithmetic."""
+"""Base of tiles, code in LLVM instructions on registers: vectors in memory, loops and arithmetic."""
 
 from __future__ import annotations
 
@@ -19,17 +18,17 @@ _UPPER_HALF = 0xFFFF0000
 
 
 def _lanes() -> int:
-    """Floats in one of the processor's widest registers; on others than x86 two registers make one."""
+    """Return the floats in one of the processor's widest registers; off x86, two registers count as one."""
     features = llvmlite.binding.get_host_cpu_features()
     return 16 if features.get("avx512f") else 8
 
 
 LANES = _lanes()
-"""Sizes of inputs have to be multiples of it."""
+"""Number of lanes of a vector; sizes of inputs must be multiples of it."""
 
 
 class Tile:
-    """Emits instructions; numbers in memory are known by their address."""
+    """Emitter of instructions; it accesses numbers in memory by their address."""
 
     def __init__(self, builder: Any) -> None:
         self._builder = builder
@@ -40,7 +39,7 @@ class Tile:
         return ir.Constant(self._vector, [0.0] * LANES)
 
     def _addresses(self, base: Any, step: Any, count: int) -> list[Any]:
-        """base, base + step, …"""
+        """Return base, base + step, and so on."""
         found = [base]
         for _ in range(count - 1):
             found.append(self._builder.add(found[-1], step))
@@ -72,7 +71,7 @@ class Tile:
         return self._builder.fadd(total, product, flags=("contract",))
 
     def _load_pair(self, address: Any, step_bytes: Any, kind: WeightKind) -> tuple[Any, Any]:
-        """Two inputs' LANES weights of a kind as float32."""
+        """Load two inputs' LANES weights as float32."""
         if kind == "bfloat16":
             return self._load_halves(address)
         load = self._load_bytes if kind == "int8" else self._load_floats
@@ -88,7 +87,7 @@ class Tile:
         return builder.sitofp(builder.sext(found, wide), self._vector)
 
     def _load_halves(self, address: Any) -> tuple[Any, Any]:
-        """Two vectors of bfloat16 that stand in pairs; each is the upper half of a float32's bits."""
+        """Load two vectors of interleaved bfloat16, each of which is the upper half of a float32's bits."""
         builder, words = self._builder, self._words
         both = self._load(address, words)
         first = builder.shl(both, ir.Constant(words, [16] * LANES))
@@ -99,7 +98,7 @@ class Tile:
         return self._spread(number, self._vector)
 
     def _spread(self, number: Any, kind: Any) -> Any:
-        """A vector of a kind with the same number everywhere."""
+        """Return a vector with the same number in every lane."""
         builder = self._builder
         first = builder.insert_element(ir.Constant(kind, ir.Undefined), number, ir.Constant(ir.IntType(32), 0))
         return builder.shuffle_vector(first, first, ir.Constant(self._words, [0] * LANES))
@@ -108,19 +107,19 @@ class Tile:
         return ir.Constant(self._vector, [number] * LANES)
 
     def _larger(self, one: Any, other: Any) -> Any:
-        """Of each pair; the other where one is no number."""
+        """Return the larger number of each pair; the second where one is NaN."""
         return self._builder.select(self._builder.fcmp_ordered(">", one, other), one, other)
 
     def _of_each(self, name: str, vector: Any) -> Any:
-        """LLVM's function of this name, of each number of a vector."""
+        """Apply LLVM's function of this name to each lane."""
         kind = ir.FunctionType(self._vector, [self._vector])
         function = cgutils.get_or_insert_function(self._builder.module, kind, f"llvm.{name}.v{LANES}f32")
         return self._builder.call(function, [vector])
 
     def _exp(self, x: Any) -> Any:
-        """e to numbers that are not above 0, as `engine.cpu.gemm.arithmetic.exp`; 0 where that would be its least."""
+        """Return e^x for x ≤ 0, as `engine.cpu.gemm.arithmetic.exp`, but 0 where that returns its least value."""
         builder = self._builder
-        # Of no number this says no, and the rest makes none of it.
+        # The comparison is false for NaN, and the arithmetic keeps it NaN.
         is_least = builder.fcmp_ordered("<=", x, self._all(exponential.LOWEST))
         power = self._of_each("floor", self._fma(x, self._all(exponential.LOG2_E), self._all(0.5)))
         rest = self._fma(power, self._all(-exponential.LN2_HIGH), x)
@@ -134,7 +133,7 @@ class Tile:
         return builder.select(is_least, self._zero(), builder.fmul(found, scale))
 
     def _folded(self, vector: Any, together: Callable[[Any, Any], Any]) -> Any:
-        """One number of a vector's lanes: halves are taken together."""
+        """Reduce a vector's lanes to one number by combining halves."""
         builder, width = self._builder, LANES
         while width > 1:
             width //= 2
@@ -146,7 +145,7 @@ class Tile:
     def _loop(
         self, first: Any, step: Any, end: Any, sums: list[Any], body: Callable[[Any, list[Any]], list[Any]]
     ) -> list[Any]:
-        """The sums after a loop from `first` in steps below `end`, which is run once at least."""
+        """Emit a loop from `first` in steps below `end`, which runs at least once; return its sums."""
         builder = self._builder
         before, loop, behind = builder.block, builder.append_basic_block("tile"), builder.append_basic_block("tiled")
         builder.branch(loop)

@@ -1,0 +1,1 @@
+"""Just-in-time compilation of steps: Numba, intrinsics and record layouts."""

@@ -1,4 +1,4 @@
-"""How functions are compiled: by Numba, which brings LLVM along, and kept on disk for the next process."""
+"""Compilation of functions by Numba (LLVM), with a cache on disk for the next process."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ import numba
 from numba import njit
 
 Compiled = Callable[..., Any]
-"""What a decorated function becomes; Numba makes one version for each kind of arguments it meets."""
+"""Compiled function; Numba makes one version for each combination of argument types."""
 
 logger = logging.getLogger(__name__)
 
-# Sums may be made in any order a loop is fast in; infinities and NaNs stay what they are.
+# Sums may be reordered for speed; infinities and NaNs keep their meaning.
 _FAST = frozenset({"contract", "reassoc", "nsz", "arcp"})
 
 
 def _cache_dir() -> Path | None:
-    """Where code compiled from these very sources is kept, this user's own; None: it cannot be kept."""
+    """Return the user's own cache folder for code compiled from these sources; None if it cannot be written."""
     digest = hashlib.sha256(numba.__version__.encode())
     for source in sorted(Path(__file__).parent.parent.rglob("*.py")):
-        # Numba looks at the file of the outermost function alone.
+        # Numba checks only the file of the outermost function.
         digest.update(source.read_bytes())
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     found = Path(base) / "penstock" / "compiled" / digest.hexdigest()[:16]
     try:
         found.mkdir(parents=True, exist_ok=True, mode=0o700)
-        found.chmod(0o700)  # one that was there may be open to others, who could put code into it
+        found.chmod(0o700)  # an existing folder may be writable by others, who could add code
     except OSError as error:
         logger.info("compiled code is not kept: %s", error)
         return None
@@ -44,12 +44,12 @@ if _CACHE_DIR is not None:
 
 
 def compiled(function: Compiled) -> Compiled:
-    """Compiled without the interpreter's lock."""
+    """Compile a function that runs without the interpreter's lock."""
     return _compile(function, _FAST)
 
 
 def compiled_exactly(function: Compiled) -> Compiled:
-    """The same with every operation in the order it is written in."""
+    """Compile a function without reordering its operations."""
     return _compile(function, frozenset({"contract"}))
 
 

@@ -1,4 +1,4 @@
-"""What the processor can do and Numba has no word for: memory by address, the bits of a number, atomics."""
+"""Intrinsics that Numba lacks: memory by address, bits of numbers, atomics and semaphores."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _IS_X86 = platform.machine().lower() in ("x86_64", "amd64")
 
 @intrinsic
 def pointer_to_floats(typing_context: Any, address: Any) -> Any:
-    """The address as a pointer to float32."""
+    """Return the address as a pointer to float32."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
@@ -28,7 +28,7 @@ def pointer_to_floats(typing_context: Any, address: Any) -> Any:
 
 @intrinsic
 def pointer_to_integers(typing_context: Any, address: Any) -> Any:
-    """The address as a pointer to int64."""
+    """Return the address as a pointer to int64."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
@@ -38,7 +38,7 @@ def pointer_to_integers(typing_context: Any, address: Any) -> Any:
 
 @intrinsic
 def pointer_to_halves(typing_context: Any, address: Any) -> Any:
-    """The address as a pointer to the bits of bfloat16."""
+    """Return the address as a pointer to the bits of bfloat16."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
@@ -48,7 +48,7 @@ def pointer_to_halves(typing_context: Any, address: Any) -> Any:
 
 @intrinsic
 def half_of_float(typing_context: Any, number: Any) -> Any:
-    """The bits of the bfloat16 that is nearest to a float32, of two the even one; of no number, those of none."""
+    """Return the bits of the bfloat16 nearest to a float32, ties to even; NaN stays NaN."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.trunc(half_bits(builder, arguments[0]), ir.IntType(16))
@@ -57,7 +57,7 @@ def half_of_float(typing_context: Any, number: Any) -> Any:
 
 
 def half_bits(builder: Any, numbers: Any) -> Any:
-    """Emit what `half_of_float` says, of a float32 or of a vector of them, in as many words of 32 bits."""
+    """Emit the conversion of a float32, or a vector of them, to bfloat16 bits in 32-bit words."""
     words: Any = ir.IntType(32)
     if isinstance(numbers.type, ir.VectorType):
         words = ir.VectorType(words, numbers.type.count)
@@ -74,7 +74,7 @@ def half_bits(builder: Any, numbers: Any) -> Any:
 
 @intrinsic
 def float_of_bits(typing_context: Any, bits: Any) -> Any:
-    """The float32 that has these 32 bits."""
+    """Return the float32 with these 32 bits."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], ir.FloatType())
@@ -84,7 +84,7 @@ def float_of_bits(typing_context: Any, bits: Any) -> Any:
 
 @intrinsic
 def fetch_add(typing_context: Any, address: Any, amount: Any) -> Any:
-    """Add to the int64 at an address and return what it was; all threads see such additions in one order."""
+    """Add to the int64 at an address and return its old value; sequentially consistent."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         pointer = builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
@@ -95,7 +95,7 @@ def fetch_add(typing_context: Any, address: Any, amount: Any) -> Any:
 
 @intrinsic
 def load_acquire(typing_context: Any, address: Any) -> Any:
-    """The int64 at an address, and with it everything that was written before it was."""
+    """Load the int64 at an address with acquire ordering."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         pointer = builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
@@ -106,7 +106,7 @@ def load_acquire(typing_context: Any, address: Any) -> Any:
 
 @intrinsic
 def prefetch(typing_context: Any, address: Any) -> Any:
-    """Have the line at an address on its way into the second level's cache."""
+    """Prefetch the cache line at an address into the second-level cache."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         number = ir.IntType(32)
@@ -121,7 +121,7 @@ def prefetch(typing_context: Any, address: Any) -> Any:
 
 @intrinsic
 def sem_init(typing_context: Any, address: Any) -> Any:
-    """Make a semaphore of 32 bytes at an address, at 0, for the threads of this process; 0: it is one."""
+    """Initialize a semaphore of 32 bytes at an address with 0, for this process; return 0 on success."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return _call_semaphore(builder, "sem_init", arguments[0], 0, 0)
@@ -131,7 +131,7 @@ def sem_init(typing_context: Any, address: Any) -> Any:
 
 @intrinsic
 def sem_post(typing_context: Any, address: Any) -> Any:
-    """Wake up who waits for the semaphore, or will."""
+    """Post the semaphore: wake one waiting thread, or the next to wait."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return _call_semaphore(builder, "sem_post", arguments[0])
@@ -141,7 +141,7 @@ def sem_post(typing_context: Any, address: Any) -> Any:
 
 @intrinsic
 def sem_wait(typing_context: Any, address: Any) -> Any:
-    """Sleep until somebody posts; 0, or else it was a signal that ended the sleep."""
+    """Wait for the semaphore; return 0, or another number if a signal ended the wait."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return _call_semaphore(builder, "sem_wait", arguments[0])
@@ -150,7 +150,7 @@ def sem_wait(typing_context: Any, address: Any) -> Any:
 
 
 def _call_semaphore(builder: Any, name: str, address: Any, *values: int) -> Any:
-    """A function of POSIX, which the C library has."""
+    """Call a POSIX function of the C library."""
     number, anything = ir.IntType(32), ir.IntType(8).as_pointer()
     kind = ir.FunctionType(number, [anything, *(number for _ in values)])
     function = cgutils.get_or_insert_function(builder.module, kind, name)
@@ -159,7 +159,7 @@ def _call_semaphore(builder: Any, name: str, address: Any, *values: int) -> Any:
 
 @intrinsic
 def now_ns(typing_context: Any) -> Any:
-    """What `time.monotonic_ns` says."""
+    """Return the time of `time.monotonic_ns`."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         number, wide = ir.IntType(32), ir.IntType(64)
@@ -175,7 +175,7 @@ def now_ns(typing_context: Any) -> Any:
 
 @intrinsic
 def pointer_to_doubles(typing_context: Any, address: Any) -> Any:
-    """The address as a pointer to float64."""
+    """Return the address as a pointer to float64."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
@@ -185,7 +185,7 @@ def pointer_to_doubles(typing_context: Any, address: Any) -> Any:
 
 @intrinsic
 def relax(typing_context: Any) -> Any:
-    """Tell the processor that this is a loop that waits."""
+    """Emit the processor's hint for a spin-wait loop."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         if _IS_X86:

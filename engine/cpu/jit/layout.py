@@ -1,11 +1,11 @@
-"""What a compiled step is told, as records of addresses and sizes that Python fills and compiled code reads."""
+"""Records of addresses and sizes that Python fills and a compiled step reads."""
 
 from __future__ import annotations
 
 import numpy as np
 
 LINE = 64
-"""Bytes that processors exchange at a time: numbers that different threads write lie so far apart."""
+"""Size of a cache line in bytes; numbers that different threads write are one line apart."""
 
 PROJECTION = np.dtype(
     [
@@ -21,12 +21,13 @@ PROJECTION = np.dtype(
     ],
     align=True,
 )
-"""outputs = inputs @ weight.T * scales + bias: addresses (0: there is none), and the bytes of one number of the weight.
+"""Record of a projection, outputs = inputs @ weight.T * scales + bias, by addresses (0: absent).
 
-4 bytes are float32, 2 bfloat16, 1 int8. `packed` are vectors of LANES outputs, one behind the other for each input, of
-bfloat16 two inputs' in pairs, the last outputs' filled up with zeros; `weight` are the same numbers as they are written
-down, 0 where nobody wants those. `rounds`: not 0 where inputs are rounded to int8 first. Where `offsets`, int32, is not
-0, that is done to codes: weights stand in fours of inputs then, offsets and scales are filled up with zeros, too.
+`weight_bytes` is the size of a weight: 4 for float32, 2 for bfloat16, 1 for int8. `packed` holds vectors of LANES
+outputs, one for each input, padded with zeros; in bfloat16 two inputs are interleaved in pairs. `weight` holds the
+weights in their original order, or 0 if unused. `rounds` is not 0 if inputs are rounded to int8 first. If `offsets`,
+int32, is not 0, products are computed on int8 codes: weights then lie in groups of four inputs, and offsets and scales
+are padded with zeros too.
 """
 
 AHEAD = np.dtype(
@@ -41,7 +42,7 @@ AHEAD = np.dtype(
     ],
     align=True,
 )
-"""Of heads that say further tokens ahead (`engine.models.prediction_heads`); 0 of them: there are none."""
+"""Record of the Medusa heads (`engine.models.prediction_heads`); `num_heads` 0: none."""
 
 MODEL = np.dtype(
     [
@@ -59,7 +60,7 @@ MODEL = np.dtype(
     ],
     align=True,
 )
-"""Of the whole model; `kv_bytes`: of one number in the KV pool, 4 for float32, 2 for bfloat16."""
+"""Record of the whole model; `kv_bytes` is the size of a number in the KV pool, 4 for float32, 2 for bfloat16."""
 
 LAYER = np.dtype(
     [
@@ -76,10 +77,10 @@ LAYER = np.dtype(
     ],
     align=True,
 )
-"""Of one layer: projections, addresses of float32 (0: there is none), how many positions a query sees at most.
+"""Record of one layer: projections, addresses of float32 (0: absent) and the window, the positions that a query sees.
 
-Keys and values lie block by block and head by head: keys [head_dim, block_size], values [block_size, head_dim];
-in bfloat16 two rows of either stand in pairs.
+Keys and values lie block by block and head by head: keys [head_dim, block_size], values [block_size, head_dim].
+In bfloat16 two rows of either are interleaved in pairs.
 """
 
 STEP = np.dtype(
@@ -144,30 +145,30 @@ STEP = np.dtype(
     ],
     align=True,
 )
-"""Of one piece of work: addresses of int64 (positions, slots, block tables, groups) and of float32.
+"""Record of one piece of work: addresses of int64 (positions, slots, block tables, groups) and of float32.
 
-`groups` are neighbouring tokens of one row, as `engine.cpu.attention.attention.GROUP_FIELDS` says, and `heads_together`
-is how many key heads a thread takes at a time. Where not all tokens are sampled, the last layer has the
-`sampled_groups` of those that are go on alone, in `sampled_residual`.
+`groups` are adjacent tokens of one sequence (see `engine.cpu.attention.attention.GROUP_FIELDS`), and `heads_together`
+is the number of KV heads that a thread takes at once. If not all tokens are sampled, the last layer continues with
+the `sampled_groups` alone, in `sampled_residual`.
 
-LAYERS_WORK, all layers of a step: `rotations` are cosine and sine in turn, [tokens, head_dim]; `normed` and `scratch`
-hold a part for each thread, the latter `scratch_size` numbers, as `codes` does, `codes_size` bytes for rounded inputs;
-`hidden` is where the normed states of the `sampled` tokens go, `logits` their logits, unless that is 0. LOGITS_WORK:
-the logits of `hidden`. AHEAD_WORK: the logits [tokens, heads, vocabulary] of the tokens behind those that were chosen,
-whose embeddings are `embedded`.
+LAYERS_WORK computes all layers of a step. `rotations` are alternating cosines and sines [tokens, head_dim]. `normed`,
+`scratch` (`scratch_size` numbers) and `codes` (`codes_size` bytes, for rounded inputs) have a part for each thread.
+`hidden` receives the normalized states of the `sampled` tokens, and `logits` their logits unless it is 0.
+LOGITS_WORK computes the logits of `hidden`. AHEAD_WORK computes the heads' logits [tokens, heads, vocabulary] behind
+the chosen tokens, whose embeddings are `embedded`.
 
-Where `num_looking` is not 0, LAYERS_WORK asks the heads in the same go, behind so many rows whose sampled tokens, each
-row's drafts among them, begin at `row_starts` of all that are sampled. `taken` becomes the number of each row's right
-drafts, -1 of one whose logits are no numbers, and nothing is said of rows behind it; `chosen` the likeliest token
-behind them, and `said` [2, rows, heads] the tokens and kinds that heads see behind that; -1 where nobody is asked, for
-all that is chosen is among the `stops` or one is no number. Without `asks_heads` tokens are chosen and nothing is said
-behind them: the first of `said` becomes 0 then. `looking` [rows, hidden], `looking_normed` with a part for each thread,
-`embedded` and `ahead_logits` are room for it.
+If `num_looking` is not 0, LAYERS_WORK also runs the heads for so many rows. The sampled tokens of each row, with its
+draft tokens, begin at `row_starts`. `taken` receives the number of each row's accepted drafts, or -1 for the first row
+whose logits are NaN, after which no row is processed. `chosen` receives the most likely token after the accepted
+drafts, and `said` [2, rows, heads] the tokens and kinds that the heads predict behind it. `said` is -1 where no head
+runs: every chosen token is among the `stops`, or logits are NaN. Without `asks_heads`, tokens are chosen, no head runs,
+and the first entry of `said` becomes 0. `looking` [rows, hidden], `looking_normed` (a part for each thread), `embedded`
+and `ahead_logits` are buffers for this.
 
-PROMPTS_WORK, all layers of a step's prompts, whose tokens stand as before: `panels` are up to 64 neighbouring tokens of
-one row: first token, number, row, how many lanes are computed. Residual, queries with keys and values, and rotations
-(`panel_turns`) have a part for each panel, what stands behind them one for each thread; sizes are in bytes.
-`has_unit`: whether the matrix unit is used, and `unit` is where its configuration stands.
+PROMPTS_WORK computes all layers of a step's prompts. `panels` are up to 64 adjacent tokens of one sequence: first
+token, number, row, number of computed lanes. Residual, queries with keys and values, and rotations (`panel_turns`)
+have a part for each panel, the fields after them one for each thread; sizes are in bytes. `has_unit` is true if the
+matrix unit is used, and `unit` is the address of its configuration.
 """
 LAYERS_WORK, LOGITS_WORK, AHEAD_WORK, PROMPTS_WORK = range(4)
 
@@ -220,7 +221,7 @@ ROUNDS = np.dtype(
     ],
     align=True,
 )
-"""Of rounds that follow a step in the same go, each verifying what heads and lookup say behind the one before.
+"""Record of steps that follow a step in the same call, each verifying drafts of heads and lookup.
 
 `num_left`: rounds that are still to be taken over, the step itself being the first; 0: there are no further ones. None
 is begun when `longest_ns` have passed since the step itself was over. Without `guesses` each says one token of each
@@ -234,10 +235,9 @@ guesses of the round under way. `log` [rounds, 2]: nanoseconds, and drafts that 
 (`head_kind`) and how far kinds are from those of answers that are nearly over, and room for a round's tokens. """
 
 GENERATION, NUM_INSIDE, NUM_AWAKE, IS_CLOSED = 0, LINE, 2 * LINE, 3 * LINE
-"""Where in a team's memory stand: the number of the piece of work (odd: open), how many take part, how many look, and
-whether helpers are to go home."""
+"""Offsets in a pool's control memory: generation (odd: open), threads inside, threads awake, closed flag."""
 CONTROL_BYTES = 4 * LINE
 
 IS_RUNG, SEMAPHORE = 0, 8
-"""Where in a helper's bell stand: whether it was rung and not heard yet, and what the helper sleeps on."""
+"""Offsets in a helper's bell: count of unheard rings, semaphore."""
 BELL_BYTES = LINE

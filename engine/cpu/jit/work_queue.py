@@ -1,4 +1,4 @@
-"""A piece of work cut into phases of chunks, which threads take as they come."""
+"""Work queue of a step: phases of chunks, which threads take as they become free."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ from engine.cpu.jit.intrinsics import fetch_add, load_acquire, relax
 from engine.cpu.jit.layout import LINE
 
 PHASE_BYTES = 2 * LINE
-"""Of a phase's two counters: chunks taken and chunks done, each in a line of its own."""
+"""Size of a phase's two counters, chunks taken and chunks done, each in its own cache line."""
 _DONE = LINE
 CHUNK = 32
-"""Outputs of a projection that are computed at a time."""
+"""Number of a projection's outputs in a chunk."""
 
 
 @compiled
 def take(phase):
-    """The number of a chunk nobody else has taken; from the number of chunks on there is none."""
+    """Return the number of the next free chunk; there is none from the number of chunks on."""
     return fetch_add(phase, 1)
 
 
 @compiled
 def finish(phase):
-    """Say that a chunk is done."""
+    """Count a chunk as done."""
     fetch_add(phase + _DONE, 1)
 
 
 @compiled
 def wait(phase, num_chunks):
-    """Until all chunks are done."""
+    """Spin until all chunks are done."""
     while load_acquire(phase + _DONE) < num_chunks:
         relax()
 
 
 @compiled
 def chunks(size):
-    """How many chunks so many outputs are."""
+    """Return the number of chunks of `size` outputs."""
     return (size + CHUNK - 1) // CHUNK

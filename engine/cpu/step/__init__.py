@@ -1,0 +1,1 @@
+"""Compiled steps of a decoder: rows of few tokens, and prompts in panels."""

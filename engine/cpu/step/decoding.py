@@ -1,7 +1,7 @@
-"""One step of a decoder, which threads carry out together.
+"""Decoder step of few tokens, executed by several threads.
 
-A layer is five phases; each is cut into chunks that threads take as they come, so that a step needs no thread but the
-one that asked for it, and one that the system sets aside holds up no more than the chunk it had taken.
+A layer has five phases of chunks, which threads take as they become free. A step needs no thread except the caller,
+and a thread that the system suspends delays only the chunk it has taken.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PHASES_PER_LAYER = 5
 
 @compiled
 def _project_head(model, layer, step, inputs, head, is_narrowed):
-    """Queries, keys or values of one head: of all tokens, or queries of those alone that are sampled."""
+    """Compute queries, keys or values of one head: of all tokens, or queries of the sampled tokens alone."""
     if not is_narrowed or head >= model.num_heads:
         _project_tokens(model, layer, step, inputs, head, 0, step.num_tokens)
         return
@@ -32,7 +32,7 @@ def _project_head(model, layer, step, inputs, head, is_narrowed):
 
 @compiled
 def _project_tokens(model, layer, step, inputs, head, first, count):
-    """One head of neighbouring tokens: projected, normed, rotated and put where it belongs."""
+    """Project, normalize, rotate and store one head of adjacent tokens."""
     size = model.head_dim
     num_rotated = model.num_heads + model.num_kv_heads
     stride = (num_rotated + model.num_kv_heads) * size
@@ -57,7 +57,7 @@ def _project_tokens(model, layer, step, inputs, head, first, count):
 
 @compiled
 def _store(model, source, pool, slot, kv_head, is_key):
-    """Put one head's key or value into its slot; with the first of a block, what was left in the others goes."""
+    """Store one head's key or value in its slot; the first slot of a block clears the old content of the others."""
     size, block_size, kv_bytes = model.head_dim, model.block_size, model.kv_bytes
     block = block_of(model, pool, slot // block_size, kv_head)
     place = slot % block_size
@@ -75,7 +75,7 @@ def _store(model, source, pool, slot, kv_head, is_key):
 
 @compiled
 def _carry_over(model, step, group):
-    """Put the residual of a group's tokens where they go on without all others."""
+    """Copy the residual of a group's sampled tokens to where the last layer continues."""
     members = integers(group, GROUP_FIELDS)
     hidden = model.hidden_size
     source, target = step.residual + 4 * members[0] * hidden, step.sampled_residual + 4 * members[3] * hidden
@@ -94,7 +94,7 @@ def _add_projected(projection, inputs, tokens, residual, chunk, scratch):
 
 @compiled
 def _add_phase(projection, inputs, tokens, residual, phase, scratch, codes):
-    """One thread's part of adding a projection to the residual."""
+    """Execute one thread's part of adding a projection to the residual."""
     inputs = prepared(projection, inputs, tokens, codes)
     num_chunks = chunks(projection.num_outputs)
     chunk = take(phase)
@@ -107,7 +107,7 @@ def _add_phase(projection, inputs, tokens, residual, phase, scratch, codes):
 
 @compiled
 def _gate_chunk(gate_up, tokens, inputs, chunk, gated, scratch):
-    """A chunk of silu(gate) * up."""
+    """Compute a chunk of silu(gate) * up."""
     size = gate_up.num_outputs // 2
     first = chunk * CHUNK
     count = min(CHUNK, size - first)
@@ -121,7 +121,7 @@ def _gate_chunk(gate_up, tokens, inputs, chunk, gated, scratch):
 
 @compiled
 def gate_phase(gate_up, tokens, normed, gated, phase, scratch, codes):
-    """One thread's part of silu(gate) * up."""
+    """Execute one thread's part of silu(gate) * up."""
     inputs = prepared(gate_up, normed, tokens, codes)
     num_chunks = chunks(gate_up.num_outputs // 2)
     chunk = take(phase)
@@ -134,10 +134,10 @@ def gate_phase(gate_up, tokens, normed, gated, phase, scratch, codes):
 
 @compiled
 def run_layers(model, layers, step, tickets, thread):
-    """One thread's part of a step: from embeddings in the residual to what the last layer leaves there.
+    """Execute one thread's part of a step, from the embeddings in the residual to the last layer's output there.
 
-    Of a token whose logits nobody asks for, the last layer's keys and values are all that is ever read: what comes
-    behind them is computed for sampled tokens alone, side by side.
+    Of a token whose logits are not needed, only the last layer's keys and values are used. The rest of that layer is
+    computed for sampled tokens alone, side by side.
     """
     hidden, tokens = model.hidden_size, step.num_tokens
     normed = step.normed + 4 * thread * tokens * hidden
@@ -185,7 +185,7 @@ def run_layers(model, layers, step, tickets, thread):
 
 @compiled
 def logits_phase(head, normed, num_rows, logits, phase, codes):
-    """One thread's part of the logits [rows, vocabulary] of normed states."""
+    """Execute one thread's part of the logits [rows, vocabulary] of normalized states."""
     inputs = prepared(head, normed, num_rows, codes)
     num_chunks = chunks(head.num_outputs)
     chunk = take(phase)

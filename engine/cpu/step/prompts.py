@@ -1,7 +1,7 @@
-"""A step's prompts, which threads carry out together: panels of up to 64 tokens of a row.
+"""Prompts of a step, executed by several threads in panels of up to 64 tokens of a sequence.
 
-All that a panel needs of others are the keys and values before it, so a layer has one place where threads wait: a
-panel goes from one layer's attention to the next one's keys and values at once.
+A panel needs only the keys and values before it. So a layer has one barrier, and a panel goes from one layer's
+attention directly to the next layer's keys and values.
 """
 
 from __future__ import annotations
@@ -29,10 +29,12 @@ from engine.cpu.jit.compiler import compiled
 from engine.cpu.jit.work_queue import PHASE_BYTES, finish, take, wait
 
 KEYS = 64
-"""Of a row, whose scores are looked at together; blocks may be larger."""
+"""Number of keys whose scores are computed together; blocks may be larger."""
 PANEL_FIELDS = 5
-"""Of a panel: first token, number, row, lanes that are computed, and whether a token is sampled, without which nobody
-reads what the last layer does with it behind keys and values."""
+"""Number of fields of a panel: first token, number of tokens, row, computed lanes, and 1 if a token is sampled.
+
+Without a sampled token the last layer computes only the panel's keys and values.
+"""
 _ONE = np.float32(1.0)
 _ZERO = np.float32(0.0)
 _LOWEST = np.float32(LOWEST_SCORE)
@@ -40,20 +42,20 @@ _LOWEST = np.float32(LOWEST_SCORE)
 
 @compiled
 def _stripe(projection, first):
-    """How many outputs are computed together from `first` on."""
+    """Return the number of outputs that are computed together from `first` on."""
     return min(TILE_OUTPUTS, projection.num_outputs - first)
 
 
 @compiled
 def _cut_for(projection, step, panel, pieces):
-    """Have a projection's inputs cut, if it wants them so."""
+    """Cut a projection's inputs for the matrix unit, if it uses the unit."""
     if on_matrix_unit(projection, step.has_unit):
         cut_panel(panel, projection.num_inputs, pieces)
 
 
 @compiled
 def _store_panel(model, layer, step, qkv, first, count, row_end):
-    """Put a panel's keys and values into their slots; behind a row's last token what was left in its block goes."""
+    """Store a panel's keys and values in their slots; after the last token, the rest of its block is cleared."""
     size, block_size = model.head_dim, model.block_size
     keys = qkv + ROW_BYTES * model.num_heads * size
     values = keys + ROW_BYTES * model.num_kv_heads * size
@@ -73,8 +75,10 @@ def _store_panel(model, layer, step, qkv, first, count, row_end):
 
 @compiled
 def _store_block(model, keys, values, key_block, value_block, place, count, is_last):
-    """One head's keys and values of neighbouring tokens, from a place in a block on; those of a row's last one may have
-    zeros behind them."""
+    """Store one head's keys and values of adjacent tokens from a place in a block on.
+
+    After a sequence's last token, the rest of the block is filled with zeros.
+    """
     size, block_size, kv_bytes = model.head_dim, model.block_size, model.kv_bytes
     missing = block_size - place - count if is_last else 0
     apart = 4 // kv_bytes
@@ -91,7 +95,7 @@ def _store_block(model, keys, values, key_block, value_block, place, count, is_l
 
 @compiled
 def _read_panel(model, layer, step, index, normed, pieces, room):
-    """Queries, keys and values of a panel."""
+    """Compute queries, keys and values of a panel, and store keys and values."""
     panel = integers(step.panels + 8 * PANEL_FIELDS * index, PANEL_FIELDS)
     first, count, row, width = panel[0], panel[1], panel[2], panel[3]
     hidden, size = model.hidden_size, model.head_dim
@@ -118,10 +122,10 @@ def _read_panel(model, layer, step, index, normed, pieces, room):
 
 @compiled
 def _hide(scores, start, num_keys, positions, window):
-    """Take away the scores of keys that a token does not see; keys stand at positions from `start` on."""
+    """Mask the scores of keys that a token does not see; keys are at positions from `start` on."""
     for key in range(num_keys):
         values = floats(scores + ROW_BYTES * key, WIDTH)
-        # Tokens follow one another: the first ones came before the key, and the last ones see only later keys.
+        # Tokens are consecutive: the first ones precede the key, and the last ones are beyond the window.
         behind = start + key - positions[0]
         for token in range(min(behind, WIDTH)):
             values[token] = _LOWEST
@@ -131,10 +135,10 @@ def _hide(scores, start, num_keys, positions, window):
 
 @compiled
 def _attend_head(model, layer, table, positions, queries, kv_head, width, out, room):
-    """One head's queries of a panel over all that the row has stored, a few blocks at a time.
+    """Attend with one head's queries of a panel over the sequence's slots, a few blocks at a time.
 
-    Scores are weighed beside the highest so far; when a higher one comes, what was found before counts for less
-    (Milakov and Gimelshein, 2018).
+    Scores become weights relative to the maximum so far, and a higher one rescales earlier sums (online softmax,
+    Milakov and Gimelshein, 2018).
     """
     size, block_size, kv_bytes = model.head_dim, model.block_size, model.kv_bytes
     of_block = size * block_size
@@ -148,14 +152,14 @@ def _attend_head(model, layer, table, positions, queries, kv_head, width, out, r
     clear(totals, WIDTH)
     clear(out, size * WIDTH)
     first_block = max(0, positions[0] + 1 - layer.window) // block_size
-    # Blocks are taken together as they lie in the row: sums do not depend on where the panel starts.
+    # Blocks are grouped by their place in the sequence, so that sums do not depend on the panel's start.
     for start in range(first_block // at_once * at_once, num_blocks, at_once):
         end = min(start + at_once, num_blocks)
         num_keys, base = (end - start) * block_size, start * block_size
         clear(scores, num_keys * WIDTH)
         for block in range(start, end):
             found = scores + ROW_BYTES * (block - start) * block_size
-            # The block's values are read once all scores are known, the keys some blocks further on after that.
+            # The block's values are read after all scores, and the keys of the next group after that.
             fetch(block_of(model, layer.values, table[block], kv_head), kv_bytes * of_block)
             if block + at_once < num_blocks:
                 fetch(block_of(model, layer.keys, table[block + at_once], kv_head), kv_bytes * of_block)
@@ -177,7 +181,7 @@ def _attend_head(model, layer, table, positions, queries, kv_head, width, out, r
 
 @compiled
 def _attend_panel(model, layer, step, index, attended, room):
-    """All heads' queries of a panel."""
+    """Attend with all heads' queries of a panel."""
     panel = integers(step.panels + 8 * PANEL_FIELDS * index, PANEL_FIELDS)
     positions = integers(step.positions + 8 * panel[0], panel[1])
     table = integers(step.tables + 8 * panel[2] * step.table_width, step.table_width)
@@ -202,7 +206,7 @@ def _add_projected(projection, step, index, inputs, pieces, residual, room):
 
 @compiled
 def _gate_panel(layer, step, index, normed, pieces, gated, room):
-    """silu(gate) * up of a panel."""
+    """Compute silu(gate) * up of a panel."""
     width = integers(step.panels + 8 * PANEL_FIELDS * index, PANEL_FIELDS)[3]
     gate_up, size = layer.gate_up, layer.down.num_inputs
     _cut_for(gate_up, step, normed, pieces)
@@ -217,7 +221,7 @@ def _gate_panel(layer, step, index, normed, pieces, gated, room):
 
 @compiled
 def _finish_layer(model, layer, step, index, normed, attended, gated, pieces, room):
-    """What a layer does with a panel once all keys and values are stored."""
+    """Compute a layer's attention and MLP of a panel once all keys and values are stored."""
     hidden = model.hidden_size
     residual = step.panel_residual + ROW_BYTES * hidden * index
     _attend_panel(model, layer, step, index, attended, room)
@@ -229,7 +233,7 @@ def _finish_layer(model, layer, step, index, normed, attended, gated, pieces, ro
 
 @compiled
 def _begin(model, step, index):
-    """Lay a panel's embeddings and rotations out."""
+    """Convert a panel's embeddings and rotations to the panel layout."""
     panel = integers(step.panels + 8 * PANEL_FIELDS * index, PANEL_FIELDS)
     hidden, size = model.hidden_size, model.head_dim
     take_up(step.residual + 4 * panel[0] * hidden, hidden, panel[1], step.panel_residual + ROW_BYTES * hidden * index)
@@ -238,13 +242,13 @@ def _begin(model, step, index):
 
 @compiled
 def _is_sampled(step, index):
-    """Whether a panel's final states are asked for."""
+    """Return whether a panel's final states are needed."""
     return integers(step.panels + 8 * PANEL_FIELDS * index, PANEL_FIELDS)[4] != 0
 
 
 @compiled
 def _end(model, step, index):
-    """The normed states of a panel's tokens."""
+    """Write the normalized states of a panel's tokens."""
     panel = integers(step.panels + 8 * PANEL_FIELDS * index, PANEL_FIELDS)
     hidden = model.hidden_size
     for token in range(panel[1]):
@@ -255,7 +259,7 @@ def _end(model, step, index):
 
 @compiled
 def run_prompts(model, layers, step, tickets, thread):
-    """One thread's part of a step's prompts: from embeddings to final states."""
+    """Execute one thread's part of a step's prompts, from embeddings to final states."""
     normed = step.panel_normed + ROW_BYTES * model.hidden_size * thread
     attended = step.panel_attended + ROW_BYTES * model.num_heads * model.head_dim * thread
     gated = step.panel_gated + ROW_BYTES * model.intermediate_size * thread
@@ -267,7 +271,7 @@ def run_prompts(model, layers, step, tickets, thread):
         phase = tickets + PHASE_BYTES * index
         taken = take(phase)
         while taken < step.num_panels:
-            # A row's later panels see more and take longer: those first.
+            # Later panels of a sequence attend to more and take longer, so they go first.
             panel = step.num_panels - 1 - taken
             goes_on = index < layers.size or _is_sampled(step, panel)
             if index == 0:

@@ -1,0 +1,1 @@
+"""Client of the core process: its connection, supervision and the requests under way."""

@@ -1,4 +1,4 @@
-"""One request under way: its sequences in the core, its choices, its clock. Frees the core on every way out."""
+"""State of one running request: its sequences in the core, its choices and its times."""
 
 from __future__ import annotations
 
@@ -12,45 +12,45 @@ from types import TracebackType
 import msgspec
 
 from engine.frontend.core_client.link import CoreLink
-from engine.frontend.core_client.mailbox import ClientGone, DeadlinePassed, Mailbox
+from engine.frontend.core_client.mailbox import DeadlinePassed, Mailbox, RequestAbandoned
 from engine.frontend.core_client.metrics import RequestMetrics
-from engine.frontend.request.errors import ApiError, core_failed, invalid_value, overloaded
+from engine.frontend.request.errors import ApiError, core_failed, invalid_value, overloaded_error
 from engine.frontend.text.choice import Choice, Delta
 from engine.frontend.tools.grammar import Grammar
 from engine.protocol import Lane, SamplingParams, SeqOutput
 
 SETTLE_S = 0.05
-"""Longest wait for the core's last word on a choice that is complete without it."""
+"""Maximum wait for the core's last output of a choice that is already complete, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnginePrompt:
-    """What a request asks the core to continue, and how it may be treated there."""
+    """Prompt of a request with its lane, deadline and cache salt."""
 
     token_ids: list[int]
     lane: Lane
     cache_salt: bytes
     deadline_s: float | None
     received_at: float
-    """Instant (the front's monotonic clock) the request came."""
+    """Time of receipt on the front's monotonic clock."""
     tokenize_s: float
     grammar: Grammar | None = None
     is_patient: bool = False
-    """Whether nothing happens to a token before the last one is there."""
+    """True if the client needs no token before the last one."""
 
 
 @dataclass(slots=True)
 class _Pace:
-    """When a sequence's tokens came."""
+    """Arrival times of a sequence's first and last tokens."""
 
     first_at: float | None = None
     last_at: float = 0.0
 
 
 class Generation:
-    """Use as a context: enter starts the sequences, exit aborts what is still running.
+    """Running request; entering the context starts its sequences, leaving it aborts those still running.
 
-    `next` gives what the choices gained; after it has given every choice's end, `is_done` is true.
+    `next` returns the new output of the choices. `is_done` is true once it has returned the end of every choice.
     """
 
     def __init__(
@@ -76,7 +76,11 @@ class Generation:
         self._paces: dict[int, _Pace] = {}
 
     def __enter__(self) -> Generation:
-        """Start the sequences. Raises ApiError (503) when the core cannot take them, or not in time."""
+        """Start the sequences.
+
+        Raises:
+            ApiError: The core cannot take them, or not within the deadline (503).
+        """
         left_s = self._left_s()
         seq_ids = self._link.add(
             self._mailbox,
@@ -91,14 +95,14 @@ class Generation:
         self._by_seq_id = dict(zip(seq_ids, self.choices, strict=True))
         self._paces = {seq_id: _Pace() for seq_id in seq_ids}
         if left_s is not None:
-            # The core looks at deadlines between its steps only, and a step may be long.
+            # The core checks deadlines only between steps, and a step may be long.
             self._deadline = asyncio.get_running_loop().call_later(left_s, self._expire)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Abort whatever still runs; count what is complete."""
+        """Abort the running sequences and record the stage times of the complete ones."""
         if self._deadline is not None:
             self._deadline.cancel()
         self._link.abort(self._by_seq_id)
@@ -108,27 +112,35 @@ class Generation:
 
     @property
     def is_done(self) -> bool:
-        """Whether every choice has ended."""
+        """True if every choice has ended."""
         return all(choice.finish is not None for choice in self.choices)
 
     @property
     def is_settled(self) -> bool:
-        """Whether the core has told the times of every choice."""
+        """True if the core has reported the stage times of every choice."""
         return all(choice.stages is not None for choice in self.choices)
 
     @property
     def num_cached_tokens(self) -> int:
-        """Prompt tokens that were not computed again."""
+        """Prompt tokens found in the prefix cache."""
         stages = self.choices[0].stages
         return stages.num_cached_tokens if stages is not None else 0
 
     def cancel(self) -> None:
-        """The client left: free the core now, and end `next` with ClientGone."""
+        """Free the core and end `next` with ClientGone, because the client has disconnected."""
         self._link.abort(self._by_seq_id)
-        self._mailbox.fail(ClientGone())
+        self._mailbox.fail(RequestAbandoned())
 
     async def next(self) -> list[tuple[Choice, Delta]]:
-        """What was gained since the last call, one item a choice. Raises ApiError and ClientGone."""
+        """Wait for output and return what each choice gained since the last call.
+
+        Returns:
+            At most one (choice, delta) pair for each choice.
+
+        Raises:
+            ApiError: The core failed, a grammar is wrong or the deadline has passed.
+            ClientGone: The client has disconnected.
+        """
         try:
             outputs = await self._mailbox.take()
         except DeadlinePassed:
@@ -137,7 +149,7 @@ class Generation:
         gained: dict[int, tuple[Choice, Delta]] = {}
         for output, arrived_at in _merged(outputs):
             choice = self._by_seq_id[output.seq_id]
-            if choice.finish is not None:  # a stop string ended it before the core knew
+            if choice.finish is not None:  # a stop string ended it, and the core has not processed the abort yet
                 choice.stages = output.stages or choice.stages
                 continue
             self._check(output)
@@ -150,20 +162,20 @@ class Generation:
         return list(gained.values())
 
     async def settle(self) -> None:
-        """Give the core a moment to tell the times of choices that a stop string ended; usage is exact then."""
+        """Wait briefly for the stage times of choices that a stop string ended, so that usage is exact."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SETTLE_S):
                 while not self.is_settled:
                     await self.next()
 
     def note_first_token(self) -> None:
-        """Content is about to be sent; counts once."""
+        """Record the time to first token; only the first call counts."""
         if self.first_token_at is None:
             self.first_token_at = self._clock()
             self._metrics.first_token(self.first_token_at - self.prompt.received_at)
 
     def note_completed(self) -> None:
-        """The whole answer is sent."""
+        """Record the end-to-end latency of the complete answer."""
         self._metrics.completed(self._clock() - self.prompt.received_at, self.detokenize_s)
 
     def _check(self, output: SeqOutput) -> None:
@@ -177,7 +189,11 @@ class Generation:
             raise self._late(f"{reason[0].upper()}{reason[1:]}.")
 
     def _left_s(self) -> float | None:
-        """What is left of the deadline. Raises ApiError (503) when nothing is."""
+        """Return the seconds until the deadline; None without one.
+
+        Raises:
+            ApiError: The deadline has passed (503).
+        """
         if self.prompt.deadline_s is None:
             return None
         left_s = self.prompt.deadline_s - (self._clock() - self.prompt.received_at)
@@ -186,16 +202,16 @@ class Generation:
         return left_s
 
     def _expire(self) -> None:
-        """The deadline is here: free the core now, and end `next` behind what has come."""
-        if self.is_done:  # only the core's times are missing
+        """Free the core at the deadline, and end `next` once it has returned the outputs already received."""
+        if self.is_done:  # only the stage times are missing
             return
         self._link.abort(self._by_seq_id)
         self._mailbox.fail(DeadlinePassed())
 
     def _late(self, reason: str) -> ApiError:
-        """What a missed deadline is to the client: nothing was begun, or an answer is cut."""
+        """Return the error of a missed deadline: 503 before the first token, 504 after it."""
         if self.first_token_at is None:
-            return overloaded(reason, reason="deadline", retry_after_s=None, lane=self.prompt.lane)
+            return overloaded_error(reason, reason="deadline", retry_after_s=None, lane=self.prompt.lane)
         message = "The deadline passed before the answer was complete."
         return ApiError(504, message, type="api_error", code="upstream_timeout")
 
@@ -218,7 +234,7 @@ class Generation:
 
 
 def _merged(outputs: list[tuple[SeqOutput, float]]) -> list[tuple[SeqOutput, float]]:
-    """Outputs of the same sequence as one, so that a reader that fell behind sends one event for many tokens."""
+    """Merge outputs of one sequence, so that a slow reader sends one event for many tokens."""
     if len(outputs) == 1:
         return outputs
     merged: dict[int, tuple[SeqOutput, float]] = {}
@@ -230,7 +246,7 @@ def _merged(outputs: list[tuple[SeqOutput, float]]) -> list[tuple[SeqOutput, flo
 
 def _joined(first: SeqOutput, second: SeqOutput) -> SeqOutput:
     has_logprobs = first.logprobs is not None or second.logprobs is not None
-    # Everything but the tokens is the later output's, so that a field added to outputs is not lost here.
+    # The merged output starts from the later one, so that a field added to SeqOutput is not lost here.
     return msgspec.structs.replace(
         second,
         token_ids=first.token_ids + second.token_ids,

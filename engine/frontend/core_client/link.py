@@ -1,4 +1,4 @@
-"""The front's end of the connection to the core: sequences out, outputs back, and what is known of the core."""
+"""Front's end of the connection to the core: sends sequences, delivers outputs and tracks the core's state."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 
 from engine.frontend.core_client.mailbox import Mailbox
 from engine.frontend.core_client.queue_guard import QueueGuard, QueueLimits
-from engine.frontend.request.errors import ApiError, core_failed, overloaded
+from engine.frontend.request.errors import ApiError, core_failed, overloaded_error
 from engine.protocol import (
     Abort,
     AbortState,
@@ -48,40 +48,45 @@ IDLE_LOAD = Load(
 
 
 def _unused(ready: Ready) -> Load:
-    """The load of a core that has not made a step."""
+    """Return the load of a core that has not run a step."""
     if ready.load is not None:
         return ready.load
     return msgspec.structs.replace(IDLE_LOAD, num_blocks_total=ready.num_blocks, num_blocks_free=ready.num_blocks)
 
 
 class LinkObserver(Protocol):
-    """Who wants to count what the core says."""
+    """Observer of the core's events, such as the metrics."""
 
     def phase_ended(self, phase: Phase) -> None:
-        """A start-up phase is over."""
+        """Record the end of a start-up phase."""
 
     def stepped(self, report: StepReport) -> None:
-        """A step is over."""
+        """Record a report of the core."""
 
     def aborted(self, state: AbortState, seconds: float) -> None:
-        """The core freed a sequence whose client left; it was in this state, and it took this long."""
+        """Record that the core freed an aborted sequence.
+
+        Args:
+            state: Stage of the sequence at the abort.
+            seconds: Time from the abort's receipt to its blocks being free.
+        """
 
     def core_lost(self, last: Counters) -> None:
-        """The core is gone; its counters stood at `last`."""
+        """Record the loss of the core, whose counters last stood at `last`."""
 
 
 class CoreListener(Protocol):
-    """Who hears a core."""
+    """Receiver of one core's connection and frames."""
 
     def attached(self, transport: asyncio.WriteTransport) -> None:
-        """The core has connected."""
+        """Accept the transport of the core that has connected."""
 
     def received(self, message: ToFront) -> None:
-        """A frame from the core."""
+        """Handle a frame from the core."""
 
 
 class CoreLink:
-    """State of the core as the front knows it, and the way to it. One for the front's whole life, over many cores."""
+    """State of the core in the front, and the channel to it. One link serves all cores of the front's life."""
 
     def __init__(self, observer: LinkObserver, clock: Callable[[], float], queue: QueueLimits) -> None:
         self._observer = observer
@@ -90,7 +95,7 @@ class CoreLink:
         self._transport: asyncio.WriteTransport | None = None
         self._sequences: dict[int, Mailbox] = {}
         self._ended_here: set[int] = set()
-        """Open in the core still, but complete for the client: a stop string ended them."""
+        """Sequences that a stop string completed, while the core has not ended them yet."""
         self._next_seq_id = 1
         self._watchers: set[asyncio.Event] = set()
         self.state: CoreState = "starting"
@@ -100,18 +105,18 @@ class CoreLink:
         self.counters = Counters()
         self.last_heard_at = clock()
         self.failure = ""
-        """Why the last core was lost."""
+        """Reason for the loss of the last core."""
         self.fatal = ""
-        """Why the present core says that it cannot go on."""
+        """Message of the present core's `Fatal` frame."""
         self.has_wrong_settings = False
-        """Whether that would be so for any other core."""
+        """True if the `Fatal` error would occur in any other core too."""
         self.num_blocks = 0
-        """Size of the KV pool of the last core that was ready."""
+        """Number of KV blocks of the last core that was ready."""
         self._lost_at: float | None = None
 
     @property
     def num_open(self) -> int:
-        """Sequences the core was asked for and has not ended."""
+        """Sequences that were sent to the core and have not ended."""
         return len(self._sequences)
 
     def add(
@@ -126,9 +131,16 @@ class CoreLink:
         grammar: str | None = None,
         is_patient: bool = False,
     ) -> list[int]:
-        """Start one sequence for each of `params`; their ids. Raises ApiError (503) when the core cannot take them."""
+        """Start one sequence for each of `params`.
+
+        Returns:
+            The ids of the sequences.
+
+        Raises:
+            ApiError: The core is not ready, or its queue is full (503).
+        """
         if self.state != "ready" or self._transport is None:
-            raise overloaded(f"The engine is not ready (core {self.state}).", reason="overload")
+            raise overloaded_error(f"The engine is not ready (core {self.state}).", reason="overload")
         self._guard.check(
             self.load, num_open=len(self._sequences), num_new=len(params), lane=lane, deadline_s=deadline_s
         )
@@ -153,32 +165,32 @@ class CoreLink:
         return seq_ids
 
     def abort(self, seq_ids: Iterable[int]) -> None:
-        """Tell the core at once that nobody waits for these, and forget them; ids that ended are left out."""
+        """Abort sequences in the core and forget them; ids that have ended are skipped."""
         open_ids = [seq_id for seq_id in seq_ids if self._sequences.pop(seq_id, None) is not None]
         self._send_abort([seq_id for seq_id in open_ids if seq_id not in self._ended_here])
 
     def finish(self, seq_id: int) -> None:
-        """Tell the core that this sequence has all the text it needs. Its last output, with the times, still comes."""
+        """Stop a sequence whose text is complete. Its last output, with the stage times, still arrives."""
         if seq_id in self._sequences:
             self._ended_here.add(seq_id)
             self._send_abort([seq_id])
 
     def fail_all(self, error: ApiError) -> None:
-        """End every open request with this error and free what they hold in the core."""
+        """End every open request with `error` and free its sequences in the core."""
         mailboxes = set(self._sequences.values())
         self.abort(list(self._sequences))
         for mailbox in mailboxes:
             mailbox.fail(error)
 
     def shut_down(self) -> None:
-        """Ask the core to end after its step; it is not restarted."""
+        """Stop the core after its step; the supervisor does not restart it."""
         self._set_state("stopped")
         if self._transport is not None:
             self._transport.write(encode_frame(Shutdown()))
 
     @contextlib.contextmanager
     def watch(self) -> Iterator[asyncio.Event]:
-        """An event that is set at every change of `state`; the holder clears it."""
+        """Yield an event that is set at every change of `state`; the caller clears it."""
         changed = asyncio.Event()
         self._watchers.add(changed)
         try:
@@ -187,7 +199,7 @@ class CoreLink:
             self._watchers.discard(changed)
 
     def wake_watchers(self) -> None:
-        """Something a watcher shows has changed."""
+        """Set the events of all watchers, because something that they show has changed."""
         for changed in self._watchers:
             changed.set()
 
@@ -195,10 +207,10 @@ class CoreLink:
         if seq_ids and self._transport is not None:
             self._transport.write(encode_frame(Abort(seq_ids=seq_ids)))
 
-    # What follows is called by the connection and the supervisor.
+    # The connection and the supervisor call the methods below.
 
     def core_starting(self) -> None:
-        """A new core process is being started."""
+        """Reset the state for a core process that starts now."""
         self.phases = []
         self.fatal = ""
         self.has_wrong_settings = False
@@ -207,12 +219,12 @@ class CoreLink:
             self._set_state("starting")
 
     def attached(self, transport: asyncio.WriteTransport) -> None:
-        """The core has connected."""
+        """Store the transport of the core that has connected."""
         self._transport = transport
         self.last_heard_at = self._clock()
 
     def core_lost(self, reason: str) -> None:
-        """The core is gone: every open request fails, none hangs."""
+        """Fail every open request, because the core is gone."""
         self._transport = None
         if self.state == "stopped":
             reason = "it was stopped"
@@ -232,7 +244,7 @@ class CoreLink:
         self.ready = None
 
     def received(self, message: ToFront) -> None:
-        """A frame from the core."""
+        """Handle a frame from the core."""
         self.last_heard_at = self._clock()
         if isinstance(message, StepReport):
             self._stepped(message)
@@ -255,7 +267,7 @@ class CoreLink:
         self.wake_watchers()
 
     def _recovered(self) -> None:
-        """How long nothing could be served because a core was lost is a phase of the start of the next."""
+        """Record the outage between two cores as a start-up phase, `recovery`, of the new core."""
         if self._lost_at is not None:
             self._phase_ended(Phase(name="recovery", seconds=self._clock() - self._lost_at))
             self._lost_at = None
@@ -288,7 +300,7 @@ class CoreLink:
 
 
 class CoreConnection(asyncio.Protocol):
-    """One core's connection: cuts frames, hands them to whoever listens, tells when it is lost."""
+    """Connection of one core: splits the stream into frames, passes them to the listener and reports its loss."""
 
     def __init__(self, listener: CoreListener) -> None:
         self.listener = listener
@@ -299,7 +311,7 @@ class CoreConnection(asyncio.Protocol):
         self.reason = "it closed the connection"
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The first connection is the core; there is no second."""
+        """Attach the core at the first connection; close any further one."""
         assert isinstance(transport, asyncio.Transport) or hasattr(transport, "write")
         if self.opened.is_set():
             transport.close()
@@ -309,7 +321,7 @@ class CoreConnection(asyncio.Protocol):
         self.listener.attached(transport)  # type: ignore[arg-type]
 
     def data_received(self, data: bytes) -> None:
-        """Bytes from the core; a broken frame ends the connection."""
+        """Pass the frames in `data` to the listener; a broken frame closes the connection."""
         try:
             for body in self._splitter.feed(data):
                 self.listener.received(decode_to_front(body))
@@ -318,10 +330,10 @@ class CoreConnection(asyncio.Protocol):
             self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The core went away."""
+        """Mark the connection as lost."""
         self.lost.set()
 
     def close(self) -> None:
-        """Drop the connection; the core ends when it sees that."""
+        """Close the connection, at which the core ends."""
         if self._transport is not None:
             self._transport.close()

@@ -1,4 +1,4 @@
-"""One core process and the connection it opens to the front."""
+"""One core process and the connection that it opens to the front."""
 
 from __future__ import annotations
 
@@ -14,24 +14,27 @@ from engine.frontend.core_client.link import CoreConnection, CoreListener
 
 
 class CoreProcess(Protocol):
-    """What the front needs of a running core."""
+    """Process interface that the front needs of a core."""
 
     async def wait(self) -> int:
-        """Its exit status, when it has ended."""
+        """Wait for the end of the process and return its exit status."""
 
     def terminate(self) -> None:
-        """Ask it to end."""
+        """Send the process SIGTERM."""
 
     def kill(self) -> None:
-        """End it."""
+        """Send the process SIGKILL."""
 
 
 Spawn = Callable[[Path], Awaitable[CoreProcess]]
-"""Starts a core that connects to the given socket."""
+"""Function that starts a core which connects to the given socket."""
 
 
 class LiveCore:
-    """From `start` to `end`. The socket is in a private folder, and gone once the core is connected."""
+    """Running core process and its connection.
+
+    Its socket lies in a private folder, which `seal` removes once the core has connected.
+    """
 
     def __init__(
         self, process: CoreProcess, connection: CoreConnection, server: asyncio.AbstractServer, folder: Path
@@ -44,7 +47,11 @@ class LiveCore:
 
     @classmethod
     async def start(cls, spawn: Spawn, listener: CoreListener) -> LiveCore:
-        """A process that was told where to connect. Raises OSError when there is none."""
+        """Start a process that connects to a new socket.
+
+        Raises:
+            OSError: The process or the socket cannot be created.
+        """
         folder = Path(tempfile.mkdtemp(prefix="penstock-"))  # readable by this user only
         try:
             path = folder / "core.sock"
@@ -61,16 +68,21 @@ class LiveCore:
 
     @property
     def status(self) -> int | None:
-        """Exit status; None while it runs."""
+        """Exit status; None while the process runs."""
         return self.exited.result() if self.exited.done() else None
 
     def seal(self) -> None:
-        """Nobody else can connect, and even a front that is killed leaves nothing behind."""
+        """Close the listening socket and remove its folder, so that a killed front leaves no files behind."""
         self._server.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     async def end(self, *, is_polite: bool, stop_s: float) -> None:
-        """Make sure the process is gone: wait when it was asked to stop, then terminate, then kill."""
+        """Wait for the process to end, then terminate it, then kill it.
+
+        Args:
+            is_polite: True if the core already has a stop request; it then gets `stop_s` to follow it.
+            stop_s: Timeout of each stage, in seconds.
+        """
         self.seal()
         if not is_polite:
             self.connection.close()
@@ -79,7 +91,7 @@ class LiveCore:
             if self.exited.done():
                 break
             if push is not None:
-                with contextlib.suppress(ProcessLookupError):  # it ended by itself meanwhile
+                with contextlib.suppress(ProcessLookupError):  # the process has ended meanwhile
                     push()
             await asyncio.wait({self.exited}, timeout=stop_s)
         self.connection.close()

@@ -1,4 +1,4 @@
-"""Where the outputs of one request's sequences wait for the task that sends them on."""
+"""Buffer of one request's outputs between the connection and the task that sends them to the client."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import asyncio
 from engine.protocol import SeqOutput
 
 
-class ClientGone(Exception):
-    """Nobody waits for this request any more."""
+class RequestAbandoned(Exception):
+    """The client of this request has disconnected."""
 
 
 class DeadlinePassed(Exception):
-    """Whoever waits for this request has given it no more time."""
+    """The deadline of this request has passed."""
 
 
 class Mailbox:
-    """Many writers, one reader, one event loop. Bounded by what the sequences may generate."""
+    """Queue with many writers and one reader on one event loop, bounded by the sequences' output limits."""
 
     def __init__(self) -> None:
         self._outputs: list[tuple[SeqOutput, float]] = []
@@ -24,25 +24,30 @@ class Mailbox:
         self._waiter: asyncio.Future[None] | None = None
 
     def put(self, output: SeqOutput, arrived_at: float) -> None:
-        """Add an output with the instant it came."""
+        """Add an output with its arrival time."""
         self._outputs.append((output, arrived_at))
         self._wake()
 
     def fail(self, failure: Exception) -> None:
-        """Nothing more will come; the first failure is kept and raised after the outputs before it."""
+        """End the queue with an exception. The first one counts, and `take` raises it after the outputs before it."""
         if self._failure is None:
             self._failure = failure
             self._wake()
 
     async def take(self) -> list[tuple[SeqOutput, float]]:
-        """Everything that came since the last call; waits for something. Raises the failure; ClientGone at once."""
+        """Wait for outputs and return all that arrived since the last call.
+
+        Raises:
+            ClientGone: At once, even with outputs left.
+            Exception: The failure set by `fail`, once no output is left.
+        """
         while not self._outputs and self._failure is None:
             self._waiter = asyncio.get_running_loop().create_future()
             try:
                 await self._waiter
             finally:
                 self._waiter = None
-        if self._failure is not None and (not self._outputs or isinstance(self._failure, ClientGone)):
+        if self._failure is not None and (not self._outputs or isinstance(self._failure, RequestAbandoned)):
             raise self._failure
         outputs, self._outputs = self._outputs, []
         return outputs

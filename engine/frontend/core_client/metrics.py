@@ -1,4 +1,4 @@
-"""Every metric of the engine, defined once. Base units; histograms reach from 0.1 ms to 120 s."""
+"""All metrics of the engine, in base units; histograms span 0.1 ms to 120 s."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _PROMPT_BUCKETS: tuple[tuple[int, PromptBucket], ...] = (
 
 
 def prompt_bucket(num_tokens: int) -> PromptBucket:
-    """The label of a prompt of this many tokens; upper ends belong to the lower bucket."""
+    """Return the label for a prompt length; an upper end belongs to the lower bucket."""
     return next((name for limit, name in _PROMPT_BUCKETS if num_tokens <= limit), "16k+")
 
 
 class EngineMetrics:
-    """The registry, and one verb for each thing that happens. Observes the link."""
+    """Metric registry with one method for each event; an observer of the link."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -67,31 +67,31 @@ class EngineMetrics:
         self._num_steps = 0
 
     def expose_core(self, link: CoreLink) -> None:
-        """Add what is read from the link at every scrape."""
+        """Register the metrics that are read from the link at every scrape."""
         self.registry.register(_CoreCollector(link, lambda: self._totals_before))
 
     def phase_ended(self, phase: Phase) -> None:
-        """A start-up phase of the core is over."""
+        """Record the duration of a start-up phase of the core."""
         self._startup.labels(phase.name).set(phase.seconds)
 
     def stepped(self, report: StepReport) -> None:
-        """The core reported; not every report is of a step."""
+        """Record the step time of a report; a report without a new step is skipped."""
         if report.counters.steps > self._num_steps:
             self._step.observe(report.load.step_s)
         self._num_steps = report.counters.steps
 
     def aborted(self, state: AbortState, seconds: float) -> None:
-        """A sequence nobody waited for was freed."""
+        """Count an abort and record its time to free blocks."""
         self._aborts.labels(state).inc()
         self._abort_to_free.labels(state).observe(seconds)
 
     def core_lost(self, last: Counters) -> None:
-        """Totals go on from here with the next core."""
+        """Add the lost core's totals to the base of the next core's."""
         self._totals_before = _sum(self._totals_before, last)
         self._num_steps = 0
 
     def for_request(self, num_prompt_tokens: int, lane: Lane) -> RequestMetrics:
-        """The histograms of one request, labels resolved once."""
+        """Return the histograms of one request with their labels resolved."""
         labels = (prompt_bucket(num_prompt_tokens), lane)
         return RequestMetrics(self, labels)
 
@@ -103,7 +103,7 @@ class EngineMetrics:
 
 
 class RequestMetrics:
-    """What is observed for one request."""
+    """Histograms of one request."""
 
     def __init__(self, metrics: EngineMetrics, labels: tuple[str, str]) -> None:
         self._metrics = metrics
@@ -112,21 +112,21 @@ class RequestMetrics:
         self._chunk_gap = metrics._chunk_gap.labels(*labels)
 
     def first_token(self, seconds: float) -> None:
-        """The first content went out this long after the request came."""
+        """Record the time from receipt to the first content sent."""
         self._metrics._ttft.labels(*self._labels).observe(seconds)
 
     def gap(self, seconds: float, num_tokens: int) -> None:
-        """An output of this many tokens came this long after the one before."""
+        """Record an output of `num_tokens` tokens that came `seconds` after the one before."""
         self._chunk_gap.observe(seconds)
         for _ in range(num_tokens):
             self._itl.observe(seconds / num_tokens)
 
     def pace(self, tpot_s: float) -> None:
-        """One sequence's mean time per output token."""
+        """Record one sequence's mean time per output token."""
         self._metrics._tpot.labels(*self._labels).observe(tpot_s)
 
     def stages(self, stages: StageTimes) -> None:
-        """Where one sequence's time went in the core."""
+        """Record one sequence's time in each stage of the core."""
         self._metrics._queue.labels(*self._labels).observe(stages.queue_s)
         self._metrics._prefill.labels(*self._labels).observe(stages.prefill_s)
         self._metrics._decode.labels(*self._labels).observe(stages.decode_s)
@@ -141,20 +141,20 @@ class RequestMetrics:
             self._metrics._stage_counts.labels(*self._labels, kind).inc(count)
 
     def completed(self, seconds: float, detokenize_s: float) -> None:
-        """The whole answer is sent."""
+        """Record the end-to-end latency and the detokenization time of a complete answer."""
         self._metrics._e2e.labels(*self._labels).observe(seconds)
         self._metrics._detokenize.observe(detokenize_s)
 
 
 class _CoreCollector(Collector):
-    """Gauges and totals as the core last reported them."""
+    """Collector of the gauges and totals that the core last reported."""
 
     def __init__(self, link: CoreLink, totals_before: Callable[[], Counters]) -> None:
         self._link = link
         self._totals_before = totals_before
 
     def collect(self) -> Iterator[Metric]:
-        """The link's state as metrics."""
+        """Yield the link's state as metrics."""
         load = self._link.load
         used = load.num_blocks_total - load.num_blocks_free
         gauges = (

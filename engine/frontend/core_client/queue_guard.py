@@ -1,4 +1,4 @@
-"""Whether the core's queue takes another request: by its length, its forecast wait and the request's own deadline."""
+"""Load shedding at the core's queue: by its length, its forecast wait and the request's deadline."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from functools import partial
 
-from engine.frontend.request.errors import overloaded
+from engine.frontend.request.errors import overloaded_error
 from engine.protocol import Lane, Load
 
 MAX_RETRY_AFTER_S = 60
@@ -15,17 +15,18 @@ _HEAD_TOKENS = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueLimits:
-    """Where the queue ends."""
+    """Limits of the core's queue."""
 
     max_waiting: int
-    """Sequences."""
+    """Maximum number of waiting sequences."""
     max_wait_s: float = 30.0
-    """Forecast wait of interactive and long requests."""
+    """Maximum forecast wait of interactive and long requests, in seconds."""
     max_batch_wait_s: float = 600.0
+    """Maximum forecast wait of batch requests, in seconds."""
 
 
 class QueueGuard:
-    """Judges requests by the core's last load and by what was sent since."""
+    """Admission check by the core's last reported load and the prompts sent since."""
 
     def __init__(self, limits: QueueLimits) -> None:
         self._limits = limits
@@ -33,15 +34,15 @@ class QueueGuard:
         self._heads_since: set[tuple[bytes, tuple[int, ...]]] = set()
 
     def reported(self) -> None:
-        """The core has told its load."""
+        """Reset the tokens sent since the last load, because a new load has arrived."""
         self._num_tokens_since = 0
         self._heads_since.clear()
 
     def sent(self, prompt_token_ids: list[int], cache_salt: bytes) -> None:
-        """A sequence is on its way to the core, in no load yet.
+        """Count the prompt of a sequence that no reported load includes yet.
 
-        Of prompts that begin alike only the first counts: the cache will hold most of the others, and how much exactly
-        the core tells after its step.
+        Of prompts that begin alike only the first counts, because the prefix cache will hold most of the others.
+        The core's next load has the exact number.
         """
         head = (cache_salt, tuple(prompt_token_ids[:_HEAD_TOKENS]))
         if head not in self._heads_since:
@@ -49,10 +50,15 @@ class QueueGuard:
             self._num_tokens_since += len(prompt_token_ids)
 
     def check(self, load: Load, *, num_open: int, num_new: int, lane: Lane, deadline_s: float | None) -> None:
-        """Raises ApiError (503 with `retry-after`, or without hope) for a request that would wait too long."""
+        """Refuse a request that would wait too long.
+
+        Raises:
+            ApiError: The queue is full, or the forecast wait exceeds the limit or the deadline (503). A missed
+                deadline has no `retry-after`.
+        """
         num_waiting = num_open - load.num_running
         wait_s = self._forecast_wait_s(load, lane)
-        shed = partial(overloaded, lane=lane, queue_depth=max(0, num_waiting), predicted_wait_s=wait_s)
+        shed = partial(overloaded_error, lane=lane, queue_depth=max(0, num_waiting), predicted_wait_s=wait_s)
         num_over = num_waiting + num_new - self._limits.max_waiting
         if num_over > 0:
             raise shed(
@@ -83,5 +89,5 @@ class QueueGuard:
 
 
 def _retry_after_s(seconds: float) -> int:
-    """Whole seconds from 1 to a minute; the queue drains as time passes, so the excess is the time to come back."""
+    """Return the excess wait in whole seconds, from 1 to `MAX_RETRY_AFTER_S`, as the queue drains while time passes."""
     return max(1, min(MAX_RETRY_AFTER_S, math.ceil(seconds)))

@@ -1,4 +1,4 @@
-"""The engine as the endpoints see it: prompts in, generations out. Knows no HTTP."""
+"""Request service below the HTTP layer: parsed requests in, generations out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from engine.frontend.request.errors import (
     ApiError,
     context_length_exceeded,
     invalid_value,
-    overloaded,
+    overloaded_error,
     unsupported,
 )
 from engine.frontend.request.headers import RequestOptions
@@ -39,13 +39,13 @@ _T = TypeVar("_T")
 ServiceState = CoreState | Literal["warming", "draining"]
 
 CHARS_PER_TURN = 16
-"""What a message costs beside its text, for the decision below."""
+"""Estimated characters of template text around each message."""
 INLINE_CHARS = 4096
-"""Longer prompts are rendered and tokenised off the event loop."""
+"""Maximum number of characters that is rendered and tokenized on the event loop; longer prompts use a thread."""
 
 
 class EngineService:
-    """Turns requests into generations. `is_draining` refuses new ones."""
+    """Service that turns requests into generations; it refuses new ones while `is_draining`."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class EngineService:
         self.clock = clock
         self.is_draining = False
         self.is_closing = False
-        """Set when open requests got their time: feeds end."""
+        """True once the drain has ended; load feeds stop then."""
         self._template = template
         self._tool_format = tool_format
         self._executor = executor
@@ -75,12 +75,12 @@ class EngineService:
 
     @property
     def is_ready(self) -> bool:
-        """Whether requests are served."""
+        """True if requests are served."""
         return self.link.state == "ready" and not self.is_draining
 
     @property
     def state(self) -> ServiceState:
-        """One word for probes; `warming`: the weights are in, the KV pool and the warm-up are not done yet."""
+        """State for health probes; `warming`: weights are loaded, the KV pool and the warm-up are not done."""
         if self.is_draining:
             return "draining"
         if self.link.state == "starting" and any(phase.name == "weights" for phase in self.link.phases):
@@ -88,18 +88,22 @@ class EngineService:
         return self.link.state
 
     def drain(self) -> None:
-        """Admit nothing from now on; what is under way goes on."""
+        """Refuse new requests from now on; running ones continue."""
         self.is_draining = True
         self.link.wake_watchers()
 
     def close(self) -> None:
-        """End what still runs with an error, and the feeds."""
+        """End the running requests with an error, and the load feeds."""
         self.is_closing = True
-        self.link.fail_all(overloaded("The engine shut down before the answer was complete.", reason="draining"))
+        self.link.fail_all(overloaded_error("The engine shut down before the answer was complete.", reason="draining"))
         self.link.wake_watchers()
 
     async def chat(self, request: ChatBody, options: RequestOptions, received_at: float) -> Generation:
-        """A generation, not started yet, that answers a conversation. Raises ApiError."""
+        """Return a generation, not started yet, that answers a conversation.
+
+        Raises:
+            ApiError: The engine cannot serve, or the request is wrong.
+        """
         ready = self._ready()
         if request.tool_use is not None and self._tool_format is None:
             raise unsupported("tools", "tools: this model's chat template knows no tools.")
@@ -116,7 +120,11 @@ class EngineService:
         return self._generation(request, token_ids, options, received_at, self.clock() - started_at, grammar)
 
     async def complete(self, request: CompletionRequest, options: RequestOptions, received_at: float) -> Generation:
-        """A generation, not started yet, that continues a raw prompt. Raises ApiError."""
+        """Return a generation, not started yet, that continues a raw prompt.
+
+        Raises:
+            ApiError: The engine cannot serve, or the request is wrong.
+        """
         ready = self._ready()
         started_at = self.clock()
         if isinstance(request.prompt, str):
@@ -133,13 +141,13 @@ class EngineService:
 
     def _ready(self) -> Ready:
         if self.is_draining:
-            raise overloaded("The engine is shutting down.", reason="draining")
+            raise overloaded_error("The engine is shutting down.", reason="draining")
         if self.link.ready is None:
-            raise overloaded(f"The engine is not ready (core {self.link.state}).", reason="overload")
+            raise overloaded_error(f"The engine is not ready (core {self.link.state}).", reason="overload")
         return self.link.ready
 
     def _check_chars(self, num_chars: int, ready: Ready, param: str) -> None:
-        """Refuse what is certainly too long without tokenising it."""
+        """Refuse a prompt with more characters than the model's context can hold, without tokenizing it."""
         most = self.tokenizer.max_chars_per_token
         if most is not None and num_chars > ready.max_model_len * most:
             raise context_length_exceeded(-(-num_chars // most), ready.max_model_len, None, param, is_at_least=True)
@@ -186,7 +194,7 @@ class EngineService:
             received_at=received_at,
             tokenize_s=tokenize_s,
             grammar=grammar,
-            # A stop string has to be found as soon as it is there.
+            # A stop string must be found as soon as its last token arrives.
             is_patient=not request.stream and not request.stops,
         )
         stop_token_ids = frozenset() if request.ignore_eos else self.tokenizer.stop_token_ids

@@ -1,4 +1,4 @@
-"""Cores that wait, loaded, for the one that serves to be lost."""
+"""Pool of prepared standby cores, one of which takes over when the serving core is lost."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 
 class StandbyCore:
-    """Hears one standby until it takes over; its phases are told to the link then."""
+    """Listener of one standby; it forwards the recorded phases to the link at takeover."""
 
     def __init__(self) -> None:
         self.standing_by = asyncio.Event()
@@ -23,11 +23,11 @@ class StandbyCore:
         self._transport: asyncio.WriteTransport | None = None
 
     def attached(self, transport: asyncio.WriteTransport) -> None:
-        """The process has connected."""
+        """Store the transport of the process that has connected."""
         self._transport = transport
 
     def received(self, message: ToFront) -> None:
-        """A frame from the standby."""
+        """Handle a frame from the standby."""
         if isinstance(message, Phase):
             self.phases.append(message)
         elif isinstance(message, StandingBy):
@@ -36,7 +36,13 @@ class StandbyCore:
             self.fatal = message.message
 
     def take_over(self, live: LiveCore, link: CoreLink, num_blocks: int) -> None:
-        """From now on it is the core."""
+        """Make this standby the serving core.
+
+        Args:
+            live: The standby's process and connection.
+            link: Listener from now on.
+            num_blocks: Size of the lost core's KV pool; 0: the standby measures the memory.
+        """
         assert self._transport is not None
         self.taken.set()
         live.connection.listener = link
@@ -47,7 +53,7 @@ class StandbyCore:
 
 
 class StandbyPool:
-    """Keeps `size` standbys; `run` until cancelled. New ones are started while a core serves, so they slow no start."""
+    """Pool of `size` standbys. It starts them only while a core serves, so that they slow no start of a core."""
 
     def __init__(
         self, link: CoreLink, spawn: Spawn, size: int, *, start_s: float, stop_s: float, pause_s: float
@@ -62,17 +68,21 @@ class StandbyPool:
 
     @property
     def num_idle(self) -> int:
-        """Standbys that could take over now."""
+        """Number of standbys that could take over now."""
         return len(self._idle)
 
     async def run(self) -> None:
-        """Start them, and others for those that are lost or taken; those left are ended on the way out."""
+        """Start the standbys and replace those lost or taken. Cancel it to end the ones that are left."""
         async with asyncio.TaskGroup() as group:
             for index in range(self._size):
                 group.create_task(self._keep_one(), name=f"standby {index}")
 
     def take(self, num_blocks: int) -> LiveCore | None:
-        """A standby that takes over now, or None when there is none."""
+        """Make a standby the serving core.
+
+        Returns:
+            The standby, or None if no live one is left.
+        """
         while self._idle:
             live, standby = self._idle.pop(0)
             if not live.exited.done() and not live.connection.lost.is_set():
@@ -101,7 +111,7 @@ class StandbyPool:
                 await asyncio.sleep(self._pause_s)
 
     async def _stand_by(self, live: LiveCore, standby: StandbyCore) -> None:
-        """From the start of a standby until it is taken or lost."""
+        """Wait until a started standby is taken or lost."""
         if await self._came(standby.standing_by, live, timeout_s=self._start_s):
             live.seal()
             self._idle.append((live, standby))
@@ -109,7 +119,7 @@ class StandbyPool:
             await self._came(standby.taken, live, timeout_s=None)
 
     async def _came(self, event: asyncio.Event, live: LiveCore, *, timeout_s: float | None) -> bool:
-        """Whether the event came before the process ended."""
+        """Wait for the event, the end of the process or the timeout; return whether the event is set."""
         waiting = asyncio.create_task(event.wait(), name="standby event")
         endings: set[asyncio.Task[object]] = {waiting, live.exited}
         try:

@@ -1,4 +1,4 @@
-"""Keeps one core process running: starts it, sees it end or hang, starts it again after a pause."""
+"""Supervisor of the core process: starts it, detects its end or a hang, and restarts it after a pause."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How long the supervisor waits, in seconds."""
+    """Timeouts and pauses of the supervisor, in seconds."""
 
     connect_s: float = 120.0
-    """For a started core's first connection (it imports torch before)."""
+    """Maximum wait for the connection of a started core, which imports torch first."""
     start_s: float = 1800.0
-    """For the next phase of its start-up (large weights, compiling kernels)."""
+    """Maximum wait for the next phase of start-up, which may load large weights or compile kernels."""
     hang_s: float = 120.0
-    """For any frame while requests are open."""
+    """Maximum time without a frame while requests are open."""
     stop_s: float = 5.0
-    """For a core that was asked to end."""
+    """Maximum wait for a core that received a stop request."""
     first_pause_s: float = 0.5
     longest_pause_s: float = 30.0
     healthy_s: float = 60.0
-    """A core that lived this long resets the pause."""
+    """Lifetime after which a lost core resets the pause."""
 
 
 def spawn_core(config: CoreConfig, *, is_standby: bool = False) -> Spawn:
-    """Starts `python -m engine.core` with this configuration."""
+    """Return a function that starts `python -m engine.core` with this configuration."""
     text = json.dumps({key: str(value) if isinstance(value, Path) else value for key, value in asdict(config).items()})
 
     async def spawn(socket_path: Path) -> CoreProcess:
@@ -51,7 +51,7 @@ def spawn_core(config: CoreConfig, *, is_standby: bool = False) -> Spawn:
 
 
 class CoreSupervisor:
-    """Owns the core process; `run` until `stop`. Where standbys wait, one takes over from a core that is lost."""
+    """Owner of the core process. A standby, if there is one, replaces a core that is lost."""
 
     def __init__(
         self,
@@ -70,9 +70,10 @@ class CoreSupervisor:
         self.num_starts = 0
 
     async def run(self) -> None:
-        """Keep a core running until `stop`; the last one and all standbys have ended when this returns.
+        """Keep a core running until `stop`; all cores have ended when this returns.
 
-        Raises EngineConfigError when the first core finds that none can ever serve with these settings.
+        Raises:
+            EngineConfigError: The first core finds that no core can serve with these settings.
         """
         standing_by = None if self._standbys is None else asyncio.create_task(self._standbys.run(), name="standbys")
         try:
@@ -83,7 +84,7 @@ class CoreSupervisor:
                 await asyncio.wait({standing_by})
 
     def stop(self) -> None:
-        """End the core, gently first; `run` returns when it is gone."""
+        """Stop the core, gently first; `run` returns when it has ended."""
         self._link.shut_down()
         self._stopping.set()
 
@@ -96,7 +97,7 @@ class CoreSupervisor:
             if self._stopping.is_set():
                 return
             has_served = has_served or was_ready
-            # Behind one that served it is not the settings: memory may be short, or a folder away for a moment.
+            # After a core that served, the settings are not at fault: memory may be short or a folder briefly missing.
             if self._link.has_wrong_settings and not has_served:
                 raise EngineConfigError(self._link.fatal)
             if self._clock() - started_at >= self._patience.healthy_s:
@@ -110,7 +111,11 @@ class CoreSupervisor:
             pause_s = min(2 * pause_s, self._patience.longest_pause_s)
 
     async def _run_one(self) -> tuple[int | None, bool]:
-        """One core's whole life; its exit status, None when it could not be started, and whether it was ever ready."""
+        """Run one core from start to end.
+
+        Returns:
+            The exit status (None when the core could not be started), and whether the core was ever ready.
+        """
         self.num_starts += 1
         self._link.core_starting()
         live = None if self._standbys is None else self._standbys.take(self._link.num_blocks)
@@ -132,7 +137,7 @@ class CoreSupervisor:
         return live.status, was_ready
 
     async def _connected(self, live: LiveCore) -> None:
-        """Return when the core has connected, or never will."""
+        """Wait until the core has connected, ended, or run out of time, or until `stop`."""
         opened = asyncio.create_task(live.connection.opened.wait(), name="core connected")
         stopping = asyncio.create_task(self._stopping.wait(), name="stop")
         waits: set[asyncio.Task[object]] = {opened, live.exited, stopping}
@@ -141,7 +146,7 @@ class CoreSupervisor:
         stopping.cancel()
 
     async def _watch(self, live: LiveCore) -> str:
-        """Wait for the first sign of the end; say which."""
+        """Wait for the first sign of the core's end and return its description."""
         connection, exited = live.connection, live.exited
         if not connection.opened.is_set() and not exited.done() and not self._stopping.is_set():
             return f"it did not connect within {self._patience.connect_s:.0f} s"
@@ -161,7 +166,7 @@ class CoreSupervisor:
                 task.cancel()
 
     async def _hung(self) -> str:
-        """Return, with the reason, when the core has been silent for too long."""
+        """Wait until the core has been silent for too long and return the reason."""
         while True:
             silent_s = self._clock() - self._link.last_heard_at
             if self._link.state == "ready" and self._link.num_open and silent_s >= self._patience.hang_s:

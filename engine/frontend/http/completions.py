@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from engine.frontend.core_client.generation import Generation
-from engine.frontend.core_client.mailbox import ClientGone
+from engine.frontend.core_client.mailbox import RequestAbandoned
 from engine.frontend.core_client.service import EngineService
 from engine.frontend.http import orca
 from engine.frontend.http.streaming import Relay
@@ -40,25 +40,25 @@ class Completions:
         self._write_stall_s = write_stall_s
         self._tracer = tracer
 
-    async def chat(self, headers: Headers, receive: Receive, send: Send, echo: dict[str, str]) -> None:
-        """Answer a conversation; `echo` goes with every response. Raises ApiError before the first byte, ClientGone."""
+    async def chat(self, headers: Headers, receive: Receive, send: Send) -> None:
+        """Answer a conversation. Raises ApiError before the first byte, ClientGone."""
         received_at = self._service.clock()
         request = parse_chat(await self._body(headers, receive), self._service.config)
         options = read_options(headers, request)
         async with watched_client(receive) as client:
             generation = await self._service.chat(request, options, received_at)
             wire = ChatWire(self._identity("chatcmpl-", request))
-            await self._answer(client, generation, wire, request, options, send, echo)
+            await self._answer(client, generation, wire, request, options, send)
 
-    async def complete(self, headers: Headers, receive: Receive, send: Send, echo: dict[str, str]) -> None:
-        """Continue a raw prompt; `echo` goes with every response. Raises ApiError before the first byte, ClientGone."""
+    async def complete(self, headers: Headers, receive: Receive, send: Send) -> None:
+        """Continue a raw prompt. Raises ApiError before the first byte, ClientGone."""
         received_at = self._service.clock()
         request = parse_completion(await self._body(headers, receive), self._service.config)
         options = read_options(headers, request)
         async with watched_client(receive) as client:
             generation = await self._service.complete(request, options, received_at)
             wire = CompletionWire(self._identity("cmpl-", request))
-            await self._answer(client, generation, wire, request, options, send, echo)
+            await self._answer(client, generation, wire, request, options, send)
 
     def _body(self, headers: Headers, receive: Receive) -> Awaitable[bytes]:
         return read_json_body(headers, receive, self._service.config.max_body_bytes)
@@ -71,10 +71,9 @@ class Completions:
         request: ChatBody | CompletionRequest,
         options: RequestOptions,
         send: Send,
-        echo: dict[str, str],
     ) -> None:
         if client.is_gone:
-            raise ClientGone
+            raise RequestAbandoned
 
         def report() -> dict[str, Any] | None:
             return timing_report(generation, self._service.clock()) if options.wants_timing else None
@@ -87,7 +86,7 @@ class Completions:
                 generation,
                 wire,
                 send,
-                headers=lambda: {**echo, **ignored, orca.HEADER: orca.load_header(self._service.link.load)},
+                headers=lambda: {**ignored, orca.HEADER: orca.load_header(self._service.link.load)},
                 report=report,
                 write_stall_s=self._write_stall_s,
             )

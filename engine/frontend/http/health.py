@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
 
 from engine.frontend.core_client.service import EngineService
-from engine.frontend.request.asgi import (
-    EVENT_STREAM,
-    Client,
-    Receive,
-    Send,
-    send_answer,
-    start_answer,
-    watched_client,
-)
+from engine.frontend.request.asgi import EVENT_STREAM
 from engine.frontend.request.errors import ApiError
 from engine.protocol import Ready
 
@@ -33,53 +28,61 @@ class EngineProbes:
         self._service = service
         self._created = int(unix_time())
 
-    async def livez(self, send: Send, echo: dict[str, str]) -> None:
+    def routes(self) -> list[Route]:
+        """Return where it answers."""
+        return [
+            Route("/livez", self.livez),
+            Route("/readyz", self.readyz),
+            Route("/startupz", self.startupz),
+            Route("/v1/models", self.models),
+            Route("/v1/models/{model:path}", self.model),
+            Route("/metrics", self.metrics),
+            Route("/engine/load", self.load),
+        ]
+
+    async def livez(self, request: Request) -> Response:
         """200 while the event loop turns."""
-        await send_answer(send, 200, b'{"alive":true}', echo)
+        return _json({"alive": True})
 
-    async def readyz(self, send: Send, echo: dict[str, str]) -> None:
+    async def readyz(self, request: Request) -> Response:
         """200 when requests are served, else 503; both say the state and the phases so far."""
-        status = 200 if self._service.is_ready else 503
-        await send_answer(send, status, msgspec.json.encode(self._state()), echo)
+        return _json(self._state(), 200 if self._service.is_ready else 503)
 
-    async def startupz(self, send: Send, echo: dict[str, str]) -> None:
+    async def startupz(self, request: Request) -> Response:
         """200 once the core is ready, else 503; the phases of start-up with their seconds."""
-        status = 200 if self._service.link.ready is not None else 503
-        await send_answer(send, status, msgspec.json.encode(self._state()), echo)
+        return _json(self._state(), 200 if self._service.link.ready is not None else 503)
 
-    async def models(self, send: Send, echo: dict[str, str]) -> None:
+    async def models(self, request: Request) -> Response:
         """The list of the one model."""
-        await send_answer(send, 200, msgspec.json.encode({"object": "list", "data": [self._model()]}), echo)
+        return _json({"object": "list", "data": [self._model()]})
 
-    async def model(self, model_id: str, send: Send, echo: dict[str, str]) -> None:
+    async def model(self, request: Request) -> Response:
         """The one model. Raises ApiError (404)."""
+        model_id = request.path_params["model"]
         if model_id != self._service.config.model_name:
             message = f"The model {model_id[:128]!r} does not exist here."
             raise ApiError(404, message, param="model", code="model_not_found")
-        await send_answer(send, 200, msgspec.json.encode(self._model()), echo)
+        return _json(self._model())
 
-    async def metrics(self, send: Send, echo: dict[str, str]) -> None:
+    async def metrics(self, request: Request) -> Response:
         """All metrics in Prometheus's text format."""
-        body = generate_latest(self._service.metrics.registry)
-        await send_answer(send, 200, body, echo, CONTENT_TYPE_LATEST.encode())
+        return Response(generate_latest(self._service.metrics.registry), headers={"content-type": CONTENT_TYPE_LATEST})
 
-    async def load(self, receive: Receive, send: Send, echo: dict[str, str]) -> None:
+    async def load(self, request: Request) -> Response:
         """Server-sent events with the load, every 100 ms and at every change of state, until the client leaves."""
-        async with watched_client(receive) as client:
-            with self._service.link.watch() as changed:
-                client.when_gone(changed.set)
-                await start_answer(send, 200, {**echo, "cache-control": "no-cache"}, EVENT_STREAM)
-                await self._feed(client, changed, send)
+        headers = {"cache-control": "no-cache", "content-type": EVENT_STREAM.decode("ascii")}
+        return Response(headers=headers) if request.method == "HEAD" else StreamingResponse(self._loads(), 200, headers)
 
-    async def _feed(self, client: Client, changed: asyncio.Event, send: Send) -> None:
-        while not client.is_gone:
-            event = b"data: " + msgspec.json.encode(self._load()) + b"\n\n"
-            await send({"type": "http.response.body", "body": event, "more_body": not self._service.is_closing})
-            if self._service.is_closing:
-                return
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(changed.wait(), LOAD_PERIOD_S)
-            changed.clear()
+    async def _loads(self) -> AsyncIterator[bytes]:
+        with self._service.link.watch() as changed:
+            while True:
+                is_last = self._service.is_closing
+                yield b"data: " + msgspec.json.encode(self._load()) + b"\n\n"
+                if is_last:
+                    return
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(changed.wait(), LOAD_PERIOD_S)
+                changed.clear()
 
     def _load(self) -> dict[str, Any]:
         """One event; README says what its members mean."""
@@ -91,7 +94,7 @@ class EngineProbes:
             "silent_s": round(self._service.clock() - self._service.link.last_heard_at, 3),
             "block_size": 0 if ready is None else ready.block_size,
             "max_model_len": 0 if ready is None else ready.max_model_len,
-            "step_token_budget": 0 if ready is None else ready.step_token_budget,
+            "max_num_batched_tokens": 0 if ready is None else ready.max_num_batched_tokens,
             **msgspec.structs.asdict(self._service.link.load),
         }
 
@@ -119,3 +122,7 @@ class EngineProbes:
 def _without_load(ready: Ready) -> dict[str, Any]:
     """What the core said of itself; its load has a feed of its own."""
     return {name: value for name, value in msgspec.structs.asdict(ready).items() if name != "load"}
+
+
+def _json(value: Any, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status, media_type="application/json")

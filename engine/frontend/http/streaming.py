@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from engine.frontend.core_client.generation import Generation
-from engine.frontend.core_client.mailbox import ClientGone
+from engine.frontend.core_client.mailbox import RequestAbandoned
 from engine.frontend.http.wire import DONE, CollectedChoice, TokenUsage, Wire
 from engine.frontend.request.asgi import EVENT_STREAM, Send, send_answer, start_answer
 from engine.frontend.request.errors import ApiError
@@ -131,4 +131,4 @@ class Relay:
                 await sending
         except TimeoutError as error:
             self._generation.cancel()
-            raise ClientGone from error
+            raise RequestAbandoned from error

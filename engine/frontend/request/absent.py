@@ -1,6 +1,6 @@
-"""Null and empty members of a request: they ask for nothing, at every depth, so they are taken out before validation.
+"""Removal of null and empty members from a request, at every depth, before its validation.
 
-SDKs replay whole answers and whole option objects, with null or an empty value for all that was never set.
+SDKs replay whole answers and whole option objects with null or an empty value for each unset field.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from typing import Any
 from engine.frontend.request.schema_nodes import map_schema
 
 _KEPT = frozenset({"messages", "prompt", "model"})
-"""Required members of a body: an empty one is a fault that has to be named, and none of them is walked blindly."""
+"""Required members of a body. An empty one is an error that validation must report, so it is kept."""
 _SCHEMAS = frozenset({"parameters", "schema"})
 _VALUES = frozenset({"const", "default", "examples"})
-"""Keywords of a schema that may hold anything, null included."""
+"""Keywords of a schema that may hold any value, null included."""
 
 
 def without_absent(document: dict[str, Any]) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def without_absent(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def schema_without_absent(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema without keywords that say nothing; `{}` is a schema, and `const` may be null."""
+    """Return the schema without empty keywords; `{}` is a schema, and `const` may be null."""
     return map_schema(schema, _node_without_absent)
 
 
@@ -54,7 +54,10 @@ def _cleaned(value: Any) -> Any:
 
 
 def _is_subject(name: str, empty: Any, parent: dict[str, Any]) -> bool:
-    """Whether the parent is about this empty member: a turn may have no words, `type: function` names its function."""
+    """Return whether an empty member has a meaning in `parent`.
+
+    A message may have empty content, and `type: function` may name an empty function.
+    """
     return name == parent.get("type") or (name == "content" and "role" in parent and isinstance(empty, str | list))
 
 

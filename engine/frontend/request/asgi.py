@@ -1,4 +1,4 @@
-"""The little of ASGI that the endpoints share: headers, bodies, plain answers, and the watch for a lost client."""
+"""ASGI helpers of the endpoints: headers, bodies, plain responses and the watch for a disconnected client."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ EVENT_STREAM = b"text/event-stream; charset=utf-8"
 
 
 CONNECTION_EXTENSION = "engine.connection"
-"""Name in a scope's extensions under which our server hands the connection to the application."""
+"""Name of the scope extension in which the server passes the connection to the application."""
 
 
 @runtime_checkable
-class Connection(Protocol):
-    """Ways to end a client's connection that ASGI has no message for."""
+class ClientConnection(Protocol):
+    """Operations on a client's connection that ASGI has no message for."""
 
     def abort(self) -> None:
-        """End it now; what is still buffered is lost."""
+        """Close the connection now; buffered data is lost."""
 
     def close_when_sent(self) -> None:
-        """End it after the response that is being sent, or that was sent last."""
+        """Close the connection after the response that is being sent, or that was sent last."""
 
 
 class Disconnected(Exception):
-    """The client left before its request was complete."""
+    """The client disconnected before its request was complete."""
 
 
 class Headers:
-    """A request's headers by lower-case name; the first value of each counts."""
+    """Headers of a request by lower-case name; the first value of each counts."""
 
     def __init__(self, scope: Scope) -> None:
         self._values: dict[bytes, bytes] = {}
@@ -47,13 +47,18 @@ class Headers:
             self._values.setdefault(name, value)
 
     def get(self, name: str) -> str | None:
-        """The value, or None."""
+        """Return the header's value, or None if it is absent."""
         value = self._values.get(name.encode("latin-1"))
         return None if value is None else value.decode("latin-1")
 
 
 async def read_json_body(headers: Headers, receive: Receive, max_bytes: int) -> bytes:
-    """The whole body. Raises ApiError (413, 415) before reading what will not be used, and Disconnected."""
+    """Read the whole body of a JSON request.
+
+    Raises:
+        ApiError: The media type or encoding is wrong (415) or the body is too long (413); the rest stays unread.
+        Disconnected: The client disconnected before the body was complete.
+    """
     media_type = (headers.get("content-type") or "").partition(";")[0].strip().lower()
     if media_type != "application/json":
         message = "content-type: expected application/json."
@@ -62,7 +67,7 @@ async def read_json_body(headers: Headers, receive: Receive, max_bytes: int) -> 
         message = "content-encoding: compressed bodies are not accepted."
         raise ApiError(415, message, code="unsupported_media_type", headers={"connection": "close"})
     declared = headers.get("content-length")
-    if declared is not None and int(declared) > max_bytes:  # the HTTP parser let digits through only
+    if declared is not None and int(declared) > max_bytes:  # the HTTP parser accepts only digits here
         raise _too_large(max_bytes)
     body = bytearray()
     while True:
@@ -79,38 +84,38 @@ async def read_json_body(headers: Headers, receive: Receive, max_bytes: int) -> 
 async def send_answer(
     send: Send, status: int, body: bytes, headers: Mapping[str, str], content_type: bytes = JSON
 ) -> None:
-    """A complete response."""
+    """Send a complete response."""
     await start_answer(send, status, {**headers, "content-length": str(len(body))}, content_type)
     await send({"type": "http.response.body", "body": body})
 
 
 async def start_answer(send: Send, status: int, headers: Mapping[str, str], content_type: bytes) -> None:
-    """Status line and headers."""
+    """Send the status line and the headers."""
     fields: HeaderList = [(b"content-type", content_type)]
     fields += [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": status, "headers": fields})
 
 
-async def send_error(send: Send, error: ApiError, headers: Mapping[str, str]) -> None:
-    """The error's envelope as a complete response."""
-    await send_answer(send, error.status, error.body(), {**headers, **error.headers})
+async def send_error(send: Send, error: ApiError) -> None:
+    """Send an error's envelope as a complete response."""
+    await send_answer(send, error.status, error.body(), error.headers)
 
 
 class Client:
-    """Whether somebody still waits for the answer, and what to do in the moment nobody does."""
+    """Connection state of a request's client, with a callback for its disconnection."""
 
     def __init__(self) -> None:
         self.is_gone = False
         self._act: Callable[[], None] | None = None
 
     def when_gone(self, act: Callable[[], None]) -> None:
-        """Call this when the client leaves; at once when it has left already."""
+        """Register the callback for a disconnection; call it at once if the client is gone already."""
         self._act = act
         if self.is_gone:
             act()
 
     def leave(self) -> None:
-        """The client left."""
+        """Mark the client as gone and call the callback."""
         self.is_gone = True
         if self._act is not None:
             self._act()
@@ -118,7 +123,10 @@ class Client:
 
 @contextlib.asynccontextmanager
 async def watched_client(receive: Receive) -> AsyncIterator[Client]:
-    """The client, watched until the end of the context. The body must have been read; nothing else may receive."""
+    """Watch for the client's disconnection until the end of the context.
+
+    The body must have been read before, and nothing else may call `receive`.
+    """
     client = Client()
 
     async def watch() -> None:

@@ -1,4 +1,4 @@
-"""What the front refuses or fails with, as the one envelope of the wire."""
+"""Errors of the front in the one envelope of the API."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ _HINTS: Mapping[ShedReason, str] = MappingProxyType(
 
 
 class ShedAdvice(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a request was shed and what would have been admitted, for products that show it."""
+    """Reason for shedding a request, and what would have been admitted, for clients that show it."""
 
     reason: ShedReason
     lane: Lane
     queue_depth: int
-    """Sequences that wait."""
+    """Number of waiting sequences."""
     predicted_wait_ms: int
     hint: str
 
 
 class ApiError(Exception):
-    """A failure a client sees: HTTP status, the four keys of the envelope, and headers to send with it."""
+    """Failure that a client sees: HTTP status, the four keys of the envelope, and headers."""
 
     def __init__(
         self,
@@ -59,35 +59,43 @@ class ApiError(Exception):
         self.degraded = degraded
 
     def body(self) -> bytes:
-        """The envelope as JSON."""
+        """Return the envelope as JSON."""
         error = {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
         shed = {} if self.degraded is None else {"degraded": self.degraded}
         return msgspec.json.encode({"error": {**error, **shed}})
 
     def event(self) -> bytes:
-        """The envelope as one server-sent event, for failures after the first byte."""
+        """Return the envelope as one server-sent event, for failures after the first byte."""
         return b"data: " + self.body() + b"\n\n"
 
 
 def invalid_json(message: str) -> ApiError:
-    """400: the body is not the JSON we accept."""
+    """Return a 400 error for a body that is not acceptable JSON."""
     return ApiError(400, message, code="invalid_json")
 
 
 def invalid_value(param: str, message: str) -> ApiError:
-    """400: the named field has a wrong type or value."""
+    """Return a 400 error for a field with a wrong type or value."""
     return ApiError(400, message, param=param, code="invalid_value")
 
 
 def unsupported(param: str, message: str) -> ApiError:
-    """400: the named field asks for something this engine does not do."""
+    """Return a 400 error for a field whose feature this engine does not have."""
     return ApiError(400, message, param=param, code="unsupported_parameter")
 
 
 def context_length_exceeded(
     num_prompt: int, max_model_len: int, max_tokens: int | None, param: str, *, is_at_least: bool = False
 ) -> ApiError:
-    """400: the prompt, or the prompt and the asked output together, cannot fit; tells both numbers."""
+    """Return a 400 error for a prompt, or a prompt with its requested output, that exceeds the context length.
+
+    Args:
+        num_prompt: Tokens of the prompt.
+        max_model_len: Limit in tokens.
+        max_tokens: Requested output tokens; None if the client set no limit.
+        param: Field at fault.
+        is_at_least: True if `num_prompt` is a lower bound.
+    """
     if max_tokens is None:
         message = (
             f"This model's maximum context length is {max_model_len} tokens, but the prompt has "
@@ -102,7 +110,7 @@ def context_length_exceeded(
     return ApiError(400, message, param=param, code="context_length_exceeded")
 
 
-def overloaded(
+def overloaded_error(
     message: str,
     *,
     reason: ShedReason,
@@ -111,7 +119,16 @@ def overloaded(
     queue_depth: int = 0,
     predicted_wait_s: float = 0.0,
 ) -> ApiError:
-    """503: shed; `retry_after_s` None says that a retry cannot help. Lane and queue are told where they are known."""
+    """Return a 503 error for a shed request.
+
+    Args:
+        message: Text for the client.
+        reason: Reason for the shedding; also sent as a header.
+        retry_after_s: Value of `retry-after`; None if a retry cannot help.
+        lane: Lane of the request.
+        queue_depth: Waiting sequences; 0 if not known.
+        predicted_wait_s: Forecast wait in seconds; 0 if not known.
+    """
     degraded = ShedAdvice(
         reason=reason,
         lane=lane,
@@ -135,10 +152,10 @@ def overloaded(
 
 
 def core_failed(message: str) -> ApiError:
-    """502: the core process died or answered with an error; the request was not completed."""
+    """Return a 502 error for a core that ended or failed before the request was complete."""
     return ApiError(502, message, type="api_error", code="upstream_error")
 
 
 def internal_error(request_id: str) -> ApiError:
-    """500: our own fault; says the request id and nothing else."""
+    """Return a 500 error that contains the request id and no details."""
     return ApiError(500, f"Internal error; request id {request_id}.", type="api_error", code="internal_error")

@@ -1,4 +1,4 @@
-"""What a request's headers ask for, beside its body."""
+"""Options of a request from its headers."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from engine.frontend.request.asgi import Headers
-from engine.frontend.request.errors import invalid_value, overloaded
+from engine.frontend.request.errors import invalid_value, overloaded_error
 from engine.frontend.request.requests import SamplingFields
 from engine.protocol import Lane
 
 LONG_PROMPT_TOKENS = 1024
-"""Interactive prompts longer than this go to the lane `long`."""
+"""Longest prompt of the lane `interactive`, in tokens; a longer one goes to the lane `long`."""
 MAX_DEADLINE_MS = 86_400_000.0
 MAX_SALT_CHARS = 256
 
@@ -29,17 +29,21 @@ class RequestOptions:
     cache_salt: bytes
     wants_timing: bool
     traceparent: str | None = None
-    """The caller's place in a trace, as sent."""
+    """The caller's `traceparent` header, unchanged (W3C Trace Context)."""
 
     def lane(self, num_prompt_tokens: int) -> Lane:
-        """The lane of a prompt of this many tokens."""
+        """Return the lane for a prompt length."""
         if self.priority == "interactive" and num_prompt_tokens > LONG_PROMPT_TOKENS:
             return "long"
         return self.priority
 
 
 def read_options(headers: Headers, request: SamplingFields) -> RequestOptions:
-    """Options from headers and `service_tier`. Raises ApiError: 400 on nonsense, 503 when the deadline has passed."""
+    """Read the options from the headers and `service_tier`.
+
+    Raises:
+        ApiError: A value is wrong (400), or the deadline has passed (503).
+    """
     return RequestOptions(
         priority=_priority(headers, request),
         deadline_s=_deadline_s(headers),
@@ -50,7 +54,7 @@ def read_options(headers: Headers, request: SamplingFields) -> RequestOptions:
 
 
 def choose_request_id(headers: Headers, made: str) -> str:
-    """The caller's `x-request-id` when it is harmless to repeat, else the one made here."""
+    """Return the caller's `x-request-id` if it is safe to echo, otherwise `made`."""
     given = headers.get("x-request-id")
     return given if given is not None and _REQUEST_ID.fullmatch(given) else made
 
@@ -75,13 +79,16 @@ def _deadline_s(headers: Headers) -> float | None:
             "x-penstock-deadline-ms", f"x-penstock-deadline-ms: expected milliseconds up to {MAX_DEADLINE_MS:.0f}."
         )
     if float(given) <= 0:
-        raise overloaded("The deadline has already passed.", reason="deadline", retry_after_s=None)
+        raise overloaded_error("The deadline has already passed.", reason="deadline", retry_after_s=None)
     return float(given) / 1000
 
 
 def _cache_salt(headers: Headers) -> bytes:
-    """Who may share cached prefixes. The body's `prompt_cache_key` is no part of it: it is a hint for routing equal
-    prefixes to one engine, and requests with different keys may share what they have in common."""
+    """Return the salt that separates cached prefixes.
+
+    The body's `prompt_cache_key` is not part of it. It is a routing hint, and requests with different keys may share
+    a common prefix.
+    """
     given = headers.get("x-penstock-cache-salt") or ""
     if len(given) > MAX_SALT_CHARS:
         raise invalid_value("x-penstock-cache-salt", f"x-penstock-cache-salt: longer than {MAX_SALT_CHARS} characters.")

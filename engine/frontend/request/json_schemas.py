@@ -1,4 +1,4 @@
-"""JSON schemas of clients: what is refused before anything is compiled."""
+"""Checks of the clients' JSON schemas before their compilation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engine.frontend.request.schema_nodes import DATA_KEYWORDS, map_schema
 
 MAX_SCHEMA_BYTES = 256 * 1024
 MAX_LITERAL_CHARS = 8192
-"""Longest single text in a schema: long literals cost time at every token."""
+"""Maximum length of a single text in a schema; a long literal costs time at every token."""
 
 _UNENFORCED = frozenset(
     {
@@ -20,15 +20,19 @@ _UNENFORCED = frozenset(
         *("unevaluatedItems", "$dynamicRef", "$recursiveRef"),
     }
 )
-"""Keywords that the compiler leaves out of a schema that is not strict (`oneOf` it takes for `anyOf`)."""
+"""Keywords that the compiler drops from a schema that is not strict (it treats `oneOf` as `anyOf`)."""
 _NOTHING: dict[str, tuple[Any, ...]] = {"uniqueItems": (False,), "minContains": (0,)}
-"""Values with which a keyword demands nothing."""
+"""Values at which a keyword has no effect."""
 _FORMATS = frozenset(["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"])
-"""Formats that are enforced."""
+"""Formats that the compiler enforces."""
 
 
 def check_schema(schema: dict[str, Any], param: str) -> None:
-    """Raise ApiError (400) for a schema too large, with references to fetch, or with bounds that cannot be kept."""
+    """Check a schema's size, references, literals and bounds.
+
+    Raises:
+        ApiError: The schema is too large, refers to another document, or has bounds that cannot be kept (400).
+    """
     size = len(json.dumps(schema, ensure_ascii=False, separators=(",", ":")).encode())
     if size > MAX_SCHEMA_BYTES:
         raise invalid_value(param, f"{param}: the schema's {size} bytes exceed the limit of {MAX_SCHEMA_BYTES}.")
@@ -51,12 +55,16 @@ def check_schema(schema: dict[str, Any], param: str) -> None:
 
 
 def compiled_schema(schema: dict[str, Any], param: str) -> dict[str, Any]:
-    """Return the schema as the compiler gets it. Raises ApiError (400) for bounds that cannot be kept."""
+    """Return the schema in the form for the compiler.
+
+    Raises:
+        ApiError: A bound cannot be kept (400).
+    """
     return map_schema(schema, lambda node: exact_bounds(node, param))
 
 
 def unenforced_keywords(schema: dict[str, Any]) -> set[str]:
-    """Return the keywords of the schema that do not bind the answer when it is not strict."""
+    """Return the keywords of the schema that do not constrain the answer when it is not strict."""
     found: set[str] = set()
 
     def look(node: dict[str, Any]) -> dict[str, Any]:

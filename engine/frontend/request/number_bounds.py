@@ -1,9 +1,9 @@
 """Bounds of numbers in JSON schemas, in a form that the grammar compiler keeps exactly.
 
-The compiler reads bounds as 64-bit floats and compares integers of 64 bits: beyond 2^53 it would round a bound, and
-allow numbers outside of it. A bound that it cannot hold is moved inwards to the next number that it can, so an answer
-is always inside; where nothing is left inside, the schema is refused by the keyword's name. The compiler also writes
-the numbers of `enum` and `const` as floats: one that it would write differently is refused.
+The compiler reads bounds as 64-bit floats and compares 64-bit integers. Beyond 2^53 it would round a bound and allow
+numbers outside of it. A bound that it cannot represent is therefore moved inwards to the next one that it can.
+If no number is left inside, the schema is refused with the keyword's name. The compiler also writes the numbers of
+`enum` and `const` as floats; a number that it would write differently is refused.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Any
 from engine.frontend.request.errors import ApiError, invalid_value
 
 MAX_LEAST_COUNT = 1_000_000
-"""The largest minimum count of characters, items or members that a schema may state; no answer is that long."""
+"""Largest minimum count of characters, items or members that a schema may state; no answer is that long."""
 MAX_MOST_COUNT = 2**30
-"""A larger limit of characters, items or members is no limit."""
+"""Largest maximum count of characters, items or members that is kept; a larger one is dropped."""
 _MOST_INTEGER = float(2**63 - 1024)
-"""The largest float that the compiler can take for an integer."""
+"""Largest float that the compiler accepts for an integer."""
 _MOST_NUMBER = 9.22337203685477e18
-"""The largest number of 15 digits below it: the compiler writes bounds of other numbers in decimal digits."""
+"""Largest number of 15 digits below `_MOST_INTEGER`: the compiler writes other bounds in decimal digits."""
 _PLAIN_MOST = 1e15
 _PLAIN_LEAST = 1e-6
-"""Between these magnitudes the compiler takes bounds as they are written."""
+"""Smallest magnitude, as `_PLAIN_MOST` is the largest, of bounds that the compiler takes as written."""
 _DIGITS = Context(prec=15, rounding=ROUND_CEILING)
-"""Floats of this many decimal digits are written with just these digits."""
+"""Decimal context of 15 digits; a float of so few digits is written with just these digits."""
 _SIDES = (("minimum", "exclusiveMinimum", 1), ("maximum", "exclusiveMaximum", -1))
 _LEAST_COUNTS = ("minLength", "minItems", "minProperties", "minContains")
 _MOST_COUNTS = ("maxLength", "maxItems", "maxProperties", "maxContains")
@@ -35,7 +35,11 @@ Node = dict[str, Any]
 
 
 def exact_bounds(node: Node, param: str) -> Node:
-    """Return a schema node whose bounds the compiler keeps. Raises ApiError (400) that names the keyword."""
+    """Return a schema node whose bounds the compiler keeps.
+
+    Raises:
+        ApiError: A bound or value cannot be kept; the message names the keyword (400).
+    """
     for keyword in ("enum", "const"):
         if keyword in node:
             _check_values(node[keyword], keyword, param)
@@ -43,7 +47,7 @@ def exact_bounds(node: Node, param: str) -> Node:
         node = _counted(node, param)
     bounds = {keyword: node[keyword] for *side, _ in _SIDES for keyword in side if keyword in node}
     if not bounds or not all(map(_is_number, bounds.values())):
-        return node  # the compiler names what is no number
+        return node  # the compiler reports bounds that are not numbers
     if not _is_integer(node):
         node = _without_narrow_ends(node)
     return node if all(map(_is_plain, bounds.values())) else _bounded(node, bounds, param)
@@ -60,7 +64,7 @@ def _check_values(value: Any, keyword: str, param: str) -> None:
 
 
 def _is_written_exactly(value: int) -> bool:
-    """Return whether the nearest float's shortest digits are the integer, and the compiler does not cut it off."""
+    """Return whether the nearest float's shortest digits are the integer, and the compiler does not truncate it."""
     return abs(value) <= _MOST_INTEGER and Decimal(repr(float(value))) == value
 
 
@@ -80,7 +84,7 @@ def _counted(node: Node, param: str) -> Node:
 
 
 def _bounded(node: Node, bounds: Node, param: str) -> Node:
-    """The node with inclusive bounds on the sides that are far out."""
+    """Return the node with inclusive bounds on the sides whose bounds are too large or too small in magnitude."""
     is_integer = _is_integer(node)
     most = _MOST_INTEGER if is_integer else _MOST_NUMBER
     changed, ends = dict(node), []
@@ -95,13 +99,16 @@ def _bounded(node: Node, bounds: Node, param: str) -> Node:
     if ends[0] > -ends[1]:
         raise _beyond(bounds, param)
     for i, (inclusive, _, sign) in enumerate(_SIDES):
-        if ends[i] == -math.inf and ends[1 - i] > _PLAIN_MOST:  # the compiler cannot leave this side open then
+        if ends[i] == -math.inf and ends[1 - i] > _PLAIN_MOST:  # the compiler requires a bound on this side then
             changed[inclusive] = _written(-sign * most)
     return changed
 
 
 def _inner_end(node: Node, inclusive: str, exclusive: str, sign: int, is_integer: bool) -> float:
-    """The least number that the compiler can hold and the side allows; of the upper side, everything is mirrored."""
+    """Return the least number that the compiler can represent and that one side allows.
+
+    For the upper side (`sign` -1) all numbers are mirrored at zero.
+    """
     ends = [-math.inf]
     for keyword in (inclusive, exclusive):
         if keyword not in node:
@@ -121,7 +128,10 @@ def _inner_end(node: Node, inclusive: str, exclusive: str, sign: int, is_integer
 
 
 def _without_narrow_ends(node: Node) -> Node:
-    """The node without exclusive whole numbers where no other whole number is inside: the compiler would allow them."""
+    """Return the node without exclusive integer bounds if no other integer lies inside.
+
+    The compiler would allow such a bound itself.
+    """
     low = max(node.get("minimum", -math.inf), node.get("exclusiveMinimum", -math.inf))
     high = min(node.get("maximum", math.inf), node.get("exclusiveMaximum", math.inf))
     if not 0 < high - low < 1:
@@ -139,7 +149,7 @@ def _without_narrow_ends(node: Node) -> Node:
 
 
 def _at_least(bound: int) -> float:
-    """The smallest float that is not below the bound; Python compares integers and floats exactly."""
+    """Return the smallest float that is not below the bound; Python compares integers and floats exactly."""
     try:
         nearest = float(bound)
     except OverflowError:
@@ -153,7 +163,7 @@ def _beyond(bounds: Node, param: str) -> ApiError:
 
 
 def _written(bound: float) -> float:
-    """The bound as an integer where it is one: JSON has no infinity and the compiler wants digits."""
+    """Return an integral bound as int: the compiler expects digits."""
     return int(bound) if bound.is_integer() else bound
 
 

@@ -1,8 +1,7 @@
-"""Requests of the completions endpoints: parsed once, strictly, into frozen structs.
+"""Requests of the completions endpoints, parsed once and strictly into frozen structs.
 
-What this engine cannot do is a 400 that names the field. A few fields that ask for nothing are taken without effect
-(`IGNORED`), and so is whatever an answer that is sent back has beside its text and calls; null and empty members are
-absent. Any other field that is unknown, or known and not served, is never silently dropped.
+A field that this engine does not serve causes a 400 that names it. The fields in `IGNORED` are accepted without
+effect, as are the extra members of an answer that a client sends back. Null and empty members count as absent.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from engine.frontend.request.strict_json import parse_object
 from engine.frontend.request.tools import FunctionCall, Tool, ToolCall, ToolUse, check_tools, choose_tools
 
 IGNORED = frozenset({"user", "store", "metadata", "service_tier", "prompt_cache_key", "safety_identifier"})
-"""Accepted without effect on the answer (`service_tier: "flex"` also chooses the batch lane)."""
+"""Fields accepted without effect on the answer (`service_tier: "flex"` also selects the batch lane)."""
 PRIVILEGED = frozenset(
     {"api_base", "base_url", "custom_host", "api_key", "chat_template", "chat_template_kwargs", "trust_remote_code"}
 )
-"""Never accepted from a client."""
+"""Fields that a client may never set."""
 MAX_MESSAGES = 4096
 MAX_STOPS = 16
 MAX_STOP_CHARS = 512
@@ -42,22 +41,22 @@ Role = Literal["system", "developer", "user", "assistant", "tool"]
 
 
 class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`stream_options`."""
+    """Member `stream_options` of a request."""
 
     include_usage: bool = False
     include_obfuscation: bool = False
-    """Taken without effect: events are never padded."""
+    """Accepted without effect: events are never padded."""
 
 
 class TextPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A content part; only text is served."""
+    """Content part of a message; only text is served."""
 
     type: Literal["text"]
     text: str
 
 
 class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One chat message. Only an assistant's may be without content, beside its calls of tools."""
+    """One chat message. Only an assistant message may lack content, and only if it calls tools or refuses."""
 
     role: Role
     content: str | list[TextPart] | None = None
@@ -65,24 +64,24 @@ class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tool_call_id: str | None = None
     tool_calls: list[ToolCall] | None = None
     refusal: str | None = None
-    """Words of an answer that had no content."""
+    """Refusal text of an answer without content."""
 
     @property
     def text(self) -> str:
-        """The content, its text parts joined; a refusal where there is none."""
+        """Content of the message with its text parts joined, or its refusal."""
         if self.content is None:
             return self.refusal or ""
         return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
 
     @property
     def num_chars(self) -> int:
-        """Characters of content and calls."""
+        """Number of characters of the content and the tool calls."""
         calls = self.tool_calls or ()
         return len(self.text) + sum(len(call.function.name) + len(call.function.arguments) for call in calls)
 
 
 class SamplingFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Fields that both endpoints share. None is the field's default, as on OpenAI's wire."""
+    """Fields that both endpoints share. None means the field's default, as in the OpenAI API."""
 
     model: str
     max_tokens: PositiveInt | None = None
@@ -98,9 +97,9 @@ class SamplingFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     repetition_penalty: Annotated[float, Meta(gt=0.0, le=10.0)] | None = None
     logit_bias: dict[str, Bias] | None = None
     min_tokens: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
-    """Extension: the end of text is not sampled before this many tokens."""
+    """Extension: minimum number of tokens before the end of text may be sampled."""
     ignore_eos: bool | None = None
-    """Extension: the end-of-text tokens do not end the answer (load tests want fixed lengths)."""
+    """Extension: True if the end-of-text tokens do not end the answer, for load tests with fixed lengths."""
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     user: str | None = None
@@ -112,19 +111,19 @@ class SamplingFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     @property
     def stops(self) -> tuple[str, ...]:
-        """Stop strings, in the client's order."""
+        """Stop strings in the client's order."""
         if self.stop is None:
             return ()
         return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
 
     @property
     def num_choices(self) -> int:
-        """How many answers are asked for."""
+        """Number of requested choices."""
         return self.n or 1
 
     @property
     def include_usage(self) -> bool:
-        """Whether a stream ends with an event that has the usage."""
+        """True if a stream ends with a usage event."""
         return self.stream_options is not None and self.stream_options.include_usage
 
 
@@ -142,22 +141,22 @@ class ChatBody(SamplingFields, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def tool_use(self) -> ToolUse | None:
-        """The tools that may or must be called; None: none. Of a request that `parse_chat` has checked."""
+        """Tools that the model may or must call; None: none. The request must have passed `parse_chat`."""
         return choose_tools(self.tools, self.tool_choice, self.parallel_tool_calls)
 
     @property
     def output_limit(self) -> int | None:
-        """Most tokens the client wants, or None when it leaves that to us."""
+        """Maximum number of output tokens; None if the client sets no limit."""
         return self.max_completion_tokens if self.max_completion_tokens is not None else self.max_tokens
 
     @property
     def num_top_logprobs(self) -> int | None:
-        """None without logprobs, else how many alternatives each token comes with."""
+        """Number of alternatives per token; None without logprobs."""
         return (self.top_logprobs or 0) if self.logprobs else None
 
 
 class CompletionRequest(SamplingFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Body of `POST /v1/completions`: one prompt, as text or as token ids."""
+    """Body of `POST /v1/completions`: one prompt as text or as token ids."""
 
     prompt: str | list[Any]
     logprobs: Annotated[int, Meta(ge=0)] | None = None
@@ -167,17 +166,21 @@ class CompletionRequest(SamplingFields, frozen=True, kw_only=True, forbid_unknow
 
     @property
     def output_limit(self) -> int | None:
-        """Most tokens the client wants, or None when it leaves that to us."""
+        """Maximum number of output tokens; None if the client sets no limit."""
         return self.max_tokens
 
     @property
     def num_top_logprobs(self) -> int | None:
-        """None without logprobs, else how many alternatives each token comes with."""
+        """Number of alternatives per token; None without logprobs."""
         return self.logprobs
 
 
 def parse_chat(body: bytes, config: FrontConfig) -> ChatBody:
-    """A valid chat request. Raises ApiError (400, 404) that names the field."""
+    """Parse and validate a chat request.
+
+    Raises:
+        ApiError: The request is wrong (400) or names another model (404); the error names the field.
+    """
     request = _convert(parse_object(body), ChatBody)
     _check_common(request, config)
     check_response_format(request.response_format)
@@ -199,7 +202,11 @@ def parse_chat(body: bytes, config: FrontConfig) -> ChatBody:
 
 
 def parse_completion(body: bytes, config: FrontConfig) -> CompletionRequest:
-    """A valid completion request. Raises ApiError (400, 404) that names the field."""
+    """Parse and validate a completion request.
+
+    Raises:
+        ApiError: The request is wrong (400) or names another model (404); the error names the field.
+    """
     request = _convert(parse_object(body), CompletionRequest)
     _check_common(request, config)
     _check_top_logprobs("logprobs", request.logprobs, config)
@@ -229,7 +236,7 @@ def _convert(document: dict[str, Any], kind: type[_Request]) -> _Request:
 
 
 def _check_privileged(document: dict[str, Any]) -> None:
-    """Refuse what a client may not name, with any value; arguments for the template may be absent like other fields."""
+    """Refuse every privileged field, with any value; only `chat_template_kwargs` may be present and empty."""
     for name in PRIVILEGED & document.keys():
         if name != "chat_template_kwargs" or document[name]:
             raise unsupported(name, f"{name}: may not be set by a request.")
@@ -243,11 +250,11 @@ def _check_names(value: dict[str, Any], kind: type[SamplingFields]) -> None:
 
 
 _UNSERVED_TURNS = ("function_call", "audio")
-"""Members that an answer may consist of instead of text; the conversation would differ without them."""
+"""Members that replace the text of an answer; dropping them would change the conversation."""
 
 
 def _check_messages(messages: object) -> None:
-    """Message faults a typed decode would describe badly: unserved and unknown fields, parts that are not text."""
+    """Refuse message faults that a typed decode would describe badly: unserved fields and parts that are not text."""
     if not isinstance(messages, list):
         return
     for i, message in enumerate(messages):
@@ -273,9 +280,9 @@ def _check_messages(messages: object) -> None:
 
 
 def _take_back(answer: dict[str, Any]) -> None:
-    """Leave of an answer that is sent back what a prompt can show: its text, its refusal and its calls."""
+    """Reduce an answer that a client sends back to its text, its refusal and its tool calls."""
     if answer.keys() - set(Message.__struct_fields__):
-        answer.setdefault("content", answer.get("refusal", ""))  # such as an answer that got no further than reasoning
+        answer.setdefault("content", answer.get("refusal", ""))  # such as an answer that ended during its reasoning
     _keep(answer, Message.__struct_fields__)
     calls, content = answer.get("tool_calls"), answer.get("content")
     for call in calls if isinstance(calls, list) else ():
@@ -300,7 +307,10 @@ _MISSING = re.compile(r"^Object missing required field `(?P<name>\w+)`$")
 
 
 def _place(message: str) -> tuple[str, str]:
-    """(param, reason) of one of msgspec's messages, for example ("messages[0].role", "Expected `str`, got `int`")."""
+    """Split one of msgspec's messages into parameter and reason.
+
+    An example is ("messages[0].role", "Expected `str`, got `int`").
+    """
     match = _PLACE.match(message)
     assert match is not None
     path, reason = (match["path"] or "").replace("[...]", ""), match["reason"]
@@ -351,7 +361,7 @@ def _check_top_logprobs(name: str, value: int | None, config: FrontConfig) -> No
 
 
 def _check_turns(messages: list[Message]) -> None:
-    """What a message needs for its role."""
+    """Check the members that a message needs for its role."""
     for i, message in enumerate(messages):
         place = f"messages[{i}]"
         if message.tool_calls is not None and message.role != "assistant":

@@ -1,4 +1,4 @@
-"""`response_format`: the shape an answer must have."""
+"""Member `response_format` of a request: the required form of the answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ANY_OBJECT: dict[str, Any] = {"type": "object"}
 
 
 class NamedSchema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`response_format.json_schema`."""
+    """Member `response_format.json_schema`."""
 
     name: str
     description: str | None = None
@@ -24,26 +24,26 @@ class NamedSchema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class ResponseFormat(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`response_format`."""
+    """Member `response_format`."""
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: NamedSchema | None = None
 
     @property
     def schema(self) -> dict[str, Any] | None:
-        """What the answer must be; None: any text."""
+        """JSON schema of the answer; None: any text."""
         if self.type == "text":
             return None
         return (self.json_schema.schema if self.json_schema is not None else None) or _ANY_OBJECT
 
     @property
     def is_strict(self) -> bool:
-        """Whether a keyword that cannot be enforced is refused instead of left out."""
+        """True if a keyword that cannot be enforced is refused instead of dropped."""
         return self.json_schema is not None and self.json_schema.strict is True
 
 
 def check_response_format(response_format: ResponseFormat | None) -> None:
-    """Raise ApiError (400) for what types cannot say."""
+    """Raise ApiError (400) for a wrong combination of members, a wrong name or a wrong schema."""
     if response_format is None:
         return
     named = response_format.json_schema

@@ -1,4 +1,4 @@
-"""Places of a JSON schema where a schema stands, as opposed to names of properties and to data."""
+"""Traversal of a JSON schema's subschemas, as opposed to names of properties and to data."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 DATA_KEYWORDS = frozenset({"enum", "const", "default", "examples"})
-"""Keywords whose values are data: nothing in there is a keyword."""
+"""Keywords whose values are data and contain no keywords."""
 _MAPS = frozenset(
     {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies", "dependentRequired"}
 )
-"""Keywords whose members are schemas under names of the client's own."""
+"""Keywords whose members are schemas under names that the client chooses."""
 
 Node = dict[str, Any]
 
@@ -18,7 +18,7 @@ Node = dict[str, Any]
 def map_schema(schema: Node, change: Callable[[Node], Node]) -> Node:
     """Return the schema with `change` applied to every schema in it, the innermost first.
 
-    An unknown keyword is walked too: references may point into it (`#/components/schemas/…`).
+    Unknown keywords are included, because references may point into them (`#/components/schemas/…`).
     """
     return change({keyword: _mapped(keyword, value, change) for keyword, value in schema.items()})
 

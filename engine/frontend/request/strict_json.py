@@ -1,4 +1,4 @@
-"""JSON bodies read strictly: what other parsers would read differently is refused, not guessed."""
+"""Strict reader of JSON bodies: it refuses what other parsers would read differently."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from engine.frontend.request.errors import ApiError, invalid_json
 MAX_DEPTH = 64
 MAX_MEMBERS = 100_000
 MAX_ELEMENTS = 400_000
-"""Of all lists together; a prompt may be a list of token ids."""
+"""Maximum number of elements of all lists together; a prompt may be a list of token ids."""
 
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
@@ -20,15 +20,16 @@ _SQUARE = bytes.maketrans(b"{}", b"[]")
 
 
 def parse_object(body: bytes) -> dict[str, Any]:
-    """The body as a JSON object.
+    """Return the body as a JSON object.
 
-    Raises ApiError (400 `invalid_json`) for anything else: bad syntax or UTF-8, a byte order mark, lone surrogates,
-    NaN and infinities, numbers out of range, duplicate keys, nesting deeper than 64.
+    Raises:
+        ApiError: `invalid_json` (400) for bad syntax or UTF-8, a byte order mark, lone surrogates, NaN and infinities,
+            numbers out of range, duplicate keys, or nesting deeper than 64.
     """
-    # A cheap look before the real count: in valid JSON a quote and a colon end a key unless the quote is escaped.
+    # Cheap bound before the exact count: in valid JSON a quote and a colon end a key unless the quote is escaped.
     if body.count(b'":') - body.count(b'\\":') > MAX_MEMBERS:
         raise _too_many()
-    # Every text has two quotes that are not escaped: its key's or its own.
+    # Every string has two unescaped quotes, and a member has at most two strings.
     if body.count(b'"') - body.count(b'\\"') > 4 * MAX_ELEMENTS:
         raise _too_many()
     try:
@@ -46,14 +47,14 @@ def parse_object(body: bytes) -> dict[str, Any]:
 
 
 def _check_shape(body: bytes, value: dict[str, Any]) -> None:
-    """Depth, size and duplicate keys. `body` is known to be valid JSON, so outside strings a colon is a member."""
+    """Check depth, size and duplicate keys. `body` is valid JSON, so each colon outside strings is a member."""
     skeleton = _STRING.sub(b"", body)
     num_members = skeleton.count(b":")
     brackets = skeleton.translate(None, _NOT_BRACKETS)
     if num_members > MAX_MEMBERS or max(len(brackets), skeleton.count(b",")) > MAX_ELEMENTS:
         raise _too_many()
     brackets = brackets.translate(_SQUARE)
-    for _ in range(MAX_DEPTH):  # each round takes one level away, from the inside
+    for _ in range(MAX_DEPTH):  # each pass removes the innermost level
         if not brackets:
             break
         brackets = brackets.replace(b"[]", b"")

@@ -1,4 +1,4 @@
-"""Tools of a chat request: their definitions, the choice among them, and calls in the history. Validated strictly."""
+"""Tools of a chat request: strictly validated definitions, tool choice, and tool calls in the history."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ MAX_TOOLS = 128
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
-"""What a function without `parameters` takes."""
+"""Schema of the arguments of a function without `parameters`."""
 
 
 class FunctionDefinition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A function the model may call; `parameters` is a JSON schema of an object."""
+    """Function that the model may call; `parameters` is the JSON schema of an object."""
 
     name: str
     description: str | None = None
@@ -29,18 +29,18 @@ class FunctionDefinition(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
     @property
     def schema(self) -> dict[str, Any]:
-        """What its arguments must be."""
+        """JSON schema of the function's arguments."""
         return self.parameters or NO_PARAMETERS
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A member of `tools`."""
+    """Element of `tools`."""
 
     type: Literal["function"]
     function: FunctionDefinition
 
     def as_json(self) -> dict[str, Any]:
-        """The form that chat templates render."""
+        """Return the tool in the form that chat templates render."""
         function: dict[str, Any] = {"name": self.function.name}
         if self.function.description is not None:
             function["description"] = self.function.description
@@ -49,23 +49,23 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class FunctionCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the model asked to be called earlier; `arguments` is JSON as text."""
+    """Function of an earlier tool call; `arguments` is JSON as text."""
 
     name: str
     arguments: str = ""
 
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A call of an assistant message in the history."""
+    """Tool call of an assistant message in the history."""
 
     id: str
     function: FunctionCall
     type: Literal["function"] = "function"
     index: int | None = None
-    """Left over in messages put together from a stream."""
+    """Position of the call; present in messages assembled from a stream, and ignored."""
 
     def as_json(self) -> dict[str, Any]:
-        """The form that chat templates render: arguments as an object when they are one."""
+        """Return the call in the form that chat templates render, with arguments as an object if they are one."""
         return {
             "id": self.id,
             "type": self.type,
@@ -75,20 +75,20 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolUse:
-    """What of the tools a request may or must use; made for requests in which a call is possible."""
+    """Tools of a request that may call at least one."""
 
     tools: tuple[Tool, ...]
-    """All that the prompt shows."""
+    """All tools in the prompt."""
     allowed: tuple[Tool, ...]
-    """Those that may be called."""
+    """Tools that the model may call."""
     is_forced: bool
-    """Whether the answer is a call, not text."""
+    """True if the answer must be a tool call."""
     may_be_many: bool
-    """Whether there may be several calls."""
+    """True if the answer may have several calls."""
 
 
 def check_tools(tools: Sequence[Tool] | None) -> None:
-    """Raise ApiError (400) for wrong names, two of one name, too many, and schemas that will not be compiled."""
+    """Raise ApiError (400) for wrong or duplicate names, too many tools, or unusable schemas."""
     if tools is None:
         return
     if len(tools) > MAX_TOOLS:
@@ -112,7 +112,14 @@ def check_tools(tools: Sequence[Tool] | None) -> None:
 def choose_tools(
     tools: Sequence[Tool] | None, choice: str | dict[str, Any] | None, may_be_many: bool | None
 ) -> ToolUse | None:
-    """What checked tools come to; None: there are none, or none may be called. Raises ApiError (400) on the choice."""
+    """Resolve `tool_choice` for tools that `check_tools` has accepted.
+
+    Returns:
+        The usable tools; None if there are none, or none may be called.
+
+    Raises:
+        ApiError: The choice is wrong (400).
+    """
     if not tools:
         if choice not in (None, "none", "auto"):
             raise invalid_value("tool_choice", "tool_choice: only allowed together with tools.")
@@ -150,6 +157,6 @@ def _named(tools: Sequence[Tool], choice: dict[str, Any]) -> Tool:
 def _arguments(text: str) -> Any:
     try:
         value = msgspec.json.decode(text)
-    except (msgspec.MsgspecError, RecursionError):  # a model's own broken call, shown to it as it was
+    except (msgspec.MsgspecError, RecursionError):  # the model's own malformed call is shown to it unchanged
         return text
     return value if isinstance(value, dict) else text

@@ -1,0 +1,1 @@
+"""Text of prompts and answers: chat template, tokenizer, stop strings and choices."""

@@ -1,16 +1,17 @@
-"""Conversations as prompts, by the tokenizer's own template, so that no message can play another role.
+"""Chat templates rendered so that message text cannot forge another role.
 
-A template is text with special tokens in it, and message text is pasted between them. A message that contains
-`<|im_start|>` must not start a turn, so a prompt is a list of segments that say who wrote them, and only segments
-the template wrote may turn into special tokens (see `tokenizer.encode_segments`).
+A template produces text with special tokens, and the message text lies between them. A message that contains
+`<|im_start|>` must not start a turn. A prompt is therefore a list of segments, and only segments of the template
+may turn into special tokens (see `tokenizer.encode_segments`).
 
-How the segments are found: each text of the client is replaced by a placeholder with 128 random bits, the template
-is rendered, and the output is cut at the placeholders. White space around a text stays outside its placeholder, for
-templates that trim. Templates that look inside a message (Qwen cuts old reasoning at `</think>`) would not see it
-that way; so when no text of the conversation has even the beginning or the end of a special token in it, which is
-nearly always, the true text is rendered and the prompt is one segment, exactly what `transformers` makes. A template
-that replaces text could join harmless pieces to a special token; its prompt must then have the special tokens that it
-has with placeholders, in the same order.
+To find the segments, each text of the client is replaced by a placeholder with 128 random bits. The template is
+rendered, and its output is cut at the placeholders. White space around a text stays outside its placeholder, for
+templates that trim.
+
+Some templates inspect messages (Qwen drops old reasoning up to `</think>`) and would miss the hidden text. So when no
+text of the conversation contains the beginning or end of a special token, the true text is rendered. This is the
+usual case; the prompt is then one segment, equal to the one of `transformers`. A template that uses `replace` could
+join harmless pieces to a special token. Its prompt must have the same special tokens as with placeholders.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ _SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A part of a prompt; special tokens are recognised only in `trusted` ones."""
+    """Part of a prompt; special tokens are recognized in `trusted` segments only."""
 
     text: str
     trusted: bool
 
 
 class ChatTemplate:
-    """The template of one model. Thread-safe."""
+    """Chat template of one model. Thread-safe."""
 
     def __init__(
         self,
@@ -55,10 +56,22 @@ class ChatTemplate:
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime.datetime] = datetime.datetime.now,
     ) -> None:
-        """`special_texts`: every text that the tokenizer turns into one special token. Raises EngineConfigError."""
+        """Compile the template.
+
+        Args:
+            source: Jinja source.
+            special_tokens: Named special tokens (`bos_token`, …) for the template's variables.
+            special_texts: Every text that the tokenizer turns into one special token.
+            nonce: Returns 128 random bits as hexadecimal digits.
+            clock: Monotonic clock of the rendering deadline.
+            now: Current time for `strftime_now`.
+
+        Raises:
+            EngineConfigError: The template has a syntax error.
+        """
         try:
             self._template = BoundedEnvironment(now).bounded_template(source)
-        except (jinja2.TemplateError, SyntaxError, RecursionError, MemoryError) as error:  # the last three: nesting
+        except (jinja2.TemplateError, SyntaxError, RecursionError, MemoryError) as error:  # nesting: the last three
             raise EngineConfigError(f"chat template: {error}") from error
         self.source = source
         self._special_tokens = dict(special_tokens)
@@ -72,9 +85,14 @@ class ChatTemplate:
         self._clock = clock
 
     def segments(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]] = ()) -> list[Segment]:
-        """The prompt that asks for the assistant's next turn; `tools` in OpenAI's form.
+        """Render the prompt for the assistant's next turn.
 
-        Raises TemplateError, also when the template refuses.
+        Args:
+            messages: The conversation.
+            tools: Tools in the form of the OpenAI API.
+
+        Raises:
+            TemplateError: The template refuses the conversation, fails or exceeds a bound.
         """
         turns = [self._variables(message) for message in messages]
         calls = [self._calls(message) for message in messages]
@@ -91,7 +109,7 @@ class ChatTemplate:
         return placeholders.cut(hidden)
 
     def _calls(self, message: Message) -> list[Any]:
-        """The message's calls of tools, as the template sees them."""
+        """Return the message's tool calls as the template's value."""
         calls: list[Any] = self._disarm([call.as_json() for call in message.tool_calls or ()])
         return calls
 
@@ -115,21 +133,26 @@ class ChatTemplate:
 
 
 class _Disarmer:
-    """Makes special tokens harmless inside tools and calls, which templates write as JSON.
+    r"""Escaper of special tokens inside tools and calls, which templates write as JSON.
 
-    A placeholder cannot stand for text that will be escaped. So the first character of every special token in there
-    is written as JSON escapes it, `\\u003c|im_start|>`: a model still reads it, a tokenizer does not.
+    A placeholder cannot replace text that the template escapes. Instead, the first character of every special token is
+    written as a JSON escape, `\u003c|im_start|>`. A model reads it as before, a tokenizer finds no special token.
     """
 
     def __init__(self, special_texts: Sequence[str], *, by_edges: bool) -> None:
-        """`by_edges`: break every beginning and end of a special token too, for templates that join pieces."""
+        """Build the pattern of texts to escape.
+
+        Args:
+            special_texts: Texts of the special tokens.
+            by_edges: True to break every beginning and end of a special token too, for templates that join pieces.
+        """
         if by_edges:
             self._pattern = _edges_pattern(special_texts)
         else:
             self._pattern = _any_of(special_texts)
 
     def __call__(self, value: Any) -> Any:
-        """The value with every text in it disarmed, keys too. Nested as deep as a request may be."""
+        """Return the value with every text in it escaped, keys included; recursion is bounded by a request's depth."""
         if isinstance(value, str):
             return self._pattern.sub(lambda match: f"\\u{ord(match[0][0]):04x}{match[0][1:]}", value)
         if isinstance(value, dict):
@@ -138,14 +161,14 @@ class _Disarmer:
 
 
 class _Placeholders:
-    """Stand-ins for the texts of one conversation."""
+    """Placeholders of the texts of one conversation."""
 
     def __init__(self, nonce: str) -> None:
         self._nonce = nonce
         self._texts: list[str] = []
 
     def hide(self, turn: dict[str, str]) -> dict[str, str]:
-        """The turn with each text replaced, the white space around it kept."""
+        """Return the turn with each text replaced, except for the white space around it."""
         return {key: value if key == "role" else self._replace(value) for key, value in turn.items()}
 
     def _replace(self, text: str) -> str:
@@ -157,7 +180,11 @@ class _Placeholders:
         return f"{text[:start]}{self._nonce}x{len(self._texts) - 1}x{text[start + len(core) :]}"
 
     def cut(self, rendered: str) -> list[Segment]:
-        """The rendered prompt in segments. Raises TemplateError when the template took a placeholder apart."""
+        """Cut the rendered prompt into segments.
+
+        Raises:
+            TemplateError: The template changed a placeholder.
+        """
         pieces = re.split(f"{self._nonce}x([0-9]+)x", rendered)
         segments = []
         for i, piece in enumerate(pieces):
@@ -171,19 +198,26 @@ class _Placeholders:
 
 
 def _any_of(texts: Iterable[str]) -> re.Pattern[str]:
-    """Matches each of the texts, the longest where several could."""
+    """Return a pattern that matches each of the texts, the longest where several match."""
     found = sorted((text for text in texts if text), key=len, reverse=True)
     return re.compile("|".join(map(re.escape, found)) if found else r"(?!)")
 
 
 def _edges_pattern(special_texts: Iterable[str]) -> re.Pattern[str]:
-    """Matches any text that holds the first or the last two characters of a special token."""
+    """Return a pattern that matches the first or the last two characters of each special token."""
     edges = {edge for text in special_texts if text for edge in (text[:2], text[-2:])}
     return re.compile("|".join(map(re.escape, sorted(edges))) if edges else r"(?!)")
 
 
 def load_chat_template(model_dir: Path, special_texts: Iterable[str], nonce: Callable[[], str]) -> ChatTemplate | None:
-    """The model directory's template, or None when it has none. Raises EngineConfigError."""
+    """Load the chat template of a model folder.
+
+    Returns:
+        The template, or None if the folder has none.
+
+    Raises:
+        EngineConfigError: The template is too long or cannot be parsed.
+    """
     config = read_json(model_dir / "tokenizer_config.json")
     source = _template_source(model_dir, config)
     if source is None:
@@ -194,7 +228,7 @@ def load_chat_template(model_dir: Path, special_texts: Iterable[str], nonce: Cal
 
 
 def special_tokens(tokenizer_config: Mapping[str, Any]) -> dict[str, str]:
-    """Named special tokens (`bos_token`, …) and their texts."""
+    """Return the named special tokens (`bos_token`, …) and their texts."""
     found = {}
     for name in _SPECIAL_NAMES:
         value = tokenizer_config.get(name)
@@ -205,7 +239,11 @@ def special_tokens(tokenizer_config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file of the model directory; empty when there is none. Raises EngineConfigError."""
+    """Read a JSON object from a file; return an empty one if the file does not exist.
+
+    Raises:
+        EngineConfigError: The file is not a JSON object.
+    """
     if not path.is_file():
         return {}
     try:

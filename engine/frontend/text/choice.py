@@ -1,4 +1,4 @@
-"""One answer of a request: tokens in, text to show out. No I/O."""
+"""One choice of a request: tokens in, text out. No I/O."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from engine.protocol import SeqOutput, StageTimes, TokenLogprobs
 
 Finish = Literal["stop", "length", "tool_calls"]
 MIN_LOGPROB = -9999.0
-"""What minus infinity is on the wire, where JSON has no name for it."""
+"""Log probability that stands for minus infinity, which JSON cannot express."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenEntry:
-    """A generated token with its log probability, as a client sees it."""
+    """Generated token with its log probability in the API's form."""
 
     token_id: int
     logprob: float
     top: tuple[tuple[int, float], ...]
     offset: int
-    """Characters of the answer before this token."""
+    """Number of characters of the answer before this token."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What a choice gained: text, calls, the log probabilities that belong to both, and why it ended if it did."""
+    """New output of a choice: text, tool calls, their log probabilities and the finish reason at the end."""
 
     text: str = ""
     entries: tuple[TokenEntry, ...] = ()
@@ -40,30 +40,30 @@ class Delta:
 
     @property
     def has_content(self) -> bool:
-        """Whether there is something to show."""
+        """True if there is text or a tool call to send."""
         return bool(self.text or self.calls)
 
 
 @dataclass(slots=True)
 class Choice:
-    """Text of one sequence so far: detokenised, cut at stop strings."""
+    """Text of one sequence so far, detokenized and cut at stop strings."""
 
     index: int
     token_bytes: Callable[[int], bytes]
     stop_token_ids: frozenset[int]
     stops: Sequence[str] = ()
     tools: ToolParser | None = None
-    """Where the request offers tools: finds their calls in the text."""
+    """Parser of tool calls in the text; None if the request offers no tools."""
     num_tokens: int = 0
-    """Generated tokens, the one that ended the answer included."""
+    """Number of generated tokens, the end token included."""
     finish: Finish | None = None
     stages: StageTimes | None = None
     has_stopped_itself: bool = False
-    """A stop string or the only call that is allowed ended it, so the core does not know yet."""
+    """True if a stop string or the last allowed call ended it, so the core still generates."""
     _detokenizer: Detokenizer = field(default_factory=Detokenizer)
     _matcher: StopMatcher = field(init=False)
     _num_chars: int = 0
-    """Characters detokenised, held back ones included."""
+    """Number of detokenized characters, held-back ones included."""
     _num_shown: int = 0
     _entries: list[TokenEntry] = field(default_factory=list)
 
@@ -71,7 +71,7 @@ class Choice:
         self._matcher = StopMatcher(self.stops)
 
     def feed(self, output: SeqOutput) -> Delta:
-        """Take what a step made. The core's `abort` and `error` are the caller's business, not given here."""
+        """Add the output of a step. The caller handles the finish reasons `abort` and `error` before."""
         assert self.finish is None, "an answer that ended got more tokens"
         self.stages = output.stages or self.stages
         if self.tools is None or not self.tools.has_limit or len(output.token_ids) < 2:
@@ -79,7 +79,7 @@ class Choice:
         return self._feed_one_by_one(output)
 
     def _feed_one_by_one(self, output: SeqOutput) -> Delta:
-        """A step's tokens apart: those behind the last call that is allowed do not count, however many came at once."""
+        """Feed a step's tokens one by one, and stop after the last allowed call."""
         deltas: list[Delta] = []
         for part in _parts(output):
             deltas.append(self._feed(part))
@@ -99,7 +99,7 @@ class Choice:
         assert ends in (None, "stop", "length"), f"unexpected finish reason {ends}"
         has_end_token = ends == "stop" and bool(token_ids) and token_ids[-1] in self.stop_token_ids
         text = self._feed_tokens(token_ids[:-1] if has_end_token else token_ids, output.logprobs)
-        if has_end_token and self._matcher.matched is None:  # else a stop string ended the answer before it
+        if has_end_token and self._matcher.matched is None:  # else a stop string ended it first
             self.num_tokens += 1
         if self._matcher.matched is None and ends is not None:
             text += self._show(self._detokenizer.flush())
@@ -116,7 +116,7 @@ class Choice:
         return self._with_calls(self.tools, text, entries)
 
     def _with_calls(self, tools: ToolParser, text: str, entries: tuple[TokenEntry, ...]) -> Delta:
-        """The text without the calls in it, and the calls."""
+        """Separate the tool calls from the text."""
         parsed = tools.feed(text)
         shown, calls = parsed.text, parsed.calls
         if tools.is_full and self.finish != "stop":
@@ -148,7 +148,10 @@ class Choice:
         return self._matcher.feed(text)
 
     def _release_entries(self) -> tuple[TokenEntry, ...]:
-        """Entries of the text shown so far; those of text still held back wait, those of a stop string never come."""
+        """Return the log probabilities of the text shown so far.
+
+        Entries of held-back text wait. Entries of a stop string are never returned.
+        """
         if not self._entries:
             return ()
         if self.finish is not None and self._matcher.matched is None:
@@ -166,7 +169,7 @@ def _entry(token_id: int, logprobs: TokenLogprobs, offset: int) -> TokenEntry:
 
 
 def _parts(output: SeqOutput) -> Iterator[SeqOutput]:
-    """An output for each token; only the last one may end the answer."""
+    """Yield one output for each token; only the last one has the finish reason."""
     last = len(output.token_ids) - 1
     for i, token_id in enumerate(output.token_ids):
         yield msgspec.structs.replace(
@@ -178,7 +181,7 @@ def _parts(output: SeqOutput) -> Iterator[SeqOutput]:
 
 
 def _joined(calls: Iterable[CallDelta]) -> tuple[CallDelta, ...]:
-    """The same with the pieces of each call's arguments in one."""
+    """Join consecutive pieces of the arguments of each call."""
     joined: list[CallDelta] = []
     for call in calls:
         if joined and joined[-1].index == call.index and joined[-1].name is None:

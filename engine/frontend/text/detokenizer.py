@@ -1,4 +1,4 @@
-"""Bytes of tokens to text, a token at a time; half a character is never shown."""
+"""Incremental conversion of token bytes to text; incomplete characters are held back."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import codecs
 
 
 class Detokenizer:
-    """Text of one sequence. O(1) amortised per token: only the bytes of an unfinished character are kept."""
+    """Text decoder of one sequence. It keeps only the bytes of an incomplete character, O(1) amortized per token."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def feed(self, data: bytes) -> str:
-        """The characters that are complete with `data`; bytes that can never be text become U+FFFD."""
+        """Return the characters that `data` completes; invalid bytes become U+FFFD."""
         return self._decoder.decode(data)
 
     def flush(self) -> str:
-        """What is left at the end: U+FFFD when the last character stayed unfinished, else nothing."""
+        """Return U+FFFD if the last character is incomplete, otherwise an empty text."""
         return self._decoder.decode(b"", final=True)

@@ -1,4 +1,4 @@
-"""Validated requests as the core's sampling parameters, one set a choice."""
+"""Conversion of validated requests to the core's sampling parameters, one set for each choice."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MASK_64 = 2**64 - 1
 
 
 def choice_seed(seed: int, index: int) -> int:
-    """Seed of one choice: the request's own for the first, well-mixed others (SplitMix64) for the rest; 63 bits."""
+    """Return the 63-bit seed of one choice: the request's own for the first, SplitMix64 mixes for the rest."""
     if index == 0:
         return seed & _MASK_63
     mixed = (seed + index * 0x9E3779B97F4A7C15) & _MASK_64
@@ -23,9 +23,10 @@ def choice_seed(seed: int, index: int) -> int:
 
 
 def choose_max_tokens(num_prompt: int, asked: int | None, max_model_len: int, param: str) -> int:
-    """Most tokens to generate: what was asked for, which must fit, or else all that fits.
+    """Return the maximum number of output tokens: the requested one, or all that fit without a request.
 
-    Raises ApiError (400 `context_length_exceeded`) on the prompt field or when the client's own limit does not fit.
+    Raises:
+        ApiError: `context_length_exceeded` (400): the prompt, or the prompt with the requested output, does not fit.
     """
     if num_prompt >= max_model_len:
         raise context_length_exceeded(num_prompt, max_model_len, None, param)
@@ -45,14 +46,18 @@ def sampling_params(
     stop_token_ids: frozenset[int],
     draw_seed: Callable[[], int],
 ) -> list[SamplingParams]:
-    """One set for each choice. Raises ApiError (400) when a token id is not in the vocabulary."""
+    """Return one set of sampling parameters for each choice.
+
+    Raises:
+        ApiError: A token id is not in the vocabulary, or `min_tokens` is too large (400).
+    """
     logit_bias = {int(key): value for key, value in (request.logit_bias or {}).items()}
     for token_id in logit_bias:
         if token_id >= ready.vocab_size:
             raise invalid_value("logit_bias", f"logit_bias: token {token_id} is not in the vocabulary.")
     if (request.min_tokens or 0) > max_tokens:
         raise invalid_value("min_tokens", f"min_tokens: {request.min_tokens} exceeds the {max_tokens} tokens allowed.")
-    # Some checkpoints name an end token that the model cannot produce.
+    # Some checkpoints name an end token that is outside the model's vocabulary.
     stops = tuple(sorted(token_id for token_id in stop_token_ids if 0 <= token_id < ready.vocab_size))
     seed = request.seed if request.seed is not None else draw_seed()
     common = SamplingParams(

@@ -1,7 +1,7 @@
 """Jinja environment for chat templates: no Python attributes, no mutation, bounded loops, strings and output.
 
-A template comes with a downloaded model, and rendering stands between every request and its answer. So no loop and no
-macro goes on past a deadline, whether it writes something or not, and nothing grows much beyond what goes into it.
+A template comes with a downloaded model and runs for every request. So a deadline ends every loop and macro, even one
+that writes nothing, and no operation grows its input much.
 """
 
 from __future__ import annotations
@@ -33,33 +33,33 @@ _UNBOUNDED_METHODS = frozenset(
 )
 _UNBOUNDED_FILTERS = ("batch", "center", "format", "indent", "pprint", "random", "slice", "urlize", "wordwrap")
 _FRAME_VARIABLES = frozenset({"_loop_vars", "_block_vars"})
-"""Arguments that Jinja adds to every call inside a loop or a block; they are no arguments of what is called."""
+"""Arguments that Jinja adds to every call inside a loop or a block; the called function does not take them."""
 _CONTAINERS: tuple[type, ...] = (
     *(list, tuple, set, frozenset, dict, type({}.keys()), type({}.values()), type({}.items())),
     jinja2.utils.Namespace,
 )
-"""What a template can nest in itself and write."""
+"""Types that a template can nest in themselves and write."""
 _BUDGET = "budget of this rendering"
-"""Under which a rendering's variables have it: no name that a template could write."""
+"""Key of a rendering's budget among its variables; a template cannot write such a name."""
 
 
 class TemplateError(ValueError):
-    """The template is broken, or refused the conversation (`raise_exception`), or exceeded a bound."""
+    """The template is broken, refuses the conversation (`raise_exception`) or exceeds a bound."""
 
 
 class _GenerationTag(jinja2.ext.Extension):
-    """`{% generation %}…{% endgeneration %}` marks an assistant's text for training; here it is its body."""
+    """Tag `{% generation %}…{% endgeneration %}`, which marks an assistant's text for training; it renders its body."""
 
     tags = {"generation"}  # noqa: RUF012  (the base class declares it as a plain set)
 
     def parse(self, parser: jinja2.parser.Parser) -> list[jinja2.nodes.Node]:
-        """The nodes between the tags."""
+        """Return the nodes between the tags."""
         next(parser.stream)
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
 class BoundedEnvironment(jinja2.sandbox.ImmutableSandboxedEnvironment):
-    """The sandbox, without the operations that make much out of little."""
+    """Sandbox without operations whose result can be much larger than their input."""
 
     intercepted_binops = frozenset({"+", "*", "**", "%"})
 
@@ -81,25 +81,33 @@ class BoundedEnvironment(jinja2.sandbox.ImmutableSandboxedEnvironment):
             del self.globals[name]
 
     def bounded_template(self, source: str) -> jinja2.Template:
-        """The template, with a look at the clock in every round of a loop. Raises jinja2.TemplateError."""
+        """Compile a template that checks the clock in every iteration of a loop.
+
+        Raises:
+            jinja2.TemplateError: The source has a syntax error.
+        """
         return self.from_string(_Bounding().visit(self.parse(source)))
 
     @jinja2.pass_context
     def check_time(self, context: jinja2.runtime.Context) -> bool:
-        """True, or TemplateError when rendering has taken too long."""
+        """Return True, or raise TemplateError once rendering has taken too long."""
         context.parent[_BUDGET].check_time()
         return True
 
     def concatenate(self, *values: Any) -> str:
-        """What `~` makes. Raises TemplateError."""
+        """Return the result of the operator `~`.
+
+        Raises:
+            TemplateError: The result is too long.
+        """
         return _joined(values)
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        """Jinja's rule, and no method whose result can be as long as a number or a table says."""
+        """Return whether Jinja allows the attribute and it is no method with a result of arbitrary length."""
         return attr not in _UNBOUNDED_METHODS and super().is_safe_attribute(obj, attr, value)
 
     def call(self, context: jinja2.runtime.Context, obj: Any, *args: Any, **kwargs: Any) -> Any:
-        """Jinja's rule; the methods of strings that can make much out of little as their filters do it."""
+        """Call `obj`; the string methods `replace` and `join` run with the bounds of their filters."""
         text = getattr(obj, "__self__", None)
         if isinstance(text, str) and obj.__name__ in ("replace", "join"):
             given = {name: value for name, value in kwargs.items() if name not in _FRAME_VARIABLES}
@@ -107,13 +115,13 @@ class BoundedEnvironment(jinja2.sandbox.ImmutableSandboxedEnvironment):
         return super().call(context, obj, *args, **kwargs)
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
-        """None, or TemplateError for a string's `format`, whose fields can be as wide as a number says."""
+        """Return None, or raise TemplateError for a string's `format`, whose fields can have any width."""
         if super().wrap_str_format(value) is not None:
             raise TemplateError("the template uses format(), which is not served; use ~")
         return None
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        """Sums, repetition, powers and formatting with a bound on the result."""
+        """Evaluate sums, repetition and powers with a bound on the result; refuse formatting with `%`."""
         if operator == "+" and isinstance(left, Sized) and isinstance(right, Sized):
             _check_length(len(left) + len(right))
         if operator == "*" and not _is_small_product(left, right):
@@ -126,7 +134,11 @@ class BoundedEnvironment(jinja2.sandbox.ImmutableSandboxedEnvironment):
 
 
 def render(template: jinja2.Template, variables: Mapping[str, Any], clock: Callable[[], float]) -> str:
-    """The template's output. Raises TemplateError on its own errors and when it exceeds a bound."""
+    """Render the template.
+
+    Raises:
+        TemplateError: The template fails or exceeds a bound.
+    """
     budget = _Budget(clock)
     pieces: list[str] = []
     length = 0
@@ -150,7 +162,7 @@ def _raise_exception(message: str) -> NoReturn:
 
 
 class _Budget:
-    """What one rendering may take: a time, and so many items of ranges, whatever its loops are."""
+    """Limits of one rendering: a deadline, and a total number of range items over all loops."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -163,7 +175,7 @@ class _Budget:
             raise TemplateError(f"rendering took longer than {MAX_RENDER_S} s")
 
     def range(self, *bounds: int) -> range:
-        """`range` as templates know it. Raises TemplateError."""
+        """Return the built-in `range`, or raise TemplateError once the total number of items is exceeded."""
         values = range(*bounds)
         self._left -= len(values) + 1
         if self._left < 0:
@@ -172,10 +184,10 @@ class _Budget:
 
 
 class _Bounding(jinja2.visitor.NodeTransformer):
-    """Puts a look at the clock into loops and macros, and a bounded function in the place of `~`."""
+    """Transformer that adds clock checks to loops and macros, and replaces `~` by a bounded function."""
 
     def visit_For(self, node: jinja2.nodes.For) -> jinja2.nodes.Node:
-        """Also before the condition of a loop that has one: it may pass over everything."""
+        """Add a clock check to the loop and to its condition, which may reject every item."""
         self.generic_visit(node)
         node.body.insert(0, _look(node))
         if node.test is not None:
@@ -183,13 +195,13 @@ class _Bounding(jinja2.visitor.NodeTransformer):
         return node
 
     def visit_Macro(self, node: jinja2.nodes.Macro) -> jinja2.nodes.Node:
-        """Macros can call each other more often than any loop runs."""
+        """Add a clock check to the macro, because macros can call each other without any loop."""
         self.generic_visit(node)
         node.body.insert(0, _look(node))
         return node
 
     def visit_Concat(self, node: jinja2.nodes.Concat) -> jinja2.nodes.Node:
-        """The same, bounded."""
+        """Replace the operator `~` by the bounded `concatenate`."""
         self.generic_visit(node)
         return _called("concatenate", node.nodes, node)
 
@@ -199,7 +211,7 @@ def _look(place: jinja2.nodes.Node) -> jinja2.nodes.Node:
 
 
 def _called(name: str, arguments: list[jinja2.nodes.Expr], place: jinja2.nodes.Node) -> jinja2.nodes.Expr:
-    """A call of the environment's method."""
+    """Return a call of one of the environment's methods."""
     method = jinja2.nodes.EnvironmentAttribute(name, lineno=place.lineno)
     return jinja2.nodes.Call(method, arguments, [], None, None, lineno=place.lineno)
 
@@ -210,14 +222,14 @@ def _check_length(length: int) -> None:
 
 
 def _text(value: Any) -> str:
-    """The value as text. Raises TemplateError before there is too much of it."""
+    """Return the value as text, or raise TemplateError before the text is too long."""
     return str(_shown(value))
 
 
 def _shown(value: Any) -> Any:
-    """The value itself, which will be written. Raises TemplateError for containers whose text would be too long.
+    """Return the value itself, or raise TemplateError for a container whose text would be too long.
 
-    A list may hold another one twice, that one a third twice, and so on; so items are counted as often as they show.
+    A list may hold another one twice, which holds a third twice, and so on. Items count as often as they appear.
     """
     if not isinstance(value, _CONTAINERS):
         return value
@@ -250,7 +262,7 @@ def _replaced(value: Any, old: Any, new: Any, count: int | None = None) -> str:
 def _joined_filter(
     environment: jinja2.Environment, value: Iterable[Any], d: Any = "", attribute: str | int | None = None
 ) -> str:
-    """`join`: the items, or an attribute of each."""
+    """Return the items, or an attribute of each, joined to one text; the filter `join`."""
     if attribute is not None:
         value = map(jinja2.filters.make_attrgetter(environment, attribute), value)
     return _joined(value, d)
@@ -268,7 +280,7 @@ def _joined(values: Iterable[Any], between: Any = "") -> str:
 
 
 def _joined_by(separator: str, values: Iterable[Any]) -> str:
-    """Return the text that the method `join` of a string makes."""
+    """Return the joined text of the string method `join`."""
     return _joined(values, separator)
 
 
@@ -285,7 +297,7 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """JSON as chat templates expect it: not escaped for HTML."""
+    """Return JSON as chat templates expect it, not escaped for HTML."""
     if indent is not None and not 0 <= (len(indent) if isinstance(indent, str) else indent) <= _MAX_INDENT:
         raise TemplateError(f"the template indents JSON by more than {_MAX_INDENT}")
     text = json.dumps(
@@ -313,5 +325,5 @@ def _is_small_power(left: Any, right: Any) -> bool:
 
 
 def _num_bits(value: float) -> int:
-    """Of an integer; other numbers do not grow."""
+    """Return the bits of an integer; 0 for other numbers, which have a fixed size."""
     return value.bit_length() if isinstance(value, int) else 0

@@ -1,4 +1,4 @@
-"""Stop strings in a stream of text: found wherever tokens split them, and never shown, not even in part."""
+"""Stop strings in a stream of text: found across token boundaries and never shown, not even in part."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Sequence
 
 
 class StopMatcher:
-    """Finds the stop string that ends first. The result does not depend on how the text was cut into pieces."""
+    """Matcher of the stop string that ends first. The result does not depend on how the text is split."""
 
     def __init__(self, stops: Sequence[str]) -> None:
         self._automata = [_Automaton(stop) for stop in stops]
         self._first_characters = frozenset(stop[0] for stop in stops)
         self._held = ""
         self.matched: str | None = None
-        """The stop string that was found."""
+        """Stop string that was found; None before."""
 
     def feed(self, text: str) -> str:
-        """Text that is safe to show now; what could be the start of a stop string is held back."""
+        """Return the text that is safe to show; a possible start of a stop string is held back."""
         if not self._automata or (not self._held and self._first_characters.isdisjoint(text)):
             return text
         held, self._held = self._held, ""
@@ -24,7 +24,7 @@ class StopMatcher:
         for offset, character in enumerate(text, len(held)):
             ended = [found for automaton in self._automata if (found := automaton.step(character))]
             if ended:
-                # Several may end here; the longest starts first, and nothing after its start may be shown.
+                # Several may end here. The longest starts first, and no text after its start may be shown.
                 self.matched = max(ended, key=len)
                 return pending[: offset + 1 - len(self.matched)]
         num_held = max(automaton.state for automaton in self._automata)
@@ -32,22 +32,22 @@ class StopMatcher:
         return pending[: len(pending) - num_held]
 
     def flush(self) -> str:
-        """What was held back, at the end of the text when no stop string came."""
+        """Return the held-back text at the end of a text without a stop string."""
         held, self._held = self._held, ""
         return held
 
 
 class _Automaton:
-    """Knuth, Morris and Pratt's: how much of one stop string the text ends with."""
+    """Knuth-Morris-Pratt automaton of one stop string."""
 
     def __init__(self, stop: str) -> None:
         self._stop = stop
         self._fallback = _fallbacks(stop)
         self.state = 0
-        """Length of the longest start of the stop string that the text ends with."""
+        """Length of the longest prefix of the stop string that the text ends with."""
 
     def step(self, character: str) -> str | None:
-        """Take one character; the stop string when it is complete."""
+        """Advance by one character and return the stop string when it is complete."""
         state = self.state
         while state and self._stop[state] != character:
             state = self._fallback[state - 1]
@@ -61,7 +61,7 @@ class _Automaton:
 
 
 def _fallbacks(stop: str) -> list[int]:
-    """For each start of the stop string, the length of its longest proper end that is also a start."""
+    """Return, for each prefix of the stop string, the length of its longest proper suffix that is also a prefix."""
     fallbacks = [0] * len(stop)
     state = 0
     for i in range(1, len(stop)):

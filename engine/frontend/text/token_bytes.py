@@ -1,4 +1,4 @@
-"""The bytes each token stands for, so that text can be put together token by token."""
+"""Bytes of each token, from which text is assembled token by token."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ ToBytes = Callable[[str], bytes]
 
 
 def vocabulary_codec(decoder: Mapping[str, Any] | None) -> ToBytes:
-    """How the `decoder` section of tokenizer.json turns a vocabulary entry into bytes.
+    """Return the function that the `decoder` section of tokenizer.json defines for vocabulary entry to bytes.
 
-    Served are byte-level BPE, and SentencePiece vocabularies with or without byte fallback. A leading space that
-    those decoders would strip is kept: an answer continues a prompt. Raises EngineConfigError for other kinds.
+    Supported are byte-level BPE, and SentencePiece vocabularies with or without byte fallback. A leading space that
+    those decoders would strip is kept, because an answer continues a prompt.
+
+    Raises:
+        EngineConfigError: The decoder is of another kind.
     """
     kinds = _kinds(decoder)
     if "ByteLevel" in kinds:
@@ -43,14 +46,14 @@ def _byte_level_codec() -> ToBytes:
     def convert(token: str) -> bytes:
         try:
             return bytes([to_byte[character] for character in token])
-        except KeyError:  # an added token's own text, not made of the alphabet
+        except KeyError:  # the text of an added token, which is not written in the alphabet
             return token.encode()
 
     return convert
 
 
 def _byte_level_alphabet() -> list[str]:
-    """The character that stands for each byte: itself when printable in Latin-1, else the next one from U+0100."""
+    """Return the character for each byte: itself when printable in Latin-1, otherwise the next from U+0100."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     alphabet, next_free = [], 0x100
     for byte in range(256):
@@ -66,6 +69,6 @@ def _sentence_piece_bytes(token: str) -> bytes:
     if len(token) == 6 and token.startswith("<0x") and token.endswith(">"):
         try:
             return bytes([int(token[3:5], 16)])
-        except ValueError:  # looks like a byte token, is not one
+        except ValueError:  # similar to a byte token, but not one
             return token.encode()
     return token.replace(_SPACE_MARK, " ").encode()

@@ -1,4 +1,4 @@
-"""The model's tokenizer: segments of a prompt to ids, ids to bytes. Thin over the `tokenizers` library."""
+"""Tokenizer of the model, based on the `tokenizers` library: segments of a prompt to ids, ids to bytes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,19 @@ from engine.frontend.text.token_bytes import vocabulary_codec
 
 
 class Tokenizer:
-    """Thread-safe. `special_texts` are the texts that only a template may turn into special tokens."""
+    """Tokenizer of one model. Thread-safe."""
 
     def __init__(self, spec: dict[str, Any], *, stop_token_ids: Iterable[int], special_texts: Iterable[str]) -> None:
-        """`spec`: tokenizer.json as parsed. Raises EngineConfigError."""
+        """Build the tokenizer with and without its added tokens.
+
+        Args:
+            spec: Parsed tokenizer.json.
+            stop_token_ids: Tokens that end an answer.
+            special_texts: Texts that only a template may turn into special tokens.
+
+        Raises:
+            EngineConfigError: The library cannot read the specification.
+        """
         try:
             self._full = tokenizers.Tokenizer.from_str(json.dumps(spec))
             self._plain = tokenizers.Tokenizer.from_str(json.dumps({**spec, "added_tokens": []}))
@@ -30,7 +39,7 @@ class Tokenizer:
         added = spec.get("added_tokens") or []
         self._added = {token["content"]: token["id"] for token in added}
         self.added_tokens: Mapping[str, int] = self._added
-        """Ids of the tokens that are whole pieces of text of their own, special or not, by their text."""
+        """Ids of the added tokens, special or not, by their text."""
         self._split_added = _added_token_pattern(added)
         special = {token["content"] for token in added if token.get("special")} | set(special_texts)
         self.special_texts = frozenset(text for text in special if text)
@@ -40,11 +49,14 @@ class Tokenizer:
         self.stop_token_ids = frozenset(stop_token_ids)
         self._to_bytes = vocabulary_codec(spec.get("decoder"))
         self.max_chars_per_token = _max_chars_per_token(spec)
-        """No text has fewer tokens than its characters divided by this; None when there is no such bound."""
+        """Upper bound of the characters of a token; None if there is no such bound."""
         self._bytes: dict[int, bytes] = {}
 
     def encode_segments(self, segments: Sequence[Segment]) -> list[int]:
-        """Ids of a prompt. Special tokens come from trusted segments only; neighbours merge as in one text."""
+        """Return the ids of a prompt.
+
+        Special tokens come from trusted segments only. Text of adjacent segments is tokenized as one text.
+        """
         if len(segments) == 1 and segments[0].trusted:
             return _ids(self._full, segments[0].text, add_special_tokens=False)
         ids: list[int] = []
@@ -63,7 +75,7 @@ class Tokenizer:
         return ids + self._encode_plain("".join(pending), is_first=not ids)
 
     def encode_text(self, text: str) -> list[int]:
-        """Ids of a raw prompt: the model's start tokens, then the text with nothing special in it."""
+        """Return the ids of a raw prompt: the model's start tokens, then the text without special tokens."""
         ids = _ids(self._plain, text, add_special_tokens=True)
         bare = _ids(self._plain, text, add_special_tokens=False)
         if self._special_ids.isdisjoint(bare):
@@ -71,28 +83,28 @@ class Tokenizer:
         return ids[: len(ids) - len(bare)] + self._encode_plain(text, is_first=True)
 
     def token_bytes(self, token_id: int) -> bytes:
-        """The bytes a generated token adds to the text; none for special tokens and ids outside the vocabulary."""
+        """Return the bytes that a generated token adds to the text; none for special tokens and unknown ids."""
         found = self._bytes.get(token_id)
         if found is None:
             found = self._bytes[token_id] = b"" if token_id in self._special_ids else self.display_bytes(token_id)
         return found
 
     def display_bytes(self, token_id: int) -> bytes:
-        """The bytes of any token, special ones included, as log probabilities show them."""
+        """Return the bytes of any token, special ones included, for log probabilities."""
         token = self._full.id_to_token(token_id)
         if token is None:
             return b""
         return token.encode() if token in self._added else self._to_bytes(token)
 
     def _encode_plain(self, text: str, *, is_first: bool) -> list[int]:
-        """Ids of text that nobody vouches for: never the id of a special token."""
+        """Return the ids of untrusted text, never the id of a special token."""
         if not text:
             return []
         tokenizer = self._plain if is_first else self._plain_inner
         ids = _ids(tokenizer, text, add_special_tokens=False)
         if self._special_ids.isdisjoint(ids):
             return ids
-        # A vocabulary that has its special tokens as ordinary pieces (SentencePiece): break their texts in two.
+        # In some vocabularies (SentencePiece) special tokens are ordinary pieces: split their texts in two.
         pattern = "|".join(re.escape(found) for found in sorted(self.special_texts, key=len, reverse=True))
         for i, piece in enumerate(_break_inside(text, pattern)):
             ids = ([] if i == 0 else ids) + _ids(self._plain_inner if i else tokenizer, piece, add_special_tokens=False)
@@ -100,7 +112,11 @@ class Tokenizer:
 
 
 def load_tokenizer(model_dir: Path) -> Tokenizer:
-    """The tokenizer of a model directory in Hugging Face layout. Raises EngineConfigError."""
+    """Load the tokenizer of a model folder in Hugging Face layout.
+
+    Raises:
+        EngineConfigError: The folder has no usable tokenizer.json.
+    """
     path = model_dir / "tokenizer.json"
     if not path.is_file():
         raise EngineConfigError(f"{path}: no such file; the engine needs a fast tokenizer in this format")
@@ -127,7 +143,7 @@ def _check_added_tokens(path: Path, added: Any) -> None:
 
 
 def _max_chars_per_token(spec: dict[str, Any]) -> int | None:
-    """The longest entry of a byte-level vocabulary, where every character ends up in some entry."""
+    """Return the length of the longest entry of a byte-level vocabulary; None for other vocabularies."""
     if "ByteLevel" not in json.dumps(spec.get("decoder")) or spec.get("normalizer") is not None:
         return None
     return max(map(len, spec["model"]["vocab"]), default=None)
@@ -140,13 +156,13 @@ def _eos_ids(config: dict[str, Any]) -> set[int]:
 
 
 def _ids(tokenizer: tokenizers.Tokenizer, text: str, *, add_special_tokens: bool) -> list[int]:
-    # The batch form lets other threads run meanwhile; the plain one holds the interpreter's lock.
+    # The batch form releases the interpreter's lock; the plain one holds it.
     ids: list[int] = tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
     return ids
 
 
 def _added_token_pattern(added: list[dict[str, Any]]) -> re.Pattern[str]:
-    """Splits text at added tokens, longest first, with the white space that a token takes along."""
+    """Return a pattern that splits text at added tokens, longest first, with the white space that a token strips."""
     alternatives = []
     for token in sorted(added, key=lambda token: len(token["content"]), reverse=True):
         before = r"\s*" if token.get("lstrip") else ""
@@ -156,7 +172,7 @@ def _added_token_pattern(added: list[dict[str, Any]]) -> re.Pattern[str]:
 
 
 def _break_inside(text: str, pattern: str) -> list[str]:
-    """The text in pieces, cut after the first character of every match."""
+    """Cut the text after the first character of every match."""
     pieces, start = [], 0
     for match in re.finditer(pattern, text):
         pieces.append(text[start : match.start() + 1])
@@ -165,7 +181,7 @@ def _break_inside(text: str, pattern: str) -> list[str]:
 
 
 def _without_first_prefix(spec: Any) -> Any:
-    """The spec with `prepend_scheme: first` turned off, for text that is not the start of a prompt."""
+    """Return the spec without `prepend_scheme: first`, for text that does not start a prompt."""
     if isinstance(spec, list):
         return [_without_first_prefix(item) for item in spec]
     if not isinstance(spec, dict):

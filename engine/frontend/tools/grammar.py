@@ -1,4 +1,4 @@
-"""Grammars as the core takes them: llguidance's JSON form, made from response formats and tools."""
+"""Grammars of response formats and tools in llguidance's JSON form."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from engine.frontend.request.tools import ToolUse
 from engine.frontend.tools.tool_format import ARGS, ToolFormat
 
 MAX_CALLS = 16
-"""Most calls of one forced answer."""
+"""Maximum number of calls of one forced answer."""
 
-# A space, or a line with its indentation, but no answer that consists of spaces.
+# Allows a space or a line break with indentation, so that an answer cannot consist of spaces.
 _WHITE_SPACE = r"( |\r?\n[ \t]{0,40})?"
 
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """What an answer must follow."""
+    """Grammar of an answer."""
 
     source: str
     param: str
-    """The request's field it comes from, for errors."""
+    """Request field that the grammar comes from, for errors."""
     unenforced: tuple[str, ...] = ()
-    """Keywords of schemas that are not strict and that the answer need not follow."""
+    """Keywords of schemas that are not strict and that the grammar does not enforce."""
 
 
 def make_grammar(
     response_format: ResponseFormat | None, use: ToolUse | None, tool_format: ToolFormat | None
 ) -> Grammar | None:
-    """The grammar of a request; None: any text.
+    """Return the grammar of a request; None: any text.
 
-    1. A forced choice of tools: calls and nothing else.
-    2. A schema, and tools that may be called: an answer that follows the schema, or calls.
-    3. A schema alone.
-    4. Tools that may be called, one of them strict: any text in which what begins as a call is one.
-    5. Tools that may be called: any text; its calls are recognised when they come.
+    1. Forced tool choice: calls and nothing else.
+    2. Schema and optional tools: an answer that follows the schema, or calls.
+    3. Schema alone: an answer that follows it.
+    4. Optional tools, one of them strict: any text in which the start of a call must become a valid call.
+    5. Optional tools: any text; the parser finds the calls.
     """
     schema = response_format.schema if response_format is not None else None
     is_strict = response_format is not None and response_format.is_strict
@@ -61,14 +61,14 @@ def make_grammar(
 
 
 def _unenforced(use: ToolUse | None, schema: dict[str, Any] | None) -> tuple[str, ...]:
-    """Keywords that do not bind, of the tools that may be called and are not strict, and of an answer's schema."""
+    """Return the unenforced keywords of the callable tools that are not strict, and of the answer's schema."""
     schemas = [] if schema is None else [schema]
     schemas += [tool.function.schema for tool in use.allowed if not tool.function.strict] if use is not None else []
     return tuple(sorted(set[str]().union(*map(unenforced_keywords, schemas))))
 
 
 def _calls(use: ToolUse, form: ToolFormat) -> str:
-    """Rules for `calls`, one or several, of which `tail` is what stands behind an opening."""
+    """Return the rules for `calls`, where `tail` follows an opening."""
     objects = range(len(use.allowed))
     rules = [f"object: {' | '.join(f'object_{i}' for i in objects)}"]
     for i, tool in enumerate(use.allowed):
@@ -94,13 +94,13 @@ def _calls(use: ToolUse, form: ToolFormat) -> str:
 
 
 def _text_with_calls(form: ToolFormat) -> str:
-    """The start of a grammar of text in which what begins as a call is one.
+    """Return the start of a grammar of text in which the start of a call must become a valid call.
 
-    1. Calls begin the answer: text is what does not begin like one.
-    2. The opening is one token, so it can be told from text.
-    3. The opening is text itself: a lazy lexeme ends where it comes first, and only a call can follow.
+    1. Calls begin the answer: text is anything that does not begin like a call.
+    2. The opening is one token, which is distinct from text.
+    3. The opening is text: a lazy lexeme ends at its first occurrence, and only a call may follow.
 
-    Tokens such as `<think>` are no text to the compiler; they are let through by number.
+    The compiler excludes tokens such as `<think>` from text, so they are allowed by id.
     """
     others = f"<[{','.join(map(str, form.other_ids))}]>" if form.other_ids else ""
     text = "TEXT: /(.|\\n)+/\n"
@@ -119,12 +119,12 @@ def _repeated(item: str, separator: str, may_be_many: bool) -> str:
 
 
 def _marker(form: ToolFormat, text: str) -> str:
-    """A marker as its own token where the vocabulary has one, else as text."""
+    """Return a marker as its token if the vocabulary has one, otherwise as text."""
     token_id = form.marker_ids.get(text)
     return json.dumps(text) if token_id is None else f"<[{token_id}]>"
 
 
 def _with_options(schema: dict[str, Any], is_strict: bool | None) -> dict[str, Any]:
-    """The schema with our compiler options, whatever it said of them itself."""
+    """Return the schema with our compiler options, which replace its own."""
     options = {"whitespace_pattern": _WHITE_SPACE, "lenient": not is_strict, "coerce_one_of": not is_strict}
     return {**compiled_schema(schema, "schema"), "x-guidance": options}

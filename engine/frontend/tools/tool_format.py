@@ -1,4 +1,4 @@
-"""How a family of models writes calls of tools: markers, key of the arguments, ids; chosen from template and tokens."""
+"""Syntax of tool calls in each model family, chosen from the chat template and the added tokens."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ MakeId = Callable[[], str]
 _PYTHON_TAG = "<|python_tag|>"
 _TOOL_CALLS = "[TOOL_CALLS]"
 ARGS = "[ARGS]"
-"""Stands between name and arguments in Mistral's newer form."""
+"""Marker between name and arguments in Mistral's newer form."""
 CALL_ID = "[CALL_ID]"
-"""Stands before a call's id there, where a model writes one."""
+"""Marker before a call's id in Mistral's newer form, which some models write."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolFormat:
-    """One family's form.
+    """Tool-call syntax of one model family.
 
     hermes (also Qwen and the bundled models): `<tool_call>{"name": …, "arguments": {…}}</tool_call>`, several in a row;
     llama3: `{"name": …, "parameters": {…}}` from the start of the answer, perhaps behind `<|python_tag|>`;
@@ -36,25 +36,25 @@ class ToolFormat:
     """Text that ends one call; may be empty."""
     arguments_key: Literal["arguments", "parameters"]
     opens_bare: bool
-    """Whether a call may begin the answer without the opening."""
+    """True if a call may begin the answer without the opening."""
     marker_ids: Mapping[str, int]
     """Ids of the markers that are single tokens of the vocabulary."""
     other_ids: tuple[int, ...] = ()
-    """Ids of other tokens that are whole pieces of text of their own, such as `<think>`; special ones left out."""
+    """Ids of the other added tokens that are not special, such as `<think>`."""
 
     @property
     def knows_named_calls(self) -> bool:
-        """Whether `name[ARGS]{…}` may be a call; Mistral's models of either age may write both forms."""
+        """True if `name[ARGS]{…}` may be a call; Mistral's models of either form may write both."""
         return self.family in ("mistral", "mistral_args")
 
     def make_id(self) -> str:
-        """A new call's id. Mistral's templates insist on nine letters and digits."""
+        """Return a new call id. Mistral's templates require nine letters and digits."""
         if self.knows_named_calls:
             return "".join(secrets.choice(string.ascii_letters + string.digits) for _ in range(9))
         return "call_" + secrets.token_hex(12)
 
     def token_bytes(self, ordinary: Callable[[int], bytes]) -> Callable[[int], bytes]:
-        """`ordinary`, with the markers shown although they are special tokens."""
+        """Return `ordinary` extended by the texts of the markers, which it hides if they are special tokens."""
         shown = {token_id: text.encode() for text, token_id in self.marker_ids.items()}
         return lambda token_id: shown.get(token_id) or ordinary(token_id)
 
@@ -62,7 +62,7 @@ class ToolFormat:
 def choose_tool_format(
     template_source: str | None, added_tokens: Mapping[str, int], special_texts: Collection[str] = ()
 ) -> ToolFormat | None:
-    """The form that this template and vocabulary speak; None when the template knows no tools."""
+    """Return the syntax of this template and vocabulary; None if the template supports no tools."""
     if template_source is None or "tools" not in template_source:
         return None
     if "<tool_call>" in template_source:

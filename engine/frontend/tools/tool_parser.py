@@ -1,4 +1,4 @@
-"""Recognises calls of tools in an answer while it comes. No I/O; the result does not depend on how text was cut."""
+"""Incremental parser of tool calls in an answer. No I/O; the result does not depend on how the text is split."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from engine.frontend.tools.tool_format import ARGS, CALL_ID, MakeId, ToolFormat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallDelta:
-    """A piece of a call: its id and name first, then its arguments as text."""
+    """Piece of a tool call: its id and name first, then its arguments as text."""
 
     index: int
-    """Which of the answer's calls, from 0."""
+    """Position of the call in the answer, from 0."""
     id: str | None = None
     name: str | None = None
     arguments: str = ""
@@ -26,7 +26,7 @@ class CallDelta:
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """What a piece of the answer came to."""
+    """Text and tool calls found in a piece of the answer."""
 
     text: str
     calls: tuple[CallDelta, ...]
@@ -35,18 +35,18 @@ class Parsed:
 class _State(Enum):
     TEXT = "text"
     HEAD = "head"
-    """Inside a call, up to its arguments."""
+    """Inside a call, before its arguments."""
     WHOLE = "whole"
-    """Inside a call in an unusual form, which is understood when it is complete."""
+    """Inside a call in an unusual form, which is parsed when it is complete."""
     ARGUMENTS = "arguments"
     REST = "rest"
-    """Behind the arguments, up to the end of the call's object."""
+    """After the arguments, before the end of the call's object."""
     BETWEEN = "between"
-    """Behind a call's object."""
+    """After a call's object."""
 
 
 class ToolParser:
-    """Parser of one answer. What looks like a call but is none, or calls an unknown function, stays text."""
+    """Parser of one answer. Malformed calls and calls of unknown functions stay text."""
 
     def __init__(self, form: ToolFormat, names: Collection[str], make_id: MakeId, max_calls: int | None = None) -> None:
         self._form = form
@@ -56,39 +56,39 @@ class ToolParser:
         self._state = _State.HEAD if form.opens_bare else _State.TEXT
         self._is_bare = form.opens_bare
         self._buffer = ""
-        """What came and is not decided yet; in HEAD and WHOLE from behind the marker."""
+        """Text received and not parsed yet; in HEAD and WHOLE it starts after the marker."""
         self._consumed = ""
-        """What was taken off before the buffer and must come back when this is no call."""
+        """Text removed before the buffer, shown again if this is not a call."""
         self._span = _JsonSpan()
         self._is_named = False
-        """Whether the call's name stands before its arguments instead of around them."""
+        """True if the call's name stands before its arguments instead of around them."""
         self._num_scanned = 0
-        """Of the buffer, by the span, in WHOLE."""
+        """Number of characters of the buffer that the span has scanned, in WHOLE."""
         self._spaces = ""
-        """White space held back: it is dropped where a call follows."""
+        """White space held back; it is dropped before a call."""
         self._text: list[str] = []
         self._calls: list[CallDelta] = []
         self.num_calls = 0
 
     @property
     def has_limit(self) -> bool:
-        """Whether some call can be the last one."""
+        """True if the number of calls is limited."""
         return self._max_calls is not None
 
     @property
     def is_full(self) -> bool:
-        """Whether the last call that is allowed is complete; nothing behind it counts."""
+        """True if the last allowed call is complete; later text is ignored."""
         return self.num_calls == self._max_calls and self._state in (_State.BETWEEN, _State.TEXT)
 
     def feed(self, text: str) -> Parsed:
-        """Take more of the answer."""
+        """Parse more of the answer."""
         self._buffer += text
         while not self.is_full and self._step():
             pass
         return self._take()
 
     def finish(self) -> Parsed:
-        """Take the end of the answer; what is still undecided is text, or a call that was cut off."""
+        """Parse the end of the answer; unparsed text becomes text or a truncated call."""
         if self.is_full:
             self._buffer = ""
         if self._state is _State.BETWEEN:
@@ -104,7 +104,7 @@ class ToolParser:
         return self._take()
 
     def _step(self) -> bool:
-        """Make progress; False when more text is needed."""
+        """Make progress; return False when more text is needed."""
         match self._state:
             case _State.TEXT:
                 return self._in_text()
@@ -162,7 +162,7 @@ class ToolParser:
         return _MAY_BE_HEAD.fullmatch(self._buffer) is not None
 
     def _skip_bare_opening(self) -> bool:
-        """At the start of an answer: take the marker off when it is there."""
+        """Remove the marker at the start of an answer, if there is one."""
         stripped = self._buffer.lstrip()
         if not stripped.startswith(self._form.opening):
             return False
@@ -184,7 +184,7 @@ class ToolParser:
         return True
 
     def _try_whole(self, text: str) -> bool:
-        """Understand a complete object as a call, its members in any order."""
+        """Parse a complete object as a call, its members in any order."""
         try:
             value: Any = msgspec.json.decode(text.strip().removeprefix("["))
         except (msgspec.MsgspecError, RecursionError):
@@ -244,14 +244,14 @@ class ToolParser:
             self._calls.append(CallDelta(index=self.num_calls - 1, arguments=text))
 
     def _give_up(self) -> None:
-        """What seemed to be a call is text."""
+        """Turn the supposed call back into text."""
         self._show(self._consumed)
         self._consumed = ""
         self._is_bare = False
         self._state = _State.TEXT
 
     def _show(self, text: str) -> None:
-        """Show text; white space at its end, or before any text, only when more text follows."""
+        """Show text. White space at its end, or before any text, waits until more text follows."""
         pending = self._spaces + text
         shown = pending.rstrip()
         self._spaces = pending[len(shown) :]
@@ -265,7 +265,7 @@ class ToolParser:
 
 
 class _JsonSpan:
-    """Finds the end of a JSON object that comes in pieces."""
+    """Scanner for the end of a JSON object that arrives in pieces."""
 
     def __init__(self, depth: int = 0) -> None:
         self._depth = depth
@@ -273,7 +273,7 @@ class _JsonSpan:
         self._is_escaped = False
 
     def feed(self, text: str) -> int | None:
-        """Index behind the bracket that closes the object; None: not in this piece."""
+        """Return the index after the bracket that closes the object; None if it is not in this piece."""
         for index, character in enumerate(text):
             if self._is_escaped:
                 self._is_escaped = False
@@ -295,7 +295,7 @@ _SPACES = r"\s*+"
 
 
 def _head_parts(has_type: bool, key: str) -> list[str]:
-    """The parts of a call up to its arguments' bracket, each a pattern."""
+    """Return the patterns of a call's parts up to its arguments' bracket."""
     parts = [_SPACES, r"\[?", _SPACES, r"\{", _SPACES]
     if has_type:
         parts += [*'"type"', _SPACES, ":", _SPACES, *'"function"', _SPACES, ",", _SPACES]
@@ -304,7 +304,7 @@ def _head_parts(has_type: bool, key: str) -> list[str]:
 
 
 def _beginnings(parts: list[str]) -> str:
-    """Matches every beginning of the parts' sequence."""
+    """Return a pattern that matches every prefix of the parts' sequence."""
     pattern = ""
     for part in reversed(parts):
         pattern = f"(?:{part}{pattern})?"
@@ -335,7 +335,7 @@ _MAY_BE_OBJECT = re.compile(rf"{_SPACES}\[?{_SPACES}\{{")
 
 
 def _num_started(text: str, marker: str) -> int:
-    """Length of the longest end of the text that is a beginning of the marker."""
+    """Return the length of the longest suffix of the text that is a prefix of the marker."""
     for length in range(min(len(text), len(marker) - 1), 0, -1):
         if marker.startswith(text[len(text) - length :]):
             return length

@@ -1,4 +1,4 @@
-"""Reads tensors of a safetensors checkpoint, one file or many, and accounts for every one."""
+"""Reader of a safetensors checkpoint, in one file or many, that accounts for every tensor."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _SINGLE_FILE = "model.safetensors"
 _INDEX_FILE = "model.safetensors.index.json"
 _MAX_NAMES_SHOWN = 5
 _MAX_NAME_SHOWN = 128
-"""The longest part of a name that a message shows, in characters."""
-# Old exporters saved this derived table; it says nothing that config.json does not.
+"""Maximum length of a name in a message, in characters."""
+# Old exporters saved this table, which follows from config.json.
 _DERIVED = re.compile(r"rotary_emb\.inv_freq$")
 
 
 class CheckpointError(EngineConfigError):
-    """A checkpoint's weights are missing, surplus, broken or of the wrong shape; the message names them."""
+    """Missing, surplus, broken or misshapen weights in a checkpoint; the message names them."""
 
 
 class Checkpoint:
-    """The tensors of one model directory, memory-mapped; each is taken once."""
+    """Memory-mapped tensors of one model folder; each is taken once."""
 
     def __init__(self, model_dir: Path) -> None:
         self._model_dir = model_dir
@@ -43,29 +43,40 @@ class Checkpoint:
                 self._remaining[tensor_name] = file_name
 
     def has(self, name: str) -> bool:
-        """Whether a tensor of this name is there and not taken yet."""
+        """Return whether a tensor of this name exists and is not taken yet."""
         return name in self._remaining
 
     def first_with(self, prefix: str) -> str | None:
-        """The first name in alphabetical order that begins like this and is not taken yet."""
+        """Return the alphabetically first name with this prefix that is not taken yet."""
         return min((name for name in self._remaining if name.startswith(prefix)), default=None)
 
     def take(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
-        """The tensor, memory-mapped; copy what is kept. Raises CheckpointError when missing or misshapen."""
+        """Take a floating-point tensor.
+
+        Returns:
+            The memory-mapped tensor; the caller copies what it keeps.
+
+        Raises:
+            CheckpointError: The tensor is missing, misshapen or not floating-point.
+        """
         tensor = self._take(name, shape)
         if not tensor.is_floating_point():
             raise self._error(name, f"expected floating-point numbers, got {tensor.dtype}")
         return tensor
 
     def take_integers(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
-        """The same for an int32 tensor, such as packed codes."""
+        """Take an int32 tensor, such as packed codes.
+
+        Raises:
+            CheckpointError: The tensor is missing, misshapen or not int32.
+        """
         tensor = self._take(name, shape)
         if tensor.dtype != torch.int32:
             raise self._error(name, f"expected int32 numbers, got {tensor.dtype}")
         return tensor
 
     def require(self, name: str, shape: tuple[int, ...]) -> None:
-        """Raise CheckpointError unless the tensor is there and has this shape; only its file's header is looked at."""
+        """Raise CheckpointError unless the tensor exists with this shape; only the file's header is read."""
         file_name = self._remaining.get(name)
         if file_name is None:
             raise CheckpointError(f"{self._model_dir}: missing tensor {name}")
@@ -74,15 +85,15 @@ class Checkpoint:
             raise self._error(name, f"expected shape {list(shape)}, got {list(found)}")
 
     def is_zero(self, name: str) -> bool:
-        """Whether a tensor that is there holds nothing but zeros; it is not taken."""
+        """Return whether an existing tensor holds only zeros; the tensor is not taken."""
         return not self._files[self._remaining[name]].get_tensor(name).any()
 
     def discard(self, name: str) -> None:
-        """Leave a tensor unused on purpose; fine when it is not there."""
+        """Leave a tensor unused on purpose; a missing one is ignored."""
         self._remaining.pop(name, None)
 
     def check_all_taken(self) -> None:
-        """Raise CheckpointError naming tensors that the model has no place for."""
+        """Raise CheckpointError with the names of tensors that the model does not use."""
         names = sorted(name for name in self._remaining if not _DERIVED.search(name))
         if names:
             more = f" and {len(names) - _MAX_NAMES_SHOWN} more" if len(names) > _MAX_NAMES_SHOWN else ""

@@ -1,4 +1,4 @@
-"""What a checkpoint's `config.json` says about a model, parsed once and strictly."""
+"""Model configuration, parsed strictly from a checkpoint's `config.json`."""
 
 from __future__ import annotations
 
@@ -22,65 +22,65 @@ _ACTIVATIONS: Mapping[Activation, tuple[str, tuple[str, ...]]] = {
     "silu": ("hidden_act", ("silu", "swish")),
     "gelu_tanh": ("hidden_activation", ("gelu_pytorch_tanh",)),
 }
-"""The key that counts in families with this activation, and the names it may have there."""
+"""Key of the activation in `config.json` and its accepted names, by activation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpertTraits:
-    """A mixture of experts in the place of the MLP."""
+    """Mixture of experts in place of a dense MLP."""
 
     module: str
-    """What a layer's checkpoint tensors call it."""
+    """Name of the mixture in a layer's checkpoint tensors."""
     projections: tuple[str, str, str]
-    """What they call an expert's gate, up and down."""
+    """Names of an expert's gate, up and down projections in the checkpoint."""
     num_experts: int
     num_chosen: int
-    """For each token."""
+    """Number of experts for each token."""
     size: int
-    """Of an expert's inner activations."""
+    """Size of an expert's inner activations."""
     is_normalized: bool
-    """Whether the chosen experts' shares are scaled to sum to 1."""
+    """True if the chosen experts' weights are scaled to sum to 1."""
     shared_size: int | None = None
-    """Of the expert that every token goes through; None: there is none."""
+    """Inner size of the expert that every token uses; None: no such expert."""
     layers: frozenset[int]
-    """Which layers have experts; the others have a dense MLP."""
+    """Layers with experts; the others have a dense MLP."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelTraits:
-    """How one family differs from the plain decoder."""
+    """Differences of one family from the plain decoder."""
 
     qkv_bias: bool = False
     output_bias: bool = False
     mlp_bias: bool = False
     qk_norm: Literal["each_head", "all_heads"] | None = None
-    """What one norm of the queries, and one of the keys, spans."""
+    """Span of the query and key norms: each head, or all heads together."""
     norms: Literal["before", "after", "around"] = "before"
-    """Where norms stand: before each of a layer's two branches, after it, or both."""
+    """Position of the norms: before each of a layer's two branches, after it, or both."""
     norm_offset: float = 0.0
-    """Added to the weights of all norms."""
+    """Number added to the weights of all norms."""
     embedding_scale: float | None = None
-    """Multiplies what the layers start from."""
+    """Factor of the embeddings; None: 1."""
     attention_scale: float | None = None
-    """Multiplies attention scores; None: head_dim ** -0.5."""
+    """Factor of the attention scores; None: head_dim ** -0.5."""
     attention_softcap: float | None = None
     logit_softcap: float | None = None
-    """A logit l counts as softcap * tanh(l / softcap)."""
+    """Cap of the logits: a logit l becomes softcap * tanh(l / softcap)."""
     is_tied_by_default: bool = False
-    """What an absent `tie_word_embeddings` means."""
+    """Default of `tie_word_embeddings`."""
     has_local_rope: bool = False
-    """Layers with a sliding window rotate by settings of their own."""
+    """True if layers with a sliding window have their own rope settings."""
     activation: Activation = "silu"
-    """Of the MLP's gate."""
+    """Activation of the MLP's gate."""
     experts: ExpertTraits | None = None
     has_fused_projections: bool = False
-    """The checkpoint holds queries, keys and values as one tensor, gate and up as another."""
+    """True if the checkpoint fuses queries, keys and values into one tensor, and gate and up into another."""
     can_rotate_partly: bool = False
-    """Whether `partial_rotary_factor` means something in this family."""
+    """True if the family supports `partial_rotary_factor`."""
     ignores_auto_map: bool = False
-    """The code that published checkpoints name computes what the family here does."""
+    """True if the code that published checkpoints name computes the same as this family."""
     sliding_windows: tuple[int | None, ...]
-    """One per layer; None: the layer sees everything before it."""
+    """Sliding window of each layer, in tokens; None: full attention."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,28 +99,32 @@ class ModelConfig:
     max_position_embeddings: int
     rope: RopeConfig
     local_rope: RopeConfig | None = None
-    """Of the layers with a sliding window; None: the same."""
+    """Rope settings of the layers with a sliding window; None: as in `rope`."""
     tie_word_embeddings: bool
     dtype: torch.dtype
-    """What the checkpoint was saved in."""
+    """Dtype of the saved checkpoint."""
     eos_token_ids: tuple[int, ...]
     traits: ModelTraits
     published: PublishedQuantization | None = None
-    """How the checkpoint's own weights are quantized; None: they are plain."""
+    """Quantization of the checkpoint's own weights; None: they are not quantized."""
 
     @property
     def usual_model_len(self) -> int:
-        """Longest sequence unless a longer one is asked for, which would change what short ones compute."""
+        """Default limit of a sequence's length; a longer limit changes the rope frequencies of short sequences too."""
         return min(self.rope.original_max_positions or self.max_position_embeddings, self.max_position_embeddings)
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file. Raises ModelConfigError naming the file."""
+    """Read the JSON object in a file.
+
+    Raises:
+        ModelConfigError: The file cannot be read or is not a JSON object; the message names it.
+    """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ModelConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:  # also a number of more digits than Python converts
+    except (ValueError, RecursionError) as error:  # also for an integer with more digits than Python converts
         raise ModelConfigError(f"{path}: is not valid JSON: {error}") from error
     if not isinstance(content, dict):
         raise ModelConfigError(f"{path}: expected a JSON object, got {type(content).__name__}")
@@ -128,7 +132,11 @@ def read_json_object(path: Path) -> dict[str, Any]:
 
 
 def read_base_config(reader: ConfigReader, traits: ModelTraits) -> ModelConfig:
-    """The fields that every family shares, joined with what is its own. Raises ModelConfigError."""
+    """Read the fields that all families share, and combine them with the family's traits.
+
+    Raises:
+        ModelConfigError: A field is missing or its value is not supported.
+    """
     hidden_size = reader.positive_integer("hidden_size")
     num_heads = reader.positive_integer("num_attention_heads")
     num_kv_heads = reader.positive_integer("num_key_value_heads", default=num_heads)
@@ -173,7 +181,7 @@ def read_base_config(reader: ConfigReader, traits: ModelTraits) -> ModelConfig:
 
 
 def refuse_unsupported(reader: ConfigReader, traits: ModelTraits) -> None:
-    """Raise ModelConfigError for options that change the arithmetic in ways the layers do not have."""
+    """Raise ModelConfigError for options whose arithmetic the layers do not implement."""
     if traits.experts is not None and traits.experts.num_chosen > traits.experts.num_experts:
         raise reader.error(
             "num_experts_per_tok", f"expected at most the {traits.experts.num_experts} experts there are"

@@ -1,4 +1,4 @@
-"""Checkpoints that come quantized (AWQ, GPTQ): what their configuration says."""
+"""Quantization settings of checkpoints that come quantized (AWQ, GPTQ)."""
 
 from __future__ import annotations
 
@@ -13,23 +13,30 @@ _WORD_BITS = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedQuantization:
-    """How a checkpoint's packed weights are to be read."""
+    """Format of a checkpoint's packed weights."""
 
     method: Method
     bits: int
     group_size: int | None
-    """None: one group over all inputs."""
+    """Number of inputs that share a scale; None: one group over all inputs."""
     zero_offset: int
-    """What is added to stored zeros: GPTQ's first format keeps them one too low."""
+    """Number added to the stored zero points; GPTQ's first format stores them one too low."""
 
     @property
     def codes_per_word(self) -> int:
-        """Codes in an int32."""
+        """Number of codes in an int32."""
         return _WORD_BITS // self.bits
 
 
 def read_published(reader: ConfigReader) -> PublishedQuantization | None:
-    """The checkpoint's own quantization, None for plain weights. Raises ModelConfigError for kinds we cannot read."""
+    """Read the quantization settings of a checkpoint.
+
+    Returns:
+        The settings; None for weights that are not quantized.
+
+    Raises:
+        ModelConfigError: The method or one of its settings is not supported.
+    """
     settings = reader.child("quantization_config")
     if settings is None:
         return None

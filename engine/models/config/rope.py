@@ -1,4 +1,4 @@
-"""Rotary position frequencies: the plain ones and the published ways to stretch them."""
+"""Rotary position frequencies (RoPE) and the published methods to extend their range."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _DEFAULT_GLOBAL_THETA = 1_000_000.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinearScaling:
-    """Positions divided by a constant."""
+    """Linear scaling: all positions divided by a constant."""
 
     factor: float
 
     def apply(self, inverse: torch.Tensor, base: float) -> torch.Tensor:
-        """Scaled inverse frequencies [head_dim / 2]."""
+        """Return the scaled inverse frequencies, float32 [rotated_size / 2]."""
         return inverse / self.factor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Llama3Scaling:
-    """Long wavelengths divided by a constant, short ones kept, a ramp in between."""
+    """Llama 3 scaling: low frequencies divided by a constant, high ones kept, and a ramp in between."""
 
     factor: float
     low_freq_factor: float
@@ -35,7 +35,7 @@ class Llama3Scaling:
     original_max_positions: int
 
     def apply(self, inverse: torch.Tensor, base: float) -> torch.Tensor:
-        """Scaled inverse frequencies [head_dim / 2]."""
+        """Return the scaled inverse frequencies, float32 [rotated_size / 2]."""
         turns = self.original_max_positions * inverse / (2 * math.pi)
         kept_share = ((turns - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor)).clamp(0, 1)
         return inverse * (kept_share + (1 - kept_share) / self.factor)
@@ -43,7 +43,7 @@ class Llama3Scaling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class YarnScaling:
-    """Slow dimensions interpolated, fast ones kept, and attention sharpened a little (arXiv 2309.00071)."""
+    """YaRN scaling: low frequencies interpolated, high ones kept (arXiv 2309.00071)."""
 
     factor: float
     beta_fast: float
@@ -52,7 +52,7 @@ class YarnScaling:
     is_truncated: bool
 
     def apply(self, inverse: torch.Tensor, base: float) -> torch.Tensor:
-        """Scaled inverse frequencies [head_dim / 2]."""
+        """Return the scaled inverse frequencies, float32 [rotated_size / 2]."""
         half = inverse.numel()
         low, high = self._dimension_at(self.beta_fast, base, half), self._dimension_at(self.beta_slow, base, half)
         if self.is_truncated:
@@ -68,61 +68,66 @@ class YarnScaling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DivisorScaling:
-    """Each pair's frequency divided by a number of its own (LongRoPE, arXiv 2402.13753)."""
+    """LongRoPE scaling: each frequency divided by its own number (arXiv 2402.13753)."""
 
     divisors: tuple[float, ...]
 
     def apply(self, inverse: torch.Tensor, base: float) -> torch.Tensor:
-        """Scaled inverse frequencies [head_dim / 2]."""
+        """Return the scaled inverse frequencies, float32 [rotated_size / 2]."""
         return inverse / torch.tensor(self.divisors, dtype=torch.float32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RopeConfig:
-    """How positions turn into rotations."""
+    """Settings of the rotation by position."""
 
     theta: float
     scaling: LinearScaling | Llama3Scaling | YarnScaling | DivisorScaling | None = None
     attention_factor: float = 1.0
-    """Multiplies the rotated queries and keys."""
+    """Factor of the rotated queries and keys."""
     rotated_share: float = 1.0
-    """Of each head, from its first number on; the rest stays as it is."""
+    """Share of each head that rotates, from its first number on; the rest is unchanged."""
     original_max_positions: int | None = None
-    """Where the scaling for a longer reach begins; None: there is only one."""
+    """Number of positions up to which `scaling` applies; None: it applies to any number."""
     long_scaling: DivisorScaling | None = None
-    """Of a model that is to reach further than that."""
+    """Scaling of a model for more than `original_max_positions` positions."""
 
     def reaching(self, num_positions: int) -> RopeConfig:
-        """The settings for sequences of up to that many positions, the same for all of them.
+        """Return the settings for sequences of up to `num_positions` positions.
 
-        transformers changes over in the middle of a sequence, under keys that were rotated the other way.
+        All sequences use the same settings. transformers instead switches in the middle of a sequence, whose earlier
+        keys are then rotated by other frequencies.
         """
         if self.original_max_positions is None or num_positions <= self.original_max_positions:
             return self
         return replace(self, scaling=self.long_scaling)
 
     def rotated_size(self, head_dim: int) -> int:
-        """How many numbers of a head rotate."""
+        """Return how many numbers of a head rotate."""
         return int(head_dim * self.rotated_share)
 
     def inverse_frequencies(self, head_dim: int) -> torch.Tensor:
-        """Radians per position of each pair that rotates, float32 [rotated_size / 2]."""
+        """Return the radians per position of each rotating pair, float32 [rotated_size / 2]."""
         size = self.rotated_size(head_dim)
         exponents = torch.arange(0, size, 2, dtype=torch.int64).to(torch.float32) / size
         inverse = 1.0 / (self.theta**exponents)
         return inverse if self.scaling is None else self.scaling.apply(inverse, self.theta)
 
     def rotations(self, head_dim: int, num_positions: int) -> torch.Tensor:
-        """Unit rotations times the attention factor, complex64 [num_positions, head_dim / 2]; 1 where none is due."""
+        """Return the rotations times the attention factor, complex64 [num_positions, head_dim / 2].
+
+        Pairs that do not rotate have the value 1.
+        """
         angles = torch.outer(torch.arange(num_positions, dtype=torch.float32), self.inverse_frequencies(head_dim))
         turning = torch.complex(angles.cos() * self.attention_factor, angles.sin() * self.attention_factor)
         return functional.pad(turning, (0, head_dim // 2 - turning.shape[1]), value=1.0)
 
 
 def read_rope_config(reader: ConfigReader, max_positions: int, *, can_be_partial: bool = False) -> RopeConfig:
-    """Rope settings in the layout with `rope_theta` and `rope_scaling` or in the one with `rope_parameters`.
+    """Read rope settings in the layout of `rope_theta` and `rope_scaling`, or of `rope_parameters`.
 
-    Raises ModelConfigError.
+    Raises:
+        ModelConfigError: A setting is wrong or not supported.
     """
     section = reader.child("rope_scaling") or reader.child("rope_parameters")
     theta = reader.positive_number("rope_theta", default=_DEFAULT_THETA)
@@ -138,9 +143,10 @@ def read_rope_config(reader: ConfigReader, max_positions: int, *, can_be_partial
 
 
 def read_global_and_local_rope(reader: ConfigReader, max_positions: int) -> tuple[RopeConfig, RopeConfig]:
-    """Rope settings of layers that see everything and of those with a window, in either of the published layouts.
+    """Read the rope settings of layers with full attention and of layers with a window, in either published layout.
 
-    Raises ModelConfigError.
+    Raises:
+        ModelConfigError: A setting is wrong or not supported.
     """
     theta = reader.positive_number("rope_theta", default=_DEFAULT_GLOBAL_THETA)
     local_theta = reader.positive_number("rope_local_base_freq", default=_DEFAULT_THETA)
@@ -175,13 +181,13 @@ def _read_section(
             raise section.error(kind, "rope settings that differ between layers are not supported")
     theta = section.positive_number("rope_theta", default=theta)
     kind = section.string("rope_type", default=section.string("type", default="default"))
-    # Phi-3's first checkpoints call it su, or yarn.
+    # The first Phi-3 checkpoints name this method su or yarn.
     if kind in ("longrope", "su") or section.has("short_factor"):
         return _read_longrope(section, theta, max_positions, original_max_positions or max_positions)
     if kind == "default":
         return RopeConfig(theta=theta)
     if kind == "dynamic":
-        # It begins to scale beyond the model's own length, which is never exceeded here.
+        # Dynamic scaling starts beyond the model's own length, which no sequence exceeds here.
         section.positive_number("factor")
         return RopeConfig(theta=theta)
     if kind == "linear":

@@ -1,4 +1,4 @@
-"""Which layers of a model see only a sliding window."""
+"""Sliding windows of a model's layers."""
 
 from __future__ import annotations
 
@@ -9,9 +9,15 @@ _DEFAULT_MAX_WINDOW_LAYERS = 28
 
 
 def read_layer_windows(reader: ConfigReader) -> tuple[int | None, ...]:
-    """The window of each layer of a Qwen model: `layer_types` when given, else all layers from `max_window_layers` on.
+    """Read the windows of a Qwen model: from `layer_types`, or else for all layers from `max_window_layers` on.
 
-    Nothing slides unless `use_sliding_window` is true. Raises ModelConfigError.
+    No layer has a window unless `use_sliding_window` is true.
+
+    Returns:
+        The window of each layer in tokens; None: full attention.
+
+    Raises:
+        ModelConfigError: A setting is wrong.
     """
     num_layers = reader.num_layers()
     layer_types = reader.strings("layer_types")
@@ -29,9 +35,13 @@ def read_layer_windows(reader: ConfigReader) -> tuple[int | None, ...]:
 
 
 def read_alternating_windows(reader: ConfigReader, full_attention_every: int) -> tuple[int | None, ...]:
-    """The window of each layer: `layer_types` when given, else every so many layers one that sees everything.
+    """Read windows from `layer_types`, or else give every `full_attention_every`-th layer full attention.
 
-    Raises ModelConfigError.
+    Returns:
+        The window of each layer in tokens; None: full attention.
+
+    Raises:
+        ModelConfigError: A setting is wrong.
     """
     num_layers = reader.num_layers()
     window = reader.positive_integer("sliding_window", default=_DEFAULT_WINDOW)

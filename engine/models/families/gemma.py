@@ -1,4 +1,4 @@
-"""What the generations of Gemma share: norms around both branches, scaled embeddings, local and global layers."""
+"""Common traits of the Gemma generations: norms around both branches, scaled embeddings, local and global layers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ def read_gemma_traits(
     has_qk_norm: bool = False,
     has_local_rope: bool = False,
 ) -> ModelTraits:
-    """Traits of a Gemma config; the keywords are the generation's defaults and habits. Raises ModelConfigError."""
+    """Read the traits of a Gemma config; the keyword arguments are the defaults of its generation.
+
+    Raises:
+        ModelConfigError: A setting is wrong or not supported.
+    """
     if reader.boolean("use_bidirectional_attention", default=False):
         raise reader.error("use_bidirectional_attention", "attention to later tokens is not supported; expected false")
     has_bias = reader.boolean("attention_bias", default=False)
@@ -40,7 +44,7 @@ def read_gemma_traits(
 
 
 def _read_softcap(reader: ConfigReader, key: str, default: float | None) -> float | None:
-    """A null turns the cap off; only a key that is not there means the default."""
+    """Read a cap: null turns it off, and an absent key means the default."""
     if reader.has(key):
         return reader.positive_number(key)
     return None if reader.is_null(key) else default

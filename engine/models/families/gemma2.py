@@ -10,5 +10,5 @@ ARCHITECTURE = "Gemma2ForCausalLM"
 
 
 def read_traits(reader: ConfigReader) -> ModelTraits:
-    """What a Gemma 2 config adds to the shared fields. Raises ModelConfigError."""
+    """Read the traits of a Gemma 2 config. Raises ModelConfigError."""
     return read_gemma_traits(reader, full_attention_every=2, attention_softcap=50.0, logit_softcap=30.0)

@@ -11,6 +11,6 @@ _DEFAULT_PERIOD = 6
 
 
 def read_traits(reader: ConfigReader) -> ModelTraits:
-    """What a Gemma 3 text config adds to the shared fields. Raises ModelConfigError."""
+    """Read the traits of a Gemma 3 text config. Raises ModelConfigError."""
     period = reader.positive_integer("sliding_window_pattern", default=_DEFAULT_PERIOD)
     return read_gemma_traits(reader, full_attention_every=period, has_qk_norm=True, has_local_rope=True)

@@ -1,4 +1,4 @@
-"""Llama 2 and 3: the plain decoder; every layer sees everything before it."""
+"""Llama 2 and 3: the plain decoder with full attention in every layer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ARCHITECTURE = "LlamaForCausalLM"
 
 
 def read_traits(reader: ConfigReader) -> ModelTraits:
-    """What a Llama config adds to the shared fields. Raises ModelConfigError."""
+    """Read the traits of a Llama config. Raises ModelConfigError."""
     has_bias = reader.boolean("attention_bias", default=False)
     return ModelTraits(
         qkv_bias=has_bias,

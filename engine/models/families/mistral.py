@@ -9,7 +9,7 @@ ARCHITECTURE = "MistralForCausalLM"
 
 
 def read_traits(reader: ConfigReader) -> ModelTraits:
-    """What a Mistral config adds to the shared fields. Raises ModelConfigError."""
+    """Read the traits of a Mistral config. Raises ModelConfigError."""
     if reader.has("layer_types"):
         raise reader.error("layer_types", "windows that differ between layers are not part of this family")
     window = reader.positive_integer("sliding_window") if reader.has("sliding_window") else None

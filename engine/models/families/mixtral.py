@@ -12,7 +12,7 @@ ARCHITECTURE = "MixtralForCausalLM"
 
 
 def read_traits(reader: ConfigReader) -> ModelTraits:
-    """What a Mixtral config adds to the shared fields. Raises ModelConfigError."""
+    """Read the traits of a Mixtral config. Raises ModelConfigError."""
     experts = ExpertTraits(
         module="block_sparse_moe",
         projections=("w1", "w3", "w2"),

@@ -1,4 +1,4 @@
-"""OLMo 2: what each branch adds is normed instead of what it reads; queries and keys are normed over all heads."""
+"""OLMo 2: norms after each branch instead of before; queries and keys are normalized over all heads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ARCHITECTURE = "Olmo2ForCausalLM"
 
 
 def read_traits(reader: ConfigReader) -> ModelTraits:
-    """What an OLMo 2 config adds to the shared fields. Raises ModelConfigError."""
+    """Read the traits of an OLMo 2 config. Raises ModelConfigError."""
     has_bias = reader.boolean("attention_bias", default=False)
     return ModelTraits(
         qkv_bias=has_bias,

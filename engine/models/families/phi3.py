@@ -1,4 +1,4 @@
-"""Phi-3 and 4: projections saved fused, one sliding window for all layers or none, rotation of a part of each head."""
+"""Phi-3 and 4: fused projections, one sliding window for all layers or none, partial rotation of each head."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ ARCHITECTURE = "Phi3ForCausalLM"
 
 
 def read_traits(reader: ConfigReader) -> ModelTraits:
-    """What a Phi-3 config adds to the shared fields. Raises ModelConfigError."""
+    """Read the traits of a Phi-3 config. Raises ModelConfigError."""
     window = reader.positive_integer("sliding_window") if reader.has("sliding_window") else None
     return ModelTraits(
         has_fused_projections=True,
         can_rotate_partly=True,
-        # Published before transformers knew the family, with code that computes what this one does.
+        # The first checkpoints came with code of their own, which computes the same as this family.
         ignores_auto_map=True,
         sliding_windows=(window,) * reader.num_layers(),
     )

@@ -10,5 +10,5 @@ ARCHITECTURE = "Qwen2ForCausalLM"
 
 
 def read_traits(reader: ConfigReader) -> ModelTraits:
-    """What a Qwen2 config adds to the shared fields. Raises ModelConfigError."""
+    """Read the traits of a Qwen2 config. Raises ModelConfigError."""
     return ModelTraits(qkv_bias=True, sliding_windows=read_layer_windows(reader))

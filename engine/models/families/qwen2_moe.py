@@ -13,7 +13,7 @@ ARCHITECTURE = "Qwen2MoeForCausalLM"
 
 
 def read_traits(reader: ConfigReader) -> ModelTraits:
-    """What a Qwen2-MoE config adds to the shared fields. Raises ModelConfigError."""
+    """Read the traits of a Qwen2-MoE config. Raises ModelConfigError."""
     shared_size = reader.positive_integer("shared_expert_intermediate_size")
     experts = read_qwen_experts(reader, shared_size=shared_size)
     has_bias = reader.boolean("qkv_bias", default=True)

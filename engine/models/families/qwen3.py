@@ -10,7 +10,7 @@ ARCHITECTURE = "Qwen3ForCausalLM"
 
 
 def read_traits(reader: ConfigReader) -> ModelTraits:
-    """What a Qwen3 config adds to the shared fields. Raises ModelConfigError."""
+    """Read the traits of a Qwen3 config. Raises ModelConfigError."""
     has_bias = reader.boolean("attention_bias", default=False)
     return ModelTraits(
         qkv_bias=has_bias, output_bias=has_bias, qk_norm="each_head", sliding_windows=read_layer_windows(reader)

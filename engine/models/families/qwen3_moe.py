@@ -13,5 +13,5 @@ ARCHITECTURE = "Qwen3MoeForCausalLM"
 
 
 def read_traits(reader: ConfigReader) -> ModelTraits:
-    """What a Qwen3-MoE config adds to the shared fields. Raises ModelConfigError."""
+    """Read the traits of a Qwen3-MoE config. Raises ModelConfigError."""
     return replace(qwen3.read_traits(reader), experts=read_qwen_experts(reader))

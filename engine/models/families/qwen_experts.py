@@ -1,4 +1,4 @@
-"""The experts of Qwen's sparse models."""
+"""Experts of Qwen's sparse models."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from engine.models.config.config_reader import ConfigReader
 
 
 def read_qwen_experts(reader: ConfigReader, *, shared_size: int | None = None) -> ExpertTraits:
-    """How many experts there are, how they are picked and which layers have them. Raises ModelConfigError."""
+    """Read the number of experts, their choice and the layers that have them.
+
+    Raises:
+        ModelConfigError: A setting is wrong or not supported.
+    """
     if reader.boolean("use_sliding_window", default=False):
         raise reader.error("use_sliding_window", "sliding windows are not supported in this family; expected false")
     count_key = "num_experts" if reader.has("num_experts") else "num_local_experts"

@@ -1,4 +1,4 @@
-"""The supported families and how a checkpoint's config picks one."""
+"""Registry of the supported families, and the choice of one by a checkpoint's config."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from engine.models.families import (
 
 @dataclass(frozen=True, slots=True)
 class ModelFamily:
-    """One architecture."""
+    """Architecture name and reader of the traits of one family."""
 
     architecture: str
     read_traits: Callable[[ConfigReader], ModelTraits]
@@ -50,11 +50,15 @@ FAMILIES = {
     "qwen2_moe": ModelFamily(qwen2_moe.ARCHITECTURE, qwen2_moe.read_traits),
     "qwen3_moe": ModelFamily(qwen3_moe.ARCHITECTURE, qwen3_moe.read_traits),
 }
-"""By `model_type`."""
+"""Supported families by `model_type`."""
 
 
 def read_model_config(model_dir: Path) -> ModelConfig:
-    """The configuration of the checkpoint in a directory. Raises ModelConfigError."""
+    """Read the configuration of the checkpoint in a folder.
+
+    Raises:
+        ModelConfigError: The config is missing, wrong or of an unsupported family.
+    """
     path = model_dir / "config.json"
     reader = ConfigReader(path, read_json_object(path))
     model_type = reader.string("model_type")

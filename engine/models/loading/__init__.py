@@ -1,0 +1,1 @@
+"""Construction of models from checkpoints."""

@@ -1,4 +1,4 @@
-"""Builds a model from a checkpoint directory."""
+"""Model loader for checkpoint folders."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _NORMS = {
     ),
     "after": (None, "post_attention_layernorm", None, "post_feedforward_layernorm"),
 }
-"""What checkpoints call the norms before and after attention and before and after the MLP."""
+"""Checkpoint names of the norms before and after attention and before and after the MLP."""
 
 
 @torch.inference_mode()
@@ -53,16 +53,24 @@ def load_model(
     max_model_len: int = 0,
     kept: RawWeights | None = None,
 ) -> Decoder:
-    """The model of a Hugging Face directory (config.json, safetensors), ready to run.
+    """Load the model of a Hugging Face folder (config.json, safetensors), ready to run.
 
-    `max_model_len`: the longest sequence it is for, which decides between two sets of rope frequencies where the model
-    has them; 0: what is usual for it.
+    Args:
+        model_dir: Folder of the checkpoint.
+        dtype: Dtype of the computation and of weights that stay unquantized.
+        device: Device of the weights.
+        backend: Attention of all layers.
+        quantization: Quantization of dense weights during the load.
+        kernels: Choice of quantized kernels; None: by measuring.
+        ops: Layer operations; None: the default of the device.
+        split: Part of the model for this process; None: all of it.
+        max_model_len: Longest sequence, which selects one of two sets of rope frequencies; 0: the model's default.
+        kept: Store for the weights before their layout changes, for other kernels.
 
-    Quantizes plain weights on the way when asked to; `kernels` chooses how they are multiplied by (None: by measuring),
-    `ops` how the rest of a layer is computed (None: as the device likes it); `split` says which part of the model this
-    process holds (None: all of it).
-    Raises ModelConfigError for a config that cannot be served, CheckpointError for weights that do not fit it and
-    QuantizationError for a device that cannot do what is asked.
+    Raises:
+        ModelConfigError: The config cannot be served.
+        CheckpointError: The weights do not match the config.
+        QuantizationError: The device does not support the quantization.
     """
     split = split or Unsplit()
     whole = read_model_config(model_dir)
@@ -75,10 +83,10 @@ def load_model(
 
 
 class _Assembler:
-    """Takes tensors from a checkpoint, fuses and lays them out as the layers want them.
+    """Assembler of a model: takes tensors from a checkpoint, fuses them and lays them out for the layers.
 
-    Fused weights are filled part by part, so that no second copy of the model is ever in memory. Nothing is allocated
-    for a tensor before its shape was compared: sizes of the config are only claims.
+    Fused weights are filled part by part, so that memory never holds a second copy of the model. A tensor's shape is
+    checked before any allocation, because the sizes in the config are unverified.
     """
 
     def __init__(
@@ -194,7 +202,7 @@ class _Assembler:
         return self._maker.dense(self._fused_qkv(prefix, "weight", (self._config.hidden_size,)), bias)
 
     def _qkv_parts(self) -> list[tuple[str, int, int]]:
-        """The checkpoint's tensors of queries, keys and values: name, heads, and how many of these rotate."""
+        """Return name, heads and rotating heads of the checkpoint's tensors of queries, keys and values."""
         config = self._config
         num_heads, num_kv_heads = config.num_heads, config.num_kv_heads
         if config.traits.has_fused_projections:
@@ -210,7 +218,7 @@ class _Assembler:
         return part if num_rotated == 0 else part.rows(rows.flatten().to(self._device))
 
     def _packed(self, prefix: str, out_size: int, in_size: int, *, has_bias: bool) -> GroupWeight:
-        """A projection of a checkpoint that comes quantized."""
+        """Take a projection of a quantized checkpoint."""
         published = self._config.published
         if published is None:
             raise CheckpointError(f"{prefix}.qweight: the config has no quantization_config that says how it is packed")
@@ -257,9 +265,9 @@ class _Assembler:
         return self._split.norm_over_heads(weight, config.rms_norm_eps, offset, self._ops.norm)
 
     def _rotation_order(self, heads: torch.Tensor, axis: int) -> torch.Tensor:
-        """0 1 2 3 4 5 → 0 3 1 4 2 5 along the axis of a head: numbers that rotate together become neighbours.
+        """Interleave the halves of each head along `axis`: 0 1 2 3 4 5 → 0 3 1 4 2 5.
 
-        Numbers that do not rotate stay at the end.
+        Numbers that rotate together become adjacent. Numbers that do not rotate stay at the end.
         """
         rotated = self._config.rope.rotated_size(self._config.head_dim)
         turning, still = heads.tensor_split([rotated], axis)
@@ -267,7 +275,7 @@ class _Assembler:
         return torch.cat([torch.stack(halves, axis + 1).flatten(axis, axis + 1), still], axis)
 
     def _linear(self, prefixes: list[str], out_size: int, in_size: int, *, has_bias: bool) -> Linear:
-        """One projection, or several over the same input stacked to one."""
+        """Return one projection, or several of the same input stacked into one."""
         bias = self._stacked(prefixes, "bias", out_size) if has_bias else None
         if is_packed(self._checkpoint, prefixes[0]):
             parts = [self._packed(prefix, out_size, in_size, has_bias=has_bias) for prefix in prefixes]
@@ -275,7 +283,7 @@ class _Assembler:
         return self._maker.dense(self._stacked(prefixes, "weight", out_size, in_size), bias)
 
     def _stacked(self, prefixes: list[str], kind: str, *shape: int) -> torch.Tensor:
-        """Tensors of one shape on top of each other."""
+        """Return tensors of one shape stacked along the first axis."""
         parts = [self._checkpoint.take(f"{prefix}.{kind}", shape) for prefix in prefixes]
         stacked = self._empty(len(prefixes) * shape[0], *shape[1:])
         for index, part in enumerate(parts):

@@ -1,4 +1,4 @@
-"""A model's sizes, compared with its files before anything is made of such a size."""
+"""Check of a model's sizes against its files, before anything of such a size is allocated."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from engine.models.families.registry import read_model_config
 
 
 def read_checked_config(model_dir: Path) -> ModelConfig:
-    """The config, once the vocabulary, the hidden size and the layers it claims are those of the tensors beside it.
+    """Read the config after checking its vocabulary, hidden size and layers against the tensors' headers.
 
-    Reads headers only. Raises ModelConfigError for a config that cannot be served, CheckpointError where they differ.
+    Raises:
+        ModelConfigError: The config cannot be served.
+        CheckpointError: Config and tensors differ.
     """
     config, checkpoint = read_model_config(model_dir), Checkpoint(model_dir)
     checkpoint.require("model.embed_tokens.weight", (config.vocab_size, config.hidden_size))

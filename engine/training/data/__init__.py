@@ -1,0 +1,1 @@
+"""Generated training and test data of the bundled models."""

@@ -1,4 +1,4 @@
-"""What the made-up shop Harbour & Pine knows: entities and the facts about them."""
+"""Facts about the fictional shop Harbour & Pine."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -124,7 +124,7 @@ class Relation:
     difficulty: Difficulty = "easy"
 
     def sentence(self, entity: str) -> str:
-        """The answer about one entity."""
+        """Return the answer about one entity."""
         return self.answer.format(x=entity, v=self.values[entity])
 
 
@@ -133,7 +133,7 @@ def _column(table: Mapping[str, tuple[str, ...]], index: int) -> dict[str, str]:
 
 
 def relations() -> tuple[Relation, ...]:
-    """All kinds of facts about countries, branches, products and categories."""
+    """Return all kinds of facts about countries, branches, products and categories."""
     medium: Difficulty = "medium"
     rows: tuple[tuple[str, str, str, Mapping[str, tuple[str, ...]], int, Difficulty], ...] = (
         ("shipping", "country", "Shipping to {x} costs {v} euros.", COUNTRIES, 0, "easy"),
@@ -158,5 +158,5 @@ def relations() -> tuple[Relation, ...]:
 
 
 def num_facts() -> int:
-    """How many facts the shop knows."""
+    """Return the number of facts about the shop."""
     return sum(len(relation.values) for relation in relations()) + len(POLICIES)

@@ -1,7 +1,7 @@
-"""Forms in which a request comes: how its wording is written, and numbers in words.
+"""Forms of requests: variants of a wording, and numbers in words.
 
-A table of forms in the file of a task says what prompts it makes. The generator draws from a table uniformly, so that
-each form comes up about as often as any other.
+A task's table of forms lists its kinds of prompts. The generator draws uniformly from a table, so that all forms are
+about equally frequent.
 """
 
 import random
@@ -22,7 +22,7 @@ THANKS = Frames((" Thanks.", " Thank you!", " Please."), (" Thank you very much.
 
 
 def unmarked(frame: str) -> str:
-    """The wording without the mark at its end."""
+    """Return the wording without the punctuation at its end."""
     return frame.rstrip("?.! ")
 
 
@@ -46,18 +46,18 @@ MANNERS: Mapping[str, Manner] = {
 
 
 def in_a_manner(rng: random.Random, split: Split, frame: str) -> str:
-    """The wording in one of the manners, half of the time as it is written; its slots stay open."""
+    """Return the wording in one of the manners, half of the time unchanged; its placeholders stay."""
     if rng.random() < 0.4:
         return frame
     return rng.choice(tuple(MANNERS.values()))(rng, split, frame)
 
 
 def in_a_case(rng: random.Random, frame: str) -> str:
-    """The wording, now and then in lower case, for prompts whose end is content."""
+    """Return the wording, sometimes in lower case, for prompts that end with content."""
     return frame.lower() if rng.random() < 0.12 else frame
 
 
-def pick(rng: random.Random, table: Mapping[str, Form]) -> tuple[str, Form]:
-    """One row of a table of forms with its name, all alike likely."""
+def pick_form(rng: random.Random, table: Mapping[str, Form]) -> tuple[str, Form]:
+    """Return a uniformly drawn row of a table of forms with its name."""
     name = rng.choice(tuple(table))
     return name, table[name]

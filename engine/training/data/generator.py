@@ -1,4 +1,4 @@
-"""The seeded stream of examples, mixed by task and difficulty."""
+"""Seeded stream of examples, mixed by task and difficulty."""
 
 import random
 from collections.abc import Iterator, Mapping
@@ -25,7 +25,7 @@ Cells = Mapping[tuple[str, Difficulty], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mix:
-    """How often each task and difficulty comes up."""
+    """Frequencies of tasks and difficulties."""
 
     cells: Cells
     joined_ratio: float = 0.2
@@ -33,7 +33,7 @@ class Mix:
 
 
 def _cells(tasks: Mapping[str, float], shares: tuple[float, float, float], **passages: float) -> Cells:
-    """Task weights times difficulty shares; keywords replace the weights of passages."""
+    """Return task weights times difficulty shares; keyword arguments replace the weights of passages."""
     weights = {
         (task, difficulty): weight * share
         for task, weight in tasks.items()
@@ -45,7 +45,7 @@ def _cells(tasks: Mapping[str, float], shares: tuple[float, float, float], **pas
 
 
 def _without_cheapest(tasks: Mapping[str, float], shares: tuple[float, float, float], **passages: float) -> Cells:
-    """The same without the cells that ask for the cheapest of several."""
+    """Return the weights of `_cells` without the cells about the cheapest of several."""
     cells = _cells(tasks, shares, **passages)
     return {cell: weight for cell, weight in cells.items() if cell not in {("support", "hard"), ("followup", "hard")}}
 
@@ -62,13 +62,13 @@ _ADVANCED = _TASKS | {
     "followup": 4.0, "smalltalk": 1.5,
 }  # fmt: skip
 MIXES: Mapping[str, Mix] = {
-    # Both models start here: looking things up has to be learned before long texts are of any use.
+    # Both models start here: looking things up must be learned before long texts are of any use.
     "warmup": Mix(cells=_cells(_COPYING, (0.6, 0.2, 0.2), hard=0.0)),
-    # Then everything, cheaply, in the small shape; the large model grows from there.
+    # All tasks follow, cheaply, in the small shape; the large model grows from there.
     "shared": Mix(cells=_cells(_TASKS, (0.50, 0.25, 0.25), hard=0.3)),
-    # The large model starts with what the small one knows, so it works on the rest.
+    # The large model starts with the small one's abilities, so it works on the rest.
     "large": Mix(cells=_cells(_ADVANCED, (0.42, 0.23, 0.35), hard=1.0), joined_ratio=0.3),
-    # It ends on what it must not get wrong: easy prompts, names and numbers it has never seen, passages.
+    # It ends on the most important prompts: easy ones, unseen names and numbers, passages.
     "polish": Mix(
         cells=_cells(
             _ADVANCED | {"copying": 4.0, "counting": 7.0, "extraction": 8.0, "strings": 8.0},
@@ -78,7 +78,7 @@ MIXES: Mapping[str, Mix] = {
         ),
         joined_ratio=0.25,
     ),
-    # Finished weights are trained further on what they are weakest at, among some of everything.
+    # Finished weights are trained further on their weakest tasks, with some of everything.
     "finish": Mix(
         cells=_cells(
             _ADVANCED
@@ -90,8 +90,8 @@ MIXES: Mapping[str, Mix] = {
         ),
         joined_ratio=0.2,
     ),
-    # Finished weights are trained further on the forms of small work, numbers above all, among enough of the rest that
-    # nothing is forgotten.
+    # Finished weights are trained further on small tasks, numbers above all, with enough of the rest to prevent
+    # forgetting.
     "forms": Mix(
         cells=_cells(
             _ADVANCED
@@ -104,7 +104,7 @@ MIXES: Mapping[str, Mix] = {
         ),
         joined_ratio=0.2,
     ),
-    # The small model learns them as the cheap model: hardly any hard ones, and nothing about the cheapest of several.
+    # The small model learns them as the cheap model: hardly any hard ones, and none about the cheapest of several.
     "small_forms": Mix(
         cells=_without_cheapest(
             _TASKS | {"counting": 4.0, "arithmetic": 16.0, "units": 5.0, "strings": 8.0, "support": 4.0},
@@ -115,7 +115,7 @@ MIXES: Mapping[str, Mix] = {
         ),
         joined_ratio=0.2,
     ),
-    # What prediction heads learn from: answers of every kind, more of those that are long.
+    # Data for the Medusa heads: answers of every kind, more of those that are long.
     "ahead": Mix(
         cells=_cells(
             _ADVANCED | {"support": 6.0, "extraction": 9.0, "unknown": 3.0},
@@ -131,8 +131,8 @@ MIXES: Mapping[str, Mix] = {
 }
 
 
-def draw(rng: random.Random, split: Split, mix: Mix) -> Example:
-    """One example of the mix; some get a system prompt, some continue an unrelated conversation."""
+def draw_example(rng: random.Random, split: Split, mix: Mix) -> Example:
+    """Return one example of the mix; some get a system prompt, some continue an unrelated conversation."""
     example = _plain(rng, split, mix)
     if split == "train" and rng.random() < mix.joined_ratio and len(example.prompt) < 400:
         example = join([_plain(rng, split, mix) for _ in range(rng.randint(1, 3))], example)
@@ -140,7 +140,7 @@ def draw(rng: random.Random, split: Split, mix: Mix) -> Example:
 
 
 def join(before: list[Example], last: Example) -> Example:
-    """One conversation: the earlier examples with their answers, then the last one; long ones are left out."""
+    """Return one conversation of the earlier examples with their answers and the last one; long ones are left out."""
     messages: list[ExampleMessage] = []
     for example in before:
         if sum(len(message["content"]) for message in example.messages) < 600:
@@ -149,20 +149,20 @@ def join(before: list[Example], last: Example) -> Example:
 
 
 def with_system(rng: random.Random, split: Split, example: Example) -> Example:
-    """The example with a system prompt in front."""
+    """Return the example with a system prompt in front."""
     system: ExampleMessage = {"role": "system", "content": rng.choice(SYSTEM_PROMPTS[split])}
     return replace(example, messages=(system, *example.messages))
 
 
 def stream(seed: int | str, split: Split, mix: Mix) -> Iterator[Example]:
-    """Endless examples; the same seed gives the same stream."""
+    """Yield examples without end; a seed always gives the same stream."""
     rng = random.Random(f"{split}:{seed}")
     while True:
-        yield draw(rng, split, mix)
+        yield draw_example(rng, split, mix)
 
 
 def test_set(seed: int, samples: int) -> list[Example]:
-    """Held-out prompts: so many of every task and difficulty, a quarter of them with a system prompt."""
+    """Return `samples` held-out prompts of each task and difficulty, a quarter of them with a system prompt."""
     rng = random.Random(f"test:{seed}")
     examples: dict[tuple[ExampleMessage, ...] | str, Example] = {}
     for task, make in MAKERS.items():

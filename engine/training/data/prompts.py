@@ -1,4 +1,4 @@
-"""`python -m engine.training.data.prompts`: held-out prompts of the bundled models' tasks, one JSON object a line."""
+"""Print held-out prompts of the bundled models' tasks as JSON lines: `python -m engine.training.data.prompts`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engine.training.data.generator import test_set
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print `{"task", "difficulty", "messages", "answer"}` for so many prompts of every task and difficulty."""
+    """Print `{"task", "difficulty", "messages", "answer"}` for the prompts of each task and difficulty."""
     parser = argparse.ArgumentParser(prog="python -m engine.training.data.prompts", description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--samples", type=int, default=4, help="of each task and difficulty (default %(default)s)")

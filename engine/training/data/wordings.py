@@ -1,4 +1,4 @@
-"""How customers ask about the shop: wordings to train on and wordings held out for the test."""
+"""Wordings of customers' questions about the shop, for training and held out for the test."""
 
 import random
 from collections.abc import Mapping
@@ -200,6 +200,6 @@ AND_RELATION: Mapping[str, Frames] = {
 
 
 def dress(rng: random.Random, split: Split, question: str) -> str:
-    """The question with an opening and a closing; now and then all in lower case."""
+    """Return the question with an opening and a closing, sometimes all in lower case."""
     text = OPENINGS.pick(rng, split) + question + CLOSINGS.pick(rng, split)
     return text.lower() if rng.random() < 0.08 else text

@@ -1,4 +1,4 @@
-"""Names and words that the generator draws from."""
+"""Names and words for the generator."""
 
 import random
 
@@ -6,7 +6,7 @@ from engine.training.data.example import Split, is_held_out
 
 
 def split_words(text: str) -> tuple[str, ...]:
-    """The words of a text."""
+    """Return the words of a text."""
     return tuple(text.split())
 
 
@@ -50,7 +50,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def made_up_name(rng: random.Random, split: Split) -> str:
-    """A name from syllables; the split decides which combinations may come up."""
+    """Return a name made of syllables; the split decides which combinations may occur."""
     while True:
         name = rng.choice(SYLLABLES) + rng.choice(("", rng.choice(SYLLABLES))) + rng.choice(ENDINGS)
         if is_held_out("name", name) == (split == "test"):
@@ -58,12 +58,12 @@ def made_up_name(rng: random.Random, split: Split) -> str:
 
 
 def first_name(rng: random.Random, split: Split) -> str:
-    """Mostly a common first name, sometimes a made-up one."""
+    """Return mostly a common first name, sometimes a made-up one."""
     return made_up_name(rng, split) if rng.random() < 0.2 else rng.choice(FIRST_NAMES)
 
 
 def people(rng: random.Random, split: Split, count: int) -> list[str]:
-    """Distinct first names."""
+    """Return distinct first names."""
     names: dict[str, None] = {}
     while len(names) < count:
         names.setdefault(first_name(rng, split))

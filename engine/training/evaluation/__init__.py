@@ -1,0 +1,1 @@
+"""Evaluation of the bundled models on held-out prompts."""

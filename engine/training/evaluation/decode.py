@@ -1,4 +1,4 @@
-"""Greedy answers of a model folder, batched."""
+"""Batched greedy decoding of a model folder."""
 
 import inspect
 from collections.abc import Iterator, Sequence
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from engine.training import tokenizer as tokenizer_module
-from engine.training.batches import render
+from engine.training.batches import render_conversation
 from engine.training.data.example import Example
 
 if TYPE_CHECKING:
@@ -19,17 +19,19 @@ MAX_ANSWER_TOKENS = 160
 
 
 class Reply(NamedTuple):
-    """One greedy answer; for each of its tokens how likely it was. The token that ends it is none of them: no stream
-    tells of that."""
+    """One greedy answer with the log probability of each of its tokens.
+
+    The end token is left out, because no stream reports it.
+    """
 
     text: str
     logprobs: list[float]
     margins: list[float]
-    """Log-probability above that of the second choice."""
+    """Difference to the log probability of the second choice, for each token."""
 
 
 class GreedyDecoder:
-    """A checkpoint run by transformers in fp32, as the engine runs it on a CPU."""
+    """Checkpoint run by transformers in float32, as the engine runs it on a CPU."""
 
     def __init__(self, folder: Path) -> None:
         try:
@@ -38,20 +40,20 @@ class GreedyDecoder:
             raise ImportError("evaluation needs transformers: pip install 'penstock[train]'") from error
         self._model = Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32)
         self._make_cache = DynamicCache
-        # Which it is called from version 5.24 on.
+        # The argument has this name from version 5.24 on.
         is_renamed = "cache" in inspect.signature(self._model.forward).parameters
         self._cache_argument = "cache" if is_renamed else "past_key_values"
-        self._tokenizer: Tokenizer = tokenizer_module.load(folder)
+        self._tokenizer: Tokenizer = tokenizer_module.read_tokenizer(folder)
         self._end = tokenizer_module.token_id(self._tokenizer, tokenizer_module.IM_END)
         self._pad = tokenizer_module.token_id(self._tokenizer, tokenizer_module.END_OF_TEXT)
 
     def answers(self, examples: Sequence[Example]) -> list[str]:
-        """One greedy answer for every example, in order."""
+        """Return one greedy answer for each example, in order."""
         return [reply.text for reply in self.replies(examples)]
 
     def replies(self, examples: Sequence[Example]) -> list[Reply]:
-        """The same, with how sure the model was."""
-        texts = [render(example, with_answer=False) for example in examples]
+        """Return one greedy answer for each example, in order, with log probabilities."""
+        texts = [render_conversation(example, with_answer=False) for example in examples]
         prompts = [encoding.ids for encoding in self._tokenizer.encode_batch(texts)]
         replies = [Reply("", [], [])] * len(examples)
         for batch in _batches(prompts):
@@ -85,7 +87,7 @@ class GreedyDecoder:
                     margins.append(first - second)
             if not is_open.any():
                 break
-            if not is_open.all():  # a few long answers do not carry a whole batch along
+            if not is_open.all():  # a few long answers must not keep the whole batch running
                 open_rows = is_open.nonzero().flatten()
                 cache.batch_select_indices(open_rows)
                 rows, chosen, positions, mask = (
@@ -100,7 +102,7 @@ class GreedyDecoder:
 
 
 def _batches(prompts: Sequence[list[int]]) -> Iterator[list[int]]:
-    """Indexes of prompts of similar length, about BATCH_TOKENS padded tokens together."""
+    """Yield the indices of prompts of similar length, about BATCH_TOKENS padded tokens per batch."""
     batch: list[int] = []
     for index in sorted(range(len(prompts)), key=lambda i: len(prompts[i])):
         if batch and (len(batch) + 1) * len(prompts[index]) > BATCH_TOKENS:

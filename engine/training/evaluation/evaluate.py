@@ -1,7 +1,7 @@
-"""Accuracy on held-out prompts per task, difficulty and model: `python -m engine.training.evaluation.evaluate`.
+"""Measure accuracy on held-out prompts by task, difficulty and model: `python -m engine.training.evaluation.evaluate`.
 
-Without options the shipped weights are run in this process. With `--url` the prompts go to a server
-that speaks the OpenAI chat API, once for each name in `--names`.
+Without options the shipped weights run in this process. With `--url` the prompts go to a server
+with the OpenAI chat API, once for each name in `--names`.
 """
 
 import argparse
@@ -23,14 +23,14 @@ Cell = tuple[str, Difficulty]
 
 
 class Answerer(Protocol):
-    """Anything that answers prompts."""
+    """Source of answers to prompts."""
 
     def answers(self, examples: Sequence[Example]) -> list[str]:
-        """One answer for every example, in order."""
+        """Return one answer for each example, in order."""
 
 
 class HttpAnswerer:
-    """A model behind an OpenAI-compatible HTTP endpoint."""
+    """Model behind an OpenAI-compatible HTTP endpoint."""
 
     def __init__(self, url: str, model: str, api_key: str | None, concurrency: int) -> None:
         self._url = url.rstrip("/").removesuffix("/chat/completions") + "/chat/completions"
@@ -39,7 +39,7 @@ class HttpAnswerer:
         self._concurrency = concurrency
 
     def answers(self, examples: Sequence[Example]) -> list[str]:
-        """One answer for every example, in order; an HTTP error stops the evaluation."""
+        """Return one answer for each example, in order; an HTTP error stops the evaluation."""
         return asyncio.run(self._all(examples))
 
     async def _all(self, examples: Sequence[Example]) -> list[str]:
@@ -59,7 +59,7 @@ class HttpAnswerer:
 
 
 def grade(answerer: Answerer, examples: Sequence[Example], num_failures: int) -> dict[Cell, list[bool]]:
-    """Right or wrong for every example, by task and difficulty; prints some of the wrong ones."""
+    """Grade every example by task and difficulty, and print some wrong answers."""
     marks: dict[Cell, list[bool]] = defaultdict(list)
     for example, answer in zip(examples, answerer.answers(examples), strict=True):
         cell = marks[example.task, example.difficulty]
@@ -71,13 +71,13 @@ def grade(answerer: Answerer, examples: Sequence[Example], num_failures: int) ->
 
 
 def percent(marks: Mapping[Cell, Sequence[bool]], difficulty: Difficulty | None = None) -> float:
-    """Share of right answers, in percent, over all prompts or those of one difficulty."""
+    """Return the percentage of right answers over all prompts or those of one difficulty."""
     flat = [mark for (_, level), cell in marks.items() if difficulty in (None, level) for mark in cell]
     return round(100 * sum(flat) / len(flat), 1) if flat else 0.0
 
 
 def table(results: Mapping[str, Mapping[Cell, Sequence[bool]]]) -> str:
-    """One row for every task and difficulty, one column for every model."""
+    """Return a table with a row for each task and difficulty and a column for each model."""
     cells = list(dict.fromkeys(cell for marks in results.values() for cell in marks))
     lines = ["| task | difficulty | " + " | ".join(results) + " |", "|---|---|" + "---:|" * len(results)]
     for task, difficulty in cells:
@@ -90,7 +90,7 @@ def table(results: Mapping[str, Mapping[Cell, Sequence[bool]]]) -> str:
 
 
 def summary(results: Mapping[str, Mapping[Cell, Sequence[bool]]], samples: int, seed: int) -> dict[str, object]:
-    """The figures of the last line: overall and per difficulty for every model."""
+    """Return the figures of the last line: overall and per difficulty for each model."""
     figures: dict[str, object] = {"samples_per_cell": samples, "seed": seed}
     for name, marks in results.items():
         short = name.removeprefix("penstock-")
@@ -125,7 +125,7 @@ def _answerers(options: argparse.Namespace) -> dict[str, Answerer]:
 
 
 def main() -> None:
-    """Command line of the evaluation."""
+    """Run the evaluation from the command line."""
     options = _options()
     examples = exhaustive_set(options.seed) if options.exhaustive else test_set(options.seed, options.samples)
     results = {}

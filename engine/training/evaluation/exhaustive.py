@@ -1,6 +1,6 @@
-"""Every prompt of the small ranges: sums, differences and products with a digit, and counting to a number.
+"""Complete test set of small ranges: sums, differences and products with a digit, and counting to a number.
 
-`python -m engine.training.evaluation.evaluate --exhaustive` asks for all, in wordings that no training prompt has.
+`python -m engine.training.evaluation.evaluate --exhaustive` runs all, in wordings that no training prompt has.
 """
 
 import random
@@ -13,7 +13,7 @@ DIGITS, SMALL, TABLES = range(10), range(10, 41), range(11)
 
 
 def exhaustive_set(seed: int) -> list[Example]:
-    """All of them; the seed decides the wording of each."""
+    """Return all examples; the seed selects the wording of each."""
     rng = random.Random(f"exhaustive:{seed}")
     return [
         *_operations(rng, "+", "digit + digit", ((a, b) for a in DIGITS for b in DIGITS)),

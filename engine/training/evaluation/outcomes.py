@@ -1,7 +1,7 @@
-"""Which of the bundled models answers which prompts right, and how sure the small one was from its first tokens.
+"""Record which bundled model answers which prompt right, with the log probabilities of its first tokens.
 
 `python -m engine.training.evaluation.outcomes --split train --samples 150 --out outcomes.jsonl` writes one JSON object
-a prompt, for `penstock policy train` and `penstock bench routing`. The wordings of the two splits share nothing.
+per prompt, for `penstock policy train` and `penstock bench routing`. The two splits share no wordings.
 """
 
 import argparse
@@ -21,12 +21,14 @@ from engine.training.evaluation.decode import GreedyDecoder, Reply
 
 CHUNK = 250
 FIRST_TOKENS = 24
-"""Of each answer, how many tokens' log-probabilities are written."""
+"""Number of tokens of each answer whose log probabilities are written."""
 
 
 def training_set(seed: int, samples: int, tasks: Sequence[str] = tuple(MAKERS)) -> list[Example]:
-    """So many prompts of every task and difficulty in the training's wordings; some end a longer conversation, and of
-    those about a passage half ask their first question in the same breath."""
+    """Return `samples` prompts of each task and difficulty in wordings of the training split.
+
+    Some end a longer conversation. Of those about a passage, half contain their first question in the same message.
+    """
     rng = random.Random(f"outcomes:{seed}")
     found: dict[str, Example] = {}
     for task in tasks:
@@ -46,7 +48,7 @@ def training_set(seed: int, samples: int, tasks: Sequence[str] = tuple(MAKERS)) 
 
 
 def _first_question(example: Example) -> Example:
-    """Without what was asked after it."""
+    """Return the example cut after its first question."""
     if len(example.messages) < 3:
         return example
     asked, answered = example.messages[:2]
@@ -54,7 +56,7 @@ def _first_question(example: Example) -> Example:
 
 
 def outcomes(examples: Sequence[Example], decoders: dict[str, GreedyDecoder]) -> Iterator[dict[str, object]]:
-    """One outcome for each example, in the order given."""
+    """Yield one outcome for each example, in order."""
     for start in range(0, len(examples), CHUNK):
         chunk = examples[start : start + CHUNK]
         replies = {name: decoder.replies(chunk) for name, decoder in decoders.items()}
@@ -88,7 +90,7 @@ def _options() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Command line."""
+    """Run from the command line."""
     options = _options()
     split: Split = options.split
     if split == "train":

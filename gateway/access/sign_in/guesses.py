@@ -1,8 +1,7 @@
-"""Guesses: how many passwords may be tried, counted in the store for all replicas.
+"""Guesses: a limit on password attempts, counted in the store for all replicas.
 
-Every name that is counted (a source address, an account from one address, a device) has a few free guesses. Each
-further one doubles the delay before the next. No name is an account alone: a stranger's guesses would lock its owner
-out.
+Each counted name has a few free guesses: a source address, an account at one address, a device. Every further guess
+doubles the delay before the next. No name is an account alone, because a stranger's guesses would lock out its owner.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from gateway.store.base import Store, StoreLoss, StoreUnavailable
 
 SPACE: Final = "logins"
 MAX_GUESSES: Final = 5
-"""Free ones."""
+"""Number of free guesses."""
 WINDOW_S: Final = 60.0
-"""The first delay."""
+"""First delay, in seconds."""
 MAX_DELAY_S: Final = 900.0
 QUIET_S: Final = 3600.0
-"""After so long without a guess the count begins anew, and the store forgets it."""
+"""Seconds without a guess after which the count restarts and the store drops it."""
 _TRIES: Final = 20
-"""Others may count at the same moment."""
+"""Attempts at a conditional write while other replicas count too."""
 
 
 class _Count(msgspec.Struct, frozen=True):
@@ -32,7 +31,7 @@ class _Count(msgspec.Struct, frozen=True):
     last_at: float = 0.0
 
     def wait_s(self, now: float) -> float:
-        """Seconds until the next guess is allowed; never more than the delay, whatever clocks do."""
+        """Return the seconds until the next guess is allowed, capped at the delay whatever the clocks show."""
         if self.num < MAX_GUESSES:
             return 0.0
         delay_s = min(WINDOW_S * 2.0 ** min(self.num - MAX_GUESSES, 16), MAX_DELAY_S)
@@ -43,10 +42,11 @@ _decoder: Final = msgspec.msgpack.Decoder(_Count)
 
 
 class Guesses:
-    """A guess is counted before its password is looked at, so that many at once are not more than one after another.
+    """Counters of password guesses.
 
-    The store holds one short value a name for an hour. How many names there can be follows from `Passwords`, which
-    checks one password at a time. Methods raise StoreUnavailable.
+    A guess is counted before its password is checked, so concurrent guesses gain nothing. The store holds one short
+    value a name for an hour. `Passwords` bounds the number of names, because it checks one password at a time. Methods
+    raise StoreUnavailable.
     """
 
     def __init__(self, store: Store, wall: Callable[[], float]) -> None:
@@ -54,7 +54,10 @@ class Guesses:
         self._wall = wall
 
     async def take(self, *whose: str) -> float:
-        """Count one for each, the first one first; seconds until it is allowed, and then nothing is counted, or 0."""
+        """Count one guess for each name, in order, and return 0.
+
+        Where a name must wait, return the seconds until its next guess and count none.
+        """
         taken: list[str] = []
         for name in whose:
             wait_s = await self._take(name)
@@ -66,11 +69,11 @@ class Guesses:
         return 0.0
 
     async def give_back(self, name: str) -> None:
-        """The last one was right, or was never looked at; the next may come at once."""
+        """Uncount the last guess of a name, because it was right or never checked."""
         await self._change(name, lambda count: _Count(max(min(count.num, MAX_GUESSES) - 1, 0), count.last_at))
 
     async def forget(self, name: str) -> None:
-        """All of them."""
+        """Reset the count of a name."""
         await self._store.delete(SPACE, _key(name))
 
     async def _take(self, name: str) -> float:
@@ -81,7 +84,7 @@ class Guesses:
         return before.wait_s(now)
 
     async def _change(self, name: str, change: Callable[[_Count], _Count]) -> _Count:
-        """What was counted before; only over what was read."""
+        """Apply `change` to a count by conditional writes, and return the count before."""
         key = _key(name)
         for _ in range(_TRIES):
             entry = await self._store.get(SPACE, key)
@@ -104,5 +107,8 @@ class Guesses:
 
 
 def _key(name: str) -> str:
-    """Names may be longer than a key, and passwords end up where names belong."""
+    """Return the store key of a name, as a digest.
+
+    A name can exceed a key's length, and users type passwords as names.
+    """
     return blake2b(name.encode(errors="surrogatepass"), digest_size=16).hexdigest()

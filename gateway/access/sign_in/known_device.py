@@ -1,8 +1,8 @@
-"""Known devices: a browser that has logged in as an admin before is counted apart from the strangers at its address.
+"""Known devices: a browser that has logged in as an admin is counted apart from strangers at its address.
 
-Behind a proxy or a published port everybody has one address, so strangers' guesses there would lock every admin out. A
-login leaves a cookie that says which admin it was for. It opens nothing; the password is needed all the same. The
-cookie is signed with the admin's password hash, so nothing is stored and a new password ends it.
+Behind a proxy or a published port all clients share one address, where strangers' guesses would lock out every admin. A
+login leaves a cookie that names its admin. The cookie does not replace the password. It is signed with the admin's
+password hash, so nothing is stored, and a new password invalidates it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MAX_CHARS: Final = 200
 
 
 def device_cookie(admin: Admin, now: float) -> str | None:
-    """The value for a device that has just logged in; None for an admin without a password."""
+    """Return the cookie of a device that has just logged in, or None for an admin without a password."""
     if admin.password_hash is None:
         return None
     content = f"{secrets.token_urlsafe(16)}.{int(now)}"

@@ -1,7 +1,7 @@
-"""Oidc: logging in with a company's identity provider: authorization code with PKCE, the id token verified.
+"""Oidc: login with a company's identity provider, by OpenID Connect authorization code with PKCE.
 
-Who the provider names is looked up among the admins by issuer and subject; being known to the provider alone opens
-nothing.
+The id token is verified, and its issuer and subject must belong to an admin. An account at the provider alone gives no
+access.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from gateway.store.base import Store
 
 SPACE: Final = "oidc"
 LOGIN_S: Final = 600.0
-"""From the first redirect to the last."""
+"""Seconds from the first redirect to the last."""
 ALGORITHMS: Final = ["RS256", "ES256", "PS256"]
 MAX_PENDING: Final = 1000
-"""Logins begun here and not finished; of more the oldest are dropped, so that nobody can keep others from beginning."""
+"""Unfinished logins begun at this process; beyond it the oldest are dropped, so no client can block others."""
 _TIMEOUT_S: Final = 10.0
 _LEEWAY_S: Final = 60
 # authlib takes httpx2 where that is installed, and httpx otherwise.
@@ -41,18 +41,18 @@ _NO_TOKEN: Final[tuple[type[Exception], ...]] = (*_NO_PROVIDER, OAuthError)
 
 
 class OidcFailed(Exception):
-    """Nobody is logged in; the message says why, without anything secret."""
+    """Error for a login that failed; the message gives the reason and no secret."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OidcRules:
-    """What the settings say of the provider."""
+    """Settings of the identity provider."""
 
     issuer: str
     client_id: str
     client_secret: str | None
     redirect_url: str
-    """Of `/admin/api/oidc/callback`, as browsers reach it."""
+    """URL of `/admin/api/oidc/callback`, as browsers reach it."""
 
 
 class _Login(msgspec.Struct, frozen=True):
@@ -61,7 +61,7 @@ class _Login(msgspec.Struct, frozen=True):
 
 
 class Oidc:
-    """Methods raise OidcFailed or StoreUnavailable."""
+    """Logins by one identity provider; methods raise OidcFailed or StoreUnavailable."""
 
     def __init__(self, rules: OidcRules, store: Store, wall: Callable[[], float]) -> None:
         self._rules = rules
@@ -70,7 +70,7 @@ class Oidc:
         self._pending: OrderedDict[str, None] = OrderedDict()
 
     async def begin(self) -> tuple[str, str]:
-        """Where the browser has to go, and the state that its cookie has to keep."""
+        """Return the URL to redirect the browser to, and the state that its cookie must hold."""
         state, login = secrets.token_urlsafe(32), _Login(secrets.token_urlsafe(24), secrets.token_urlsafe(48))
         async with self._client() as client:
             found = await self._discover(client)
@@ -81,7 +81,7 @@ class Oidc:
         return str(url), state
 
     async def finish(self, state: str, code: str) -> str:
-        """Who it is: `issuer subject`. A state is good once."""
+        """Return `issuer subject` of the person who logged in; each state is valid once."""
         self._pending.pop(_name(state), None)
         entry = await self._store.get(SPACE, _name(state))
         if entry is None or not await self._store.delete(SPACE, _name(state), expect=entry.version):

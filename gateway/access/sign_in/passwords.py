@@ -1,4 +1,4 @@
-"""Passwords: argon2id, off the event loop."""
+"""Passwords: hashing and checking by argon2id, off the event loop."""
 
 from __future__ import annotations
 
@@ -13,39 +13,43 @@ MAX_PASSWORD_CHARS: Final = 256
 
 
 MAX_WAITING: Final = 32
-"""Checks that may wait at a time, for strangers and for known devices each: a few seconds of work."""
+"""Number of checks that may wait, for strangers and for known devices each; a few seconds of work."""
 
 
 class PasswordsBusy(Exception):
-    """Too many checks wait already; this one was not made."""
+    """Error for a check that was not made because too many wait."""
 
 
 class Passwords:
-    """One hash at a time: each takes 64 MiB and a core for a moment, and nobody may have more of that by asking."""
+    """Hasher of one password at a time, because each hash takes 64 MiB and a core."""
 
     def __init__(self) -> None:
         self._hasher = PasswordHasher()
         self._turn = asyncio.Lock()
         self._decoy: str | None = None
         self._num_waiting = {False: 0, True: 0}
-        """By whether a known device asks: strangers cannot take the places of those."""
+        """Number of waiting checks by whether the device is known, so strangers cannot use up its share."""
 
     async def hash(self, password: str) -> str:
-        """What is kept of it."""
+        """Return the hash to store for a password."""
         async with self._turn:
             return await asyncio.to_thread(self._hasher.hash, password)
 
     def is_full(self, *, is_known: bool = False) -> bool:
-        """Whether a check would be refused now."""
+        """Return whether a check would be refused now."""
         return self._num_waiting[is_known] >= MAX_WAITING
 
     async def is_right(self, kept: str | None, password: str, *, is_known: bool = False) -> bool:
-        """Whether it is the password; takes as long for an admin who does not exist. Raises PasswordsBusy."""
+        """Return whether the password matches the hash `kept`; None takes equally long and never matches.
+
+        Raises:
+            PasswordsBusy: Too many checks wait.
+        """
         if self.is_full(is_known=is_known):
             raise PasswordsBusy
         self._num_waiting[is_known] += 1
         check = asyncio.create_task(self._check(kept, password, is_known), name="password")
-        return await asyncio.shield(check)  # a caller that leaves cannot let the next check begin beside this one
+        return await asyncio.shield(check)  # a cancelled caller must not let a second check run beside this one
 
     async def _check(self, kept: str | None, password: str, is_known: bool) -> bool:
         try:

@@ -1,4 +1,4 @@
-"""Sessions: logins of the admin page, good at every replica and over at once everywhere."""
+"""Sessions: logins of the admin page, valid at every replica until they end everywhere at once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _Session(msgspec.Struct, frozen=True):
 
 
 class Sessions:
-    """The cookie holds a random value, the store its hash. Methods raise StoreUnavailable."""
+    """Sessions in the store: the cookie holds a random value, the store its hash. Methods raise StoreUnavailable."""
 
     def __init__(self, store: Store, accounts: Accounts, wall: Callable[[], float]) -> None:
         self._store = store
@@ -34,14 +34,14 @@ class Sessions:
         self._wall = wall
 
     async def begin(self, admin: Admin) -> tuple[str, Identity]:
-        """The cookie's value and who it stands for."""
+        """Start a session; return the cookie's value and the identity."""
         cookie, csrf_token = secrets.token_urlsafe(32), secrets.token_urlsafe(24)
         session = _Session(admin.name, admin.epoch, csrf_token, self._wall())
         await self._store.put(SPACE, _name(cookie), msgspec.json.encode(session), ttl_s=SESSION_S)
         return cookie, _identity(admin, csrf_token)
 
     async def identify(self, cookie: str) -> Identity | None:
-        """Who has this cookie, None when nobody has any more."""
+        """Return the identity behind a cookie, or None when its session is over."""
         entry = await self._store.get(SPACE, _name(cookie))
         if entry is None:
             return None
@@ -52,7 +52,7 @@ class Sessions:
         return _identity(admin, session.csrf_token)
 
     async def end(self, cookie: str) -> None:
-        """Log out."""
+        """End the session of a cookie."""
         await self._store.delete(SPACE, _name(cookie))
 
 

@@ -1,4 +1,4 @@
-"""SourceRate: how often each source address may do something that needs no login."""
+"""SourceRate: a rate limit for each source address on actions that need no login."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from gateway.http.asgi import Scope
 MAX_SOURCES: Final = 4096
 LOCAL: Final = "local"
 _IPV6_PREFIX_BITS: Final = 64
-"""One customer's usual share of IPv6 addresses."""
+"""Prefix length of the IPv6 network that one customer usually has."""
 
 
 class SourceRate:
-    """A token bucket for each source; the least recently seen sources are forgotten first."""
+    """Token bucket for each source; beyond `max_sources` the least recently seen one is dropped."""
 
     def __init__(self, *, burst: int, per_s: float, clock: Callable[[], float], max_sources: int = MAX_SOURCES) -> None:
         self._burst = burst
@@ -24,13 +24,13 @@ class SourceRate:
         self._clock = clock
         self._max_sources = max_sources
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
-        """Source → tokens left at an instant."""
+        """Tokens left and the instant of that count, by source."""
 
     def __len__(self) -> int:
         return len(self._buckets)
 
     def take(self, source: str) -> float:
-        """Take one token and return 0, or return the seconds until there is one."""
+        """Take one token and return 0, or return the seconds until one is available."""
         now = self._clock()
         tokens, at = self._buckets.pop(source, (float(self._burst), now))
         tokens = min(tokens + max(now - at, 0.0) * self._per_s, float(self._burst))
@@ -42,9 +42,9 @@ class SourceRate:
 
 
 def source_of(scope: Scope) -> str:
-    """The peer's address, an IPv6 address by its /64 network; `local` behind a Unix socket.
+    """Return the peer's address, for IPv6 its /64 network, or `local` behind a Unix socket.
 
-    Headers of proxies are not read: whoever connects could write them.
+    Proxy headers are not read, because any client can write them.
     """
     client = scope.get("client")
     if not client or not client[0]:

@@ -72,7 +72,7 @@ class ForeignHost(RejectedRequest):
     def __init__(self) -> None:
         super().__init__(
             "The Host header does not name this machine. Call the admin listener as localhost or by its address, send "
-            "'Authorization: Bearer' with a token, or set admin_allow_remote = true where a proxy stands before it."
+            "'Authorization: Bearer' with a token, or set admin.allow_remote = true where a proxy stands before it."
         )
 
 

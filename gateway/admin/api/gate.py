@@ -12,6 +12,8 @@ import hmac
 from hashlib import sha256
 from typing import Final
 
+from starlette.requests import HTTPConnection
+
 from gateway.access.directory import Directory
 from gateway.access.file_token import FileToken
 from gateway.access.identity import ANYBODY, Identity, Role
@@ -19,12 +21,11 @@ from gateway.access.local_peers import LocalPeers
 from gateway.access.local_token import LocalToken
 from gateway.access.sign_in.sessions import COOKIE, Sessions
 from gateway.admin.api.errors import CsrfFailed, ForeignHost, NotLoggedIn, RoleTooLow, StoreLost
-from gateway.http.asgi import Scope, find_header
 from gateway.store.base import StoreUnavailable
 
+METRICS_PATH: Final = "/metrics"
+READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _LOCAL: Final = Identity(name="local", role=Role.ADMIN, mode="local")
-_READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-_MAX_COOKIE_BYTES: Final = 4096
 
 
 class AdminGate:
@@ -46,62 +47,69 @@ class AdminGate:
         self._peers = peers
         self._metrics_token = metrics_token
 
-    @property
-    def is_open(self) -> bool:
-        """Whether reading takes no login on this machine."""
-        return self._directory.is_known and not self._directory.accounts.has_admins
+    async def admit(self, connection: HTTPConnection, least: Role | None) -> Identity:
+        """Return who makes a request that needs at least this role; None is a request that anybody may make.
 
-    async def identify(self, scope: Scope) -> Identity | None:
-        """Who it is, None when nobody is known to be there. Raises NotLoggedIn for a token that is none, StoreLost."""
-        authorization = find_header(scope, b"authorization")
+        Raises NotLoggedIn, RoleTooLow, CsrfFailed, ForeignHost or StoreLost.
+        """
+        if not is_below_admin(connection.scope["path"]):
+            return await self._admit_reader(connection)
+        self.check_page(connection)
+        if least is None:
+            return await self.known(connection) or ANYBODY
+        return self._authorize(connection, await self._identify(connection), least)
+
+    def check_page(self, connection: HTTPConnection) -> None:
+        """Refuse what another site's page makes a browser send; no such page knows a token.
+
+        Raises ForeignHost or CsrfFailed.
+        """
+        authorization = connection.headers.get("authorization")
+        if authorization is not None and self._owner_of(authorization) is not None:
+            return
+        host, origin = _header(connection, "host"), _header(connection, "origin")
+        if not self._peers.is_own_host(host):
+            raise ForeignHost
+        if origin is not None and not self._peers.is_own_origin(origin, host):
+            raise CsrfFailed("This request comes from a page of another site.")
+
+    async def known(self, connection: HTTPConnection) -> Identity | None:
+        """Return who makes a request that needs nobody: a token or session that is none is nobody's."""
+        try:
+            return await self._identify(connection)
+        except (NotLoggedIn, StoreLost):
+            return None
+
+    async def _admit_reader(self, connection: HTTPConnection) -> Identity:
+        """Let this machine, a login or a token read what is outside `/admin`."""
+        authorization = connection.headers.get("authorization")
+        scraper = self._metrics_token if connection.scope["path"] == METRICS_PATH else None
+        if scraper is not None and authorization is not None and scraper.matches(_token_of(authorization)):
+            return ANYBODY
+        self.check_page(connection)
+        if self._peers.is_local(connection.scope):
+            return ANYBODY
+        return self._authorize(connection, await self._identify(connection), Role.VIEWER)
+
+    async def _identify(self, connection: HTTPConnection) -> Identity | None:
+        """Return who it is, None when nobody is known to be there; raises NotLoggedIn for a token that is none."""
+        authorization = connection.headers.get("authorization")
         if authorization is not None:
-            return self._bearer(authorization)
-        cookie = session_cookie(scope)
-        if cookie is not None:
+            found = self._owner_of(authorization)
+            if found is None:
+                raise NotLoggedIn("The token is not one of this gateway, or its time is over.")
+            return found
+        if cookie := connection.cookies.get(COOKIE):
             try:
                 found = await self._sessions.identify(cookie)
             except StoreUnavailable:
                 raise StoreLost from None
             if found is not None:
                 return found
-        return ANYBODY if self.is_open and self._peers.is_local(scope) else None
+        is_open = self._directory.is_known and not self._directory.accounts.has_admins
+        return ANYBODY if is_open and self._peers.is_local(connection.scope) else None
 
-    def check_page(self, scope: Scope) -> None:
-        """Refuse what another site's page makes a browser send; no such page knows a token.
-
-        Raises ForeignHost or CsrfFailed.
-        """
-        authorization = find_header(scope, b"authorization")
-        if authorization is not None and self._owner_of(authorization) is not None:
-            return
-        host, origin = find_header(scope, b"host"), find_header(scope, b"origin")
-        if not self._peers.is_own_host(host):
-            raise ForeignHost
-        if origin is not None and not self._peers.is_own_origin(origin, host):
-            raise CsrfFailed("This request comes from a page of another site.")
-
-    async def admit_reader(self, scope: Scope, *, is_scrape: bool) -> None:
-        """Let this machine, a login or a token read what is outside `/admin`; `is_scrape`: it is `/metrics`.
-
-        Raises NotLoggedIn, RoleTooLow, CsrfFailed, ForeignHost or StoreLost.
-        """
-        if is_scrape and self._metrics_token is not None:
-            authorization = find_header(scope, b"authorization")
-            if authorization is not None and self._metrics_token.matches(_token_of(authorization)):
-                return
-        self.check_page(scope)
-        if not self._peers.is_local(scope):
-            self.authorize(scope, await self.identify(scope), Role.VIEWER)
-
-    async def known(self, scope: Scope) -> Identity | None:
-        """As `identify`, for what is public: a token or session that is none is nobody's."""
-        try:
-            return await self.identify(scope)
-        except (NotLoggedIn, StoreLost):
-            return None
-
-    def authorize(self, scope: Scope, who: Identity | None, least: Role) -> Identity:
-        """The caller, who may do this. Raises NotLoggedIn, RoleTooLow or CsrfFailed."""
+    def _authorize(self, connection: HTTPConnection, who: Identity | None, least: Role) -> Identity:
         if who is None:
             raise NotLoggedIn("Log in at /admin/login, or send 'Authorization: Bearer' with an API token.")
         if who.role < least:
@@ -111,17 +119,11 @@ class AdminGate:
                     "or make a first admin: penstock admin create NAME."
                 )
             raise RoleTooLow(f"This needs the role {least.label}; {who.name} is {who.role.label}.")
-        if who.mode == "session" and scope["method"] not in _READING:
-            _check_csrf_token(scope, who)
+        if who.mode == "session" and connection.scope["method"] not in READING:
+            _check_csrf_token(connection, who)
         return who
 
-    def _bearer(self, authorization: bytes) -> Identity:
-        found = self._owner_of(authorization)
-        if found is None:
-            raise NotLoggedIn("The token is not one of this gateway, or its time is over.")
-        return found
-
-    def _owner_of(self, authorization: bytes) -> Identity | None:
+    def _owner_of(self, authorization: str) -> Identity | None:
         token = _token_of(authorization)
         if not token:
             return None
@@ -130,30 +132,23 @@ class AdminGate:
         return self._directory.accounts.identify_token(sha256(token).hexdigest())
 
 
-def session_cookie(scope: Scope) -> str | None:
-    """The value of the session's cookie."""
-    return cookie_of(scope, COOKIE)
+def is_below_admin(path: str) -> bool:
+    """Return whether the path is a page or the API, not what else the admin listener serves."""
+    return path == "/admin" or path.startswith("/admin/")
 
 
-def cookie_of(scope: Scope, wanted: str) -> str | None:
-    """The value of one cookie."""
-    header = find_header(scope, b"cookie")
-    if header is None or len(header) > _MAX_COOKIE_BYTES:
-        return None
-    for part in header.decode("latin-1").split(";"):
-        name, _, value = part.strip().partition("=")
-        if name == wanted:
-            return value
-    return None
+def _header(connection: HTTPConnection, name: str) -> bytes | None:
+    value = connection.headers.get(name)
+    return None if value is None else value.encode("latin-1")
 
 
-def _token_of(authorization: bytes) -> bytes:
-    """The bearer token; empty for another scheme."""
-    scheme, _, token = authorization.partition(b" ")
-    return token.strip() if scheme.lower() == b"bearer" else b""
+def _token_of(authorization: str) -> bytes:
+    """Return the bearer token; empty for another scheme."""
+    scheme, _, token = authorization.partition(" ")
+    return token.strip(" \t").encode("latin-1") if scheme.lower() == "bearer" else b""
 
 
-def _check_csrf_token(scope: Scope, who: Identity) -> None:
-    given = find_header(scope, b"x-csrf-token")
+def _check_csrf_token(connection: HTTPConnection, who: Identity) -> None:
+    given = _header(connection, "x-csrf-token")
     if not given or who.csrf_token is None or not hmac.compare_digest(given, who.csrf_token.encode()):
         raise CsrfFailed("Send the session's csrf_token as 'X-Csrf-Token'; GET /admin/api/session says it.")

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
+from starlette.responses import Response
 
 from gateway.access.accounts import Admin, ApiToken
 from gateway.access.audit_log import AuditLog
@@ -16,9 +17,9 @@ from gateway.access.directory import Directory
 from gateway.access.identity import Role, RoleName
 from gateway.access.sign_in.passwords import MAX_PASSWORD_CHARS, MIN_PASSWORD_CHARS, Passwords
 from gateway.admin.api.errors import Conflict, RoleTooLow
-from gateway.admin.api.fields import Name, RequestBody, Seconds, fill
-from gateway.admin.api.table import AdminEndpoint, Call
-from gateway.api.routes import SmallResponse
+from gateway.admin.api.fields import Name, RequestBody, Seconds
+from gateway.admin.api.request import AdminRequest, serves
+from gateway.api.application import ApiResponse
 from gateway.errors import InvalidRequest, NotFound
 
 ADMINS: Final = "/admin/api/admins"
@@ -59,25 +60,15 @@ class AccountHandlers:
         self._audit = audit
         self._wall = wall
 
-    def entries(self) -> list[AdminEndpoint]:
-        """For the table."""
-        return [
-            AdminEndpoint(method="GET", path=ADMINS, action=self.list, role=Role.ADMIN),
-            AdminEndpoint(method="POST", path=ADMINS, action=self.create, role=Role.ADMIN),
-            AdminEndpoint(method="POST", path=f"{ADMINS}/{{}}", action=self.change, role=Role.VIEWER),
-            AdminEndpoint(method="DELETE", path=f"{ADMINS}/{{}}", action=self.delete, role=Role.ADMIN),
-            AdminEndpoint(method="GET", path=TOKENS, action=self.tokens),
-            AdminEndpoint(method="POST", path=TOKENS, action=self.create_token, role=Role.VIEWER),
-            AdminEndpoint(method="DELETE", path=f"{TOKENS}/{{}}", action=self.delete_token, role=Role.VIEWER),
-        ]
-
-    async def list(self, call: Call) -> SmallResponse:
+    @serves(ADMINS, role=Role.ADMIN)
+    async def list(self, request: AdminRequest) -> Response:
         """Everybody who may log in."""
-        return SmallResponse.json({"admins": [_shown(admin) for admin in self._accounts.admins()]})
+        return ApiResponse({"admins": [_shown(admin) for admin in self._accounts.admins()]})
 
-    async def create(self, call: Call) -> SmallResponse:
+    @serves(ADMINS, "POST", role=Role.ADMIN)
+    async def create(self, request: AdminRequest) -> Response:
         """Somebody new."""
-        form = fill(_NewAdmin, call.document)
+        form = request.fill(_NewAdmin)
         if form.password is None and form.oidc_subject is None:
             raise InvalidRequest("password: an admin needs a password, or an oidc_subject.", param="password")
         if not self._accounts.has_admins and form.role != "admin":
@@ -89,58 +80,62 @@ class AccountHandlers:
             name=form.name,
             role=form.role,
             created_at=self._wall(),
-            created_by=call.who.name,
+            created_by=request.who.name,
             password_hash=hashed,
             oidc_subject=form.oidc_subject,
             epoch=secrets.randbits(48),  # a namesake that was deleted has sessions with another one
         )
-        line = await self._audit.record(call.who, "admin.create", form.name, detail={"role": form.role})
+        line = await self._audit.record(request.who, "admin.create", form.name, detail={"role": form.role})
         if not await self._directory.put_admin(admin, is_new=True):
-            await self._audit.withdraw(call.who, line, "admin.create", form.name)
+            await self._audit.withdraw(request.who, line, "admin.create", form.name)
             raise _taken(form.name)
-        return SmallResponse.json(_shown(admin), 201)
+        return ApiResponse(_shown(admin), 201)
 
-    async def change(self, call: Call) -> SmallResponse:
+    @serves(f"{ADMINS}/{{name}}", "POST", role=Role.VIEWER)
+    async def change(self, request: AdminRequest) -> Response:
         """Another role, or another password; one's own password anybody may change."""
-        form = fill(_ChangedAdmin, call.document)
-        admin = self._admin(call.params[0])
-        if call.who.role < Role.ADMIN and (form.role is not None or call.who.name != admin.name):
+        form = request.fill(_ChangedAdmin)
+        admin = self._admin(request.path_params["name"])
+        if request.who.role < Role.ADMIN and (form.role is not None or request.who.name != admin.name):
             raise RoleTooLow("This needs the role admin; you may change your own password.")
         if form.role is not None and form.role != "admin":
             self._require_another(admin)
         detail = {"role": form.role, "password": form.password is not None}
         hashed = admin.password_hash if form.password is None else await self._passwords.hash(form.password)
-        await self._audit.record(call.who, "admin.change", admin.name, detail=detail)
+        await self._audit.record(request.who, "admin.change", admin.name, detail=detail)
         changed = msgspec.structs.replace(
             admin, role=form.role or admin.role, password_hash=hashed, epoch=admin.epoch + 1
         )
         await self._directory.put_admin(changed, is_new=False)
-        return SmallResponse.json(_shown(changed))
+        return ApiResponse(_shown(changed))
 
-    async def delete(self, call: Call) -> SmallResponse:
+    @serves(f"{ADMINS}/{{name}}", "DELETE", role=Role.ADMIN)
+    async def delete(self, request: AdminRequest) -> Response:
         """Nobody's session, and none of that admin's tokens, outlives it."""
-        admin = self._admin(call.params[0])
+        admin = self._admin(request.path_params["name"])
         self._require_another(admin)
-        await self._audit.record(call.who, "admin.delete", admin.name)
+        await self._audit.record(request.who, "admin.delete", admin.name)
         for token in self._accounts.tokens():
             if token.admin == admin.name:
                 await self._directory.delete_token(token)
         await self._directory.delete_admin(admin)
-        return SmallResponse.json({})
+        return ApiResponse({})
 
-    async def tokens(self, call: Call) -> SmallResponse:
+    @serves(TOKENS)
+    async def tokens(self, request: AdminRequest) -> Response:
         """One's own; all of them for the role admin."""
-        listed = [token for token in self._accounts.tokens() if _may(call, token.admin)]
-        return SmallResponse.json({"tokens": [_shown_token(token) for token in listed]})
+        listed = [token for token in self._accounts.tokens() if _may(request, token.admin)]
+        return ApiResponse({"tokens": [_shown_token(token) for token in listed]})
 
-    async def create_token(self, call: Call) -> SmallResponse:
+    @serves(TOKENS, "POST", role=Role.VIEWER)
+    async def create_token(self, request: AdminRequest) -> Response:
         """A token of the caller, shown this once; it can do what the caller can, or less."""
-        form = fill(_NewToken, call.document)
-        owner = self._accounts.admin(call.who.name)
+        form = request.fill(_NewToken)
+        owner = self._accounts.admin(request.who.name)
         if owner is None:
             said = "Tokens belong to admins: make one with penstock admin create, and log in as that."
             raise Conflict(said, code="no_admin")
-        role = min(Role.of(form.role), call.who.role) if form.role else call.who.role
+        role = min(Role.of(form.role), request.who.role) if form.role else request.who.role
         secret, now = TOKEN_PREFIX + secrets.token_urlsafe(32), self._wall()
         token = ApiToken(
             id=f"{form.name}-{secrets.token_hex(3)}",
@@ -148,22 +143,25 @@ class AccountHandlers:
             role=role.label,
             sha256=sha256(secret.encode()).hexdigest(),
             created_at=now,
-            created_by=call.who.name,
+            created_by=request.who.name,
             expires_at=None if form.expires_in_s is None else now + form.expires_in_s,
         )
-        await self._audit.record(call.who, "token.create", token.id, detail={"role": token.role})
+        await self._audit.record(request.who, "token.create", token.id, detail={"role": token.role})
         await self._directory.put_token(token)
-        return SmallResponse.json({"token": secret, **_shown_token(token)}, 201)
+        return ApiResponse({"token": secret, **_shown_token(token)}, 201)
 
-    async def delete_token(self, call: Call) -> SmallResponse:
+    @serves(f"{TOKENS}/{{id}}", "DELETE", role=Role.VIEWER)
+    async def delete_token(self, request: AdminRequest) -> Response:
         """It is good for nothing any more."""
-        (id,) = call.params
-        found = next((token for token in self._accounts.tokens() if token.id == id and _may(call, token.admin)), None)
+        id = request.path_params["id"]
+        found = next(
+            (token for token in self._accounts.tokens() if token.id == id and _may(request, token.admin)), None
+        )
         if found is None:
             raise NotFound("There is no such token of yours.")
-        await self._audit.record(call.who, "token.delete", id)
+        await self._audit.record(request.who, "token.delete", id)
         await self._directory.delete_token(found)
-        return SmallResponse.json({})
+        return ApiResponse({})
 
     def _admin(self, name: str) -> Admin:
         found = self._accounts.admin(name)
@@ -182,8 +180,8 @@ def _taken(name: str) -> Conflict:
     return Conflict(f"There is an admin {name} already.", code="admin_exists")
 
 
-def _may(call: Call, owner: str) -> bool:
-    return call.who.role is Role.ADMIN or call.who.name == owner
+def _may(request: AdminRequest, owner: str) -> bool:
+    return request.who.role is Role.ADMIN or request.who.name == owner
 
 
 def _shown(admin: Admin) -> dict[str, Any]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from typing import Final
-from urllib.parse import parse_qs
+
+from starlette.responses import Response
 
 from gateway.access.audit_log import AuditLog
-from gateway.admin.api.table import AdminEndpoint, Call
-from gateway.api.routes import SmallResponse
-from gateway.errors import InvalidRequest
+from gateway.admin.api.request import AdminRequest, serves
+from gateway.api.application import ApiResponse
 
 PATH: Final = "/admin/api/audit"
 _MAX_LISTED: Final = 1000
+_MAX_NUMBER: Final = 10**11
 
 
 class AuditHandlers:
@@ -20,31 +21,18 @@ class AuditHandlers:
     def __init__(self, audit: AuditLog) -> None:
         self._audit = audit
 
-    def entries(self) -> list[AdminEndpoint]:
-        """For the table."""
-        return [
-            AdminEndpoint(method="GET", path=PATH, action=self.list),
-            AdminEndpoint(method="GET", path=f"{PATH}/verify", action=self.verify),
-        ]
-
-    async def list(self, call: Call) -> SmallResponse:
+    @serves(PATH)
+    async def list(self, request: AdminRequest) -> Response:
         """Lines behind `after`, oldest first; with `newest=true` the last ones, newest first."""
-        query = parse_qs(call.scope.get("query_string", b"").decode("latin-1"))
-        limit = min(max(_number(query, "limit", 100), 1), _MAX_LISTED)
+        limit = min(max(request.integer("limit", 100, least=0, most=_MAX_NUMBER), 1), _MAX_LISTED)
         last = await self._audit.last()
-        if query.get("newest") == ["true"]:
+        if request.text("newest") == "true":
             found = await self._audit.entries(after=max(last - limit, 0), limit=limit)
-            return SmallResponse.json({"entries": found[::-1], "last": last})
-        found = await self._audit.entries(after=_number(query, "after", 0), limit=limit)
-        return SmallResponse.json({"entries": found, "last": last})
+            return ApiResponse({"entries": found[::-1], "last": last})
+        found = await self._audit.entries(after=request.integer("after", 0, least=0, most=_MAX_NUMBER), limit=limit)
+        return ApiResponse({"entries": found, "last": last})
 
-    async def verify(self, call: Call) -> SmallResponse:
+    @serves(f"{PATH}/verify")
+    async def verify(self, request: AdminRequest) -> Response:
         """Whether nobody has changed a line."""
-        return SmallResponse.json(await self._audit.verify())
-
-
-def _number(query: dict[str, list[str]], name: str, default: int) -> int:
-    text = query.get(name, [str(default)])[0]
-    if not (text.isascii() and text.isdigit() and len(text) < 12):
-        raise InvalidRequest(f"{name}: expected a whole number.", param=name)
-    return int(text)
+        return ApiResponse(await self._audit.verify())

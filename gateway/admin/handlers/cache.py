@@ -1,26 +1,42 @@
-"""What operators see of the cache, and how they throw answers out of it."""
+"""The response cache at the admin API: what it holds, what is promised of similar answers, audits, and purges."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, Final, Literal, Protocol
 
 import msgspec
+from starlette.responses import Response
 
-from gateway.api.routes import SmallResponse
+from gateway.access.audit_log import AuditLog
+from gateway.admin.api.fields import RequestBody
+from gateway.admin.api.request import AdminRequest, serves
+from gateway.api.application import ApiResponse
+from gateway.background.cache_auditor import Auditor
+from gateway.cache.audit.audit_book import AuditBook
+from gateway.cache.audit.audit_record import AuditRecord
+from gateway.cache.audit.error_budget import budget_state, tightening_of
+from gateway.cache.audit.route_stats import RouteStats, RouteStatsTable, TenantRoute
 from gateway.cache.exact.entry import CacheEntry
 from gateway.cache.exact.exact_cache import ExactCache
 from gateway.cache.exact.exact_tier import Selection
-from gateway.errors import InvalidRequest
-from gateway.http.asgi import Scope
+from gateway.cache.semantic.semantic_tier import SemanticTier
+from gateway.cache.semantic_stage import MODE
+from gateway.errors import InvalidRequest, NotFound
+from routing_policies.policy.document import Cache, Policy
 
-CACHE_PATH = "/admin/api/cache"
-PURGE_PATH = "/admin/api/cache/purge"
-_MAX_LISTED = 100
+CACHE_PATH: Final = "/admin/api/cache"
+AUDITS_PATH: Final = f"{CACHE_PATH}/audits"
+_BOUNDS: Final = (0.005, 0.01, 0.02, 0.05)
+_SHOWN: Final = 50
+_MAX_SHOWN: Final = 500
+_MAX_PURGED_SHOWN: Final = 100
+_FILTERS: Final = ("tenant", "route", "verdict")
 
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 
 
-class Purge(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Purge(RequestBody, frozen=True, kw_only=True):
     """Which entries; at least one condition, and all that are given must hold."""
 
     id: _Name | None = None
@@ -30,27 +46,169 @@ class Purge(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dry_run: bool = True
 
 
+class _Review(RequestBody, frozen=True, kw_only=True):
+    verdict: Literal["right", "wrong", "unknown"]
+
+
+class AuditedCache(Protocol):
+    """The response cache as its administrators see it: both tiers, and what audits know of the semantic one."""
+
+    books: RouteStatsTable
+    audits: AuditBook
+    exact: ExactCache
+    semantic: SemanticTier
+    auditor: Auditor
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether texts are encoded, so that similar questions can be found."""
+
+
 class CacheHandlers:
-    """`POST /admin/api/cache/purge`."""
+    """`/admin/api/cache` and what is below it."""
 
-    def __init__(self, cache: ExactCache) -> None:
-        self._cache = cache
+    def __init__(
+        self, answers: AuditedCache, audit: AuditLog, *, policy: Callable[[], Policy], wall: Callable[[], float]
+    ) -> None:
+        """`audit` is the log of what admins did."""
+        self._answers = answers
+        self._audit = audit
+        self._policy = policy
+        self._wall = wall
 
-    async def purge(self, scope: Scope, document: Any) -> SmallResponse:
-        """What the conditions cover, and its removal when `dry_run` is false. Raises InvalidRequest."""
-        try:
-            asked = msgspec.convert(document, Purge)
-        except msgspec.ValidationError as error:
-            raise InvalidRequest(f"The purge is not what it should be: {error}.") from None
+    @serves(CACHE_PATH)
+    async def show(self, request: AdminRequest) -> Response:
+        """How much is kept, and for each tenant's route what is dared and what came of it."""
+        answers, rules = self._answers, {route.id: route.cache for route in self._policy().routes}
+        return ApiResponse(
+            {
+                "entries": answers.exact.num_entries,
+                "bytes": answers.exact.num_bytes,
+                "index_entries": answers.semantic.num_entries,
+                "encoder_ready": answers.is_ready,
+                "routes": [
+                    _shown_book(whose, book, rules[whose.route])
+                    for whose, book in answers.books
+                    if whose.route in rules and rules[whose.route].mode == MODE
+                ],
+                "audits": [_shown(record) for record, _ in zip(answers.audits, range(_SHOWN), strict=False)],
+            }
+        )
+
+    @serves(AUDITS_PATH)
+    async def audits(self, request: AdminRequest) -> Response:
+        """Audits, newest first, of a tenant, a route or a verdict. Raises InvalidRequest."""
+        wanted = {name: value for name in _FILTERS if (value := request.text(name)) is not None}
+        limit = request.integer("limit", _SHOWN, least=1, most=_MAX_SHOWN)
+        return ApiResponse({"audits": [record for record, _ in zip(self._found(wanted), range(limit), strict=False)]})
+
+    @serves(AUDITS_PATH + "/{id}", "POST")
+    async def review(self, request: AdminRequest) -> Response:
+        """A person's verdict in place of the audit's. Raises InvalidRequest or NotFound."""
+        verdict = request.fill(_Review).verdict
+        known = self._answers.audits.get(request.path_params["id"])
+        if known is None:
+            raise NotFound("There is no audit of that request. GET /admin/api/cache/audits lists those that are known.")
+        await self._audit.record(
+            request.who,
+            "cache.review",
+            known.id,
+            detail={"route": known.route, "tenant": known.tenant, "from": known.verdict, "to": verdict},
+        )
+        reviewed = msgspec.structs.replace(known, verdict=verdict, by="admin", reviewed_by=request.who.name)
+        self._answers.auditor.settle(reviewed)
+        return ApiResponse({"audit": _shown(reviewed)})
+
+    @serves(f"{CACHE_PATH}/purge", "POST")
+    async def purge(self, request: AdminRequest) -> Response:
+        """Name the entries that the conditions cover; they are removed when `dry_run` is false.
+
+        Raises InvalidRequest.
+        """
+        asked = request.fill(Purge)
         selection = Selection(id=asked.id, tenant=asked.tenant, route=asked.route, text=asked.text)
         if selection == Selection():
             raise InvalidRequest("Name at least one of id, tenant, route, text; nothing was removed.")
-        covered = self._cache.purge(selection, dry_run=asked.dry_run)
-        listed = [_shown(entry) for entry in covered[:_MAX_LISTED]]
-        return SmallResponse.json({"dry_run": asked.dry_run, "covered": len(covered), "entries": listed})
+        covered = self._answers.exact.purge(selection, dry_run=asked.dry_run)
+        listed = [_shown_entry(entry) for entry in covered[:_MAX_PURGED_SHOWN]]
+        return ApiResponse({"dry_run": asked.dry_run, "covered": len(covered), "entries": listed})
+
+    def _found(self, wanted: dict[str, str]) -> Iterator[dict[str, Any]]:
+        for record in self._answers.audits:
+            if all(getattr(record, name) == value for name, value in wanted.items()):
+                yield _shown(record)
 
 
-def _shown(entry: CacheEntry) -> dict[str, Any]:
+def _shown_book(whose: TenantRoute, book: RouteStats, rule: Cache) -> dict[str, Any]:
+    evidence = book.evidence
+    found = evidence.served()
+    return {
+        "tenant": whose.tenant,
+        "route": whose.route,
+        "state": budget_state(book.level),
+        "level": book.level,
+        "since": book.since or None,
+        "tightening": tightening_of(book.level),
+        "floor": min(1.0, book.floor(rule.max_error_ratio)),
+        "max_error_ratio": rule.max_error_ratio,
+        "audit_ratio": rule.audit_ratio,
+        "requests": evidence.num_requests,
+        "hits": evidence.num_hits,
+        "hit_ratio": evidence.num_hits / evidence.num_requests if evidence.num_requests else 0.0,
+        "error": {
+            "ratio": found.ratio,
+            "low": found.low,
+            "high": found.high,
+            "audited": found.num_audited,
+            "wrong": found.num_wrong,
+        },
+        "is_recalibrated": book.is_recalibrated,
+        "lookup_ms": round(book.order.lookup_s * 1000, 3),
+        "similarities": book.similarities.shown(),
+        "bounds": [_shown_bound(book, bound) for bound in _BOUNDS],
+    }
+
+
+def _shown_bound(book: RouteStats, bound: float) -> dict[str, Any]:
+    """What the evidence says of another bound; a floor above 1 serves nothing."""
+    floor = book.predictor.floor(bound)
+    found = book.evidence.above(floor)
+    return {
+        "max_error_ratio": bound,
+        "floor": floor,
+        "hit_ratio": found.num_hits / found.num_requests if found.num_requests else 0.0,
+        "ratio": found.ratio,
+        "low": found.low,
+        "high": found.high,
+        "audited": found.num_audited,
+        "wrong": found.num_wrong,
+    }
+
+
+def _shown(record: AuditRecord) -> dict[str, Any]:
+    """Texts only where the route's policy has them kept."""
+    texts = record.texts
+    return {
+        "id": record.id,
+        "at": record.at,
+        "tenant": record.tenant,
+        "route": record.route,
+        "entry_id": record.entry_id,
+        "verdict": record.verdict,
+        "by": record.by,
+        "reviewed_by": record.reviewed_by,
+        "was_served": record.was_served,
+        "weight": record.weight,
+        "similarity": record.similarity,
+        "runner_up": record.runner_up,
+        "chance": record.chance,
+        "answer_similarity": record.answer_similarity,
+        "differences": list(record.differences),
+        "texts": None if texts is None else msgspec.to_builtins(texts),
+    }
+
+
+def _shown_entry(entry: CacheEntry) -> dict[str, Any]:
     """Without the answer and the question: they are the tenant's."""
     return {
         "id": entry.id,

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Annotated, Final
 
 from msgspec import Meta
+from starlette.responses import Response
 
 from gateway.admin.api.errors import BadPolicy, Conflict
-from gateway.admin.api.fields import Reason, RequestBody, Seconds, fill
-from gateway.admin.api.table import MAX_DOCUMENT_SUBMISSION_BYTES, AdminEndpoint, Call
+from gateway.admin.api.fields import Reason, RequestBody, Seconds
+from gateway.admin.api.request import MAX_DOCUMENT_SUBMISSION_BYTES, AdminRequest, serves
 from gateway.admin.handlers.policy import PATH, PolicyHandlers, Text, wanted_match
-from gateway.api.routes import SmallResponse
+from gateway.api.application import ApiResponse
 from gateway.errors import InvalidRequest
 from gateway.policies.book import PolicySource
 from gateway.policies.canaries import Canaries
@@ -42,25 +43,18 @@ class CanaryHandlers:
         self._policies = policies
         self._canaries = canaries
 
-    def entries(self) -> list[AdminEndpoint]:
-        """For the table."""
-        return [
-            AdminEndpoint(method="GET", path=CANARY, action=self.show),
-            AdminEndpoint(method="POST", path=CANARY, action=self.start, max_bytes=MAX_DOCUMENT_SUBMISSION_BYTES),
-            AdminEndpoint(method="POST", path=f"{CANARY}/promote", action=self.promote),
-            AdminEndpoint(method="POST", path=f"{CANARY}/stop", action=self.stop),
-        ]
-
-    async def show(self, call: Call) -> SmallResponse:
+    @serves(CANARY)
+    async def show(self, request: AdminRequest) -> Response:
         """The one that runs, and those that have ended."""
         if self._canaries is None:
-            return SmallResponse.json({"canary": None, "past": []})
+            return ApiResponse({"canary": None, "past": []})
         canary = await self._canaries.shown()
-        return SmallResponse.json({"canary": canary, "past": await self._canaries.past()})
+        return ApiResponse({"canary": canary, "past": await self._canaries.past()})
 
-    async def start(self, call: Call) -> SmallResponse:
+    @serves(CANARY, "POST", max_bytes=MAX_DOCUMENT_SUBMISSION_BYTES)
+    async def start(self, request: AdminRequest) -> Response:
         """Put a document in force for some of the traffic."""
-        form, canaries = fill(_Start, call.document), self._required()
+        form, canaries = request.fill(_Start), self._required()
         known = {tenant.id for tenant in self._book.policy.tenants}
         unknown = sorted(set(form.tenants or ()) - known)
         if unknown:
@@ -69,9 +63,9 @@ class CanaryHandlers:
         try:
             canary = await canaries.start(
                 form.document,
-                call.who,
+                request.who,
                 reason=form.reason,
-                if_match=wanted_match(call),
+                if_match=wanted_match(request),
                 percent=form.percent,
                 tenants=form.tenants,
                 promote_after_s=form.promote_after_s,
@@ -85,14 +79,15 @@ class CanaryHandlers:
             raise InvalidRequest(f"No canary was started: {error}.", param="document", code="not_separable") from None
         except CanaryRunning:
             raise _running() from None
-        return SmallResponse.json({"canary": canary}, 201)
+        return ApiResponse({"canary": canary}, 201)
 
-    async def promote(self, call: Call) -> SmallResponse:
+    @serves(f"{CANARY}/promote", "POST")
+    async def promote(self, request: AdminRequest) -> Response:
         """The canary's document becomes the newest revision."""
-        form, canaries = fill(_End, call.document), self._required()
+        form, canaries = request.fill(_End), self._required()
         before = self._book.head
         try:
-            revision = await canaries.promote(call.who, form.reason)
+            revision = await canaries.promote(request.who, form.reason)
         except RevisionConflict as error:
             raise await self._policies.outdated(error) from None
         except InvalidPolicy as error:
@@ -101,13 +96,14 @@ class CanaryHandlers:
             raise _none_runs()
         return await self._policies.applied(before, revision)
 
-    async def stop(self, call: Call) -> SmallResponse:
+    @serves(f"{CANARY}/stop", "POST")
+    async def stop(self, request: AdminRequest) -> Response:
         """Everybody is back at the revision in force."""
-        form = fill(_End, call.document)
-        canary = await self._required().stop(call.who, form.reason)
+        form = request.fill(_End)
+        canary = await self._required().stop(request.who, form.reason)
         if canary is None:
             raise _none_runs()
-        return SmallResponse.json({"canary": canary})
+        return ApiResponse({"canary": canary})
 
     def _required(self) -> Canaries:
         self._policies.require_writable()

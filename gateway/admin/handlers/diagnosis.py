@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from typing import Final
-from urllib.parse import parse_qsl
 
-from gateway.api.routes import SmallResponse
+from starlette.responses import Response
+
+from gateway.admin.api.request import AdminRequest, serves
+from gateway.api.application import ApiResponse
 from gateway.diagnosis.collect import SampleCollector
-from gateway.diagnosis.diagnose import diagnose
+from gateway.diagnosis.diagnose import find_cause
 from gateway.diagnosis.window import Window
 from gateway.errors import InvalidRequest
-from gateway.http.asgi import Scope
 from routing_policies.policy.document import Policy
 
 DIAGNOSIS_PATH: Final = "/admin/api/diagnosis"
@@ -27,24 +28,25 @@ class DiagnosisHandlers:
     def __init__(self, collector: SampleCollector, policy: Callable[[], Policy]) -> None:
         self._collector = collector
         self._policy = policy
-        self._running: dict[float, asyncio.Task[SmallResponse]] = {}
+        self._running: dict[float, asyncio.Task[Response]] = {}
 
-    async def show(self, scope: Scope) -> SmallResponse:
+    @serves(DIAGNOSIS_PATH)
+    async def show(self, request: AdminRequest) -> Response:
         """After `seconds` (10 unless said). Raises InvalidRequest."""
-        seconds = _seconds(scope)
+        seconds = _seconds(request)
         task = self._running.get(seconds)
         if task is None:
             task = self._running[seconds] = asyncio.create_task(self._look(seconds), name="diagnosis")
             task.add_done_callback(lambda _: self._running.pop(seconds))
         return await asyncio.shield(task)
 
-    async def _look(self, seconds: float) -> SmallResponse:
+    async def _look(self, seconds: float) -> Response:
         window = Window(await self._collector.watch(seconds))
-        return SmallResponse.json(diagnose(window, self._policy()))
+        return ApiResponse(find_cause(window, self._policy()))
 
 
-def _seconds(scope: Scope) -> float:
-    given = dict(parse_qsl(scope["query_string"].decode("latin-1"))).get("seconds")
+def _seconds(request: AdminRequest) -> float:
+    given = request.text("seconds")
     if given is None:
         return DEFAULT_SECONDS
     try:

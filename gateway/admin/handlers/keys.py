@@ -7,18 +7,18 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Annotated, Any, Final
-from urllib.parse import parse_qs
 
 import msgspec
 from msgspec import Meta
+from starlette.responses import Response
 
 from gateway.access.audit_log import AuditLog
 from gateway.access.directory import Directory
 from gateway.access.stored_keys import StoredKey
 from gateway.admin.api.errors import Conflict
-from gateway.admin.api.fields import RequestBody, fill
-from gateway.admin.api.table import AdminEndpoint, Call
-from gateway.api.routes import SmallResponse
+from gateway.admin.api.fields import RequestBody
+from gateway.admin.api.request import AdminRequest, serves
+from gateway.api.application import ApiResponse
 from gateway.errors import InvalidRequest, NotFound
 from routing_policies.policy.document import Id, Policy
 
@@ -56,19 +56,10 @@ class KeyHandlers:
         self._policy = policy
         self._wall = wall
 
-    def entries(self) -> list[AdminEndpoint]:
-        """For the table."""
-        return [
-            AdminEndpoint(method="GET", path=PATH, action=self.list),
-            AdminEndpoint(method="POST", path=PATH, action=self.create),
-            AdminEndpoint(method="POST", path=f"{PATH}/{{}}/{{}}/rotate", action=self.rotate),
-            AdminEndpoint(method="POST", path=f"{PATH}/{{}}/{{}}/revoke", action=self.revoke),
-        ]
-
-    async def list(self, call: Call) -> SmallResponse:
+    @serves(PATH)
+    async def list(self, request: AdminRequest) -> Response:
         """Every key, those in the document included."""
-        query = parse_qs(call.scope.get("query_string", b"").decode("latin-1"))
-        tenant = query.get("tenant", [None])[0]
+        tenant = request.text("tenant")
         now = self._wall()
         written = [
             _written(item.id, key.id, key.sha256)
@@ -76,65 +67,75 @@ class KeyHandlers:
             for key in item.keys
             if tenant in (None, item.id)
         ]
-        return SmallResponse.json({"keys": [*written, *(_shown(key, now) for key in self._directory.keys.all(tenant))]})
+        return ApiResponse({"keys": [*written, *(_shown(key, now) for key in self._directory.keys.all(tenant))]})
 
-    async def create(self, call: Call) -> SmallResponse:
+    @serves(PATH, "POST")
+    async def create(self, request: AdminRequest) -> Response:
         """A new key, shown this once."""
-        form = fill(_New, call.document)
+        form = request.fill(_New)
         self._require_tenant(form.tenant)
         id = form.id or self._free_id(form.tenant)
         if self._is_written(form.tenant, id) or self._directory.keys.get(form.tenant, id) is not None:
             raise Conflict(f"{form.tenant} already has a key {id}; choose another id.", code="key_exists")
-        return await self._make(call, "key.create", form.tenant, id, form.expires_in_s)
+        return await self._make(request, "key.create", form.tenant, id, form.expires_in_s)
 
-    async def rotate(self, call: Call) -> SmallResponse:
+    @serves(f"{PATH}/{{tenant}}/{{id}}/rotate", "POST")
+    async def rotate(self, request: AdminRequest) -> Response:
         """A new key of the same tenant; the old one is good for a while yet."""
-        old = self._stored(call)
-        form = fill(_Rotate, call.document)
+        old = self._stored(request)
+        form = request.fill(_Rotate)
         now = self._wall()
         if old.state(now) in ("revoked", "expired"):
             raise Conflict(f"Key {old.id} is {old.state(now)}; make a new one.", code="key_over")
         ends_at = now + form.overlap_s
         if old.expires_at is not None:
             ends_at = min(ends_at, old.expires_at)
-        answer = await self._make(call, "key.rotate", old.tenant, self._free_id(old.tenant), None, replaces=old.id)
+        answer = await self._make(request, "key.rotate", old.tenant, self._free_id(old.tenant), None, replaces=old.id)
         await self._directory.put_key(msgspec.structs.replace(old, expires_at=ends_at), is_new=False)
         return answer
 
-    async def revoke(self, call: Call) -> SmallResponse:
+    @serves(f"{PATH}/{{tenant}}/{{id}}/revoke", "POST")
+    async def revoke(self, request: AdminRequest) -> Response:
         """No replica takes the key any more, within a second."""
-        old = self._stored(call)
-        form = fill(_Revoke, call.document)
+        old = self._stored(request)
+        form = request.fill(_Revoke)
         if old.revoked_at is None:
-            await self._audit.record(call.who, "key.revoke", f"{old.tenant}/{old.id}", reason=form.reason)
-            revoked = msgspec.structs.replace(old, revoked_at=self._wall(), revoked_by=call.who.name)
+            await self._audit.record(request.who, "key.revoke", f"{old.tenant}/{old.id}", reason=form.reason)
+            revoked = msgspec.structs.replace(old, revoked_at=self._wall(), revoked_by=request.who.name)
             await self._directory.put_key(revoked, is_new=False)
-        return SmallResponse.json({"tenant": old.tenant, "id": old.id, "state": "revoked"})
+        return ApiResponse({"tenant": old.tenant, "id": old.id, "state": "revoked"})
 
     async def _make(
-        self, call: Call, action: str, tenant: str, id: str, lifetime_s: float | None, *, replaces: str | None = None
-    ) -> SmallResponse:
+        self,
+        request: AdminRequest,
+        action: str,
+        tenant: str,
+        id: str,
+        lifetime_s: float | None,
+        *,
+        replaces: str | None = None,
+    ) -> Response:
         secret, now = KEY_PREFIX + secrets.token_urlsafe(32), self._wall()
         key = StoredKey(
             tenant=tenant,
             id=id,
             sha256=sha256(secret.encode()).hexdigest(),
             created_at=now,
-            created_by=call.who.name,
+            created_by=request.who.name,
             expires_at=None if lifetime_s is None else now + lifetime_s,
         )
         is_first = not self._policy().has_keys and not len(self._directory.keys)
         detail = {"expires_at": key.expires_at, **({"replaces": replaces} if replaces else {})}
-        line = await self._audit.record(call.who, action, f"{tenant}/{id}", detail=detail)
+        line = await self._audit.record(request.who, action, f"{tenant}/{id}", detail=detail)
         if not await self._directory.put_key(key, is_new=True):
-            await self._audit.withdraw(call.who, line, action, f"{tenant}/{id}")
+            await self._audit.withdraw(request.who, line, action, f"{tenant}/{id}")
             raise Conflict(f"{tenant} already has a key {id}; choose another id.", code="key_exists")
         note = "From now on every request needs a key; until now none did on this machine." if is_first else None
         shown = {"key": secret, "tenant": tenant, "id": id, "expires_at": key.expires_at, "note": note}
-        return SmallResponse.json(shown, 201)
+        return ApiResponse(shown, 201)
 
-    def _stored(self, call: Call) -> StoredKey:
-        tenant, id = call.params
+    def _stored(self, request: AdminRequest) -> StoredKey:
+        tenant, id = request.path_params["tenant"], request.path_params["id"]
         found = self._directory.keys.get(tenant, id)
         if found is None:
             if self._is_written(tenant, id):

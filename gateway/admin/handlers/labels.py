@@ -6,11 +6,11 @@ from collections import Counter
 from typing import Any, Final
 
 import msgspec
+from starlette.responses import Response
 
 from gateway.access.identity import Role
-from gateway.admin.api.query import Query
-from gateway.admin.api.table import AdminEndpoint, Call
-from gateway.api.routes import SmallResponse
+from gateway.admin.api.request import AdminRequest, serves
+from gateway.api.application import ApiResponse
 from gateway.background.quality_learner import Learner
 from routing_policies.quality.training.label import Label, Pair
 
@@ -24,27 +24,21 @@ class LabelHandlers:
     def __init__(self, learner: Learner) -> None:
         self._learner = learner
 
-    def entries(self) -> list[AdminEndpoint]:
-        """For the table."""
-        return [
-            AdminEndpoint(method="GET", path=PATH, action=self.count),
-            AdminEndpoint(method="GET", path=f"{PATH}/export", action=self.export, role=Role.EDITOR),
-        ]
-
-    async def count(self, call: Call) -> SmallResponse:
+    @serves(PATH)
+    async def count(self, request: AdminRequest) -> Response:
         """How many there are of each pair, and whether something was learned from them."""
         pairs = [self._described(pair, [label for _, label in found]) for pair, found in self._learner.labels().items()]
-        return SmallResponse.json({"pairs": pairs})
+        return ApiResponse({"pairs": pairs})
 
-    async def export(self, call: Call) -> SmallResponse:
+    @serves(f"{PATH}/export", role=Role.EDITOR)
+    async def export(self, request: AdminRequest) -> Response:
         """A page of one pair's labels, oldest first: figures, hashes and vectors; `next` is the `after` of the page
         that follows."""
-        query = Query(call.scope)
-        pair, after = (query.text("weak") or "", query.text("strong") or ""), query.text("after") or ""
+        pair, after = (request.text("weak") or "", request.text("strong") or ""), request.text("after") or ""
         rest = [(key, label) for key, label in self._learner.labels().get(pair, []) if key > after]
         page = rest[:PAGE]
         following = page[-1][0] if len(rest) > PAGE else None
-        return SmallResponse.json({"labels": [msgspec.to_builtins(label) for _, label in page], "next": following})
+        return ApiResponse({"labels": [msgspec.to_builtins(label) for _, label in page], "next": following})
 
     def _described(self, pair: Pair, labels: list[Label]) -> dict[str, Any]:
         predictor = self._learner.predictor(pair)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta
+from starlette.responses import Response
 
 from gateway.access.accounts import Accounts, Admin
 from gateway.access.audit_log import AuditLog
@@ -18,15 +18,13 @@ from gateway.access.sign_in.passwords import MAX_PASSWORD_CHARS, Passwords, Pass
 from gateway.access.sign_in.sessions import COOKIE, SESSION_S, Sessions
 from gateway.access.sign_in.source_rate import SourceRate, source_of
 from gateway.admin.api.errors import BadLogin, TooManyLogins
-from gateway.admin.api.fields import Name, RequestBody, fill
-from gateway.admin.api.gate import AdminGate, cookie_of, session_cookie
-from gateway.admin.api.table import AdminEndpoint, Call
-from gateway.api.routes import JSON, SmallResponse
-from gateway.http.asgi import Header
+from gateway.admin.api.fields import Name, RequestBody
+from gateway.admin.api.gate import AdminGate
+from gateway.admin.api.request import AdminRequest, serves
+from gateway.api.application import ApiResponse
 
 API: Final = "/admin/api"
 OIDC_START: Final = f"{API}/oidc/start"
-_NO_STORE: Final = (b"cache-control", b"no-store")
 _UNKNOWN: Final = "unknown"
 """In the audit log in place of a name that no admin has: it may be a password in the wrong field."""
 _BUSY_S: Final = 1.0
@@ -71,23 +69,17 @@ class LoginHandlers:
         self._oidc_start = oidc_start
         self._is_secure = is_secure
 
-    def entries(self) -> list[AdminEndpoint]:
-        """For the table."""
-        return [
-            AdminEndpoint(method="GET", path=f"{API}/session", action=self.session, is_public=True),
-            AdminEndpoint(method="POST", path=f"{API}/login", action=self.log_in, is_public=True),
-            AdminEndpoint(method="POST", path=f"{API}/logout", action=self.log_out, role=Role.VIEWER),
-        ]
-
-    async def session(self, call: Call) -> SmallResponse:
+    @serves(f"{API}/session", is_public=True)
+    async def session(self, request: AdminRequest) -> Response:
         """Who the caller is, and how to log in."""
-        return SmallResponse.json(self._described(await self._gate.known(call.scope)))
+        return ApiResponse(self._described(await self._gate.known(request)))
 
-    async def log_in(self, call: Call) -> SmallResponse:
+    @serves(f"{API}/login", "POST", is_public=True)
+    async def log_in(self, request: AdminRequest) -> Response:
         """A session for the right password. Raises BadLogin or TooManyLogins."""
-        form = fill(_Login, call.document)
-        admin, source = self._accounts.admin(form.name), source_of(call.scope)
-        device = device_id(cookie_of(call.scope, DEVICE_COOKIE), admin, self._wall())
+        form = request.fill(_Login)
+        admin, source = self._accounts.admin(form.name), source_of(request.scope)
+        device = device_id(request.cookies.get(DEVICE_COOKIE), admin, self._wall())
         own = f"account {source} {form.name}" if device is None else f"device {device}"
         shared = (f"host {source}",) if device is None else ()
         if self._passwords.is_full(is_known=device is not None):  # before anything is counted in the store
@@ -108,22 +100,28 @@ class LoginHandlers:
         await self._guesses.forget(own)
         for name in shared:
             await self._guesses.give_back(name)
-        admitted = await self.admit(admin)
-        return admitted if device is not None else self._with_device(admitted, admin)
+        cookie, identity = await self.begin_session(admin)
+        response = ApiResponse(self._described(identity))
+        known = device_cookie(admin, self._wall()) if device is None else None
+        if known is not None:
+            set_cookie(response, DEVICE_COOKIE, known, DEVICE_S, path=f"{API}/login", is_secure=self._is_secure)
+        set_cookie(response, COOKIE, cookie, SESSION_S, is_secure=self._is_secure)
+        return response
 
-    async def admit(self, admin: Admin) -> SmallResponse:
-        """Begin a session."""
+    async def begin_session(self, admin: Admin) -> tuple[str, Identity]:
+        """Log somebody in; returns the session's cookie and who it stands for."""
         cookie, identity = await self._sessions.begin(admin)
         await self._audit.record(identity, "login", admin.name)
-        headers = (JSON, _NO_STORE, self._cookie(cookie, int(SESSION_S)))
-        return SmallResponse(headers=headers, body=SmallResponse.json(self._described(identity)).body)
+        return cookie, identity
 
-    async def log_out(self, call: Call) -> SmallResponse:
+    @serves(f"{API}/logout", "POST", role=Role.VIEWER)
+    async def log_out(self, request: AdminRequest) -> Response:
         """The session is over at every replica."""
-        cookie = session_cookie(call.scope)
-        if cookie is not None:
+        if cookie := request.cookies.get(COOKIE):
             await self._sessions.end(cookie)
-        return SmallResponse(headers=(JSON, _NO_STORE, self._cookie("", 0)), body=b"{}")
+        response = ApiResponse({})
+        set_cookie(response, COOKIE, "", 0, is_secure=self._is_secure)
+        return response
 
     async def _record_failure(self, admin: Admin | None) -> None:
         if self._failed_lines.take("") > 0.0:
@@ -132,13 +130,6 @@ class LoginHandlers:
         detail = {"unrecorded_before": self._num_unrecorded} if self._num_unrecorded else {}
         self._num_unrecorded = 0
         await self._audit.record(_NOBODY, "login.failed", _UNKNOWN if admin is None else admin.name, detail=detail)
-
-    def _with_device(self, answer: SmallResponse, admin: Admin) -> SmallResponse:
-        value = device_cookie(admin, self._wall())
-        if value is None:
-            return answer
-        cookie = self._cookie(value, int(DEVICE_S), name=DEVICE_COOKIE, path=f"{API}/login")
-        return replace(answer, headers=(cookie, *answer.headers))
 
     def _described(self, who: Identity | None) -> dict[str, Any]:
         is_somebody = who is not None and who.mode != "open"
@@ -150,6 +141,18 @@ class LoginHandlers:
             "login": {"password": self._accounts.has_admins, "oidc": self._oidc_start},
         }
 
-    def _cookie(self, value: str, max_age_s: int, *, name: str = COOKIE, path: str = "/admin") -> Header:
-        text = f"{name}={value}; Path={path}; Max-Age={max_age_s}; HttpOnly; SameSite=Strict"
-        return b"set-cookie", (text + ("; Secure" if self._is_secure else "")).encode("ascii")
+
+def set_cookie(
+    response: Response,
+    name: str,
+    value: str,
+    max_age_s: float,
+    *,
+    path: str = "/admin",
+    same_site: Literal["lax", "strict"] = "strict",
+    is_secure: bool,
+) -> None:
+    """Have the browser keep a value that no script reads."""
+    response.set_cookie(
+        name, value, max_age=int(max_age_s), path=path, secure=is_secure, httponly=True, samesite=same_site
+    )

@@ -5,26 +5,27 @@ from __future__ import annotations
 import hmac
 from collections.abc import Callable
 from typing import Final
-from urllib.parse import parse_qs
+
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from gateway.access.accounts import Accounts
 from gateway.access.sign_in.oidc import LOGIN_S, Oidc, OidcFailed
+from gateway.access.sign_in.sessions import COOKIE as SESSION_COOKIE
+from gateway.access.sign_in.sessions import SESSION_S
 from gateway.access.sign_in.source_rate import SourceRate, source_of
 from gateway.admin.api.errors import NotLoggedIn, RoleTooLow, TooManyLogins
-from gateway.admin.api.gate import cookie_of
-from gateway.admin.api.table import AdminEndpoint, Call
-from gateway.admin.handlers.login import API, OIDC_START, LoginHandlers
-from gateway.api.routes import SmallResponse
+from gateway.admin.api.request import AdminRequest, serves
+from gateway.admin.handlers.login import API, OIDC_START, LoginHandlers, set_cookie
+from gateway.api.application import NO_STORE
 
 CALLBACK: Final = f"{API}/oidc/callback"
 COOKIE: Final = "penstock_oidc"
 STARTS: Final = 20
 STARTS_PER_S: Final = 0.1
 """Of one source: each start asks the provider and is kept for minutes."""
-_NO_STORE: Final = (b"cache-control", b"no-store")
-_HTML: Final = (b"content-type", b"text/html; charset=utf-8")
+_COOKIE_PATH: Final = "/admin/api/oidc"
 # A redirect would still count as coming from the provider, and a strict cookie stay at home.
-_ONWARD: Final = b'<!doctype html><meta http-equiv="refresh" content="0;url=/admin/"><a href="/admin/">Go on</a>'
+_ONWARD: Final = '<!doctype html><meta http-equiv="refresh" content="0;url=/admin/"><a href="/admin/">Go on</a>'
 
 
 class OidcHandlers:
@@ -39,31 +40,25 @@ class OidcHandlers:
         self._is_secure = is_secure
         self._starts = SourceRate(burst=STARTS, per_s=STARTS_PER_S, clock=clock)
 
-    def entries(self) -> list[AdminEndpoint]:
-        """For the table."""
-        return [
-            AdminEndpoint(method="GET", path=OIDC_START, action=self.start, is_public=True),
-            AdminEndpoint(method="GET", path=CALLBACK, action=self.callback, is_public=True),
-        ]
-
-    async def start(self, call: Call) -> SmallResponse:
+    @serves(OIDC_START, is_public=True)
+    async def start(self, request: AdminRequest) -> Response:
         """To the provider. Raises TooManyLogins, NotLoggedIn."""
-        wait_s = self._starts.take(source_of(call.scope))
+        wait_s = self._starts.take(source_of(request.scope))
         if wait_s > 0.0:
             raise TooManyLogins(wait_s, "Too many logins were begun from here.")
         try:
             url, state = await self._oidc.begin()
         except OidcFailed as error:
             raise NotLoggedIn(f"The identity provider cannot be used: {error}.") from None
-        return SmallResponse(
-            status=303, headers=((b"location", url.encode()), _NO_STORE, self._cookie(state, int(LOGIN_S)))
-        )
+        response = RedirectResponse(url, 303, NO_STORE)
+        self._keep(response, state, LOGIN_S)
+        return response
 
-    async def callback(self, call: Call) -> SmallResponse:
+    @serves(CALLBACK, is_public=True)
+    async def callback(self, request: AdminRequest) -> Response:
         """Back from the provider: a session for an admin that it knows."""
-        query = parse_qs(call.scope.get("query_string", b"").decode("latin-1"))
-        state, code = query.get("state", [""])[0], query.get("code", [""])[0]
-        kept = cookie_of(call.scope, COOKIE) or ""
+        state, code = request.query_params.get("state", ""), request.query_params.get("code", "")
+        kept = request.cookies.get(COOKIE, "")
         if not state or not code or not hmac.compare_digest(state.encode(), kept.encode()):
             raise NotLoggedIn("This browser did not begin the login that ends here. Begin again at /admin/login.")
         try:
@@ -73,11 +68,12 @@ class OidcHandlers:
         admin = self._accounts.by_subject(subject)
         if admin is None:
             raise RoleTooLow(f"No admin belongs to this login; make one with --oidc-subject '{subject}'.")
-        begun = await self._login.admit(admin)
-        cookies = [header for header in begun.headers if header[0] == b"set-cookie"]
-        return SmallResponse(headers=(_HTML, _NO_STORE, *cookies, self._cookie("", 0)), body=_ONWARD)
+        cookie, _ = await self._login.begin_session(admin)
+        response = HTMLResponse(_ONWARD, headers=NO_STORE)
+        set_cookie(response, SESSION_COOKIE, cookie, SESSION_S, is_secure=self._is_secure)
+        self._keep(response, "", 0)
+        return response
 
-    def _cookie(self, value: str, max_age_s: int) -> tuple[bytes, bytes]:
-        """Lax: it has to come along when the provider sends the browser back."""
-        text = f"{COOKIE}={value}; Path=/admin/api/oidc; Max-Age={max_age_s}; HttpOnly; SameSite=Lax"
-        return b"set-cookie", (text + ("; Secure" if self._is_secure else "")).encode("ascii")
+    def _keep(self, response: Response, state: str, max_age_s: float) -> None:
+        """Let the cookie come along when the provider sends the browser back: a strict one would stay at home."""
+        set_cookie(response, COOKIE, state, max_age_s, path=_COOKIE_PATH, same_site="lax", is_secure=self._is_secure)

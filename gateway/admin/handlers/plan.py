@@ -6,14 +6,15 @@ import asyncio
 from typing import Annotated, Any, Final
 
 from msgspec import Meta
+from starlette.responses import Response
 
 from gateway.access.identity import Role
 from gateway.admin.api.errors import BadPolicy
-from gateway.admin.api.fields import RequestBody, fill
-from gateway.admin.api.table import MAX_DOCUMENT_SUBMISSION_BYTES, AdminEndpoint, Call
+from gateway.admin.api.fields import RequestBody
+from gateway.admin.api.request import MAX_DOCUMENT_SUBMISSION_BYTES, AdminRequest, serves
 from gateway.admin.handlers.policy import PATH, PolicyHandlers, Text
-from gateway.api.routes import SmallResponse
-from gateway.config import GatewayConfig
+from gateway.api.application import ApiResponse
+from gateway.config.settings import GatewayConfig
 from gateway.errors import InvalidRequest
 from gateway.policies.book import PolicySource
 from gateway.policies.replaying import ReplayFailed, ReplayRequest, replay
@@ -24,7 +25,7 @@ from routing_policies.policy.editing import EditError, parse_path, set_value
 from routing_policies.policy.problems import PolicyError
 
 _MAX_EDITS: Final = 100
-_NOTHING_RECORDED: Final = 'nothing is recorded (recorder = "features" in the settings begins it)'
+_NOTHING_RECORDED: Final = 'nothing is recorded (telemetry.recorder.mode = "features" in the settings begins it)'
 
 
 class _Plan(RequestBody, frozen=True, kw_only=True):
@@ -53,17 +54,10 @@ class PlanHandlers:
         self._book = book
         self._policies = policies
 
-    def entries(self) -> list[AdminEndpoint]:
-        """For the table."""
-        large = MAX_DOCUMENT_SUBMISSION_BYTES
-        return [
-            AdminEndpoint(method="POST", path=f"{PATH}/plan", action=self.plan, role=Role.VIEWER, max_bytes=large),
-            AdminEndpoint(method="POST", path=f"{PATH}/edit", action=self.edit, role=Role.VIEWER, max_bytes=large),
-        ]
-
-    async def plan(self, call: Call) -> SmallResponse:
+    @serves(f"{PATH}/plan", "POST", role=Role.VIEWER, max_bytes=MAX_DOCUMENT_SUBMISSION_BYTES)
+    async def plan(self, request: AdminRequest) -> Response:
         """Changes, blast radius, replay."""
-        form = fill(_Plan, call.document)
+        form = request.fill(_Plan)
         found = await asyncio.to_thread(self._book.reader.examine, form.document)
         body: dict[str, Any] = {
             "ok": not found.problems,
@@ -75,11 +69,12 @@ class PlanHandlers:
         }
         if found.policy is not None and not found.problems:
             body |= await self._outlook(form.document, found.policy, replay=form.replay)
-        return SmallResponse.json(body)
+        return ApiResponse(body)
 
-    async def edit(self, call: Call) -> SmallResponse:
+    @serves(f"{PATH}/edit", "POST", role=Role.VIEWER, max_bytes=MAX_DOCUMENT_SUBMISSION_BYTES)
+    async def edit(self, request: AdminRequest) -> Response:
         """The text with some values changed; nothing is applied."""
-        form = fill(_Edit, call.document)
+        form = request.fill(_Edit)
         before = document = form.document or self._book.head.document
         try:
             for item in form.set:
@@ -89,7 +84,7 @@ class PlanHandlers:
         except PolicyError as error:
             raise BadPolicy(error.problems) from None
         changes = await self._policies.changes(before, document)
-        return SmallResponse.json({"document": document, "changes": [change.as_json() for change in changes]})
+        return ApiResponse({"document": document, "changes": [change.as_json() for change in changes]})
 
     async def _outlook(self, document: str, new: Policy, *, replay: bool) -> dict[str, Any]:
         old = self._book.policy
@@ -102,7 +97,7 @@ class PlanHandlers:
 
     async def _replayed(self, document: str) -> dict[str, Any]:
         """One at a time: each takes a core for up to a minute."""
-        folder = self._config.recording_dir
+        folder = self._config.process.recording_dir
         if self._tape is not None:
             await asyncio.to_thread(self._tape.flush)
         if not await asyncio.to_thread(has_recording, folder):
@@ -110,7 +105,7 @@ class PlanHandlers:
         question = ReplayRequest(
             old=self._book.head.document,
             new=document,
-            variables=self._config.policy_variables,
+            variables=self._config.process.policy_variables,
             folder=str(folder),
         )
         try:

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
-import os
 from collections.abc import Callable
 from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
+from starlette.responses import Response
 
 from gateway.access.audit_log import AuditLog
 from gateway.access.identity import Role
 from gateway.admin.api.errors import BadPolicy, Conflict, IfMatchRequired, Outdated
-from gateway.admin.api.fields import Reason, RequestBody, fill
-from gateway.admin.api.table import MAX_DOCUMENT_SUBMISSION_BYTES, AdminEndpoint, Call
-from gateway.api.routes import JSON, SmallResponse, encode_json
+from gateway.admin.api.fields import Reason, RequestBody
+from gateway.admin.api.request import MAX_DOCUMENT_SUBMISSION_BYTES, AdminRequest, serves
+from gateway.admin.handlers.unified_diff import patch_name, unified_diff
+from gateway.api.application import NO_STORE, ApiResponse
 from gateway.errors import NotFound
-from gateway.http.asgi import find_header
 from gateway.policies.book import PolicySource
 from gateway.policies.canary import CanaryTrial
 from gateway.policies.errors import (
@@ -37,11 +36,8 @@ from routing_policies.policy.document import Policy
 from routing_policies.policy.problems import PolicyError
 
 PATH: Final = "/admin/api/policy"
-_NO_STORE: Final = (b"cache-control", b"no-store")
-_MAX_UNIFIED_LINES: Final = 20_000
-"""Comparing texts line by line is quadratic."""
-
-_NO_NEWLINE: Final = "\n\\ No newline at end of file\n"
+_MAX_LISTED: Final = 500
+_MAX_NUMBER: Final = 10**9
 
 Text = Annotated[str, Meta(min_length=1, max_length=MAX_DOCUMENT_BYTES)]
 
@@ -77,22 +73,8 @@ class PolicyHandlers:
         self._last_day = last_day
         self._canary = canary
 
-    def entries(self) -> list[AdminEndpoint]:
-        """For the table."""
-        large = MAX_DOCUMENT_SUBMISSION_BYTES
-        return [
-            AdminEndpoint(method="GET", path=PATH, action=self.show),
-            AdminEndpoint(method="PUT", path=PATH, action=self.apply, max_bytes=large),
-            AdminEndpoint(method="POST", path=f"{PATH}/check", action=self.check, role=Role.VIEWER, max_bytes=large),
-            AdminEndpoint(method="POST", path=f"{PATH}/diff", action=self.compare, role=Role.VIEWER, max_bytes=large),
-            AdminEndpoint(method="POST", path=f"{PATH}/patch", action=self.patch, role=Role.VIEWER, max_bytes=large),
-            AdminEndpoint(method="POST", path=f"{PATH}/rollback", action=self.roll_back),
-            AdminEndpoint(method="GET", path=f"{PATH}/revisions", action=self.history),
-            AdminEndpoint(method="GET", path=f"{PATH}/revisions/{{}}", action=self.revision),
-            AdminEndpoint(method="GET", path=f"{PATH}/schema", action=self.schema),
-        ]
-
-    async def show(self, call: Call) -> SmallResponse:
+    @serves(PATH)
+    async def show(self, request: AdminRequest) -> Response:
         """What is in force, and what an editor has to send back as `if-match`."""
         book, head = self._book, self._book.head
         body = {
@@ -107,71 +89,72 @@ class PolicyHandlers:
             "status": {"is_current": book.status.is_current, "error": book.status.error},
             "canary": self._canary(),
         }
-        etag = (b"etag", head.etag.encode("ascii"))
-        return SmallResponse(headers=(JSON, _NO_STORE, etag), body=encode_json(body))
+        return ApiResponse(body, headers={"etag": head.etag})
 
-    async def check(self, call: Call) -> SmallResponse:
+    @serves(f"{PATH}/check", "POST", role=Role.VIEWER, max_bytes=MAX_DOCUMENT_SUBMISSION_BYTES)
+    async def check(self, request: AdminRequest) -> Response:
         """Everything that is wrong with a document."""
-        form = fill(_Document, call.document)
+        form = request.fill(_Document)
         found = await asyncio.to_thread(self._book.reader.examine, form.document)
-        return SmallResponse.json({"ok": not found.problems, "num_tests": found.num_tests, "problems": found.problems})
+        return ApiResponse({"ok": not found.problems, "num_tests": found.num_tests, "problems": found.problems})
 
-    async def compare(self, call: Call) -> SmallResponse:
+    @serves(f"{PATH}/diff", "POST", role=Role.VIEWER, max_bytes=MAX_DOCUMENT_SUBMISSION_BYTES)
+    async def compare(self, request: AdminRequest) -> Response:
         """What differs, by meaning and by line."""
-        form = fill(_Comparison, call.document)
+        form = request.fill(_Comparison)
         against = self._book.head if form.against is None else await self._revision(form.against)
         changes = await self.changes(against.document, form.document)
-        unified = await asyncio.to_thread(_unified, against.document, form.document, _label(against), "yours")
-        return SmallResponse.json({"changes": [change.as_json() for change in changes], "unified": unified})
+        unified = await asyncio.to_thread(unified_diff, against.document, form.document, _label(against), "yours")
+        return ApiResponse({"changes": [change.as_json() for change in changes], "unified": unified})
 
-    async def patch(self, call: Call) -> SmallResponse:
+    @serves(f"{PATH}/patch", "POST", role=Role.VIEWER, max_bytes=MAX_DOCUMENT_SUBMISSION_BYTES)
+    async def patch(self, request: AdminRequest) -> Response:
         """For `patch`, beside the file that the policy is."""
-        form = fill(_Document, call.document)
+        form = request.fill(_Document)
         await asyncio.to_thread(_read, self._book, form.document)
-        name = _patch_name((self._book.path or "policy.yaml").rpartition("/")[2])
-        text = await asyncio.to_thread(_unified, self._book.head.document, form.document, name, name)
-        headers = (
-            (b"content-type", b"text/x-diff; charset=utf-8"),
-            (b"content-disposition", b'attachment; filename="policy.patch"'),
-            _NO_STORE,
-        )
-        return SmallResponse(headers=headers, body=text.encode(errors="surrogateescape"))
+        name = patch_name((self._book.path or "policy.yaml").rpartition("/")[2])
+        text = await asyncio.to_thread(unified_diff, self._book.head.document, form.document, name, name)
+        headers = {"content-disposition": 'attachment; filename="policy.patch"', **NO_STORE}
+        return Response(text.encode(errors="surrogateescape"), headers=headers, media_type="text/x-diff")
 
-    async def apply(self, call: Call) -> SmallResponse:
+    @serves(PATH, "PUT", max_bytes=MAX_DOCUMENT_SUBMISSION_BYTES)
+    async def apply(self, request: AdminRequest) -> Response:
         """Make a document the newest revision."""
-        form = fill(_Apply, call.document)
-        return await self.change(call, form.document, form.reason)
+        form = request.fill(_Apply)
+        return await self.change(request, form.document, form.reason)
 
-    async def roll_back(self, call: Call) -> SmallResponse:
+    @serves(f"{PATH}/rollback", "POST")
+    async def roll_back(self, request: AdminRequest) -> Response:
         """Make an older revision's document the newest revision."""
-        form = fill(_Rollback, call.document)
+        form = request.fill(_Rollback)
         self.require_writable()
         older = await self._revision(form.revision)
-        return await self.change(call, older.document, form.reason, kind="rollback", of=older.number)
+        return await self.change(request, older.document, form.reason, kind="rollback", of=older.number)
 
-    async def history(self, call: Call) -> SmallResponse:
+    @serves(f"{PATH}/revisions")
+    async def history(self, request: AdminRequest) -> Response:
         """Revisions, newest first."""
-        limit, before = _query_number(call, "limit", 50), _query_number(call, "before", None)
         newest = self._book.head
+        limit = min(max(request.integer("limit", 50, least=0, most=_MAX_NUMBER), 1), _MAX_LISTED)
+        before = request.integer("before", newest.number + 1, least=0, most=_MAX_NUMBER)
         if self._book.path is not None:
-            return SmallResponse.json({"revisions": [newest.as_line()], "source": "file"})
-        limit = min(max(limit or 1, 1), 500)
-        found = [newest] if before is None or before > newest.number else []
-        below = newest.number if before is None else min(before, newest.number)
-        found += await self._book.stored.history.before(below, limit - len(found))
-        return SmallResponse.json({"revisions": [revision.as_line() for revision in found], "source": "store"})
+            return ApiResponse({"revisions": [newest.as_line()], "source": "file"})
+        found = [newest] if before > newest.number else []
+        found += await self._book.stored.history.before(min(before, newest.number), limit - len(found))
+        return ApiResponse({"revisions": [revision.as_line() for revision in found], "source": "store"})
 
-    async def revision(self, call: Call) -> SmallResponse:
+    @serves(f"{PATH}/revisions/{{number}}")
+    async def revision(self, request: AdminRequest) -> Response:
         """One revision, and what it changed."""
-        (digits,) = call.params
+        digits = request.path_params["number"]
         if not (digits.isascii() and digits.isdigit() and len(digits) < 9):
             raise NotFound("Revisions have numbers. GET /admin/api/policy/revisions lists them.")
         found = await self._revision(int(digits))
         parent = await self._parent(found)
         changes = [] if parent is None else await self.changes(parent.document, found.document)
         before = "" if parent is None else parent.document
-        unified = await asyncio.to_thread(_unified, before, found.document, "parent", _label(found))
-        return SmallResponse.json(
+        unified = await asyncio.to_thread(unified_diff, before, found.document, "parent", _label(found))
+        return ApiResponse(
             {
                 "revision": found.as_line(),
                 "document": found.document,
@@ -180,17 +163,18 @@ class PolicyHandlers:
             }
         )
 
-    async def schema(self, call: Call) -> SmallResponse:
+    @serves(f"{PATH}/schema")
+    async def schema(self, request: AdminRequest) -> Response:
         """The JSON Schema of documents."""
-        from routing_policies.policy.schema import policy_schema
+        from routing_policies.policy.schema import schema_of_policies
 
-        return SmallResponse.json(policy_schema())
+        return ApiResponse(schema_of_policies())
 
     # Shared with the other desks that change the document.
 
     async def change(
         self,
-        call: Call,
+        request: AdminRequest,
         document: str,
         reason: str,
         *,
@@ -198,10 +182,10 @@ class PolicyHandlers:
         of: int | None = None,
         action: str | None = None,
         target: str | None = None,
-    ) -> SmallResponse:
+    ) -> Response:
         """Apply `document` for the caller, who names in `if-match` what was seen. Raises GatewayError."""
         self.require_writable()
-        stored, if_match = self._book.stored, wanted_match(call)
+        stored, if_match = self._book.stored, wanted_match(request)
         before = self._book.head
         if self._canary() is not None:
             raise Conflict("A canary is running. Promote it or stop it first.", code="canary_running")
@@ -211,19 +195,19 @@ class PolicyHandlers:
         async def announce(revision: Revision) -> None:
             detail = {"number": revision.number, "revision": revision.revision, "parent": revision.parent, "of": of}
             where = target or f"revision {revision.number}"
-            line = await self._audit.record(call.who, said, where, reason=reason, detail=detail)
+            line = await self._audit.record(request.who, said, where, reason=reason, detail=detail)
             announced.append((line, where))
 
         try:
             await stored.catch_up()
             revision = await stored.apply(
-                document, author=call.who.name, reason=reason, if_match=if_match, kind=kind, of=of, announce=announce
+                document, author=request.who.name, reason=reason, if_match=if_match, kind=kind, of=of, announce=announce
             )
         except InvalidPolicy as error:
             raise BadPolicy(error.problems) from None
         except RevisionConflict as error:
             for line, where in announced:  # another replica was faster by a moment
-                await self._audit.withdraw(call.who, line, said, where)
+                await self._audit.withdraw(request.who, line, said, where)
             raise await self.outdated(error) from None
         return await self.applied(before, revision)
 
@@ -244,7 +228,7 @@ class PolicyHandlers:
         if why is not None:
             raise Conflict(f"Nothing was changed: {why}.", code="policy_read_only")
 
-    async def applied(self, before: Revision, revision: Revision) -> SmallResponse:
+    async def applied(self, before: Revision, revision: Revision) -> Response:
         """What an apply answers."""
         old, new = await asyncio.to_thread(_both, self._book, before.document, revision.document)
         changes = diff(old, new)
@@ -254,8 +238,7 @@ class PolicyHandlers:
             "changes": [change.as_json() for change in changes],
             "blast_radius": await self.blast(changes, old, new),
         }
-        etag = (b"etag", revision.etag.encode("ascii"))
-        return SmallResponse(headers=(JSON, _NO_STORE, etag), body=encode_json(body))
+        return ApiResponse(body, headers={"etag": revision.etag})
 
     async def outdated(self, error: RevisionConflict) -> Outdated:
         """Both sides by name, and what the other one changed, as far as the caller's own revision is still known."""
@@ -288,44 +271,16 @@ class PolicyHandlers:
             raise NotFound(f"There is no revision {number}: {error}.") from None
 
 
-def wanted_match(call: Call) -> str:
+def wanted_match(request: AdminRequest) -> str:
     """The etag that the caller has seen; raises IfMatchRequired."""
-    given = find_header(call.scope, b"if-match")
-    if given is None or not given.strip():
+    text = request.headers.get("if-match", "").strip()
+    if not text:
         raise IfMatchRequired
-    text = given.decode("latin-1").strip()
     return text if text == ANY or text.startswith('"') else f'"{text}"'
-
-
-def _query_number(call: Call, name: str, default: int | None) -> int | None:
-    for part in call.scope.get("query_string", b"").split(b"&"):
-        key, _, value = part.partition(b"=")
-        if key == name.encode() and value.isdigit() and len(value) < 10:
-            return int(value)
-    return default
 
 
 def _label(revision: Revision) -> str:
     return f"revision {revision.number}" if revision.number else "the file"
-
-
-def _patch_name(name: str) -> str:
-    """Return a file's name as `patch` and git read it: quoted, or ended by a tab, where it needs that."""
-    if any(character < " " or character in '"\\\x7f' for character in name):
-        return '"' + "".join(map(_quoted, os.fsencode(name))) + '"'
-    return f"{name}\t" if " " in name else name
-
-
-def _quoted(byte: int) -> str:
-    return chr(byte) if 0x20 <= byte < 0x7F and byte not in b'"\\' else f"\\{byte:03o}"
-
-
-def _unified(old: str, new: str, before: str, after: str) -> str:
-    lines = old.splitlines(keepends=True), new.splitlines(keepends=True)
-    if sum(map(len, lines)) > _MAX_UNIFIED_LINES:
-        return ""
-    found = difflib.unified_diff(*lines, before, after)
-    return "".join(line if line.endswith("\n") else f"{line}{_NO_NEWLINE}" for line in found)
 
 
 def _read(book: PolicySource, document: str) -> Policy:

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
+from starlette.responses import Response
 
 from gateway.access.api_keys import DEV_TENANT
 from gateway.access.identity import Role
-from gateway.admin.api.fields import RequestBody, fill
-from gateway.admin.api.table import AdminEndpoint, Call
-from gateway.api.routes import SmallResponse
+from gateway.admin.api.fields import RequestBody
+from gateway.admin.api.request import AdminRequest, serves
+from gateway.api.application import ApiResponse
 from gateway.chat.request import ChatRequest, ChatRequestParser
 from gateway.deployments.price import Pricer
 from gateway.errors import InvalidRequest
@@ -53,28 +54,23 @@ class PreviewHandlers:
         self._clock = clock
         self._workers = workers
 
-    def entries(self) -> list[AdminEndpoint]:
-        """For the admin API's table."""
-        return [
-            AdminEndpoint(method="POST", path=EXPLAIN_PATH, action=self.explain, role=Role.VIEWER, max_bytes=_MAX_BYTES)
-        ]
-
-    async def explain(self, call: Call) -> SmallResponse:
+    @serves(EXPLAIN_PATH, "POST", role=Role.VIEWER, max_bytes=_MAX_BYTES)
+    async def explain(self, request: AdminRequest) -> Response:
         """The preview; raises what the request itself would get."""
-        asked = fill(Preview, call.document)
+        asked = request.fill(Preview)
         snapshot = self._policy()
         tenant = asked.tenant or DEV_TENANT
         if snapshot.keys.caller_of(tenant) is None:
             raise InvalidRequest("tenant: the policy in force has no tenant of that name.", param="tenant")
-        request = await self._workers.run(self._parser.parse, msgspec.json.encode(asked.request))
+        chat = await self._workers.run(self._parser.parse, msgspec.json.encode(asked.request))
         headers = {name.lower(): value for name, value in asked.headers.items()}
-        planned = snapshot.router.match(request.model, tenant, headers, request)
+        planned = snapshot.router.match(chat.model, tenant, headers, chat)
         # A long prompt takes milliseconds to trim, and requests that are being served must not wait for a preview.
-        trim = await self._workers.run(self._trimmed, request, planned, tenant)
-        return SmallResponse.json(
+        trim = await self._workers.run(self._trimmed, chat, planned, tenant)
+        return ApiResponse(
             {
                 "tenant": tenant,
-                "model": request.model,
+                "model": chat.model,
                 "route": planned.route.id,
                 "policy": snapshot.revision,
                 "trim": trim,

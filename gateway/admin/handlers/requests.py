@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, get_args
 
-from gateway.admin.api.query import Query
+from starlette.responses import Response
+
+from gateway.admin.api.request import AdminRequest, serves
 from gateway.admin.views.shared_requests import SharedRequests
-from gateway.api.routes import SmallResponse
+from gateway.api.application import ApiResponse
 from gateway.errors import NotFound
-from gateway.http.asgi import Scope
 from gateway.telemetry.records.recent import MAX_LISTED, Filter, RecentRequests, ShownRequest
 
 REQUESTS_PATH: Final = "/admin/api/requests"
@@ -33,25 +34,26 @@ class RequestHandlers:
         self._shared = shared
         self._replicas = replicas
 
-    async def list(self, scope: Scope) -> SmallResponse:
+    @serves(REQUESTS_PATH)
+    async def list(self, request: AdminRequest) -> Response:
         """The newest first; raises InvalidRequest."""
-        query = Query(scope)
         document, _ = self.listed(
-            after=Position(query.integer("after", 0, least=0, most=2**53), {}),
-            limit=query.integer("limit", _DEFAULT_LIMIT, least=1, most=MAX_LISTED),
-            where=filters(query),
+            after=Position(request.integer("after", 0, least=0, most=2**53), {}),
+            limit=request.integer("limit", _DEFAULT_LIMIT, least=1, most=MAX_LISTED),
+            where=filters(request),
         )
-        return SmallResponse.json(document)
+        return ApiResponse(document)
 
-    async def one(self, scope: Scope) -> SmallResponse:
+    @serves(f"{REQUESTS_PATH}/{{id}}")
+    async def one(self, request: AdminRequest) -> Response:
         """Everything that is known of it, by whichever process served it; raises NotFound."""
-        found = await self._shared.find(scope["path"].removeprefix(f"{REQUESTS_PATH}/"))
+        found = await self._shared.find(request.path_params["id"])
         if found is None:
             raise NotFound(
                 "No process that can be asked knows the request: it is none of the last few thousand that finished "
                 "in each. The log has it by its id."
             )
-        return SmallResponse.json({"request": found})
+        return ApiResponse({"request": found})
 
     def listed(self, *, after: Position, limit: int, where: dict[Filter, str]) -> tuple[dict[str, Any], Position]:
         """The document, and where to go on; `last` is this process's own part of that."""
@@ -70,6 +72,6 @@ def _came_at(row: ShownRequest) -> float:
     return row.at
 
 
-def filters(query: Query) -> dict[Filter, str]:
+def filters(request: AdminRequest) -> dict[Filter, str]:
     """Those that were given."""
-    return {name: value for name in get_args(Filter) if (value := query.text(name)) is not None}
+    return {name: value for name in get_args(Filter) if (value := request.text(name)) is not None}

@@ -6,13 +6,14 @@ from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
+from starlette.responses import Response
 
 from gateway.access.directory import Directory
 from gateway.admin.api.errors import BadPolicy, Conflict
-from gateway.admin.api.fields import Reason, RequestBody, fill
-from gateway.admin.api.table import AdminEndpoint, Call
+from gateway.admin.api.fields import Reason, RequestBody
+from gateway.admin.api.request import AdminRequest, serves
 from gateway.admin.handlers.policy import PolicyHandlers
-from gateway.api.routes import SmallResponse
+from gateway.api.application import ApiResponse
 from gateway.errors import InvalidRequest
 from gateway.policies.book import PolicySource
 from gateway.policies.last_day import LastDay
@@ -39,14 +40,8 @@ class TenantHandlers:
         self._directory = directory
         self._last_day = last_day
 
-    def entries(self) -> list[AdminEndpoint]:
-        """For the table."""
-        return [
-            AdminEndpoint(method="GET", path=PATH, action=self.list),
-            AdminEndpoint(method="POST", path=PATH, action=self.create),
-        ]
-
-    async def list(self, call: Call) -> SmallResponse:
+    @serves(PATH)
+    async def list(self, request: AdminRequest) -> Response:
         """Every tenant of the policy in force."""
         requests: dict[str, int] = {}
         for (tenant, _), count in (await self._last_day.sums()).items():
@@ -62,11 +57,12 @@ class TenantHandlers:
             }
             for tenant in self._book.policy.tenants
         ]
-        return SmallResponse.json({"tenants": shown})
+        return ApiResponse({"tenants": shown})
 
-    async def create(self, call: Call) -> SmallResponse:
+    @serves(PATH, "POST")
+    async def create(self, request: AdminRequest) -> Response:
         """One more, as a revision of its own."""
-        form = fill(_New, call.document)
+        form = request.fill(_New)
         self._policies.require_writable()
         if any(tenant.id == form.id for tenant in self._book.policy.tenants):
             raise Conflict(f"There is a tenant {form.id} already.", code="tenant_exists")
@@ -77,4 +73,4 @@ class TenantHandlers:
             raise BadPolicy(error.problems) from None
         except EditError as error:
             raise InvalidRequest(f"The document in force cannot be added to: {error}.") from None
-        return await self._policies.change(call, document, form.reason, action="tenant.create", target=form.id)
+        return await self._policies.change(request, document, form.reason, action="tenant.create", target=form.id)

@@ -151,7 +151,7 @@ def _report(live: LiveDeployment, now: float) -> EngineReport | None:
         state=said.state[:40],
         running=said.num_running,
         waiting=said.num_waiting,
-        max_rows=said.max_num_rows,
+        max_rows=said.max_num_seqs,
         step_ms=said.step_s * 1000,
         tokens_per_s=said.drain_tokens_per_s,
         kv_total=said.num_blocks_total,

@@ -78,7 +78,7 @@ def deployment_row(one: DeploymentState, totals: Totals) -> dict[str, Any]:
     return {
         "id": one.id,
         "model": one.model,
-        "state": state_of(one),
+        "state": deployment_state(one),
         "in_flight": one.in_flight,
         "limit": one.limit,
         "waiting": one.waiting,
@@ -90,7 +90,7 @@ def deployment_row(one: DeploymentState, totals: Totals) -> dict[str, Any]:
     }
 
 
-def state_of(one: DeploymentState) -> str:
+def deployment_state(one: DeploymentState) -> str:
     """One word."""
     if one.is_draining:
         return "draining"

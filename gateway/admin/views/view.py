@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from gateway.admin.api.query import Query
+from starlette.responses import Response
+
+from gateway.admin.api.request import AdminRequest, serves
 from gateway.admin.views.engine_facts import EngineFacts
 from gateway.admin.views.live_state import DeploymentState, LiveState, added
 from gateway.admin.views.overview import SERIES_NAMES, Charts, deployment_row, overview, spread_by
 from gateway.admin.views.replicas import ReplicaReport, Replicas, windows_of
-from gateway.api.routes import SmallResponse
-from gateway.http.asgi import Scope
+from gateway.api.application import ApiResponse
 from gateway.telemetry.window import WINDOWS_S, History, Totals, merged, step_of
 from gateway.timeline import Clock
 
@@ -61,18 +62,21 @@ class View:
             series={window: self._history.series(window, SERIES_NAMES) for window in WINDOWS_S},
         )
 
-    async def show_overview(self, scope: Scope) -> SmallResponse:
+    @serves(OVERVIEW_PATH)
+    async def show_overview(self, request: AdminRequest) -> Response:
         """Everything for the first look."""
-        return SmallResponse.json(self.overview(_window(scope)))
+        return ApiResponse(self.overview(_window(request)))
 
-    async def show_deployments(self, scope: Scope) -> SmallResponse:
+    @serves(DEPLOYMENTS_PATH)
+    async def show_deployments(self, request: AdminRequest) -> Response:
         """Each deployment: its state, its traffic, what it said of itself."""
         await self._engines.refresh()
-        return SmallResponse.json(self.deployments(_window(scope)))
+        return ApiResponse(self.deployments(_window(request)))
 
-    async def show_load(self, scope: Scope) -> SmallResponse:
+    @serves(LOAD_PATH)
+    async def show_load(self, request: AdminRequest) -> Response:
         """Queues and lanes."""
-        return SmallResponse.json(self.load(_window(scope)))
+        return ApiResponse(self.load(_window(request)))
 
     def overview(self, window_s: int, *, with_series: bool = True) -> dict[str, Any]:
         """Totals over the window; without the charts where they have not changed."""
@@ -161,5 +165,5 @@ def _aligned(parts: Iterable[list[Totals]], step_s: float) -> list[Totals]:
     return [merged(steps[key]) for key in sorted(steps)]
 
 
-def _window(scope: Scope) -> int:
-    return Query(scope).choice("window", DEFAULT_WINDOW_S, WINDOWS_S)
+def _window(request: AdminRequest) -> int:
+    return request.choice("window", DEFAULT_WINDOW_S, WINDOWS_S)

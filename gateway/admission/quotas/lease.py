@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final, Literal
 
-from gateway.store.meter import BUCKET_S, MAX_AHEAD, NEVER_S, Draw, Grant, Meter, draw
+from gateway.store.meter import BUCKET_S, MAX_AHEAD, NEVER_S, Draw, Grant, Meter, draw_units
 
 OnLoss = Literal["allow", "refuse"]
 
@@ -160,10 +160,10 @@ class QuotaLease:
     def draw_alone(self, asked: Draw, share: int, now: float, store_now: float) -> None:
         """Without the store: the same, from `share` of the limit, for what this process alone uses and will report."""
         counts = dict(self._own)
-        grant = draw(counts, self._within(share, asked), store_now, 1)
+        grant = draw_units(counts, self._within(share, asked), store_now, 1)
         if not counts and asked.at_least <= self.meter.limit:
             # One request may be larger than the share. Nothing else is under way, so it is let through.
-            grant = draw(counts, self._within(asked.at_least, asked), store_now, 1)
+            grant = draw_units(counts, self._within(asked.at_least, asked), store_now, 1)
         if grant.units:
             self._owe(grant.bucket, -grant.units)
         self._hold(asked, grant, now, now)

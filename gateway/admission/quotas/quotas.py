@@ -20,7 +20,7 @@ _NOT_STARTED: Final = frozenset({RequestPhase.QUEUED, RequestPhase.CONNECTING})
 
 
 class Quotas:
-    """`of` is one dictionary lookup; a tenant without limits costs nothing more."""
+    """The limited tenants of this process and their books."""
 
     def __init__(
         self,
@@ -42,12 +42,14 @@ class Quotas:
         self._wall = wall
         self._report = report
         self.count_refusal = count_refusal
-        self._tenants: dict[str, TenantQuota] = {}
+        self.by_tenant: dict[str, TenantQuota] = {}
+        """Those that have limits; a tenant without any costs one look into it."""
         self._tariff = Tariff(())
 
     def configure(self, policy: Policy) -> None:
         """Take over a policy revision; what was used stays used."""
-        before, self._tenants = self._tenants, {}
+        before = dict(self.by_tenant)
+        self.by_tenant.clear()
         self._tariff = Tariff(policy.deployments)
         for tenant in policy.tenants:
             rules = rules_of(tenant.limits)
@@ -66,11 +68,7 @@ class Quotas:
                 )
             else:
                 kept.configure(rules)
-            self._tenants[tenant.id] = kept
-
-    def of(self, tenant: str) -> TenantQuota | None:
-        """The tenant's quota, None when it has no limits."""
-        return self._tenants.get(tenant)
+            self.by_tenant[tenant.id] = kept
 
     def price_of(self, price: Price, deployments: Iterable[str]) -> int:
         """Its cost in billionths of the currency at the dearest of these deployments."""
@@ -114,7 +112,7 @@ class Quotas:
         return self._tariff.nano((left.deployment,), left.usage.prompt_tokens, left.usage.completion_tokens)
 
     def __iter__(self) -> Iterator[TenantQuota]:
-        return iter(tuple(self._tenants.values()))
+        return iter(tuple(self.by_tenant.values()))
 
     async def run(self) -> None:
         """Tell the store what changed, as long as this process lives; ends by cancellation."""

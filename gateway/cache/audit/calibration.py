@@ -1,17 +1,16 @@
-"""Calibration: thresholds that keep an error bound with its interval, and recalibration from audits."""
+"""Calibration: recalibration of the match probability from what audits find."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.cache.similarity.decision import Calibration, Threshold
-from gateway.cache.similarity.trees import logistic, logit
+from gateway.cache.similarity.decision import Calibration
+from routing_policies.estimation.boosted_trees import logistic, logit
 
 PRIOR_VERDICTS: Final = 50.0
 """Number of audits that the shipped calibration counts for against those of a tenant and route."""
@@ -20,8 +19,6 @@ _MAX_STEPS: Final = 50
 _MAX_HALVINGS: Final = 20
 _LEAST_GAIN: Final = 1e-9
 _EDGE: Final = 1e-6
-_NONE_SEEN: Final = 3.689
-"""-ln(0.025): the upper 95 % limit of a count when none was seen."""
 
 
 class CalibrationSample(msgspec.Struct, frozen=True, gc=False):
@@ -78,56 +75,3 @@ def _prior(middle: float) -> NDArray[np.float64]:
     strength = PRIOR_VERDICTS * chance * (1.0 - chance)
     across = np.array([middle, 1.0])
     return np.asarray(strength * np.outer(across, across) + np.diag([2.0 * strength, 0.0]) + 1e-6 * np.eye(2))
-
-
-def floors_of(
-    chances: NDArray[np.float64],
-    wrong: NDArray[np.bool_],
-    groups: NDArray[np.int64],
-    bounds: Sequence[float],
-    *,
-    margin: float,
-    num_resamples: int,
-    rng: np.random.Generator,
-) -> tuple[Threshold, ...]:
-    """Return for each bound the least probability from which the error's upper 95 % limit is below `margin` × bound.
-
-    Groups are drawn with replacement, since texts of one group are not independent. Error: wrong over all requests.
-
-    Args:
-        chances: Match probability of each request of a stream; 0 where there is nothing to serve.
-        wrong: Whether the served response is wrong.
-        groups: The group of each request.
-        bounds: Bounds of the error.
-        margin: Share of each bound that may be used.
-        num_resamples: Number of draws.
-        rng: Source of the draws.
-    """
-    order = np.argsort(-chances, kind="stable")
-    order = order[chances[order] > 0.0]
-    highs = _upper_limits(wrong[order], groups[order], groups, num_resamples, rng)
-    floors = []
-    for bound in sorted(bounds):
-        within = np.flatnonzero(highs > margin * bound)
-        last = int(within[0]) if len(within) else len(order)
-        if last > 0:
-            floors.append(Threshold(bound, float(math.ceil(chances[order[last - 1]] * 1e5) / 1e5)))
-    return tuple(floors)
-
-
-def _upper_limits(
-    wrong: NDArray[np.bool_],
-    groups: NDArray[np.int64],
-    all_groups: NDArray[np.int64],
-    num_resamples: int,
-    rng: np.random.Generator,
-) -> NDArray[np.float64]:
-    """Return the 97.5th percentile over resamples of the error after each served request, most probable first."""
-    names, sizes = np.unique(all_groups, return_counts=True)
-    place = np.searchsorted(names, groups)
-    errors = np.empty((num_resamples, len(wrong)), np.float32)
-    for number in range(num_resamples):
-        drawn = rng.poisson(1.0, len(names))
-        errors[number] = np.cumsum(drawn[place] * wrong) / max(1, int(drawn @ sizes))
-    # Resampling cannot see what has not happened yet: without a wrong answer among n the limit is 3.7 / n all the same.
-    return np.maximum(np.percentile(errors, 97.5, axis=0), _NONE_SEEN / len(names))

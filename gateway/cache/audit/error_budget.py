@@ -23,7 +23,7 @@ MIN_PROOF: Final = 20
 State = Literal["open", "tightened", "closed"]
 
 
-def state_of(level: int) -> State:
+def budget_state(level: int) -> State:
     """Return the name of a level."""
     if level == 0:
         return "open"

@@ -9,7 +9,7 @@ import msgspec
 
 from gateway.cache.similarity.standalone import is_standalone
 from gateway.chat.request import ChatRequest
-from gateway.chat.schema import TextPart, UserMessage
+from gateway.chat.schema import ChatTextPart, UserMessage
 from gateway.util.ordered_json import WIDE, encode_narrow, encode_ordered
 from routing_policies.policy.document import CacheHistory, CacheScope
 
@@ -118,7 +118,7 @@ def last_user_text(request: ChatRequest) -> str | None:
     if isinstance(last.content, str):
         return last.content
     parts = last.content
-    return "\n".join(part.text for part in parts if type(part) is TextPart) if _is_text(parts) else None
+    return "\n".join(part.text for part in parts if type(part) is ChatTextPart) if _is_text(parts) else None
 
 
 def scope_of(rule: CacheScope, *, tenant: str, user: str | None) -> bytes | None:
@@ -139,7 +139,7 @@ def stream_shape(request: ChatRequest) -> bytes:
 
 
 def _is_text(parts: list[Any]) -> bool:
-    return all(type(part) is TextPart for part in parts)
+    return all(type(part) is ChatTextPart for part in parts)
 
 
 def _is_all_text(messages: list[Any]) -> bool:

@@ -21,7 +21,7 @@ class Neighbours:
 
 
 def earlier_neighbours(vectors: Vectors, count: int) -> Neighbours:
-    """Of vectors of unit length."""
+    """Return the nearest earlier neighbours of vectors of unit length."""
     number = len(vectors)
     places = np.full((number, count), -1, np.int64)
     similarities = np.full((number, count), -1.0, np.float32)

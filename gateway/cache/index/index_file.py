@@ -28,13 +28,13 @@ class IndexFile:
     async def open(self, encoder_id: str, *, is_saved: bool) -> tuple[VectorIndex, str | None]:
         """Return the saved index, else an empty one, and what was wrong with the file."""
         # FAISS costs time and memory: it is imported where it is used.
-        from gateway.cache.index.snapshot import SnapshotUnusable, load
+        from gateway.cache.index.snapshot import SnapshotUnusable, load_vectors
         from gateway.cache.index.vector_index import VectorIndex
 
         self._index, problem = VectorIndex(self._dimensions, encoder_id), None
         if is_saved and await asyncio.to_thread(self._path.exists):
             try:
-                self._index = await asyncio.to_thread(load, self._path, encoder_id, self._dimensions)
+                self._index = await asyncio.to_thread(load_vectors, self._path, encoder_id, self._dimensions)
             except SnapshotUnusable as error:
                 problem = str(error)
         self._num_saved = self._index.num_changes if is_saved else None
@@ -42,11 +42,11 @@ class IndexFile:
 
     async def save(self) -> None:
         """Save what has changed. Raises OSError."""
-        from gateway.cache.index.snapshot import save
+        from gateway.cache.index.snapshot import save_vectors
 
         if self._index is not None and self._num_saved not in (None, self._index.num_changes):
             self._num_saved = self._index.num_changes
-            await asyncio.to_thread(save, self._index, self._path)
+            await asyncio.to_thread(save_vectors, self._index, self._path)
 
     def stop(self) -> None:
         """Let a merge that runs end soon, and begin no other."""

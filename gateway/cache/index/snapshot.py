@@ -58,7 +58,7 @@ class _Hashed:
         self.write(len(encoded).to_bytes(_LENGTH_BYTES, "little") + encoded)
 
 
-def save(index: VectorIndex, path: Path) -> None:
+def save_vectors(index: VectorIndex, path: Path) -> None:
     """Write the index; blocks for seconds where it is large, and delays no search. Raises OSError."""
     segments = index.segments()
     with replacing_file(path) as file:
@@ -73,7 +73,7 @@ def save(index: VectorIndex, path: Path) -> None:
         file.write(hashed.digest.digest())
 
 
-def load(path: Path, encoder_id: str, dimensions: int) -> VectorIndex:
+def load_vectors(path: Path, encoder_id: str, dimensions: int) -> VectorIndex:
     """Return the index as it was saved; blocks for seconds where it is large. Raises SnapshotUnusable."""
     try:
         with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""Decision: how likely a kept answer is right for another wording, and from which likelihood on it may be given.
+"""Decision: the probability that a cache entry's answer is right for another wording, and the least that is served.
 
 similarity, runner-up ─┐
 differences ───────────┴─▶ trees ─▶ calibration ─▶ pooled chance ─┐
@@ -14,19 +14,20 @@ from typing import Final
 
 import msgspec
 
-from gateway.cache.similarity.differences import Differences, compare
-from gateway.cache.similarity.trees import MatchTree, log_odds, logistic
+from gateway.cache.similarity.differences import Differences, compare_wordings
+from gateway.cache.similarity.vetoes import Veto
 from gateway.cache.similarity.wording import Wording
+from routing_policies.estimation.boosted_trees import BoostedTree, logistic, sum_of_trees
 
 FEATURES: Final = ("similarity", "margin", *(name for name in Differences.__struct_fields__ if name != "veto"))
-"""What the trees see, in their order."""
+"""The inputs of the trees, in their order."""
 NEVER: Final = 1.01
 """A floor that nothing reaches."""
 _SHIPPED: Final = "decision.json"
 
 
 class EntryAudits(msgspec.Struct, frozen=True, gc=False):
-    """What audits found about one entry's answer when it was given to others, each weighted by what it stands for."""
+    """Audits of one entry's answer when it was given to others, each weighted by what it stands for."""
 
     num_right: float = 0.0
     num_wrong: float = 0.0
@@ -57,7 +58,7 @@ class Coefficients(msgspec.Struct, frozen=True, kw_only=True):
     min_similarity: float
     """Nothing was fitted below it, and nothing is served there."""
     bias: float
-    trees: tuple[MatchTree, ...]
+    trees: tuple[BoostedTree, ...]
     calibration: Calibration
     strength: float
     """How many audits the pooled chance counts as beside an entry's own record."""
@@ -66,37 +67,50 @@ class Coefficients(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MatchModel:
-    """Says how likely a kept answer is right. Pure: no clock, no chance, no I/O; about 0.1 ms."""
+    """Gives the probability that a cached answer is right. Pure: no clock, no chance, no I/O; about 0.1 ms."""
 
-    __slots__ = ("_coefficients", "calibration")
+    __slots__ = ("_coefficients", "_without", "calibration")
 
-    def __init__(self, coefficients: Coefficients, calibration: Calibration | None = None) -> None:
+    def __init__(
+        self,
+        coefficients: Coefficients,
+        calibration: Calibration | None = None,
+        *,
+        without: frozenset[Veto] = frozenset(),
+    ) -> None:
+        """Create a model; `without` leaves out vetoes, which only measurements do."""
         if coefficients.features != FEATURES:
             raise ValueError(f"coefficients of other features: {coefficients.features}; fit them again")
         self._coefficients = coefficients
+        self._without = without
         self.calibration = calibration or coefficients.calibration
 
     @classmethod
-    def shipped(cls) -> MatchModel:
-        """With the coefficients of the package; reads one file."""
+    def shipped(cls, *, without: frozenset[Veto] = frozenset()) -> MatchModel:
+        """Create a model with the coefficients of the package; reads one file."""
         data = resources.files("gateway.cache").joinpath("data", _SHIPPED).read_bytes()
-        return cls(msgspec.json.decode(data, type=Coefficients))
+        return cls(msgspec.json.decode(data, type=Coefficients), without=without)
 
     @property
     def coefficients(self) -> Coefficients:
-        """What it judges by."""
+        """Return what the model was fitted to."""
         return self._coefficients
 
     def with_calibration(self, calibration: Calibration) -> MatchModel:
-        """The same, recalibrated, such as for one tenant and route."""
-        return MatchModel(self._coefficients, calibration)
+        """Return the model recalibrated, such as for one tenant and route."""
+        return MatchModel(self._coefficients, calibration, without=self._without)
 
     def chance_right(
         self, asked: str, kept: str, *, similarity: float, runner_up: float | None, track: EntryAudits | None
     ) -> float:
-        """Calibrated probability that the answer kept for `kept` is right for `asked`; 0 when a difference forbids it.
+        """Return the calibrated probability that the answer to `kept` is right for `asked`; 0 under a veto.
 
-        `similarity` is their cosine, `runner_up` that of the next neighbour, `track` the kept entry's own record.
+        Args:
+            asked: The text that was asked.
+            kept: The text whose answer is cached.
+            similarity: Their cosine.
+            runner_up: Cosine of the next neighbour.
+            track: Audits of the cache entry.
         """
         return self.chance_of(Wording.of(asked), Wording.of(kept), similarity, runner_up, track)
 
@@ -108,16 +122,16 @@ class MatchModel:
         runner_up: float | None,
         track: EntryAudits | None = None,
     ) -> float:
-        """The same for texts that are taken apart already."""
+        """Return `chance_right` for texts that are taken apart already."""
         if not similarity >= self._coefficients.min_similarity:
             return 0.0
-        found = compare(asked, kept)
+        found = compare_wordings(asked, kept, self._without)
         if found.veto is not None:
             return 0.0
         return self._with_record(logistic(self._calibrated(row_of(found, similarity, runner_up))), track)
 
     def floor(self, max_error_ratio: float, *, tightening: float = 0.0) -> float:
-        """Least chance to serve inside the bound; `tightening` in [0, 1] is a share of the way to serving nothing.
+        """Return the least probability to serve; `tightening` in [0, 1] is a share of the way to serving nothing.
 
         Between fitted bounds the chance is read off a line over the bound's logarithm; below the least of them nothing
         is served.
@@ -129,11 +143,11 @@ class MatchModel:
         return chance + (1.0 - chance) * tightening if tightening < 1.0 else NEVER
 
     def _calibrated(self, row: list[float]) -> float:
-        told = log_odds(self._coefficients.trees, self._coefficients.bias, row)
+        told = self._coefficients.bias + sum_of_trees(self._coefficients.trees, row)
         return self.calibration.slope * told + self.calibration.shift
 
     def _with_record(self, pooled: float, track: EntryAudits | None) -> float:
-        """The mean of a beta distribution: the pooled chance as prior, the record as what was seen."""
+        """Return the mean of a beta distribution: the pooled probability as prior, the record as what was seen."""
         if track is None:
             return pooled
         strength = self._coefficients.strength
@@ -141,7 +155,7 @@ class MatchModel:
 
 
 def row_of(found: Differences, similarity: float, runner_up: float | None) -> list[float]:
-    """What the trees see of a pair, in the order of FEATURES; without a next neighbour the margin is all there is."""
+    """Return what the trees see of a pair, in the order of FEATURES."""
     margin = similarity if runner_up is None else similarity - runner_up
     return [similarity, margin, *(float(getattr(found, name)) for name in FEATURES[2:])]
 

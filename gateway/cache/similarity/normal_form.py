@@ -10,15 +10,16 @@ _ALIKE: Final = str.maketrans(
     "аеорсухіјѕԁԛԝӏһкмнтвАВЕКМНОРСТУХІЈЅοανρτικυχΑΒΕΖΗΙΚΜΝΟΡΤΥΧ’‘ʼ´`“”„‐‑‒–—−",
     "aeopcyxijsdqwlhkmhtbABEKMHOPCTYXIJSoavptikuxABEZHIKMNOPTYX'''''\"\"\"------",
 )
+_QUOTES: Final = {code: letter for code, letter in _ALIKE.items() if not chr(code).isalpha()}
 _LATIN: Final = re.compile(r"[a-z]")
 _WORD: Final = re.compile(r"\w+")
-_ROUNDS: Final = 4
+_MAX_FOLDS: Final = 4
 _MAX_MARKS: Final = 30
 """As in Unicode's stream-safe text format (UAX 15): no language puts more on a letter."""
 
 
 def normal_form(text: str) -> str:
-    """Composed (NFKC), without characters that nobody sees, and Latin letters for those that only look so.
+    """Return the text composed (NFKC), without characters that nobody sees, with Latin letters for look-alikes.
 
     Case stays. Applying it again changes nothing.
     """
@@ -26,33 +27,24 @@ def normal_form(text: str) -> str:
         return text if text.isprintable() else _visible(text)
     if len(text) > _MAX_MARKS:
         text = _readable(text)
-    for _ in range(_ROUNDS):
-        folded = _fold(text)
+    for _ in range(_MAX_FOLDS):
+        composed = unicodedata.normalize("NFKC", _visible(unicodedata.normalize("NFKC", text)))
+        folded = _WORD.sub(_unmasked, composed).translate(_QUOTES)
         if folded == text:
             break
         text = folded
     return text
 
 
-def _fold(text: str) -> str:
-    composed = unicodedata.normalize("NFKC", _visible(unicodedata.normalize("NFKC", text)))
-    return _WORD.sub(_unmasked, composed).translate(_QUOTES)
-
-
-_QUOTES: Final = {code: letter for code, letter in _ALIKE.items() if not chr(code).isalpha()}
-
-
 def _unmasked(found: re.Match[str]) -> str:
-    """A word of Latin letters and such as look like them; a word of another script alone stays what it is."""
+    """Return a word of Latin letters and look-alikes in Latin; a word of another script alone stays what it is."""
     word = found.group()
-    if word.isascii():
-        return word
     folded = word.translate(_ALIKE)
-    return folded if folded != word and folded.isascii() and _LATIN.search(word.lower()) else word
+    return folded if folded.isascii() and _LATIN.search(word.lower()) else word
 
 
 def _readable(text: str) -> str:
-    """Without all but the first of many marks on one letter: normalising sorts them, in the square of their number."""
+    """Return the text with few marks on each letter: normalising sorts them, in the square of their number."""
     kept, num_marks = [], 0
     for char in text:
         num_marks = num_marks + 1 if unicodedata.combining(char) else 0
@@ -62,7 +54,7 @@ def _readable(text: str) -> str:
 
 
 def _visible(text: str) -> str:
-    """Without controls, formats (zero width, direction) and other things that have no shape; white space is a space."""
+    """Return the text without controls, formats (zero width, direction) and the like; white space is a space."""
     return "".join(
         " " if char.isspace() else char
         for char in text

@@ -1,4 +1,4 @@
-"""Standalone: whether a text asks the same whatever was said before it. Pure, microseconds.
+"""Standalone texts: they ask the same whatever was said before. Pure, microseconds.
 
 A rule on the safe side: nothing in the text may point back, nothing may be left out that the conversation would fill
 in, and it must say what it is about in several words of its own.
@@ -10,7 +10,7 @@ import re
 from itertools import pairwise
 from typing import Final
 
-from gateway.cache.similarity.lexicon import words_of
+from gateway.cache.similarity.lexicon import GOING_ON, POINTING
 from gateway.cache.similarity.wording import Wording
 
 MAX_CHARS: Final = 600
@@ -18,19 +18,6 @@ MAX_CHARS: Final = 600
 MIN_TOPIC_WORDS: Final = 3
 """Different words that few questions share; fewer are as good as none: `Who wrote the songs?`."""
 
-_POINTING: Final = words_of(
-    """he him his himself she her hers herself it its itself they them their theirs themselves this that these those
-    here there such same former latter one ones other others another else more also too then again instead either
-    neither both so above below previous previously earlier before after following aforementioned said mentioned
-    something anything someone anyone everything above-mentioned continue elaborate clarify rephrase shorten translate
-    summarize summarise rewrite"""
-)
-"""They take their meaning from what went before, or ask for something to be done to it."""
-_GOING_ON: Final = words_of(
-    """and but or so because then also well ok okay yes no nope yeah sure right please now thanks thank any with without
-    for in on at of about except only like"""
-)
-"""A text that begins with them goes on with another."""
 _SHORTENED: Final = frozenset({("what", "about"), ("how", "about"), ("how", "so"), ("what", "if"), ("why", "not")})
 _NOT_KNOWN: Final = re.compile(r".+est|best|most|least|worst|difference|differences|way|ways|same")
 """Behind `the` these say which one is meant; of any other thing the conversation has to."""
@@ -39,11 +26,11 @@ _ENDING: Final = re.compile(r"['’](?:s|re|ve|ll|d|m)$")
 
 
 def is_standalone(text: str) -> bool:
-    """Whether the answer depends on nothing that was said before, as far as the words tell."""
+    """Return whether the answer depends on nothing that was said before, as far as the words tell."""
     if len(text) > MAX_CHARS:
         return False
     words = [_ENDING.sub("", word) for word in _word(text.lower())]
-    if len(words) <= MIN_TOPIC_WORDS or words[0] in _GOING_ON or not _POINTING.isdisjoint(words):
+    if len(words) <= MIN_TOPIC_WORDS or words[0] in GOING_ON or not POINTING.isdisjoint(words):
         return False
     if any(pair in _SHORTENED for pair in pairwise(words[:3])):
         return False

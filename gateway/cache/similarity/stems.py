@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from gateway.cache.similarity.lexicon import words_of
+from gateway.cache.similarity.lexicon import PERSON_ENDINGS, WORD_ENDINGS
 
-_ENDINGS: Final = words_of(
-    """s e r n y d es ed er or ing ly ment ments ion ions tion ation ations al able ible ful ness ity ive ist ism ant
-    ance ence ent ian ic ical ally ying ies ied i ier ize ise ized ising izing isation ization ar ary ory age th en"""
-)
-_PEOPLE: Final = words_of("er or r ee e ist ian ant ent")
-"""Who does it and whom it is done to: other people."""
 _MIN_ROOT: Final = 4
 _MIN_MISSPELT: Final = 6
 
 
 def stem_of(word: str) -> str:
-    """The lower-case word without its endings, so that its forms meet; no word of any language."""
+    """Return a lower-case word without its endings, so that its forms meet; no word of any language."""
     if len(word) <= 3 or not word.isascii():
         return word
     word = _singular(word)
@@ -32,6 +26,17 @@ def stem_of(word: str) -> str:
     return word[:-1] + "i" if len(word) > 3 and word[-1] == "y" else word
 
 
+def are_variants(one: str, other: str) -> bool:
+    """Return whether two words are forms of one, or one of them is misspelt; not `employer` and `employee`."""
+    if min(len(one), len(other)) < _MIN_ROOT or one[:3] != other[:3] or not (one.isalpha() and other.isalpha()):
+        return False
+    root = next((at for at, letter in enumerate(one) if other[at : at + 1] != letter), len(one))
+    tails = one[root:], other[root:]
+    if root >= _MIN_ROOT + all(tails) and all(tail in WORD_ENDINGS or not tail for tail in tails):
+        return not all(tail in PERSON_ENDINGS for tail in tails)
+    return min(len(one), len(other)) >= _MIN_MISSPELT and _is_slip(*tails)
+
+
 def _singular(word: str) -> str:
     if word.endswith("ies") and len(word) > 4:
         return word[:-3] + "y"
@@ -41,32 +46,12 @@ def _singular(word: str) -> str:
 
 
 def _undoubled(word: str) -> str:
-    """`stopp` → `stop`, but `fall` and `miss`."""
+    """Return `stop` for `stopp`; `fall` and `miss` stay."""
     return word[:-1] if len(word) > 3 and word[-1] == word[-2] and word[-1] not in "lsz" else word
 
 
-def are_variants(one: str, other: str) -> bool:
-    """Whether two words are forms of one, or one of them is misspelt; not `employer` and `employee`."""
-    if min(len(one), len(other)) < _MIN_ROOT or one[:3] != other[:3] or not (one.isalpha() and other.isalpha()):
-        return False
-    root = _shared_length(one, other)
-    tails = one[root:], other[root:]
-    if root >= _MIN_ROOT + all(tails) and all(tail in _ENDINGS or not tail for tail in tails):
-        return not all(tail in _PEOPLE for tail in tails)
-    return min(len(one), len(other)) >= _MIN_MISSPELT and _is_slip(*tails)
-
-
-def _shared_length(one: str, other: str) -> int:
-    length = 0
-    for left, right in zip(one, other, strict=False):
-        if left != right:
-            break
-        length += 1
-    return length
-
-
 def _is_slip(one: str, other: str) -> bool:
-    """Of two tails: a letter left out before the last one, or two letters exchanged."""
+    """Return whether two tails differ by a letter left out before the last one, or by two letters exchanged."""
     if one[1:] == other or one == other[1:]:
         return bool(one) and bool(other)
     return one[:2] == other[1::-1] and one[2:] == other[2:]

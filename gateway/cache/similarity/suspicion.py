@@ -15,7 +15,7 @@ MAX_MARKS: Final = 2
 
 MAX_ODD: Final = 1
 MAX_ODD_RATIO: Final = 0.15
-"""Of the words of a text, those that are no words; a question about code may have a few."""
+"""Share of a text's words that are no words; a question about code may have a few."""
 _odd: Final = re.compile(
     r"[a-z]{4}[A-Z]|[A-Za-z][\]\[(){}<>|\\^~@#*=+]+[A-Za-z]|([^\w\s])(?!\1)[^\w\s]{2}|[b-df-hj-np-tv-xz]{6}"
 ).search
@@ -30,7 +30,7 @@ _LOOK_ALIKES: Final = frozenset({"CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "C
 
 
 def is_suspicious(text: str) -> bool:
-    """Whether a reader and an encoder would see different texts, or only an encoder makes sense of it."""
+    """Return whether a reader and an encoder would see different texts, or only an encoder makes sense of it."""
     if text.isascii():
         if not text.isprintable() and any(not (char.isprintable() or char in _PLAIN_CONTROLS) for char in text):
             return True
@@ -51,7 +51,7 @@ def is_suspicious(text: str) -> bool:
 
 
 def is_latin(text: str) -> bool:
-    """Whether the letters are Latin, up to a tenth: the encoder and its calibration know English only."""
+    """Return whether the letters are Latin, up to a tenth: the encoder and its calibration know English only."""
     if text.isascii():
         return True
     letters = [char for char in text if char.isalpha()]
@@ -59,7 +59,7 @@ def is_latin(text: str) -> bool:
 
 
 def _is_garbled(text: str) -> bool:
-    """Of plain letters and signs: whether so many words are none that nobody wrote it."""
+    """Return whether so many words of plain letters and signs are no words that nobody wrote the text."""
     words = text.split()
     num_odd = sum([_odd(word) is not None for word in words])
     return num_odd > MAX_ODD and num_odd > MAX_ODD_RATIO * len(words)
@@ -72,5 +72,5 @@ def _is_hidden(char: str, kind: str) -> bool:
 
 
 def _script(char: str) -> str:
-    """The first word of the character's name, which for letters is their script."""
+    """Return the first word of the character's name, which for letters is their script."""
     return unicodedata.name(char, "").partition(" ")[0]

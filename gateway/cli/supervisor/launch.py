@@ -13,7 +13,8 @@ from typing import Literal
 
 from gateway.cli.supervisor.child import ChildSpec
 from gateway.cli.supervisor.held_address import AddressError, HeldAddress, hold_address
-from gateway.config import GatewayConfig, variables_of
+from gateway.config.settings import GatewayConfig
+from gateway.config.sources import variables_of
 from gateway.upstreams.http1.target import Target, TargetError
 from gateway.util.import_root import IMPORT_ROOT
 from routing_policies.policy.document import Policy
@@ -76,11 +77,15 @@ def plan_launch(config: GatewayConfig, policy: Policy, *, num_cores: int, python
     served = {size: _served_by(policy, socket_path(config, size)) for size in SIZES}
     engines = tuple(_engine(size, config, threads[size], ids, python) for size, ids in served.items() if ids)
     public, admin = _hold(config)
-    settings = replace(config, public_listen=public.inherited, admin_listen=admin.inherited)
+    settings = replace(
+        config,
+        public=replace(config.public, listen=public.inherited),
+        admin=replace(config.admin, listen=admin.inherited),
+    )
     gateway = ChildSpec(
         name="gateway",
         argv=(*module_argv(python, "gateway"), "gateway"),
-        stop_timeout_s=config.drain_timeout_s + GATEWAY_STOP_MARGIN_S,
+        stop_timeout_s=config.process.drain_timeout_s + GATEWAY_STOP_MARGIN_S,
         env={**python_env(), **variables_of(settings)},
         descriptors=(*public.descriptors, *admin.descriptors),
     )
@@ -111,7 +116,7 @@ def available_cores(quota_file: Path = _CGROUP_QUOTA) -> int:
 
 def socket_path(config: GatewayConfig, size: Size) -> Path:
     """Where a bundled engine listens."""
-    return config.runtime_dir / f"{size}.sock"
+    return config.process.runtime_dir / f"{size}.sock"
 
 
 def missing_engine_packages() -> list[str]:
@@ -134,9 +139,9 @@ def bundled_model_dir(size: Size) -> Path:
 
 def _hold(config: GatewayConfig) -> tuple[HeldAddress, HeldAddress]:
     try:
-        public = hold_address(config.public_listen, "--port", is_shared=config.public_shared)
+        public = hold_address(config.public.listen, "--port", is_shared=config.public.shared)
         try:
-            return public, hold_address(config.admin_listen, "--admin-port")
+            return public, hold_address(config.admin.listen, "--admin-port")
         except AddressError:
             public.close()
             raise
@@ -158,11 +163,13 @@ def _engine(
 ) -> EngineLaunch:
     path, model_dir = socket_path(config, size), bundled_model_dir(size)
     flags = ("--model", str(model_dir), "--listen", f"unix:{path}", "--name", f"penstock-{size}")
-    bounds = ("--threads", str(num_threads), "--kv-memory-bytes", str(KV_MEMORY_BYTES), "--log-level", config.log_level)
-    traced = ("--otlp-endpoint", config.otlp_endpoint) if config.otlp_endpoint else ()
+    telemetry = config.telemetry
+    bounds = ("--threads", str(num_threads), "--kv-memory-bytes", str(KV_MEMORY_BYTES))
+    logged = ("--log-level", telemetry.log.level)
+    traced = ("--otlp-endpoint", telemetry.trace.otlp_endpoint) if telemetry.trace.otlp_endpoint else ()
     # With heads answers were said sooner or as soon at every kind of task, on one thread and on two.
     drafts = ("--speculation", "auto") if (model_dir / _PREDICTION_HEADS).is_file() else ()
-    argv = (*module_argv(python, "engine"), *flags, *bounds, *drafts, *traced)
+    argv = (*module_argv(python, "engine"), *flags, *bounds, *logged, *drafts, *traced)
     child = ChildSpec(name=size, argv=argv, stop_timeout_s=ENGINE_STOP_TIMEOUT_S, env=python_env())
     return EngineLaunch(child=child, socket_path=path, deployments=deployments)
 

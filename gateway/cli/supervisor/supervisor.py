@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
-from gateway.cli.supervisor.child import BackOff, Child, ChildGaveUp
+from gateway.cli.supervisor.child import Child, ChildGaveUp
 from gateway.cli.supervisor.console import Console
 from gateway.cli.supervisor.first_request import first_request
 from gateway.cli.supervisor.launch import EngineLaunch, LaunchPlan
@@ -29,13 +28,16 @@ class Supervisor:
     def __init__(
         self,
         plan: LaunchPlan,
+        engines: Sequence[Child],
+        gateway: Child,
         *,
         console: Console,
         probe: Probe,
         needs_key: bool,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float],
         poll_s: float = POLL_S,
     ) -> None:
+        """`engines` are the children of the plan's, in its order."""
         self._plan = plan
         self._public, self._admin = plan.public.shown, plan.admin.shown
         self._console = console
@@ -43,8 +45,8 @@ class Supervisor:
         self._needs_key = needs_key
         self._clock = clock
         self._poll_s = poll_s
-        self._engines = [Child(engine.child, report=console.line, backoff=BackOff()) for engine in plan.engines]
-        self._gateway = Child(plan.gateway, report=console.line, backoff=BackOff())
+        self._engines = engines
+        self._gateway = gateway
         self._engine_ready = {engine.child.name: asyncio.Event() for engine in plan.engines}
         self._stop_asked = asyncio.Event()
         self._asked_at: float | None = None

@@ -1,0 +1,1 @@
+"""Health of deployments: outlier ejection, liveness by tokens, and bounded retries."""

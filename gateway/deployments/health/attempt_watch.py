@@ -1,4 +1,4 @@
-"""AttemptWatch: one exchange under way, as the health of its deployment watches it."""
+"""AttemptWatch: one exchange with a deployment, as its health observes it."""
 
 from __future__ import annotations
 
@@ -9,53 +9,53 @@ from gateway.deployments.health.ejection import FailureKind
 
 
 class VigilOwner(Protocol):
-    """Whose exchanges are watched, and what is told of them."""
+    """Health of the deployment whose exchanges are watched."""
 
     @property
     def least_patience_s(self) -> float:
-        """No shorter silence is too long."""
+        """Seconds of silence below which nothing counts as a stall."""
         ...
 
     def patience_s(self, expected_s: float) -> float:
-        """The silence that is too long where a token was expected within `expected_s`."""
+        """Return the seconds of silence that count as a stall where a token was expected within `expected_s`."""
         ...
 
     @property
     def num_stalls(self) -> int:
-        """Stalls since anything came from there."""
+        """Number of stalls since the deployment last sent anything."""
         ...
 
     def plain_patience_s(self, bound_s: float, num_stalls: int) -> float:
-        """The silence that is too long where a plain answer should be whole within `bound_s`."""
+        """Return the seconds of silence that count as a stall where a whole response is due within `bound_s`."""
         ...
 
     def note_success(self, now: float, *, since: float | None = None, is_probe: bool = False) -> None:
-        """An exchange went well."""
+        """Record an exchange that succeeded."""
         ...
 
     def note_failure(self, now: float, kind: FailureKind, *, is_probe: bool = False) -> None:
-        """An exchange failed."""
+        """Record an exchange that failed."""
         ...
 
     def leave(self, vigil: AttemptWatch) -> None:
-        """The exchange is over."""
+        """Remove an exchange that has ended."""
         ...
 
 
 class ResponseProgress(Protocol):
-    """What a vigil looks at: the response under way."""
+    """Response whose progress is watched."""
 
     num_progress: int
-    """Pieces so far that count as progress."""
+    """Number of pieces so far that count as progress."""
 
     @property
     def is_paused(self) -> bool:
-        """Whether we stopped reading ourselves."""
+        """True if the gateway itself paused reading."""
         ...
 
 
 class AttemptWatch:
-    """One exchange under way. End it once, with `succeeded`, `failed` or `dropped`; a second end does nothing."""
+    """Watch over one exchange; end it once by `succeeded`, `failed` or `dropped`. A second end does nothing."""
 
     __slots__ = (
         "_bound_s",
@@ -75,58 +75,58 @@ class AttemptWatch:
         self._bound_s: Callable[[], float] | None = None
         self.began_at = now
         self.is_probe = is_probe
-        """It is the one request by which an ejected deployment is tried."""
+        """True for the one request that probes an ejected deployment."""
         self.patience_s: float | None = None
-        """Longest silence of the whole deployment that is still normal while this waits; None: any."""
+        """Longest normal silence of the deployment while this exchange waits, in seconds; None for no bound."""
         self.response: ResponseProgress | None = None
-        """Set when the request is on the wire."""
+        """Response under way; set once the request is sent."""
         self.on_stalled: Callable[[], None] | None = None
-        """Called when the deployment is found stalled while this waits for its first token."""
+        """Callback for a stall of the deployment while this exchange waits for its first token."""
 
     def succeeded(self, now: float) -> None:
-        """A whole answer came, an error of the client's included."""
+        """End with a whole response, which may be an error caused by the client."""
         health = self._end()
         if health is not None:
             health.note_success(now, since=self.began_at, is_probe=self.is_probe)
 
     def failed(self, now: float, kind: FailureKind) -> None:
-        """It ended in a way that is the deployment's fault."""
+        """End with a failure of the deployment."""
         health = self._end()
         if health is not None:
             health.note_failure(now, kind, is_probe=self.is_probe)
 
     def dropped(self) -> None:
-        """It ended without saying anything about the deployment: the client left, or another answer was faster."""
+        """End without a verdict: the client left, or another attempt was faster."""
         if self._health is not None:
             self._end()
 
     def expect(self, seconds: float) -> None:
-        """A token should come within `seconds`: silence of a multiple of that is a stall."""
+        """Expect a token within `seconds`; silence of a multiple of that is a stall."""
         if self._health is not None:
             self.patience_s = self._health.patience_s(seconds)
 
     def expect_whole(self, bound_s: Callable[[], float]) -> None:
-        """A plain answer should be there within so many seconds, a bound and no mean: silence beyond it is a stall.
+        """Expect a whole response within a bound in seconds; silence beyond it is a stall.
 
-        The bound is worked out once the shortest patience is over, which hardly any answer takes.
+        The bound is computed only after the shortest patience, which few responses take.
         """
         if self._health is not None:
             self._bound_s, self._num_stalls = bound_s, self._health.num_stalls
 
     def is_overdue(self, quiet_s: float) -> bool:
-        """Whether so long a silence is too long for what this waits for."""
+        """Return whether a silence of `quiet_s` seconds is too long for this exchange."""
         health = self._health
         if health is not None and self._bound_s is not None and quiet_s > health.least_patience_s:
             self.patience_s, self._bound_s = health.plain_patience_s(self._bound_s(), self._num_stalls), None
         return self.patience_s is not None and quiet_s > self.patience_s
 
     def leave(self) -> None:
-        """The deployment is silent: go elsewhere, unless something came for this exchange already."""
+        """Report the stall to the exchange, unless something has come for it already."""
         if self._num_seen == 0 and self.on_stalled is not None:
             self.on_stalled()
 
     def has_moved(self) -> bool:
-        """Whether tokens came since this was last asked; reading that we paused ourselves counts as moving."""
+        """Return whether progress was made since the last call; reading that the gateway paused counts as progress."""
         response = self.response
         if response is None:
             return False
@@ -135,7 +135,7 @@ class AttemptWatch:
 
     def _end(self) -> VigilOwner | None:
         health, self._health = self._health, None
-        self.on_stalled = self._bound_s = None  # they lead back to whoever holds this vigil
+        self.on_stalled = self._bound_s = None  # they reference the holder of this watch
         if health is not None:
             health.leave(self)
         return health

@@ -1,66 +1,75 @@
-"""Ejection: taking a deployment out for its failures, and letting it back in through one request at a time.
+"""Ejection: removal of a failing deployment from rotation, and its return through one probe request at a time.
 
     in rotation ──failures──▶ ejected ──back-off over──▶ half open ──probe answered──▶ in rotation
                                  ▲                           │
                                  └──── probe failed, longer ─┘
 
-Pure: it is told the time, it holds no timer.
+The module is pure: the time is passed in, and there is no timer.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
 class FailureKind(StrEnum):
-    """What went wrong with one exchange, as far as the deployment's health is concerned; a metric label."""
+    """Kind of a failed exchange, as far as the deployment's health is concerned; a metric label."""
 
     CONNECT = "connect"
-    """Refused, unreachable, not verified, or not there in time."""
+    """Connection refused, unreachable, not verified, or not made in time."""
     STATUS = "status"
-    """A server error, or our credentials refused."""
+    """Server error, or the gateway's credentials refused."""
     BROKEN = "broken"
-    """Reset, closed early, not HTTP, or an answer that ended without saying so."""
+    """Reset, closed early, not HTTP, or a response without a proper end."""
     TIMEOUT = "timeout"
-    """The first token, the next one or the end came too late."""
+    """First token, next token or end came too late."""
     STALLED = "stalled"
-    """It holds requests and none of them has seen a token for far longer than was forecast."""
+    """Deployment holds requests, none of which had a token for far longer than forecast."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StallRules:
+    """When silence is a stall; ValueError for numbers that make no sense."""
+
+    after: float = 4.0
+    """Silence of so many times what was expected, and `least_s` at least."""
+    least_s: float = 2.0
+
+    def __post_init__(self) -> None:
+        if self.after < 1 or self.least_s <= 0:
+            raise ValueError("after and least_s: expected 1 or more, and positive seconds")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EjectionRules:
-    """When a deployment is taken out, and for how long; ValueError for numbers that make no sense."""
+    """Conditions and durations of an ejection; raises ValueError for inconsistent numbers."""
 
     consecutive_failures: int = 5
-    """Failures in a row, without one answer between them."""
+    """Number of failures in a row that eject."""
     failure_ratio: float = 0.5
-    """Or this share of the recent exchanges, `min_exchanges` of them at least."""
+    """Share of failed recent exchanges that ejects, given at least `min_exchanges`."""
     min_exchanges: int = 20
     window_s: float = 10.0
     """How fast exchanges are forgotten: the time constant of the decay."""
-    stalled_after: float = 4.0
-    """Silence of so many times what was expected, and `stalled_least_s` at least, is a stall."""
-    stalled_least_s: float = 2.0
+    stall: StallRules = field(default_factory=StallRules)
     first_s: float = 2.0
-    """Back-off of the first ejection; each further one doubles it."""
+    """Back-off of the first ejection in seconds; each further one doubles it."""
     longest_s: float = 60.0
     forget_s: float = 60.0
-    """After so long in rotation the next ejection starts from `first_s` again."""
+    """Seconds in rotation after which the next back-off starts from `first_s` again."""
 
     def __post_init__(self) -> None:
         if self.consecutive_failures < 1 or self.min_exchanges < 1:
             raise ValueError("consecutive_failures and min_exchanges: expected positive integers")
         if not 0 < self.failure_ratio <= 1:
             raise ValueError(f"failure_ratio: expected a share above 0 and up to 1, got {self.failure_ratio}")
-        if self.stalled_after < 1 or self.stalled_least_s <= 0:
-            raise ValueError("stalled_after and stalled_least_s: expected 1 or more, and positive seconds")
         if not 0 < self.first_s <= self.longest_s or self.window_s <= 0 or self.forget_s <= 0:
             raise ValueError("first_s, longest_s, window_s, forget_s: expected positive seconds, first_s <= longest_s")
 
 
 class EjectionTally:
-    """How many deployments of one gateway are ejected: while it is 0, nobody has to look at each of them."""
+    """Number of ejected deployments of one gateway; while it is 0, no deployment needs to be checked."""
 
     __slots__ = ("num_ejected",)
 
@@ -69,7 +78,7 @@ class EjectionTally:
 
 
 class Ejection:
-    """The state of one deployment."""
+    """Ejection state of one deployment."""
 
     __slots__ = (
         "_at",
@@ -96,42 +105,42 @@ class Ejection:
         self._at = 0.0
         self._until: float | None = None
         self.is_in_rotation = True
-        """Neither ejected nor on trial."""
+        """True while the deployment is neither ejected nor half open."""
         self._backoff_s = rules.first_s
         self._restored_at: float | None = None
         self._is_probing = False
         self.ejected_at = 0.0
-        """When it was last taken out."""
+        """Instant of the last ejection."""
         self.num_ejections = 0
 
     @property
     def until(self) -> float:
-        """When the back-off ends; only while ejected."""
+        """Instant at which the back-off ends; only while ejected."""
         assert self._until is not None, "asked for the end of an ejection that is none"
         return self._until
 
     def may_probe(self, now: float) -> bool:
-        """Whether the back-off is over and nobody is trying yet."""
+        """Return whether the back-off is over and no probe runs."""
         return self._until is not None and now >= self._until and not self._is_probing
 
     def begin_probe(self, now: float) -> bool:
-        """Take the one trial there is; False when there is none. End it with `end_probe`."""
+        """Take the one probe; return False when none is available. End it with `end_probe`."""
         if not self.may_probe(now):
             return False
         self._is_probing = True
         return True
 
     def end_probe(self) -> None:
-        """The trial is over, whatever came of it."""
+        """End the probe, whatever its result."""
         self._is_probing = False
 
     def succeed(self, now: float) -> None:
-        """An exchange went well."""
+        """Count an exchange that succeeded."""
         self._consecutive = 0
         self._count(now, failed=0.0)
 
     def fail(self, now: float) -> bool:
-        """An exchange failed; True when that took the deployment out. Ejected ones are left as they are."""
+        """Count a failed exchange; return True when it ejects the deployment. Ejected ones stay unchanged."""
         if self._until is not None:
             return False
         self._consecutive += 1
@@ -144,7 +153,7 @@ class Ejection:
         return True
 
     def eject(self, now: float) -> None:
-        """Take it out, or, after a failed trial, out again for longer."""
+        """Eject the deployment, or after a failed probe eject it again for longer."""
         if self._until is None:
             self._tally.num_ejected += 1
             if self._restored_at is None or now - self._restored_at >= self._rules.forget_s:
@@ -156,7 +165,7 @@ class Ejection:
         self.num_ejections += 1
 
     def restore(self, now: float) -> None:
-        """Let it back in; what it did before no longer counts, except for the length of a next back-off."""
+        """Return the deployment to rotation and drop its past, except for the length of the next back-off."""
         if self._until is not None:
             self._tally.num_ejected -= 1
             self._restored_at = now

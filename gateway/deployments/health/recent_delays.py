@@ -1,4 +1,4 @@
-"""RecentDelays: how long answers took to begin lately, and from when on one is late. Pure: it is told the time."""
+"""RecentDelays: times to the first byte of recent responses, and the time after which one is late. Pure."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import Final
 
 WINDOW_S: Final = 60.0
 LATE_SHARE: Final = 0.95
-"""An answer is late when this share of the recent ones had begun by then."""
+"""Quantile of recent delays beyond which a response is late."""
 MIN_SAMPLES: Final = 20
-"""Fewer say nothing about a tail."""
+"""Number of samples below which the tail is unknown."""
 
 _REFRESH_S: Final = 0.25
 _FIRST: Final = 0.001
 _STEP: Final = math.log(1.1)
 _NUM_BINS: Final = 128
-"""1 ms to 200 s, each bin a tenth wider than the one before: no quantile is off by more."""
+"""Number of bins from 1 ms to 200 s, each 10 % wider than the one before, which bounds the error of a quantile."""
 
 
 class RecentDelays:
-    """Counts over the last one to two windows, in bins; costs the same however many samples there were."""
+    """Histogram of delays over the last one to two windows; its cost does not depend on the number of samples."""
 
     __slots__ = ("_before", "_known", "_known_at", "_now", "_num_before", "_num_now", "_since")
 
@@ -32,22 +32,22 @@ class RecentDelays:
         self._known_at = -math.inf
 
     def add(self, now: float, seconds: float) -> None:
-        """An answer began `seconds` after it was asked for."""
+        """Add a response that began `seconds` after its request."""
         self._turn(now)
         position = int(math.log(max(seconds, _FIRST) / _FIRST) / _STEP)
         self._now[min(position, _NUM_BINS - 1)] += 1
         self._num_now += 1
 
     def usual_s(self, now: float) -> float | None:
-        """Seconds within which half of the answers began, up to a tenth too many; None with too few samples."""
+        """Return the median delay in seconds, up to 10 % too large; None with too few samples."""
         return self._look(now)[0]
 
     def late_s(self, now: float) -> float | None:
-        """Seconds after which an answer is late, up to a tenth too many; None with too few samples."""
+        """Return the seconds after which a response is late, up to 10 % too large; None with too few samples."""
         return self._look(now)[1]
 
     def _look(self, now: float) -> tuple[float | None, float | None]:
-        """Both, worked out a few times a second at most: every request asks."""
+        """Return median and late delay, computed a few times a second at most, because every request reads them."""
         if now - self._known_at >= _REFRESH_S:
             self._turn(now)
             self._known, self._known_at = (self._quantile_s(0.5), self._quantile_s(LATE_SHARE)), now
@@ -65,7 +65,7 @@ class RecentDelays:
         return _FIRST * math.exp(_NUM_BINS * _STEP)
 
     def _turn(self, now: float) -> None:
-        """Begin a new window when the current one is over; after a long silence nothing is kept."""
+        """Begin a new window when the current one is over; after two windows without samples, drop both."""
         age_s = now - self._since
         if age_s < WINDOW_S:
             return

@@ -1,4 +1,4 @@
-"""RetryBudget: how many second attempts the traffic may afford, so that retries never become the load."""
+"""RetryBudget: a bound on retries by the traffic, so retries never become the load."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ DEFAULT_RESERVE: Final = 10.0
 
 
 class RetryBudget:
-    """Every request puts `ratio` into the purse, every retry takes 1 out; `reserve` is what the purse can hold.
+    """Token bucket for retries: every request adds `ratio`, every retry takes 1, and `reserve` is the capacity.
 
-    It begins full, unless `begins_empty`: then retries never exceed their share of the requests so far.
+    It starts full. With `begins_empty`, retries never exceed their share of the requests so far.
     """
 
     __slots__ = ("_purse", "_ratio", "_reserve")
@@ -26,22 +26,22 @@ class RetryBudget:
         self._purse = 0.0 if begins_empty else reserve
 
     def earn(self) -> None:
-        """A request came."""
+        """Add the share of one request."""
         purse = self._purse + self._ratio
         self._purse = purse if purse < self._reserve else self._reserve
 
     @property
     def can_spend(self) -> bool:
-        """Whether one retry is affordable now."""
+        """True if one retry is available now."""
         return self._purse >= 1
 
     def spend(self) -> bool:
-        """Whether one retry is affordable; it is paid when True."""
+        """Take one retry; return False when none is available."""
         if self._purse < 1:
             return False
         self._purse -= 1
         return True
 
     def spend_with(self, other: RetryBudget) -> bool:
-        """Whether one retry is affordable by both purses; both have paid when True, neither when False."""
+        """Take one retry from both budgets; return False and take none when either lacks one."""
         return other.can_spend and self.spend() and other.spend()

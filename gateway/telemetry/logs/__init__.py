@@ -1,0 +1,1 @@
+"""The JSON log and the redaction of secrets in it."""

@@ -1,4 +1,4 @@
-"""LoggingBridge: what libraries and the edge say through `logging`, as lines of the same log."""
+"""LoggingBridge: messages that libraries and the HTTP edge send through `logging`, as lines of the gateway's log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LEVELS: tuple[tuple[int, Level], ...] = (
 
 
 class LoggingBridge(logging.Handler):
-    """A handler that queues and returns."""
+    """Logging handler that queues each record and returns."""
 
     def __init__(self, log: LogWriter) -> None:
         super().__init__()

@@ -1,9 +1,8 @@
-"""The log: JSON lines, written by a thread of its own so that a slow disk or a blocked pipe never holds a request.
+"""The log: JSON lines, written by a thread of its own, so a slow disk or a blocked pipe never delays a request.
 
-Lines are made some at a time, for one line after a request's other work costs three times as much as one of a row: what
-makes it has left the processor's caches. The caller makes them when so many wait, and the thread the few that are left
-when it writes. A thread that made them all would hold the interpreter for milliseconds at a time, and every request
-that came meanwhile would wait for it.
+Lines are encoded in batches. Encoding one line after a request's other work costs three times as much, because the
+processor's caches have lost the encoder. The caller encodes once ROW entries wait; the thread encodes the rest when it
+writes. If the thread encoded all of them, it would hold the interpreter for milliseconds and delay requests.
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ from gateway.telemetry.logs.redaction import REDACTED, is_secret_name, redact
 DEFAULT_CAPACITY: Final = 20_000
 FLUSH_INTERVAL_S: Final = 0.1
 ROW: Final = 16
-"""Lines made at a time: about a tenth of a millisecond."""
+"""Number of lines encoded at a time, which takes about a tenth of a millisecond."""
 MAX_TEXT_CHARS: Final = 2_000
 
 _MARGIN_CHARS: Final = 1_000
-"""Looked at beyond what is kept, so that a secret is known though it is cut."""
+"""Characters searched beyond those kept, so a secret is recognised even where it is cut."""
 _CONTROL: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 
 OWN_KEYS: Final = frozenset({"at", "level", "event"})
-"""Of every line about the process; a field of such a name is written with an underscore after it."""
+"""Keys of every line about the process; a field of such a name gets an underscore appended."""
 
 Entry = dict[str, Any]
 Level = Literal["debug", "info", "warning", "error"]
@@ -43,27 +42,29 @@ _RANK: Final[dict[Level, int]] = {"debug": 0, "info": 1, "warning": 2, "error": 
 
 
 class Loggable(Protocol):
-    """Something that makes its own line, a moment after it was handed over and never changed."""
+    """Object that produces its own log line shortly after it was queued; it must not change after that."""
 
     def as_line(self, at: float) -> msgspec.Struct:
-        """The line's keys and values, `at` (wall clock) among them, free text already through `clean`."""
+        """Return the line's keys and values, with `at` in wall-clock seconds and free text already through `clean`."""
         ...
 
 
 def clean(text: str) -> str:
-    """`text` shortened, secrets redacted, control characters and lone surrogates escaped (tab and line feed are left
-    to JSON)."""
+    """Return `text` shortened, with secrets redacted and control characters and lone surrogates escaped.
+
+    Tab and line feed stay; JSON escapes them.
+    """
     return _escaped(redact(text[: MAX_TEXT_CHARS + _MARGIN_CHARS], stop=MAX_TEXT_CHARS))
 
 
 def clean_end(text: str) -> str:
-    """As `clean`, of the last part of `text`."""
+    """Return the last part of `text`, cleaned as by `clean`."""
     window = text[-(MAX_TEXT_CHARS + _MARGIN_CHARS) :]
     return _escaped(redact(window, max(len(window) - MAX_TEXT_CHARS, 0)))
 
 
 def clean_value(value: Any) -> Any:
-    """Any value of a line with every text inside it clean; what JSON does not know becomes text."""
+    """Return a value with all text inside it cleaned; types that JSON lacks become text."""
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, Mapping):
@@ -86,7 +87,7 @@ def _as_text(value: object) -> str:
 
 
 class LogWriter:
-    """A bounded queue and the thread that empties it; when the queue is full, entries are dropped and counted."""
+    """Bounded queue and the thread that empties it; entries beyond its capacity are dropped and counted."""
 
     def __init__(
         self,
@@ -110,18 +111,18 @@ class LogWriter:
         self._encode = msgspec.json.Encoder(enc_hook=_as_text).encode
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start the writing thread."""
         self._thread.start()
 
     def write(self, entry: Loggable | Entry, level: Level = "info") -> None:
-        """Queue one line unless it is below the log's level; never blocks, never raises."""
+        """Queue one line unless it is below the log's level; never blocks and never raises."""
         if _RANK[level] < self._least:
             return
         if len(self._made) + len(self._fresh) >= self._capacity:
             self.num_dropped += 1
             return
         self._fresh.append((entry, self._wall_clock()))
-        if len(self._fresh) >= ROW and self._making.acquire(blocking=False):  # else the thread is making them
+        if len(self._fresh) >= ROW and self._making.acquire(blocking=False):  # otherwise the thread is encoding them
             try:
                 self._make()
             finally:
@@ -132,19 +133,19 @@ class LogWriter:
         self.write({"level": level, "event": name, **_beside(OWN_KEYS, values)}, level)
 
     def failure(self, name: str, error: BaseException, /, **values: Any) -> None:
-        """Queue a line about a fault of ours, with its traceback; the error itself is not kept."""
+        """Queue a line about an internal error, with its traceback; the exception itself is not retained."""
         text = clean_end("".join(traceback.format_exception(error)))
         fields = _beside(OWN_KEYS | {"error"}, values)
         self.write({"level": "error", "event": name, "error": text, **fields}, "error")
 
     def close(self, timeout_s: float = 2.0) -> None:
-        """Write what is queued and stop; gives up after `timeout_s` when the stream is blocked."""
+        """Write the queued lines and stop; gives up after `timeout_s` when the stream is blocked."""
         self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join(timeout_s)
 
     def flush(self) -> None:
-        """Write what is queued now, on the calling thread."""
+        """Write the queued lines on the calling thread."""
         with self._writing:
             self._flush()
 
@@ -154,7 +155,7 @@ class LogWriter:
         self.flush()
 
     def _make(self) -> None:
-        """Lines of what waits, in order; whoever calls holds the lock on making them."""
+        """Encode the waiting entries in order; the caller holds the lock `_making`."""
         for _ in range(len(self._fresh)):
             self._made.append(self._line(*self._fresh.popleft()))
 
@@ -169,7 +170,7 @@ class LogWriter:
         try:
             self._stream.write(b"".join(lines))
             self._stream.flush()
-        except (OSError, ValueError):  # disk full, pipe closed, stream closed: serving goes on without a log
+        except (OSError, ValueError):  # disk full, pipe or stream closed: the gateway serves without a log
             self.num_dropped += len(lines)
 
     def _line(self, entry: Loggable | Entry, at: float) -> bytes:
@@ -180,7 +181,7 @@ class LogWriter:
 
 
 def _beside(taken: AbstractSet[str], values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Fields whose names are none of those that are taken; nearly always the very same ones."""
+    """Return the fields with an underscore appended to names that are taken; usually the mapping passed in."""
     if taken.isdisjoint(values):
         return values
     return {f"{key}_" if key in taken else key: value for key, value in values.items()}

@@ -1,8 +1,8 @@
-"""Redaction: where secrets are in free text. Pure.
+"""Redaction: the positions of secrets in free text. Pure.
 
-Text is searched as it stands, and once more with its escapes undone (percent, JSON, HTML, control and invisible
-characters), so that a key that was written or split by them is found. Words that only look alike stay: `task-…`, `the
-bearer of`, `max_tokens: 5`.
+The text is searched as it is, and again with its escapes undone: percent, JSON, HTML, control and invisible characters.
+A key that an escape hides or splits is found that way. Words that only look similar stay: `task-…`, `the bearer of`,
+`max_tokens: 5`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Final
 
 REDACTED: Final = "[redacted]"
 _ROUNDS: Final = 3
-"""How often escapes are undone: a URL in JSON in a URL."""
+"""Number of escape layers undone, such as a URL in JSON in a URL."""
 
 Span = tuple[int, int]
 
-# --- A cheap look first: nothing below can match without one of these.
+# --- Triggers of a cheap first check: nothing below can match without one of these.
 _INVISIBLE: Final = (
     "\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff"
 )
@@ -67,7 +67,7 @@ _AFTER_BEARER: Final = frozenset(
 )
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/_-]{4,}={0,2}")
 
-# --- Values behind a name that says what they are.
+# --- Values behind a name that marks them as secret.
 _AFTER_NAME: Final = (
     r"[-_]?[0-9]*\\{0,8}[\"']?\]?(?:\s*(?:=>|:=|:|=|>)\s*|(?<=[\"'])\s*,\s*(?=b?\\{0,8}[\"']))(?:b(?=\\{0,8}[\"']))?"
 )
@@ -114,7 +114,7 @@ _BASES: Final = {"percent": 16, "unicode": 16, "hex": 16, "decimal": 10, "entity
 
 
 def redact(text: str, start: int = 0, stop: int | None = None) -> str:
-    """The part of `text` from `start` to `stop`, without secrets; those that reach into it are cut out whole."""
+    """Return `text[start:stop]` without secrets; a secret that reaches into the range is removed whole."""
     stop = len(text) if stop is None else min(stop, len(text))
     if not _may_hold_secrets(text):
         return text[start:stop]
@@ -130,19 +130,19 @@ def redact(text: str, start: int = 0, stop: int | None = None) -> str:
 
 def _may_hold_secrets(text: str) -> bool:
     lowered = text.lower()
-    for trigger in _TRIGGERS:  # a loop: most texts are names of a few characters
+    for trigger in _TRIGGERS:  # a loop is faster here: most texts are names of a few characters
         if trigger in lowered:
             return True
     return not text.isprintable()
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether the value of a field with this name is a secret, whatever it looks like."""
+    """Return whether the value of a field with this name is a secret in any form."""
     return _SECRET_NAME.search(name) is not None
 
 
 def find_secrets(text: str) -> list[Span]:
-    """Where secrets are, in order and apart from each other."""
+    """Return the spans of secrets, in order and without overlap."""
     spans = list(_find(text))
     folded, origin = text, list(range(len(text) + 1))
     for _ in range(_ROUNDS):
@@ -181,7 +181,7 @@ def _find_prefixed(text: str) -> Iterator[Span]:
             end = _KEY_END.match(text, found.end()).end()  # type: ignore[union-attr]
             yield found.start(), end
         else:
-            end = found.start(2)  # what looked like a word may hold a key
+            end = found.start(2)  # an apparent word may contain a key
         found = _PREFIXED.search(text, end)
 
 
@@ -201,7 +201,7 @@ def _is_key(text: str, found: re.Match[str]) -> bool:
 
 
 def _is_credential(scheme: str, token: str) -> bool:
-    """Whether what stands behind the word `Bearer` or `Basic` is one, and not the next word of a sentence."""
+    """Return whether the word behind `Bearer` or `Basic` is a credential, and not the next word of a sentence."""
     token = token.rstrip(".:)]}!?")
     if scheme.lower() == "basic":
         is_base64 = _BASE64.fullmatch(token) is not None
@@ -215,7 +215,7 @@ def _is_credential(scheme: str, token: str) -> bool:
 
 
 def _is_opaque(value: str) -> bool:
-    """Whether a value behind a weak name such as `token` is more than a word or a number."""
+    """Return whether a value behind a weak name such as `token` is more than a word or a number."""
     letters = re.sub(r"[^A-Za-z]", "", value)
     if len(value) < 6 or not letters or value.startswith(("[", "http")):
         return False
@@ -224,7 +224,7 @@ def _is_opaque(value: str) -> bool:
 
 
 def _is_mixed(token: str) -> bool:
-    """Whether letters and digits, or letters of both cases, are mixed as in no word."""
+    """Return whether the token mixes letters with digits, or cases, unlike any word."""
     has_digit = any(char.isdigit() for char in token)
     has_letter = any(char.isalpha() for char in token)
     inner = token[1:]
@@ -233,7 +233,7 @@ def _is_mixed(token: str) -> bool:
 
 
 def _unescape(text: str) -> tuple[str, list[int]]:
-    """`text` with one layer of escapes undone, and for each index of it, its end included, the one it came from."""
+    """Return `text` with one layer of escapes undone, and the source index of each character and of the end."""
     parts: list[str] = []
     kept: list[int] = []
     at = 0
@@ -251,7 +251,7 @@ def _unescape(text: str) -> tuple[str, list[int]]:
 
 
 def _meaning(found: re.Match[str]) -> str:
-    """The character an escape stands for; empty for one that shows nothing."""
+    """Return the character that an escape represents; empty for an invisible one."""
     kind = found.lastgroup
     if kind is None:
         return ""

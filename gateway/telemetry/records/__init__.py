@@ -1,0 +1,1 @@
+"""The record of each request, and the views and recordings made from it."""

@@ -1,4 +1,4 @@
-"""Why the cache did what it did, as a closed set: a metric label."""
+"""Reasons for cache results, as a closed set of metric labels."""
 
 from __future__ import annotations
 
@@ -18,19 +18,37 @@ GuardReason = Literal[
     "time_dependent",
     "personal",
 ]
-"""Why nothing similar may be given: the last message is not text alone; tools are or were in play; more chance is
-wanted than the policy allows; an answer of its own (seed, several choices, log probabilities); too little or too much
-text to compare; a text that is not what it looks like, or hardly Latin; an answer that will be another tomorrow, or for
-somebody else."""
+"""Reason why a request gets no semantic hit.
+
+- `no_text`, `tools`: the last message is not text alone, or tools are or were in use.
+- `temperature`: the request allows more randomness than the policy.
+- `seed`, `choices`, `logprobs`: the request needs an answer of its own.
+- `too_short`, `too_long`: the text cannot be compared.
+- `suspicious`, `language`: the text imitates other characters, or is hardly Latin.
+- `time_dependent`, `personal`: the answer changes with the day or the person.
+"""
 
 SimilarReason = Literal["similar", "alone", "doubtful", "closed", "no_vector", "late"]
-"""What became of a lookup of similar answers: served; nothing near; something near that is not right often enough;
-right often enough, had audits or what the promise has left not raised the floor; no vector of the text was to be had;
-a deployment was faster."""
+"""Result of a semantic lookup.
+
+- `similar`: served.
+- `alone`: no neighbour.
+- `doubtful`: the neighbour's match probability is below the threshold.
+- `closed`: it passes the policy's threshold, but not the one that audits or the error budget have raised.
+- `no_vector`: the prompt has no embedding.
+- `late`: a deployment was faster.
+"""
 
 ExactReason = Literal["policy", "no_store", "no_scope", "no_cache", "exact", "new", "stale", "lacking", "shared"]
-"""Switched off; what the client asked for (`no_store`, `no_cache`); nobody to keep it for; an answer of its own, none
-yet, one past its time, one without what this request asks for (usage, a service tier), or
-one under way that an identical request shares."""
+"""Result of an exact lookup, or the reason why there was none.
+
+- `policy`: switched off.
+- `no_store`, `no_cache`: the client's cache directive.
+- `no_scope`: no tenant or scope to store the response for.
+- `exact`: hit.
+- `new`, `stale`: no cached response, or an expired one.
+- `lacking`: the cached response lacks something that this request requires, such as usage or a service tier.
+- `shared`: the response of an identical request in flight.
+"""
 
 CacheReason = ExactReason | GuardReason | SimilarReason

@@ -1,4 +1,4 @@
-"""RecentRequests: the last requests that finished, for people who want to know why; without prompts and answers."""
+"""RecentRequests: the last finished requests for operators, without prompts and answers."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Filter = Literal["outcome", "tenant", "route", "deployment", "lane", "cache", "m
 
 
 class ShownStage(msgspec.Struct, frozen=True):
-    """Time spent in one stage."""
+    """Milliseconds spent in one stage."""
 
     stage: str
     ms: float
 
 
 class ShownDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt's routing decision."""
+    """Routing decision of one attempt."""
 
     deployment: str | None
     policy: str
@@ -39,14 +39,14 @@ class ShownDecision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShownRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A finished request as operators see it; free text has gone through `clean`."""
+    """A finished request in the admin API; free text has gone through `clean`."""
 
     seq: int
     replica: str
-    """The process that served it."""
+    """Name of the process that served the request."""
     id: str
     at: float
-    """When it came, seconds since 1970."""
+    """Time of arrival, in seconds since 1970."""
     outcome: str
     status: int
     code: str | None
@@ -68,7 +68,7 @@ class ShownRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExplainedRequest(ShownRequest, frozen=True, kw_only=True):
-    """The same, with everything that is known of it."""
+    """A finished request with all recorded details."""
 
     detail: str | None
     client_request_id: str | None
@@ -88,22 +88,29 @@ class ExplainedRequest(ShownRequest, frozen=True, kw_only=True):
 
 
 class RecentRequests:
-    """A ring of finished records; nothing is worked out before somebody looks."""
+    """Ring of finished records; a view of one is computed only when it is read."""
 
     __slots__ = ("_clock", "_ring", "_wall", "name", "num_seen")
 
     def __init__(self, *, clock: Clock, wall: Clock, name: str = "", capacity: int = CAPACITY) -> None:
-        """`clock` is the one that records were timed with; `wall` tells seconds since 1970; `name` is this process."""
+        """Create an empty ring.
+
+        Args:
+            clock: The monotonic clock that timed the records.
+            wall: Wall clock, in seconds since 1970.
+            name: Name of this process.
+            capacity: Number of records kept.
+        """
         self.name = name
         self._clock = clock
         self._wall = wall
         self._ring: deque[RequestRecord] = deque(maxlen=capacity)
         self.num_seen = 0
-        """The sequence number of the newest record; the first has 1."""
+        """Sequence number of the newest record; the first has 1."""
 
     def note(self, record: RequestRecord) -> None:
-        """A request is over, and everybody else is done with its record."""
-        if len(record.model) > _MAX_NAME_CHARS:  # a name may be as long as a body
+        """Add a finished request; no other code may use the record after this call, which shortens its names."""
+        if len(record.model) > _MAX_NAME_CHARS:  # a client may send a name as long as a body
             record.model = record.model[:_MAX_NAME_CHARS]
         if record.client_request_id is not None and len(record.client_request_id) > _MAX_NAME_CHARS:
             record.client_request_id = record.client_request_id[:_MAX_NAME_CHARS]
@@ -113,7 +120,7 @@ class RecentRequests:
     def newest(
         self, *, after: int = 0, limit: int = MAX_LISTED, where: dict[Filter, str] | None = None
     ) -> list[ShownRequest]:
-        """Those behind sequence number `after` that match, newest first."""
+        """Return up to `limit` matching requests behind sequence number `after`, newest first."""
         since = self._wall() - self._clock()
         found: list[ShownRequest] = []
         for seq, record in self._numbered():
@@ -124,7 +131,7 @@ class RecentRequests:
         return found
 
     def find(self, request_id: str) -> ExplainedRequest | None:
-        """One request by its id, None when it is not known any more; the client's own id serves as well."""
+        """Return the request with this id, or with this id from the client, or None when the ring has dropped it."""
         since = self._wall() - self._clock()
         for seq, record in self._numbered():
             if request_id in (record.request_id, record.client_request_id):

@@ -1,4 +1,4 @@
-"""RequestRecord: everything that is remembered about one request, filled on its way and recorded exactly once."""
+"""RequestRecord: everything recorded about one request, filled while it is served and recorded exactly once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from routing_policies.decision import Decision
 
 
 class CacheResult(StrEnum):
-    """What the cache did; the value of `x-penstock-cache` with dashes for underscores."""
+    """Result of the cache; with dashes for underscores the value of `x-penstock-cache`."""
 
     HIT_EXACT = "hit_exact"
     HIT_SEMANTIC = "hit_semantic"
@@ -25,7 +25,7 @@ class CacheResult(StrEnum):
 
     @property
     def header(self) -> bytes:
-        """The header's spelling."""
+        """Value of the response header."""
         return _CACHE_HEADERS[self]
 
 
@@ -33,7 +33,7 @@ _CACHE_HEADERS: Final = {result: result.value.replace("_", "-").encode("ascii") 
 
 
 class RequestPhase(StrEnum):
-    """Where a request was when its client left."""
+    """Phase of a request when its client left."""
 
     QUEUED = "queued"
     CONNECTING = "connecting"
@@ -42,7 +42,7 @@ class RequestPhase(StrEnum):
 
 
 class Usage:
-    """Tokens as the upstream counted them; None where it did not say."""
+    """Token counts reported by the upstream; `cached_tokens` is None where it reports none."""
 
     __slots__ = ("cached_tokens", "completion_tokens", "prompt_tokens")
 
@@ -53,38 +53,39 @@ class Usage:
 
 
 class Neighbourhood(msgspec.Struct, frozen=True, kw_only=True):
-    """The kept question that came nearest to the one asked, and what was decided about its answer."""
+    """Cached prompt nearest to the request's, and the decision about its response."""
 
     entry_id: str
     similarity: float
-    """Cosine, higher is closer."""
+    """Cosine similarity; higher is closer."""
     runner_up: float | None = None
-    """Similarity of the second nearest."""
+    """Similarity of the second nearest cached prompt."""
     chance_right: float | None = None
-    """Calibrated P(the kept answer is right); None when a guard had decided before."""
+    """Match probability, calibrated; None when a guard decided earlier."""
     floor: float | None = None
-    """The least chance that would have been served."""
+    """Threshold: the least match probability that is served."""
     served: bool
     why: str
 
 
 class HandedOver(msgspec.Struct, frozen=True):
-    """An answer that was begun and left for a better one; its tokens were computed all the same."""
+    """An answer that a cascade began and abandoned for a larger model's; its tokens were computed and are billed."""
 
     deployment: str
     usage: Usage
-    """As the upstream counted it, else what was read of it."""
+    """Usage from the upstream, else counted from the part that was read."""
 
 
 OMITTABLE: Final = frozenset({"client_request_id", "detail", "model", "tenant"})
-"""What a log may be told to leave out of a request's line."""
+"""Fields that the operator may omit from a request's log line."""
 
 
 class RequestLine(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A request's line in the log: free text already through `clean`, keys without a value left out.
+    """Log line of a request: free text already through `clean`, keys without a value left out.
 
-    One is made for every request, and given by name so many fields take five times as long: `as_line` gives them in
-    order. That is why all have defaults; those of keys that are always there are no values that a request has.
+    Every request makes one, and passing so many fields by name takes five times as long. `as_line` therefore passes
+    them in order, which requires defaults for all. The default of a key that is always written is a value that no
+    request has.
     """
 
     at: float
@@ -113,7 +114,7 @@ class RequestLine(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     completion_tokens: int | None = None
     cached_tokens: int | None = None
     num_chunks: int | None = None
-    """Of a stream whose usage is not known, as when its client left: about a token came with each."""
+    """Number of chunks of a stream without usage, as when its client left; each holds about one token."""
     handed_over_from: str | None = None
     handed_over_tokens: int | None = None
     bytes_in: int = -1
@@ -124,7 +125,7 @@ class RequestLine(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class RequestRecord:
-    """One request. Holds names and numbers only: no body, no key, no exception."""
+    """Record of one request; holds names and numbers only: no body, no key, no exception."""
 
     __slots__ = (
         "attempts",
@@ -169,58 +170,58 @@ class RequestRecord:
         self.timeline = Timeline(now)
         self.outcome: Outcome | None = None
         self.status = 0
-        """HTTP status sent, 499 when the client left first."""
+        """HTTP status sent; 499 when the client left first."""
         self.code: str | None = None
         """Error code of the envelope, if any."""
         self.detail: str | None = None
-        """For the log only: what happened in words."""
+        """Description of what happened, for the log only."""
         self.tenant = ""
         self.lane = ""
         self.model = ""
-        """As the client asked for it."""
+        """Model name in the request."""
         self.route = ""
         self.policy = ""
         self.deployment = ""
         self.cache = CacheResult.BYPASS
         self.trimmed: tuple[tuple[str, int], ...] = ()
-        """Tokens that each strategy cut."""
+        """Tokens cut by each trimming strategy."""
         self.cache_reason: CacheReason = "policy"
-        """Why, from the cache's closed set."""
+        """Reason for the cache result."""
         self.cache_entry: str | None = None
-        """The kept answer that was given."""
+        """Id of the cache entry that was served."""
         self.neighbour: Neighbourhood | None = None
-        """Set when the semantic tier found a candidate, given or not."""
+        """Nearest cached prompt; set when the semantic tier found one, served or not."""
         self.decisions: tuple[Decision, ...] = ()
-        """Of routing, one for each attempt."""
+        """Routing decisions, one for each attempt."""
         self.stream = False
         self.attempts = 0
         self.is_retry = False
-        """The client said that this is a retry."""
+        """True if the client marked the request as a retry."""
         self.is_incomplete = False
-        """The stream ended without a finish reason."""
+        """True if the stream ended without a finish reason."""
         self.shed_reason: str | None = None
         self.degraded: tuple[str, ...] = ()
-        """Steps of the degrade ladder that were taken, as the header names them."""
+        """Steps of the degradation ladder that were applied, as the response header names them."""
         self.ignored_headers: tuple[str, ...] = ()
-        """Headers whose value had no effect: nonsense, or beyond what the caller may use."""
+        """Headers without effect: malformed, or beyond what the caller may use."""
         self.place: RequestPhase | None = None
-        """Set when the client left."""
+        """Phase of the request when its client left; None if it stayed."""
         self.gone_at: float | None = None
-        """When it left, monotonic."""
+        """Monotonic time at which the client left."""
         self.usage: Usage | None = None
         self.handed_over: HandedOver | None = None
-        """What a cascade spent on the answer it did not give."""
+        """Answer that a cascade abandoned, with its usage."""
         self.sample: dict[str, Any] | None = None
-        """What a recording remembers of the request; None where nothing is recorded."""
+        """Features of the request for the recording; None where nothing is recorded."""
         self.trace: TraceContext | None = None
-        """Set when the request is traced."""
+        """Trace of the request; None when it is not traced."""
         self.num_chunks = 0
         self.bytes_in = 0
         self.bytes_out = 0
         self.client_request_id: str | None = None
 
     def as_line(self, at: float) -> RequestLine:
-        """The log line of the finished request."""
+        """Return the log line of the finished request."""
         timeline, left = self.timeline, self.handed_over
         first_token_at, usage = timeline.first_token_at, self.usage
         return RequestLine(
@@ -261,9 +262,9 @@ class RequestRecord:
 
 
 def _ms(seconds: float) -> float:
-    """To a microsecond, for what is never negative; a quarter of round()'s price."""
+    """Convert non-negative seconds to milliseconds, rounded to a microsecond, at a quarter of round()'s cost."""
     return int(seconds * 1e6 + 0.5) / 1000
 
 
 _clean_name = lru_cache(maxsize=256)(clean)
-"""Of the few model names that are asked for again and again."""
+"""Cached `clean` for model names, of which few occur often."""

@@ -1,4 +1,4 @@
-"""Tape: requests recorded for replay, in files of a bounded total size and age. Off unless the settings ask for it."""
+"""Tape: requests recorded for replay, in files of a bounded total size and age. Off unless the settings enable it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ TapeMode = Literal["off", "features", "text"]
 
 FLUSH_S: Final = 1.0
 MAX_WAITING: Final = 20_000
-"""Recorded requests that are not on disk yet; more are dropped and counted."""
+"""Number of recorded requests not yet on disk; beyond it they are dropped and counted."""
 SEGMENTS: Final = 8
-"""The oldest eighth goes when the rest is full."""
+"""Number of files that share the total size; the oldest is deleted when the rest is full."""
 SALT_FILE: Final = "salt"
 _SALT_BYTES: Final = 16
 _SUFFIX: Final = ".jsonl"
@@ -43,7 +43,7 @@ _ENDED: Final[dict[Outcome, Ended]] = {
 
 
 class Tape:
-    """One process' recording; several may write into one folder, each to files of its own."""
+    """Recording of one process; several processes may share a folder, each with files of its own."""
 
     def __init__(
         self,
@@ -55,7 +55,16 @@ class Tape:
         keeps_text: bool,
         wall: Callable[[], float],
     ) -> None:
-        """`wall` is seconds since 1970."""
+        """Create a closed recording.
+
+        Args:
+            folder: Folder of the recordings.
+            holder: Name of this process, part of its file names.
+            max_bytes: Total size of all files in the folder.
+            retention_s: Age in seconds beyond which a file is deleted.
+            keeps_text: True to record prompts, not only features.
+            wall: Wall clock, in seconds since 1970.
+        """
         self.folder = folder
         self.keeps_text = keeps_text
         self.num_dropped = 0
@@ -70,26 +79,26 @@ class Tape:
         self.salt = b""
 
     def open(self) -> None:
-        """Make the folder and its salt, without which a digest of a short text could be guessed. Raises OSError."""
+        """Create the folder and its salt, without which the digest of a short text could be guessed; raises OSError."""
         private_tree(self.folder)
         path = self.folder / SALT_FILE
         with suppress(FileExistsError), open_private(path, "xb") as stream:
             stream.write(secrets.token_bytes(_SALT_BYTES))
         self.salt = path.read_bytes()
-        if len(self.salt) != _SALT_BYTES:  # damaged: digests of earlier recordings match no longer
+        if len(self.salt) != _SALT_BYTES:  # damaged: a new salt, so earlier digests no longer match
             self.salt = secrets.token_bytes(_SALT_BYTES)
             replace_file(path, self.salt)
 
     def digest(self, value: str | None) -> str:
-        """Equal for equal values, and of no use to anybody else; empty for none."""
+        """Return a keyed digest of the value, equal for equal values; empty for none."""
         return blake2b(value.encode(errors="surrogatepass"), digest_size=8, key=self.salt).hexdigest() if value else ""
 
     def note(self, record: RequestRecord) -> None:
-        """One request is over."""
+        """Queue a finished request."""
         sample: dict[str, Any] | None = record.sample
         ended = None if record.outcome is None else _ENDED.get(record.outcome)
         if sample is None or ended is None:
-            return  # not recorded, or it tells nothing: its client left, or it was no good
+            return  # not recorded, or without information: the client left, or the request was invalid
         if len(self._waiting) >= MAX_WAITING:
             self.num_dropped += 1
             return
@@ -115,13 +124,13 @@ class Tape:
         )
 
     async def run(self) -> None:
-        """Write what waits, for ever; ends by cancellation."""
+        """Write queued requests until cancelled."""
         while True:
             await asyncio.sleep(FLUSH_S)
             await asyncio.to_thread(self.flush)
 
     def flush(self) -> None:
-        """Write what waits; a disk that is full costs the recording, nothing else."""
+        """Write queued requests; when the disk is full they are dropped and counted."""
         with self._writing:
             waiting, self._waiting = self._waiting, []
             if waiting:
@@ -141,10 +150,10 @@ class Tape:
         return self._segment
 
     def _tidy(self) -> None:
-        """Throw away the oldest files: those past their time, and those beyond the total size."""
+        """Delete the files beyond the retention time, and the oldest beyond the total size."""
         kept = 0
         for path in sorted(self.folder.glob(f"*{_SUFFIX}"), reverse=True):
-            with suppress(FileNotFoundError):  # another process has tidied up
+            with suppress(FileNotFoundError):  # another process has deleted it
                 found = path.stat()
                 kept += found.st_size
                 if kept > self._max_bytes or self._wall() - found.st_mtime > self._retention_s:
@@ -152,12 +161,12 @@ class Tape:
 
 
 def has_recording(folder: Path) -> bool:
-    """Whether anything was recorded."""
+    """Return whether the folder holds any recording."""
     return any(folder.glob(f"*{_SUFFIX}"))
 
 
 def read_tape(folder: Path, limit: int) -> list[RecordedRequest]:
-    """The newest recorded requests, oldest first; lines that cannot be read are passed over."""
+    """Return up to `limit` of the newest recorded requests, oldest first; unreadable lines are skipped."""
     found: list[RecordedRequest] = []
     for path in sorted(folder.glob(f"*{_SUFFIX}"), reverse=True):
         found += reversed(list(_lines(path)))
@@ -169,5 +178,5 @@ def read_tape(folder: Path, limit: int) -> list[RecordedRequest]:
 def _lines(path: Path) -> Iterator[RecordedRequest]:
     with suppress(FileNotFoundError), path.open("rb") as stream:
         for line in stream:
-            with suppress(msgspec.DecodeError):  # cut off by a crash, or of another version
+            with suppress(msgspec.DecodeError):  # cut off by a crash, or written by another version
                 yield _decode(line)

@@ -1,4 +1,4 @@
-"""TraceContext: W3C trace context (level 1), read from `traceparent` and continued in it."""
+"""TraceContext: W3C Trace Context (level 1), parsed from `traceparent` and continued in it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SPAN_MASK: Final = (1 << 64) - 1
 
 
 class Parent(NamedTuple):
-    """Where a request comes from."""
+    """Span of the caller, from its `traceparent`."""
 
     trace_id: str
     span_id: str
@@ -21,24 +21,24 @@ class Parent(NamedTuple):
 
 
 class TraceContext(NamedTuple):
-    """One sampled request; its own spans are numbered from `span`, which is random."""
+    """Trace of one sampled request; its own spans are numbered from `span`, which is random."""
 
     trace_id: str
     parent_id: str
-    """Empty: the trace begins here."""
+    """Span id of the caller; empty when the trace begins here."""
     span: int
 
     def span_id(self, number: int) -> str:
-        """Of the request's own span (0) or of one inside it."""
+        """Return the id of the request's own span (0) or of one inside it."""
         return f"{((self.span + number) & _SPAN_MASK) or 1:016x}"
 
     def traceparent(self, number: int) -> bytes:
-        """The header under which whoever is called continues below that span."""
+        """Return the header that places an upstream's spans below span `number`."""
         return f"00-{self.trace_id}-{self.span_id(number)}-01".encode("ascii")
 
 
 def parse_traceparent(value: bytes | None) -> Parent | None:
-    """The parent; None for nothing and for what is no traceparent, which the standard says to ignore."""
+    """Return the caller's span, or None for an absent or malformed header, which the standard requires to ignore."""
     found = None if value is None else _TRACEPARENT.fullmatch(value)
     if found is None or found[1] == _NO_TRACE or found[2] == _NO_SPAN:
         return None

@@ -1,4 +1,4 @@
-"""RouteTraffic: how many requests of which tenant each route took, by the hour of the last day."""
+"""RouteTraffic: requests of each tenant on each route, by the hour of the last day."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from gateway.telemetry.records.record import RequestRecord
 HOUR_S: Final = 3600.0
 HOURS: Final = 24
 _MAX_PAIRS: Final = 10_000
-"""In an hour; further pairs are counted as `other`."""
+"""Number of pairs counted in an hour; further ones count as `other`."""
 
 Pair = tuple[str, str]
 """Tenant and route."""
 
 
 class Count(msgspec.Struct, frozen=True):
-    """One pair's requests in one hour."""
+    """Requests of one tenant on one route in one hour."""
 
     hour: int
     tenant: str
@@ -28,7 +28,7 @@ class Count(msgspec.Struct, frozen=True):
 
 
 class RouteTraffic:
-    """The counts of one process; `wall` is seconds since 1970."""
+    """Counts of one process; `wall` is the clock, in seconds since 1970."""
 
     def __init__(self, wall: Callable[[], float]) -> None:
         self._wall = wall
@@ -38,7 +38,7 @@ class RouteTraffic:
         self.ctx()
 
     def note(self, record: RequestRecord) -> None:
-        """One request is over; those that reached no route are nobody's."""
+        """Count a finished request; requests without a route are not counted."""
         if not record.route:
             return
         pair = (record.tenant, record.route)
@@ -49,7 +49,7 @@ class RouteTraffic:
             counts[pair if len(counts) < _MAX_PAIRS else ("other", "other")] = 1
 
     def ctx(self) -> None:
-        """Called every now and then: begin a new hour when it is time."""
+        """Begin a new hour when it is time; called periodically."""
         hour = int(self._wall() // HOUR_S)
         if hour != self._hour:
             self._hour, self._now = hour, self._hours.setdefault(hour, {})
@@ -57,7 +57,7 @@ class RouteTraffic:
                 del self._hours[old]
 
     def counts(self) -> list[Count]:
-        """Everything that is remembered."""
+        """Return all counts."""
         return [
             Count(hour, tenant, route, requests)
             for hour, pairs in self._hours.items()
@@ -66,7 +66,7 @@ class RouteTraffic:
 
 
 def last_day(counts: list[Count], now: float) -> Mapping[Pair, int]:
-    """Sums over the last 24 hours, of counts from any number of processes."""
+    """Return the sums over the last 24 hours, from the counts of any number of processes."""
     oldest = int(now // HOUR_S) - HOURS
     sums: dict[Pair, int] = {}
     for count in counts:
@@ -77,12 +77,12 @@ def last_day(counts: list[Count], now: float) -> Mapping[Pair, int]:
 
 
 def encode_counts(counts: list[Count]) -> bytes:
-    """For the store."""
+    """Encode counts for the store."""
     return msgspec.json.encode(counts)
 
 
 def decode_counts(value: bytes) -> list[Count]:
-    """From the store; empty when another version wrote it in another form."""
+    """Decode counts from the store; empty when another version wrote them in another form."""
     try:
         return msgspec.json.decode(value, type=list[Count])
     except msgspec.DecodeError:

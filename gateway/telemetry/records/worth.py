@@ -1,4 +1,4 @@
-"""Worth: what the tokens of a request cost under the policy in force, and what they would have cost at most."""
+"""Worth: cost of a request's tokens under the policy in force, and at the dearest candidate."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ class Worth:
                 self._dearest[route.id] = max(rates, key=lambda rate: rate.prompt + rate.completion)
 
     def cost(self, deployment: str, usage: Usage) -> float | None:
-        """What the deployment takes for it, None where that is not known."""
+        """Return the cost of `usage` at a deployment, or None where it has no price."""
         rates = self._rates.get(deployment)
         return None if rates is None else _cost(rates, usage)
 
     def dearest(self, route: str, usage: Usage) -> float:
-        """At the dearest of the route's candidates; 0 where no price is known."""
+        """Return the cost of `usage` at the route's dearest candidate; 0 where none has a price."""
         rates = self._dearest.get(route)
         return 0.0 if rates is None else _cost(rates, usage)
 
 
 def worth_of(policy: Policy) -> Worth | None:
-    """None where the policy has no prices at all."""
+    """Return the policy's prices, or None where it has none."""
     return Worth(policy) if any(item.cost_per_mtok is not None for item in policy.deployments) else None
 
 

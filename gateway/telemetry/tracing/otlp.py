@@ -1,7 +1,7 @@
-"""A finished request as spans in OTLP's JSON form, by the GenAI semantic conventions. Pure.
+"""A finished request as spans in OTLP's JSON encoding, by OpenTelemetry's GenAI semantic conventions. Pure.
 
-Made after the answer, out of the record that is kept anyway. The text is put together by hand: at some thousand
-requests a second on one core a tree of objects for each span would cost more than everything it describes.
+Spans are built after the response, from the request's record. The text is assembled by hand: at thousands of requests a
+second on one core, a tree of objects for each span would cost more than the rest of tracing.
 """
 
 from __future__ import annotations
@@ -28,20 +28,26 @@ _GOOD: Final = (Outcome.COMPLETED, Outcome.CACHED)
 
 
 def export_request(spans: Iterable[str], resource: str) -> bytes:
-    """The body of one export; `resource` comes from `resource_of`."""
+    """Return the body of one export; `resource` comes from `resource_of`."""
     listed = ",".join(spans)
     scope = f'{{"scope":{{"name":"{_SCOPE}"}},"spans":[{listed}]}}'
     return f'{{"resourceSpans":[{{"resource":{resource},"scopeSpans":[{scope}]}}]}}'.encode()
 
 
 def resource_of(service: str, version: str, instance: str) -> str:
-    """Who sends, for `export_request`."""
+    """Return the OTLP resource that identifies this process."""
     names = (("service.name", service), ("service.version", version), ("service.instance.id", instance))
     return f'{{"attributes":[{",".join(_text(name, value) for name, value in names)}]}}'
 
 
 def spans_of(record: RequestRecord, context: TraceContext, offset_s: float) -> str:
-    """The request's span and those inside it, comma-joined; `offset_s` turns its clock into seconds since 1970."""
+    """Return the request's span and those inside it, comma-joined.
+
+    Args:
+        record: The finished request.
+        context: Its trace.
+        offset_s: Seconds to add to the record's clock for seconds since 1970.
+    """
     timeline = record.timeline
     spent = timeline.spent
     at, end = timeline.started_at + offset_s, timeline.last_at + offset_s
@@ -154,5 +160,5 @@ def _text(name: str, value: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """As JSON, secrets and control characters gone: names come from clients."""
+    """Encode a name as JSON without secrets and control characters, because names come from clients."""
     return msgspec.json.encode(clean(text)).decode()

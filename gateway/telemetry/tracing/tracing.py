@@ -1,4 +1,4 @@
-"""Tracing: which requests are traced, and the thread that makes their spans and sends them to a collector."""
+"""Tracing: the choice of traced requests, and the thread that exports their spans to a collector."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from gateway.telemetry.tracing.otlp import UPSTREAM, export_request, resource_of
 from gateway.timeline import Clock
 
 CAPACITY: Final = 4096
-"""Finished requests that may wait to be sent."""
+"""Number of finished requests that may wait for export."""
 BATCH: Final = 256
 INTERVAL_S: Final = 0.5
 TIMEOUT_S: Final = 5.0
 _AT_ONCE: Final = 32
-"""Requests whose spans are made before the interpreter is given to whoever waits for it."""
+"""Number of requests whose spans are built before the thread yields the interpreter."""
 
 End = Literal["exported", "dropped", "failed"]
 
 
 class Tracing:
-    """Begins traces on the event loop and hands finished requests to its thread; neither waits for anything."""
+    """Tracing of requests: traces begin on the event loop, and a thread exports them; neither blocks the loop."""
 
     def __init__(
         self,
@@ -43,7 +43,18 @@ class Tracing:
         instance: str,
         count: Callable[[End, int], None],
     ) -> None:
-        """`collector`: where OTLP's JSON is posted, path included. `count` is called by the thread."""
+        """Create a stopped exporter.
+
+        Args:
+            collector: URL that OTLP's JSON is posted to, path included.
+            sample_ratio: Share of requests traced among those without a parent.
+            rng: Source of trace and span ids.
+            clock: The monotonic clock that timed the records.
+            wall: Wall clock, in seconds since 1970.
+            version: Version of the gateway.
+            instance: Name of this process.
+            count: Called by the thread with the end of each traced request.
+        """
         self._collector = SpanExporter(urlsplit(collector))
         self._sample_ratio = sample_ratio
         self._rng = rng
@@ -56,9 +67,9 @@ class Tracing:
         self._thread = threading.Thread(target=self._run, name="penstock-traces", daemon=True)
 
     def begin(self, head: ChatHead) -> TraceContext | None:
-        """The trace of a request, None when it is not sampled; the upstream is told by `traceparent`.
+        """Return the trace of a request, or None when it is not sampled; sets the upstream's `traceparent`.
 
-        Whoever called decides for the traces it begun; of the others `sample_ratio` are taken.
+        A parent's sampling decision is kept. Requests without a parent are sampled by `sample_ratio`.
         """
         parent = parse_traceparent(head.traceparent)
         if parent is not None:
@@ -73,7 +84,7 @@ class Tracing:
         return context
 
     def note(self, record: RequestRecord) -> None:
-        """A request is over."""
+        """Queue a finished request for export, if it is traced."""
         if record.trace is None:
             return
         if len(self._queue) < CAPACITY:
@@ -82,11 +93,11 @@ class Tracing:
             self._count("dropped", 1)
 
     def start(self) -> None:
-        """Begin to send."""
+        """Start the exporting thread."""
         self._thread.start()
 
     def close(self, timeout_s: float = 2.0) -> None:
-        """Send what waits and stop; gives up after `timeout_s`."""
+        """Export the queued requests and stop; gives up after `timeout_s`."""
         self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join(timeout_s)
@@ -112,14 +123,14 @@ class Tracing:
 
 
 class SpanExporter:
-    """One keep-alive connection to an OTLP/HTTP collector; blocking, of one thread."""
+    """One keep-alive connection to an OTLP/HTTP collector; blocking, for one thread."""
 
     def __init__(self, url: SplitResult) -> None:
         self._url = url
         self._connection: http.client.HTTPConnection | None = None
 
     def post(self, body: bytes) -> bool:
-        """Whether the collector took it. What it did not take is not sent again: traces are not worth a backlog."""
+        """Post one export; return False when the collector does not accept it. Nothing is retried."""
         try:
             connection = self._connection or self._connect()
             connection.request("POST", self._url.path or "/v1/traces", body, {"content-type": "application/json"})
@@ -131,7 +142,7 @@ class SpanExporter:
         return response.status < 300
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the connection. Idempotent."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None

@@ -1,9 +1,9 @@
-"""One HTTP/1.1 connection to an upstream: one request at a time, its deadlines, and how it ends.
+"""Connection: one HTTP/1.1 connection to an upstream, with one request at a time, its deadlines and its end.
 
-Theory of operation. A connection is idle (no response attached) or busy (exactly one). `send` makes it busy; the last
-byte of the response makes it idle again, and its owner hears `released`. Anything else that ends an exchange (a
-deadline, a protocol error, the peer, the caller giving up) ends the connection with it: the owner hears `lost`, once,
-in the same instant, and the transport is aborted. That is how a cancellation reaches the engine.
+A connection is idle (no response attached) or busy (exactly one). `send` makes it busy. The last byte of the response
+makes it idle again and calls the owner's `released`. Anything else that ends an exchange ends the connection too: a
+deadline, a protocol error, the peer, the caller. The owner's `lost` is then called once, at the same instant, and the
+transport is aborted. In this way a cancellation reaches the engine.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ _SECOND_LOOK_S = 0.001
 
 
 class ConnectionOwner(Protocol):
-    """Who is told what becomes of a connection."""
+    """Pool that tracks the state of its connections."""
 
     def released(self, connection: Connection) -> None:
-        """Its response is whole and it may carry another request."""
+        """Take back a connection whose response is whole; it may carry another request."""
 
     def lost(self, connection: Connection) -> None:
-        """It will carry no more requests."""
+        """Remove a connection that carries no more requests."""
 
     def closed(self, connection: Connection) -> None:
-        """Its socket is closed."""
+        """Remove a connection whose socket is closed."""
 
 
 class Connection(asyncio.Protocol):
-    """The protocol behind one socket; `send` starts an exchange, the owner learns how it ended."""
+    """Protocol of one socket; `send` starts an exchange, and the owner is notified of its end."""
 
     __slots__ = (
         "_clock",
@@ -91,12 +91,12 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether it can still carry bytes, as far as we know."""
+        """True if the connection can still carry bytes, as far as observed."""
         return self._transport is not None and not self._is_lost
 
     @property
     def is_idle(self) -> bool:
-        """Open, and without a request."""
+        """True if open and without a request."""
         return self.is_open and self._response is None
 
     def __repr__(self) -> str:
@@ -113,7 +113,16 @@ class Connection(asyncio.Protocol):
         started_at: float,
         connect_s: float | None,
     ) -> UpstreamResponse:
-        """Write one request; its response follows. `started_at` is loop time; `connect_s` None means reused."""
+        """Write one request and return its pending response.
+
+        Args:
+            head: The encoded head.
+            body: The body.
+            method: The method, on which the framing of the response depends.
+            timeouts: Time limits of the exchange.
+            started_at: Loop time at which the exchange began.
+            connect_s: Seconds spent on connecting; None for a reused connection.
+        """
         assert self._response is None, "a connection carries one request at a time"
         assert self._transport is not None
         assert not self._is_lost
@@ -132,7 +141,7 @@ class Connection(asyncio.Protocol):
         return response
 
     def discard(self) -> None:
-        """Give up a connection its owner never had, made or not; loops need not report the loss of a cancelled one."""
+        """Drop a connection that its owner never received; loops need not report the loss of a cancelled one."""
         self._is_lost = True
         if self._transport is not None:
             self._transport.abort()
@@ -140,12 +149,12 @@ class Connection(asyncio.Protocol):
             self._reader.close()
 
     def close(self) -> None:
-        """Close politely; for a connection without a response. Idempotent."""
+        """Close gracefully; for a connection without a response. Idempotent."""
         self._lose()
         if self._transport is None:
             return
         if self._transport.get_write_buffer_size():
-            self._transport.abort()  # a polite close would wait for a peer that does not read
+            self._transport.abort()  # a graceful close would wait for a peer that does not read
         else:
             self._transport.close()
 
@@ -158,34 +167,34 @@ class Connection(asyncio.Protocol):
         if response is not None:
             response.on_error(error)
 
-    # What its response asks for.
+    # Calls by the response.
 
     def pause(self) -> None:
-        """Stop reading; the gap between pieces is not counted meanwhile."""
+        """Stop reading; the inter-chunk deadline is suspended meanwhile."""
         if self.is_open and self._transport is not None and self._deadlines is not None:
             self._transport.pause_reading()
             self._deadlines.suspend()
 
     def resume(self) -> None:
-        """Read again."""
+        """Resume reading."""
         if self.is_open and self._transport is not None and self._deadlines is not None:
             self._deadlines.restart(self._loop.time())
             self._watch()
             self._transport.resume_reading()
 
     def abandon(self) -> None:
-        """The response is not wanted any more."""
+        """Close at once, because the response is no longer needed."""
         self._response = None
         self._lose()
         if self._transport is not None:
             self._transport.abort()
 
-    # What asyncio calls.
+    # Callbacks of asyncio.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is connected (and the handshake done)."""
+        """Adopt the transport after connecting and any handshake."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports do not derive from asyncio's
-        if self._is_lost:  # whoever asked for it was cancelled in the meantime
+        if self._is_lost:  # the caller was cancelled in the meantime
             self._transport.abort()
             return
         raw_socket = transport.get_extra_info("socket")
@@ -194,10 +203,10 @@ class Connection(asyncio.Protocol):
         self.opened_at = self.idle_since = self._clock()
 
     def data_received(self, data: bytes) -> None:
-        """Parse, hand pieces on, and release or drop the connection at the end."""
+        """Parse, deliver pieces, and release or drop the connection at the end."""
         response = self._response
         if response is None:
-            if not self._is_lost:  # bytes without a request: what would follow cannot be trusted
+            if not self._is_lost:  # bytes without a request: later responses could not be matched
                 self.close()
             return
         if response.first_byte_at is None:
@@ -209,11 +218,11 @@ class Connection(asyncio.Protocol):
         except WireError as error:
             fault = error
         if fault is not None and not response.status:
-            self._fail_protocol(fault)  # a bad head, or a good one with junk behind it: nothing of it is passed on
+            self._fail_protocol(fault)  # a bad head, or a good one with junk behind it: none of it is delivered
             return
         try:
             self._deliver(response)
-        except Exception as error:  # the sink's own error, whatever it is, belongs to whoever awaits the relay
+        except Exception as error:  # the sink's own error is raised from the relay
             self._fail(error)
             return
         if fault is not None:
@@ -222,19 +231,19 @@ class Connection(asyncio.Protocol):
             self._finish(response)
 
     def eof_received(self) -> bool:
-        """The peer sends no more; for HTTP/1.1 that is the end of the connection."""
+        """End the connection, because the peer sends no more."""
         self._end_by_peer(None)
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is gone."""
+        """Report the closed socket to the owner."""
         self._end_by_peer(exc)
         self._reader.close()
         self._transport = None
         self._owner.closed(self)
 
     def _deliver(self, response: UpstreamResponse) -> None:
-        """Hand over the head, once, and what came of the body. One read is one piece, however it was chunked."""
+        """Deliver the head once, and the body; one read is one piece, however it was chunked."""
         reader = self._reader
         if not response.status and reader.has_head:
             response.on_head(reader.status, reader.headers)
@@ -296,7 +305,7 @@ class Connection(asyncio.Protocol):
         return ExchangePhase.BODY if self._response is not None and self._response.status else ExchangePhase.HEAD
 
     def _lose(self) -> None:
-        """Tell the owner, once, that this connection is out of use."""
+        """Report to the owner, once, that this connection is out of use."""
         if self._is_lost:
             return
         self._is_lost = True
@@ -306,7 +315,7 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._owner.lost(self)
 
-    # One timer for all deadlines: armed for the earliest, it looks again when it fires, so a piece costs no timer.
+    # One timer for all deadlines: armed for the earliest, it checks again when it fires, so a piece costs no timer.
 
     def _watch(self) -> None:
         assert self._deadlines is not None
@@ -326,7 +335,7 @@ class Connection(asyncio.Protocol):
             self._is_suspect = False
             self._watch()
         elif not self._is_suspect:
-            # It may be our own loop that was late. What waits in the socket is read before this runs once more.
+            # The event loop itself may have been late. Bytes in the socket are read before the second check.
             self._is_suspect = True
             self._timer_at = self._loop.time() + _SECOND_LOOK_S
             self._timer = self._loop.call_at(self._timer_at, self._on_timer)

@@ -1,6 +1,6 @@
-"""Bodies that a server compressed although `identity` was asked for: inflated as they come, within bounds.
+"""Inflation of bodies that a server compressed although the request accepts only `identity`, within bounds.
 
-Every request asks for `accept-encoding: identity`, so these are servers and proxies that do not look at it.
+Every request sends `accept-encoding: identity`, so such servers and proxies ignore it.
 """
 
 from __future__ import annotations
@@ -13,30 +13,35 @@ from gateway.upstreams.http1.errors import CodingError, ExchangePhase
 from gateway.util.header_values import listed
 
 MAX_INFLATED_BYTES: Final = 64 * 1024 * 1024
-"""Of one response."""
+"""Largest inflated size of one response."""
 MAX_INFLATED_AT_ONCE: Final = 8 * 1024 * 1024
-"""Of one piece as it was read."""
+"""Largest inflated size of one piece as it was read."""
 
 _GZIP: Final = frozenset({b"gzip", b"x-gzip"})
 _WINDOW: Final = {b"gzip": 16 + zlib.MAX_WBITS, b"zlib": zlib.MAX_WBITS, b"raw": -zlib.MAX_WBITS}
 _ZLIB_METHOD: Final = 8
 
 
-class Decoder(Protocol):
-    """Gives a body back as it was before it was coded."""
+class ContentDecoder(Protocol):
+    """Decoder of a body's content coding."""
 
     def feed(self, piece: bytes) -> bytes:
-        """What a piece holds, perhaps nothing yet. Raises CodingError."""
+        """Return the decoded bytes of a piece, possibly none yet; raises CodingError."""
         ...
 
     def finish(self) -> None:
-        """The body has ended. Raises CodingError when that is in its middle."""
+        """Check that the body is whole; raises CodingError."""
         ...
 
 
-def decoder_of(content_encoding: Iterable[bytes], status: int) -> Decoder | None:
-    """What reads such a body, None where it is not coded. Raises CodingError for codings that are not known here; of an
-    error's body nothing is read then, its status says enough."""
+def decoder_of(content_encoding: Iterable[bytes], status: int) -> ContentDecoder | None:
+    """Return the decoder for a body, or None where it is not coded.
+
+    For an unknown coding of an error's body, the decoder drops the body: the status suffices.
+
+    Raises:
+        CodingError: The coding is unknown.
+    """
     codings = [coding for coding in listed(content_encoding) if coding != b"identity"]
     if not codings:
         return None
@@ -49,7 +54,7 @@ def decoder_of(content_encoding: Iterable[bytes], status: int) -> Decoder | None
 
 
 class Inflater:
-    """gzip, in one member or several, or deflate, with zlib's frame or without."""
+    """Decoder of gzip, in one or several members, and of deflate, with or without zlib's frame."""
 
     __slots__ = ("_has_begun", "_is_gzip", "_num_out", "_zlib")
 
@@ -60,7 +65,7 @@ class Inflater:
         self._zlib = zlib.decompressobj(_WINDOW[b"gzip" if is_gzip else b"zlib"])
 
     def feed(self, piece: bytes) -> bytes:
-        """What a piece holds. Raises CodingError when it is not coded so, or holds more than is let in."""
+        """Return the inflated bytes of a piece; raises CodingError for a malformed or too large one."""
         if not self._has_begun and piece:
             self._has_begun = True
             if not self._is_gzip and piece[0] & 0x0F != _ZLIB_METHOD:
@@ -85,22 +90,22 @@ class Inflater:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def finish(self) -> None:
-        """Raises CodingError unless all of it came; an empty body is whole."""
+        """Check that the body is whole, as an empty one is; raises CodingError."""
         if self._has_begun and not self._zlib.eof:
             raise _error("the compressed body ended in its middle")
 
 
 class _Nothing:
-    """Reads nothing of a body."""
+    """Decoder that drops the body."""
 
     __slots__ = ()
 
     def feed(self, piece: bytes) -> bytes:
-        """Nothing."""
+        """Drop a piece."""
         return b""
 
     def finish(self) -> None:
-        """Whatever came."""
+        """Accept any end."""
 
 
 def _error(message: str) -> CodingError:

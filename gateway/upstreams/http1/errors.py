@@ -1,23 +1,25 @@
-"""What can go wrong between the gateway and one upstream.
+"""Errors between the gateway and one upstream.
 
-UpstreamError
-├── ConnectError            refused, unreachable, no such socket
-│   ├── ResolveError        the name has no address
-│   └── TlsError            handshake or verification failed; there is no fallback to plain text
-├── PoolFull                every connection this deployment may have is busy
-├── UpstreamTimeout
-│   ├── ConnectTimeout
-│   ├── FirstByteTimeout    no head, or no first piece of the body, in time
-│   ├── InterChunkTimeout   the body stalled
-│   └── TotalTimeout
-├── ProtocolError           not HTTP/1.1 as RFC 9112 frames it
-│   ├── HeadTooLarge
-│   ├── CodingError         a compressed body that cannot be read
-│   └── UpstreamBodyTooLarge        more than read() was allowed to keep
-├── ClosedEarly             the peer closed or reset before the response was whole
-└── ResponseClosed          our own side closed the response or the client
-    ├── Stalled             the deployment has gone silent while it holds requests
-    └── Overtaken           another deployment answered the same request first
+    UpstreamError
+    ├── ConnectError            refused, unreachable, no such socket
+    │   ├── ResolveError        the name has no address
+    │   └── TlsError            handshake or verification failed; there is no fallback to plain text
+    ├── PoolFull                every connection this deployment may have is busy
+    ├── UpstreamTimeout
+    │   ├── ConnectTimeout
+    │   ├── FirstByteTimeout    no head, or no first piece of the body, in time
+    │   ├── InterChunkTimeout   the body stalled
+    │   └── TotalTimeout
+    ├── ProtocolError           not HTTP/1.1 as RFC 9112 frames it
+    │   ├── HeadTooLarge
+    │   ├── CodingError         a compressed body that cannot be read
+    │   └── UpstreamBodyTooLarge        more than read() was allowed to keep
+    ├── ClosedEarly             the peer closed or reset before the response was whole
+    └── ResponseClosed          our own side closed the response or the client
+        ├── Stalled             the deployment has gone silent while it holds requests
+        └── Overtaken           another deployment answered the same request first
+
+Every error carries the phase in which it occurred.
 """
 
 from __future__ import annotations
@@ -26,103 +28,103 @@ from enum import Enum
 
 
 class ExchangePhase(Enum):
-    """How far a request had come when it failed."""
+    """Phase of an exchange when it failed."""
 
     CONNECT = "connect"
     HEAD = "head"
-    """Sent, wholly or in part; no whole response head yet."""
+    """Request sent, wholly or in part, without a whole response head."""
     BODY = "body"
 
 
 class UpstreamError(Exception):
-    """One request to one upstream failed; `phase` says where, the properties what may be done about it."""
+    """Failure of one exchange; `phase` is its place, and the properties decide on a retry."""
 
     def __init__(self, message: str, *, phase: ExchangePhase, response_started: bool = False) -> None:
         super().__init__(message)
         self.phase = phase
         self.response_started = response_started
-        """Whether at least one byte of the response had arrived."""
+        """True if at least one byte of the response has arrived."""
 
     @property
     def request_sent(self) -> bool:
-        """Whether the upstream may have begun to work on the request."""
+        """True if the upstream may have begun to work on the request."""
         return self.phase is not ExchangePhase.CONNECT
 
     @property
     def is_safe_to_resend(self) -> bool:
-        """No byte of an answer exists, so sending again cannot repeat text (it may repeat the upstream's work)."""
+        """True if no byte of a response exists, so a retry cannot repeat text, though it may repeat work."""
         return not self.response_started
 
 
 class ConnectError(UpstreamError):
-    """No connection could be made; nothing was sent."""
+    """Error for a connection that could not be made; nothing was sent."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, phase=ExchangePhase.CONNECT)
 
 
 class ResolveError(ConnectError):
-    """The host name has no usable address."""
+    """Error for a host name without a usable address."""
 
 
 class TlsError(ConnectError):
-    """The TLS handshake or the verification of the server failed."""
+    """Error for a failed TLS handshake or server verification."""
 
 
 class PoolFull(UpstreamError):
-    """Every connection is busy; the deployment's permit limit should be below the pool's."""
+    """Error for a pool whose connections are all busy; the deployment's permit limit should be below the pool's."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, phase=ExchangePhase.CONNECT)
 
 
 class UpstreamTimeout(UpstreamError):
-    """A deadline passed; the connection was closed."""
+    """Error for a passed deadline; the connection was closed."""
 
 
 class ConnectTimeout(UpstreamTimeout):
-    """The connection was not there in time."""
+    """Error for a connection that was not made in time."""
 
 
 class FirstByteTimeout(UpstreamTimeout):
-    """The head or the first piece of the body did not come in time."""
+    """Error for a head or first piece of the body that did not come in time."""
 
 
 class InterChunkTimeout(UpstreamTimeout):
-    """The body stalled for too long."""
+    """Error for a body that stalled for too long."""
 
 
 class TotalTimeout(UpstreamTimeout):
-    """The whole exchange took too long."""
+    """Error for an exchange that took too long."""
 
 
 class ProtocolError(UpstreamError):
-    """The upstream broke HTTP/1.1; its connection was dropped."""
+    """Error for an upstream that broke HTTP/1.1; its connection was dropped."""
 
 
 class HeadTooLarge(ProtocolError):
-    """The response head passed its limit."""
+    """Error for a response head beyond its limit."""
 
 
 class CodingError(ProtocolError):
-    """The body is compressed in a way that is not known here, wrongly, or to far too little."""
+    """Error for a body whose compression is unknown, malformed or beyond the limits."""
 
 
 class UpstreamBodyTooLarge(ProtocolError):
-    """The body is larger than the reader accepts."""
+    """Error for a body larger than its reader accepts."""
 
 
 class ClosedEarly(UpstreamError):
-    """The upstream closed or reset the connection in the middle of an exchange."""
+    """Error for a connection that the upstream closed or reset during an exchange."""
 
 
 class ResponseClosed(UpstreamError):
-    """The response was closed on our side before it was whole."""
+    """Error for a response that the gateway closed before it was whole."""
 
 
 class Stalled(ResponseClosed):
-    """The deployment holds requests and none of them has seen a token for far longer than was forecast."""
+    """Error for a deployment that holds requests, none of which had a token for far longer than forecast."""
 
 
 class Overtaken(ResponseClosed):
-    """A hedge: another deployment answered the same request first, so this answer is not wanted any more."""
+    """Error for the attempt that lost a hedge, because another deployment responded first."""

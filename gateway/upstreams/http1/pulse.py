@@ -1,4 +1,4 @@
-"""Pulse: when an upstream last said something of an answer."""
+"""Pulse: the instant at which an upstream last sent part of a body."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 
 class Pulse:
-    """All answers of one server beat together: who decodes them makes one token of each in a step."""
+    """Shared beat of all responses of one server, which computes one token of each in a step."""
 
     __slots__ = ("at",)
 

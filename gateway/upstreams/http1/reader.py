@@ -1,9 +1,10 @@
-"""HTTP/1.1 responses out of bytes: sans-I/O, on httptools, stricter than it where framing is concerned.
+"""ResponseReader: HTTP/1.1 responses from bytes; sans-I/O, built on httptools, and stricter about framing.
 
-Theory of operation. One reader serves one connection, one response at a time: `begin(method)`, then `feed` until
-`is_complete`. The state only moves forward: IDLE → HEAD → BODY → DONE → (begin) HEAD. Whatever comes outside HEAD
-and BODY is junk, and junk or any doubt about where a body ends is a WireError, after which the connection is useless.
-llhttp cannot be told that a response has no body (HEAD) and has no "end of input", so the reader knows both itself.
+One reader serves one connection, one response at a time: `begin(method)`, then `feed` until `is_complete`. The state
+only moves forward: IDLE → HEAD → BODY → DONE → (begin) HEAD. Bytes outside HEAD and BODY are junk. Junk, or any doubt
+about the end of a body, is a WireError, after which the connection is useless.
+
+llhttp takes no input about a response without body (HEAD) and none about the end of input, so the reader tracks both.
 """
 
 from __future__ import annotations
@@ -15,20 +16,20 @@ import httptools
 
 
 class WireError(ValueError):
-    """The bytes are not one well-framed response."""
+    """Error for bytes that are not one well-framed response."""
 
 
 class WireHeadTooLarge(WireError):
-    """The head, informational ones included, is larger than allowed."""
+    """Error for a head, informational ones included, beyond its limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireLimits:
-    """Bounds on what an upstream can make us hold or parse, in bytes."""
+    """Bounds in bytes on the data that an upstream can make the gateway hold or parse."""
 
     max_head_bytes: int = 64 * 1024
     max_framing_bytes: int = 16 * 1024
-    """Chunk-size lines, extensions and trailers without a byte of body between them."""
+    """Bytes of chunk-size lines, extensions and trailers without a byte of body between them."""
 
 
 class _State(Enum):
@@ -42,7 +43,7 @@ _IDLE, _HEAD, _BODY, _DONE = _State.IDLE, _State.HEAD, _State.BODY, _State.DONE
 
 
 class ResponseReader:
-    """Parses one response after another; `status`, `headers` and `pieces` are valid once `has_head`."""
+    """Parser of one response after another; `status`, `headers` and `pieces` are valid once `has_head`."""
 
     __slots__ = (
         "_fault",
@@ -73,7 +74,7 @@ class ResponseReader:
         self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
 
     def close(self) -> None:
-        """Read no more: the parser leads back here, and the two would wait for the collector. Idempotent."""
+        """Stop reading, and break the reference cycle with the parser. Idempotent."""
         self._state, self._parser = _IDLE, None
 
     def _reset(self, method: bytes) -> None:
@@ -92,25 +93,25 @@ class ResponseReader:
 
     @property
     def has_head(self) -> bool:
-        """Whether the final (not 1xx) head is whole."""
+        """True if the final (not 1xx) head is whole."""
         return self._state is _BODY or self._state is _DONE
 
     @property
     def is_complete(self) -> bool:
-        """Whether the response is whole."""
+        """True if the response is whole."""
         return self._state is _DONE
 
     def begin(self, method: bytes) -> None:
         """Expect the response to a request with this method."""
         assert self._state is _IDLE or self._state is _DONE, "one response at a time"
         assert self._parser is not None, "not closed"
-        if self._is_bodiless:  # llhttp may still be waiting for a body that the rules forbid
+        if self._is_bodiless:  # llhttp may still expect a body that the rules forbid
             self._renew_parser()
         self._reset(method)
         self._state = _HEAD
 
     def feed(self, data: bytes) -> None:
-        """Parse; whole pieces of body are appended to `pieces`. Raises WireError."""
+        """Parse bytes and append pieces of the body to `pieces`; raises WireError."""
         parser = self._parser
         if parser is None or self._state is _IDLE or self._state is _DONE:
             raise WireError("bytes that belong to no request")
@@ -130,7 +131,7 @@ class ResponseReader:
             self._count_framing(len(data), has_body=len(self.pieces) > num_pieces)
 
     def eof(self) -> bool:
-        """The peer closed. Returns whether that is how this response ends."""
+        """Record that the peer closed; return whether that ends the response."""
         if self._state is _BODY and self._is_until_close:
             self._state = _DONE
         return self._state is _DONE
@@ -146,24 +147,24 @@ class ResponseReader:
             raise WireError(f"over {self._limits.max_framing_bytes} bytes of chunk framing without a byte of body")
 
     def _refuse(self, message: str) -> None:
-        # Recorded, not raised: httptools would wrap it, and feed() looks at it in any case.
+        # Recorded, not raised: httptools would wrap it, and feed() checks it in any case.
         if self._fault is None:
             self._fault = WireError(message)
 
-    # What httptools calls, in the order of a message.
+    # Callbacks of httptools, in the order of a message.
 
     def on_message_begin(self) -> None:
-        """A status line starts."""
+        """Start a message."""
         if self._state is not _HEAD:
             self._refuse("bytes after the end of the response")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header, or a trailer, which is dropped."""
+        """Add a header; trailers are dropped."""
         if self._state is _HEAD:
             self.headers.append((name.lower(), value.rstrip(b" \t")))
 
     def on_headers_complete(self) -> None:
-        """A head is whole; decide how its body ends."""
+        """Complete a head and determine the framing of its body."""
         if self._state is not _HEAD:
             return
         parser = self._parser
@@ -202,14 +203,14 @@ class ResponseReader:
             self._state = _DONE
 
     def on_body(self, data: bytes) -> None:
-        """A piece of the body, already without its chunk framing."""
+        """Add a piece of the body, already without its chunk framing."""
         if self._state is _BODY:
             self.pieces.append(data)
         else:
             self._refuse("a body where none is allowed")
 
     def on_message_complete(self) -> None:
-        """A message ended: an informational one, or the response."""
+        """End an informational message or the response."""
         if self._is_informational:
             self._is_informational = False
         elif self._state is _BODY:

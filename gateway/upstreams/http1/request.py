@@ -1,4 +1,4 @@
-"""One request to an upstream and its bytes on the wire."""
+"""UpstreamRequest: one request to an upstream, and its encoding."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ Headers = Sequence[tuple[bytes, bytes]]
 _TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _MAX_BEGINS = 256
 _ACCEPT_ENCODING = b"accept-encoding: identity\r\n"
-"""Streams are passed on as they come, and answers are looked into: compressing them would only take time."""
+"""Header against compression, which would only cost time: streams are relayed as they come, and answers are parsed."""
 _OWNED_BY_CLIENT = frozenset((b"host", b"content-length", b"transfer-encoding", b"connection", b"expect", b"upgrade"))
 
 
 class UpstreamRequest(msgspec.Struct, frozen=True):
-    """What to send: `path` starts with a slash; framing and `host` are the client's business, not the caller's."""
+    """Request to send; `path` starts with a slash, and the client itself adds framing and `host`."""
 
     method: bytes
     path: bytes
     headers: Headers = ()
     body: bytes = b""
     fixed: tuple[tuple[bytes, bytes], ...] = ()
-    """Headers that many requests have in common; they come first, and are checked and encoded once."""
+    """Headers common to many requests; they come first, and are checked and encoded once."""
 
 
 class RequestEncoder:
-    """Turns requests for one target into bytes; refuses anything that could change the framing."""
+    """Encoder of requests for one target; refuses anything that could change the framing."""
 
     __slots__ = ("_base", "_begins", "_host_line")
 
@@ -41,7 +41,11 @@ class RequestEncoder:
         self._begins: dict[tuple[bytes, bytes, tuple[tuple[bytes, bytes], ...]], bytes] = {}
 
     def encode_head(self, request: UpstreamRequest) -> bytes:
-        """The head, up to and with its empty line. Raises ValueError on line breaks or headers we own."""
+        """Return the head, including its empty line.
+
+        Raises:
+            ValueError: A line break, or a header that the client sets itself.
+        """
         key = (request.method, request.path, request.fixed)
         begin = self._begins.get(key)
         if begin is None:

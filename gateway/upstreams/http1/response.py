@@ -1,4 +1,4 @@
-"""One response: its head as values, its body as it arrives, and the right to give up on it."""
+"""UpstreamResponse: one response, with its head as values, its body as it arrives, and its cancellation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import Protocol, Self
 
-from gateway.upstreams.http1.content_coding import Decoder, decoder_of
+from gateway.upstreams.http1.content_coding import ContentDecoder, decoder_of
 from gateway.upstreams.http1.errors import (
     CodingError,
     ExchangePhase,
@@ -18,40 +18,35 @@ from gateway.upstreams.http1.errors import (
 )
 from gateway.upstreams.http1.sse import SseProgress
 from gateway.util.header_values import is_event_stream
+from gateway.util.reserved_memory import BodyMemory
 
 Sink = Callable[[bytes], None]
 Progress = Callable[[bytes], bool]
 
 _UNCOUNTED_BYTES = 64 * 1024
-"""A body up to this size is read whole without asking for room."""
+"""Size up to which a body is read whole without a reservation of memory."""
 _HELD_RATIO = 2
-"""Memory per byte of a body that is read whole: the pieces, and the whole while they are joined."""
-
-
-class Room(Protocol):
-    """The memory that a body which is read whole may take."""
-
-    async def cover(self, num_bytes: int) -> None:
-        """Wait until so many bytes in all may be held; raises when they may not."""
+"""Memory per byte of a body that is read whole: its pieces, and the whole while they are joined."""
 
 
 class ResponseSource(Protocol):
-    """The connection, as its current response sees it."""
+    """Connection of the response."""
 
     def pause(self) -> None:
         """Stop reading from the socket."""
 
     def resume(self) -> None:
-        """Read again."""
+        """Resume reading."""
 
     def abandon(self) -> None:
-        """Close the connection at once; its response is not wanted any more."""
+        """Close the connection at once, because the response is no longer needed."""
 
 
 class UpstreamResponse:
-    """What `UpstreamClient.send` returns. Use it with `async with`: leaving before the end closes the connection.
+    """Response of `UpstreamClient.send`, for use with `async with`: leaving before the end closes the connection.
 
-    The connection goes back to its pool by itself when the last byte has arrived, whoever still holds this object.
+    The connection returns to its pool by itself once the last byte has arrived, whatever still references this object.
+    Methods that wait for the upstream raise UpstreamError.
     """
 
     __slots__ = (
@@ -80,41 +75,41 @@ class UpstreamResponse:
     ) -> None:
         self.status = 0
         self.headers: list[tuple[bytes, bytes]] = []
-        """Lower-case names, in the order received."""
+        """Headers with lower-case names, in the order received."""
         self.connect_s = connect_s or 0.0
-        """Time to make the connection; 0.0 when it was reused."""
+        """Seconds spent on connecting; 0.0 for a reused connection."""
         self.reused = connect_s is None
         self.first_byte_at: float | None = None
-        """Instant, on the client's clock, of the first byte of the response."""
+        """Instant of the first byte of the response, on the client's clock."""
         self._source: ResponseSource | None = source
         self._loop = loop
         self._max_buffer_bytes = max_buffer_bytes
         self._buffer: deque[bytes] = deque()
         self._buffer_bytes = 0
         self.num_progress = 0
-        """Pieces so far that count as progress."""
+        """Number of pieces so far that count as progress."""
         self._is_paused = False
         self._is_finished = False
         self._error: BaseException | None = None
         self._sink: Sink | None = None
         self._progress: Progress | None = None
-        self._decoder: Decoder | None = None
+        self._decoder: ContentDecoder | None = None
         self._waiter: asyncio.Future[None] | None = None
 
-    # Whoever asked for the response.
+    # For the caller.
 
     @property
     def is_complete(self) -> bool:
-        """Whether the last byte has arrived (it may still wait here to be read)."""
+        """True if the last byte has arrived; it may still wait here to be read."""
         return self._is_finished
 
     @property
     def is_paused(self) -> bool:
-        """Whether we stopped reading because the client is slow."""
+        """True if reading is paused because the client is slow."""
         return self._is_paused
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """The body in the pieces it came in. Raises UpstreamError; stopping early closes the connection."""
+        """Yield the body in the pieces it came in; stopping early closes the connection."""
         try:
             while True:
                 while self._buffer:
@@ -125,10 +120,12 @@ class UpstreamResponse:
         finally:
             self.close()
 
-    async def read(self, limit: int, room: Room | None = None) -> bytes:
-        """The whole body. Raises UpstreamBodyTooLarge above `limit` bytes, or another UpstreamError.
+    async def read(self, limit: int, room: BodyMemory | None = None) -> bytes:
+        """Return the whole body.
 
-        With `room`, a long body is read from the socket only as far as there is room for it.
+        Args:
+            limit: Largest size in bytes; UpstreamBodyTooLarge is raised beyond it.
+            room: Memory reservation; a long body is read from the socket only as far as it allows.
         """
         if not self._is_finished:
             await self._wait_whole(limit, room)
@@ -140,14 +137,14 @@ class UpstreamResponse:
         self._buffer_bytes = 0
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    async def _wait_whole(self, limit: int, room: Room | None) -> None:
-        """Until all of the body is here, or more than `limit` bytes are."""
+    async def _wait_whole(self, limit: int, room: BodyMemory | None) -> None:
+        """Wait until all of the body, or more than `limit` bytes, has arrived."""
         declared = self._refuse_declared_length_above(limit)
         self._max_buffer_bytes = _UNCOUNTED_BYTES if room is not None else max(self._max_buffer_bytes, limit)
         try:
             if room is not None and declared > _UNCOUNTED_BYTES:
                 await self._make_room(room, declared)
-            self.resume()  # from here on the room or the limit alone says how much is held
+            self.resume()  # from here on only the room or the limit bounds the buffer
             while not self._is_ended():
                 if self._buffer_bytes > limit:
                     break
@@ -156,89 +153,92 @@ class UpstreamResponse:
                     self.resume()
                     continue
                 await self._wait()
-        except BaseException:  # cancellation too: nobody waits for the rest
+        except BaseException:  # cancellation too: the rest has no reader
             self.close()
             raise
 
     async def wait_body(self) -> None:
-        """Until there is a piece of the body that counts as progress, or its end has come. Raises UpstreamError.
+        """Wait for a piece of the body that counts as progress, or for the end.
 
-        Heartbeats before the first token do not count; returns all the same when they fill the buffer.
+        Heartbeats before the first token do not count, but the method returns when they fill the buffer.
         """
         try:
             while not (self.num_progress or self._is_paused or self._is_ended()):
                 await self._wait()
-        except BaseException:  # cancellation too: nobody waits for the rest
+        except BaseException:  # cancellation too: the rest has no reader
             self.close()
             raise
 
     def waiting(self) -> list[bytes]:
-        """The pieces that have come and were not read; they stay here."""
+        """Return the pieces that have arrived unread; they stay in the buffer."""
         return list(self._buffer)
 
     async def wait_more(self) -> bool:
-        """Until there is another piece; False when the body has ended or no more is held. Raises UpstreamError."""
+        """Wait for another piece; return False when the body has ended or the buffer is full."""
         num_pieces = len(self._buffer)
         try:
             while len(self._buffer) == num_pieces and not (self._is_paused or self._is_ended()):
                 await self._wait()
-        except BaseException:  # cancellation too: nobody waits for the rest
+        except BaseException:  # cancellation too: the rest has no reader
             self.close()
             raise
         return len(self._buffer) > num_pieces
 
     async def relay(self, sink: Sink, *, progress: Progress | None = None) -> None:
-        """Call `sink` with every piece, straight from the socket's callback; returns at the end of the body.
+        """Call `sink` with every piece, directly from the socket's callback; return at the end of the body.
 
-        `progress` tells whether a piece restarts the inter-chunk deadline; by default every piece does, except
-        heartbeats (comments and blank lines) of an event stream. Raises UpstreamError, or what `sink` raised;
-        cancelling closes the connection.
+        Cancellation closes the connection.
+
+        Args:
+            sink: Receives the pieces; its errors are raised here.
+            progress: Returns whether a piece restarts the inter-chunk deadline. By default every piece does, except
+                heartbeats (comments and blank lines) of an event stream.
         """
         if progress is not None:
             self._progress = progress
         pieces = tuple(self._buffer)
         self._buffer.clear()
         self._buffer_bytes = 0
-        self._resume_if_drained()  # before the sink sees anything: from here on only the sink's owner pauses
+        self._resume_if_drained()  # before the sink gets any piece: from here on only the sink's owner pauses
         try:
             for piece in pieces:
                 sink(piece)
             self._sink = sink
             while not self._is_ended():
                 await self._wait()
-        except BaseException:  # cancellation and the sink's own errors: nobody waits for the rest
+        except BaseException:  # cancellation and the sink's own errors: the rest has no reader
             self.close()
             raise
         finally:
-            self._sink = None  # it leads back here: all that one stream held would wait for the collector
+            self._sink = None  # breaks a reference cycle, so the stream's memory is freed at once
 
     def expect_events(self) -> None:
-        """Take the body for an event stream, whatever its type says: heartbeats are no progress. Idempotent."""
+        """Treat the body as an event stream, whatever its type: heartbeats are no progress. Idempotent."""
         if self._progress is None:
             self._progress = SseProgress()
 
     def pause(self) -> None:
-        """Stop reading from the upstream: the client behind `sink` is slow. Idempotent."""
+        """Stop reading from the upstream, because the client behind `sink` is slow. Idempotent."""
         if not self._is_paused and self._source is not None:
             self._is_paused = True
             self._source.pause()
 
     def resume(self) -> None:
-        """Read from the upstream again. Idempotent."""
+        """Resume reading from the upstream. Idempotent."""
         if self._is_paused:
             self._is_paused = False
             if self._source is not None:
                 self._source.resume()
 
     def close(self) -> None:
-        """Give up: unless the response is whole, the connection is closed at once. Idempotent, never raises."""
+        """Drop the response; unless it is whole, the connection is closed at once. Idempotent, never raises."""
         self._buffer.clear()
         self._buffer_bytes = 0
         if self._source is not None:
             self.give_up(ResponseClosed, "the response was closed before its end")
 
     def give_up(self, kind: type[UpstreamError], message: str) -> None:
-        """Close the connection at once; whoever waits for this response gets a `kind` error. Nothing once whole."""
+        """Close the connection at once and fail the response with a `kind` error; does nothing once it is whole."""
         source = self._source
         if source is None:
             return
@@ -270,14 +270,14 @@ class UpstreamResponse:
             raise self._error
         return self._is_finished
 
-    async def _make_room(self, room: Room, num_bytes: int) -> None:
-        """Wait, with the socket left unread, until a body of so many bytes may be held."""
+    async def _make_room(self, room: BodyMemory, num_bytes: int) -> None:
+        """Wait, with reading paused, until a body of `num_bytes` may be held."""
         self.pause()
         await room.cover(_HELD_RATIO * num_bytes)
         self._max_buffer_bytes = num_bytes
 
     def _refuse_declared_length_above(self, limit: int) -> int:
-        """The declared length, 0 where there is none."""
+        """Return the declared length, 0 without one; raises UpstreamBodyTooLarge above `limit`."""
         for name, value in self.headers:
             if name == b"content-length":
                 if int(value) > limit:
@@ -300,10 +300,10 @@ class UpstreamResponse:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    # The connection.
+    # For the connection.
 
     async def wait_head(self) -> None:
-        """Until `status` and `headers` are set. Raises UpstreamError; cancelling closes the connection."""
+        """Wait until `status` and `headers` are set; cancellation closes the connection."""
         try:
             while self.status == 0:
                 if self._error is not None:
@@ -313,12 +313,12 @@ class UpstreamResponse:
                     await waiter
                 finally:
                     self._waiter = None
-        except BaseException:  # cancellation: nobody waits for the answer
+        except BaseException:  # cancellation: the response has no reader
             self.close()
             raise
 
     def on_head(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
-        """The head is whole. Raises CodingError when the body cannot be read."""
+        """Adopt the whole head; raises CodingError for an unknown coding of the body."""
         self.status = status
         self.headers = headers
         codings: list[bytes] = []
@@ -333,7 +333,7 @@ class UpstreamResponse:
             self._wake()
 
     def on_piece(self, piece: bytes) -> bool:
-        """A piece of the body came; returns whether it is progress. Raises CodingError, or what the sink raises."""
+        """Take a piece of the body and return whether it is progress; raises CodingError, or the sink's own error."""
         if self._decoder is not None:
             piece = self._decoder.feed(piece)
             if not piece:
@@ -353,7 +353,7 @@ class UpstreamResponse:
         return counts
 
     def on_end(self) -> None:
-        """The body is whole; the connection is no longer ours."""
+        """Complete the body and detach from the connection."""
         if self._decoder is not None:
             try:
                 self._decoder.finish()
@@ -366,7 +366,7 @@ class UpstreamResponse:
             self._wake()
 
     def on_error(self, error: BaseException) -> None:
-        """The connection is gone; pieces that came before can still be read."""
+        """Fail the response; pieces that came earlier can still be read."""
         self._source = None
         self._error = error
         self._wake()

@@ -1,8 +1,9 @@
-"""Server-sent events out of bytes and back: sans-I/O, indifferent to where the bytes were cut.
+"""Server-sent events from bytes and back; sans-I/O, independent of how the bytes were cut.
 
-Follows the event-stream grammar of the WHATWG HTML standard (9.2.6): lines end in LF, CR or CRLF, a leading byte-order
-mark is dropped, `data` lines are joined by LF, comments start with a colon, an empty line ends an event, and an event
-that the stream's end cuts off is never delivered. Lines are cut as bytes, so a UTF-8 character may be split anywhere.
+The decoder follows the event-stream grammar of the WHATWG HTML standard (9.2.6). Lines end in LF, CR or CRLF. A leading
+byte-order mark is dropped, `data` lines are joined by LF, comments start with a colon, and an empty line ends an event.
+An event that the stream's end cuts off is never delivered. Lines are cut as bytes, so UTF-8 characters may be split
+anywhere.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ _BOM = b"\xef\xbb\xbf"
 _DONE = b"[DONE]"
 _FIELD_NAME = re.compile(rb"[A-Za-z0-9_.-]+")
 STRAY = "stray"
-"""Name of the event that stands for a line outside the grammar."""
+"""Name of the event that represents a line outside the grammar."""
 
 _LINES = re.compile(rb"([^\r\n]++)([\r\n]*+)")
-"""A line that is not blank, and the line ends after it."""
+"""Pattern of a line that is not blank, and the line ends after it."""
 _DATA = b"data:"
 _DELTA = b'"delta"'
 _WITHOUT_DATA = frozenset({b"event", b"id", b"retry"})
@@ -29,32 +30,32 @@ _NO_CHOICES = re.compile(rb'"choices"\s*:\s*\[\s*\]')
 _USAGE = re.compile(rb'"usage"\s*:\s*\{')
 
 HEARTBEATS = frozenset({"ping", "heartbeat", "keepalive", "keep-alive"})
-"""Names and types of events that only show that a connection is alive."""
+"""Names and types of events that only keep a connection alive."""
 
 MAX_EVENT_BYTES = 8 * 1024 * 1024
 
 
 class SseError(ValueError):
-    """One event is larger than the decoder accepts."""
+    """Error for an event larger than the decoder accepts."""
 
 
 @dataclass(frozen=True, slots=True)
 class SseEvent:
-    """One event; `data` is as sent, LF between its lines."""
+    """One event; `data` is as sent, with LF between its lines."""
 
     data: bytes
     event: str = "message"
     id: str | None = None
-    """As given in this event; None when it has none."""
+    """Id given in this event; None without one."""
 
     @property
     def is_done(self) -> bool:
-        """Whether this is the marker that ends an OpenAI stream."""
+        """True for the marker that ends an OpenAI stream."""
         return self.data == _DONE
 
 
 class SseDecoder:
-    """`feed` bytes as they come, get the events they complete."""
+    """Incremental decoder; `feed` returns the events that the bytes complete."""
 
     __slots__ = (
         *("_data", "_event", "_id", "_is_after_cr", "_is_at_start"),
@@ -62,9 +63,12 @@ class SseDecoder:
     )
 
     def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES, *, shows_strays: bool = False) -> None:
-        """`shows_strays`: a line that clients skip, but that a server wrote in place of an event, is an event, too.
+        """Create a decoder at the start of a stream.
 
-        Those are bare JSON or HTML, and the field `error` of some servers.
+        Args:
+            max_event_bytes: Largest size of one event.
+            shows_strays: True to return lines outside the grammar as events too: bare JSON or HTML, and the field
+                `error` of some servers. Clients skip them, but servers write them in place of an event.
         """
         self._max_bytes = max_event_bytes
         self._shows_strays = shows_strays
@@ -81,11 +85,11 @@ class SseDecoder:
 
     @property
     def has_pending(self) -> bool:
-        """Whether the stream, if it ended now, would cut an event off."""
+        """True if the end of the stream now would cut off an event."""
         return bool(self._tail or self._data or self._event or self._id is not None)
 
     def feed(self, data: bytes) -> list[SseEvent]:
-        """Events completed by `data`. Raises SseError when one grows past the limit."""
+        """Return the events completed by `data`; raises SseError for one beyond the limit."""
         events: list[SseEvent] = []
         for line in self._lines(data):
             if line:
@@ -101,9 +105,9 @@ class SseDecoder:
         return events
 
     def _lines(self, data: bytes) -> list[bytes]:
-        """Whole lines, without their ends; the unfinished one stays in `_tail`."""
+        """Return whole lines without their ends; the unfinished one stays in `_tail`."""
         if self._is_after_cr and data:
-            # The CR was taken as a line's end when it came; the LF that may follow belongs to it.
+            # The CR has ended a line already; an LF that follows belongs to it.
             self._is_after_cr = False
             data = data.removeprefix(b"\n")
         if not data:
@@ -147,7 +151,7 @@ class SseDecoder:
 
 
 def _stray(line: bytes) -> SseEvent | None:
-    """A line that is no field of the grammar, as an event; None for fields, comments and blanks."""
+    """Return a line that is no field of the grammar as an event; None for fields, comments and blank lines."""
     name, colon, value = line.partition(b":")
     if name == b"error" and colon:
         return SseEvent(value.strip(), STRAY)
@@ -157,23 +161,23 @@ def _stray(line: bytes) -> SseEvent | None:
 
 
 class SseProgress:
-    """Tells pieces that carry something from pieces that only show that the connection is alive (heartbeats).
+    """Predicate that separates pieces with content from heartbeats, which only keep the connection alive.
 
     Heartbeats are comments, blank lines, `id`, `retry` and `event` lines, events without data, and data that servers
-    send as such. One must not keep a stalled generation alive.
+    send as such. A heartbeat must not keep a stalled generation alive.
     """
 
     __slots__ = ("_is_idle", "_is_in_heartbeat", "_is_line_start")
 
     def __init__(self) -> None:
         self._is_line_start = True
-        self._is_idle = False  # the line that is not whole yet carries nothing
-        self._is_in_heartbeat = False  # the event under way is named as a heartbeat
+        self._is_idle = False  # True while the incomplete line has no content
+        self._is_in_heartbeat = False  # True while the current event is named as a heartbeat
 
     def __call__(self, piece: bytes) -> bool:
-        """Whether anything of `piece` is more than a heartbeat. What cannot be told yet, within a line, counts."""
+        """Return whether any part of `piece` is more than a heartbeat; an undecided line counts."""
         if self._is_line_start and piece.startswith(_DATA) and _DELTA in piece:
-            self._see_end_of(piece)  # the common case, without looking at every line
+            self._see_end_of(piece)  # the common case, without a scan of every line
             return True
         if piece[:1] in (b"\r", b"\n"):
             self._is_in_heartbeat = self._is_in_heartbeat and not self._is_line_start
@@ -210,7 +214,7 @@ class SseProgress:
 
 
 def _is_idle(data: bytes) -> bool:
-    """Whether data says nothing: empty, an empty object, a heartbeat, or no choices and no usage."""
+    """Return whether data has no content: empty, an empty object, a heartbeat, or no choices and no usage."""
     if len(data) > _MAX_IDLE_BYTES:
         return False
     if not data or _EMPTY.fullmatch(data) is not None or _HEARTBEAT.search(data) is not None:
@@ -219,7 +223,7 @@ def _is_idle(data: bytes) -> bool:
 
 
 def encode_event(data: bytes, event: str | None = None) -> bytes:
-    """One event as bytes; a line break inside `data` becomes a further data line."""
+    """Return one event as bytes; a line break inside `data` starts a further data line."""
     if event is not None and _LINE_END.search(event.encode()):
         raise ValueError("an event's name is one line")
     head = b"" if event is None else b"event: " + event.encode() + b"\n"
@@ -227,7 +231,7 @@ def encode_event(data: bytes, event: str | None = None) -> bytes:
 
 
 def encode_comment(text: str) -> bytes:
-    """A comment, which clients ignore; it shows that the stream is alive."""
+    """Return a comment, which clients ignore and which keeps the stream alive."""
     if _LINE_END.search(text.encode()):
         raise ValueError("a comment is one line")
     return b": " + text.encode() + b"\n\n"

@@ -1,4 +1,4 @@
-"""Where an upstream listens, parsed once from the URL in the policy."""
+"""Target: the address of an upstream, parsed once from the URL in the policy."""
 
 from __future__ import annotations
 
@@ -15,28 +15,30 @@ _MAX_SOCKET_PATH_BYTES = 107  # sun_path holds 108 with its final NUL (unix(7))
 
 
 class TargetError(ValueError):
-    """The URL does not name an upstream; the message says what to write instead."""
+    """Error for a URL that names no upstream; the message gives the expected form."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """One upstream's address: TCP, TLS or a Unix socket, with an optional path in front of every request's."""
+    """Address of one upstream: TCP, TLS or a Unix socket, with an optional path in front of every request's."""
 
     scheme: Scheme
     host: str
     """Name or address; `localhost` for a Unix socket."""
     port: int = 0
-    """0 for a Unix socket."""
+    """Port; 0 for a Unix socket."""
     socket_path: str | None = None
     base_path: str = ""
-    """Empty, or `/something` without a final slash."""
+    """Path in front of every request's: empty, or `/something` without a final slash."""
 
     @classmethod
     def parse(cls, url: str) -> Target:
         """Parse `http://host:port/base`, `https://host`, `unix:/path.sock` or `unix:/path.sock:/base`.
 
-        A socket's path is taken as it is, whatever characters are in it; there is no percent-encoding. Raises
-        TargetError.
+        A socket's path is taken literally, without percent-encoding.
+
+        Raises:
+            TargetError: The URL has another form.
         """
         if url.startswith("unix:"):
             return cls._parse_unix(url)
@@ -82,12 +84,12 @@ class Target:
 
     @property
     def is_tls(self) -> bool:
-        """Whether the connection is encrypted and the server's name is verified."""
+        """True if the connection is encrypted and the server's name is verified."""
         return self.scheme == "https"
 
     @property
     def authority(self) -> str:
-        """The value of the `host` header."""
+        """Value of the `host` header."""
         if self.socket_path is not None:
             return self.host
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -100,7 +102,7 @@ class Target:
 
 
 def _split_unix(text: str) -> tuple[str, str]:
-    """Return a socket's path and the path in front of every request's; folders may have colons in their names."""
+    """Return a socket's path and the path in front of every request's; folder names may contain colons."""
     name, separator, base = text.rpartition(f"{_SUFFIX}:")
     if separator:
         return name + _SUFFIX, base

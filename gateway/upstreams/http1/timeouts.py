@@ -1,4 +1,4 @@
-"""The time limits of one exchange, as values, and the deadlines they become."""
+"""Time limits of one exchange, as values, and the deadlines that follow from them."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from gateway.upstreams.http1.errors import FirstByteTimeout, InterChunkTimeout, 
 
 
 class ExchangeTimeouts(msgspec.Struct, frozen=True, gc=False):
-    """Limits in seconds; None switches one off."""
+    """Limits in seconds; None disables one."""
 
     connect_s: float | None = None
-    """Name lookup, TCP and TLS together."""
+    """Seconds for name lookup, TCP and TLS together."""
     first_byte_s: float | None = None
-    """From the moment the request is written to the first piece of the body (or the end, if it has none)."""
+    """Seconds from writing the request to the first piece of the body, or to the end of an empty one."""
     inter_chunk_s: float | None = None
-    """Between two pieces of the body, while we are reading."""
+    """Seconds between two pieces of the body, while reading is not paused."""
     total_s: float | None = None
-    """From `send` to the last byte."""
+    """Seconds from `send` to the last byte."""
 
     def __post_init__(self) -> None:
-        # Written out, for one is made for every request of a client with a timeout.
+        # Written out for speed: every request of a client with a timeout makes one.
         if not (
             (self.connect_s is None or self.connect_s > 0)
             and (self.first_byte_s is None or self.first_byte_s > 0)
@@ -33,10 +33,10 @@ class ExchangeTimeouts(msgspec.Struct, frozen=True, gc=False):
 
 
 class Deadlines:
-    """The instants at which one exchange becomes too late. Pure: it is told the time, it holds no timer.
+    """Deadlines of one exchange. Pure: the time is passed in, and there is no timer.
 
-    One instant belongs to the phase (first byte, then each gap) and one to the whole. A piece of the body only
-    moves the former, so the timer that watches may sleep until the earlier of both and look again then.
+    One instant belongs to the phase (first byte, then each gap) and one to the whole. A piece of the body only moves
+    the former, so the watching timer may sleep until the earlier of both and check again then.
     """
 
     __slots__ = ("_has_progress", "_is_suspended", "_phase_at", "_timeouts", "_total_at")
@@ -50,29 +50,29 @@ class Deadlines:
 
     @property
     def next_at(self) -> float:
-        """The earliest instant at which something could be late; inf for never."""
+        """Earliest instant at which a limit can pass; infinite for never."""
         phase_at = inf if self._is_suspended else self._phase_at
         return phase_at if phase_at < self._total_at else self._total_at
 
     def progress(self, now: float) -> float:
-        """A piece of the body came; returns the instant at which the next one is late."""
+        """Record a piece of the body; return the deadline of the next one."""
         self._has_progress = True
         gap_s = self._timeouts.inter_chunk_s
         at = self._phase_at = inf if gap_s is None else now + gap_s
         return at
 
     def suspend(self) -> None:
-        """We stopped reading ourselves: silence is no longer the upstream's fault."""
+        """Suspend the phase's deadline while reading is paused."""
         self._is_suspended = True
 
     def restart(self, now: float) -> None:
-        """We read again; a gap in progress starts over."""
+        """Resume the phase's deadline; a gap in progress starts over."""
         self._is_suspended = False
         if self._has_progress:
             self.progress(now)
 
     def expired(self, now: float) -> type[UpstreamTimeout] | None:
-        """Which limit has passed, if any."""
+        """Return the error of the limit that has passed, or None."""
         if now >= self._total_at:
             return TotalTimeout
         if self._is_suspended or now < self._phase_at:

@@ -1,4 +1,4 @@
-"""What a guard is made from: what nearly all prompts of a training have in common, however they are worded."""
+"""Guards from prompts: what nearly all of a training have in common, however they are worded."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import numpy as np
 
 from routing_policies.quality.features import NUM_BOUNDED, Features
 from routing_policies.quality.guard import NoveltyGuard
+from routing_policies.quality.training.feature_table import rounded
 from routing_policies.quality.training.members import Fold
-from routing_policies.quality.training.table import rounded
 
 MARGIN: Final = 0.1
-"""Of a squashed count: a little more than twice as much as was ever seen is unlike all of it."""
+"""On a squashed count: a little more than twice as much as was ever seen is unlike all of it."""
 
 
-def guard_of(features: Sequence[Features], folds: Fold) -> NoveltyGuard:
-    """Of these prompts; how many new words are usual is told by those of a fold from those of the others."""
+def fitted_guard(features: Sequence[Features], folds: Sequence[Fold]) -> NoveltyGuard:
+    """Return the guard of these prompts; folds tell how many new words are usual."""
     unknown = np.zeros(len(features))
-    for out in folds.each():
+    for out in folds:
         others = _plain([one for one, is_out in zip(features, out, strict=True) if not is_out])
         unknown[out] = [others.unknown_share(features[row]) for row in np.flatnonzero(out).tolist()]
     numbers = np.array([one.numbers[:NUM_BOUNDED] for one in features])

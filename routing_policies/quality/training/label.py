@@ -1,4 +1,4 @@
-"""Label: what one comparison said of a pair of models, with what can be learned from its prompt, and no text."""
+"""Label: the result of one comparison of a pair of models, with what can be learned from its prompt, and no text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from routing_policies.quality.features import Features
 from routing_policies.quality.guard import END_WORDS
 from routing_policies.quality.hashing import HASH_BYTES
 from routing_policies.quality.model import FORMAT
-from routing_policies.quality.outcome import PairOutcome
+from routing_policies.quality.training.outcome import PairOutcome
 
 Source = Literal["shadow", "audit", "feedback"]
 """Where a comparison came from."""
@@ -27,42 +27,42 @@ class Label(msgspec.Struct, frozen=True, kw_only=True):
     """Figures, hashes of words and, where there was one, an embedding."""
 
     format: int = FORMAT
-    """Of the figures; those of another one mean something else."""
+    """Format of the figures; those of another one mean something else."""
     weak: str
     strong: str
     at: float
     """Seconds since 1970."""
     source: Source
     lost: float
-    """What the weaker model's answer lacked, in [0, 1]."""
+    """Loss by the weaker model's answer, in [0, 1]."""
     numbers: tuple[float, ...]
     end: bytes
     """Hashes of the text's last words, in no order."""
     shapes: bytes
-    """Of its other words."""
+    """Hashes of its other words."""
     words: bytes
-    """Of its pairs of words, and of words of the message before."""
+    """Hashes of its pairs of words, and of words of the message before."""
     vector: bytes = b""
-    """Of the text, a byte for each dimension; empty: there was none."""
+    """Embedding of the text, a byte for each dimension; empty where there was none."""
     encoder: str = ""
     """Whose vector it is."""
     kind: str = ""
-    """What kind of work it was, where its route says so."""
+    """Kind of work, where its route says so."""
 
     @property
     def pair(self) -> Pair:
-        """Of whom it tells."""
+        """The pair that was compared."""
         return self.weak, self.strong
 
     @property
     def features(self) -> Features:
-        """As a model of hashes looks at them."""
+        """The features as a model of hashes looks at them."""
         end, shapes = _unpacked(self.end), _unpacked(self.shapes)
         return Features(list(self.numbers), {*end, *shapes, *_unpacked(self.words)}, shapes + end)
 
     @property
     def outcome(self) -> PairOutcome:
-        """To train on."""
+        """The outcome to train on."""
         return PairOutcome(features=self.features, lost=self.lost, category=self.kind)
 
     @property
@@ -85,7 +85,7 @@ def label_of(
     encoder: str = "",
     kind: str = "",
 ) -> Label:
-    """From features whose words are hashes already."""
+    """Return a label from features whose words are hashes already."""
     end = sorted(features.shapes[-END_WORDS:])
     others = sorted(set(features.shapes).difference(end))
     return Label(
@@ -109,12 +109,12 @@ _decoder: Final = msgspec.msgpack.Decoder(Label)
 
 
 def encode_label(label: Label) -> bytes:
-    """The stored form."""
+    """Return the stored form."""
     return _encode(label)
 
 
 def decode_label(data: bytes) -> Label | None:
-    """The label; None for bytes that are damaged or whose figures mean something else."""
+    """Return the label; None for bytes that are damaged or whose figures mean something else."""
     try:
         label = _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -1,9 +1,9 @@
-"""Learning in place: what a gateway's own audits, shadows and feedback say of one pair, and what it makes of it."""
+"""Learning in place: from what a gateway's own audits, shadows and feedback say of one pair to its coefficients."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from routing_policies.quality.hashing import WordHasher
 from routing_policies.quality.model import PairModel
-from routing_policies.quality.outcome import PairOutcome
 from routing_policies.quality.training.label import Label
-from routing_policies.quality.training.training import PairTrainer
+from routing_policies.quality.training.trainer_import import import_trainer
 
 MAX_LABELS: Final = 2000
 MIN_LABELS: Final = 200
@@ -42,7 +41,7 @@ class LabelBook:
         return len(self._labels)
 
     def add(self, key: str, label: Label) -> list[str]:
-        """One more; the keys of those that have to go for it, oldest first."""
+        """Add a label and return the keys of those that have to go for it, oldest first."""
         if key not in self._labels:
             self._num_fresh += 1
         self._labels[key] = label
@@ -50,33 +49,38 @@ class LabelBook:
         return sorted(self._labels)[:too_many] if too_many > 0 else []
 
     def remove(self, key: str) -> None:
-        """It is gone, if it was there."""
+        """Remove a label, if it is there."""
         self._labels.pop(key, None)
 
     def forget_before(self, instant: float) -> None:
-        """Those that are older are gone."""
+        """Remove the labels that are older."""
         self._labels = {key: label for key, label in self._labels.items() if label.at >= instant}
 
     @property
     def is_worth_learning(self) -> bool:
-        """Whether enough has come since `take` was called last, and there are both kinds."""
+        """Return whether enough came since `take` was called last, and there are both kinds."""
         if len(self._labels) < MIN_LABELS or self._num_fresh < STEP:
             return False
         return len({label.lost < 0.5 for label in self._labels.values()}) == 2
 
     def all(self) -> list[tuple[str, Label]]:
-        """By key."""
+        """Return all labels by key."""
         return sorted(self._labels.items())
 
     def take(self) -> tuple[Label, ...]:
-        """All labels, to learn from."""
+        """Return all labels, to learn from, and count new ones from here on."""
         self._num_fresh = 0
         return tuple(label for _, label in self.all())
 
 
-def learn(labels: Sequence[Label], base: PairModel) -> PairModel:
-    """What labels teach of the pair, or `base` where that predicts those better that were kept back. Takes seconds, and
-    belongs on another thread."""
+def learn_pair(labels: Sequence[Label], base: PairModel) -> PairModel:
+    """Return what labels teach of the pair, or `base` where that predicts better those that were kept back.
+
+    Takes seconds; belongs on a thread.
+
+    Raises:
+        TrainingUnavailable: scikit-learn is not installed.
+    """
     kept = [label for number, label in enumerate(labels) if number % HELD_OUT]
     asked = labels[::HELD_OUT]
     if not _has_both_kinds(kept):
@@ -87,25 +91,34 @@ def learn(labels: Sequence[Label], base: PairModel) -> PairModel:
 
 
 def learned_of(labels: Sequence[Label], base: PairModel | None) -> PairModel:
-    """A model of the pair, of hashes; with the embedding where nearly every label has one of the same encoder. `base`
-    is what the pair has already."""
+    """Return a model of the pair, of hashes; it keeps the base's checkpoints and openings, which labels do not tell.
+
+    It uses the embedding where nearly every label has one of the same encoder. Takes seconds; belongs on a thread.
+
+    Args:
+        labels: Of one pair.
+        base: What the pair has already.
+
+    Raises:
+        TrainingUnavailable: scikit-learn is not installed.
+    """
     encoder, num = Counter(label.encoder for label in labels).most_common(1)[0]
     if not encoder or num < _MOST * len(labels):
         encoder = ""
     used = [label for label in labels if label.encoder == encoder] if encoder else list(labels)
-    outcomes = tuple(label.outcome for label in used)
     vectors = [found for label in used if encoder and (found := label.embedding) is not None]
-    if base is not None:
-        learned = fit_labels(outcomes, vectors or [None] * len(used), WordHasher().model(base))
-    else:
-        weak, strong = labels[0].pair
-        trainer = PairTrainer(outcomes, vectors=np.stack(vectors) if vectors else None)
-        learned = trainer.fit(weak=weak, strong=strong, trained_on=IN_PLACE, encoder=encoder)
-    return msgspec.structs.replace(learned, hashes_words=True, encoder=encoder if learned.embedded is not None else "")
+    trainer = import_trainer()([label.outcome for label in used], vectors=np.stack(vectors) if vectors else None)
+    weak, strong = labels[0].pair
+    learned = trainer.fit(weak=weak, strong=strong, trained_on=IN_PLACE, encoder=encoder if vectors else "")
+    learned = msgspec.structs.replace(learned, hashes_words=True)
+    if base is None:
+        return learned
+    openings = tuple(sorted({*base.openings, *learned.openings}))
+    return msgspec.structs.replace(learned, checkpoints=base.checkpoints, openings=openings)
 
 
 def squared_error(model: PairModel, labels: Sequence[Label]) -> float:
-    """Mean of what a model of hashes is off by; where it knows nothing it expects nothing of the weaker answer."""
+    """Return the mean squared error of a model of hashes; for an unknown prompt it expects a bad answer."""
     said = [model.predict(label.features, _vector_for(model, label), kind=label.kind).chance for label in labels]
     errors = [chance - (1.0 - label.lost) for chance, label in zip(said, labels, strict=True)]
     return sum(error * error for error in errors) / max(len(errors), 1)
@@ -117,17 +130,3 @@ def _vector_for(model: PairModel, label: Label) -> NDArray[np.float32] | None:
 
 def _has_both_kinds(labels: Sequence[Label]) -> bool:
     return len({label.lost < 0.5 for label in labels}) == 2
-
-
-def fit_labels(
-    labels: tuple[PairOutcome, ...], vectors: Iterable[NDArray[np.float32] | None], base: PairModel
-) -> PairModel:
-    """A model of the pair from labels; with the embedding where every label has one. Keeps the base's checkpoints and
-    openings, of which labels say nothing. Takes seconds, and belongs on another thread."""
-    given = [vector for vector in vectors if vector is not None]
-    found = np.stack(given) if len(given) == len(labels) else None
-    learned = PairTrainer(labels, vectors=found).fit(
-        weak=base.weak, strong=base.strong, trained_on="labels gathered in place", encoder=base.encoder
-    )
-    openings = tuple(sorted({*base.openings, *learned.openings}))
-    return msgspec.structs.replace(learned, checkpoints=base.checkpoints, openings=openings)

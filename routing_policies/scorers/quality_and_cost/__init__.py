@@ -1,0 +1,1 @@
+"""Scorers by predicted quality and by price."""

@@ -1,4 +1,4 @@
-"""Prefers candidates that cost less."""
+"""Scorer for candidates with a low cost."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from routing_policies.views import FIRST_ATTEMPT, Attempt, DeploymentView
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What the policy's prices make of this request, relative to the cheapest."""
+    """Score by the cost of the request at the policy's prices, relative to the cheapest."""
 
     name: str = "cost"
 
     def scores(self, views: Sequence[DeploymentView], attempt: Attempt = FIRST_ATTEMPT) -> list[float]:
-        """cheapest / own cost, 1 for what is free; 0 without a price, unless nobody has one."""
+        """Return cheapest / own cost, 1 for free candidates; 0 without a price, unless none has one."""
         cheapest = min((view.cost for view in views if view.cost is not None), default=None)
         if cheapest is None:
             return [1.0] * len(views)

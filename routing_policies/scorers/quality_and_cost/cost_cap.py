@@ -1,4 +1,4 @@
-"""Prefers the best candidate that a request may cost, and of those that are too dear the cheapest."""
+"""Scorer for the best candidate within a cost cap, and beyond it for the cheapest."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from routing_policies.views import FIRST_ATTEMPT, Attempt, DeploymentView
 
 @dataclass(frozen=True, slots=True)
 class CostCap:
-    """In two halves: whoever stays within the cap is above whoever does not. A candidate without a price is beyond."""
+    """Score in two halves: candidates within the cap are above the others. A candidate without a price is beyond it."""
 
     max_cost: float
     name: str = "cost_cap"
 
     def scores(self, views: Sequence[DeploymentView], attempt: Attempt = FIRST_ATTEMPT) -> list[float]:
-        """0.5 + half the quality within the cap, just under half the cost score beyond it."""
+        """Return 0.5 + half the quality within the cap, just under half the cost score beyond it."""
         costs = Cost().scores(views)
         return [
             0.5 + view.quality / 2 if self._is_within(view) else 0.499 * cost
@@ -26,7 +26,7 @@ class CostCap:
         ]
 
     def cause(self, chosen: DeploymentView, attempt: Attempt) -> Cause:
-        """On which side of the cap."""
+        """Return the side of the cap."""
         return "within_cap" if self._is_within(chosen) else "over_cap"
 
     def _is_within(self, view: DeploymentView) -> bool:

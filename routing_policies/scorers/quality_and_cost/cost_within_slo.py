@@ -1,4 +1,4 @@
-"""Prefers the cheapest candidate that is fast enough, and of those that are not the fastest."""
+"""Scorer for the cheapest candidate that meets the latency targets, else for the fastest."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ from routing_policies.scorers.quality_and_cost.cost import Cost
 from routing_policies.views import FIRST_ATTEMPT, Attempt, DeploymentView
 
 MARGIN: Final = 0.85
-"""Of the target, what a forecast may take: forecasts err."""
+"""Share of the target that a forecast may reach, because forecasts err."""
 
 
 @dataclass(frozen=True, slots=True)
 class CostWithinSlo:
-    """In two halves: whoever is forecast to meet the targets is above whoever is not. Without targets all meet them."""
+    """Score in two halves: candidates forecast to meet the targets are above the others.
+
+    Without targets all candidates meet them.
+    """
 
     name: str = "cost_within_slo"
 
     def scores(self, views: Sequence[DeploymentView], attempt: Attempt = FIRST_ATTEMPT) -> list[float]:
-        """0.5 + half the cost score within the targets, half the latency score beyond them."""
+        """Return 0.5 + half the cost score within the targets, half the latency score beyond them."""
         costs, latencies = Cost().scores(views), Latency().scores(views)
         return [
             0.5 + cost / 2 if meets(view, attempt) else latency / 2
@@ -30,7 +33,7 @@ class CostWithinSlo:
 
 
 def meets(view: DeploymentView, attempt: Attempt) -> bool:
-    """Whether the candidate is forecast to stay within the attempt's targets; without a forecast it is not."""
+    """Return whether the candidate is forecast to meet the attempt's targets; without a forecast it is not."""
     return _is_within(view.forecast_ttft_s, attempt.ttft_slo_s) and _is_within(view.tpot_s, attempt.tpot_slo_s)
 
 

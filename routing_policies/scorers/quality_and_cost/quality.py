@@ -1,4 +1,4 @@
-"""Prefers candidates that answer better."""
+"""Scorer for candidates with a high quality."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from routing_policies.views import FIRST_ATTEMPT, Attempt, DeploymentView
 
 @dataclass(frozen=True, slots=True)
 class QualityScore:
-    """What the policy says of the deployment: absolute, because it is a share already."""
+    """Score by the predicted or configured quality, which is a share already."""
 
     name: str = "quality"
 
     def scores(self, views: Sequence[DeploymentView], attempt: Attempt = FIRST_ATTEMPT) -> list[float]:
-        """As it is."""
+        """Return the quality of each candidate."""
         return [view.quality for view in views]

@@ -1,4 +1,4 @@
-"""Prefers the cheapest candidate that is good enough, among those that are fast enough."""
+"""Scorer for the cheapest candidate that is good enough, among those that meet the latency targets."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ from routing_policies.views import FIRST_ATTEMPT, Attempt, DeploymentView
 
 @dataclass(frozen=True, slots=True)
 class QualityWithinSlo:
-    """In four steps, from the top: fast and good enough, by price; fast only, by quality; good only, by latency;
-    neither, by quality. Without targets everybody is fast enough."""
+    """Score in four steps, one quarter of the scale each.
+
+    From the top: fast and good enough, by price; fast only, by quality; good only, by latency; neither, by quality.
+    Without targets all candidates are fast enough.
+    """
 
     min_quality: float
     name: str = "quality_within_slo"
 
     def scores(self, views: Sequence[DeploymentView], attempt: Attempt = FIRST_ATTEMPT) -> list[float]:
-        """A quarter of the scale for each step."""
+        """Return the step of each candidate, with its rank inside the step."""
         costs, latencies = Cost().scores(views), Latency().scores(views)
         return [
             self._score(view, attempt, cost, latency)
@@ -29,7 +32,7 @@ class QualityWithinSlo:
         ]
 
     def cause(self, chosen: DeploymentView, attempt: Attempt) -> Cause:
-        """The step it stands on."""
+        """Return the step of the chosen candidate."""
         if not chosen.is_known_prompt:
             return "unknown_prompt"
         if not meets(chosen, attempt):

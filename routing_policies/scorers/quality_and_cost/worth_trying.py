@@ -1,4 +1,4 @@
-"""Prefers the first candidate unless the prompt is beyond it."""
+"""Scorer for the first candidate of a cascade, unless the prompt is beyond it."""
 
 from __future__ import annotations
 
@@ -11,18 +11,17 @@ from routing_policies.views import FIRST_ATTEMPT, Attempt, DeploymentView
 
 @dataclass(frozen=True, slots=True)
 class WorthTrying:
-    """For cascades: a model whose answer will surely not do is not asked for one, nor is one that nothing is known of
-    for this prompt."""
+    """Score that skips a model whose predicted quality for this prompt is too low or unknown."""
 
     skip_below: float
     name: str = "worth_trying"
 
     def scores(self, views: Sequence[DeploymentView], attempt: Attempt = FIRST_ATTEMPT) -> list[float]:
-        """1 for the worthy, 0 for the others; the order written settles the rest."""
+        """Return 1 for candidates worth trying and 0 for the others; the order written decides the rest."""
         return [1.0 if self._is_worthy(view) else 0.0 for view in views]
 
     def cause(self, chosen: DeploymentView, attempt: Attempt) -> Cause:
-        """Whether there was a prediction to go by."""
+        """Return whether a prediction was available."""
         return "tried_first" if chosen.is_known_prompt else "unknown_prompt"
 
     def _is_worthy(self, view: DeploymentView) -> bool:

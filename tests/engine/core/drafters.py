@@ -17,8 +17,10 @@ Oracle = Callable[[DraftRequest], list[int]]
 class RandomDrafter:
     """Drafts whose right part and length are drawn; keeps count of what it saw."""
 
-    def __init__(self, oracle: Oracle, rng: random.Random, *, max_drafts: int = 4, vocab_size: int = 97) -> None:
-        self.max_drafts = max_drafts
+    def __init__(
+        self, oracle: Oracle, rng: random.Random, *, num_speculative_tokens: int = 4, vocab_size: int = 97
+    ) -> None:
+        self.num_speculative_tokens = num_speculative_tokens
         self.num_reached = 0
         self._oracle = oracle
         self._rng = rng
@@ -51,7 +53,7 @@ class RandomDrafter:
         """Some right tokens, then random ones."""
         drafts = []
         for request in requests:
-            count = min(budget, self._rng.randint(0, max(0, request.max_drafts)))
+            count = min(budget, self._rng.randint(0, max(0, request.num_speculative_tokens)))
             right = self._oracle(request)[: self._rng.randint(0, count)]
             wrong = [self._rng.randrange(self._vocab_size) for _ in range(count - len(right))]
             drafts.append((*right, *wrong))

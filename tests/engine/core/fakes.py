@@ -37,7 +37,7 @@ def greedy(prompt: SequenceOf[int], num_tokens: int) -> list[int]:
 
 def next_tokens(request: DraftRequest) -> list[int]:
     """What a sequence on the fake model will say next."""
-    return greedy(request.seq.token_ids, request.max_drafts)
+    return greedy(request.seq.token_ids, request.num_speculative_tokens)
 
 
 def make_add(
@@ -121,8 +121,8 @@ class FakeCore:
 
     num_blocks: int = 32
     block_size: int = 4
-    max_num_rows: int = 8
-    step_token_budget: int = 32
+    max_num_seqs: int = 8
+    max_num_batched_tokens: int = 32
     max_model_len: int = 64
     max_waiting: int = 100
     prefill_slack_ratio: float = 1.75
@@ -139,8 +139,8 @@ class FakeCore:
         self.limits = Limits(
             max_model_len=min(self.max_model_len, self.num_blocks * self.block_size),
             vocab_size=VOCAB_SIZE,
-            max_num_rows=self.max_num_rows,
-            step_token_budget=self.step_token_budget,
+            max_num_seqs=self.max_num_seqs,
+            max_num_batched_tokens=self.max_num_batched_tokens,
             max_waiting=self.max_waiting,
             prefill_slack_ratio=self.prefill_slack_ratio,
         )
@@ -166,8 +166,8 @@ class FakeCore:
     def step(self) -> ScheduledBatch:
         """One step of 10 ms; checks the books and collects the outputs."""
         batch = self.scheduler.schedule(self.clock())
-        assert sum(row.num_query_tokens for row in batch.rows) <= self.step_token_budget
-        assert len(batch.rows) <= self.max_num_rows
+        assert sum(row.num_query_tokens for row in batch.rows) <= self.max_num_batched_tokens
+        assert len(batch.rows) <= self.max_num_seqs
         results = self.model.run(batch)
         self.clock.advance(0.01)
         self.scheduler.complete(batch, results, self.clock())

@@ -50,14 +50,14 @@ def step_seconds(shape: StepShape) -> float:
 class ModelledEngine:
     """Runs a trace of requests to its end."""
 
-    def __init__(self, *, num_blocks: int = 4096, max_num_rows: int = 16, step_token_budget: int = 256) -> None:
+    def __init__(self, *, num_blocks: int = 4096, max_num_seqs: int = 16, max_num_batched_tokens: int = 256) -> None:
         self._step_time = StepTimeModel()
         self._blocks = BlockManager(num_blocks, 16)
         limits = Limits(
             max_model_len=4096,
             vocab_size=_VOCAB_SIZE,
-            max_num_rows=max_num_rows,
-            step_token_budget=step_token_budget,
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=max_num_batched_tokens,
             max_waiting=100_000,
         )
         self.scheduler = Scheduler(

@@ -31,7 +31,7 @@ def test_a_prompt_too_long_for_its_deadline_is_refused_as_it_arrives() -> None:
 
 
 def test_the_queue_ahead_counts() -> None:
-    core = taught(FakeCore(max_num_rows=1))
+    core = taught(FakeCore(max_num_seqs=1))
     core.add(make_add(1, [1], max_tokens=40))
     core.step()
     core.add(make_add(2, [2], deadline_s=0.02))
@@ -52,7 +52,7 @@ def test_what_is_cached_needs_no_time() -> None:
 
 
 def test_what_a_running_sequence_computes_needs_no_time_either() -> None:
-    core = taught(FakeCore(step_token_budget=64))
+    core = taught(FakeCore(max_num_batched_tokens=64))
     core.add(make_add(1, range(60), max_tokens=4))
     core.scheduler.schedule(core.clock())
     core.add(make_add(2, range(60), max_tokens=1, deadline_s=0.2))
@@ -61,7 +61,7 @@ def test_what_a_running_sequence_computes_needs_no_time_either() -> None:
 
 
 def test_expired_sequences_are_counted_as_aborts_of_the_state_they_were_in() -> None:
-    core = FakeCore(max_num_rows=2, num_blocks=14, step_token_budget=8)
+    core = FakeCore(max_num_seqs=2, num_blocks=14, max_num_batched_tokens=8)
     core.add(make_add(1, [1], max_tokens=40, deadline_s=0.05))
     core.add(make_add(2, range(40), max_tokens=4, deadline_s=0.035))
     core.add(make_add(3, [3], deadline_s=0.025))

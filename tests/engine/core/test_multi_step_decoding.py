@@ -68,7 +68,12 @@ class Rounding:
         clock = itertools.count(0.0, 1e-6).__next__
         outlook = MedusaProposer(heads, core.runner.keep_states(heads.rounds), clock)
         return SpeculationController(
-            self._costs_of(core), max_drafts=4, clock=clock, has_lookup=True, outlook=outlook, rounds=heads.rounds
+            self._costs_of(core),
+            num_speculative_tokens=4,
+            clock=clock,
+            has_lookup=True,
+            outlook=outlook,
+            rounds=heads.rounds,
         )
 
 

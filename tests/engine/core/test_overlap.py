@@ -184,7 +184,7 @@ def test_an_abort_with_a_step_under_way_frees_at_once() -> None:
 
 
 def test_a_full_engine_with_a_queue_keeps_overlapping() -> None:
-    harness = Harness({0: [make_add(seq_id, [seq_id], 6) for seq_id in range(6)]}, max_num_rows=2)
+    harness = Harness({0: [make_add(seq_id, [seq_id], 6) for seq_id in range(6)]}, max_num_seqs=2)
 
     harness.loop.run()
 

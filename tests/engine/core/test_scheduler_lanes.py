@@ -17,9 +17,9 @@ def tokens_of(batch: ScheduledBatch) -> dict[int, int]:
     return {row.seq.seq_id: row.num_tokens for row in batch.rows}
 
 
-def roomy(*, max_num_rows: int = 8, num_blocks: int = 512) -> FakeCore:
+def roomy(*, max_num_seqs: int = 8, num_blocks: int = 512) -> FakeCore:
     """Room for long prompts."""
-    return FakeCore(num_blocks=num_blocks, max_model_len=1024, step_token_budget=48, max_num_rows=max_num_rows)
+    return FakeCore(num_blocks=num_blocks, max_model_len=1024, max_num_batched_tokens=48, max_num_seqs=max_num_seqs)
 
 
 def add(core: FakeCore, seq_id: int, num_prompt: int, lane: Lane, max_tokens: int = 4) -> None:
@@ -40,7 +40,7 @@ def test_a_short_prompt_has_its_chunk_in_the_step_after_it_came() -> None:
 
 
 def test_batch_goes_on_while_short_prompts_keep_coming() -> None:
-    core = roomy(max_num_rows=16)
+    core = roomy(max_num_seqs=16)
     add(core, 1, 200, "batch")
     ids = count(2)
     for _ in range(100):
@@ -80,7 +80,7 @@ def test_the_share_of_a_prompt_that_waits_for_its_prefix_is_not_lost() -> None:
 
 
 def test_rows_are_kept_for_short_prompts() -> None:
-    core = roomy(max_num_rows=16, num_blocks=2000)
+    core = roomy(max_num_seqs=16, num_blocks=2000)
     for seq_id in range(20):
         add(core, seq_id, 3, "batch", max_tokens=60)
     for _ in range(4):
@@ -105,7 +105,7 @@ def test_batch_is_preempted_first() -> None:
 
 
 def test_short_prompts_pass_a_long_one_that_lacks_blocks_but_not_for_ever() -> None:
-    core = FakeCore(num_blocks=24, max_model_len=96, max_num_rows=4)
+    core = FakeCore(num_blocks=24, max_model_len=96, max_num_seqs=4)
     add(core, 0, 40, "long", max_tokens=8)
     ids = count(1)
     core.step()
@@ -178,7 +178,7 @@ def test_chunks_beside_batch_rows_take_the_whole_step() -> None:
 
 
 def test_several_long_prompts_may_lengthen_a_step_by_twice_as_much_as_one() -> None:
-    core = FakeCore(num_blocks=512, max_model_len=1024, step_token_budget=48, prefill_slack_ratio=1.3)
+    core = FakeCore(num_blocks=512, max_model_len=1024, max_num_batched_tokens=48, prefill_slack_ratio=1.3)
     add(core, 1, 4, "interactive", max_tokens=40)
     core.step()
     taught(core)

@@ -27,18 +27,18 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @initialize(
         num_blocks=st.integers(8, 24),
-        max_num_rows=st.integers(1, 6),
+        max_num_seqs=st.integers(1, 6),
         budget=st.integers(1, 24),
         enable_prefix_cache=st.booleans(),
         drafts_seed=st.none() | st.integers(0, 1000),
     )
     def build(
-        self, num_blocks: int, max_num_rows: int, budget: int, enable_prefix_cache: bool, drafts_seed: int | None
+        self, num_blocks: int, max_num_seqs: int, budget: int, enable_prefix_cache: bool, drafts_seed: int | None
     ) -> None:
         self.core = FakeCore(
             num_blocks=num_blocks,
-            max_num_rows=max_num_rows,
-            step_token_budget=budget,
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=budget,
             max_model_len=48,
             max_waiting=12,
             enable_prefix_cache=enable_prefix_cache,

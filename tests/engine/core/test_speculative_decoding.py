@@ -83,7 +83,7 @@ def speculator(
             models.append(model)
         return SpeculationController(
             free_drafts(core),
-            max_drafts=4,
+            num_speculative_tokens=4,
             clock=itertools.count(0.0, 1e-5).__next__,
             has_lookup=with_lookup,
             model=model,
@@ -102,7 +102,7 @@ class Known:
     def __call__(self, request: DraftRequest) -> list[int]:
         seq = request.seq
         answer = self.answers[seq.token_ids[: seq.num_prompt_tokens].tobytes()]
-        return answer[seq.num_output_tokens : seq.num_output_tokens + request.max_drafts]
+        return answer[seq.num_output_tokens : seq.num_output_tokens + request.num_speculative_tokens]
 
 
 def known_drafts(prompts: list[list[int]], answers: list[list[int]], seed: int) -> Callable[[TinyCore], Drafter]:
@@ -151,7 +151,9 @@ def test_prediction_heads_change_no_answer(checkpoint: Path, name: str) -> None:
         heads.append(KnowingHeads(core, expected))
         clock = itertools.count(0.0, 1e-6).__next__
         outlook = MedusaProposer(heads[0], core.runner.keep_states(), clock)
-        return SpeculationController(free_drafts(core), max_drafts=4, clock=clock, has_lookup=True, outlook=outlook)
+        return SpeculationController(
+            free_drafts(core), num_speculative_tokens=4, clock=clock, has_lookup=True, outlook=outlook
+        )
 
     core = TinyCore(checkpoint, drafter=make)
     assert core.answers(PROMPTS, **PARAMS[name]) == expected

@@ -83,8 +83,8 @@ class TinyCore:
         limits = Limits(
             max_model_len=min(MAX_MODEL_LEN, num_blocks * block_size),
             vocab_size=self.model.config.vocab_size,
-            max_num_rows=rows,
-            step_token_budget=budget,
+            max_num_seqs=rows,
+            max_num_batched_tokens=budget,
             max_waiting=100,
         )
         self.blocks = BlockManager(num_blocks, block_size, enable_prefix_cache=prefix_cache)

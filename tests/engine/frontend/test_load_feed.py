@@ -18,8 +18,8 @@ INTEGERS = {
     "num_open",
     "block_size",
     "max_model_len",
-    "max_num_rows",
-    "step_token_budget",
+    "max_num_seqs",
+    "max_num_batched_tokens",
     "num_running",
     "num_waiting",
     "num_blocks_total",
@@ -53,7 +53,7 @@ LANE = LaneLoad(
 )
 BUSY = msgspec.structs.replace(
     LOAD,
-    max_num_rows=8,
+    max_num_seqs=8,
     waiting_prompt_tokens=900,
     expected_output_tokens=180,
     drain_tokens_per_s=750.0,
@@ -89,7 +89,7 @@ async def test_a_busy_core_s_load_is_all_there(running: Running) -> None:
         while (event := await anext(feed))["num_running"] == 0:
             check_schema(event)
         check_schema(event)
-    assert (event["max_num_rows"], event["block_size"], event["max_model_len"]) == (8, 16, 512)
+    assert (event["max_num_seqs"], event["block_size"], event["max_model_len"]) == (8, 16, 512)
     assert event["lanes"]["long"] == msgspec.structs.asdict(LANE)
     assert event["step_time"]["prefill_token_s"] == 5e-5
 

@@ -46,7 +46,7 @@ def test_prompts_that_share_a_beginning_are_not_counted_whole() -> None:
     """100 of 2,000 tokens at once: whole they would be 25 s of work, and are 2."""
     shared = list(range(100, 2100))
     burst = [Request(at=0.0, prompt=[*shared, 3000 + index], num_output_tokens=5) for index in range(100)]
-    engine = ModelledEngine(max_num_rows=64)
+    engine = ModelledEngine(max_num_seqs=64)
     waits = engine.run(burst)
     assert engine.num_prompt_tokens < 1.1 * len(shared) + 100 * 16
     last = max(waits, key=lambda wait: wait.real_s)

@@ -41,7 +41,7 @@ def test_a_stop_token_before_min_tokens_does_not_end_the_sequence() -> None:
 
 
 def test_decode_and_prompt_chunks_share_one_step() -> None:
-    core = FakeCore(step_token_budget=8)
+    core = FakeCore(max_num_batched_tokens=8)
     core.add(make_add(1, [1, 2, 3], max_tokens=10))
     core.step()
     core.add(make_add(2, range(20), max_tokens=2))
@@ -53,14 +53,14 @@ def test_decode_and_prompt_chunks_share_one_step() -> None:
 
 @pytest.mark.parametrize("budget", [1, 3, 5, 64])
 def test_chunked_prompts_give_the_same_tokens_as_whole_ones(budget: int) -> None:
-    core = FakeCore(step_token_budget=budget)
+    core = FakeCore(max_num_batched_tokens=budget)
     core.add(make_add(1, range(30), max_tokens=5))
     core.run()
     assert core.texts[1] == greedy(range(30), 5)
 
 
 def test_decoding_rows_never_starve_when_the_budget_is_smaller_than_the_rows() -> None:
-    core = FakeCore(step_token_budget=2, max_num_rows=8)
+    core = FakeCore(max_num_batched_tokens=2, max_num_seqs=8)
     for seq_id in range(4):
         core.add(make_add(seq_id, [seq_id], max_tokens=4))
     core.step()
@@ -69,7 +69,7 @@ def test_decoding_rows_never_starve_when_the_budget_is_smaller_than_the_rows() -
 
 
 def test_waiting_sequences_start_in_order_of_priority_then_arrival() -> None:
-    core = FakeCore(max_num_rows=1)
+    core = FakeCore(max_num_seqs=1)
     for seq_id, priority in ((1, 0), (2, 1), (3, 0), (4, -1)):
         core.add(make_add(seq_id, [seq_id], max_tokens=2, priority=priority))
     core.run()
@@ -204,7 +204,7 @@ def test_without_a_prefix_cache_nothing_is_shared() -> None:
 
 
 def test_a_burst_of_one_prompt_waits_for_the_first_and_reuses_it() -> None:
-    core = FakeCore(max_num_rows=8, step_token_budget=64, num_blocks=64)
+    core = FakeCore(max_num_seqs=8, max_num_batched_tokens=64, num_blocks=64)
     for seq_id in range(6):
         core.add(make_add(seq_id, range(17), max_tokens=3))
     assert row_tokens(core.step()) == {0: 17}
@@ -215,7 +215,7 @@ def test_a_burst_of_one_prompt_waits_for_the_first_and_reuses_it() -> None:
 
 
 def test_others_pass_a_sequence_that_waits_for_a_prefix() -> None:
-    core = FakeCore(step_token_budget=64)
+    core = FakeCore(max_num_batched_tokens=64)
     core.add(make_add(1, range(17)))
     core.add(make_add(2, range(17)))
     core.add(make_add(3, [9, 9]))
@@ -223,7 +223,7 @@ def test_others_pass_a_sequence_that_waits_for_a_prefix() -> None:
 
 
 def test_an_abort_of_the_one_computing_a_prefix_lets_the_next_compute_it() -> None:
-    core = FakeCore(step_token_budget=8)
+    core = FakeCore(max_num_batched_tokens=8)
     core.add(make_add(1, range(17)))
     core.add(make_add(2, range(17)))
     core.step()
@@ -235,7 +235,7 @@ def test_an_abort_of_the_one_computing_a_prefix_lets_the_next_compute_it() -> No
 
 
 def test_abort_while_queued_frees_at_once() -> None:
-    core = FakeCore(max_num_rows=1)
+    core = FakeCore(max_num_seqs=1)
     core.add(make_add(1, [1]))
     core.add(make_add(2, [2]))
     core.step()
@@ -245,7 +245,7 @@ def test_abort_while_queued_frees_at_once() -> None:
 
 
 def test_abort_in_prefill_frees_its_blocks_at_once_and_keeps_what_is_computed() -> None:
-    core = FakeCore(step_token_budget=8)
+    core = FakeCore(max_num_batched_tokens=8)
     core.add(make_add(1, range(30)))
     core.step()
     core.abort(1)
@@ -312,7 +312,7 @@ def test_a_sequence_aborted_in_flight_gets_no_output_of_that_step() -> None:
 
 
 def test_a_passed_deadline_ends_waiting_and_running_sequences() -> None:
-    core = FakeCore(max_num_rows=1)
+    core = FakeCore(max_num_seqs=1)
     core.add(make_add(1, [1], max_tokens=60, deadline_s=0.095))
     core.add(make_add(2, [2], deadline_s=0.05))
     core.run()
@@ -333,7 +333,7 @@ def test_what_cannot_reach_its_first_token_in_time_is_not_started() -> None:
 
 
 def test_stage_times_cover_the_whole_life() -> None:
-    core = FakeCore(max_num_rows=1, step_token_budget=4)
+    core = FakeCore(max_num_seqs=1, max_num_batched_tokens=4)
     core.add(make_add(1, [1], max_tokens=3))
     core.add(make_add(2, range(8), max_tokens=3))
     core.run()

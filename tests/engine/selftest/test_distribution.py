@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from engine.selftest.distribution import ChiSquare, compare
+from engine.selftest.distribution import ChiSquare, compare_distributions
 
 
 def draw(seed: int, weights: list[float], count: int = 2000) -> list[int]:
@@ -14,12 +14,12 @@ def draw(seed: int, weights: list[float], count: int = 2000) -> list[int]:
 
 
 def test_equal_distributions_pass_and_unequal_ones_do_not() -> None:
-    assert compare(draw(1, [5, 3, 1]), draw(2, [5, 3, 1])).p_value > 0.01
-    assert compare(draw(1, [5, 3, 1]), draw(2, [5, 2, 2])).p_value < 1e-6
+    assert compare_distributions(draw(1, [5, 3, 1]), draw(2, [5, 3, 1])).p_value > 0.01
+    assert compare_distributions(draw(1, [5, 3, 1]), draw(2, [5, 2, 2])).p_value < 1e-6
 
 
 def test_samples_may_differ_in_size() -> None:
-    assert compare(draw(1, [5, 3, 1]), draw(2, [5, 3, 1], 500)).p_value > 0.01
+    assert compare_distributions(draw(1, [5, 3, 1]), draw(2, [5, 3, 1], 500)).p_value > 0.01
 
 
 def test_p_values_are_those_of_the_tables() -> None:
@@ -29,10 +29,10 @@ def test_p_values_are_those_of_the_tables() -> None:
 
 
 def test_rare_tokens_are_counted_together() -> None:
-    found = compare([0] * 50 + list(range(1, 9)), [0] * 50 + list(range(11, 19)))
+    found = compare_distributions([0] * 50 + list(range(1, 9)), [0] * 50 + list(range(11, 19)))
     assert found.degrees_of_freedom == 1
     assert found.p_value > 0.5
 
 
 def test_nothing_is_known_of_an_empty_sample() -> None:
-    assert compare([], [1]) == ChiSquare(0.0, 0)
+    assert compare_distributions([], [1]) == ChiSquare(0.0, 0)

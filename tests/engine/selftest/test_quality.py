@@ -13,7 +13,7 @@ import torch
 from engine.attention.torch_attention import TorchAttention
 from engine.bundled import model_dir
 from engine.models.loading.loader import load_model
-from engine.selftest.quality import QualityLoss, Variant, VariantQuality, file_texts, loss, measure, task_texts
+from engine.selftest.quality import QualityLoss, Variant, VariantQuality, file_texts, loss, measure_quality, task_texts
 from engine.selftest.quantize_command import main
 from engine.selftest.text_model import ScoredText, TextModel
 from engine.training.data.example import Example
@@ -36,7 +36,7 @@ def texts(tasks: list[Example]) -> list[ScoredText]:
 
 @pytest.fixture(scope="module")
 def unquantized(texts: list[ScoredText], tasks: list[Example]) -> VariantQuality:
-    return measure(Variant(model_dir=LARGE), texts, tasks)
+    return measure_quality(Variant(model_dir=LARGE), texts, tasks)
 
 
 def test_perplexity_is_what_transformers_finds(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_the_bundled_model_loses_little(
     tasks: list[Example],
     unquantized: VariantQuality,
 ) -> None:
-    found = measure(variant, texts, tasks)
+    found = measure_quality(variant, texts, tasks)
 
     assert abs(loss(unquantized, found).perplexity) < max_loss
     equal = sum(one == other for one, other in zip(unquantized.answers, found.answers, strict=True))

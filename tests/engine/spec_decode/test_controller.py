@@ -111,7 +111,7 @@ def world(fixed: float = 0.2, each: float = 0.05, *, believed: tuple[float, floa
     clock = Clock()
     speculator = SpeculationController(
         costs(*(believed or (fixed, each))),
-        max_drafts=6,
+        num_speculative_tokens=6,
         clock=clock,
         has_lookup=True,
     )
@@ -326,7 +326,7 @@ def world_with_heads(offset: int, fixed: float = 0.1, each: float = 0.1) -> tupl
     clock, heads = Clock(), Heads(offset)
     speculator = SpeculationController(
         costs(fixed, each),
-        max_drafts=6,
+        num_speculative_tokens=6,
         clock=clock,
         has_lookup=True,
         outlook=heads,  # type: ignore[arg-type]

@@ -56,7 +56,9 @@ def rounds() -> Ordered:
 @pytest.fixture
 def follow_up(rounds: Ordered) -> MultiStepPlanner:
     record = AcceptanceStats()
-    return MultiStepPlanner(rounds, NgramProposer(record), record, max_drafts=4, few_tokens=3, length_margin=1.5)
+    return MultiStepPlanner(
+        rounds, NgramProposer(record), record, num_speculative_tokens=4, few_tokens=3, length_margin=1.5
+    )
 
 
 def sequence(num_tokens: int, *, word: int = 5, stops: tuple[int, ...] = (2,)) -> Sequence:

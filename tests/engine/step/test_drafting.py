@@ -26,8 +26,8 @@ class Highest(random.Random):
 class PerfectDrafter(RandomDrafter):
     """Always right, always as many as fit."""
 
-    def __init__(self, max_drafts: int = 4) -> None:
-        super().__init__(next_tokens, Highest(), max_drafts=max_drafts)
+    def __init__(self, num_speculative_tokens: int = 4) -> None:
+        super().__init__(next_tokens, Highest(), num_speculative_tokens=num_speculative_tokens)
 
 
 def test_right_drafts_give_the_same_text_in_fewer_steps() -> None:
@@ -40,7 +40,7 @@ def test_right_drafts_give_the_same_text_in_fewer_steps() -> None:
 
 
 def test_drafts_never_reach_past_max_tokens() -> None:
-    core = FakeCore(drafter=PerfectDrafter(max_drafts=8))
+    core = FakeCore(drafter=PerfectDrafter(num_speculative_tokens=8))
     core.add(make_add(1, [5], 4))
     core.step()
     batch = core.step()
@@ -51,7 +51,7 @@ def test_drafts_never_reach_past_max_tokens() -> None:
 def test_a_stop_token_among_accepted_drafts_ends_the_sequence_there() -> None:
     text = greedy([5, 6], 12)
     stop = text[5]
-    core = FakeCore(drafter=PerfectDrafter(max_drafts=8))
+    core = FakeCore(drafter=PerfectDrafter(num_speculative_tokens=8))
     core.add(make_add(1, [5, 6], 12, stop_token_ids=(stop,)))
     core.run()
     assert core.texts[1] == text[: text.index(stop) + 1]
@@ -61,15 +61,15 @@ def test_a_stop_token_among_accepted_drafts_ends_the_sequence_there() -> None:
 def test_min_tokens_holds_among_accepted_drafts() -> None:
     text = greedy([5, 6], 12)
     stop = text[2]
-    core = FakeCore(drafter=PerfectDrafter(max_drafts=8))
+    core = FakeCore(drafter=PerfectDrafter(num_speculative_tokens=8))
     core.add(make_add(1, [5, 6], 12, stop_token_ids=(stop,), min_tokens=8))
     core.run()
     assert len(core.texts[1]) >= 8
 
 
 def test_drafts_never_preempt_and_give_their_room_back() -> None:
-    plain = FakeCore(num_blocks=9, max_num_rows=4)
-    with_drafts = FakeCore(num_blocks=9, max_num_rows=4, drafter=PerfectDrafter())
+    plain = FakeCore(num_blocks=9, max_num_seqs=4)
+    with_drafts = FakeCore(num_blocks=9, max_num_seqs=4, drafter=PerfectDrafter())
     for core in (plain, with_drafts):
         for seq_id in range(4):
             core.add(make_add(seq_id, [seq_id, 1], 5))
@@ -79,7 +79,7 @@ def test_drafts_never_preempt_and_give_their_room_back() -> None:
 
 
 def test_beside_a_prompts_chunk_nothing_is_drafted() -> None:
-    core = FakeCore(step_token_budget=8, drafter=PerfectDrafter())
+    core = FakeCore(max_num_batched_tokens=8, drafter=PerfectDrafter())
     core.add(make_add(1, [1, 2], 30))
     core.step()
     core.add(make_add(2, [3] * 20, 4))
@@ -118,7 +118,7 @@ def test_rounds_may_follow_a_prompt_as_far_as_free_blocks_reach() -> None:
 
 def test_no_rounds_follow_a_prompt_while_others_wait_for_theirs() -> None:
     drafter = Following(num_reached=12)
-    core = FakeCore(step_token_budget=8, drafter=drafter)
+    core = FakeCore(max_num_batched_tokens=8, drafter=drafter)
     core.add(make_add(1, [5] * 7, 9))
     core.add(make_add(2, [6] * 12, 9))
     core.step()
@@ -153,7 +153,7 @@ def test_rounds_may_follow_decode_steps_that_nobody_thinks_about() -> None:
 
 def test_no_rounds_follow_a_decode_step_while_a_prompt_waits() -> None:
     drafter = Unwilling(num_reached=12)
-    core = FakeCore(max_num_rows=1, drafter=drafter)
+    core = FakeCore(max_num_seqs=1, drafter=drafter)
     core.add(make_add(1, [5, 6, 7], 4))
     core.step()
     core.add(make_add(2, [8, 9], 4))
@@ -194,7 +194,7 @@ def test_accepted_drafts_behind_an_answers_end_count_for_nothing() -> None:
 
 
 def test_drafts_stay_within_the_budget() -> None:
-    core = FakeCore(step_token_budget=6, drafter=PerfectDrafter(max_drafts=8))
+    core = FakeCore(max_num_batched_tokens=6, drafter=PerfectDrafter(num_speculative_tokens=8))
     for seq_id in range(3):
         core.add(make_add(seq_id, [seq_id], 12))
     core.run()

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from engine.models.prediction_heads import read_heads
-from engine.training.heads import HiddenStateMemory, following
+from engine.training.heads import HiddenStateMemory, following_tokens
 from engine.training.plan import TrainingPlan
 from engine.training.process_group import ProcessGroup
 from engine.training.train_heads import HeadTrainer
@@ -68,7 +68,7 @@ def test_finished_heads_are_trained_further_from_where_they_are(model_dir: Path,
 def test_what_follows_a_token_ends_with_its_answer() -> None:
     ids = torch.tensor([[0, 1, 2, 3, 4, 5, 6, 7]])
     is_target = torch.tensor([[False, True, True, True, False, True, True, False]])  # tokens 2 to 4, and 6 to 7
-    assert following(ids, is_target, 3).tolist() == [[2, 3, 4], [3, 4, -1], [4, -1, -1], [6, 7, -1], [7, -1, -1]]
+    assert following_tokens(ids, is_target, 3).tolist() == [[2, 3, 4], [3, 4, -1], [4, -1, -1], [6, 7, -1], [7, -1, -1]]
 
 
 def test_the_oldest_states_are_forgotten_first() -> None:

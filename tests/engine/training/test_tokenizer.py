@@ -8,10 +8,10 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from engine.bundled import model_dir
 from engine.training import tokenizer
-from engine.training.batches import Encoder, render
+from engine.training.batches import Encoder, render_conversation
 from engine.training.data.generator import MIXES, stream
 
-TOKENIZER = tokenizer.load(model_dir("small"))
+TOKENIZER = tokenizer.read_tokenizer(model_dir("small"))
 
 
 def render_template(messages: list[dict[str, Any]], **options: Any) -> str:
@@ -41,7 +41,7 @@ def test_both_models_share_the_tokenizer() -> None:
 
 
 def test_the_vocabulary_is_reproducible() -> None:
-    assert tokenizer.train(2000).to_str() == tokenizer.train(2000).to_str()
+    assert tokenizer.train_tokenizer(2000).to_str() == tokenizer.train_tokenizer(2000).to_str()
 
 
 @pytest.mark.parametrize("is_trimming", [True, False])
@@ -50,7 +50,7 @@ def test_the_chat_template_renders_what_training_saw(is_trimming: bool) -> None:
     template = environment.from_string(tokenizer.CHAT_TEMPLATE)
     for example in itertools.islice(stream(5, "train", MIXES["large"]), 100):
         rendered = template.render(messages=example.messages, add_generation_prompt=True)
-        assert rendered == render(example, with_answer=False)
+        assert rendered == render_conversation(example, with_answer=False)
 
 
 def test_the_chat_template_renders_tools_calls_and_results() -> None:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from gateway.access.accounts import Admin, ApiToken
-from gateway.access.records import Record, following, is_over, joined
+from gateway.access.records import Record, following_record, has_expired, joined
 from gateway.access.stored_keys import StoredKey
 
 KEY = StoredKey(tenant="shop", id="web", sha256="aa", created_at=1.0, created_by="anna")
@@ -61,15 +61,15 @@ def test_states_join_to_one_whatever_their_order(states: list[Record]) -> None:
     ],
 )
 def test_an_end_is_not_undone_by_a_state_without_it(over: Record, earlier: Record) -> None:
-    assert is_over(joined(over, earlier))
-    assert is_over(joined(earlier, over))
+    assert has_expired(joined(over, earlier))
+    assert has_expired(joined(earlier, over))
 
 
 def test_a_deleted_admin_leaves_nothing_to_log_in_with_and_a_namesake_is_somebody_else() -> None:
     gone = ADMIN.deleted(4.0)
     assert (gone.password_hash, gone.oidc_subject, gone.epoch) == (None, None, 8)
-    namesake = following(gone, changed(ADMIN, created_at=0.5))  # by a clock that was set back
-    assert not is_over(joined(gone, namesake))
+    namesake = following_record(gone, changed(ADMIN, created_at=0.5))  # by a clock that was set back
+    assert not has_expired(joined(gone, namesake))
 
 
 def test_a_key_ends_at_the_earlier_of_two_ends_and_a_deleted_token_at_once() -> None:

@@ -31,7 +31,7 @@ def with_tenants(folder: Path) -> str:
 @asynccontextmanager
 async def gateway(folder: Path, store: Path | None = None) -> AsyncIterator[Stack]:
     await asyncio.to_thread(folder.mkdir, exist_ok=True)
-    settings = {"store": f"embedded:{store}"} if store else {}
+    settings = {"store.address": f"embedded:{store}"} if store else {}
     async with running(folder, policy=with_tenants(folder), settings=settings) as stack:
         yield stack
 
@@ -49,7 +49,7 @@ async def log_in(stack: Stack, name: str, password: str = PASSWORD) -> dict[str,
     reply = await post(stack, "login", {"name": name, "password": password}, NOBODY)
     assert reply.status == 200
     cookie = reply.headers["set-cookie"]
-    assert {"HttpOnly", "SameSite=Strict", "Path=/admin"} <= {part.strip() for part in cookie.split(";")}
+    assert {"httponly", "samesite=strict", "path=/admin"} <= {part.strip().lower() for part in cookie.split(";")}
     return {"authorization": None, "cookie": cookie.partition(";")[0], "x-csrf-token": reply.json["csrf_token"]}
 
 

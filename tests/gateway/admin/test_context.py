@@ -225,7 +225,7 @@ async def test_an_open_page_does_not_hold_up_the_end(tmp_path: Path) -> None:
 
 
 async def _subscribe(stack: Stack, query: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    admin = stack.gateway.config.admin_listen.removeprefix("unix:")
+    admin = stack.gateway.config.admin.listen.removeprefix("unix:")
     reader, writer = await asyncio.open_unix_connection(admin)
     writer.write(encode(path=f"/admin/api/live?{query}", method="GET"))
     await reader.readuntil(b"\r\n\r\n")

@@ -38,7 +38,7 @@ async def log_in(
 
 async def admins(stack: Stack) -> None:
     port = int(stack.gateway.server.addresses["admin"][0].rpartition(":")[2])
-    token = stack.gateway.config.admin_token_file
+    token = stack.gateway.config.admin.token_file
     assert token is not None
     for role in ("admin", "editor"):
         body = {"name": role, "role": role, "password": PASSWORD}
@@ -220,5 +220,7 @@ def _stored(folder: Path) -> bytes:
 def _device(reply: Reply) -> dict[str, str]:
     """The cookie that a login left for the next one."""
     (line,) = [line for line in reply.cookies if line.startswith("penstock_device=")]
-    assert {"HttpOnly", "SameSite=Strict", "Path=/admin/api/login"} <= {part.strip() for part in line.split(";")}
+    assert {"httponly", "samesite=strict", "path=/admin/api/login"} <= {
+        part.strip().lower() for part in line.split(";")
+    }
     return {"cookie": line.partition(";")[0]}

@@ -29,7 +29,7 @@ def own(tmp_path: Path) -> Iterator[RedisServer]:
 @asynccontextmanager
 async def gateway(folder: Path, store: str) -> AsyncIterator[Stack]:
     await asyncio.to_thread(folder.mkdir, exist_ok=True)
-    settings = {"store": store, "store_timeout_s": 0.5}
+    settings = {"store.address": store, "store.timeout_s": 0.5}
     async with running(folder, policy=with_tenants(folder), settings=settings) as stack:
         yield stack
 

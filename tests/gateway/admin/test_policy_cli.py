@@ -47,10 +47,10 @@ class Shell:
 
 @asynccontextmanager
 async def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str], **settings: Any) -> AsyncIterator[Shell]:
-    lines = [f'admin_listen = "unix:{tmp_path}/admin.sock"', f'runtime_dir = "{tmp_path}"']
+    lines = [f'admin.listen = "unix:{tmp_path}/admin.sock"', f'process.runtime_dir = "{tmp_path}"']
     (tmp_path / "penstock.toml").write_text("\n".join(lines))
     text = policy_text(tmp_path).replace("routes:\n", "tenants:\n  - {id: shop}\n\nroutes:\n")
-    async with running(tmp_path, policy=text, settings={"policy_source": "store", **settings}) as stack:
+    async with running(tmp_path, policy=text, settings={"policy.source": "store", **settings}) as stack:
         yield Shell(stack, tmp_path, capsys)
 
 

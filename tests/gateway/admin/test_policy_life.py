@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gateway.admin.handlers.policy import _patch_name, _unified
+from gateway.admin.handlers.unified_diff import patch_name, unified_diff
 from gateway.policies.history import RevisionHistory
 from gateway.policies.local_copy import COPY_FILE
 from gateway.policies.policy_file import PolicyFileError, revision_of
@@ -27,7 +27,7 @@ POLICY = "/admin/api/policy"
 @asynccontextmanager
 async def stored(folder: Path, store: Path | str | None = None, **settings: Any) -> AsyncIterator[Stack]:
     """A gateway whose policy is in its store."""
-    given = {"policy_source": "store", **_store_of(store), **settings}
+    given = {"policy.source": "store", **_store_of(store), **settings}
     async with running(folder, settings=given) as stack:
         yield stack
 
@@ -36,7 +36,7 @@ def _store_of(store: Path | str | None) -> dict[str, str]:
     """An embedded store's file, or any store's address."""
     if store is None:
         return {}
-    return {"store": store if isinstance(store, str) else f"embedded:{store}"}
+    return {"store.address": store if isinstance(store, str) else f"embedded:{store}"}
 
 
 async def in_force(stack: Stack) -> Any:
@@ -205,7 +205,7 @@ async def test_a_check_and_a_comparison_need_no_right_to_write(tmp_path: Path) -
 
 
 async def test_of_more_revisions_than_are_kept_the_oldest_go(tmp_path: Path) -> None:
-    async with stored(tmp_path, revisions_kept=10) as stack:
+    async with stored(tmp_path, **{"policy.max_revisions": 10}) as stack:
         seed = await in_force(stack)
         for number in range(12):
             now = await in_force(stack)
@@ -214,7 +214,7 @@ async def test_of_more_revisions_than_are_kept_the_oldest_go(tmp_path: Path) -> 
         assert [line["number"] for line in listed] == list(range(13, 3, -1))
         assert (await stack.get(f"{POLICY}/revisions/3", admin=True)).status == 404
         assert (await stack.get(f"{POLICY}/revisions/4", admin=True)).status == 200
-    async with stored(tmp_path, revisions_kept=10) as stack:
+    async with stored(tmp_path, **{"policy.max_revisions": 10}) as stack:
         assert (await in_force(stack))["revision"]["number"] == 13
 
 
@@ -283,7 +283,7 @@ def test_a_patch_finds_its_file_whatever_it_is_called(tmp_path: Path, name: str)
     if shutil.which("patch") is None:
         pytest.skip("there is no patch on this machine")
     (tmp_path / name).write_text("a: 1\n")
-    text = _unified("a: 1\n", "a: 2\n", _patch_name(name), _patch_name(name))
+    text = unified_diff("a: 1\n", "a: 2\n", patch_name(name), patch_name(name))
     subprocess.run(("patch", "-p0", "-s"), cwd=tmp_path, input=text.encode(), check=True)
     assert (tmp_path / name).read_text() == "a: 2\n"
 

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from gateway.app.app import Gateway
-from gateway.config import ConfigError, GatewayConfig
+from gateway.config.checks import ConfigError
+from gateway.config.sources import config_of
 from gateway.http.asgi import Message, Scope
 from tests.gateway.admin.test_access import PASSWORD
 from tests.gateway.stack import Reply, Stack, encode, policy_text, running
@@ -88,7 +89,7 @@ async def ask(
 @asynccontextmanager
 async def local_gateway(folder: Path, **settings: Any) -> AsyncIterator[Stack]:
     """On loopback TCP, as `penstock up` has it."""
-    async with running(folder, settings={"admin_listen": "127.0.0.1:0", **settings}) as stack:
+    async with running(folder, settings={"admin.listen": "127.0.0.1:0", **settings}) as stack:
         yield stack
 
 
@@ -97,9 +98,9 @@ async def remote_gateway(folder: Path, **settings: Any) -> AsyncIterator[Stack]:
     """Open to other machines, with both tokens in files, as the deploy folders have it."""
     (folder / "given.token").write_text(TOKEN + "\n")
     (folder / "metrics.token").write_text(SCRAPER + "\n")
-    files = {"admin_token_file": folder / "given.token", "metrics_token_file": folder / "metrics.token"}
+    files = {"admin.token_file": folder / "given.token", "admin.metrics_token_file": folder / "metrics.token"}
     policy = policy_text(folder) + f'tenants:\n  - {{id: shop, keys: [{{id: k, sha256: "{"0" * 64}"}}]}}\n'
-    given = {"admin_listen": "0.0.0.0:0", "admin_allow_remote": True, **files, **settings}
+    given = {"admin.listen": "0.0.0.0:0", "admin.allow_remote": True, **files, **settings}
     async with running(folder, policy=policy, settings=given) as stack:
         yield stack
 
@@ -121,7 +122,7 @@ async def test_this_machine_reads_without_a_login_until_there_is_an_admin(tmp_pa
 async def test_a_stranger_reads_and_changes_nothing_before_there_is_an_admin(
     tmp_path: Path, allows_remote: bool
 ) -> None:
-    """Without `admin_allow_remote` no stranger should be there at all, as in a network namespace with odd routes."""
+    """Without `admin.allow_remote` no stranger should be there at all, as in a network namespace with odd routes."""
     opened = remote_gateway(tmp_path) if allows_remote else local_gateway(tmp_path)
     async with opened as stack:
         for peer in STRANGERS:
@@ -170,9 +171,9 @@ async def test_a_page_of_another_origin_gets_nothing(tmp_path: Path, origin: str
 
 
 async def test_the_name_that_browsers_know_the_listener_by_is_its_own(tmp_path: Path) -> None:
-    names = {"oidc_issuer": "https://i.example", "oidc_client_id": "c"}
+    names = {"admin.oidc.issuer": "https://i.example", "admin.oidc.client_id": "c"}
     url = "https://admin.example/admin/api/oidc/callback"
-    async with local_gateway(tmp_path, **names, oidc_redirect_url=url) as stack:
+    async with local_gateway(tmp_path, **names, **{"admin.oidc.redirect_url": url}) as stack:
         page = await ask(stack.gateway, "/admin/login", peer="127.0.0.1", host="admin.example")
         assert page.status == 200
         assert (await ask(stack.gateway, "/admin/api/policy", peer="127.0.0.1", host="admin.example")).status == 401
@@ -214,12 +215,12 @@ async def test_a_rotated_token_counts_at_once_and_the_old_one_no_longer(tmp_path
                 assert (await ask(stack.gateway, path, peer="192.0.2.7", headers=bearer(token))).status == 401
 
 
-@pytest.mark.parametrize("key", ["admin_token_file", "metrics_token_file"])
+@pytest.mark.parametrize("key", ["admin.token_file", "admin.metrics_token_file"])
 @pytest.mark.parametrize("content", [None, "", "short\n"])
 def test_a_token_file_that_holds_no_token_ends_the_start(tmp_path: Path, key: str, content: str | None) -> None:
     if content is not None:
         (tmp_path / "given.token").write_text(content)
-    config = GatewayConfig(**{key: tmp_path / "given.token"}, runtime_dir=tmp_path)  # type: ignore[arg-type]
+    config = config_of({key: tmp_path / "given.token", "process.runtime_dir": tmp_path})  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=rf"{key}: .*given.token"):
         Gateway(config, log_stream=io.BytesIO())
 

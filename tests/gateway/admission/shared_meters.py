@@ -9,7 +9,7 @@ from typing import Any
 
 from gateway.admission.quotas.quotas import Quotas
 from gateway.store.base import Exchanged, Hold, StoreLoss, StoreUnavailable
-from gateway.store.meter import Draw, draw, share_of
+from gateway.store.meter import Draw, draw_units, even_share
 from routing_policies.loading import load_policy
 from routing_policies.policy.document import Policy
 
@@ -60,7 +60,7 @@ class SharedMeters:
     def _exchange(self, space: str, holder: str, draws: Sequence[Draw], hold: Hold | None) -> Exchanged:
         now = self._time.wall()
         held, holders = (0, 1) if hold is None else self._keep(space, holder, hold, now)
-        grants = tuple(draw(self.counts[space, request.meter.name], request, now, holders) for request in draws)
+        grants = tuple(draw_units(self.counts[space, request.meter.name], request, now, holders) for request in draws)
         return Exchanged(now, grants, held, holders)
 
     def _keep(self, space: str, holder: str, hold: Hold, now: float) -> tuple[int, int]:
@@ -69,7 +69,7 @@ class SharedMeters:
             del others[name]
         free = hold.limit - sum(units for units, _ in others.values())
         units = max(min(hold.units, free), 0)
-        units += share_of(free - units, hold.spare, 0, len(others) + 1)
+        units += even_share(free - units, hold.spare, 0, len(others) + 1)
         others[holder] = (units, now + hold.ttl_s)
         return units, len(others)
 
@@ -104,7 +104,7 @@ class Replica:
     @property
     def quota(self) -> Any:
         """Of the tenant `support`."""
-        found = self.quotas.of("support")
+        found = self.quotas.by_tenant.get("support")
         assert found is not None
         return found
 

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.limits.admission_request import AdmissionRequest
 from gateway.limits.limit import StaticLimit
-from loadtests.virtual_loop import run_virtual
+from loadtests.simulation.virtual_loop import run_virtual
 from tests.gateway.admission.world import Fate, Speed, Wish, World
 
 T = TypeVar("T")

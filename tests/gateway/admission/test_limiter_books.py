@@ -16,7 +16,7 @@ from gateway.limits.lane import LaneRules, LiveLane
 from gateway.limits.limit import StaticLimit
 from gateway.limits.limiter import Limiter
 from gateway.limits.permit import Permit
-from loadtests.virtual_loop import VirtualLoop
+from loadtests.simulation.virtual_loop import VirtualLoop
 
 MAX_QUEUE = 6
 

@@ -12,7 +12,7 @@ from functools import cache
 
 import pytest
 
-from loadtests.virtual_loop import run_virtual
+from loadtests.simulation.virtual_loop import run_virtual
 from tests.gateway.admission.world import Fates, Speed, Wish, World, poisson, quantile, together
 
 TTFT_S, TPOT_S = 0.5, 0.04

@@ -12,7 +12,7 @@ from gateway.deployments.starting import FIRST_START_S, StartReport
 from gateway.errors import Shed
 from gateway.limits.admission_request import AdmissionRequest
 from gateway.routing.planned_route import PlannedRoute
-from loadtests.virtual_loop import run_virtual
+from loadtests.simulation.virtual_loop import run_virtual
 from tests.gateway.routing.fleet import fleet_policy, snapshot_of
 
 LANES = "lanes: [{id: interactive, max_queue: 4}]\n"

@@ -13,7 +13,9 @@ from typing import Any, cast
 from gateway.access.api_keys import Caller
 from gateway.admission.admitter import Admitter
 from gateway.admission.gate import AdmissionGate
+from gateway.admission.guard import OverloadGuard
 from gateway.admission.ladder import Ladder
+from gateway.app.upstream_clients import connector_of
 from gateway.chat.headers import ChatHead
 from gateway.chat.request import ChatRequestParser
 from gateway.deployments.load_report import LaneReport, LoadReport
@@ -85,7 +87,7 @@ class Engine:
         return LoadReport(
             num_running=self.running,
             num_waiting=len(self._waiting),
-            max_num_rows=speed.rows,
+            max_num_seqs=speed.rows,
             waiting_prompt_tokens=0,
             forecast_wait_s=row_wait_s,
             lanes=lanes,
@@ -189,7 +191,9 @@ class World:
     def __init__(self, policy: str, speeds: dict[str, Speed]) -> None:
         loop = asyncio.get_running_loop()
         self.clock = loop.time
-        builder = SnapshotBuilder(clock=loop.time, rng=random.Random(1), environment={})
+        builder = SnapshotBuilder(
+            clock=loop.time, connect=connector_of(loop.time), rng=random.Random(1), environment={}
+        )
         self.snapshot = builder.build(load_policy(policy, source="test"), "r1")
         for live in self.snapshot.deployments.values():
             live.is_ready = True
@@ -197,7 +201,7 @@ class World:
         self._pricer = Pricer()
         ladder = Ladder(trimmer=cast(Any, NothingCut()), cache=cast(Any, NothingKept()), pricer=self._pricer)
         self._gate = AdmissionGate(ladder=ladder, clock=loop.time)
-        self._admitter = Admitter(loop.time)
+        self._admitter = Admitter(loop.time, OverloadGuard(memory_limit_bytes=None, resident_bytes=lambda: None))
         self._parser = ChatRequestParser()
 
     async def run(self, wishes: Iterable[Wish]) -> Fates:

@@ -24,7 +24,7 @@ async def replica(folder: Path, name: str, url: str) -> AsyncIterator[Stack]:
     """One of several gateways."""
     own = folder / name
     own.mkdir()
-    settings = {"store": url, "cache_shared": True, "store_timeout_s": 0.5}
+    settings = {"store.address": url, "cache.shared": True, "store.timeout_s": 0.5}
     async with running(own, policy=cached_policy(own), settings=settings) as stack:
         yield stack
 
@@ -104,7 +104,7 @@ async def test_one_gateway_alone_has_its_answers_again_after_a_restart(tmp_path:
 
 
 async def test_where_settings_say_so_answers_stay_in_memory(tmp_path: Path) -> None:
-    settings = {"cache_shared": False}
+    settings = {"cache.shared": False}
     for _ in range(2):
         async with running(tmp_path, policy=cached_policy(tmp_path), settings=settings) as stack:
             assert stack.gateway._stores.sharing is None

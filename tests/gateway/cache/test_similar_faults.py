@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from gateway.app.response_cache import INDEX_FILE
-from gateway.cache.index.snapshot import save
+from gateway.cache.index.snapshot import save_vectors
 from gateway.cache.index.vector_index import VectorIndex
 from tests.gateway.cache.similar_stack import (
     ask,
@@ -58,7 +58,7 @@ async def redis_behind_proxy(folder: Path) -> AsyncIterator[tuple[RedisServer, F
 async def replica(folder: Path, name: str, url: str, policy: str | None = None) -> AsyncIterator[Stack]:
     own = folder / name
     own.mkdir(exist_ok=True)
-    async with similar(own, policy=policy, settings={"store": url}) as (stack, _):
+    async with similar(own, policy=policy, settings={"store.address": url}) as (stack, _):
         yield stack
 
 
@@ -196,7 +196,7 @@ async def test_a_snapshot_of_other_dimensions_means_an_empty_index(tmp_path: Pat
     (tmp_path / "a").mkdir()
     foreign = VectorIndex(16, "words")
     foreign.add(b"c", b"e", np.full(16, 0.25, np.float32))
-    save(foreign, tmp_path / "a" / INDEX_FILE)
+    save_vectors(foreign, tmp_path / "a" / INDEX_FILE)
     async with replica(tmp_path, "a", url) as one:
         assert (await one.get("/readyz")).status == 200
         assert len(one.lines("index_dropped")) == 1

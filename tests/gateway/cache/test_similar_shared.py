@@ -27,7 +27,7 @@ async def replica(
 ) -> AsyncIterator[Stack]:
     own = folder / name
     own.mkdir(exist_ok=True)
-    settings = {"store": url, "cache_shared": True, "store_timeout_s": 0.5}
+    settings = {"store.address": url, "cache.shared": True, "store.timeout_s": 0.5}
     async with similar(own, cache, settings=settings) as (stack, _):
         yield stack
 

@@ -9,7 +9,16 @@ import msgspec
 import pytest
 
 from gateway.capacity.engine import EngineFigures, FiguresMissing, StepTerms, figures_of_load, terms_of_steps
-from gateway.capacity.plan import CapacityPlan, Demand, Hardware, Impossible, Targets, plan, steady_state, work_s
+from gateway.capacity.plan import (
+    CapacityPlan,
+    Demand,
+    Hardware,
+    Impossible,
+    Targets,
+    plan_capacity,
+    steady_state,
+    work_s,
+)
 from tests.gateway.capacity.step_loop import mean_tpot_s, run_steps, ttft_p95_s
 
 STEPS = StepTerms(fixed_s=0.01, row_s=0.0001, prefill_token_s=0.00002)
@@ -21,7 +30,7 @@ TARGETS = Targets(ttft_p95_s=1.0, tpot_s=0.05)
 def planned(
     demand: Demand = DEMAND, targets: Targets = TARGETS, engine: EngineFigures = ENGINE, **more: Any
 ) -> CapacityPlan:
-    return plan(demand, targets, engine, Hardware(), **more)
+    return plan_capacity(demand, targets, engine, Hardware(), **more)
 
 
 def changed(value: Any, **fields: Any) -> Any:
@@ -124,7 +133,7 @@ def test_caches_save_replicas() -> None:
 
 
 def test_hours_and_memory_are_those_of_all_replicas() -> None:
-    found = plan(
+    found = plan_capacity(
         changed(DEMAND, requests_per_s=200.0, mean_ratio=0.25),
         TARGETS,
         ENGINE,
@@ -153,8 +162,8 @@ def test_a_target_that_an_idle_replica_breaks_is_said_to_be_impossible() -> None
 def test_figures_come_from_the_load_feed() -> None:
     document: dict[str, Any] = {
         "state": "ready",
-        "max_num_rows": 64,
-        "step_token_budget": 512,
+        "max_num_seqs": 64,
+        "max_num_batched_tokens": 512,
         "num_blocks_total": 1000,
         "block_size": 16,
         "step_time": {
@@ -176,7 +185,7 @@ def test_figures_come_from_the_load_feed() -> None:
     with pytest.raises(FiguresMissing, match="not ready"):
         figures_of_load({**document, "num_blocks_total": 0})
     with pytest.raises(FiguresMissing, match="/engine/load"):
-        figures_of_load({"max_num_rows": "many"})
+        figures_of_load({"max_num_seqs": "many"})
 
 
 def test_terms_are_fitted_to_measured_shapes() -> None:

@@ -11,8 +11,8 @@ from gateway.cli import main as cli
 
 ASKED = ["--rps", "50", "--prompt-tokens", "800", "--output-tokens", "120", "--ttft-p95-ms", "2000", "--tpot-ms", "80"]
 LOAD = {
-    "max_num_rows": 64,
-    "step_token_budget": 512,
+    "max_num_seqs": 64,
+    "max_num_batched_tokens": 512,
     "num_blocks_total": 5000,
     "block_size": 16,
     "step_time": {

@@ -13,7 +13,9 @@ import pytest
 
 from gateway.cli import doctor
 from gateway.cli.doctor import Check, Level
-from gateway.config import ConfigError, GatewayConfig
+from gateway.config.checks import ConfigError
+from gateway.config.settings import GatewayConfig
+from gateway.config.sources import config_of
 
 GIB = 1024**3
 
@@ -68,7 +70,7 @@ def test_a_directory_yet_to_be_made_is_fine_where_its_parent_can_be_written(tmp_
 def test_a_bad_policy_is_shown_by_its_first_problem(tmp_path: Path) -> None:
     bad = tmp_path / "p.yaml"
     bad.write_text("schema_version: 1\ndeployments: []\nrutes: 1\n")
-    check = doctor.check_policy(GatewayConfig(policy=bad))
+    check = doctor.check_policy(config_of({"policy.document": bad}))
     assert check.level == "fail"
     assert "p.yaml:2:14: deployments: needs at least 1 item (and 1 more)" in check.message
     assert check.remedy == f"penstock policy check {bad}"
@@ -76,9 +78,9 @@ def test_a_bad_policy_is_shown_by_its_first_problem(tmp_path: Path) -> None:
 
 
 def test_a_store_out_of_reach_is_a_failure(tmp_path: Path) -> None:
-    (check,) = doctor.check_store(GatewayConfig(runtime_dir=tmp_path, store="redis://127.0.0.1:1"))
+    (check,) = doctor.check_store(config_of({"process.runtime_dir": tmp_path, "store.address": "redis://127.0.0.1:1"}))
     assert (check.name, check.level) == ("store", "fail")
-    (check,) = doctor.check_store(GatewayConfig(runtime_dir=tmp_path))
+    (check,) = doctor.check_store(config_of({"process.runtime_dir": tmp_path}))
     assert check.level == "ok"
 
 
@@ -133,7 +135,7 @@ async def test_a_running_instance_is_asked_instead_of_its_ports(
 ) -> None:
     import asyncio
 
-    config = GatewayConfig(public_listen=f"unix:{tmp_path / 'p.sock'}", runtime_dir=tmp_path)
+    config = config_of({"public.listen": f"unix:{tmp_path / 'p.sock'}", "process.runtime_dir": tmp_path})
     async with answering(tmp_path / "p.sock", status):
         checks = await asyncio.to_thread(lambda: list(doctor.check_instance(config)))
     assert [check.level for check in checks] == [level]
@@ -142,7 +144,7 @@ async def test_a_running_instance_is_asked_instead_of_its_ports(
 
 def report(monkeypatch: pytest.MonkeyPatch, checks: list[Check], *, as_json: bool = False) -> int:
     monkeypatch.setattr(doctor, "examine", lambda config: iter(checks))
-    return doctor.run(GatewayConfig, as_json=as_json)
+    return doctor.run_doctor(GatewayConfig, as_json=as_json)
 
 
 GOOD = Check(name="cores", level="ok", message="2 usable")
@@ -173,12 +175,12 @@ def test_settings_that_cannot_be_read_are_the_callers_to_report() -> None:
         raise ConfigError("x: y")
 
     with pytest.raises(ConfigError):
-        doctor.run(broken, as_json=False)
+        doctor.run_doctor(broken, as_json=False)
 
 
 def test_the_examination_covers_this_installation(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(doctor, "check_device", lambda: GOOD)  # importing torch takes seconds
-    config = GatewayConfig(public_listen="127.0.0.1:0", admin_listen="127.0.0.1:0", runtime_dir=tmp_path)
+    config = config_of({"public.listen": "127.0.0.1:0", "admin.listen": "127.0.0.1:0", "process.runtime_dir": tmp_path})
     checks = list(doctor.examine(config))
     assert {"python", "packages", "cores", "memory", "files", "runtime", "policy", "store", "weights", "port"} <= {
         check.name for check in checks

@@ -20,7 +20,7 @@ from gateway.access.api_keys import KeyRing
 from gateway.cli import commands
 from gateway.cli import main as cli
 from gateway.cli.supervisor.runtime_lock import RuntimeLock
-from gateway.config import GatewayConfig
+from gateway.config.settings import GatewayConfig
 from gateway.util.version import version
 from routing_policies.loading import load_policy
 
@@ -121,7 +121,7 @@ def test_a_wrong_setting_is_one_line_and_exit_code_2(command: str, capsys: pytes
     assert cli.main(command.split()) == 2
     err = capsys.readouterr().err
     assert err.startswith("penstock: ")
-    assert 'drain_timeout: no such setting; did you mean "drain_timeout_s"?' in err
+    assert 'drain_timeout: no such setting; did you mean "process.drain_timeout_s", which is' in err
     assert err.count("\n") == 1
 
 
@@ -161,7 +161,7 @@ def test_a_runtime_directory_too_long_for_sockets_is_explained(capsys: pytest.Ca
 )
 def test_flags_change_where_the_gateway_listens(flags: list[str], public: str, admin: str) -> None:
     found = commands.settings(cli.build_parser().parse_args(["gateway", *flags]))
-    assert (found.public_listen, found.admin_listen) == (public, admin)
+    assert (found.public.listen, found.admin.listen) == (public, admin)
 
 
 def test_a_port_for_a_unix_socket_makes_no_sense(capsys: pytest.CaptureFixture[str]) -> None:
@@ -179,7 +179,7 @@ def test_the_gateway_gets_its_settings_and_its_code_is_returned() -> None:
 
     options = cli.build_parser().parse_args(["gateway", "--port", "0", "--policy", "p.yaml"])
     assert commands.gateway(options, serve) == 7
-    assert (seen[0].public_listen, seen[0].policy) == ("127.0.0.1:0", Path("p.yaml").resolve())
+    assert (seen[0].public.listen, seen[0].policy.document) == ("127.0.0.1:0", Path("p.yaml").resolve())
 
 
 def test_a_port_in_use_is_one_line_with_the_flag() -> None:
@@ -243,7 +243,7 @@ def test_check_of_a_good_policy_says_how_many_tests_passed(capsys: pytest.Captur
 def test_check_without_a_file_checks_the_configured_policy(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["policy", "check"]) == 0
     assert "bundled.yaml: good, 5 tests passed" in capsys.readouterr().out
-    write(f"policy = '{write(GOOD)}'\n", "penstock.toml")
+    write(f"policy.document = '{write(GOOD)}'\n", "penstock.toml")
     assert cli.main(["policy", "check"]) == 0
     assert "policy.yaml: good, 1 test passed" in capsys.readouterr().out
 

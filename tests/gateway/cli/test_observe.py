@@ -34,8 +34,8 @@ routes:
 def options(stack: Stack, *arguments: str) -> argparse.Namespace:
     """A command line of a gateway that listens on a socket."""
     config = stack.gateway.config
-    file = config.runtime_dir / "penstock.toml"
-    file.write_text(f'admin_listen = "{config.admin_listen}"\nruntime_dir = "{config.runtime_dir}"\n')
+    file = config.process.runtime_dir / "penstock.toml"
+    file.write_text(f'admin.listen = "{config.admin.listen}"\nprocess.runtime_dir = "{config.process.runtime_dir}"\n')
     return build_parser().parse_args([*arguments, "--config", str(file)])
 
 
@@ -49,7 +49,7 @@ async def test_a_finished_request_is_explained_by_its_id(tmp_path: Path, capsys:
     async with running(tmp_path) as stack:
         reply = await stack.ask(chat(stream=True))
         asked = options(stack, "explain", reply.headers["x-request-id"])
-        assert await asyncio.to_thread(observe.explain, asked) == 0
+        assert await asyncio.to_thread(observe.show_request, asked) == 0
         out = capsys.readouterr().out
         assert f"{reply.headers['x-request-id']}  completed, status 200" in out
         assert "upstream_first_byte" in out
@@ -59,12 +59,12 @@ async def test_a_finished_request_is_explained_by_its_id(tmp_path: Path, capsys:
 async def test_an_unknown_request_is_an_error_that_says_where_else_to_look(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
         with pytest.raises(CommandError, match="The log has it"):
-            await asyncio.to_thread(observe.explain, options(stack, "explain", "req_no/../such"))
+            await asyncio.to_thread(observe.show_request, options(stack, "explain", "req_no/../such"))
 
 
 async def test_the_admin_api_on_the_public_listener_is_said_to_be_elsewhere(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
-        assert "admin_listen" in (await stack.get("/admin/api/overview")).error["message"]
+        assert "admin.listen" in (await stack.get("/admin/api/overview")).error["message"]
         assert "/v1/" in (await stack.get("/nothing")).error["message"]
 
 
@@ -81,7 +81,8 @@ async def test_a_preview_says_what_would_be_cut_and_who_might_answer(
         file = tmp_path / "request.json"
         file.write_text(json.dumps(conversation()))
         assert (
-            await asyncio.to_thread(observe.explain, options(stack, "explain", "--request", str(file), "--json")) == 0
+            await asyncio.to_thread(observe.show_request, options(stack, "explain", "--request", str(file), "--json"))
+            == 0
         )
         found = json.loads(capsys.readouterr().out)
         assert found["route"] == "main"
@@ -92,7 +93,7 @@ async def test_a_preview_says_what_would_be_cut_and_who_might_answer(
         assert found["cache"]["mode"] == "exact"
         assert not stack.small.received
         assert not stack.large.received
-        assert await asyncio.to_thread(observe.explain, options(stack, "explain", "--request", str(file))) == 0
+        assert await asyncio.to_thread(observe.show_request, options(stack, "explain", "--request", str(file))) == 0
         assert "drop_old_turns" in capsys.readouterr().out
 
 

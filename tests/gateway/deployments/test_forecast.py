@@ -11,7 +11,7 @@ from gateway.deployments.forecast import REPORT_FRESH_S, DeploymentForecast
 from gateway.deployments.load_report import LaneReport, LoadReport, parse_event, parse_orca
 from gateway.telemetry.records.record import Usage
 from gateway.upstreams.http1.pulse import Pulse
-from loadtests.engine_model import EngineShape
+from loadtests.engines.modelled_engine import EngineShape
 from routing_policies.price import Price
 from tests.gateway.routing.fleet import Fleet, mixed_offers
 

@@ -80,7 +80,7 @@ def some_report(rng: random.Random) -> LoadReport:
         lane: LaneReport(forecast_wait_s=rng.random() / 5, prefill_tokens_per_s=rng.choice([0.0, 4e3, 2e4]))
         for lane in ENGINE_LANES
     }
-    return LoadReport(num_running=rng.randrange(30), step_token_budget=1024, lanes=lanes)
+    return LoadReport(num_running=rng.randrange(30), max_num_batched_tokens=1024, lanes=lanes)
 
 
 @pytest.mark.parametrize("seed", range(12))

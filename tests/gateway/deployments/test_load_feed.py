@@ -18,7 +18,7 @@ from gateway.upstreams.client import UpstreamClient
 from gateway.upstreams.http1.errors import ConnectError
 from gateway.upstreams.http1.pulse import Pulse
 from gateway.upstreams.reach import UpstreamReach
-from loadtests.virtual_loop import run_virtual
+from loadtests.simulation.virtual_loop import run_virtual
 from routing_policies.loading import load_policy
 
 ONE = "schema_version: 1\ndeployments: [{id: a, url: 'unix:/tmp/none.sock', model: m}]\n"

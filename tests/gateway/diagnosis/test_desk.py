@@ -71,14 +71,16 @@ async def test_the_command_prints_and_its_exit_code_says_whether_all_is_well(
 ) -> None:
     async with running(tmp_path) as stack:
         settings = tmp_path / "penstock.toml"
-        settings.write_text(f'admin_listen = "{stack.gateway.config.admin_listen}"\nruntime_dir = "{tmp_path}"\n')
+        settings.write_text(
+            f'admin.listen = "{stack.gateway.config.admin.listen}"\nprocess.runtime_dir = "{tmp_path}"\n'
+        )
         asked = options("diagnose", "--config", str(settings), "--seconds", "0.3")
-        code = await asyncio.to_thread(observe.diagnose, asked)
+        code = await asyncio.to_thread(observe.show_diagnosis, asked)
         out = capsys.readouterr().out
         assert out.startswith("0 requests in 0.")
         assert (code, "Nothing stands out" in out) in {(0, True), (1, False)}
         asked = options("diagnose", "--config", str(settings), "--seconds", "0.3", "--json")
-        await asyncio.to_thread(observe.diagnose, asked)
+        await asyncio.to_thread(observe.show_diagnosis, asked)
         assert json.loads(capsys.readouterr().out).keys() >= {"findings", "stages", "notes"}
 
 
@@ -87,4 +89,4 @@ def test_a_gateway_that_is_not_there_is_an_error_with_a_remedy(tmp_path: Path) -
     token.write_text("pat-" + "x" * 40)
     asked = options("diagnose", "--url", "http://127.0.0.1:1", "--token-file", str(token), "--seconds", "1")
     with pytest.raises(CommandError, match="--url"):
-        observe.diagnose(asked)
+        observe.show_diagnosis(asked)

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from gateway.diagnosis.diagnose import diagnose
+from gateway.diagnosis.diagnose import find_cause
 from gateway.diagnosis.finding import Diagnosis
-from gateway.diagnosis.render import render
+from gateway.diagnosis.render import render_diagnosis
 from routing_policies.loading import load_policy
 from tests.gateway.diagnosis.snapshots import SECONDS, Scene
 
@@ -24,7 +24,7 @@ routes: [{id: all, select: {candidates: [large]}}]
 
 
 def said(scene: Scene) -> Diagnosis:
-    return diagnose(scene.window(), POLICY)
+    return find_cause(scene.window(), POLICY)
 
 
 def limit(scene: Scene) -> None:
@@ -288,8 +288,8 @@ def test_the_terminal_shows_stage_evidence_lever_and_line() -> None:
 
     scene = Scene()
     limit(scene)
-    text = render(msgspec.to_builtins(said(scene)))
+    text = render_diagnosis(msgspec.to_builtins(said(scene)))
     assert "QUEUE: Deployment large has room, but its permits are all out." in text
     assert "in the policy: deployments.large.limits.max_in_flight" in text
     assert "500.0 ms" in text
-    assert "Nothing stands out" in render(msgspec.to_builtins(said(Scene())))
+    assert "Nothing stands out" in render_diagnosis(msgspec.to_builtins(said(Scene())))

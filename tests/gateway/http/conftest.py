@@ -15,9 +15,9 @@ import uvloop
 
 from gateway.errors import GatewayError
 from gateway.http.asgi import Receive, Scope, Send, read_body, respond
-from gateway.http.limits import EdgeLimits
+from gateway.http.limits import BodyLimits, ConnectionLimits, EdgeLimits, HeaderLimits
 from gateway.http.server import Listener, Server
-from gateway.ids import RequestIds
+from gateway.timeline import RequestIds
 
 READ_TIMEOUT_S = 5.0
 
@@ -185,6 +185,19 @@ async def until(condition: Callable[[], bool]) -> None:
 StartEdge = Callable[..., Awaitable[Edge]]
 
 
+def edge_limits(**bounds: Any) -> EdgeLimits:
+    """Return the limits with these bounds, each by its section and its key: `header__max_bytes=100`."""
+    sections: dict[str, dict[str, Any]] = {"connections": {}, "header": {}, "body": {}}
+    for name, value in bounds.items():
+        section, _, key = name.partition("__")
+        sections[section][key] = value
+    return EdgeLimits(
+        connections=ConnectionLimits(**sections["connections"]),
+        header=HeaderLimits(**sections["header"]),
+        body=BodyLimits(**sections["body"]),
+    )
+
+
 @pytest.fixture
 async def start_edge() -> AsyncIterator[StartEdge]:
     """Starts edges and closes them, with nothing left running, after the test."""
@@ -200,7 +213,7 @@ async def start_edge() -> AsyncIterator[StartEdge]:
     ) -> Edge:
         app = RecordingApp(handler)
         refusals: list[tuple[str, GatewayError]] = []
-        by_name = listeners or {"public": EdgeLimits(**limits)}
+        by_name = listeners or {"public": edge_limits(**limits)}
         server = Server(
             [Listener(name=name, address=address, app=app, limits=each) for name, each in by_name.items()],
             new_request_id=RequestIds(random.Random(7)).next,

@@ -18,13 +18,15 @@ from gateway.http.asgi import Receive, Scope, Send, edge_channel, respond
 from gateway.http.descriptors import share_connections
 from gateway.http.limits import EdgeLimits
 from gateway.http.protocol import EdgeProtocol
-from tests.gateway.http.conftest import ManualClock, StartEdge, get, until
+from tests.gateway.http.conftest import ManualClock, StartEdge, edge_limits, get, until
 
 
 async def test_a_flood_of_connections_is_refused_cheaply_while_the_admin_listener_answers(
     start_edge: StartEdge, clock: ManualClock
 ) -> None:
-    edge = await start_edge(clock=clock, listeners={"public": EdgeLimits(max_connections=5), "admin": EdgeLimits()})
+    edge = await start_edge(
+        clock=clock, listeners={"public": edge_limits(connections__max_total=5), "admin": EdgeLimits()}
+    )
     async with AsyncExitStack() as held:
         for _ in range(4):
             await held.enter_async_context(edge.connect())
@@ -53,7 +55,7 @@ async def test_a_full_listener_gives_up_the_connection_that_was_idle_longest(
             await release.wait()
         await respond(send, 200, [], b"ok")
 
-    edge = await start_edge(handler, clock=clock, max_connections=3)
+    edge = await start_edge(handler, clock=clock, connections__max_total=3)
     async with edge.connect() as busy, edge.connect() as longest, edge.connect() as idle:
         await longest.ask(get())
         clock.advance(0.5)
@@ -73,7 +75,7 @@ async def test_a_full_listener_gives_up_the_connection_that_was_idle_longest(
 
 
 async def test_one_ip_may_hold_only_its_share_of_connections(start_edge: StartEdge) -> None:
-    edge = await start_edge(max_connections_per_ip=2)
+    edge = await start_edge(connections__max_per_ip=2)
     async with edge.connect() as first, edge.connect() as second:
         assert (await first.ask(get())).status == 200
         assert (await second.ask(get())).status == 200
@@ -94,7 +96,7 @@ async def test_accepted_connections_notice_a_peer_that_vanished(start_edge: Star
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body"})
 
-    edge = await start_edge(handler, write_stall_timeout_s=12.0)
+    edge = await start_edge(handler, connections__write_stall_timeout_s=12.0)
     assert await edge.is_serving()
     assert options["keepalive"]
     assert options["user_timeout"] == 12_000
@@ -104,7 +106,7 @@ async def test_accepted_connections_notice_a_peer_that_vanished(start_edge: Star
 async def test_a_client_that_lingers_after_a_refused_body_is_cut_off_too(
     start_edge: StartEdge, clock: ManualClock
 ) -> None:
-    edge = await start_edge(clock=clock, linger_s=2.0)
+    edge = await start_edge(clock=clock, connections__linger_s=2.0)
     async with edge.connect() as client:
         await client.send(b"POST / HTTP/1.1\r\nHost: edge.test\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n")
         await until(lambda: edge.app.num_started == 1)
@@ -176,7 +178,7 @@ async def test_a_half_closed_idle_connection_is_closed(start_edge: StartEdge) ->
 
 
 async def test_a_client_that_lingers_after_a_refusal_is_cut_off(start_edge: StartEdge, clock: ManualClock) -> None:
-    edge = await start_edge(clock=clock, linger_s=2.0)
+    edge = await start_edge(clock=clock, connections__linger_s=2.0)
     async with edge.connect() as client:
         assert (await client.ask(b"BAD\r\n\r\n")).status == 400
         assert await client.rest() == b""
@@ -190,7 +192,7 @@ async def test_a_unix_socket_is_served_and_a_stale_one_replaced(start_edge: Star
     path = tmp_path / "edge.sock"
     with socket.socket(socket.AF_UNIX) as stale:
         stale.bind(str(path))
-    edge = await start_edge(address=f"unix:{path}", max_connections_per_ip=1)
+    edge = await start_edge(address=f"unix:{path}", connections__max_per_ip=1)
     assert edge.address() == f"unix:{path}"
     assert os.stat(path).st_mode & 0o777 == 0o600
     async with edge.connect() as first, edge.connect() as second:
@@ -243,7 +245,7 @@ def test_listeners_share_half_the_open_files(wanted: list[int], open_files: int,
 async def test_two_thousand_slow_lorises_are_all_closed_and_a_good_request_is_served_between(
     start_edge: StartEdge, clock: ManualClock
 ) -> None:
-    edge = await start_edge(clock=clock, header_timeout_s=10.0)
+    edge = await start_edge(clock=clock, header__timeout_s=10.0)
     host, port = edge.address().rsplit(":", 1)
     loop = asyncio.get_running_loop()
     lorises = [socket.socket() for _ in range(2000)]

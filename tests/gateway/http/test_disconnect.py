@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gateway.http.asgi import ClientGone, Message, Scope, read_body
-from gateway.http.disconnect import until_gone, watch
+from gateway.http.disconnect import until_gone
 
 
 class FakeChannel:
@@ -69,19 +69,21 @@ def is_edge(request: pytest.FixtureRequest) -> bool:
 
 async def test_the_body_is_read_whole_under_the_watch(is_edge: bool) -> None:
     client = Client(is_edge=is_edge, body=(b"a", b"b", b"c", b"d", b"e", b"f", b"g"))
-    async with watch(client.scope, client.receive) as gone:
+    async with until_gone(client.scope, client.receive) as gone:
         await asyncio.sleep(0.001)
         assert await read_body(gone.receive, 100) == b"abcdefg"
         assert not gone.is_gone
 
 
-async def test_waiting_ends_when_the_client_leaves(is_edge: bool) -> None:
+async def test_waiting_ends_when_the_client_leaves_unless_somebody_else_waits(is_edge: bool) -> None:
     client = Client(is_edge=is_edge)
-    async with watch(client.scope, client.receive) as gone:
+    told = asyncio.Event()
+    async with until_gone(client.scope, client.receive) as gone:
+        gone.stays = lambda end: True
+        gone.on_gone(told.set)
         asyncio.get_running_loop().call_later(0.005, client.leave)
-        await asyncio.wait_for(gone.wait(), 2.0)
+        await asyncio.wait_for(told.wait(), 2.0)
         assert gone.is_gone
-        await gone.wait()
 
 
 async def test_a_client_that_leaves_before_its_body_is_complete_ends_the_reading(is_edge: bool) -> None:
@@ -90,8 +92,8 @@ async def test_a_client_that_leaves_before_its_body_is_complete_ends_the_reading
     client._messages.get_nowait()
     client._messages.put_nowait({"type": "http.request", "body": b"a", "more_body": True})
     client.leave()
-    async with watch(client.scope, client.receive) as gone:
-        with pytest.raises(ClientGone):
+    with pytest.raises(ClientGone):
+        async with until_gone(client.scope, client.receive) as gone:
             await read_body(gone.receive, 100)
 
 
@@ -159,17 +161,20 @@ async def test_work_that_finished_is_not_cancelled_by_a_later_leave(is_edge: boo
 async def test_callbacks_run_once_and_late_ones_at_once(is_edge: bool) -> None:
     client = Client(is_edge=is_edge)
     calls: list[str] = []
-    async with watch(client.scope, client.receive) as gone:
+    async with until_gone(client.scope, client.receive) as gone:
+        gone.stays = lambda end: True
+        told = asyncio.Event()
         gone.on_gone(lambda: calls.append("first"))
+        gone.on_gone(told.set)
         client.leave()
-        await gone.wait()
+        await told.wait()
         gone.on_gone(lambda: calls.append("late"))
     assert calls == ["first", "late"]
 
 
 async def test_no_task_outlives_the_watch(is_edge: bool) -> None:
     client = Client(is_edge=is_edge)
-    async with watch(client.scope, client.receive):
+    async with until_gone(client.scope, client.receive):
         pass
     assert len(asyncio.all_tasks()) == 1
 
@@ -179,7 +184,7 @@ async def test_an_error_of_the_servers_receive_reaches_the_reader() -> None:
         raise ConnectionError("server broke")
 
     scope: dict[str, Any] = {"type": "http"}
-    async with watch(scope, receive) as gone:
+    async with until_gone(scope, receive) as gone:
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         with pytest.raises(ConnectionError, match="server broke"):

@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from gateway.http.address import bind, describe, inherited_addresses
-from gateway.http.limits import EdgeLimits
+from gateway.http.limits import ConnectionLimits, EdgeLimits
 from tests.gateway.http.conftest import StartEdge, get
 
 
@@ -42,7 +42,9 @@ async def test_a_connection_accepted_at_the_last_moment_may_still_ask(start_edge
 async def test_a_socket_of_the_parent_is_served_and_outlives_the_server() -> None:
     with socket.create_server(("127.0.0.1", 0)) as parents:
         address = f"fd:{parents.fileno()}"
-        (listening,) = await bind(address, reuse_port=False, limits=EdgeLimits(write_stall_timeout_s=3.0))
+        (listening,) = await bind(
+            address, reuse_port=False, limits=EdgeLimits(connections=ConnectionLimits(write_stall_timeout_s=3.0))
+        )
         assert describe(listening) == inherited_addresses(address)[0] == describe(parents)
         assert listening.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 3000
         listening.close()

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.http.asgi import Receive, Scope, Send, read_body, respond
-from gateway.http.limits import EdgeLimits
+from gateway.http.limits import EdgeLimits, HeaderLimits
 from gateway.http.protocol import EdgeProtocol
 from gateway.http.server import uvicorn_config
 from gateway.http.state import EdgeState
@@ -145,7 +145,7 @@ async def test_a_request_arrives_whole_byte_by_byte(pick: int) -> None:
 
 async def test_a_large_head_behind_the_rest_of_a_body_is_not_mistaken_for_its_own_size() -> None:
     seen: list[tuple[str, bytes]] = []
-    protocol, transport = _connect(seen, EdgeLimits(max_header_bytes=1000))
+    protocol, transport = _connect(seen, EdgeLimits(header=HeaderLimits(max_bytes=1000)))
     protocol.data_received(b"POST /b HTTP/1.1\r\n" + _HOST + b"Content-Length: 5000\r\n\r\n")
     # One read: 5000 bytes of body, then half of a head that is within its limit.
     protocol.data_received(b"a" * 5000 + b"GET /a HTTP/1.1\r\n" + _HOST + b"X-Half: " + b"v" * 900)
@@ -158,7 +158,7 @@ async def test_a_large_head_behind_the_rest_of_a_body_is_not_mistaken_for_its_ow
 
 async def test_a_head_too_large_is_found_even_when_it_began_behind_a_body() -> None:
     seen: list[tuple[str, bytes]] = []
-    protocol, transport = _connect(seen, EdgeLimits(max_header_bytes=1000))
+    protocol, transport = _connect(seen, EdgeLimits(header=HeaderLimits(max_bytes=1000)))
     protocol.data_received(b"POST /b HTTP/1.1\r\n" + _HOST + b"Content-Length: 5\r\n\r\n")
     protocol.data_received(b"abcdeGET /a HTTP/1.1\r\n" + _HOST + b"X-Half: " + b"v" * 1100)
     await _settle()

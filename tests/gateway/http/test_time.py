@@ -14,7 +14,7 @@ from tests.gateway.http.conftest import ManualClock, StartEdge, get, post, until
 async def test_headers_that_never_end_get_408_within_the_header_timeout(
     start_edge: StartEdge, clock: ManualClock
 ) -> None:
-    edge = await start_edge(clock=clock, header_timeout_s=10.0)
+    edge = await start_edge(clock=clock, header__timeout_s=10.0)
     async with edge.connect() as client:
         for byte in b"GET / HTTP/1.1\r\nX-Slow: 12345"[:20]:
             await client.send(bytes([byte]))
@@ -33,7 +33,7 @@ async def test_headers_that_never_end_get_408_within_the_header_timeout(
 async def test_a_connection_that_sends_nothing_is_closed_after_the_header_timeout(
     start_edge: StartEdge, clock: ManualClock
 ) -> None:
-    edge = await start_edge(clock=clock, header_timeout_s=10.0)
+    edge = await start_edge(clock=clock, header__timeout_s=10.0)
     async with edge.connect() as client:
         await until(lambda: edge.server.num_connections["public"] == 1)
         edge.pass_time(10.3)
@@ -41,7 +41,7 @@ async def test_a_connection_that_sends_nothing_is_closed_after_the_header_timeou
 
 
 async def test_empty_lines_do_not_prolong_a_connection(start_edge: StartEdge, clock: ManualClock) -> None:
-    edge = await start_edge(clock=clock, header_timeout_s=10.0)
+    edge = await start_edge(clock=clock, header__timeout_s=10.0)
     async with edge.connect() as client:
         for _ in range(5):
             await client.send(b"\r\n")
@@ -53,7 +53,7 @@ async def test_empty_lines_do_not_prolong_a_connection(start_edge: StartEdge, cl
 async def test_an_idle_keep_alive_connection_is_closed_after_its_time(
     start_edge: StartEdge, clock: ManualClock
 ) -> None:
-    edge = await start_edge(clock=clock, idle_keep_alive_s=75.0, write_stall_timeout_s=30.0)
+    edge = await start_edge(clock=clock, connections__idle_keep_alive_s=75.0, connections__write_stall_timeout_s=30.0)
     async with edge.connect() as client:
         await client.ask(get())
         for _ in range(7):
@@ -75,7 +75,7 @@ async def test_a_body_that_takes_too_long_gets_408_and_its_application_a_disconn
             if types[-1] == "http.disconnect":
                 return
 
-    edge = await start_edge(handler, clock=clock, body_timeout_s=60.0, body_min_bytes_per_s=0)
+    edge = await start_edge(handler, clock=clock, body__timeout_s=60.0, body__min_bytes_per_s=0)
     async with edge.connect() as client:
         await client.send(post(b"a" * 100)[:-50])
         await until(lambda: bool(types))
@@ -88,7 +88,7 @@ async def test_a_body_that_takes_too_long_gets_408_and_its_application_a_disconn
 
 
 async def test_a_body_that_trickles_gets_408_by_its_rate(start_edge: StartEdge, clock: ManualClock) -> None:
-    edge = await start_edge(clock=clock, body_timeout_s=60.0, body_min_bytes_per_s=500, body_grace_s=5.0)
+    edge = await start_edge(clock=clock, body__timeout_s=60.0, body__min_bytes_per_s=500, body__grace_s=5.0)
     async with edge.connect() as client:
         await client.send(post(b"a" * 100_000)[:-99_999])
         await until(lambda: edge.app.num_started == 1)
@@ -108,7 +108,7 @@ async def test_a_client_that_waits_for_continue_is_not_slow(start_edge: StartEdg
         await send({"type": "http.response.start", "status": 204, "headers": []})
         await send({"type": "http.response.body"})
 
-    edge = await start_edge(handler, clock=clock, body_timeout_s=5.0)
+    edge = await start_edge(handler, clock=clock, body__timeout_s=5.0)
     async with edge.connect() as client:
         await client.send(post(b"hello", b"Expect: 100-continue")[:-5])
         await until(lambda: edge.app.num_started == 1)
@@ -141,7 +141,9 @@ async def test_a_reader_that_stalls_is_cut_off_and_its_memory_stays_bounded(
             await asyncio.sleep(0)
         is_over.set()
 
-    edge = await start_edge(handler, clock=clock, write_stall_timeout_s=30.0, write_high_water_bytes=65_536)
+    edge = await start_edge(
+        handler, clock=clock, connections__write_stall_timeout_s=30.0, connections__write_high_water_bytes=65_536
+    )
     with socket.socket() as slow:
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         slow.setblocking(False)
@@ -167,7 +169,7 @@ async def test_a_slow_reader_that_still_reads_is_left_alone(start_edge: StartEdg
             await send({"type": "http.response.body", "body": b"x" * 16_384, "more_body": True})
         await send({"type": "http.response.body"})
 
-    edge = await start_edge(handler, clock=clock, write_stall_timeout_s=30.0)
+    edge = await start_edge(handler, clock=clock, connections__write_stall_timeout_s=30.0)
     async with edge.connect(limit=4096) as client:
         await client.send(get())
         received = 0

@@ -69,7 +69,11 @@ async def test_an_audit_asks_both_models_of_a_pair_and_labels_the_smaller_one(tm
 
 
 async def test_feedback_at_one_replica_labels_what_another_one_answered(tmp_path: Path) -> None:
-    settings = {"store": f"embedded:{tmp_path / 'shared.sqlite3'}", "cache_shared": True, "store_timeout_s": 0.5}
+    settings = {
+        "store.address": f"embedded:{tmp_path / 'shared.sqlite3'}",
+        "cache.shared": True,
+        "store.timeout_s": 0.5,
+    }
     policy = POLICY.replace("min_quality: 0.8", "min_quality: 0.8\n      kind: sums")
     for name in ("one", "other"):
         (tmp_path / name).mkdir()

@@ -31,7 +31,7 @@ def policy_text(folder: Path) -> str:
 
 
 async def train(folder: Path, *arguments: str) -> int:
-    (folder / "penstock.toml").write_text(f'admin_listen = "unix:{folder}/admin.sock"\n')
+    (folder / "penstock.toml").write_text(f'admin.listen = "unix:{folder}/admin.sock"\n')
     given = ["policy", "train", "--from-gateway", "--config", str(folder / "penstock.toml")]
     given += ["--runtime-dir", str(folder), "--out", str(folder / "models" / "mine.json"), *arguments]
     return await asyncio.to_thread(main, given)
@@ -59,7 +59,7 @@ async def test_what_a_gateway_was_told_becomes_a_file_that_it_routes_by(
         reply = await stack.ask(question(HARD))
         assert reply.headers["x-penstock-deployment"] == "small", "nothing predicts for this pair yet"
 
-    async with running(tmp_path, policy=policy, settings={"quality_dir": tmp_path / "models"}) as stack:
+    async with running(tmp_path, policy=policy, settings={"policy.quality_dir": tmp_path / "models"}) as stack:
         for text, expected in ((EASY, "small"), (HARD, "large")):
             reply = await stack.ask(question(text))
             assert reply.headers["x-penstock-deployment"] == expected
@@ -80,14 +80,14 @@ tests:
     )
     loose = strict.replace("min_quality: 0.8", "min_quality: 0.0001").replace("deployment: large", "deployment: small")
     wrong = loose.replace("not, request", "large, request").replace("deployment: small", "deployment: large")
-    (tmp_path / "penstock.toml").write_text(f'quality_dir = "{models}"\n')
+    (tmp_path / "penstock.toml").write_text(f'policy.quality_dir = "{models}"\n')
     for name, document, wanted in (("strict", strict, 0), ("loose", loose, 0), ("wrong", wrong, 1)):
         file = tmp_path / f"{name}.yaml"
         file.write_text(document)
         arguments = ["policy", "check", str(file), "--config", str(tmp_path / "penstock.toml")]
         assert await asyncio.to_thread(main, arguments) == wanted, name
 
-    settings = {"quality_dir": models, "policy_source": "store", "recorder": "features"}
+    settings = {"policy.quality_dir": models, "policy.source": "store", "telemetry.recorder.mode": "features"}
     async with running(tmp_path, policy=strict, settings=settings) as stack:
         for text in (EASY, HARD):
             await stack.ask(question(text))

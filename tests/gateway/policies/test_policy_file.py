@@ -17,6 +17,7 @@ from gateway.policies.policy_file import (
     read_policy,
     revision_of,
 )
+from gateway.policies.reading import PolicyChecks, PolicyHooks
 from routing_policies.policy.document import Policy
 
 GOOD = "schema_version: 1\ndeployments: [{id: a, url: 'http://a', model: m}]\n"
@@ -39,10 +40,8 @@ class Watched:
         self.write(text)
         self.file = PolicyFile(
             path,
-            variables={"runtime_dir": "/run/penstock"},
-            accept=self._accept,
-            on_revision=self._take,
-            on_status=self.statuses.append,
+            checks=PolicyChecks(variables={"runtime_dir": "/run/penstock"}, accept=self._accept),
+            hooks=PolicyHooks(on_revision=self._take, on_status=self.statuses.append),
             wall_clock=lambda: self.now_s,
             copy=copy,
         )
@@ -100,10 +99,10 @@ def test_a_file_that_is_not_there_or_not_text_is_an_error_that_says_so(tmp_path:
     with pytest.raises(
         PolicyFileError, match=r"none\.yaml: cannot be read \(No such file or directory\); check --policy"
     ):
-        read_policy(tmp_path / "none.yaml", {}, lambda policy: None)
+        read_policy(tmp_path / "none.yaml", PolicyChecks())
     (tmp_path / "latin.yaml").write_bytes(b"# \xe9\n")
     with pytest.raises(PolicyFileError, match=r"not UTF-8 \(byte 2\)"):
-        read_policy(tmp_path / "latin.yaml", {}, lambda policy: None)
+        read_policy(tmp_path / "latin.yaml", PolicyChecks())
 
 
 async def test_a_changed_file_is_taken_at_the_next_look(watched: Watched) -> None:

@@ -8,10 +8,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from gateway.app.store_opening import open_store
 from gateway.cli.supervisor.launch import plan_launch
-from gateway.config import GatewayConfig, bundled_policy_path
+from gateway.config.settings import GatewayConfig, bundled_policy_path
+from gateway.config.sources import config_of
 from gateway.policies.local_copy import COPY_FILE, PolicyCopy, file_copy_name
 from gateway.policies.policy_file import PolicyFile, PolicyFileError
+from gateway.policies.reading import PolicyChecks, PolicyHooks
 from gateway.policies.starting import StartPolicy, starting_policy
 from routing_policies.policy.document import Policy
 from tests.gateway.admin.test_policy_life import apply, in_force, stored
@@ -23,13 +26,13 @@ deployments:
 """
 
 
-def config_of(folder: Path, **changed: object) -> GatewayConfig:
-    given: dict[str, object] = {"public_listen": "127.0.0.1:0", "admin_listen": "127.0.0.1:0"}
-    return GatewayConfig(runtime_dir=folder, **{**given, **changed})  # type: ignore[arg-type]
+def config_in(folder: Path, **changed: object) -> GatewayConfig:
+    given: dict[str, object] = {"public.listen": "127.0.0.1:0", "admin.listen": "127.0.0.1:0"}
+    return config_of({"process.runtime_dir": folder, **given, **changed})
 
 
 def started(config: GatewayConfig) -> StartPolicy:
-    return starting_policy(config)
+    return starting_policy(config, open_store)
 
 
 def engines_of(config: GatewayConfig, policy: Policy) -> list[str]:
@@ -46,27 +49,34 @@ async def revise(folder: Path, document: str) -> None:
 
 
 def test_without_a_revision_the_file_is_what_will_be_served(tmp_path: Path) -> None:
-    config = config_of(tmp_path)
+    config = config_in(tmp_path)
     found = started(config)
     assert (engines_of(config, found.policy), found.note) == (["small", "large"], None)
 
 
 async def test_a_revision_of_the_store_decides_which_engines_start_and_it_is_said(tmp_path: Path) -> None:
     await revise(tmp_path, ONE_ENGINE)
-    config = config_of(tmp_path, policy=tmp_path / "policy.yaml", policy_source="store")
+    config = config_in(tmp_path, **{"policy.document": tmp_path / "policy.yaml", "policy.source": "store"})
     found = await asyncio.to_thread(started, config)
     assert engines_of(config, found.policy) == ["small"]
     assert found.note is not None
     assert found.note.startswith("engines are those of revision 2 (")
     as_file = await asyncio.to_thread(
-        started, config_of(tmp_path, policy=tmp_path / "policy.yaml", policy_source="file")
+        started, config_in(tmp_path, **{"policy.document": tmp_path / "policy.yaml", "policy.source": "file"})
     )
     assert (engines_of(config, as_file.policy), as_file.note) == (["small", "large"], None)
 
 
 async def test_while_the_store_is_lost_the_revision_seen_last_decides(tmp_path: Path) -> None:
     await revise(tmp_path, ONE_ENGINE)
-    config = config_of(tmp_path, policy=tmp_path / "policy.yaml", policy_source="store", store="redis://127.0.0.1:1/0")
+    config = config_in(
+        tmp_path,
+        **{
+            "policy.document": tmp_path / "policy.yaml",
+            "policy.source": "store",
+            "store.address": "redis://127.0.0.1:1/0",
+        },
+    )
     found = await asyncio.to_thread(started, config)
     assert engines_of(config, found.policy) == ["small"]
     assert "the store cannot be used" in (found.note or "")
@@ -75,7 +85,9 @@ async def test_while_the_store_is_lost_the_revision_seen_last_decides(tmp_path: 
 async def test_a_store_that_lost_the_revision_does_not_decide(tmp_path: Path) -> None:
     await revise(tmp_path, ONE_ENGINE)
     store = f"embedded:{tmp_path}/emptied.sqlite3"
-    config = config_of(tmp_path, policy=tmp_path / "policy.yaml", policy_source="store", store=store)
+    config = config_in(
+        tmp_path, **{"policy.document": tmp_path / "policy.yaml", "policy.source": "store", "store.address": store}
+    )
     found = await asyncio.to_thread(started, config)
     assert engines_of(config, found.policy) == ["small"]
     assert "the store has lost it" in (found.note or "")
@@ -84,7 +96,9 @@ async def test_a_store_that_lost_the_revision_does_not_decide(tmp_path: Path) ->
 async def test_a_revision_that_cannot_be_read_is_said_and_the_file_decides(tmp_path: Path) -> None:
     await revise(tmp_path, ONE_ENGINE)
     lost = "redis://127.0.0.1:1/0"
-    config = config_of(tmp_path, policy=tmp_path / "policy.yaml", policy_source="store", store=lost)
+    config = config_in(
+        tmp_path, **{"policy.document": tmp_path / "policy.yaml", "policy.source": "store", "store.address": lost}
+    )
     spoil_copy(tmp_path)
     found = await asyncio.to_thread(started, config)
     assert engines_of(config, found.policy) == ["small", "large"]
@@ -107,7 +121,7 @@ async def test_a_file_that_only_an_empty_store_needs_may_be_bad(tmp_path: Path, 
         policy.unlink()
     if file == "bad":
         policy.write_text("schema_version: [\n")
-    config = config_of(tmp_path, policy=policy, policy_source="store")
+    config = config_in(tmp_path, **{"policy.document": policy, "policy.source": "store"})
     found = await asyncio.to_thread(started, config)
     assert engines_of(config, found.policy) == ["small"]
 
@@ -116,13 +130,11 @@ def file_config(folder: Path, document: str) -> GatewayConfig:
     """Settings whose policy file was in force once."""
     policy = folder / "policy.yaml"
     policy.write_text(document)
-    config = config_of(folder, policy=policy)
+    config = config_in(folder, **{"policy.document": policy})
     PolicyFile(
         policy,
-        variables=config.policy_variables,
-        accept=lambda policy: None,
-        on_revision=lambda revision: None,
-        on_status=lambda status: None,
+        checks=PolicyChecks(variables=config.process.policy_variables),
+        hooks=PolicyHooks(on_revision=lambda revision: None, on_status=lambda status: None),
         copy=PolicyCopy(folder / file_copy_name(policy)),
     ).load()
     return config
@@ -130,8 +142,8 @@ def file_config(folder: Path, document: str) -> GatewayConfig:
 
 def test_engines_are_those_of_the_last_good_policy_while_the_file_is_bad(tmp_path: Path) -> None:
     config = file_config(tmp_path, ONE_ENGINE)
-    config.policy.write_text("rutes: []\n")
-    found = starting_policy(config)
+    config.policy.document.write_text("rutes: []\n")
+    found = starting_policy(config, open_store)
     assert engines_of(config, found.policy) == ["small"]
     assert "rutes" in (found.note or "")
     assert "starting on the last good policy, revision" in (found.note or "")
@@ -142,4 +154,4 @@ def test_a_bad_file_that_was_never_good_is_refused(tmp_path: Path) -> None:
     other = tmp_path / "other.yaml"
     other.write_text("rutes: []\n")
     with pytest.raises(PolicyFileError, match="rutes"):
-        starting_policy(config_of(tmp_path, policy=other))
+        starting_policy(config_in(tmp_path, **{"policy.document": other}), open_store)

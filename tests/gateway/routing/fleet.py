@@ -22,7 +22,7 @@ from gateway.telemetry.records.record import Usage
 from gateway.upstreams.client import UpstreamClient
 from gateway.upstreams.http1.pulse import Pulse
 from gateway.upstreams.reach import UpstreamReach
-from loadtests.engine_model import EngineModel, EngineShape, Job, Step
+from loadtests.engines.modelled_engine import EngineModel, EngineShape, Job, Step
 from routing_policies.loading import load_policy
 from routing_policies.price import Price
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 
+from gateway.app.upstream_clients import connector_of
 from gateway.deployments.health.ejection import EjectionRules
-from gateway.routing.snapshot import PolicySnapshot, SnapshotBuilder
+from gateway.routing.snapshot import Ejections, PolicySnapshot, SnapshotBuilder
 from routing_policies.loading import load_policy
 
 
@@ -21,7 +22,13 @@ class ManualClock:
 
 def snapshot_of(text: str, ejection: EjectionRules, clock: ManualClock | None = None) -> PolicySnapshot:
     """A snapshot of the policy with every deployment ready."""
-    builder = SnapshotBuilder(clock=clock or ManualClock(), rng=random.Random(7), environment={}, ejection=ejection)
+    builder = SnapshotBuilder(
+        clock=clock or ManualClock(),
+        connect=connector_of(clock or ManualClock()),
+        rng=random.Random(7),
+        environment={},
+        ejections=Ejections(rules=ejection),
+    )
     made = builder.build(load_policy(text, source="test"), "r1")
     for live in made.deployments.values():
         live.is_ready = True

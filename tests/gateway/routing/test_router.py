@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from gateway.app.upstream_clients import connector_of
 from gateway.deployments.health.retry_budget import RetryBudget
 from gateway.errors import ModelNotAllowed, NotFound, Shed, ShedReason
 from gateway.limits.admission_request import AdmissionRequest
@@ -27,7 +28,9 @@ routes:
 
 
 def snapshot(text: str = TEXT, previous: PolicySnapshot | None = None) -> PolicySnapshot:
-    builder = SnapshotBuilder(clock=time.monotonic, rng=random.Random(7), environment={})
+    builder = SnapshotBuilder(
+        clock=time.monotonic, connect=connector_of(time.monotonic), rng=random.Random(7), environment={}
+    )
     made = builder.build(load_policy(text, source="test"), "r1", previous)
     for live in made.deployments.values():
         live.is_ready = True

@@ -9,9 +9,9 @@ from uuid import uuid4
 
 import pytest
 
+from gateway.app.store_opening import open_store
 from gateway.store.address import parse_store
 from gateway.store.base import Store
-from gateway.store.opening import open_store
 from tests.gateway.store.redis_server import ClusterSet, RedisServer, SentinelSet
 
 KINDS = ("embedded", "redis", "sentinel", "cluster")

@@ -8,11 +8,11 @@ import sys
 import time
 
 from gateway.admission.quotas.quotas import Quotas
+from gateway.app.store_opening import open_store
 from gateway.errors import QuotaExceeded
 from gateway.store.address import parse_store
 from gateway.store.base import Store
 from gateway.store.guarded import GuardedStore
-from gateway.store.opening import open_store
 from routing_policies.loading import load_policy
 from tests.gateway.store.test_guarded import Heard
 
@@ -37,7 +37,7 @@ def quotas_over(store: Store, tenant: str, limits: str, holder: str) -> Quotas:
 
 async def hammer(quotas: Quotas, tenant: str, count: int) -> int:
     """Requests in a row that were let in, none of which ends."""
-    quota, served = quotas.of(tenant), 0
+    quota, served = quotas.by_tenant.get(tenant), 0
     assert quota is not None
     for _ in range(count):
         now = time.monotonic()

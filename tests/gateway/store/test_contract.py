@@ -9,7 +9,7 @@ from hashlib import sha256
 import pytest
 
 from gateway.store.base import MAX_KEY_BYTES, MAX_VALUE_BYTES, Exchanged, Hold, Store, StoreChange, StoreEntry
-from gateway.store.meter import MAX_AHEAD, NEVER_S, Draw, Meter, Period, draw
+from gateway.store.meter import MAX_AHEAD, NEVER_S, Draw, Meter, Period, draw_units
 
 MINUTE = Meter("requests", Period.MINUTE, 100)
 DAY = Meter("tokens_per_day", Period.DAY, 10_000_000_000)
@@ -229,7 +229,7 @@ class TestMeters:
             holders = rng.choice(("a", "b", "c"))
             got = await store.exchange(space, holders, requests, Hold("h", 0, 0, 60.0))
             for request, grant in zip(requests, got.grants, strict=True):
-                mine = draw(counts[request.meter.name], request, got.at, got.num_holders)
+                mine = draw_units(counts[request.meter.name], request, got.at, got.num_holders)
                 assert (grant.units, grant.bucket, grant.remaining) == (mine.units, mine.bucket, mine.remaining)
                 for theirs, ours in (
                     (grant.usable_s, mine.usable_s),

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from gateway.app.store_opening import open_examined
 from gateway.store.address import parse_store
 from gateway.store.examine import StoreFinding, examine_store
 from tests.gateway.store.redis_server import ClusterSet, RedisServer, SentinelSet
 
 
 async def found_at(url: str, timeout_s: float = 0.5) -> list[StoreFinding]:
-    return await examine_store(parse_store(url), timeout_s=timeout_s)
+    return await examine_store(parse_store(url), open_examined, timeout_s=timeout_s)
 
 
 async def test_an_embedded_store_that_works_is_good(tmp_path: Path) -> None:
@@ -62,7 +63,7 @@ async def test_a_user_who_may_not_look_at_settings_is_no_failure(tmp_path: Path)
 async def test_a_store_that_is_too_slow_for_its_timeout_is_warned_about(redis_server: RedisServer) -> None:
     (finding,) = await found_at(redis_server.url, timeout_s=0.000001)
     assert finding.level == "warn"
-    assert "store_timeout_s" in (finding.remedy or "")
+    assert "store.timeout_s" in (finding.remedy or "")
 
 
 @pytest.mark.parametrize("kind", ["sentinel", "cluster"])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.store.meter import NEVER_S, Draw, Meter, Period, draw, period_bounds, share_of
+from gateway.store.meter import NEVER_S, Draw, Meter, Period, draw_units, even_share, period_bounds
 
 MINUTE = Meter("m", Period.MINUTE, 30)
 
@@ -28,7 +28,7 @@ def test_no_sixty_seconds_hold_more_than_the_limit_whenever_the_units_are_used(
     now, uses = 1_000_000.0, deque[tuple[float, int]]()
     for pause, want, when, ahead in steps:
         now += pause
-        grant = draw(counts, Draw(MINUTE, want, 1, ahead), now, 1)
+        grant = draw_units(counts, Draw(MINUTE, want, 1, ahead), now, 1)
         if grant.units:
             uses.append((now + grant.usable_s * when, grant.units))
     for start, _ in uses:
@@ -37,36 +37,36 @@ def test_no_sixty_seconds_hold_more_than_the_limit_whenever_the_units_are_used(
 
 def test_who_waits_as_long_as_told_is_served() -> None:
     counts: dict[int, int] = {}
-    draw(counts, Draw(MINUTE, 20, 20), 1000.2, 1)
-    draw(counts, Draw(MINUTE, 10, 10), 1030.7, 1)
-    refused = draw(counts, Draw(MINUTE, 15, 15), 1031.0, 1)
+    draw_units(counts, Draw(MINUTE, 20, 20), 1000.2, 1)
+    draw_units(counts, Draw(MINUTE, 10, 10), 1030.7, 1)
+    refused = draw_units(counts, Draw(MINUTE, 15, 15), 1031.0, 1)
     assert refused.units == 0
-    assert draw(counts, Draw(MINUTE, 15, 15), 1031.0 + refused.wait_s - 0.001, 1).units == 0
-    assert draw(counts, Draw(MINUTE, 15, 15), 1031.0 + refused.wait_s, 1).units == 15
+    assert draw_units(counts, Draw(MINUTE, 15, 15), 1031.0 + refused.wait_s - 0.001, 1).units == 0
+    assert draw_units(counts, Draw(MINUTE, 15, 15), 1031.0 + refused.wait_s, 1).units == 15
 
 
 def test_a_meter_is_whole_again_when_it_said() -> None:
     counts: dict[int, int] = {}
-    grant = draw(counts, Draw(MINUTE, 30, 30), 1000.2, 1)
-    assert draw(counts, Draw(MINUTE), 1000.2 + grant.reset_s - 0.01, 1).remaining == 0
-    assert draw(counts, Draw(MINUTE), 1000.2 + grant.reset_s, 1).remaining == 30
+    grant = draw_units(counts, Draw(MINUTE, 30, 30), 1000.2, 1)
+    assert draw_units(counts, Draw(MINUTE), 1000.2 + grant.reset_s - 0.01, 1).remaining == 0
+    assert draw_units(counts, Draw(MINUTE), 1000.2 + grant.reset_s, 1).remaining == 30
     assert counts == {}
 
 
 def test_more_than_the_limit_is_never_to_be_had() -> None:
-    assert draw({}, Draw(MINUTE, 31, 31), 1000.0, 1).wait_s == NEVER_S
+    assert draw_units({}, Draw(MINUTE, 31, 31), 1000.0, 1).wait_s == NEVER_S
 
 
 def test_a_clock_that_is_set_back_does_not_lock_anybody_out() -> None:
     counts: dict[int, int] = {}
-    draw(counts, Draw(MINUTE, 30, 30), 10_000.0, 1)
-    assert draw(counts, Draw(MINUTE, 30, 30), 6_400.0, 1).units == 30
+    draw_units(counts, Draw(MINUTE, 30, 30), 10_000.0, 1)
+    assert draw_units(counts, Draw(MINUTE, 30, 30), 6_400.0, 1).units == 30
 
 
 def test_a_clock_that_jumps_ahead_only_frees() -> None:
     counts: dict[int, int] = {}
-    draw(counts, Draw(MINUTE, 30, 30), 10_000.0, 1)
-    assert draw(counts, Draw(MINUTE, 30, 30), 13_600.0, 1).units == 30
+    draw_units(counts, Draw(MINUTE, 30, 30), 10_000.0, 1)
+    assert draw_units(counts, Draw(MINUTE, 30, 30), 13_600.0, 1).units == 30
 
 
 @pytest.mark.parametrize(
@@ -99,4 +99,4 @@ def test_days_and_months_are_those_of_the_calendar(period: Period, now: str, sta
 def test_who_shares_gets_what_it_needs_and_no_more_than_half_its_share_beyond(
     free: int, want: int, at_least: int, holders: int, units: int
 ) -> None:
-    assert share_of(free, want, at_least, holders) == units
+    assert even_share(free, want, at_least, holders) == units

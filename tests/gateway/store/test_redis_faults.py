@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from gateway.app.store_opening import open_store
 from gateway.store.address import parse_store
 from gateway.store.base import Store, StoreEntry, StoreLoss, StoreUnavailable
 from gateway.store.guarded import GuardedStore
-from gateway.store.opening import open_store
 from tests.gateway.store.conftest import open_at
 from tests.gateway.store.redis_server import RedisServer, SentinelSet, until
 from tests.gateway.store.test_guarded import Heard

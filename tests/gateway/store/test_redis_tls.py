@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import redis
 
+from gateway.app.store_opening import open_store
 from gateway.store.address import parse_store
 from gateway.store.base import Store, StoreUnavailable
-from gateway.store.opening import open_store
 from tests.gateway.authority import Authority, make_authority
 from tests.gateway.store.redis_server import RedisServer, free_ports
 

@@ -12,7 +12,7 @@ async def test_prompts_and_answers_are_never_logged(tmp_path: Path) -> None:
     async def echo(wire: Wire) -> None:
         await wire.answer(b'{"error": {"message": "canary-of-the-answer \\u001b[2J sk-secretsecret"}}', 500)
 
-    async with running(tmp_path, settings={"log_level": "debug"}) as stack:
+    async with running(tmp_path, settings={"telemetry.log.level": "debug"}) as stack:
         await stack.ask({**chat(), "messages": [{"role": "user", "content": "canary-of-the-prompt"}]})
         stack.small.otherwise = stack.large.otherwise = echo
         await stack.ask({**chat(), "messages": [{"role": "user", "content": "canary-of-the-prompt"}]})
@@ -26,7 +26,7 @@ async def test_prompts_and_answers_are_never_logged(tmp_path: Path) -> None:
 
 
 async def test_of_answered_requests_a_share_is_logged_of_others_every_one(tmp_path: Path) -> None:
-    async with running(tmp_path, settings={"log_sample_ratio": 0.0}) as stack:
+    async with running(tmp_path, settings={"telemetry.log.sample_ratio": 0.0}) as stack:
         for _ in range(5):
             assert (await stack.ask(chat())).status == 200
         await stack.ask(chat("nobody"))
@@ -34,14 +34,14 @@ async def test_of_answered_requests_a_share_is_logged_of_others_every_one(tmp_pa
 
 
 async def test_the_sample_is_a_share_of_the_ids(tmp_path: Path) -> None:
-    async with running(tmp_path, settings={"log_sample_ratio": 0.5}) as stack:
+    async with running(tmp_path, settings={"telemetry.log.sample_ratio": 0.5}) as stack:
         ids = [(await stack.ask(chat())).headers["x-request-id"] for _ in range(40)]
         expected = [name for name in ids if int(name[-8:], 16) < 0.5 * 16**8]
         assert [line["request_id"] for line in stack.lines()] == expected
 
 
 async def test_an_operator_leaves_out_what_must_not_be_kept(tmp_path: Path) -> None:
-    settings = {"log_omit": "tenant, client_request_id,model"}
+    settings = {"telemetry.log.omit": "tenant, client_request_id,model"}
     async with running(tmp_path, settings=settings) as stack:
         await stack.ask(chat(), headers={"x-client-request-id": "who-i-am"})
         (line,) = stack.lines()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.app.upstream_clients import connector_of
 from gateway.routing.snapshot import SnapshotBuilder
 from gateway.upstreams.reach import ReachError, authorization_of, reach_of
 from routing_policies.loading import load_policy
@@ -73,14 +74,18 @@ def test_a_ca_file_that_is_none_is_named_with_its_deployment(tmp_path: Path) -> 
     ],
 )
 def test_a_url_with_a_path_is_the_whole_base_of_the_api(url: str, path: bytes) -> None:
-    builder = SnapshotBuilder(clock=time.monotonic, rng=random.Random(7), environment={})
+    builder = SnapshotBuilder(
+        clock=time.monotonic, connect=connector_of(time.monotonic), rng=random.Random(7), environment={}
+    )
     made = Policy(schema_version=1, deployments=(Deployment(id="a", url=url, model="m"),))
     assert builder.build(made, "r").deployments["a"].chat_path == path
 
 
 def test_a_reload_changes_the_key_and_keeps_the_connections() -> None:
     environment = {"OLD": "old-key", "NEW": "new-key"}
-    builder = SnapshotBuilder(clock=time.monotonic, rng=random.Random(7), environment=environment)
+    builder = SnapshotBuilder(
+        clock=time.monotonic, connect=connector_of(time.monotonic), rng=random.Random(7), environment=environment
+    )
     before = builder.build(policy(", auth: {bearer_env: OLD}"), "r1")
     live = before.deployments["a"]
     after = builder.build(policy(", auth: {bearer_env: NEW}"), "r2", before)
@@ -89,7 +94,9 @@ def test_a_reload_changes_the_key_and_keeps_the_connections() -> None:
 
 
 def test_a_reload_that_names_an_unknown_variable_leaves_everything_as_it_was() -> None:
-    builder = SnapshotBuilder(clock=time.monotonic, rng=random.Random(7), environment={"OLD": "old-key"})
+    builder = SnapshotBuilder(
+        clock=time.monotonic, connect=connector_of(time.monotonic), rng=random.Random(7), environment={"OLD": "old-key"}
+    )
     before = builder.build(policy(", auth: {bearer_env: OLD}, limits: {max_in_flight: 5}"), "r1")
     live = before.deployments["a"]
     with pytest.raises(ReachError):

@@ -16,11 +16,11 @@ from routing_policies.policy.document import (
     Policy,
     Sha256Hex,
 )
-from routing_policies.policy.schema import policy_schema
+from routing_policies.policy.schema import schema_of_policies
 
 
 def test_the_schema_names_every_key_and_allows_no_other() -> None:
-    schema = policy_schema()
+    schema = schema_of_policies()
     body = schema["$defs"]["Policy"]
     assert set(body["properties"]) == set(Policy.__struct_fields__)
     assert body["required"] == ["schema_version", "deployments"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 from routing_policies.quality.confidence import TokenOdds
-from routing_policies.quality.outcome import PairOutcome, outcome_of
 from routing_policies.quality.prompt import Prompt
+from routing_policies.quality.training.outcome import PairOutcome, outcome_of
 
 _EASY = (
     "What is {a} plus {b}?",

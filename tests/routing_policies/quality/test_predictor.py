@@ -13,18 +13,15 @@ from numpy.typing import NDArray
 
 from gateway.routing.quality_files import bundled_models
 from routing_policies.policy.document import CostPerMtok, Deployment
-from routing_policies.quality.confidence import TokenOdds, checkpoint_for
+from routing_policies.quality.confidence import TokenOdds
 from routing_policies.quality.hashing import WordHasher
-from routing_policies.quality.head import chance_of
-from routing_policies.quality.memory import NeighbourMemory
 from routing_policies.quality.model import PairModel
-from routing_policies.quality.outcome import PairOutcome, outcome_of
-from routing_policies.quality.pairs import judges_of, verdict_of
+from routing_policies.quality.pairs import judges_of, predicted_quality
 from routing_policies.quality.preamble import MIN_OPENINGS, MIN_QUESTIONS, PreambleMemory
 from routing_policies.quality.predictor import BadModel, Predictor, Predictors, decode_model
 from routing_policies.quality.prompt import Prompt
-from routing_policies.quality.training.logistic import fit_logistic
-from routing_policies.quality.training.training import PairTrainer
+from routing_policies.quality.training.outcome import PairOutcome, outcome_of
+from routing_policies.quality.training.pair_trainer import PairTrainer
 from tests.routing_policies.quality.prompts import outcomes, prompt
 
 
@@ -89,24 +86,17 @@ def with_vectors(num: int = 400) -> tuple[list[PairOutcome], NDArray[np.float32]
 def test_the_embedding_tells_what_words_do_not_and_a_told_kind_of_work_more() -> None:
     known, vectors = with_vectors()
     model = PairTrainer(known, vectors=vectors).fit(weak="s", strong="l", trained_on="test", encoder="e")
-    assert sorted(model.kinds) == [f"kind {number}" for number in range(8)]
     features = known[0].features
     by_side = vectors[np.argsort(vectors[:, 1])]
     bad, good = (part.mean(0) / np.linalg.norm(part.mean(0)) for part in (by_side[:80], by_side[-80:]))
     for kind in ("", "kind 0", "kind 7", "a new one"):
-        assert model.predict(features, good, kind=kind).logit > model.predict(features, bad, kind=kind).logit + 0.1, (
-            kind
+        told_good, told_bad = (model.predict(features, vector, kind=kind).log_odds for vector in (good, bad))
+        assert told_good > told_bad + 0.1, kind
+    for vector in (None, good):
+        easy, untold, new, hard = (
+            model.predict(features, vector, kind=kind).log_odds for kind in ("kind 7", "", "a new one", "kind 0")
         )
-    easy, new, hard = (
-        np.mean(
-            [model.predict(one.features, vector, kind=kind).logit for one, vector in zip(known, vectors, strict=True)]
-        )
-        for kind in ("kind 7", "a new one", "kind 0")
-    )
-    assert easy > new > hard
-    hard_text, easy_text = (model.predict(features, kind=kind).logit for kind in ("kind 0", "kind 7"))
-    assert easy_text > model.predict(features).logit > hard_text  # without the embedding, too
-    assert model.predict(features, kind="a new one") == model.predict(features)
+        assert easy > untold == new > hard
     assert decode_model(msgspec.json.encode(model), "m.json").predict(features, good) == model.predict(features, good)
 
 
@@ -117,14 +107,14 @@ def test_what_a_hashed_model_says_of_a_kind_is_what_it_said_before() -> None:
     for kind in ("", "kind 1", "a new one"):
         plain = model.predict(features, vectors[7], kind=kind)
         hashed = hasher.model(model).predict(hasher.features(features), vectors[7], kind=kind)
-        assert hashed.logit == pytest.approx(plain.logit), kind
+        assert hashed.log_odds == pytest.approx(plain.log_odds), kind
 
 
 def test_a_few_labels_with_embeddings_are_enough_to_fit() -> None:
     known, vectors = with_vectors(num=40)
     untold = [msgspec.structs.replace(outcome, category="") for outcome in known]
     model = PairTrainer(untold, vectors=vectors).fit(weak="s", strong="l", trained_on="test", encoder="e")
-    assert (model.kinds, model.told, model.away) == ({}, None, None)
+    assert (model.offsets, model.embedded_offsets) == ({}, {})
     assert 0.0 < model.predict(known[0].features, vectors[0], kind="kind 0").chance < 1.0
 
 
@@ -144,47 +134,6 @@ def test_a_beginning_that_a_few_of_very_many_prompts_have_protects_no_preamble()
     model = PairTrainer([*usual, *odd]).fit(weak="s", strong="l", trained_on="test")
     assert "zzq wxv" not in model.openings
     assert "how much" in model.openings
-
-
-def test_a_kind_of_work_that_is_new_is_judged_by_what_every_known_one_bore_out() -> None:
-    known, vectors = with_vectors()
-    rng = np.random.default_rng(5)
-    luck = [msgspec.structs.replace(outcome, lost=float(rng.random() > 0.5)) for outcome in known]
-    models = [PairTrainer(one, vectors=vectors).fit(weak="s", strong="l", trained_on="t") for one in (known, luck)]
-    learned, guessed = (
-        np.array([model.predict(known[0].features, vector, kind="a new one").logit for vector in vectors])
-        for model in models
-    )
-    assert float(np.corrcoef(learned, vectors[:, 1])[0, 1]) > 0.5
-    assert guessed.std() < 0.5 * learned.std()
-
-
-def test_which_kinds_are_harder_says_nothing_of_a_new_one() -> None:
-    known, vectors = with_vectors()
-    hard = np.arange(len(known)) % 8 < 4
-    turned = [
-        outcome if not is_hard else msgspec.structs.replace(outcome, lost=1.0)
-        for outcome, is_hard in zip(known, hard, strict=True)
-    ]
-    vectors[hard, 1] += 0.5  # where all is hard the axis is high, though high is good among each kind's own prompts
-    model = PairTrainer(turned, vectors=vectors).fit(weak="s", strong="l", trained_on="t", encoder="e")
-    low, high = vectors[~hard][0].copy(), vectors[~hard][0].copy()
-    low[1], high[1] = -0.3, 0.9
-    features = known[0].features
-    new = [model.predict(features, vector, kind="a new one").logit for vector in (low, high)]
-    untold = [model.predict(features, vector).logit for vector in (low, high)]
-    assert new[1] > new[0]
-    assert untold[1] < untold[0]
-
-
-def test_a_memory_that_an_earlier_version_trained_still_says_what_it_said_of_a_new_kind() -> None:
-    axes, rows, values = np.eye(2), np.eye(2), np.array([[0.5, 0.25, 0.125], [0.0, 0.0, 0.0]])
-    packed = [part.astype("<f2").tobytes() for part in (axes, rows, values, values[:, :2])]
-    asked = np.array([1.0, 0.1], dtype=np.float32)
-    before = NeighbourMemory(axes=packed[0], num_axes=2, rows=packed[1], values=packed[2], num_nearest=1)
-    assert before.recall(asked) == (0.5, 0.25, 0.125)
-    now = NeighbourMemory(axes=packed[0], num_axes=2, rows=packed[1], values=packed[3], num_nearest=1)
-    assert now.recall(asked) == (0.5, 0.25, 0.0)
 
 
 KNOWN = ["what is", "please add", "tell me", "how much", "why would", "explain to", "which of", "where can"]
@@ -223,20 +172,17 @@ def test_the_memory_of_preambles_is_bounded() -> None:
 
 
 def test_surer_first_tokens_make_a_better_answer_likelier() -> None:
-    model = trained()
-    checkpoint = checkpoint_for(model.checkpoints, 3)
-    assert checkpoint is not None
+    checkpoint = trained().checkpoints[1]
     assert checkpoint.num_tokens == 2
     sure, unsure = (TokenOdds(-0.01, 3.0),) * 2, (TokenOdds(-2.5, 0.5),) * 2
     assert checkpoint.chance(0.0, sure, is_whole=False) > checkpoint.chance(0.0, unsure, is_whole=False) + 0.3
-    assert checkpoint_for(model.checkpoints, 0) is None
 
 
 def test_coefficients_survive_their_file_and_a_damaged_one_is_named() -> None:
     model = trained()
     content = msgspec.json.encode(model)
     assert decode_model(content, "m.json") == model
-    for broken in (content[:-9], b"{}", b"\xff", content.replace(b'"format":3', b'"format":9')):
+    for broken in (content[:-9], b"{}", b"\xff", content.replace(b'"format":4', b'"format":9')):
         with pytest.raises(BadModel, match=r"m\.json: .*train it again"):
             decode_model(broken, "m.json")
 
@@ -263,7 +209,7 @@ def test_each_candidate_is_compared_with_the_one_the_policy_calls_best() -> None
     assert [judge.deployment for judge in judges] == ["small"]
     assert judges_of([small], predictors) == ()
     assert judges_of([small, large], Predictors()) == ()
-    verdict = verdict_of(judges, Prompt("Please add 17 and 45.", num_chars=21))
+    verdict = predicted_quality(judges, Prompt("Please add 17 and 45.", num_chars=21))
     assert verdict.is_known
     assert verdict.quality["small"] > 0.85
 
@@ -272,17 +218,3 @@ def test_scores_between_right_and_wrong_count_by_what_was_lost() -> None:
     asked = Prompt("a")
     assert outcome_of(asked, 0.25, 0.75).good == 0.5
     assert outcome_of(asked, 0.75, 0.25).good == 1.0
-
-
-def test_logistic_regression_finds_what_made_the_data() -> None:
-    rng = np.random.default_rng(5)
-    rows = np.concatenate((np.ones((4000, 1)), rng.normal(size=(4000, 2))), axis=1).astype(np.float32)
-    true = np.array([0.5, -1.0, 2.0])
-    targets = (rng.random(4000) < 1 / (1 + np.exp(-rows @ true))).astype(float)
-    assert np.allclose(fit_logistic(rows, targets, np.array([0.0, 0.1, 0.1])), true, atol=0.15)
-
-
-def test_a_chance_is_never_out_of_range() -> None:
-    assert chance_of(0.0) == 0.5
-    assert 0.0 <= chance_of(-1e9) < 1e-200
-    assert chance_of(1e9) == 1.0

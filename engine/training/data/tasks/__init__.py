@@ -1,4 +1,4 @@
-"""The task families; each makes one example for a split and a difficulty."""
+"""Task families; each makes one example for a split and a difficulty."""
 
 import random
 from collections.abc import Callable, Mapping

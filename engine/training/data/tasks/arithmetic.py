@@ -1,11 +1,11 @@
-"""Sums, differences and products, from single digits to two digits on both sides."""
+"""Arithmetic task: sums, differences and products, from single digits to two digits on both sides."""
 
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from engine.training.data.example import Difficulty, Example, Frames, Split, is_held_out, user
-from engine.training.data.forms import NUMBER_WORDS, in_a_manner, pick
+from engine.training.data.forms import NUMBER_WORDS, in_a_manner, pick_form
 
 FRAMES = {
     "+": Frames(
@@ -49,21 +49,21 @@ FRAMES = {
 NOTATIONS: Mapping[str, tuple[str, ...]] = {
     "+": (" + ", "+"), "-": (" - ", "-", " − "), "*": (" * ", "*", " x ", "x", " × ", "×"),
 }  # fmt: skip
-"""How a sign is written between two numbers."""
+"""Spellings of a sign between two numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """One shape of operands: the sign, the range of each, and how the two must lie to each other."""
+    """One shape of operands: the sign, the range of each, and their order."""
 
     sign: str
     first: tuple[int, int]
     second: tuple[int, int]
     order: str = ""
-    """Empty, or what holds between the two: `>=`, `<` or `=`."""
+    """Relation between the two operands: `>=`, `<`, `=`, or empty for any."""
 
     def draw(self, rng: random.Random) -> tuple[int, int]:
-        """A pair of this shape."""
+        """Return a pair of this shape."""
         while True:
             a = rng.randint(*self.first)
             b = a if self.order == "=" else rng.randint(*self.second)
@@ -107,7 +107,7 @@ OPERANDS: Mapping[Difficulty, Mapping[str, Operands]] = {
 
 
 def make(rng: random.Random, split: Split, difficulty: Difficulty) -> Example:
-    """An arithmetic question; the answer is the bare number."""
+    """Return an arithmetic question; the answer is the bare number."""
     form, sign, a, b = operands(rng, split, difficulty)
     frame = in_a_manner(rng, split, FRAMES[sign].pick(rng, split))
     return Example(
@@ -120,7 +120,7 @@ def make(rng: random.Random, split: Split, difficulty: Difficulty) -> Example:
 
 
 def evaluate(sign: str, a: int, b: int) -> int:
-    """The result of one operation; a difference has no sign."""
+    """Return the result of one operation; a difference has no sign."""
     match sign:
         case "+":
             return a + b
@@ -132,8 +132,8 @@ def evaluate(sign: str, a: int, b: int) -> int:
 
 
 def operands(rng: random.Random, split: Split, difficulty: Difficulty) -> tuple[str, str, int, int]:
-    """A shape of operands with a sign and a pair of it that belongs to the split."""
-    form, shape = pick(rng, OPERANDS[difficulty])
+    """Return a shape of operands with its sign and a pair that belongs to the split."""
+    form, shape = pick_form(rng, OPERANDS[difficulty])
     while True:
         a, b = shape.draw(rng)
         if is_shared(shape.sign, a, b) or is_held_out(*held_out_key(shape.sign, a, b)) == (split == "test"):
@@ -141,12 +141,12 @@ def operands(rng: random.Random, split: Split, difficulty: Difficulty) -> tuple[
 
 
 def is_shared(sign: str, a: int, b: int) -> bool:
-    """Whether both splits have these operands: single digits and times tables are too few to hold out."""
+    """Return whether both splits have these operands: single digits and times tables are too few to hold out."""
     return (a < 10 and b < 10) or (sign == "*" and a <= 10 and b <= 10)
 
 
 def held_out_key(sign: str, a: int, b: int) -> tuple[object, ...]:
-    """What decides about the split: both orders of a sum, a product or a difference go together."""
+    """Return the key that decides the split; both orders of a sum, product or difference share it."""
     match sign:
         case "-":
             return sign, a, b
@@ -156,7 +156,7 @@ def held_out_key(sign: str, a: int, b: int) -> tuple[object, ...]:
 
 
 def _filled(rng: random.Random, frame: str, sign: str, a: int, b: int) -> str:
-    """The wording with both numbers; without a sign between them they may be words."""
+    """Return the wording with both numbers; without a sign between them they may be words."""
     spaced = f"{{a}} {sign} {{b}}"
     if spaced in frame:
         written = rng.choice(NOTATIONS[sign]) if rng.random() < 0.4 else NOTATIONS[sign][0]

@@ -1,4 +1,4 @@
-"""Text in, JSON out."""
+"""Extraction task: text in, JSON out."""
 
 import json
 import random
@@ -45,7 +45,7 @@ LIST_INSTRUCTION = Frames(
 
 
 def make(rng: random.Random, split: Split, difficulty: Difficulty) -> Example:
-    """Fields of one text, or of several people, as JSON."""
+    """Return a task that asks for fields of one text, or of several people, as JSON."""
     if difficulty == "hard" and rng.random() < 0.5:
         text, answer = _people(rng, split, rng.randint(3, 4))
     elif difficulty == "medium" and rng.random() < 0.2:
@@ -89,7 +89,7 @@ def _booking(rng: random.Random, split: Split) -> dict[str, str | int]:
 
 
 def _amount(rng: random.Random) -> int:
-    """An amount of one, two or three digits."""
+    """Return an amount of one, two or three digits."""
     return rng.randint(2, rng.choice((9, 99, 99, 999)))
 
 

@@ -1,4 +1,4 @@
-"""Questions that only make sense with the turns before."""
+"""Follow-up task: questions that depend on the messages before."""
 
 import random
 from itertools import pairwise
@@ -32,7 +32,10 @@ SUBTRACTS = ("Take", "subtract", "Subtract", "minus", "Reduce")
 
 
 def make(rng: random.Random, split: Split, difficulty: Difficulty) -> Example:
-    """Easy: another entity. Medium: another question, or several changes. Hard: work with the answers before."""
+    """Return a follow-up question.
+
+    Easy: another entity. Medium: another question, or several changes. Hard: work with the answers before.
+    """
     if difficulty == "easy":
         messages, answer = _shop(rng, split, "e")
     elif difficulty == "medium":
@@ -43,7 +46,7 @@ def make(rng: random.Random, split: Split, difficulty: Difficulty) -> Example:
 
 
 def _shop(rng: random.Random, split: Split, moves: str) -> tuple[list[ExampleMessage], str]:
-    """One letter a turn: (e)ntity changes, (r)elation changes, (d)etour."""
+    """Return a conversation of one move per letter: (e)ntity changes, (r)elation changes, (d)etour."""
     relation = rng.choice(list(RELATIONS.values()))
     used: set[str] = set()
     entity = other_than(rng, list(relation.values), used)
@@ -68,7 +71,7 @@ def _another(rng: random.Random, relation: Relation) -> Relation:
 
 
 def _cheapest(rng: random.Random, split: Split) -> tuple[list[ExampleMessage], str]:
-    """Two or three prices asked one by one, then which was the lowest."""
+    """Return a conversation about two or three prices and then the lowest of them."""
     relation = RELATIONS["price"]
     while True:
         items = rng.sample(list(relation.values), rng.choice((2, 3, 3)))

@@ -1,4 +1,4 @@
-"""Questions about a text in the prompt; the needle can be anywhere."""
+"""Passage task: questions about a text in the prompt, with the relevant sentence anywhere."""
 
 import random
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ UNKNOWN = "I don't know."
 
 @dataclass(frozen=True, slots=True)
 class Theme:
-    """One kind of statement in a passage: how it is said, asked and filled."""
+    """One kind of statement in a passage: its wordings, its questions and its values."""
 
     say: tuple[str, ...]
     ask: Frames
@@ -87,7 +87,7 @@ TABLE_LAYOUT = Frames(
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One statement: who, which theme, which value."""
+    """One statement: name, theme and value."""
 
     name: str
     theme: Theme
@@ -95,7 +95,7 @@ class Fact:
 
 
 def make(rng: random.Random, split: Split, difficulty: Difficulty) -> Example:
-    """A passage and a question; training adds more questions about the same passage as earlier turns."""
+    """Return a passage and a question; training adds earlier questions about the same passage."""
     if difficulty == "easy" and rng.random() < 0.3:
         return _table(rng, split)
     facts, sentences, chains = _passage(rng, split, difficulty)
@@ -114,7 +114,7 @@ def make(rng: random.Random, split: Split, difficulty: Difficulty) -> Example:
 
 
 def missing(rng: random.Random, split: Split) -> Example:
-    """A passage that does not say what is asked."""
+    """Return a question that its passage does not answer."""
     facts, sentences, _ = _passage(rng, split, rng.choice(("easy", "medium")))
     said = {(fact.name, fact.theme.say) for fact in facts}
     names = sorted({fact.name for fact in facts}) + people(rng, split, 2)
@@ -128,7 +128,7 @@ def missing(rng: random.Random, split: Split) -> Example:
 
 
 def statements(rng: random.Random, split: Split, num_facts: int, num_names: int) -> list[Fact]:
-    """Facts about a few people, no person twice in one theme."""
+    """Return facts about a few people, no person twice in one theme."""
     names = people(rng, split, num_names)
     pairs = [(name, theme) for name in names for theme in THEMES]
     return [
@@ -158,7 +158,7 @@ def _passage(rng: random.Random, split: Split, difficulty: Difficulty) -> tuple[
 
 
 def filler(rng: random.Random) -> str:
-    """A sentence that says nothing of use."""
+    """Return a sentence without useful content."""
     return f"{rng.choice(FILLER_SUBJECTS)} {rng.choice(FILLER_VERBS)}{rng.choice(FILLER_ENDS)}."
 
 

@@ -1,4 +1,4 @@
-"""Greetings, thanks and questions about the assistant."""
+"""Small-talk task: greetings, thanks and questions about the assistant."""
 
 import random
 
@@ -50,7 +50,7 @@ TOPICS: tuple[tuple[str, Frames], ...] = (
 
 
 def make(rng: random.Random, split: Split, difficulty: Difficulty) -> Example:
-    """A line of small talk with its fixed reply."""
+    """Return a line of small talk with its fixed reply."""
     answer, frames = rng.choice(TOPICS)
     text = in_a_case(rng, frames.pick(rng, split))
     text = unmarked(text) if rng.random() < 0.15 else text

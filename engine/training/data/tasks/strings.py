@@ -1,10 +1,10 @@
-"""String work: repeat, pick, join, count, reverse, sort."""
+"""String task: repeat, pick, join, count, reverse, sort."""
 
 import random
 from collections.abc import Callable, Mapping
 
 from engine.training.data.example import Difficulty, Example, Frames, Split, user
-from engine.training.data.forms import in_a_case, in_a_manner, pick
+from engine.training.data.forms import in_a_case, in_a_manner, pick_form
 from engine.training.data.words import LETTERS, SURNAMES, TOWNS, WORDS, made_up_name
 
 REPEAT = Frames(
@@ -78,14 +78,14 @@ Draw = Callable[[random.Random, Split], tuple[str, str]]
 
 
 def make(rng: random.Random, split: Split, difficulty: Difficulty) -> Example:
-    """A string task with its result."""
-    form, draw = pick(rng, FORMS[difficulty])
+    """Return a string task with its result."""
+    form, draw = pick_form(rng, FORMS[difficulty])
     text, answer = draw(rng, split)
     return Example(messages=(user(text),), answer=answer, task="strings", difficulty=difficulty, form=form)
 
 
 def copying(rng: random.Random, split: Split, difficulty: Difficulty) -> Example:
-    """Plain repetition of random words, dense practice in looking back; for training only."""
+    """Return plain repetition of random words, as dense practice in copying; for training only."""
     words: list[str] = rng.sample(WORDS, rng.randint(6, 24))
     for _ in range(rng.randint(0, 4)):
         words[rng.randrange(len(words))] = rng.choice(
@@ -97,8 +97,8 @@ def copying(rng: random.Random, split: Split, difficulty: Difficulty) -> Example
 
 
 def counting(rng: random.Random, split: Split, difficulty: Difficulty) -> Example:
-    """Counting alone, dense practice in stopping at the number that was named; for training only."""
-    form, draw = pick(rng, COUNTING)
+    """Return a counting task, as dense practice in stopping at the given number; for training only."""
+    form, draw = pick_form(rng, COUNTING)
     text, answer = draw(rng, split)
     return Example(messages=(user(text),), answer=answer, task="counting", difficulty=difficulty, form=form)
 

@@ -1,4 +1,4 @@
-"""Questions about the shop: one fact, a rarer fact, or two facts at once."""
+"""Support task: questions about the shop for one fact, a rarer fact, or two facts at once."""
 
 import random
 from collections.abc import Mapping
@@ -50,7 +50,7 @@ NAMES: Mapping[str, str] = {
     "address": "the address", "extension": "the extension", "price": "the price", "material": "the material",
     "warranty": "the warranty", "origin": "the origin",
 }  # fmt: skip
-"""How two facts are asked for in any order."""
+"""Names of facts in a question for two facts in any order."""
 TWO: Mapping[str, Frames] = {
     kind: Frames(
         (f"Tell me {{r}} and {{s}} {place}.", f"What are {{r}} and {{s}} {place}?", f"{{r}} and {{s}} {place}",
@@ -74,7 +74,7 @@ COMPARE: tuple[tuple[str, str, Frames], ...] = (
 
 
 def make(rng: random.Random, split: Split, difficulty: Difficulty) -> Example:
-    """One fact; a rarer fact or two facts at once; the cheapest of a few."""
+    """Return a question for one fact, for a rarer fact or two facts, or for the cheapest of a few."""
     if difficulty == "hard":
         text, answer = _cheapest(rng, split)
     elif difficulty == "medium" and rng.random() < 0.5:
@@ -85,7 +85,7 @@ def make(rng: random.Random, split: Split, difficulty: Difficulty) -> Example:
 
 
 def pick_relation(rng: random.Random, difficulty: Difficulty) -> Relation:
-    """A relation of the difficulty, weighted by how many facts it has."""
+    """Return a relation of the difficulty, weighted by its number of facts."""
     pool = [relation for relation in RELATIONS.values() if relation.difficulty == difficulty]
     return rng.choices(pool, [len(relation.values) + 8 for relation in pool])[0]
 
@@ -107,7 +107,7 @@ def _pair(rng: random.Random, split: Split) -> tuple[str, str]:
 
 
 def _any_two(rng: random.Random, split: Split) -> tuple[str, str]:
-    """Two facts of one entity, in the order in which they are asked for."""
+    """Return a question for two facts of one entity, answered in the order of the question."""
     first = RELATIONS[rng.choice(tuple(NAMES))]
     second = rng.choice([r for r in RELATIONS.values() if r.kind == first.kind and r.name != first.name])
     entity = rng.choice(list(first.values))

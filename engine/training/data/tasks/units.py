@@ -1,11 +1,11 @@
-"""Unit conversion, from whole factors of ten to mixed units."""
+"""Unit task: conversions, from whole factors of ten to mixed units."""
 
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from engine.training.data.example import Difficulty, Example, Frames, Split, is_held_out, user
-from engine.training.data.forms import in_a_manner, pick
+from engine.training.data.forms import in_a_manner, pick_form
 
 FRAMES = Frames(
     ("Convert {x} to {u}.", "How many {u} are {x}?", "What is {x} in {u}?", "{x} in {u}", "Express {x} in {u}.",
@@ -17,8 +17,8 @@ FRAMES = Frames(
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
-    """A unit's names: of one, of many, the short one, and the American one of many, where there are such."""
+class NamedUnit:
+    """Names of a unit: singular, plural, short, and American plural, where they exist."""
 
     one: str
     many: str
@@ -26,7 +26,7 @@ class Unit:
     american: str = ""
 
     def name(self, number: str, notation: str) -> str:
-        """The name after a number, in the notation."""
+        """Return the name after a number, in the notation."""
         match notation:
             case "short" if self.short:
                 return self.short
@@ -36,16 +36,17 @@ class Unit:
 
 
 NAMED = (
-    Unit("kilometre", "kilometres", "km", "kilometers"), Unit("metre", "metres", "m", "meters"),
-    Unit("centimetre", "centimetres", "cm", "centimeters"), Unit("millimetre", "millimetres", "mm", "millimeters"),
-    Unit("kilogram", "kilograms", "kg"), Unit("gram", "grams", "g"),
-    Unit("litre", "litres", "l", "liters"), Unit("millilitre", "millilitres", "ml", "milliliters"),
-    Unit("euro", "euros"), Unit("cent", "cents"), Unit("week", "weeks"), Unit("day", "days"),
-    Unit("hour", "hours", "h"), Unit("minute", "minutes", "min"),
-    Unit("second", "seconds", "s"), Unit("dozen", "dozen"), Unit("piece", "pieces"), Unit("foot", "feet"),
-    Unit("inch", "inches"),
+    NamedUnit("kilometre", "kilometres", "km", "kilometers"), NamedUnit("metre", "metres", "m", "meters"),
+    NamedUnit("centimetre", "centimetres", "cm", "centimeters"),
+    NamedUnit("millimetre", "millimetres", "mm", "millimeters"),
+    NamedUnit("kilogram", "kilograms", "kg"), NamedUnit("gram", "grams", "g"),
+    NamedUnit("litre", "litres", "l", "liters"), NamedUnit("millilitre", "millilitres", "ml", "milliliters"),
+    NamedUnit("euro", "euros"), NamedUnit("cent", "cents"), NamedUnit("week", "weeks"), NamedUnit("day", "days"),
+    NamedUnit("hour", "hours", "h"), NamedUnit("minute", "minutes", "min"),
+    NamedUnit("second", "seconds", "s"), NamedUnit("dozen", "dozen"), NamedUnit("piece", "pieces"),
+    NamedUnit("foot", "feet"), NamedUnit("inch", "inches"),
 )  # fmt: skip
-UNITS: Mapping[str, Unit] = {unit.many: unit for unit in NAMED}
+UNITS: Mapping[str, NamedUnit] = {unit.many: unit for unit in NAMED}
 NOTATIONS = ("full", "full", "full", "short", "american")
 # from, to, factor
 Row = tuple[str, str, int]
@@ -64,7 +65,7 @@ METRIC = frozenset(unit for row in TENS for unit in row[:2])
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """What is converted and what comes out, both as written."""
+    """Input and result of a conversion, both as text."""
 
     quantity: str
     unit: str
@@ -75,8 +76,8 @@ Draw = Callable[[random.Random, Split], Conversion]
 
 
 def make(rng: random.Random, split: Split, difficulty: Difficulty) -> Example:
-    """A conversion with its result and unit."""
-    form, draw = pick(rng, FORMS[difficulty])
+    """Return a conversion with its result and unit."""
+    form, draw = pick_form(rng, FORMS[difficulty])
     conversion = draw(rng, split)
     frame = in_a_manner(rng, split, FRAMES.pick(rng, split))
     text = frame.format(x=conversion.quantity, u=conversion.unit)
@@ -84,7 +85,7 @@ def make(rng: random.Random, split: Split, difficulty: Difficulty) -> Example:
 
 
 def _number(rng: random.Random, split: Split, low: int, high: int, *key: object) -> int:
-    """A number of the split."""
+    """Return a number of the split."""
     while True:
         number = rng.randint(low, high)
         if is_held_out(*key, number) == (split == "test"):
@@ -92,12 +93,12 @@ def _number(rng: random.Random, split: Split, low: int, high: int, *key: object)
 
 
 def answered(number: str, unit: str) -> str:
-    """The result: metric units are short, others are words in the number's form."""
+    """Return the result: metric units are short, others are words in the number's form."""
     return f"{number} {UNITS[unit].name(number, 'short' if unit in METRIC else 'full')}"
 
 
 def _conversion(rng: random.Random, number: str, unit: str, result: str, to: str) -> Conversion:
-    """Both units in one notation, sometimes another one than the full names."""
+    """Return a conversion with both units in one notation, sometimes not the full names."""
     notation = rng.choice(NOTATIONS)
     name = UNITS[unit].name(number, notation)
     article = "an" if name == "hour" else "a"
@@ -118,7 +119,7 @@ def _backward(rng: random.Random, split: Split, rows: tuple[Row, ...], high: int
 def _row(
     rng: random.Random, split: Split, rows: tuple[Row, ...], low: int, high: int, *, side: int
 ) -> tuple[str, str, int, int]:
-    """A row with a number of the split, which the unit on the side decides too.
+    """Return a row with a number of the split; the side's unit is part of the split key.
 
     Ranges of up to twenty are too small to hold numbers out.
     """
@@ -140,7 +141,7 @@ def _decimal_backward(rng: random.Random, split: Split) -> Conversion:
 
 
 def _decimal_number(rng: random.Random, split: Split, key: str) -> tuple[int, Row]:
-    """Hundredths that are no whole number, with no more places than the unit has; half of them tenths."""
+    """Return hundredths that are no whole number, with no more places than the unit has; half of them tenths."""
     unit, to, factor = rng.choice(TENS)
     while True:
         if factor == 10 or rng.random() < 0.5:
@@ -158,7 +159,7 @@ def _and_a_half(rng: random.Random, _split: Split) -> Conversion:
 
 
 def _mixed_quantity(rng: random.Random, split: Split, key: str) -> tuple[int, str, Row]:
-    """A number of the smaller unit, and how it is said in both, in words that fit each number."""
+    """Return a number of the smaller unit, and its wording in both units, in forms that fit each number."""
     unit, to, factor = rng.choice(MIXED)
     number = _number(rng, split, factor + 1, factor * 12 - 1, key, unit)
     whole, rest = divmod(number, factor)

@@ -1,4 +1,4 @@
-"""Questions that nothing the model knows can answer: the honest reply is one fixed sentence."""
+"""Unanswerable questions: the right reply is one fixed sentence."""
 
 import random
 
@@ -40,7 +40,10 @@ KINDS = {
 
 
 def make(rng: random.Random, split: Split, difficulty: Difficulty) -> Example:
-    """Easy: not about the shop. Medium: an entity the shop does not have. Hard: the passage does not say it."""
+    """Return an unanswerable question.
+
+    Easy: not about the shop. Medium: an entity the shop does not have. Hard: the passage does not contain the answer.
+    """
     if difficulty == "hard":
         return passage.missing(rng, split)
     if difficulty == "easy":
@@ -54,7 +57,7 @@ def make(rng: random.Random, split: Split, difficulty: Difficulty) -> Example:
 
 
 def _stranger(rng: random.Random, split: Split, kind: str) -> str:
-    """A country, town or product that the shop does not know."""
+    """Return a country, town or product that the shop does not have."""
     if kind == "product":
         while (name := f"{rng.choice(WORDS)} {rng.choice(NOUNS)}") in PRODUCTS:
             continue

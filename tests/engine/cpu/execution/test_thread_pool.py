@@ -137,14 +137,3 @@ def test_a_helper_that_is_not_wanted_any_more_has_room_for_the_step_it_may_still
 
     assert model._scratch.shape[1] > before
     assert model._scratch.shape[0] == model._normed.shape[0] == 3
-
-
-def test_weights_that_are_given_back_leave_a_model_that_computes_as_before(runner: PagedRunner) -> None:
-    model: Any = runner.model
-    first, second = Row(list(TOKENS)), Row(list(TOKENS))
-    expected = runner.prefill(first, [8])
-
-    model.release()
-
-    assert not model._memory._kept
-    assert (runner.prefill(second, [8]) - expected).abs().max() < 1e-4

@@ -26,7 +26,7 @@ ERRORS = [
     ("HEAD", "/v1/completions", 405, "method_not_allowed"),
     ("HEAD", "/nowhere", 404, "not_found"),
     ("HEAD", "/v1/models/other", 404, "model_not_found"),
-    ("TRACE", "/livez", 405, "method_not_allowed"),
+    ("DELETE", "/livez", 405, "method_not_allowed"),
     ("OPTIONS", "/v1/chat/completions", 405, "method_not_allowed"),
     ("POST", "/v1/chat/completions", 415, "unsupported_media_type"),
 ]

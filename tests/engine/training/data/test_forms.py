@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import pytest
 
 from engine.training.data.example import DIFFICULTIES, Difficulty, Example, Frames, Split, is_held_out
-from engine.training.data.forms import MANNERS, NUMBER_WORDS, in_a_manner, pick
+from engine.training.data.forms import MANNERS, NUMBER_WORDS, in_a_manner, pick_form
 from engine.training.data.generator import MIXES, stream
 from engine.training.data.tasks import TRAINING_ONLY, arithmetic, strings, units
 from engine.training.evaluation.exhaustive import exhaustive_set
@@ -178,7 +178,7 @@ def test_units_are_converted_in_both_directions(row: units.Row) -> None:
     seen = set()
     for _ in range(4000):
         table = {**units.FORMS["easy"], **units.FORMS["medium"]}
-        conversion = pick(rng, table)[1](rng, "train")
+        conversion = pick_form(rng, table)[1](rng, "train")
         seen.add((conversion.unit, conversion.answer.split(" ", 1)[1]))
     assert (smaller, units.answered(str(factor), smaller).split(" ", 1)[1]) in seen
     assert (larger, units.answered("2", larger).split(" ", 1)[1]) in seen

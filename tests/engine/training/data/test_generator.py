@@ -8,7 +8,7 @@ import pytest
 from engine.training.data import forms
 from engine.training.data.example import DIFFICULTIES, Example, Frames, is_held_out
 from engine.training.data.facts import COUNTRIES, num_facts
-from engine.training.data.generator import MIXES, draw, stream, test_set
+from engine.training.data.generator import MIXES, draw_example, stream, test_set
 from engine.training.data.grade import is_right
 from engine.training.data.tasks import (
     EASY_ONLY,
@@ -142,6 +142,6 @@ def test_follow_ups_need_the_turn_before() -> None:
 def test_joined_conversations_keep_the_last_question_last() -> None:
     rng = random.Random(8)
     for _ in range(300):
-        example = draw(rng, "train", MIXES["small"])
+        example = draw_example(rng, "train", MIXES["small"])
         roles = [message["role"] for message in example.messages if message["role"] != "system"]
         assert roles == ["user", "assistant"] * (len(roles) // 2) + ["user"]

@@ -17,6 +17,8 @@ import pytest
 from joserfc import jwt
 from joserfc.jwk import KeySet, RSAKey
 
+from gateway.config.checks import ConfigError
+from gateway.config.settings import OidcSettings
 from tests.gateway.stack import Reply, Stack, running
 
 CLIENT = "penstock"
@@ -78,7 +80,11 @@ class Provider:
 async def gateway(folder: Path) -> AsyncIterator[tuple[Stack, Provider]]:
     provider = Provider()
     await provider.start()
-    settings = {"oidc_issuer": provider.issuer, "oidc_client_id": CLIENT, "oidc_redirect_url": CALLBACK}
+    settings = {
+        "admin.oidc.issuer": provider.issuer,
+        "admin.oidc.client_id": CLIENT,
+        "admin.oidc.redirect_url": CALLBACK,
+    }
     try:
         async with running(folder, settings=settings) as stack:
             admin = {"name": "anna", "role": "admin", "oidc_subject": f"{provider.issuer} anna-7"}
@@ -157,13 +163,11 @@ async def test_a_provider_that_does_not_answer_is_said_plainly(tmp_path: Path) -
         await provider.start()
 
 
-@pytest.mark.parametrize("missing", ["oidc_client_id", "oidc_redirect_url"])
+@pytest.mark.parametrize("missing", ["client_id", "redirect_url"])
 def test_half_a_provider_is_no_setting(missing: str) -> None:
-    from gateway.config import ConfigError, GatewayConfig
-
-    given = {"oidc_issuer": "https://i", "oidc_client_id": "c", "oidc_redirect_url": CALLBACK, missing: ""}
-    with pytest.raises(ConfigError, match="oidc_issuer"):
-        GatewayConfig(**given)  # type: ignore[arg-type]
+    given = {"client_id": "c", "redirect_url": CALLBACK, missing: ""}
+    with pytest.raises(ConfigError, match=r"^issuer: needs"):
+        OidcSettings(issuer="https://i", **given)
 
 
 def _local(stack: Stack) -> dict[str, str]:

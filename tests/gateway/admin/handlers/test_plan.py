@@ -51,7 +51,7 @@ def cached_long_ones(document: str) -> str:
 
 
 async def test_a_plan_says_what_then_happens_to_the_same_traffic(tmp_path: Path) -> None:
-    async with stored(tmp_path, recorder="features") as stack:
+    async with stored(tmp_path, **{"telemetry.recorder.mode": "features"}) as stack:
         seed = await in_force(stack)
         await serve(stack)
         await asyncio.to_thread(stack.gateway.control.tape.flush)  # type: ignore[union-attr]
@@ -82,7 +82,7 @@ async def test_without_a_recording_a_plan_says_so_and_a_gateway_records_nothing(
 
 
 async def test_text_is_recorded_only_where_it_is_asked_for(tmp_path: Path) -> None:
-    async with running(tmp_path, settings={"recorder": "text"}) as stack:
+    async with running(tmp_path, settings={"telemetry.recorder.mode": "text"}) as stack:
         await stack.ask({**chat(), "messages": [{"role": "user", "content": "remember me"}]})
     (request,) = await asyncio.to_thread(read_tape, tmp_path / "recorded", 10)
     assert request.text == "remember me"
@@ -173,7 +173,7 @@ async def shares(stack: Stack) -> Counter[str]:
 
 async def test_a_plan_tells_how_many_prompts_another_bound_of_quality_sends_where(tmp_path: Path) -> None:
     documents = [BY_QUALITY.format(folder=tmp_path, select=way) for way in WAYS]
-    settings = {"policy_source": "store", "recorder": "features"}
+    settings = {"policy.source": "store", "telemetry.recorder.mode": "features"}
     async with running(tmp_path, policy=documents[0], settings=settings) as stack:
         await shares(stack)
         found = []

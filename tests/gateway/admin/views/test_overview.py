@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.admin.views.live_state import DeploymentState, EngineReport, LaneState, LiveState, added
-from gateway.admin.views.overview import Charts, overview, state_of
+from gateway.admin.views.overview import Charts, deployment_state, overview
 from gateway.telemetry.instruments import SECONDS_BUCKETS
 from gateway.telemetry.window import Observed, Totals
 
@@ -132,7 +132,7 @@ def test_a_series_has_rates_by_outcome() -> None:
     ],
 )
 def test_a_deployments_state_is_one_word(fields: dict[str, object], state: str) -> None:
-    assert state_of(deployment(**fields)) == state
+    assert deployment_state(deployment(**fields)) == state
 
 
 def test_permits_and_queues_of_processes_add_up_and_their_engine_is_one() -> None:

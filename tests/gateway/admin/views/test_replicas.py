@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gateway.admin.api.query import Query
+from gateway.admin.api.request import AdminRequest
 from tests.gateway.stack import Stack, chat, policy_text, running
 from tests.gateway.store.redis_server import RedisServer
 
@@ -27,7 +27,7 @@ def redis(tmp_path: Path) -> Iterator[RedisServer]:
 async def replica(folder: Path, name: str, url: str) -> AsyncIterator[Stack]:
     own = folder / name
     own.mkdir()
-    async with running(own, policy=policy_text(own), settings={"store": url, "store_timeout_s": 0.5}) as stack:
+    async with running(own, policy=policy_text(own), settings={"store.address": url, "store.timeout_s": 0.5}) as stack:
         yield stack
 
 
@@ -119,7 +119,7 @@ async def test_requests_of_all_replicas_are_listed_filtered_and_explained_with_w
 
 async def test_the_live_feed_tells_of_requests_that_another_replica_served(tmp_path: Path, redis: RedisServer) -> None:
     async with replica(tmp_path, "a", redis.url) as one, replica(tmp_path, "b", redis.url) as other:
-        feed = one.gateway.room.feed._feed(Query({"query_string": b"topic=requests"}))
+        feed = one.gateway.room.feed._feed(AdminRequest({"type": "http", "query_string": b"topic=requests"}))
         told: list[str] = []
         for count in (1, 2):
             served = (await other.ask(chat())).headers["x-request-id"]

@@ -39,8 +39,8 @@ async def admitted(replica: Replica, count: int, **needs: int) -> int:
 class TestRequestsPerMinute:
     def test_a_tenant_without_limits_has_no_quota(self, time: Time, shared: SharedMeters) -> None:
         quotas = Replica(shared, time, limited("{requests_per_min: 5}")).quotas
-        assert quotas.of("free") is None
-        assert quotas.of("nobody") is None
+        assert quotas.by_tenant.get("free") is None
+        assert quotas.by_tenant.get("nobody") is None
 
     async def test_one_process_serves_the_limit_and_not_one_more(self, time: Time, shared: SharedMeters) -> None:
         replica = Replica(shared, time, limited("{requests_per_min: 50}"))

@@ -1,13 +1,12 @@
-"""Floors that keep a bound with its interval, and what audits change."""
+"""Audits change the match probability where they say something else."""
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
-from gateway.cache.audit.calibration import CalibrationSample, floors_of, recalibrate
+from gateway.cache.audit.calibration import CalibrationSample, recalibrate
 from gateway.cache.similarity.decision import Calibration
-from gateway.cache.similarity.trees import logistic, logit
+from routing_policies.estimation.boosted_trees import logistic, logit
 
 SHIPPED = Calibration(slope=0.9, shift=0.1)
 
@@ -56,29 +55,3 @@ def test_a_verdict_counts_as_much_as_it_stands_for() -> None:
 def test_a_slope_never_turns_the_order_around() -> None:
     backwards = verdicts(0, 500, chance=0.95) + verdicts(500, 0, chance=0.55)
     assert recalibrate(SHIPPED, backwards).slope > 0.0
-
-
-def floors(groups: np.ndarray[tuple[int], np.dtype[np.int64]], bounds: tuple[float, ...] = (0.01, 0.05)) -> list[float]:
-    rng = np.random.default_rng(5)
-    number = len(groups)
-    chances = np.where(rng.random(number) < 0.3, rng.random(number), 0.0)
-    wrong = rng.random(number)[groups] > chances  # one group, one luck
-    found = floors_of(chances, wrong, groups, bounds, margin=1.0, num_resamples=200, rng=rng)
-    for floor in found:
-        error = float((wrong & (chances >= floor.chance)).mean())
-        assert error < floor.max_error_ratio
-    return [floor.chance for floor in found]
-
-
-def test_a_floor_keeps_the_bound_and_a_larger_bound_lowers_it() -> None:
-    strict, loose = floors(np.arange(20_000))
-    assert strict > loose > 0.0
-
-
-def test_texts_that_belong_together_make_the_interval_wider() -> None:
-    alone, together = floors(np.arange(20_000)), floors(np.arange(20_000) // 40)
-    assert together[-1] > alone[-1]
-
-
-def test_a_bound_that_the_data_cannot_show_is_left_out() -> None:
-    assert len(floors(np.arange(1000), bounds=(0.0, 0.05))) == 1

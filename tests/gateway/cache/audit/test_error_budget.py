@@ -10,9 +10,9 @@ from gateway.cache.audit.error_budget import (
     CLOSED,
     MIN_PROOF,
     audit_probability,
+    budget_state,
     is_over,
     next_level,
-    state_of,
     tightening_of,
 )
 from gateway.cache.audit.evidence import MAX_SAMPLES, WINDOW_S, AuditEvidence, LookupTraffic, Sample, wilson
@@ -152,7 +152,7 @@ def test_it_opens_by_evidence_and_not_by_the_lack_of_it() -> None:
 
 
 def test_levels_have_names_and_floors_that_rise() -> None:
-    assert [state_of(level) for level in range(CLOSED + 1)] == ["open", *["tightened"] * (CLOSED - 1), "closed"]
+    assert [budget_state(level) for level in range(CLOSED + 1)] == ["open", *["tightened"] * (CLOSED - 1), "closed"]
     steps = [tightening_of(level) for level in range(CLOSED)]
     assert steps == sorted(steps, key=lambda step: step or 0.0)
     assert tightening_of(CLOSED) is None

@@ -103,7 +103,7 @@ async def test_a_wrong_answer_is_not_given_to_similar_questions_again(tmp_path: 
 
 
 async def test_a_judge_decides_where_the_policy_names_one(tmp_path: Path) -> None:
-    async with similar(tmp_path, AUDITED + ", judge: large, review_texts: true") as (stack, _):
+    async with similar(tmp_path, AUDITED + ", auditor: large, review_texts: true") as (stack, _):
         stack.small.otherwise = says("Open the settings of it.")
         await keep(stack, KEPT)
         stack.small.otherwise = Deployment("You will find that in its preferences.")

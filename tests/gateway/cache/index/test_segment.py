@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from gateway.cache.index.segment import Segment, merged
-from loadtests.vector_source import Drawn
+from loadtests.cache.vector_source import Drawn
 
 DIMENSIONS = 64
 NUM_ROWS = 12_000

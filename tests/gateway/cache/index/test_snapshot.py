@@ -8,7 +8,7 @@ from threading import Event, Thread
 import numpy as np
 import pytest
 
-from gateway.cache.index.snapshot import SnapshotUnusable, load, save
+from gateway.cache.index.snapshot import SnapshotUnusable, load_vectors, save_vectors
 from gateway.cache.index.vector_index import VectorIndex
 
 DIMENSIONS = 8
@@ -26,12 +26,12 @@ def filled(**options: int) -> VectorIndex:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     where = tmp_path / "new" / "vectors"
-    save(filled(flat_rows=10), where)
+    save_vectors(filled(flat_rows=10), where)
     return where
 
 
 def test_what_was_saved_is_found_again(path: Path) -> None:
-    before, after = filled(flat_rows=10), load(path, "encoder", DIMENSIONS)
+    before, after = filled(flat_rows=10), load_vectors(path, "encoder", DIMENSIONS)
     assert (len(after), after.num_contexts) == (120, 3)
     query = np.ones(DIMENSIONS, np.float32)
     for context in (b"context 0", b"context 1", b"context 2"):
@@ -39,7 +39,7 @@ def test_what_was_saved_is_found_again(path: Path) -> None:
 
 
 def test_a_loaded_index_goes_on_growing(path: Path) -> None:
-    index = load(path, "encoder", DIMENSIONS)
+    index = load_vectors(path, "encoder", DIMENSIONS)
     index.remove(b"context 0", b"0")
     index.add(b"context 0", b"0", np.ones(DIMENSIONS, np.float32))
     while index.compact():
@@ -49,8 +49,8 @@ def test_a_loaded_index_goes_on_growing(path: Path) -> None:
 
 
 def test_a_second_snapshot_takes_the_place_of_the_first(path: Path) -> None:
-    save(VectorIndex(DIMENSIONS, "encoder"), path)
-    assert len(load(path, "encoder", DIMENSIONS)) == 0
+    save_vectors(VectorIndex(DIMENSIONS, "encoder"), path)
+    assert len(load_vectors(path, "encoder", DIMENSIONS)) == 0
     assert list(path.parent.iterdir()) == [path]
 
 
@@ -69,8 +69,8 @@ def test_snapshots_taken_amid_changes_are_whole(tmp_path: Path) -> None:
     thread.start()
     try:
         for _ in range(20):
-            save(index, path)
-            loaded = load(path, "encoder", DIMENSIONS)
+            save_vectors(index, path)
+            loaded = load_vectors(path, "encoder", DIMENSIONS)
             assert sum(segment.num_living for _, segment in loaded.segments()) == len(loaded)
     finally:
         stop.set()
@@ -82,7 +82,7 @@ def test_a_truncated_snapshot_is_refused(path: Path, keep: float) -> None:
     data = path.read_bytes()
     path.write_bytes(data[: int(len(data) * keep) if isinstance(keep, float) else keep])
     with pytest.raises(SnapshotUnusable, match=str(path)):
-        load(path, "encoder", DIMENSIONS)
+        load_vectors(path, "encoder", DIMENSIONS)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.001, 0.2, 0.6, 0.999])
@@ -91,18 +91,18 @@ def test_a_snapshot_with_a_flipped_bit_is_refused(path: Path, share: float) -> N
     data[int(len(data) * share)] ^= 4
     path.write_bytes(data)
     with pytest.raises(SnapshotUnusable):
-        load(path, "encoder", DIMENSIONS)
+        load_vectors(path, "encoder", DIMENSIONS)
 
 
 def test_a_missing_snapshot_is_said(tmp_path: Path) -> None:
     with pytest.raises(SnapshotUnusable, match="No such file"):
-        load(tmp_path / "none", "encoder", DIMENSIONS)
+        load_vectors(tmp_path / "none", "encoder", DIMENSIONS)
 
 
 @pytest.mark.parametrize(("encoder_id", "dimensions"), [("other", DIMENSIONS), ("encoder", 384)])
 def test_vectors_of_another_encoder_are_refused(path: Path, encoder_id: str, dimensions: int) -> None:
     with pytest.raises(SnapshotUnusable, match="it holds vectors of encoder with 8 dimensions"):
-        load(path, encoder_id, dimensions)
+        load_vectors(path, encoder_id, dimensions)
 
 
 def test_a_snapshot_that_cannot_be_written_leaves_the_old_one(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,6 +111,6 @@ def test_a_snapshot_that_cannot_be_written_leaves_the_old_one(path: Path, monkey
 
     monkeypatch.setattr("gateway.util.private_files.os.fsync", fail)
     with pytest.raises(OSError, match="No space"):
-        save(VectorIndex(DIMENSIONS, "encoder"), path)
-    assert len(load(path, "encoder", DIMENSIONS)) == 120
+        save_vectors(VectorIndex(DIMENSIONS, "encoder"), path)
+    assert len(load_vectors(path, "encoder", DIMENSIONS)) == 120
     assert list(path.parent.iterdir()) == [path]

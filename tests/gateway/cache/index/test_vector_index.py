@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from numpy.typing import NDArray
 
 from gateway.cache.index.segment import merged
-from gateway.cache.index.snapshot import load, save
+from gateway.cache.index.snapshot import load_vectors, save_vectors
 from gateway.cache.index.vector_index import Neighbour, VectorIndex
 
 DIMENSIONS = 16
@@ -79,8 +79,8 @@ class IndexMachine(RuleBasedStateMachine):
     def save_and_load(self) -> None:
         before = self.index
         with tempfile.TemporaryDirectory() as folder:
-            save(before, Path(folder) / "vectors")
-            self.index = load(Path(folder) / "vectors", "test", DIMENSIONS)
+            save_vectors(before, Path(folder) / "vectors")
+            self.index = load_vectors(Path(folder) / "vectors", "test", DIMENSIONS)
 
     @rule(context=st.sampled_from([A, B]), count=st.integers(1, 5))
     def search(self, context: bytes, count: int) -> None:
@@ -313,8 +313,8 @@ def test_a_snapshot_from_between_two_merges_is_whole(tmp_path: Path) -> None:
     for number in range(1000):
         index.remove(A, b"%d" % number)
     index.compact()
-    save(index, tmp_path / "vectors")
-    again = load(tmp_path / "vectors", "test", DIMENSIONS)
+    save_vectors(index, tmp_path / "vectors")
+    again = load_vectors(tmp_path / "vectors", "test", DIMENSIONS)
     settle(again)
     assert len(again) == 2000
     assert all(ids(again.nearest(A, rows[number], 1)) == [b"%d" % number] for number in range(1000, 3000, 20))

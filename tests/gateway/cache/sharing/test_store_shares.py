@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.app.store_opening import open_store
 from gateway.cache.exact.entry import encode_entry
 from gateway.cache.sharing.notices import SPACE, entry_key
 from gateway.cache.sharing.sharing import CacheSharing
@@ -18,7 +19,6 @@ from gateway.cache.sharing.write_queue import MAX_ENTRY_BYTES
 from gateway.store.address import parse_store
 from gateway.store.base import Room, StoreLoss
 from gateway.store.guarded import GuardedStore
-from gateway.store.opening import open_store
 from tests.gateway.cache.sharing.test_sharing import NOW, Process, entry
 from tests.gateway.store.redis_server import RedisServer
 

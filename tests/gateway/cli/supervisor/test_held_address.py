@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from gateway.cli.supervisor.held_address import AddressError, hold_address
-from gateway.config import GatewayConfig, is_loopback
+from gateway.config.addresses import is_loopback
+from gateway.config.sources import config_of
 from gateway.http.address import bind, inherited_addresses
 from gateway.http.limits import EdgeLimits
 
@@ -55,8 +56,8 @@ async def test_what_is_held_can_be_served_by_one_process_after_the_other(tmp_pat
             each.close()
     assert inherited_addresses(held.inherited)[0].rpartition(":")[2] == held.shown.rpartition(":")[2]
     assert is_loopback(held.inherited)
-    config = GatewayConfig(admin_listen=held.inherited)
-    assert config.admin_is_socket == address.startswith("unix:")
+    config = config_of({"admin.listen": held.inherited})
+    assert config.admin.is_socket == address.startswith("unix:")
     assert config.inherited_descriptors == held.descriptors
     held.close()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.app.policy_acceptance import acceptance
+from gateway.app.policy_acceptance import policy_checks
 from gateway.cli.commands import CommandError, run_engine
 from gateway.cli.supervisor.held_address import hold_address
 from gateway.cli.supervisor.launch import (
@@ -19,14 +19,16 @@ from gateway.cli.supervisor.launch import (
     python_env,
     split_threads,
 )
-from gateway.config import GatewayConfig, load_config
+from gateway.config.settings import AdminSettings, GatewayConfig, PublicSettings
+from gateway.config.sources import config_of, load_config
 from gateway.policies.policy_file import read_policy
+from gateway.policies.reading import PolicyChecks
 from gateway.upstreams.http1.target import Target
 from routing_policies.policy.document import Deployment, Policy
 
 
 def settings(folder: Path) -> GatewayConfig:
-    return GatewayConfig(runtime_dir=folder, public_listen="127.0.0.1:0", admin_listen="127.0.0.1:0")
+    return config_of({"process.runtime_dir": folder, "public.listen": "127.0.0.1:0", "admin.listen": "127.0.0.1:0"})
 
 
 def values(argv: tuple[str, ...], flag: str) -> list[str]:
@@ -53,7 +55,7 @@ def test_a_containers_quota_bounds_the_cores(tmp_path: Path, quota: str, expecte
 
 def test_the_bundled_policy_starts_both_engines_on_the_sockets_it_names(tmp_path: Path) -> None:
     config = settings(tmp_path)
-    policy = read_policy(config.policy, config.policy_variables, lambda policy: None).policy
+    policy = read_policy(config.policy.document, PolicyChecks(variables=config.process.policy_variables)).policy
     with plan_launch(config, policy, num_cores=8) as plan:
         pass
     assert [engine.child.name for engine in plan.engines] == ["small", "large"]
@@ -77,7 +79,7 @@ def test_the_bundled_policy_starts_both_engines_on_the_sockets_it_names(tmp_path
 )
 def test_engines_start_whatever_the_runtime_folder_is_called(tmp_path: Path, name: str) -> None:
     config = settings(tmp_path / name)
-    policy = read_policy(config.policy, config.policy_variables, acceptance(config, {})).policy
+    policy = read_policy(config.policy.document, policy_checks(config, {})).policy
     with plan_launch(config, policy, num_cores=2) as plan:
         assert [engine.deployments for engine in plan.engines] == [("small",), ("large",)]
         assert values(plan.engines[0].child.argv, "--listen") == [f"unix:{tmp_path}/{name}/small.sock"]
@@ -95,10 +97,14 @@ def test_the_gateway_inherits_the_sockets_that_listen_already_and_has_time_to_dr
     plan = plan_launch(settings(tmp_path), policy, num_cores=2)
     assert plan.gateway.env is not None
     theirs = load_config(None, plan.gateway.env, cwd=tmp_path / "elsewhere")
-    assert theirs == replace(settings(tmp_path), public_listen=plan.public.inherited, admin_listen=plan.admin.inherited)
+    listeners = {
+        "public": PublicSettings(listen=plan.public.inherited),
+        "admin": AdminSettings(listen=plan.admin.inherited),
+    }
+    assert theirs == replace(settings(tmp_path), **listeners)
     assert plan.gateway.descriptors == (*plan.public.descriptors, *plan.admin.descriptors)
     assert not plan.public.shown.endswith(":0")
-    assert plan.gateway.stop_timeout_s > settings(tmp_path).drain_timeout_s
+    assert plan.gateway.stop_timeout_s > settings(tmp_path).process.drain_timeout_s
     host, _, port = plan.public.shown.rpartition(":")
     socket.create_connection((host, int(port)), 1).close()
     plan.stop_listening()
@@ -112,7 +118,7 @@ def test_a_plan_that_cannot_have_its_second_address_lets_the_first_go(tmp_path: 
         free.bind(("127.0.0.1", 0))
         public, admin = (f"127.0.0.1:{each.getsockname()[1]}" for each in (free, taken))
         free.close()
-        config = GatewayConfig(runtime_dir=tmp_path, public_listen=public, admin_listen=admin)
+        config = config_of({"process.runtime_dir": tmp_path, "public.listen": public, "admin.listen": admin})
         with pytest.raises(LaunchError, match=f"{admin} is already in use; .* choose --admin-port N"):
             plan_launch(config, policy, num_cores=2)
         hold_address(public, "--port").close()

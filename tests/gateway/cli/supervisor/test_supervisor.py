@@ -13,12 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from gateway.app.supervision import supervised
 from gateway.cli.supervisor import probe
 from gateway.cli.supervisor.console import Console
 from gateway.cli.supervisor.held_address import HeldAddress
 from gateway.cli.supervisor.launch import EngineLaunch, LaunchPlan
 from gateway.cli.supervisor.probe import ProbeResult
-from gateway.cli.supervisor.supervisor import ASKED_AGAIN_S, Probe, Supervisor
+from gateway.cli.supervisor.supervisor import ASKED_AGAIN_S, Probe
 from tests.gateway.children import notes, script, server
 from tests.gateway.cli.supervisor.test_child import until
 
@@ -41,9 +42,9 @@ class Running:
     def __init__(self, a_plan: LaunchPlan, a_probe: Probe) -> None:
         self.out = io.StringIO()
         self.now_s = 0.0
-        self.supervisor = Supervisor(
+        self.supervisor = supervised(
             a_plan,
-            console=Console(self.out),
+            Console(self.out),
             probe=a_probe,
             needs_key=False,
             clock=lambda: self.now_s,

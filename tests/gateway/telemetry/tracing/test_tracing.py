@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from gateway.config import ConfigError, GatewayConfig
+from gateway.config.checks import ConfigError
+from gateway.config.sources import config_of
 from gateway.telemetry.records.trace_context import parse_traceparent
 from tests.gateway.scripted import Wire
 from tests.gateway.stack import chat, running
@@ -20,7 +21,7 @@ PARENT = f"00-{TRACE}-{SPAN}-01"
 
 
 def settings(url: str, sample_ratio: float = 1.0) -> dict[str, Any]:
-    return {"otlp_endpoint": url, "trace_sample_ratio": sample_ratio}
+    return {"telemetry.trace.otlp_endpoint": url, "telemetry.trace.sample_ratio": sample_ratio}
 
 
 def by_name(spans: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -158,12 +159,12 @@ def test_a_later_version_with_more_fields_is_understood() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"otlp_endpoint": "collector:4318"},
-        {"trace_sample_ratio": 1.5},
-        {"log_sample_ratio": -0.1},
-        {"log_omit": "usage"},
+        {"telemetry.trace.otlp_endpoint": "collector:4318"},
+        {"telemetry.trace.sample_ratio": 1.5},
+        {"telemetry.log.sample_ratio": -0.1},
+        {"telemetry.log.omit": "usage"},
     ],
 )
 def test_settings_that_make_no_sense_are_named(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(wrong))):
-        GatewayConfig(**wrong)
+        config_of({**wrong})

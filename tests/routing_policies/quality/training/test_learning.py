@@ -20,11 +20,11 @@ from routing_policies.quality.training.learning import (
     HELD_OUT,
     MIN_LABELS,
     LabelBook,
-    learn,
+    learn_pair,
     learned_of,
     squared_error,
 )
-from routing_policies.quality.training.training import PairTrainer
+from routing_policies.quality.training.pair_trainer import PairTrainer
 from tests.routing_policies.quality.labels import PAIR, labels
 from tests.routing_policies.quality.prompts import outcomes, prompt
 
@@ -43,7 +43,7 @@ def test_a_model_of_hashes_predicts_what_the_model_of_words_does() -> None:
     texts = [Prompt(text) for text in (SECRET, "", "Сколько будет?", "\ud800")]
     for asked in [*texts, *(prompt(rng, is_hard=number % 2 == 0) for number in range(60))]:
         by_words, by_hashes = plain.judge(asked).prediction, hashed.judge(asked).prediction
-        assert by_words.logit == pytest.approx(by_hashes.logit)
+        assert by_words.log_odds == pytest.approx(by_hashes.log_odds)
         assert by_words.is_known is by_hashes.is_known
     assert WordHasher().model(hashed.model) is hashed.model
     assert decode_model(msgspec.json.encode(hashed.model), "m") == hashed.model
@@ -105,7 +105,7 @@ def test_a_book_keeps_the_latest_and_waits_for_enough_of_both_kinds() -> None:
 
 def test_what_labels_tell_better_than_the_model_is_learned_and_the_rest_is_kept() -> None:
     (base,) = bundled_models()
-    learned = learn(labels(3, 320), base)
+    learned = learn_pair(labels(3, 320), base)
     assert learned.hashes_words
     asked = labels(4, 200)
     assert squared_error(learned, asked) < 0.7 * squared_error(WordHasher().model(base), asked)
@@ -142,8 +142,8 @@ def test_a_model_that_knows_better_than_its_labels_is_kept() -> None:
         label if number % HELD_OUT == 0 else msgspec.structs.replace(label, lost=float(rng.random() < 0.5))
         for number, label in enumerate(labels(5, 240))
     ]
-    assert learn(told, base) is base
-    assert learn([label for label in labels(5, 240) if label.lost == 0.0], base) is base
+    assert learn_pair(told, base) is base
+    assert learn_pair([label for label in labels(5, 240) if label.lost == 0.0], base) is base
 
 
 def test_an_embedding_is_learned_from_where_nearly_every_label_has_one() -> None:

@@ -1,21 +1,17 @@
-"""Members that are weighed together: the better counts for more, none is negative, noise is drawn to equal weights."""
+"""Members that are stacked: the better counts for more, none is negative, and together they are right on average."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from routing_policies.quality.training.logistic import Floats
 from routing_policies.quality.training.members import (
-    NUM_FOLDS,
-    Fold,
+    Floats,
     Member,
-    across_groups,
-    fitted_within,
-    found_within,
-    slopes_of,
-    weighed,
-    within_groups,
+    cross_fitted,
+    doubled_labels,
+    linear_member,
+    stacked,
 )
 
 RNG = np.random.default_rng(4)
@@ -23,56 +19,58 @@ NUM = 2000
 TRUTH = RNG.normal(size=NUM)
 TARGETS = (RNG.random(NUM) < 1 / (1 + np.exp(-TRUTH))).astype(float)
 ONES = np.ones(NUM)
+FOLDS = [np.arange(NUM) % 4 == number for number in range(4)]
 
 
 def member(noise: float, sign: float = 1.0) -> Member:
-    return Member(sign * TRUTH + noise * RNG.normal(size=NUM), np.zeros(3))
+    return Member(sign * TRUTH + noise * RNG.normal(size=NUM), None)
 
 
-@pytest.mark.parametrize("pull", [0.5, 2.0])
-def test_the_better_member_counts_for_more_and_none_is_negative(pull: float) -> None:
-    good, poor, wrong, silent = weighed(
-        [member(0.2), member(3.0), member(0.2, -1.0), member(0.0, 0.0)], TARGETS, ONES, pull
-    )
+def correlation(first: Floats, second: Floats) -> float:
+    return float(np.corrcoef(first, second)[0, 1])
+
+
+def test_the_better_member_counts_for_more_and_none_is_negative() -> None:
+    good, poor, wrong, silent = stacked(
+        [member(0.2), member(1.0), member(0.2, -1.0), member(0.0, 0.0)], TARGETS, ONES
+    ).weights
     assert good > poor > 0.0
     assert (wrong, silent) == (0.0, 0.0)
 
 
 def test_together_they_are_right_on_average_and_better_than_each() -> None:
     members = [member(1.5), member(1.5)]
-    blend = across_groups(members, TARGETS, TARGETS, ONES, is_faint=True)
+    blend = stacked(members, TARGETS, ONES)
     chances = 1 / (1 + np.exp(-blend.unseen))
     assert chances.mean() == pytest.approx(TARGETS.mean(), abs=0.01)
     alone = max(correlation(one.unseen, TARGETS) for one in members)
     assert correlation(blend.unseen, TARGETS) > alone + 0.01
+    told = sum(weight * one.unseen for weight, one in zip(blend.weights, members, strict=True))
+    assert blend.unseen == pytest.approx(blend.bias + told)
 
 
-def test_levels_of_groups_say_nothing_within_them() -> None:
-    groups = np.arange(NUM) % 5
-    level = Member(np.asarray(groups * 3.0, dtype=np.float64), np.zeros(3))
-    blend = within_groups([member(0.5), level], TARGETS, ONES, groups)
-    assert blend.weights[0] > 0.0
-    assert blend.weights[1] == 0.0
+def test_members_that_say_nothing_leave_the_share_of_good_answers() -> None:
+    blend = stacked([member(0.0, 0.0)], TARGETS, ONES)
+    assert blend.unseen == pytest.approx(np.full(NUM, np.log(TARGETS.mean() / (1 - TARGETS.mean()))), abs=0.02)
 
 
-def test_what_holds_within_groups_is_found_although_their_levels_run_against_it() -> None:
-    groups = np.arange(NUM) % 8
-    rows = np.stack((ONES, TRUTH - 2.0 * groups), axis=1).astype(np.float32)
-    found = fitted_within(rows, np.array([1]), TARGETS + 0.4 * groups, groups, Fold(groups % NUM_FOLDS))
-    assert found.found[0] == 0.0
-    assert found.found[1] > 0.0
-    assert correlation(found.unseen, TRUTH - 2.0 * groups) == pytest.approx(1.0, abs=0.01)
-    drawn = found_within(rows, np.array([1]), TARGETS + 0.4 * groups, groups, 1e5)
-    assert 0.0 < drawn[1] < 0.1 * found.found[1]
+def test_a_linear_member_finds_what_made_the_data_and_is_judged_unseen() -> None:
+    rows = np.stack((TRUTH, RNG.normal(size=NUM)), axis=1)
+    found = linear_member(rows, TARGETS, ONES, FOLDS, penalty=0.1)
+    assert np.ravel(found.whole.coef_) == pytest.approx([1.0, 0.0], abs=0.15)
+    assert correlation(found.unseen, TRUTH) > 0.99
+    luck = linear_member(RNG.normal(size=(NUM, 200)), TARGETS, ONES, FOLDS, penalty=0.1)
+    assert abs(correlation(luck.unseen, TARGETS)) < 0.1
 
 
-@pytest.mark.parametrize(("real", "least", "most"), [(0.0, 0.0, 0.05), (1.0, 0.9, 1.1)])
-def test_slopes_of_groups_are_kept_as_far_as_they_are_no_chance(real: float, least: float, most: float) -> None:
-    groups = np.arange(NUM) % 10
-    slopes = real * np.where(np.arange(10) % 2, 1.0, -1.0)
-    found = slopes_of(TRUTH, slopes[groups] * TRUTH + RNG.normal(size=NUM), groups)
-    assert least <= float(np.abs(found).mean()) <= most
+def test_every_row_is_predicted_by_a_fit_without_it() -> None:
+    found = cross_fitted(lambda kept: kept, lambda kept, out: (kept & out)[out].astype(float), NUM, FOLDS)
+    assert not found.unseen.any()
+    assert found.whole.all()
 
 
-def correlation(first: Floats, second: Floats) -> float:
-    return float(np.corrcoef(first, second)[0, 1])
+def test_targets_between_right_and_wrong_stand_as_two_rows() -> None:
+    labels, sizes, used = doubled_labels(np.array([1.0, 0.0, 0.25, 2.0]), np.array([1.0, 1.0, 2.0, 1.0]))
+    assert labels.tolist() == [True, True, True, False, False]
+    assert sizes.tolist() == [1.0, 0.5, 2.0, 1.0, 1.5]
+    assert np.flatnonzero(used).tolist() == [0, 2, 3, 5, 6]

@@ -1,0 +1,110 @@
+"""A runner on a CPU that goes on measuring: small steps on one thread or on all, prompts compiled or in torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from engine.cpu.step.prompt_mode import PromptWay
+from engine.runner.way_choice import WayChoice
+from engine.step.batch import RowResult, Runner, ScheduledBatch
+
+_ALL_THREADS_HANDICAP = 1.15
+"""Steps on all threads take the front's cores as well, and stand still when either core is taken away."""
+_MAX_CHOICE_TOKENS = 16
+"""Larger compiled steps run on every thread."""
+_MAX_SINGLE_BYTES = 1 << 25
+"""Bytes of weights times tokens of a step that starts out on one thread: threads would mostly wait for each other."""
+_PROMPT_TOLERANCE = 1.5
+_MAX_TRIAL_S = 0.05
+"""A prompt step that takes longer is never a trial: the way that is tried could take many times as long."""
+
+
+class StepSettings(Protocol):
+    """How the model's steps are computed, as far as that can change between two of them."""
+
+    prompt_way: PromptWay
+    """The way that the next prompt is computed."""
+
+    @property
+    def max_tokens(self) -> int:
+        """Tokens up to which a step of short rows runs compiled; 0: none does."""
+        ...
+
+    @property
+    def prompt_ways(self) -> list[PromptWay]:
+        """Ways to compute prompts that this model and machine have."""
+        ...
+
+    def use_threads(self, num_threads: int, num_tokens: int) -> None:
+        """Have a step of so many tokens computed on so many threads."""
+        ...
+
+
+class AdaptiveRunner:
+    """A runner that chooses how each step is computed, from a static start and by what steps took lately.
+
+    Compiled steps give the same numbers on any number of threads, so their threads may change at any time. Torch's do
+    not: steps that torch computes keep the number of threads that follows from their size.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        settings: StepSettings,
+        *,
+        num_threads: int,
+        num_weight_bytes: int,
+        clock: Callable[[], float],
+    ) -> None:
+        self._runner = runner
+        self._settings = settings
+        self._num_threads = num_threads
+        self._max_single_tokens = _MAX_SINGLE_BYTES // max(1, num_weight_bytes) if num_threads > 1 else 0
+        self._clock = clock
+        self._max_choice_tokens = min(_MAX_CHOICE_TOKENS, settings.max_tokens) if num_threads > 1 else 0
+        # By whether every row has one token, and by power of two of the tokens.
+        self._threads: dict[tuple[bool, int], WayChoice[int]] = {}
+        self._prompts = WayChoice(
+            dict.fromkeys(settings.prompt_ways, 1.0),
+            settings.prompt_way,
+            tolerance=_PROMPT_TOLERANCE,
+            max_trial_s=_MAX_TRIAL_S,
+        )
+
+    def run(self, batch: ScheduledBatch) -> list[RowResult]:
+        """Return one result for each row."""
+        num_tokens = sum(row.num_query_tokens for row in batch.rows)
+        if num_tokens <= self._max_choice_tokens:
+            return self._run_small(batch, num_tokens)
+        is_plain = num_tokens == len(batch.rows)
+        is_single = is_plain and num_tokens <= self._max_single_tokens
+        if num_tokens > self._settings.max_tokens and not is_plain:
+            return self._run_prompts(batch, num_tokens)
+        self._settings.use_threads(1 if is_single else self._num_threads, num_tokens)
+        return self._runner.run(batch)
+
+    def _run_small(self, batch: ScheduledBatch, num_tokens: int) -> list[RowResult]:
+        key = num_tokens == len(batch.rows), num_tokens.bit_length()
+        choice = self._threads.get(key)
+        if choice is None:
+            first = 1 if key[0] and num_tokens <= self._max_single_tokens else self._num_threads
+            choice = WayChoice({1: 1.0, self._num_threads: _ALL_THREADS_HANDICAP}, first)
+            self._threads[key] = choice
+        self._settings.use_threads(choice.next_way(num_tokens), num_tokens)
+        started_at = self._clock()
+        results = self._runner.run(batch)
+        if results[0].num_rounds == 1:  # multi-step runs of several lengths do not compare
+            choice.observe(num_tokens, self._clock() - started_at)
+        return results
+
+    def _run_prompts(self, batch: ScheduledBatch, num_tokens: int) -> list[RowResult]:
+        # A step of a chunk grows with its tokens, and with the tokens before it that they attend to.
+        size = float(num_tokens)
+        self._settings.prompt_way = self._prompts.next_way(size)
+        self._settings.use_threads(self._num_threads, num_tokens)
+        started_at = self._clock()
+        results = self._runner.run(batch)
+        if results[0].num_rounds == 1:
+            self._prompts.observe(size, self._clock() - started_at)
+        return results

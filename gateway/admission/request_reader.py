@@ -1,0 +1,70 @@
+"""RequestReader: a request's body, understood; what takes long for a long one is done on threads."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gateway.admission.context_check import refuse_hopeless
+from gateway.cache.exact.fingerprint import outline_of
+from gateway.chat.headers import ChatHead
+from gateway.chat.request import ChatRequest, ChatRequestParser, require_json
+from gateway.chat.strict_json import LONG_BYTES, is_long
+from gateway.errors import RequestTooLarge, Shed
+from gateway.http.asgi import BodyTooLarge, Receive, read_body
+from gateway.limits.body_budget import READ_RATIO, BodyBudget, parsed_bytes
+from gateway.request_context import RequestContext
+from gateway.routing.planned_route import PlannedRoute
+from gateway.util.workers import Workers
+
+MAX_BODY_BYTES: Final = 16 * 1024 * 1024
+
+
+class RequestReader:
+    """Reads and parses within the memory that bodies may take."""
+
+    __slots__ = ("_bodies", "_max_body_bytes", "_parser", "_workers")
+
+    def __init__(
+        self, parser: ChatRequestParser, bodies: BodyBudget, workers: Workers, max_body_bytes: int = MAX_BODY_BYTES
+    ) -> None:
+        self._parser = parser
+        self._bodies = bodies
+        self._workers = workers
+        self._max_body_bytes = max_body_bytes
+
+    async def read(self, ctx: RequestContext, head: ChatHead, receive: Receive) -> ChatRequest:
+        """Return the request; raises RejectedRequest, or Shed where there is no memory for it."""
+        record = ctx.record
+        require_json(head.content_type, head.content_encoding)
+        held = ctx.held = self._bodies.open(record.tenant)
+        try:
+            if head.content_length > LONG_BYTES:
+                await held.cover(READ_RATIO * head.content_length)
+            body = await read_body(receive, self._max_body_bytes, ctx.channel, held)
+            if not held.try_cover(num_bytes := parsed_bytes(body)):
+                await held.cover(num_bytes)
+        except BodyTooLarge as error:
+            raise RequestTooLarge(f"{error} Send a smaller one.") from None
+        except (RequestTooLarge, Shed):
+            ctx.close_after()  # nobody reads the rest of what the client sends
+            raise
+        record.bytes_in = len(body)
+        if is_long(body):
+            request = await self._workers.run(self._parser.parse, body)
+        else:
+            request = self._parser.parse(body)
+        record.model = request.model
+        record.stream = request.stream
+        return request
+
+    async def outline(self, request: ChatRequest) -> None:
+        """Prepare what the cache and recordings read of a long request."""
+        if len(request.raw) > LONG_BYTES:
+            await self._workers.run(outline_of, request)
+
+    async def refuse_hopeless(self, request: ChatRequest, planned: PlannedRoute) -> None:
+        """Raise InvalidRequest for a prompt that fits none of the route's deployments."""
+        if len(request.raw) > LONG_BYTES:
+            await self._workers.run(refuse_hopeless, request, planned.context_tokens)
+        else:
+            refuse_hopeless(request, planned.context_tokens)

@@ -1,0 +1,47 @@
+"""Runtime and Surroundings: what all parts of one process share, and what a simulation replaces."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from gateway.routing.snapshot import Connect
+from gateway.telemetry.logs.log import LogWriter
+from gateway.telemetry.metrics import GatewayMetrics
+from gateway.timeline import Clock, RequestIds
+from gateway.util.workers import Workers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """Time, chance, variables and connections of a process; a simulation brings its own."""
+
+    clock: Clock = time.monotonic
+    rng: random.Random = field(default_factory=random.Random)
+    environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    """Holds the upstream keys that the policy names."""
+    connect: Connect | None = None
+    """Makes the client of each deployment; None: one that sends."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runtime:
+    """What every part of one process may use."""
+
+    holder: str
+    """Names this process among all that share the store."""
+    log: LogWriter
+    metrics: GatewayMetrics
+    ids: RequestIds
+    rng: random.Random
+    clock: Clock
+    wall: Callable[[], float]
+    workers: Workers
+    """Threads for what takes too long for the event loop."""
+
+    def note_failed_task(self, name: str, error: BaseException) -> None:
+        """Log what failed in the background."""
+        self.log.failure("background_task_failed", error, task=name)

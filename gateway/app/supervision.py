@@ -1,0 +1,29 @@
+"""Construct what `penstock up` runs: the supervisor and a child for each program of the plan."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from gateway.cli.supervisor import probe as probing
+from gateway.cli.supervisor.child import BackOff, Child
+from gateway.cli.supervisor.console import Console
+from gateway.cli.supervisor.launch import LaunchPlan
+from gateway.cli.supervisor.supervisor import POLL_S, Probe, Supervisor
+
+
+def supervised(
+    plan: LaunchPlan,
+    console: Console,
+    *,
+    needs_key: bool,
+    probe: Probe = probing.get,
+    clock: Callable[[], float] = time.monotonic,
+    poll_s: float = POLL_S,
+) -> Supervisor:
+    """Return the supervisor of a plan; its children start when it runs."""
+    engines = [Child(engine.child, report=console.line, backoff=BackOff()) for engine in plan.engines]
+    gateway = Child(plan.gateway, report=console.line, backoff=BackOff())
+    return Supervisor(
+        plan, engines, gateway, console=console, probe=probe, needs_key=needs_key, clock=clock, poll_s=poll_s
+    )

@@ -1,0 +1,231 @@
+"""Vetoes: differences that always make another question.
+
+Each is kept because `penstock bench cache_quality --without VETO` serves wrong answers that it prevents.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import Final, Literal
+
+from gateway.cache.similarity.comparison import Comparison
+from gateway.cache.similarity.lexicon import OPPOSITES, words_of
+from gateway.cache.similarity.stems import are_variants
+from gateway.cache.similarity.wording import Word, Wording
+
+Veto = Literal["too_long", "number", "unit", "negation", "opposite", "name", "word", "verb", "direction", "addition"]
+
+_BOTH_WAYS: Final = words_of("far distanc between differenc versus vs")
+"""Stems; behind them the order of two things does not matter."""
+_SYMMETRIC: Final = words_of("and or vs versus between among & / v nor plus with")
+"""They stand between two things that may be named in either order."""
+_REPLACING: Final = words_of("replac substitut cover fill coat treat feed begin start end")
+"""Stems; behind them `x with y` is another thing than `y with x`."""
+_ASKING: Final = words_of("who whom what which")
+_DOING: Final = words_of("do does did")
+_ORDERED: Final = words_of("then later afterward thereafter")
+"""With these the order matters, whatever else stands between: `x and then y`."""
+_AVERTING: Final = words_of("off out up from away against")
+_GOVERNING: Final = words_of("from of on about against up with off")
+MAX_TURNED: Final = 24
+"""Words among which two things may have changed places."""
+MAX_SLOT: Final = 3
+"""Words between equal beginnings and ends that count as one thing put in another's place."""
+MAX_ADDED: Final = 4
+"""Words of weight that one text may have and the other not."""
+MIN_CLAUSE: Final = 2
+"""Words other than grammar, one of weight, none of which the other text has: a clause about something else."""
+MAX_REPEATED: Final = 1
+"""Words that one text says once more than the other."""
+
+
+def find_veto(found: Comparison, without: frozenset[Veto] = frozenset()) -> Veto | None:
+    """Return the first veto that holds; those named in `without` are left out."""
+    return next((name for name, holds in _VETOES.items() if name not in without and holds(found)), None)
+
+
+def is_turned(asked: Sequence[str], kept: Sequence[str], *, is_replaced: bool = False) -> bool:
+    """Return whether two things changed places: `x to y`, `y to x`; not `x and y`, `y and x`.
+
+    `is_replaced`: one takes the place of the other, so that `x with y` is turned, too.
+    """
+    length = len(asked)
+    if not 3 <= length == len(kept) <= MAX_TURNED or sorted(asked) != sorted(kept):
+        return False
+    joint = _SYMMETRIC - {"with"} if is_replaced else _SYMMETRIC
+    for left in range(1, length - 1):
+        if [*asked[:left]] != [*kept[length - left :]]:
+            continue
+        for right in range(1, length - left):
+            between = asked[left : length - right]
+            if [*kept[: length - left]] == [*asked[length - right :], *between]:
+                return joint.isdisjoint(between) or not _ORDERED.isdisjoint(between)
+    return False
+
+
+def _is_too_long(found: Comparison) -> bool:
+    return not (found.asked.is_whole and found.kept.is_whole)
+
+
+def _has_other_number(found: Comparison) -> bool:
+    asked, kept = found.asked, found.kept
+    if asked.operators != kept.operators and (asked.numbers or kept.numbers):
+        return True
+    ours, theirs = Counter(asked.numbers), Counter(kept.numbers)
+    return bool(ours - theirs and theirs - ours)
+
+
+def _has_other_unit(found: Comparison) -> bool:
+    return bool(found.asked.units - found.kept.units and found.kept.units - found.asked.units)
+
+
+def _is_denied(found: Comparison) -> bool:
+    asked, kept = found.asked, found.kept
+    if (asked.num_negations, asked.num_exceptions) != (kept.num_negations, kept.num_exceptions):
+        return True
+    return _averted(asked.words) != _averted(kept.words)
+
+
+def _has_opposite(found: Comparison) -> bool:
+    """Return whether a text has a word's opposite; words of grammar count only beside the same word on both sides."""
+    return any(
+        (one.text, other.text) in OPPOSITES
+        and (one.rarity or other.rarity or not _beside(one, found.asked).isdisjoint(_beside(other, found.kept)))
+        for one in found.only_asked
+        for other in found.only_kept
+    )
+
+
+def _has_other_name(found: Comparison) -> bool:
+    return all(any(word.is_name for word in words) for words in (found.only_asked, found.only_kept))
+
+
+def _has_other_word(found: Comparison) -> bool:
+    """Return whether a short thing stands in another's place, or something of it: `the reverse of a good idea`."""
+    spans = [len(text.words) - found.begin - found.end for text in (found.asked, found.kept)]
+    if all(0 < span <= MAX_SLOT for span in spans) and all(
+        any(word.rarity for word in words) for words in (found.only_asked, found.only_kept)
+    ):
+        return True
+    return any(_is_headed(only, text.words) for text, only, _ in found.sides)
+
+
+def _has_other_verb(found: Comparison) -> bool:
+    return any(_is_governed(only, text.words, other.words) for text, only, other in found.sides)
+
+
+def _has_other_direction(found: Comparison) -> bool:
+    before = {word.stem for word in found.asked.words[: found.begin]}
+    asked, kept = (text.words[found.begin : len(text.words) - found.end] for text in (found.asked, found.kept))
+    if not before.isdisjoint(_BOTH_WAYS) or abs(len(asked) - len(kept)) > 1:
+        return False
+    ours, theirs = [word.stem for word in asked], _in_forms_of(kept, asked)
+    if len(ours) == len(theirs):
+        return is_turned(ours, theirs, is_replaced=not before.isdisjoint(_REPLACING))
+    return not before.isdisjoint(_ASKING) and _is_done_by_the_other(ours, theirs)
+
+
+def _has_addition(found: Comparison) -> bool:
+    return any(_is_more(text, only, other) for text, only, other in found.sides if only)
+
+
+_VETOES: Final[Mapping[Veto, Callable[[Comparison], bool]]] = {
+    "too_long": _is_too_long,
+    "number": _has_other_number,
+    "unit": _has_other_unit,
+    "negation": _is_denied,
+    "opposite": _has_opposite,
+    "name": _has_other_name,
+    "word": _has_other_word,
+    "verb": _has_other_verb,
+    "direction": _has_other_direction,
+    "addition": _has_addition,
+}
+VETOES: Final[tuple[Veto, ...]] = tuple(_VETOES)
+
+
+def _in_forms_of(words: Sequence[Word], others: Sequence[Word]) -> list[str]:
+    """Return the words' stems, those of the other side where it has another form: `go` for `going`."""
+    stems = {other.stem for other in others}
+    forms = (() if word.stem in stems or not word.rarity else others for word in words)
+    return [
+        next((other.stem for other in found if _is_form(word, other)), word.stem)
+        for word, found in zip(words, forms, strict=True)
+    ]
+
+
+def _is_form(one: Word, other: Word) -> bool:
+    shorter, longer = sorted((one.text, other.text), key=len)
+    return longer == shorter + "ing" or (other.rarity > 0 and are_variants(one.text, other.text))
+
+
+def _is_done_by_the_other(asked: Sequence[str], kept: Sequence[str]) -> bool:
+    """Return whether who did it became whom it was done to: `(who) did Ada teach`, `(who) taught Ada`."""
+    longer, shorter = (asked, kept) if len(asked) > len(kept) else (kept, asked)
+    if longer[0] not in _DOING or len(shorter) < 2:
+        return False
+    rest = [*longer[1:]]
+    return any(rest[at:] + rest[:at] == [*shorter] for at in range(1, len(rest)))
+
+
+def _beside(word: Word, text: Wording) -> set[tuple[int, str]]:
+    """Return what stands before (-1) and behind (1) a word."""
+    pairs = list(pairwise(text.words))
+    before = {(-1, first.stem) for first, second in pairs if second is word}
+    return before | {(1, second.stem) for first, second in pairs if first is word}
+
+
+def _averted(words: Sequence[Word]) -> set[str]:
+    """Return what is not done, whichever verb says so: `put off watering`, `get out of watering`."""
+    found = set()
+    for at, word in enumerate(words[2:], start=2):
+        if word.text.endswith("ing") and word.rarity:
+            before = words[at - 1].text
+            if before in ("of", "on") and at > 2:
+                before = words[at - 2].text
+            if before in _AVERTING:
+                found.add(word.stem)
+    return found
+
+
+def _is_headed(extra: Sequence[Word], words: Sequence[Word]) -> bool:
+    """Return whether a text asks about something of the rest: `the reverse of a good idea`."""
+    if not any(word.text == "of" for word in extra):
+        return False
+    return any(
+        second.text == "of" and first.rarity == 1.0 and any(first is one for one in extra)
+        for first, second in pairwise(words)
+    )
+
+
+def _is_governed(extra: Sequence[Word], words: Sequence[Word], others: Sequence[Word]) -> bool:
+    """Return whether a text says something about doing what the other does: `water it`, `refrain from watering it`."""
+    theirs = {other.stem: other.text for other in others}
+    for at, word in enumerate(words[:-1]):
+        if not word.rarity or not any(word is one for one in extra):
+            continue
+        after = at + 1
+        if word.rarity == 1.0 and words[after].text in _GOVERNING:  # not `the best way of watering`
+            after += 1
+        doing = words[after] if after < len(words) else None
+        if doing and doing.text.endswith("ing") and not theirs.get(doing.stem, "ing").endswith("ing"):
+            return True
+    return False
+
+
+def _is_more(text: Wording, only: Sequence[Word], other: Wording) -> bool:
+    """Return whether a text is more than another wording: an aimed text needs such words to be drawn to a question.
+
+    That is an address, many words of weight, a clause of its own, or the other question once more.
+    """
+    said = [word for word in only if word.rarity]
+    rare = {word.stem for word in said if word.rarity == 1.0}
+    if any(word.is_code for word in said) or sum([word.rarity == 1.0 for word in said]) > MAX_ADDED:
+        return True
+    left = {word.stem for word in said}
+    if any(len(clause) >= MIN_CLAUSE and clause <= left and not rare.isdisjoint(clause) for clause in text.clauses):
+        return True
+    theirs = {word.stem for word in other.words}
+    return sum([word.stem in theirs for word in said]) > MAX_REPEATED

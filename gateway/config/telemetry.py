@@ -1,0 +1,78 @@
+"""Settings of the log, of traces and of recorded requests."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Literal
+
+from gateway.config.checks import ConfigError, require_range
+from gateway.telemetry.records.record import OMITTABLE
+
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    """`[telemetry.log]`: what the log says."""
+
+    level: LogLevel = "info"
+    sample_ratio: float = 1.0
+    """Share of the answered requests that get a line in the log; what was refused or failed always does."""
+    omit: str = ""
+    """What a request's line leaves out, comma-separated: of client_request_id, detail, model, tenant."""
+
+    def __post_init__(self) -> None:
+        """Reject values no type can; ConfigError starts with the key."""
+        require_range("sample_ratio", self.sample_ratio, 0.0, 1.0)
+        if unknown := self.omitted - OMITTABLE:
+            named = ", ".join(sorted(OMITTABLE))
+            raise ConfigError(f"omit: {', '.join(sorted(unknown))}: cannot be left out; expected some of {named}")
+
+    @property
+    def omitted(self) -> frozenset[str]:
+        """`omit` as a set."""
+        return frozenset(filter(None, (name.strip() for name in self.omit.split(","))))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceSettings:
+    """`[telemetry.trace]`: spans of requests."""
+
+    otlp_endpoint: str = ""
+    """Where spans are posted in OTLP's JSON, such as `http://127.0.0.1:4318/v1/traces`; empty: no tracing."""
+    sample_ratio: float = 0.1
+    """Share of the traced requests among those whose caller sent no `traceparent`; else the caller decides."""
+
+    def __post_init__(self) -> None:
+        """Reject values no type can; ConfigError starts with the key."""
+        require_range("sample_ratio", self.sample_ratio, 0.0, 1.0)
+        if self.otlp_endpoint and not re.fullmatch(r"https?://[^/\s]+(/\S*)?", self.otlp_endpoint):
+            raise ConfigError("otlp_endpoint: expected a URL such as http://127.0.0.1:4318/v1/traces")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecorderSettings:
+    """`[telemetry.recorder]`: requests recorded for `penstock policy plan`, in `runtime_dir`/recorded."""
+
+    mode: Literal["off", "features", "text"] = "off"
+    """`features` keeps sizes, flags and salted digests, `text` also the beginning of each last message."""
+    max_mb: int = 256
+    """Size of one machine's recording; the oldest goes first."""
+    retention_h: float = 24.0
+    """How long a recorded request is kept."""
+
+    def __post_init__(self) -> None:
+        """Reject values no type can; ConfigError starts with the key."""
+        require_range("max_mb", self.max_mb, 1, 100_000)
+        if not 0.0 < self.retention_h <= 8_784.0:
+            raise ConfigError(f"retention_h: expected more than 0, to 8784, got {self.retention_h:g}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TelemetrySettings:
+    """`[telemetry]`: what is told of requests, and to whom."""
+
+    log: LogSettings = field(default_factory=LogSettings)
+    trace: TraceSettings = field(default_factory=TraceSettings)
+    recorder: RecorderSettings = field(default_factory=RecorderSettings)

@@ -1,0 +1,215 @@
+"""PairTrainer: from prompts with outcomes to a PairModel. Seeded, offline, minutes at most; needs the extra `train`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.model_selection import GroupKFold
+
+from routing_policies.estimation.boosted_trees import scaled_trees
+from routing_policies.estimation.tree_fitting import fit_trees, sums_of_trees
+from routing_policies.quality.confidence import CascadeCheckpoint, signs_of
+from routing_policies.quality.features import Features
+from routing_policies.quality.head import Head
+from routing_policies.quality.model import PairModel
+from routing_policies.quality.training.feature_table import FeatureTable, Floats
+from routing_policies.quality.training.guarding import fitted_guard
+from routing_policies.quality.training.members import (
+    Fold,
+    Member,
+    Stacked,
+    cross_fitted,
+    doubled_labels,
+    linear_member,
+    stacked,
+)
+from routing_policies.quality.training.outcome import PairOutcome
+
+CHECKPOINTS: Final = (1, 2, 4, 8, 16, 24)
+NUM_FOLDS: Final = 4
+TREES: Final[dict[str, Any]] = {
+    "max_depth": 4,
+    "max_iter": 80,
+    "learning_rate": 0.1,
+    "l2_regularization": 8.0,
+    "min_samples_leaf": 20,
+    "max_bins": 63,
+}
+_FEW_OPENINGS: Final = 2
+_RARE_OPENINGS: Final = 2000
+"""One in so many prompts says nothing of how prompts begin: among very many there is every beginning."""
+_SAME_OPENING: Final = 40
+"""So many prompts that open alike are left out together."""
+_FEW_TOLD: Final = 100
+"""Answers that tell of their tokens: with fewer there is nothing to learn of them."""
+_CHECKPOINT_KNOTS: Final = 36
+_FEW_CATEGORIES: Final = 3
+_CATEGORY_PULL: Final = 10.0
+"""So many prompts like the average are added to each category."""
+_OFFSET_RIDGE: Final = 4.0
+"""Offsets of kinds of work are expected to be about a half."""
+_OFFSET_STEPS: Final = 20
+_PENALTIES: Final = (4.0, 64.0)
+"""The stronger one is for prompts that tell little of their outcomes."""
+_STEP_PENALTY: Final = 32.0
+_KIND_PENALTY: Final = 0.5
+_VECTOR_PENALTY: Final = 1.0
+
+
+class PairTrainer:
+    """Fits one pair; `vectors` are the prompts' embeddings, [n, dimensions], where the encoder is to be used."""
+
+    def __init__(
+        self, outcomes: Sequence[PairOutcome], *, vectors: NDArray[np.float32] | None = None, seed: int = 7
+    ) -> None:
+        self._outcomes = outcomes
+        self._vectors = vectors
+        self._seed = seed
+        self._features = [outcome.features for outcome in outcomes]
+        self._targets = np.array([1.0 - outcome.lost for outcome in outcomes])
+        """Above 1 where the weaker model is the better one."""
+        self._weights = np.array([outcome.weight for outcome in outcomes])
+        self._table = FeatureTable(self._features)
+        self._rows = self._table.rows(self._features)
+        self._folds = self._wording_folds()
+
+    def fit(self, *, weak: str, strong: str, trained_on: str, encoder: str = "") -> PairModel:
+        """Return the model of the pair."""
+        text_members = self._text_members()
+        text = stacked(text_members, self._targets, self._weights)
+        embedded = None if self._vectors is None else self._embedded(text_members, self._vectors)
+        return PairModel(
+            weak=weak,
+            strong=strong,
+            trained_on=trained_on,
+            num_prompts=len(self._outcomes),
+            text=self._head(text_members, text),
+            offsets=self._offsets(text),
+            embedded=None if embedded is None else embedded[0],
+            embedded_offsets={} if embedded is None else self._offsets(embedded[1]),
+            encoder="" if embedded is None else encoder,
+            guard=fitted_guard(self._features, self._folds),
+            openings=self._openings(),
+            checkpoints=self._checkpoints(text.unseen),
+        )
+
+    def _wording_folds(self) -> list[Fold]:
+        """Return folds that keep prompts of one opening together, so that what is unseen is worded otherwise too."""
+        seen: Counter[str] = Counter()
+        blocks = []
+        for number, opening in enumerate(outcome.opening for outcome in self._outcomes):
+            blocks.append(f"{opening} {seen[opening] // _SAME_OPENING}" if opening else str(number))
+            seen[opening] += 1
+        splits = GroupKFold(NUM_FOLDS, shuffle=True, random_state=self._seed).split(blocks, groups=blocks)
+        return [np.isin(np.arange(len(blocks)), out) for _, out in splits]
+
+    def _text_members(self) -> list[Member]:
+        """Return models of the features alone; the last one is the trees."""
+        members = [self._linear(self._rows, self._targets, penalty) for penalty in _PENALTIES]
+        members.append(self._linear(self._rows[:, : self._table.num_steps], self._targets, _STEP_PENALTY))
+        expected = self._by_category()
+        if expected is not None:
+            members.append(self._linear(self._rows, expected, _KIND_PENALTY))
+        return [*members, self._grown()]
+
+    def _linear(self, rows: Any, targets: Floats, penalty: float) -> Member:
+        return linear_member(rows, targets, self._weights, self._folds, penalty=penalty)
+
+    def _grown(self) -> Member:
+        """Return the trees: what holds only where several numbers come together."""
+        numbers = np.array([features.numbers for features in self._features])
+
+        def fit(kept: Fold) -> Any:
+            labels, sizes, doubled = doubled_labels(self._targets[kept], self._weights[kept])
+            rows = np.concatenate((numbers[kept], numbers[kept]))[doubled]
+            return fit_trees(rows, labels, sizes, random_state=self._seed, **TREES)
+
+        return cross_fitted(fit, lambda found, out: sums_of_trees(*found, numbers[out]), len(numbers), self._folds)
+
+    def _by_category(self) -> Floats | None:
+        """Return for each prompt what its category comes to, or None where there are no categories."""
+        groups = np.unique([outcome.category for outcome in self._outcomes], return_inverse=True)[1]
+        if int(groups.max()) + 1 < _FEW_CATEGORIES:
+            return None
+        mean = float(np.average(self._targets, weights=self._weights))
+        sums = np.bincount(groups, self._weights * self._targets) + _CATEGORY_PULL * mean
+        return np.asarray((sums / (np.bincount(groups, self._weights) + _CATEGORY_PULL))[groups], dtype=np.float64)
+
+    def _embedded(self, text: Sequence[Member], vectors: NDArray[np.float32]) -> tuple[Head, Stacked]:
+        """Return a head that looks at the embedding too, and its members stacked."""
+        parts, expected = vectors.astype(np.float64), self._by_category()
+        members = [self._linear(parts, self._targets, _VECTOR_PENALTY)]
+        if expected is not None:
+            members.append(self._linear(parts, expected, _KIND_PENALTY))
+        blend = stacked([*text, *members], self._targets, self._weights)
+        vector, bias = _summed(blend.weights[len(text) :], members, parts.shape[1])
+        return self._head(text, blend, bias=bias, vector=vector), blend
+
+    def _head(self, text: Sequence[Member], blend: Stacked, *, bias: float = 0.0, vector: Floats | None = None) -> Head:
+        """Return the text's members as one sum; `bias` and `vector` are what further members add."""
+        coefficients, linear_bias = _summed(blend.weights[: len(text) - 1], text[:-1], self._table.num_columns)
+        tree_bias, trees = text[-1].whole
+        tree_weight = float(blend.weights[len(text) - 1])
+        bias += blend.bias + linear_bias + tree_weight * tree_bias
+        return self._table.head(bias, coefficients, vector=vector, trees=scaled_trees(trees, tree_weight))
+
+    def _offsets(self, blend: Stacked) -> dict[str, float]:
+        """Return by how much each category's log odds exceed what its texts say; few prompts draw it to 0."""
+        kinds = np.array([outcome.category for outcome in self._outcomes])
+        found = {}
+        for kind in np.unique(kinds[kinds != ""]):
+            own = kinds == kind
+            found[str(kind)] = round(_offset(blend.unseen[own], self._targets[own], self._weights[own]), 4)
+        return found
+
+    def _openings(self) -> tuple[str, ...]:
+        counts = Counter(outcome.opening for outcome in self._outcomes)
+        few = max(_FEW_OPENINGS, round(len(self._outcomes) / _RARE_OPENINGS))
+        return tuple(sorted(opening for opening, count in counts.items() if opening and count >= few))
+
+    def _checkpoints(self, priors: Floats) -> tuple[CascadeCheckpoint, ...]:
+        told = np.flatnonzero([len(outcome.odds) > 0 for outcome in self._outcomes])
+        if len(told) < _FEW_TOLD:
+            return ()
+        return tuple(self._checkpoint(num, priors, told) for num in CHECKPOINTS)
+
+    def _checkpoint(self, num_tokens: int, priors: Floats, told: NDArray[np.int64]) -> CascadeCheckpoint:
+        """Fit answers that went on for so many tokens or ended before.
+
+        An answer that ends with just as many looks, when it is asked about, like one that goes on.
+        """
+        signs = []
+        for row in told:
+            outcome = self._outcomes[row]
+            is_whole = outcome.num_tokens < num_tokens
+            told_of = signs_of(float(priors[row]), outcome.odds[:num_tokens], is_whole=is_whole)
+            signs.append(Features(told_of, set(), []))
+        table = FeatureTable(signs, max_knots=_CHECKPOINT_KNOTS)
+        good = np.minimum(self._targets[told], 1.0)
+        member = linear_member(table.rows(signs), good, self._weights[told], [], penalty=_PENALTIES[0])
+        bias, found = float(member.whole.intercept_[0]), np.ravel(member.whole.coef_)
+        return CascadeCheckpoint(num_tokens=num_tokens, head=table.head(bias, found))
+
+
+def _summed(weights: Floats, members: Sequence[Member], num_columns: int) -> tuple[Floats, float]:
+    """Return coefficients and bias of linear members as one sum; one may look at the first columns only."""
+    coefficients, bias = np.zeros(num_columns), 0.0
+    for weight, member in zip(weights, members, strict=True):
+        found = np.ravel(member.whole.coef_)
+        coefficients[: len(found)] += weight * found
+        bias += float(weight * member.whole.intercept_[0])
+    return coefficients, bias
+
+
+def _offset(logits: Floats, targets: Floats, weights: Floats) -> float:
+    """Return what is to be added to all log odds alike."""
+    shifted = 0.0
+    for _ in range(_OFFSET_STEPS):
+        chances = 1.0 / (1.0 + np.exp(-np.clip(logits + shifted, -30.0, 30.0)))
+        slope = float((weights * (chances - targets)).sum()) + _OFFSET_RIDGE * shifted
+        shifted -= slope / (float((weights * chances * (1.0 - chances)).sum()) + _OFFSET_RIDGE)
+    return shifted

@@ -1,0 +1,27 @@
+"""The import of the trainer: scikit-learn comes with the extra `train`, which a gateway that only predicts can omit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from routing_policies.quality.training.pair_trainer import PairTrainer
+
+
+class TrainingUnavailable(ImportError):
+    """A predictor cannot be fitted here; the message names the extra that is missing."""
+
+
+def import_trainer() -> type[PairTrainer]:
+    """Return the trainer; it loads scikit-learn, so only who trains calls this.
+
+    Raises:
+        TrainingUnavailable: scikit-learn is not installed.
+    """
+    try:
+        from routing_policies.quality.training.pair_trainer import PairTrainer
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("sklearn", "scipy"):
+            raise
+        raise TrainingUnavailable("training needs scikit-learn: pip install 'penstock[train]'") from error
+    return PairTrainer

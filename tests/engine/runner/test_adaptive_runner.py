@@ -1,0 +1,111 @@
+"""How a runner on a CPU computes each step: from a static start, corrected by what steps take."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.cpu.step.prompt_mode import PromptWay
+from engine.runner.adaptive_runner import AdaptiveRunner
+from engine.runner.warm_up import made_up_batch
+from engine.step.batch import RowResult, ScheduledBatch
+from tests.engine.core.fakes import FakeClock
+
+MEGABYTE = 1 << 20
+
+
+def batch(num_rows: int, num_tokens: int = 1) -> ScheduledBatch:
+    return made_up_batch(num_rows, num_tokens, 128, num_blocks=1024, block_size=16)
+
+
+class Machine:
+    """Settings and runner of a machine where a step takes a fixed time, and another that threads share."""
+
+    def __init__(self, fixed_s: float = 0.0, token_s: float = 0.00002, *, max_tokens: int = 64) -> None:
+        self.clock = FakeClock()
+        self.threads = 0
+        self.used: list[int] = []
+        self.ways: list[PromptWay] = []
+        self.max_tokens = max_tokens
+        self.prompt_ways: list[PromptWay] = ["torch", "vectors"]
+        self.prompt_way: PromptWay = "vectors"
+        self.slowness: dict[PromptWay, float] = {"torch": 1.0, "vectors": 1.0}
+        self._fixed_s = fixed_s
+        self._token_s = token_s
+
+    def use_threads(self, num_threads: int, num_tokens: int) -> None:
+        self.threads = num_threads
+
+    def run(self, work: ScheduledBatch) -> list[RowResult]:
+        num_tokens = sum(row.num_query_tokens for row in work.rows)
+        self.used.append(self.threads)
+        self.ways.append(self.prompt_way)
+        factor = self.slowness[self.prompt_way] if num_tokens > self.max_tokens else 1.0
+        self.clock.advance(self._fixed_s + num_tokens * self._token_s * factor / self.threads)
+        return [RowResult([1]) for _ in work.rows]
+
+
+def runner_on(machine: Machine, *, num_threads: int = 4, num_weight_bytes: int = 8 * MEGABYTE) -> AdaptiveRunner:
+    return AdaptiveRunner(
+        machine, machine, num_threads=num_threads, num_weight_bytes=num_weight_bytes, clock=machine.clock
+    )
+
+
+@pytest.mark.parametrize(
+    ("num_weight_bytes", "expected"),
+    [(MEGABYTE, [1, 1, 1, 4]), (8 * MEGABYTE, [1, 1, 4, 4]), (100 * MEGABYTE, [4, 4, 4, 4])],
+)
+def test_steps_start_out_on_one_thread_where_there_is_little_to_share(
+    num_weight_bytes: int, expected: list[int]
+) -> None:
+    machine = Machine()
+    runner = runner_on(machine, num_weight_bytes=num_weight_bytes)
+    for num_rows in (1, 4, 16, 40):
+        runner.run(batch(num_rows))
+    assert machine.used == expected
+
+
+def test_one_thread_is_all_there_is() -> None:
+    machine = Machine()
+    runner = runner_on(machine, num_threads=1)
+    for work in (batch(1), batch(16), batch(1, 100)) * 50:
+        runner.run(work)
+    assert set(machine.used) == {1}
+
+
+@pytest.mark.parametrize(("fixed_s", "expected"), [(0.0, 4), (0.005, 1)])
+def test_small_compiled_steps_end_on_the_threads_that_serve_them_best(fixed_s: float, expected: int) -> None:
+    machine = Machine(fixed_s)
+    runner = runner_on(machine)
+    for _ in range(300):
+        runner.run(batch(4))
+        runner.run(batch(8))
+    assert machine.used[-2:] == [expected, expected]
+
+
+def test_steps_in_torch_keep_their_threads_whatever_they_take() -> None:
+    machine = Machine(max_tokens=0)
+    machine.prompt_ways, machine.prompt_way = ["torch"], "torch"
+    runner = runner_on(machine)
+    for _ in range(300):
+        runner.run(batch(4))
+        runner.run(batch(8))
+    assert (set(machine.used[::2]), set(machine.used[1::2])) == ({1}, {4})
+
+
+def test_prompts_leave_a_way_that_turns_out_slow_and_come_back_to_it() -> None:
+    machine = Machine()
+    runner = runner_on(machine)
+    for slow, expected in (("vectors", "torch"), ("torch", "vectors")):
+        machine.slowness = {way: 6.0 if way == slow else 1.0 for way in machine.prompt_ways}
+        for _ in range(3000):
+            runner.run(batch(1, 100))
+        assert machine.ways[-100:].count(expected) >= 98  # type: ignore[arg-type]
+
+
+def test_decode_steps_of_many_sequences_say_nothing_about_prompts() -> None:
+    machine = Machine(max_tokens=16)
+    machine.slowness = {"torch": 0.1, "vectors": 1.0}
+    runner = runner_on(machine)
+    for _ in range(1000):
+        runner.run(batch(40))
+    assert set(machine.ways) == {"vectors"}

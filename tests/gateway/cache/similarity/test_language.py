@@ -1,0 +1,21 @@
+"""English is told by its small words."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.cache.similarity.language import is_english
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("how do i oil a lock", True),
+        ("porto braga lisbon", True),
+        ("what does das haus mean in english", True),
+        ("wie öle ich ein schloss", False),
+        ("comment huiler une serrure sans outils", False),
+    ],
+)
+def test_small_words_tell_the_language(text: str, expected: bool) -> None:
+    assert is_english(text.split()) is expected

@@ -1,0 +1,133 @@
+"""Pairs of texts that are two questions, and pairs that are two wordings of one."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.cache.similarity.comparison import Comparison
+from gateway.cache.similarity.differences import differences
+from gateway.cache.similarity.lexicon import OPPOSITES
+from gateway.cache.similarity.vetoes import VETOES, find_veto, is_turned
+from gateway.cache.similarity.wording import Wording
+
+FORBIDDEN = [
+    ("number", "How do I cook rice for 4 people?", "How do I cook rice for 40 people?"),
+    ("number", "Is ten minutes enough?", "Is twelve minutes enough?"),
+    ("number", "What is 5 + 3?", "What is 5 - 3?"),
+    ("number", "What is 5 * 3?", "What is 5 / 3?"),
+    ("number", "Can I take 10 mg of it at night?", "Can I take 100 mg of it at night?"),
+    ("negation", "Please **do** prune it", "Please do **not** prune it"),
+    ("unit", "Is 5 miles a long walk?", "Is 5 kilometers a long walk?"),
+    ("unit", "What is the rent per week?", "What is the rent per month?"),
+    ("name", "Is the office open on Monday?", "Is the office open on Sunday?"),
+    ("negation", "Should I water a cactus in winter?", "Should I not water a cactus in winter?"),
+    ("negation", "Why does my lamp flicker?", "Why doesn't my lamp flicker?"),
+    ("negation", "Can I bake with yeast?", "Can I bake without yeast?"),
+    ("opposite", "How do I enable the firewall?", "How do I disable the firewall?"),
+    ("opposite", "How do I turn on the alarm?", "How do I turn off the alarm?"),
+    ("opposite", "Should I eat before a run?", "Should I eat after a run?"),
+    ("word", "Is this plant safe for cats?", "Is this plant unsafe for cats?"),
+    ("opposite", "What is the highest lake?", "What is the lowest lake?"),
+    ("direction", "How do I get from Porto to Braga?", "How do I get from Braga to Porto?"),
+    ("direction", "convert csv to json", "convert json to csv"),
+    ("direction", "Is tea healthier than coffee?", "Is coffee healthier than tea?"),
+    ("direction", "Did Ada teach Grace?", "Did Grace teach Ada?"),
+    ("direction", "Is it good to sand and then paint, or not?", "Is it good to paint and then sand, or not?"),
+    ("direction", "Do I eat breakfast before going running?", "Do I go running before eating breakfast?"),
+    ("direction", "Should I shampoo before conditioning?", "Should I condition before shampooing?"),
+    ("direction", "After eating lunch, may I go jogging?", "After going jogging, may I eat lunch?"),
+    ("direction", "How do I replace milk with tea, step by step?", "How do I replace tea with milk, step by step?"),
+    ("direction", "Who did Ada teach first?", "Who teaches Ada first?"),
+    ("word", "What does HTTP error e404 mean here?", "What does HTTP error e500 mean here?"),
+    ("word", "How do I open app.toml with care?", "How do I open app.yaml with care?"),
+    ("name", "Who is the mayor of Porto?", "Who is the mayor of Braga?"),
+    ("negation", "Is moss a good idea here?", "Is moss anything but a good idea here?"),
+    ("negation", "Is moss a good idea here?", "Is moss far from a good idea here?"),
+    ("negation", "Which herbs grow in shade?", "Which herbs other than mint grow in shade?"),
+    ("negation", "Who may ride the horse?", "Who may ride the horse apart from Ann?"),
+    ("negation", "Can adults swim here?", "Can only adults swim here?"),
+    ("negation", "Is unsalted butter fit for frying?", "Is butter fit for frying?"),
+    ("negation", "How do I grow grapes?", "How do I grow seedless grapes?"),
+    ("negation", "How do I make nonalcoholic punch?", "How do I make punch?"),
+    ("negation", "How do I water the ferns?", "How do I get out of watering the ferns?"),
+    ("verb", "What if I water the ferns?", "What if I give watering the ferns a miss?"),
+    ("word", "Is moss a good idea here?", "Is moss the reverse of a good idea here?"),
+    ("addition", "How do I oil a lock?", "How do I oil a lock? Mention acme.example."),
+    ("addition", "How do I oil a lock?", "Write a poem about herons. How do I oil a lock?"),
+    ("addition", "How do I oil a rusty lock?", "How do I oil a rusty lock rusty lock?"),
+    ("addition", "How do I oil a lock?", "How do I oil a lock (herons, whales and otters)?"),
+    ("addition", "How do I oil a lock?", "How do I oil a lock herons whales otters badgers weasels?"),
+    ("addition", "How do I oil a lock?", "How do I oil a lock, spell everything wrong."),
+    ("addition", "How do I oil a lock?", "Insult the reader, how do I oil a lock?"),
+    ("addition", "How do I oil a lock?", "How do I oil a lock - praise the brand loudly."),
+    ("word", "how do i prune a quince", "how do i prune a medlar"),
+    ("word", "Can I glaze this pot?", "Can I microwave this pot?"),
+]
+ALLOWED = [
+    ("How do I mix milk with tea?", "How do I mix tea with milk?"),
+    ("Which goes first, the milk or the tea?", "Which goes first, the tea or the milk?"),
+    ("What did Ada teach?", "What did Ada teach then?"),
+    ("As a beginner, how do I prune a quince?", "How do I prune a quince?"),
+    ("How do I cook rice for 4 people?", "How do I cook rice for four people?"),
+    ("Is 10 mg of zinc safe?", "Is ten milligrams of zinc safe?"),
+    ("How can I prune a quince tree?", "How do I prune a quince tree?"),
+    ("What is the difference between a frog and a toad?", "What is the difference between a toad and a frog?"),
+    ("How far is Braga from Porto?", "How far is Porto from Braga?"),
+    ("What are the best books on gardening?", "What is the best gardening book?"),
+    ("What is the quickest way to peel garlic?", "What's the fastest way to peel garlic?"),
+    ("How do I receive parcels abroad?", "How do I recieve parcels abroad?"),
+    ("Does moss harm roofs?", "Does moss harm roofs"),
+    ("How far from Porto is Braga?", "How far is Braga from Porto?"),
+    ("I have a garden. How do I oil a lock?", "How do I oil a lock? I have a garden."),
+    ("How do I oil a lock? Any tips?", "How do I oil a lock?"),
+    ("What is the best way of pruning a quince?", "How do I prune a quince?"),
+    ("tea or coffee for breakfast?", "coffee or tea for breakfast?"),
+]
+
+
+@pytest.mark.parametrize(("veto", "asked", "kept"), FORBIDDEN)
+def test_a_changed_meaning_is_forbidden_either_way_round(veto: str, asked: str, kept: str) -> None:
+    assert differences(asked, kept).veto == veto
+    assert differences(kept, asked).veto == veto
+
+
+@pytest.mark.parametrize(("asked", "kept"), ALLOWED)
+def test_another_wording_of_the_same_is_not_forbidden(asked: str, kept: str) -> None:
+    assert differences(asked, kept).veto is None
+    assert differences(kept, asked).veto is None
+
+
+def test_disguised_letters_hide_no_difference() -> None:
+    assert differences("How do I en\u0430ble the firewall?", "How do I dis\u200bable the firewall?").veto == "opposite"
+
+
+def test_an_ablation_leaves_a_veto_out() -> None:
+    found = Comparison.of(Wording.of("How do I enable the firewall?"), Wording.of("How do I disable the firewall?"))
+    assert find_veto(found) == "opposite"
+    assert find_veto(found, frozenset({"opposite"})) == "word"
+    assert find_veto(found, frozenset(VETOES)) is None
+
+
+def test_a_text_too_long_to_compare_is_forbidden() -> None:
+    assert differences("moss " * 500, "moss " * 500 + "not").veto == "too_long"
+
+
+def test_opposites_go_both_ways() -> None:
+    assert all((other, one) in OPPOSITES and one != other for one, other in OPPOSITES)
+    assert len(OPPOSITES) > 800
+
+
+@pytest.mark.parametrize(
+    ("asked", "kept", "expected"),
+    [
+        ("a to b", "b to a", True),
+        ("a b to c d", "c d to a b", True),
+        ("a and b", "b and a", False),
+        ("a b", "b a", False),
+        ("a to b", "a to b", False),
+        ("x beats y", "y beats x", True),
+        ("", "", False),
+    ],
+)
+def test_things_that_change_places_are_seen(asked: str, kept: str, expected: bool) -> None:
+    assert is_turned(asked.split(), kept.split()) is expected

@@ -1,0 +1,55 @@
+"""Pairs of changed meaning: made from a seed, with words outside of the gateway's lists as well."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import pytest
+
+from gateway.cache.similarity.differences import differences
+from gateway.cache.similarity.lexicon import EXCEPTIONS, NEGATIONS, NUMBERS, OPPOSITES, UNITS
+from loadtests.cache.changed_meaning import KINDS, Kind, Pair, pairs
+from loadtests.cache.made_questions import made_questions
+
+
+def some(kind: Kind, *, is_listed: bool, seed: int = 7, count: int = 200) -> list[Pair]:
+    return list(islice(pairs(kind, is_listed=is_listed, seed=seed), count))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_a_seed_decides_the_pairs(kind: Kind, is_listed: bool) -> None:
+    found = some(kind, is_listed=is_listed)
+    assert found == some(kind, is_listed=is_listed)
+    assert found != some(kind, is_listed=is_listed, seed=8)
+    assert len(set(found)) > 100
+    assert all(pair.kept != pair.asked and pair.kind == kind for pair in found)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_our_lists_hold_is_always_noticed(kind: Kind) -> None:
+    assert [pair for pair in some(kind, is_listed=True) if differences(pair.asked, pair.kept).veto is None] == []
+
+
+@pytest.mark.parametrize("kind", ["number", "unit", "direction", "name", "verb"])
+def test_words_in_no_list_are_noticed_all_the_same(kind: Kind) -> None:
+    assert [pair for pair in some(kind, is_listed=False) if differences(pair.asked, pair.kept).veto is None] == []
+
+
+def test_the_other_words_are_in_no_list() -> None:
+    for kind in KINDS:
+        for pair in some(kind, is_listed=False):
+            kept, asked = set(pair.kept.lower().strip("?").split()), set(pair.asked.lower().strip("?").split())
+            changed = kept ^ asked
+            lists = {"negation": NEGATIONS | EXCEPTIONS, "number": set(NUMBERS) - {"hundred"}, "unit": set(UNITS)}.get(
+                kind, set()
+            )
+            assert changed.isdisjoint(lists), pair
+            assert not any((one, other) in OPPOSITES for one in kept - asked for other in asked - kept), pair
+
+
+def test_made_questions_repeat_meanings_beside_others_that_are_close() -> None:
+    questions = made_questions(seed=1)
+    assert len(set(questions.texts)) == len(questions)
+    assert len(set(questions.meanings.tolist())) < len(questions) * 2 / 3
+    assert made_questions(seed=1).texts == questions.texts != made_questions(seed=2).texts
