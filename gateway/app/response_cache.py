@@ -117,7 +117,8 @@ class ResponseCache:
             tasks.create_task(self._learn(), name="recalibration")
 
     async def aclose(self) -> None:
-        """Call it when `run` has ended: last words, and a last snapshot."""
+        """Write everything out; call it when `run` has ended."""
+        self._file.stop()
         await self.auditor.aclose()
         if self._journal is not None:
             await self._journal.flush()
@@ -216,11 +217,5 @@ class ResponseCache:
 
 def _is_covered(record: AuditRecord, selection: Selection) -> bool:
     texts = record.texts
-    said = "" if texts is None else f"{texts.asked}\n{texts.kept_question}".casefold()
-    return (
-        selection.id in (None, record.entry_id)
-        and selection.tenant in (None, record.tenant)
-        and selection.route in (None, record.route)
-        and (selection.text is None or selection.text.casefold() in said)
-        and (selection.until is None or record.at <= selection.until)
-    )
+    said = "" if texts is None else f"{texts.asked}\n{texts.kept_question}"
+    return selection.matches(record.entry_id, record.tenant, record.route, said, record.at)

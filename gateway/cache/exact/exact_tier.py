@@ -40,12 +40,16 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
     def covers(self, entry: CacheEntry) -> bool:
         """Return whether the purge covers an entry."""
+        return self.matches(entry.id, entry.tenant, entry.route, entry.text, entry.created_at)
+
+    def matches(self, entry_id: str, tenant: str, route: str, text: str | None, at: float) -> bool:
+        """Return whether the purge covers something of this entry, tenant, route, text and instant."""
         return (
-            self.id in (None, entry.id)
-            and self.tenant in (None, entry.tenant)
-            and self.route in (None, entry.route)
-            and (self.until is None or entry.created_at <= self.until)
-            and (self.text is None or (entry.text is not None and self.text.casefold() in entry.text.casefold()))
+            self.id in (None, entry_id)
+            and self.tenant in (None, tenant)
+            and self.route in (None, route)
+            and (self.until is None or at <= self.until)
+            and (self.text is None or (text is not None and self.text.casefold() in text.casefold()))
         )
 
 

@@ -48,6 +48,11 @@ class IndexFile:
             self._num_saved = self._index.num_changes
             await asyncio.to_thread(save_vectors, self._index, self._path)
 
+    def stop(self) -> None:
+        """Let a merge that runs end soon, and begin no other."""
+        if self._index is not None:
+            self._index.stop()
+
     async def compact(self) -> None:
         """Merge segments for a moment, or until one merge has ended."""
         if self._index is not None and self._index.needs_compaction:

@@ -135,11 +135,20 @@ def matrix_of(vectors: Sequence[bytes]) -> Matrix:
     return np.frombuffer(b"".join(vectors), np.float32).reshape(len(vectors), -1)
 
 
-def merged(sources: Sequence[Segment], living: Sequence[Flags], flat_rows: int) -> tuple[Any, Ids, NDArray[np.int64]]:
+class MergeStopped(Exception):
+    """A merge was given up."""
+
+
+def merged(
+    sources: Sequence[Segment], living: Sequence[Flags], flat_rows: int, is_stopped: Callable[[], bool] = lambda: False
+) -> tuple[Any, Ids, NDArray[np.int64]]:
     """Write the living rows of some segments into one FAISS index; takes tens of microseconds a row.
 
     Returns:
         The index, its ids, and where each of its rows stands in the concatenated living rows.
+
+    Raises:
+        MergeStopped: `is_stopped` returned True.
     """
     faiss.omp_set_num_threads(1)
     rows, dimensions = [np.flatnonzero(each) for each in living], sources[0].index.d
@@ -158,6 +167,8 @@ def merged(sources: Sequence[Segment], living: Sequence[Flags], flat_rows: int) 
     if len(ids) > flat_rows:
         index = _with_cells(index, len(ids), vectors)
     for begin in range(0, len(ids), _ROWS_AT_ONCE):
+        if is_stopped():
+            raise MergeStopped
         index.add(vectors(order[begin : begin + _ROWS_AT_ONCE]))
     return index, ids[order], order
 

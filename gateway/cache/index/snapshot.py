@@ -99,7 +99,7 @@ def _read(file: BinaryIO, encoder_id: str, dimensions: int) -> VectorIndex:
     for _ in range(head.num_segments):
         told = _read_head(file, _SegmentHead)
         faiss_index = faiss.read_index(faiss.PyCallbackIOReader(file.read))
-        if (faiss_index.d, faiss_index.ntotal) != (dimensions, told.num_rows):
+        if told.num_rows < 1 or (faiss_index.d, faiss_index.ntotal) != (dimensions, told.num_rows):
             raise ValueError("a segment has other dimensions or rows than its head says")
         ids = np.frombuffer(told.ids, f"S{len(told.ids) // told.num_rows}")
         living = np.unpackbits(np.frombuffer(told.living, np.uint8), count=told.num_rows).view(np.bool_)

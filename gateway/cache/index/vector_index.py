@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from gateway.cache.index.partition import FLAT_ROWS, Partition
-from gateway.cache.index.segment import MIN_FLAT_ROWS, Segment, matrix_of, merged
+from gateway.cache.index.segment import MIN_FLAT_ROWS, MergeStopped, Segment, matrix_of, merged
 from gateway.embedding.encoder import Vector
 
 
@@ -43,6 +43,7 @@ class VectorIndex:
         self._lock = Lock()
         """Held for well under a millisecond."""
         self._compacting = Lock()
+        self._is_stopped = False
 
     def __len__(self) -> int:
         return self._num_entries
@@ -55,7 +56,7 @@ class VectorIndex:
     @property
     def needs_compaction(self) -> bool:
         """Whether `compact` may have something to do."""
-        return bool(self._due)
+        return bool(self._due) and not self._is_stopped
 
     def contains(self, context: bytes, exact: bytes) -> bool:
         """Return whether the id is in this context."""
@@ -103,7 +104,7 @@ class VectorIndex:
         with self._compacting:
             with self._lock:
                 context = next(iter(self._due), None)
-                if context is None:
+                if context is None or self._is_stopped:
                     return False
                 partition = self._partitions.get(context, Partition(self._flat_rows))
                 sources = partition.due()
@@ -111,12 +112,19 @@ class VectorIndex:
                     del self._due[context]
                     return True
                 living = [source.living() for source in sources]
-            index, ids, order = merged(sources, living, self._flat_rows)
+            try:
+                index, ids, order = merged(sources, living, self._flat_rows, lambda: self._is_stopped)
+            except MergeStopped:
+                return False
             with self._lock:
                 still = [source.living()[before] for source, before in zip(sources, living, strict=True)]
                 partition.replace(sources, Segment(index, ids, np.concatenate(still)[order]))
                 self._drop_empty(context, partition)
             return True
+
+    def stop(self) -> None:
+        """Let `compact` do nothing more, within seconds: the process ends."""
+        self._is_stopped = True
 
     def segments(self) -> list[tuple[bytes, Segment]]:
         """Return all entries for a snapshot, each segment with its context."""

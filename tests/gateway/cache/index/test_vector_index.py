@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from threading import Event, Thread
 
@@ -286,6 +287,23 @@ def test_a_context_that_was_emptied_and_filled_again_during_a_merge_is_kept(monk
     assert index.compact()
     assert ids(index.nearest(A, rows[0], 2)) == [b"new"]
     assert (len(index), index.num_contexts) == (1, 1)
+
+
+def test_a_merge_ends_soon_when_the_process_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    index, rows = made(flat_rows=100), unit(np.random.default_rng(15), 300)
+    filled(index, rows)
+    before = [len(segment) for _, segment in index.segments()]
+
+    def stopped(sources: object, living: object, flat_rows: object, is_stopped: Callable[[], bool]) -> object:
+        index.stop()
+        return merged(sources, living, flat_rows, is_stopped)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("gateway.cache.index.vector_index.merged", stopped)
+    assert not index.compact()
+    assert not index.needs_compaction
+    assert not index.compact()
+    assert [len(segment) for _, segment in index.segments()] == before
+    assert ids(index.nearest(A, rows[7], 1)) == [b"7"]
 
 
 def test_a_snapshot_from_between_two_merges_is_whole(tmp_path: Path) -> None:
