@@ -20,9 +20,9 @@ from engine.runner.machine import Machine
 from engine.runner.runner import ModelRunner
 from engine.runner.warm_up import PLAIN_PARAMS, Run, made_up_batch, measure_verification
 from engine.sampling.sampler import Sampler
-from engine.spec_decode.acceptance_stats import AcceptanceStats
 from engine.spec_decode.controller import Proposers, SpeculationController
 from engine.spec_decode.multi_step import MultiStepPlanner
+from engine.spec_decode.proposers.acceptance_stats import AcceptanceStats
 from engine.spec_decode.proposers.draft_model import Behind, DraftModelProposer
 from engine.spec_decode.proposers.medusa import MedusaProposer
 from engine.spec_decode.proposers.ngram import NgramProposer

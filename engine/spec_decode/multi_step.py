@@ -6,7 +6,7 @@ from collections.abc import Sequence as SequenceOf
 
 from engine.forecast.step_cost import StepCosts
 from engine.models.multi_step import DraftTables, MultiStep, MultiStepOrder, StepTaken
-from engine.spec_decode.acceptance_stats import DECAY, KINDS, AcceptanceStats, first_by_heads
+from engine.spec_decode.proposers.acceptance_stats import DECAY, KINDS, AcceptanceStats, first_by_heads
 from engine.spec_decode.proposers.medusa import shared_stops
 from engine.spec_decode.proposers.ngram import NgramDrafts, NgramProposer
 from engine.step.drafting import DraftRequest

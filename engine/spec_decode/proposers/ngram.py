@@ -18,7 +18,7 @@ import numpy.typing as npt
 from engine.cpu.multi_step import draft_budget
 from engine.cpu.multi_step import ngram as compiled
 from engine.models.prediction_heads import HeadPredictions
-from engine.spec_decode.acceptance_stats import DECAY, KINDS, AcceptanceStats
+from engine.spec_decode.proposers.acceptance_stats import DECAY, KINDS, AcceptanceStats
 from engine.step.sequence import Sequence
 
 Costs = tuple[float, float, float]

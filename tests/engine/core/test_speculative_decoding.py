@@ -21,9 +21,9 @@ from engine.models.multi_step import MultiStep
 from engine.models.prediction_heads import PredictionHeads
 from engine.runner.runner import ModelRunner
 from engine.sampling.sampler import Sampler
-from engine.spec_decode.acceptance_stats import AcceptanceStats
 from engine.spec_decode.controller import Proposers, SpeculationController
 from engine.spec_decode.multi_step import MultiStepPlanner
+from engine.spec_decode.proposers.acceptance_stats import AcceptanceStats
 from engine.spec_decode.proposers.draft_model import DraftModelProposer
 from engine.spec_decode.proposers.medusa import MedusaProposer
 from engine.spec_decode.proposers.ngram import NgramProposer

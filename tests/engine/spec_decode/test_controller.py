@@ -15,9 +15,9 @@ from engine.forecast.step_cost import StepCosts
 from engine.models.multi_step import DraftTables, MultiStepOrder, MultiStepReport, StepTaken
 from engine.models.prediction_heads import HeadPredictions
 from engine.protocol import Add, SamplingParams
-from engine.spec_decode.acceptance_stats import AcceptanceStats
 from engine.spec_decode.controller import Proposers, SpeculationController
 from engine.spec_decode.multi_step import MultiStepPlanner
+from engine.spec_decode.proposers.acceptance_stats import AcceptanceStats
 from engine.spec_decode.proposers.draft_model import DraftModelProposer
 from engine.spec_decode.proposers.ngram import NgramProposer
 from engine.step.drafting import DraftRequest, Proposal

@@ -7,8 +7,8 @@ import pytest
 from engine.forecast.step_cost import StepCosts
 from engine.models.multi_step import DraftTables, MultiStepOrder, MultiStepReport, StepTaken
 from engine.protocol import Add, SamplingParams
-from engine.spec_decode.acceptance_stats import AcceptanceStats
 from engine.spec_decode.multi_step import MIN_GAIN, MultiStepPlanner
+from engine.spec_decode.proposers.acceptance_stats import AcceptanceStats
 from engine.spec_decode.proposers.ngram import LookupPosition, NgramProposer
 from engine.step.drafting import DraftRequest
 from engine.step.sequence import Sequence

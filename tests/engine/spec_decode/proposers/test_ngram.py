@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from engine.cpu.multi_step.ngram import LONGEST, LONGEST_STREAK
 from engine.models.prediction_heads import HeadPredictions
 from engine.protocol import Add, SamplingParams
-from engine.spec_decode.acceptance_stats import AcceptanceStats, by_both, by_memory, by_text, first_by_heads
+from engine.spec_decode.proposers.acceptance_stats import AcceptanceStats, by_both, by_memory, by_text, first_by_heads
 from engine.spec_decode.proposers.ngram import LookupPosition, NgramDrafts, NgramProposer
 from engine.step.sequence import Sequence
 

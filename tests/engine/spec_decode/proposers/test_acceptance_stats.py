@@ -6,7 +6,7 @@ import pytest
 
 from engine.cpu.multi_step.argmax import SURENESSES
 from engine.models.prediction_heads import MAX_HEADS
-from engine.spec_decode.acceptance_stats import (
+from engine.spec_decode.proposers.acceptance_stats import (
     MODEL,
     NUM_KINDS,
     AcceptanceStats,
