@@ -180,7 +180,7 @@ def test_the_search_for_circles_names_the_edges_that_close_one() -> None:
 def test_a_folder_is_one_idea_and_holds_few_modules() -> None:
     sizes: dict[str, int] = defaultdict(int)
     for module, path in ALL_MODULES:
-        if path.name != "__init__.py" and module.split(".")[0] in SHIPPED:
+        if path.name != "__init__.py" and module.split(".")[0] in (*SHIPPED, "loadtests"):
             sizes[module.rpartition(".")[0]] += 1
     offences = {
         folder: size
@@ -190,7 +190,14 @@ def test_a_folder_is_one_idea_and_holds_few_modules() -> None:
     assert offences == {}
 
 
-@pytest.mark.parametrize("package", SHIPPED)
+def test_no_two_modules_of_the_benchmarks_have_names_of_the_same_words() -> None:
+    names: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for path in sorted((ROOT / "loadtests").rglob("[a-z]*.py")):
+        names[tuple(sorted(path.stem))].append(str(path.relative_to(ROOT)))
+    assert [found for found in names.values() if len(found) > 1] == []
+
+
+@pytest.mark.parametrize("package", [*SHIPPED, "loadtests"])
 def test_a_module_and_its_test_file_have_mirrored_paths(package: str) -> None:
     homes: dict[str, set[Path]] = defaultdict(set)
     for module, path in ALL_MODULES:
