@@ -43,7 +43,7 @@ def load_heads(config: CoreConfig, model: Model, machine: Machine) -> MedusaHead
 
     Raises CheckpointError when they do not fit the model.
     """
-    if config.speculation != "auto":
+    if config.drafting.speculation != "auto":
         return None
     weights = read_heads(config.model_dir, model.config.hidden_size, dtype=machine.dtype, device=machine.device)
     if weights is None:
@@ -63,13 +63,13 @@ def load_heads(config: CoreConfig, model: Model, machine: Machine) -> MedusaHead
 
 def load_draft_model(config: CoreConfig, model: Model, machine: Machine) -> Model | None:
     """The draft model; None where none is asked for. Raises EngineConfigError when it does not go with the model."""
-    folder = config.draft_model_dir
-    if folder is None or config.speculation in ("off", "ngram"):
+    folder = config.drafting.draft_model_dir
+    if folder is None or config.drafting.speculation in ("off", "ngram"):
         return None
     if not folder.is_dir():
         raise EngineConfigError(f"draft_model_dir: {folder}: no such folder")
     backend = machine.backend_of_its_own()
-    max_model_len = config.max_model_len or model.config.usual_model_len
+    max_model_len = config.batch.max_model_len or model.config.usual_model_len
     kept = kept_weights(config, machine, folder)
     draft_model = load_model(
         folder, dtype=machine.dtype, device=machine.device, backend=backend, max_model_len=max_model_len, kept=kept
@@ -93,16 +93,16 @@ def make_drafter(
     max_model_len: int,
 ) -> Drafter | None:
     """What drafts tokens, with a first idea of what that and verifying cost; None when it is switched off."""
-    if config.speculation == "off":
+    if config.drafting.speculation == "off":
         return None
     reach = max_model_len if draft_model is None else min(max_model_len, draft_model.config.max_position_embeddings)
     model = None if draft_model is None else _draft_model(config, machine, draft_model, num_blocks, max_model_len)
     costs = StepCosts()
     context_len = min(_CONTEXT_TOKENS, reach)
-    max_drafts = min(config.max_drafts, context_len - 1, config.step_token_budget - 1)
-    max_rows = min(config.max_num_rows, config.step_token_budget // (max_drafts + 1))
+    max_drafts = min(config.drafting.max_drafts, context_len - 1, config.batch.step_token_budget - 1)
+    max_rows = min(config.batch.max_num_rows, config.batch.step_token_budget // (max_drafts + 1))
     num_rows = [count for count in _ROWS if count <= max_rows]
-    batch = partial(made_up_batch, num_blocks=num_blocks, block_size=config.block_size, params=PLAIN_PARAMS)
+    batch = partial(made_up_batch, num_blocks=num_blocks, block_size=config.kv.block_size, params=PLAIN_PARAMS)
     if max_drafts > 0:
         batches = (batch(count, 1, context_len) for count in num_rows)
         measure_verification(run, batches, costs, clock, max_drafts=max_drafts, limit_s=_LIMIT_S)
@@ -122,9 +122,9 @@ def make_drafter(
         )
     return SpeculationController(
         costs,
-        max_drafts=config.max_drafts,
+        max_drafts=config.drafting.max_drafts,
         clock=clock,
-        has_lookup=config.speculation != "draft",
+        has_lookup=config.drafting.speculation != "draft",
         outlook=outlook,
         rounds=rounds,
         model=model,
@@ -133,7 +133,7 @@ def make_drafter(
 
 
 def _draft_model(config: CoreConfig, machine: Machine, model: Model, num_blocks: int, max_model_len: int) -> DraftModel:
-    caches = machine.allocate_pool(model.attention_specs, num_blocks, config.block_size)
+    caches = machine.allocate_pool(model.attention_specs, num_blocks, config.kv.block_size)
     if machine.graphs is not None and isinstance(model, Decoder):
         model = graph_model(config, model, caches, machine.graphs, max_model_len=max_model_len, device=machine.device)
     return DraftModel(
@@ -143,10 +143,10 @@ def _draft_model(config: CoreConfig, machine: Machine, model: Model, num_blocks:
         sample_rows=SampleRows(machine.device),
         device=machine.device,
         num_blocks=num_blocks,
-        block_size=config.block_size,
-        max_tokens=config.step_token_budget,
-        max_rows=min(config.max_num_rows, config.step_token_budget),
-        max_blocks=-(-max_model_len // config.block_size),
+        block_size=config.kv.block_size,
+        max_tokens=config.batch.step_token_budget,
+        max_rows=min(config.batch.max_num_rows, config.batch.step_token_budget),
+        max_blocks=-(-max_model_len // config.kv.block_size),
     )
 
 

@@ -45,7 +45,7 @@ class RankGroup:
 
         Raises EngineConfigError when the machine has too few GPUs and ModelConfigError when the model does not divide.
         """
-        size = config.tensor_parallel
+        size = config.compute.tensor_parallel
         part_of_config(read_model_config(config.model_dir), size)
         if device.type == "cuda" and size > torch.cuda.device_count():
             raise EngineConfigError(

@@ -52,7 +52,7 @@ class AdmissionDecision(msgspec.Struct, frozen=True):
     answer: CacheLookup | None = None
     """A kept answer that is given instead."""
     seen: tuple[Seen, ...] = ()
-    """Of many deployments those that were looked at and would be in time: the first attempt chooses from them."""
+    """Candidates as they were forecast here: the first attempt chooses by these, and forecasts none of them again."""
 
     @property
     def lane(self) -> LiveLane:

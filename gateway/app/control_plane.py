@@ -30,7 +30,7 @@ from gateway.admin.handlers.accounts import AccountHandlers
 from gateway.admin.handlers.audit import AuditHandlers
 from gateway.admin.handlers.canary import CanaryHandlers
 from gateway.admin.handlers.keys import KeyHandlers
-from gateway.admin.handlers.login import OIDC_START, LoginHandlers
+from gateway.admin.handlers.login import OIDC_START, LoginHandlers, SignIn
 from gateway.admin.handlers.plan import PlanHandlers
 from gateway.admin.handlers.policy import PolicyHandlers
 from gateway.admin.handlers.tenants import TenantHandlers
@@ -204,11 +204,8 @@ class ControlPlane:
         is_secure = self._config.admin.oidc.redirect_url.startswith("https://")
         login = LoginHandlers(
             gate,
-            directory.accounts,
-            self._sessions,
-            passwords,
+            SignIn(accounts=directory.accounts, sessions=self._sessions, passwords=passwords, guesses=self._guesses),
             audit,
-            guesses=self._guesses,
             wall=wall,
             oidc_start=None if self._oidc is None else OIDC_START,
             is_secure=is_secure,

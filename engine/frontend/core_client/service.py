@@ -8,6 +8,7 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 from engine.config import FrontConfig
@@ -44,32 +45,40 @@ INLINE_CHARS = 4096
 """Longer prompts are rendered and tokenised off the event loop."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextHandling:
+    """How a model's text becomes tokens, prompts and tool calls."""
+
+    tokenizer: Tokenizer
+    template: ChatTemplate | None
+    """None: the model has none, and takes no conversations."""
+    tool_format: ToolFormat | None = None
+
+
 class EngineService:
     """Turns requests into generations. `is_draining` refuses new ones."""
 
     def __init__(
         self,
         config: FrontConfig,
-        tokenizer: Tokenizer,
-        template: ChatTemplate | None,
+        text: TextHandling,
         link: CoreLink,
         metrics: EngineMetrics,
         executor: Executor,
         *,
-        tool_format: ToolFormat | None = None,
         clock: Callable[[], float] = time.monotonic,
         draw_seed: Callable[[], int] = lambda: secrets.randbits(63),
     ) -> None:
         self.config = config
-        self.tokenizer = tokenizer
+        self.tokenizer = text.tokenizer
         self.link = link
         self.metrics = metrics
         self.clock = clock
         self.is_draining = False
         self.is_closing = False
         """Set when open requests got their time: feeds end."""
-        self._template = template
-        self._tool_format = tool_format
+        self._template = text.template
+        self._tool_format = text.tool_format
         self._executor = executor
         self._draw_seed = draw_seed
 

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 
+import msgspec
+
 from gateway.cache.audit.route_stats import RouteStats, TenantRoute
 from gateway.cache.exact.entry import CacheEntry
 from gateway.cache.exact.fingerprint import Fingerprint
@@ -14,6 +16,16 @@ from gateway.cache.exact.wanted import CacheIdentity
 from gateway.cache.semantic.semantic_tier import SemanticResult, SemanticTier, StoredNeighbour, Vector
 from gateway.telemetry.records.cache_reasons import SimilarReason
 from gateway.timeline import Clock
+
+
+class LookupSubject(msgspec.Struct, frozen=True):
+    """What is looked up, and for whom."""
+
+    key: Fingerprint
+    wanted: CacheIdentity
+    whose: TenantRoute
+    book: RouteStats
+    needs: Needs = NO_NEEDS
 
 
 class SemanticLookup:
@@ -30,27 +42,23 @@ class SemanticLookup:
         tier: SemanticTier,
         vector: asyncio.Future[Vector | None],
         *,
-        key: Fingerprint,
-        wanted: CacheIdentity,
-        whose: TenantRoute,
-        book: RouteStats,
+        subject: LookupSubject,
         clock: Clock,
         workers: Executor,
         looks: bool = True,
-        needs: Needs = NO_NEEDS,
     ) -> None:
         """Without `looks` nothing is looked up; the answer that comes is kept for similar questions all the same.
         `workers` search what takes too long for the event loop."""
         self._tier = tier
         self.vector = vector
-        self.key = key
-        self.wanted = wanted
-        self.whose = whose
-        self.book = book
+        self.key = subject.key
+        self.wanted = subject.wanted
+        self.whose = subject.whose
+        self.book = subject.book
         self._clock = clock
         self._workers = workers
         self._looks = looks
-        self._needs = needs
+        self._needs = subject.needs
         self._began_at = clock()
         self._has_place = False
         self.embed_s = 0.0

@@ -208,7 +208,7 @@ def test_reserved_buffers_stay_where_they_are(folder: Path) -> None:
 
 
 def test_an_engine_captures_what_it_decodes_and_verifies_in(folder: Path) -> None:
-    config = CoreConfig(model_dir=folder, max_num_rows=500, step_token_budget=600, speculation="ngram", max_drafts=3)
+    config = CoreConfig.of(model_dir=folder, max_num_rows=500, step_token_budget=600, speculation="ngram", max_drafts=3)
 
     graphed = graph_model(config, RecordingModel(folder), [], EagerGraphs(), max_model_len=100, device=CPU)
 

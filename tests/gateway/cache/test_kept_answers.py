@@ -48,7 +48,7 @@ def cached(folder: Path) -> str:
 
 
 def with_cache(stack: Stack) -> Stack:
-    stack.gateway.pipeline._kept._cache = FakeCache()
+    stack.gateway.pipeline._cache._cache = FakeCache()
     return stack
 
 
