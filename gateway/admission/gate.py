@@ -24,8 +24,8 @@ from gateway.chat.request import ChatRequest
 from gateway.deployments.price import Pricer
 from gateway.errors import Shed
 from gateway.limits import refusal
-from gateway.limits.admission_request import AdmissionRequest
 from gateway.limits.lane import LiveLane
+from gateway.limits.permit import AdmissionRequest
 from gateway.prompt_embedding import PromptEmbedding
 from gateway.request_context import RequestContext
 from gateway.routing.candidate import Seen

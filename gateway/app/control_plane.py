@@ -55,9 +55,9 @@ from gateway.policies.stored import StoredPolicy
 from gateway.routing.sampling import RecordingSampler
 from gateway.routing.snapshot import PolicyInForce
 from gateway.store.base import Store, StoreUnavailable
+from gateway.telemetry.records.recent import RouteTraffic
 from gateway.telemetry.records.record import RequestRecord
 from gateway.telemetry.records.tape import Tape
-from gateway.telemetry.records.traffic import RouteTraffic
 from gateway.util.workers import Workers
 from routing_policies.quality.predictor import Predictors
 

@@ -11,7 +11,7 @@ import msgspec
 from gateway.cache.exact.control import NO_WISHES, CacheControl
 from gateway.cache.exact.wanted import CacheIdentity
 from gateway.chat.request import ChatRequest
-from gateway.deployments.health.retry_budget import RetryBudget
+from gateway.deployments.health.second_attempts import RetryBudget
 from gateway.deployments.live import LiveDeployment
 from gateway.deployments.rotation import NOBODY, EjectedCandidates, kept_out
 from gateway.embedding.encoder import Vector
@@ -21,7 +21,7 @@ from gateway.routing.prompt_of import prompt_of
 from gateway.routing.routing_request import RoutingRequest
 from gateway.routing.shortlist import MANY, Shortlist
 from gateway.timeline import Clock
-from gateway.upstreams.http1.timeouts import ExchangeTimeouts
+from gateway.upstreams.http1.request import ExchangeTimeouts
 from routing_policies.decision import Decision
 from routing_policies.policy.document import Cascade, Deployment, Route
 from routing_policies.profile import Profile, profile_of

@@ -14,9 +14,8 @@ from gateway.app.app import Gateway
 from gateway.app.upstream_clients import open_upstream
 from gateway.config.sources import config_of
 from gateway.upstreams.http1.errors import ConnectTimeout
-from gateway.upstreams.http1.request import UpstreamRequest
+from gateway.upstreams.http1.request import ExchangeTimeouts, UpstreamRequest
 from gateway.upstreams.http1.target import Target
-from gateway.upstreams.http1.timeouts import ExchangeTimeouts
 from gateway.upstreams.pool import PoolLimits
 from gateway.upstreams.resolver import Resolver
 from tests.gateway.authority import make_authority

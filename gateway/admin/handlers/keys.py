@@ -12,9 +12,9 @@ from urllib.parse import parse_qs
 import msgspec
 from msgspec import Meta
 
+from gateway.access.api_keys import StoredKey
 from gateway.access.audit_log import AuditLog
 from gateway.access.directory import Directory
-from gateway.access.stored_keys import StoredKey
 from gateway.admin.api.errors import Conflict
 from gateway.admin.api.fields import RequestBody, fill
 from gateway.admin.api.table import AdminEndpoint, Call

@@ -9,9 +9,8 @@ import pytest
 
 from gateway.app.upstream_clients import open_upstream
 from gateway.upstreams.client import UpstreamClient
-from gateway.upstreams.http1.request import UpstreamRequest
+from gateway.upstreams.http1.request import ExchangeTimeouts, UpstreamRequest
 from gateway.upstreams.http1.target import Target
-from gateway.upstreams.http1.timeouts import ExchangeTimeouts
 from gateway.upstreams.pool import PoolLimits
 from tests.gateway.upstreams.conftest import Serve
 from tests.gateway.upstreams.scripted import (

@@ -7,8 +7,8 @@ import pytest
 
 from gateway.app.upstream_clients import open_upstream
 from gateway.upstreams.http1.errors import ConnectTimeout, ResolveError
+from gateway.upstreams.http1.request import ExchangeTimeouts
 from gateway.upstreams.http1.target import Target
-from gateway.upstreams.http1.timeouts import ExchangeTimeouts
 from gateway.upstreams.pool import PoolLimits
 from gateway.upstreams.resolver import Resolver, system_lookup
 from tests.gateway.upstreams.conftest import FakeClock

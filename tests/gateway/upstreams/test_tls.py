@@ -10,8 +10,8 @@ import pytest
 from gateway.app.upstream_clients import open_upstream
 from gateway.upstreams.client import UpstreamClient
 from gateway.upstreams.http1.errors import ExchangePhase, TlsError, UpstreamError
+from gateway.upstreams.http1.request import ExchangeTimeouts
 from gateway.upstreams.http1.target import Target
-from gateway.upstreams.http1.timeouts import ExchangeTimeouts
 from gateway.upstreams.pool import PoolLimits
 from gateway.upstreams.resolver import Resolver
 from gateway.upstreams.tls import TlsConfigError, client_context
