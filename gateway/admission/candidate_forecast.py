@@ -8,16 +8,16 @@ from typing import Final
 
 import msgspec
 
+from gateway.deployments.flight import TtftForecast
 from gateway.deployments.live import LiveDeployment
 from gateway.deployments.row_bound import rows_within
-from gateway.deployments.ttft_forecast import TtftForecast
-from gateway.limits.admission_request import LONG_PROMPT_TOKENS, AdmissionRequest
 from gateway.limits.lane_share import CROWDED_PART
+from gateway.limits.permit import LONG_PROMPT_TOKENS, AdmissionRequest
 from gateway.routing.candidate import LiveCandidate, Seen
 from gateway.routing.planned_route import PlannedRoute
 from gateway.routing.routing_request import RoutingRequest
 from gateway.routing.shortlist import NUM_DRAWN
-from routing_policies.price import Price
+from routing_policies.estimation.estimators import Price
 
 MAX_LOOKS: Final = 8
 """Candidates that are looked at for one request; with more, where to begin goes round."""
