@@ -45,7 +45,7 @@ def load_heads(config: CoreConfig, model: Model, machine: Machine) -> MedusaHead
 
     Raises CheckpointError when they do not fit the model.
     """
-    if config.speculation != "auto":
+    if config.drafting.speculation != "auto":
         return None
     weights = read_heads(config.model_dir, model.config.hidden_size, dtype=machine.dtype, device=machine.device)
     if weights is None:
@@ -65,13 +65,13 @@ def load_heads(config: CoreConfig, model: Model, machine: Machine) -> MedusaHead
 
 def load_draft_model(config: CoreConfig, model: Model, machine: Machine) -> Model | None:
     """The draft model; None where none is asked for. Raises EngineConfigError when it does not go with the model."""
-    folder = config.draft_model_dir
-    if folder is None or config.speculation in ("off", "ngram"):
+    folder = config.drafting.draft_model_dir
+    if folder is None or config.drafting.speculation in ("off", "ngram"):
         return None
     if not folder.is_dir():
         raise EngineConfigError(f"draft_model_dir: {folder}: no such folder")
     backend = machine.backend_of_its_own()
-    max_model_len = config.max_model_len or model.config.usual_model_len
+    max_model_len = config.batch.max_model_len or model.config.usual_model_len
     kept = kept_weights(config, machine, folder)
     draft_model = load_model(
         folder, dtype=machine.dtype, device=machine.device, backend=backend, max_model_len=max_model_len, kept=kept
@@ -94,7 +94,7 @@ def make_drafter(
     max_model_len: int,
 ) -> Drafter | None:
     """Return what proposes draft tokens, with a first idea of what verifying them costs; None when it is off."""
-    if config.speculation == "off":
+    if config.drafting.speculation == "off":
         return None
     reach = max_model_len if draft_model is None else min(max_model_len, draft_model.config.max_position_embeddings)
     model = None
@@ -102,10 +102,12 @@ def make_drafter(
         model = _draft_model(config, machine, draft_model, num_blocks, max_model_len, reach)
     scheduled_costs, followed_costs = costs = StepCosts(), StepCosts()
     context_len = min(_CONTEXT_TOKENS, reach)
-    num_speculative_tokens = min(config.num_speculative_tokens, context_len - 1, config.max_num_batched_tokens - 1)
-    max_rows = min(config.max_num_seqs, config.max_num_batched_tokens // (num_speculative_tokens + 1))
+    num_speculative_tokens = min(
+        config.drafting.num_speculative_tokens, context_len - 1, config.batch.max_num_batched_tokens - 1
+    )
+    max_rows = min(config.batch.max_num_seqs, config.batch.max_num_batched_tokens // (num_speculative_tokens + 1))
     num_rows = [count for count in _ROWS if count <= max_rows]
-    batch = partial(made_up_batch, num_blocks=num_blocks, block_size=config.block_size, params=PLAIN_PARAMS)
+    batch = partial(made_up_batch, num_blocks=num_blocks, block_size=config.kv.block_size, params=PLAIN_PARAMS)
     if num_speculative_tokens > 0:
         batches = (batch(count, 1, context_len) for count in num_rows)
         measure_verification(
@@ -122,20 +124,20 @@ def make_drafter(
             *(count, 1e3 * plain_s, 1e3 * fixed_s, 1e3 * each_s),
         )
     stats = AcceptanceStats()
-    ngram = None if config.speculation == "draft" else NgramProposer(stats)
+    ngram = None if config.drafting.speculation == "draft" else NgramProposer(stats)
     multi_step = None
     if heads is not None and heads.multi_step is not None and ngram is not None:
         multi_step = MultiStepPlanner(heads.multi_step, ngram, stats, followed_costs)
     proposers = Proposers(ngram, heads is not None, multi_step, model)
     return SpeculationController(
-        proposers, stats, scheduled_costs, num_speculative_tokens=config.num_speculative_tokens, clock=clock
+        proposers, stats, scheduled_costs, num_speculative_tokens=config.drafting.num_speculative_tokens, clock=clock
     )
 
 
 def _draft_model(
     config: CoreConfig, machine: Machine, model: Model, num_blocks: int, max_model_len: int, reach: int
 ) -> DraftModelProposer:
-    caches = machine.allocate_pool(model.attention_specs, num_blocks, config.block_size)
+    caches = machine.allocate_pool(model.attention_specs, num_blocks, config.kv.block_size)
     if machine.graphs is not None and isinstance(model, Decoder):
         model = graph_model(config, model, caches, machine.graphs, max_model_len=max_model_len, device=machine.device)
     runner = ModelRunner(
@@ -144,16 +146,16 @@ def _draft_model(
         caches,
         sample_rows=SampleRows(machine.device),
         device=machine.device,
-        block_size=config.block_size,
-        max_tokens=config.max_num_batched_tokens,
-        max_rows=min(config.max_num_seqs, config.max_num_batched_tokens),
-        max_blocks=-(-max_model_len // config.block_size),
+        block_size=config.kv.block_size,
+        max_tokens=config.batch.max_num_batched_tokens,
+        max_rows=min(config.batch.max_num_seqs, config.batch.max_num_batched_tokens),
+        max_blocks=-(-max_model_len // config.kv.block_size),
     )
     return DraftModelProposer(
         runner,
         num_blocks=num_blocks,
-        block_size=config.block_size,
-        max_tokens=config.max_num_batched_tokens,
+        block_size=config.kv.block_size,
+        max_tokens=config.batch.max_num_batched_tokens,
         reach=reach,
     )
 

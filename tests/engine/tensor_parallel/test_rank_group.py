@@ -30,7 +30,7 @@ CPU = torch.device("cpu")
 @contextmanager
 def team_of_two(folder: Path, num_blocks: int) -> Iterator[tuple[RankGroup, LeaderModel, Runner]]:
     """A team over a checkpoint, its model, and a runner over that."""
-    config = CoreConfig(model_dir=folder, device="cpu", num_threads=1, block_size=BLOCK_SIZE, tensor_parallel=2)
+    config = CoreConfig.of(model_dir=folder, device="cpu", num_threads=1, block_size=BLOCK_SIZE, tensor_parallel=2)
     team = RankGroup.start(config, CPU)
     try:
         backend = TorchAttention(CPU)
