@@ -99,7 +99,7 @@ def with_compiled_steps(config: CoreConfig, model: Model, backend: AttentionBack
 
 def _may_round_kv(config: CoreConfig, model: Model) -> bool:
     """Whether keys and values are kept in bfloat16: as the checkpoint is, unless somebody asks for something else."""
-    is_own = model.config.compute.dtype == torch.bfloat16 and config.compute.dtype == config.kv.kv_dtype == "auto"
+    is_own = model.config.dtype == torch.bfloat16 and config.compute.dtype == config.kv.kv_dtype == "auto"
     return is_own or config.kv.kv_dtype == "bfloat16"
 
 

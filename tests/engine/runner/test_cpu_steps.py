@@ -119,9 +119,9 @@ def test_no_weights_are_kept_of_a_model_that_is_large(
 def test_a_draft_model_runs_compiled_as_far_as_the_one_it_drafts_for() -> None:
     model, draft = Steps("torch", "vectors"), Steps("torch", "vectors")
     model.max_tokens, model.prompt_way, model.max_verified = 16, "vectors", 5
-    follow(draft, model)
+    follow(draft, model)  # type: ignore[arg-type]
     assert (draft.max_tokens, draft.prompt_way, draft.max_verified) == (16, "vectors", 5)
-    follow(None, model)
+    follow(None, model)  # type: ignore[arg-type]
 
 
 def test_torch_computes_what_is_left_of_a_compiled_step_on_one_thread() -> None:
@@ -162,7 +162,7 @@ def test_torch_computes_what_is_left_of_a_compiled_step_on_one_thread() -> None:
 def test_keys_and_values_are_kept_as_the_checkpoint_is_unless_somebody_says_otherwise(
     checkpoint: torch.dtype, settings: dict[str, object], expected: torch.dtype | None, tmp_path: Path
 ) -> None:
-    reference = make_reference("qwen3", hidden_size=96).to(checkpoint)
+    reference = make_reference("qwen3", hidden_size=96).to(checkpoint)  # type: ignore[arg-type]
     wanted = config(save_checkpoint(reference, tmp_path), **settings)
     num_threads = torch.get_num_threads()
     machine = find_machine(wanted)

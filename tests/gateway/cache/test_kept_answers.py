@@ -47,7 +47,7 @@ def cached(folder: Path) -> str:
 
 
 def with_cache(stack: Stack) -> Stack:
-    stack.gateway.pipeline._cache._cache = FakeCache()
+    stack.gateway.pipeline._cache._cache = FakeCache()  # type: ignore[assignment]
     return stack
 
 
