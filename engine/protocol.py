@@ -185,7 +185,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     """Empty until the core is ready."""
 
 
-class Counters(msgspec.Struct, frozen=True, kw_only=True):
+class Counters(msgspec.Struct, kw_only=True):
     """Monotonic totals of the core's life."""
 
     prompt_tokens: int = 0
