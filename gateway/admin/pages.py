@@ -71,6 +71,8 @@ class Pages:
             lstrip_blocks=True,
         )
         environment.globals.update(pages=PAGES, static=assets.base, plotly=assets.plotly)
+        for name in environment.list_templates():
+            environment.get_template(name)  # compiled at the start, since no request should wait for that
         self.templates = Jinja2Templates(env=environment)
 
     def endpoints(self) -> list[AdminEndpoint]:

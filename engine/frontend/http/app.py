@@ -50,7 +50,11 @@ class EngineApp:
         }
         self._others = Starlette(
             routes=[*probes.routes(), *(Route(path, _never, methods=["POST"]) for path in self._completions)],
-            exception_handlers={ApiError: _answer_error, HTTPException: _answer_http_error},
+            exception_handlers={
+                ApiError: _answer_error,
+                HTTPException: _answer_http_error,
+                Exception: _answer_failure,
+            },
         )
         self._others.router.redirect_slashes = False
 
@@ -59,6 +63,7 @@ class EngineApp:
         assert scope["type"] == "http", "lifespan and websockets are off"
         headers = Headers(scope)
         request_id = choose_request_id(headers, secrets.token_hex(16))
+        scope["state"]["request_id"] = request_id
         answer = _Answer(send, request_id)
         complete = self._completions.get(scope["path"]) if scope["method"] == "POST" else None
         try:
@@ -118,6 +123,11 @@ async def _never(request: Request) -> Response:
 async def _answer_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ApiError), "registered for that"
     return Response(error.body(), error.status, error.headers, "application/json")
+
+
+async def _answer_failure(request: Request, error: Exception) -> Response:
+    """Say that the fault is ours; Starlette raises the error again, for `EngineApp` to log."""
+    return await _answer_error(request, internal_error(request.scope["state"]["request_id"]))
 
 
 async def _answer_http_error(request: Request, error: Exception) -> Response:

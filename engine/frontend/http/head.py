@@ -6,13 +6,12 @@ import re
 from typing import Final
 from urllib.parse import unquote
 
+from engine.frontend.request.asgi import HeaderList
 from engine.frontend.request.errors import ApiError
 
-HeaderList = list[tuple[bytes, bytes]]
-
-METHODS: Final = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
+SERVED_METHODS: Final = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 """What may reach the application; all others are answered with 405."""
-_METHODS: Final = frozenset(method.encode() for method in METHODS)
+_METHODS: Final = frozenset(method.encode() for method in SERVED_METHODS)
 _AUTHORITY: Final = re.compile(rb"(?:[A-Za-z0-9._~-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
 _ABSOLUTE: Final = re.compile(rb"(?i:https?)://([^/?#]*)(.*)", re.DOTALL)
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
@@ -33,7 +32,7 @@ def check_head(method: bytes, version: str, target: bytes, headers: HeaderList) 
     if version not in ("1.0", "1.1"):
         raise malformed("only HTTP/1.1 and HTTP/1.0 are served here")
     if method not in _METHODS:
-        allow = ", ".join(METHODS)
+        allow = ", ".join(SERVED_METHODS)
         message = f"Method {method.decode('ascii')} is not allowed here. Use {allow}."
         raise ApiError(405, message, code="method_not_allowed", headers={"allow": allow})
     single = _single_values(headers)
@@ -53,7 +52,7 @@ def malformed(fault: str) -> ApiError:
     return ApiError(400, message, code="invalid_request")
 
 
-def explain(reason: str, data: bytes) -> ApiError:
+def unparsable(reason: str, data: bytes) -> ApiError:
     """Return the 400 for bytes that the parser gave up on; `data` is the read in which it did."""
     if data.startswith(b"PRI * HTTP/2"):
         return malformed("HTTP/2 is not served here, use HTTP/1.1")

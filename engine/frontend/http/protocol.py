@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from engine.frontend.http.head import check_head, explain, head_without_upgrade, malformed, refuse_websocket
+from engine.frontend.http.head import check_head, head_without_upgrade, malformed, refuse_websocket, unparsable
 from engine.frontend.request.asgi import CONNECTION_EXTENSION
 from engine.frontend.request.errors import ApiError
 
@@ -74,7 +74,7 @@ class LimitedProtocol(HttpToolsProtocol):
         except HttpParserUpgrade as upgrade:
             self._replay_upgrade(data[upgrade.args[0] :])
         except HttpParserError as error:
-            self._refuse(self._fault or explain(str(error), data))
+            self._refuse(self._fault or unparsable(str(error), data))
         else:
             if self._reading != "idle":
                 self._follow(len(data), is_new=part != self._part)

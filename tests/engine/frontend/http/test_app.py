@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from engine.frontend.http import health
 from tests.engine.frontend.conftest import Running, StartFront, chat
 from tests.engine.frontend.fake_core import STAGES
 from tests.engine.frontend.tiny_model import END
@@ -54,6 +55,17 @@ async def test_head_answers_like_get_without_the_body(running: Running, path: st
     assert (head.status_code, head.content, get.status_code) == (200, b"", 200)
     assert head.headers["content-type"] == get.headers["content-type"]
     assert "content-length" in head.headers
+
+
+async def test_a_fault_of_ours_is_a_500_with_the_request_id_and_nothing_else(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "generate_latest", lambda registry: 1 / 0)
+    response = await running.client.get("/metrics", headers={"x-request-id": "mine"})
+    assert (response.status_code, response.headers["x-request-id"]) == (500, "mine")
+    error = response.json()["error"]
+    assert (error["code"], error["message"]) == ("internal_error", "Internal error; request id mine.")
+    assert (await running.client.get("/livez")).status_code == 200
 
 
 async def test_head_of_the_load_feed_ends(running: Running) -> None:
