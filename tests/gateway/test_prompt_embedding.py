@@ -67,7 +67,7 @@ async def routed(
         load_encoder=encoder.load,
         judges=MatchModels(first=NearJudge(), encoder_id=None, learn=lambda samples: NearJudge()),
     ) as stack:
-        stack.gateway.pipeline._meanings = PromptEmbedding(stack.gateway._embedder, wait_s=wait_s)
+        stack.gateway.pipeline._admission._embeddings = PromptEmbedding(stack.gateway._embedder, wait_s=wait_s)
         yield stack, encoder
 
 
