@@ -1,6 +1,6 @@
 """Partition: the vectors of one context, in segments that are merged as in a log-structured merge tree.
 
-    recent ──256──▶ flat segments ──10,000──▶ cells ──five segments──▶ 50,000 ──five segments──▶ 250,000
+    recent ──256──▶ flat segments ──10,000──▶ small segments with cells ──50,000──▶ middling ──250,000──▶ large
 
 (O'Neil et al., 1996.) A merge writes a new segment beside its sources, which then takes their place: a partition of a
 million rows needs memory for one segment more, and neither searches nor changes wait for it.
@@ -59,9 +59,13 @@ class Partition:
         """Return the segments to merge next: flat ones where they are many, else one that is worn."""
         flat = [segment for segment in self.segments if segment.is_flat]
         if sum(map(len, flat)) > self.flat_rows:
-            small, middling = ([each for each in self.segments if self._tier(each) == tier] for tier in range(2))
-            is_full = len(small) >= _FAN_OUT - 1
-            return flat + small * is_full + middling * (is_full and len(middling) >= _FAN_OUT - 1)
+            sources = flat
+            for tier in range(2):
+                peers = sources + [each for each in self.segments if self._tier(each) == tier]
+                if sum(each.num_living for each in peers) < self.flat_rows * _FAN_OUT ** (tier + 1):
+                    break
+                sources = peers
+            return sources
         if len(flat) > _MAX_FLAT_SEGMENTS:
             return flat
         return next(([segment] for segment in self.segments if segment.is_worn), [])
