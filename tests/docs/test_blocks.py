@@ -29,6 +29,9 @@ NOT_RUN: Final[Mapping[str, list[str]]] = {
 }
 """Every block with a marker, page by page."""
 
+_EXCERPT: Final = re.compile(r"  # (?P<path>(?:gateway|engine|routing_policies|loadtests)/[\w/]+\.py)$")
+"""Ends the first line of a block that shows a part of a file."""
+
 _DEPLOYMENTS: Final = ("small", "large", "a", "b", "c", "reserve")
 """What the fragments of policies in the docs call their deployments."""
 
@@ -76,8 +79,21 @@ def test_every_block_of_a_page_runs(page: str, product: Product, tmp_path: Path)
 
 
 def _run(block: Block, product: Product, folder: Path) -> None:
-    if block.file_name is None:  # else it is a file of the source, which its own test holds
+    if excerpt := _EXCERPT.search(block.text.partition("\n")[0]):
+        _check_excerpt(block, ROOT / excerpt["path"])
+    elif block.file_name is None:  # else it is a file of the source, which its own test holds
         product.run(block, folder)
+
+
+def _check_excerpt(block: Block, source: Path) -> None:
+    """Every line of an excerpt stands in its file, in this order; comments may differ."""
+    lines = iter(_without_comments(source.read_text()))
+    missing = [line for line in _without_comments(block.text) if line not in lines]
+    assert missing == [], f"{block.place}: not in {source.relative_to(ROOT)}"
+
+
+def _without_comments(text: str) -> list[str]:
+    return [code for line in text.splitlines() if (code := line.partition("  #")[0].strip())]
 
 
 def _check_policy(block: Block, product: Product, folder: Path) -> None:

@@ -8,6 +8,7 @@ import random
 from typing import Any
 
 import pytest
+from gateway.ids import RequestIds
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -15,7 +16,6 @@ from starlette.routing import Route
 from gateway.api.application import ApiResponse, encode_json, starlette_application
 from gateway.errors import InvalidRequest
 from gateway.http.asgi import ClientGone, Message, Receive, Scope, Send
-from gateway.ids import RequestIds
 from gateway.telemetry.logs.log import LogWriter
 
 
