@@ -8,7 +8,6 @@ import random
 from typing import Any
 
 import pytest
-from gateway.ids import RequestIds
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -17,6 +16,7 @@ from gateway.api.application import ApiResponse, encode_json, starlette_applicat
 from gateway.errors import InvalidRequest
 from gateway.http.asgi import ClientGone, Message, Receive, Scope, Send
 from gateway.telemetry.logs.log import LogWriter
+from gateway.timeline import RequestIds
 
 
 async def good(request: Request) -> Response:
