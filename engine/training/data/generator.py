@@ -104,6 +104,19 @@ MIXES: Mapping[str, Mix] = {
         ),
         joined_ratio=0.2,
     ),
+    # And then on sums, which take longest to learn.
+    "sums": Mix(
+        cells=_cells(
+            _ADVANCED
+            | {"copying": 2.0, "counting": 5.0, "arithmetic": 40.0, "units": 12.0, "strings": 9.0}
+            | {"extraction": 8.0, "unknown": 4.0, "support": 5.0, "followup": 5.0},
+            (0.5, 0.25, 0.25),
+            easy=8.0,
+            medium=4.0,
+            hard=2.5,
+        ),
+        joined_ratio=0.2,
+    ),
     # The small model learns them as the cheap model: hardly any hard ones, and none about the cheapest of several.
     "small_forms": Mix(
         cells=_without_cheapest(
