@@ -230,9 +230,9 @@ def test_a_step_has_as_many_rows_as_there_may_be_and_the_rest_in_tokens() -> Non
 def test_a_draft_model_runs_compiled_as_far_as_the_one_it_drafts_for() -> None:
     model, draft = Steps(1.0, 1.0, 0.0), Steps(1.0, 1.0, 0.0)
     model.max_tokens, model.prompt_way, model.max_verified = 16, "vectors", 5
-    follow(draft, model)
+    follow(draft, model)  # type: ignore[arg-type]
     assert (draft.max_tokens, draft.prompt_way, draft.max_verified) == (16, "vectors", 5)
-    follow(None, model)
+    follow(None, model)  # type: ignore[arg-type]
 
 
 def test_torch_computes_what_is_left_of_a_compiled_step_on_one_thread() -> None:
@@ -269,7 +269,7 @@ def test_torch_computes_what_is_left_of_a_compiled_step_on_one_thread() -> None:
         torch.set_num_threads(2)
         make_step = typical_step(CoreConfig.of(model_dir=Path()), 64, 512)
         limits = {"max_rows": 64, "prompt_tokens": 256, "max_drafts": 8}
-        runner = settle_steps(model, Runner(), make_step, clock=clock, **limits)
+        runner = settle_steps(model, Runner(), make_step, clock=clock, **limits)  # type: ignore[arg-type]
         seen.clear()
         for num_rows, num_tokens in ((1, 1), (64, 1), (1, 65), (2, 1)):
             runner.run(make_step(num_rows, num_tokens))
@@ -295,7 +295,7 @@ def test_torch_computes_what_is_left_of_a_compiled_step_on_one_thread() -> None:
 def test_keys_and_values_are_kept_as_the_checkpoint_is_unless_somebody_says_otherwise(
     checkpoint: torch.dtype, settings: dict[str, object], expected: torch.dtype | None, tmp_path: Path
 ) -> None:
-    reference = make_reference("qwen3", hidden_size=96).to(checkpoint)
+    reference = make_reference("qwen3", hidden_size=96).to(checkpoint)  # type: ignore[arg-type]
     wanted = config(save_checkpoint(reference, tmp_path), **settings)
     num_threads = torch.get_num_threads()
     machine = find_machine(wanted)
