@@ -9,8 +9,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
 
 from gateway.app.app import Gateway
 from gateway.config.sources import config_of
@@ -33,10 +31,7 @@ class Addresses:
 
 @contextmanager
 def scripted_gateway(
-    folder: Path,
-    more_policy: str = "",
-    script: Script | None = None,
-    settings: Mapping[str, Any] = MappingProxyType({}),
+    folder: Path, more_policy: str = "", script: Script | None = None, settings: Mapping[str, object] | None = None
 ) -> Iterator[Addresses]:
     """Answers every good request at once, whatever it asks for, or as `script` does; `more_policy` goes below the
     deployments."""
@@ -45,7 +40,7 @@ def scripted_gateway(
     thread.start()
     stop = asyncio.Event()
     started: asyncio.Future[Addresses] = loop.create_future()
-    running = asyncio.run_coroutine_threadsafe(_serve(folder, more_policy, script, settings, started, stop), loop)
+    running = asyncio.run_coroutine_threadsafe(_serve(folder, more_policy, script, settings or {}, started, stop), loop)
     try:
         yield asyncio.run_coroutine_threadsafe(_within(started), loop).result(START_TIMEOUT_S)
     finally:
@@ -66,7 +61,7 @@ async def _serve(
     folder: Path,
     more_policy: str,
     script: Script | None,
-    settings: Mapping[str, Any],
+    settings: Mapping[str, object],
     started: asyncio.Future[Addresses],
     stop: asyncio.Event,
 ) -> None:
