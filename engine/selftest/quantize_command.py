@@ -50,11 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--max-tokens", type=int, default=20_000, help="of --text (default %(default)s)")
     parser.add_argument("--samples", type=int, default=12, help="bundled: prompts for each task and difficulty")
     parser.add_argument("--seed", type=int, default=7, help="of the held-out prompts (default %(default)s)")
-<<<<<<< HEAD
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="of torch (default: its own)")
-=======
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="default: torch's own number")
->>>>>>> docs
     parser.add_argument("--max-perplexity-loss", type=float, default=0.01, help="as a share (default %(default)s)")
     parser.add_argument("--max-accuracy-loss", type=float, default=1.0, help="in points (default %(default)s)")
     return parser
