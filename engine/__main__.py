@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import importlib.util
 import inspect
 import logging
 import os
@@ -18,12 +19,16 @@ from typing import Any
 import prometheus_client
 import uvloop
 
-from engine.config import CoreConfig, EngineConfigError, FrontConfig
+from engine.config import SECTIONS, CoreConfig, EngineConfigError, FrontConfig
 from engine.frontend.run import run_front
 
 _EPILOG = """\
 also:       penstock engine steps, selftest, quantize (each has its own --help)
 exit codes: 0 it ran until a signal, 2 a setting is wrong"""
+_NEEDS_SOURCE = (
+    "quantize: the texts and tasks that measure what it costs come with the source, not with the package; "
+    "run it inside a checkout of the repository"
+)
 _UNITS = frozenset({"bytes", "dir", "endpoint", "ms", "ratio", "s"})
 _NAMED_APART = {"model_dir", "model_name", "listen"}
 _SHORT = {"num_threads": ("--threads",), "draft_model_dir": ("--draft-model",)}
@@ -37,6 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = sys.argv[1:] if argv is None else list(argv)
     if arguments[:1] == ["quantize"]:
+        if importlib.util.find_spec("engine.training") is None:
+            print(f"engine: {_NEEDS_SOURCE}", file=sys.stderr)
+            return 2
         # torch takes seconds to import, and serving never needs it in this process.
         from engine.selftest.quantize_command import main as quantize
 
@@ -77,7 +85,7 @@ def configs(options: dict[str, Any]) -> tuple[FrontConfig, CoreConfig]:
     front_names = {field.name for field in fields(FrontConfig)}
     front = {key: value for key, value in options.items() if key in front_names}
     core = {key: value for key, value in options.items() if key not in front_names}
-    return FrontConfig(model_name=name, **front), CoreConfig(model_dir=model_dir.resolve(), **core)
+    return FrontConfig(model_name=name, **front), CoreConfig.of(model_dir=model_dir.resolve(), **core)
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -97,7 +105,8 @@ def make_parser() -> argparse.ArgumentParser:
         choices=["debug", "info", "warning", "error"],
         help="least urgent line of the log that is written (default %(default)s)",
     )
-    for config in (FrontConfig, CoreConfig):
+    sections: tuple[type[Any], ...] = (FrontConfig, *SECTIONS.values())
+    for config in sections:
         hints, said = typing.get_type_hints(config), _what_settings_say(config)
         for field in fields(config):
             if field.name not in _NAMED_APART and field.default is not MISSING:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+import json
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal, get_type_hints
 
 import msgspec
 
@@ -24,10 +25,9 @@ class EngineConfigError(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CoreConfig:
-    """Settings of the core process: device, model, KV pool, scheduler and speculation."""
+class ComputeConfig:
+    """How the model is computed; EngineConfigError names the setting that makes no sense."""
 
-    model_dir: Path
     device: Device = "auto"
     """Device of the model; `auto`: the first GPU if there is one, otherwise the CPU."""
     dtype: DType = "auto"
@@ -36,12 +36,26 @@ class CoreConfig:
     """Number of CPU threads for torch; 0: every core of this process, less one for the front from four cores up."""
     quantization: Quantization = "none"
     """Quantization of unquantized weights at load; `int8_dynamic` on a CPU also rounds each activation row to int8."""
+    tensor_parallel: int = 1
+    """Number of processes that share every layer; on GPUs, one process for each GPU."""
+    cuda_graphs: bool = True
+    """True to capture decode and verification steps as CUDA graphs and replay each as one launch."""
+    compiled_steps: bool = True
+    """True to run small steps of a float32 model compiled on a CPU, up to the size measured to be faster."""
+    overlap: Overlap = "auto"
+    """Launch of a step before the last one has returned its tokens; `auto`: on a GPU without speculation."""
+
+    def __post_init__(self) -> None:
+        _require_positive(self, "tensor_parallel")
+        _require_automatic(self, "num_threads")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KVConfig:
+    """The KV pool; EngineConfigError names the setting that makes no sense."""
+
     kv_dtype: KVDtype = "auto"
     """Dtype of the KV pool; `auto`: the model's dtype, or bfloat16 with compiled steps of a bfloat16 checkpoint."""
-    max_model_len: int = 0
-    """Maximum number of prompt and output tokens of a sequence; 0: the limit in the model's config. A model with two
-    sets of rope frequencies is limited to the range of the first.
-    """
     block_size: int = 16
     """Number of tokens in one block of the KV pool."""
     num_blocks: int = 0
@@ -50,6 +64,24 @@ class CoreConfig:
     """Upper bound of the KV pool in bytes; 0: a share of the free memory (see `memory_ratio`)."""
     memory_ratio: float = 0.25
     """Share of the memory still free after the warm-up peak that the KV pool may take (0.9 is usual on a GPU)."""
+    enable_prefix_cache: bool = True
+    """True to reuse the KV blocks of earlier prompts that begin alike."""
+
+    def __post_init__(self) -> None:
+        _require_positive(self, "block_size")
+        _require_automatic(self, "num_blocks", "kv_memory_bytes")
+        if not 0.0 < self.memory_ratio <= 1.0:
+            raise EngineConfigError(f"memory_ratio: expected a number in (0, 1], got {self.memory_ratio}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchConfig:
+    """What may be in a step, and what may wait for one; EngineConfigError names the setting that makes no sense."""
+
+    max_model_len: int = 0
+    """Maximum number of prompt and output tokens of a sequence; 0: the limit in the model's config. A model with two
+    sets of rope frequencies is limited to the range of the first.
+    """
     max_num_seqs: int = 64
     """Maximum number of sequences in one step."""
     max_num_batched_tokens: int = 512
@@ -66,16 +98,21 @@ class CoreConfig:
     """Factor by which the chunk of a long or batch prompt may lengthen a plain decode step, within the target. Twice
     the extra time is allowed while several prompts wait.
     """
-    enable_prefix_cache: bool = True
-    """True to reuse the KV blocks of earlier prompts that begin alike."""
-    cuda_graphs: bool = True
-    """True to capture decode and verification steps as CUDA graphs and replay each as one launch."""
-    compiled_steps: bool = True
-    """True to run small steps of a float32 model compiled on a CPU, up to the size measured to be faster."""
-    overlap: Overlap = "auto"
-    """Launch of a step before the last one has returned its tokens; `auto`: on a GPU without speculation."""
-    tensor_parallel: int = 1
-    """Number of processes that share every layer; on GPUs, one process for each GPU."""
+
+    def __post_init__(self) -> None:
+        _require_positive(self, "max_num_seqs", "max_num_batched_tokens", "max_waiting")
+        _require_automatic(self, "max_model_len")
+        for name in ("max_queue_wait_s", "max_batch_wait_s", "itl_target_ms"):
+            if not getattr(self, name) > 0.0:
+                raise EngineConfigError(f"{name}: expected a positive number, got {getattr(self, name)}")
+        if not self.prefill_slack_ratio > 1.0:
+            raise EngineConfigError(f"prefill_slack_ratio: expected more than 1, got {self.prefill_slack_ratio}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DraftingConfig:
+    """Speculative decoding; EngineConfigError names the setting that makes no sense."""
+
     speculation: Speculation = "off"
     """Source of draft tokens: n-gram lookup in the text itself, the draft model, or the better of the two (`auto`)."""
     draft_model_dir: Path | None = None
@@ -84,32 +121,57 @@ class CoreConfig:
     """Maximum number of draft tokens of one sequence in one step."""
 
     def __post_init__(self) -> None:
-        for name in (
-            "block_size",
-            "max_num_seqs",
-            "max_num_batched_tokens",
-            "max_waiting",
-            "num_speculative_tokens",
-            "tensor_parallel",
-        ):
-            if getattr(self, name) < 1:
-                raise EngineConfigError(f"{name}: expected a positive integer, got {getattr(self, name)}")
-        for name in ("num_threads", "max_model_len", "num_blocks", "kv_memory_bytes"):
-            if getattr(self, name) < 0:
-                raise EngineConfigError(f"{name}: expected 0 (automatic) or more, got {getattr(self, name)}")
+        _require_positive(self, "num_speculative_tokens")
         if self.speculation == "draft" and self.draft_model_dir is None:
             raise EngineConfigError("speculation: draft needs a draft model; name its folder or choose ngram or auto")
-        if self.overlap == "on" and self.speculation != "off":
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoreConfig:
+    """What the core process needs; everything the scheduler, the KV pool and the model runner read.
+
+    A setting has the name of its flag; no two sections have one alike.
+    """
+
+    model_dir: Path
+    compute: ComputeConfig = field(default_factory=ComputeConfig)
+    kv: KVConfig = field(default_factory=KVConfig)
+    batch: BatchConfig = field(default_factory=BatchConfig)
+    drafting: DraftingConfig = field(default_factory=DraftingConfig)
+
+    def __post_init__(self) -> None:
+        if self.compute.overlap == "on" and self.drafting.speculation != "off":
             raise EngineConfigError(
                 "overlap: on does not go with speculation, whose drafts need the last step's tokens"
             )
-        for name in ("max_queue_wait_s", "max_batch_wait_s", "itl_target_ms"):
-            if not getattr(self, name) > 0.0:
-                raise EngineConfigError(f"{name}: expected a positive number, got {getattr(self, name)}")
-        if not self.prefill_slack_ratio > 1.0:
-            raise EngineConfigError(f"prefill_slack_ratio: expected more than 1, got {self.prefill_slack_ratio}")
-        if not 0.0 < self.memory_ratio <= 1.0:
-            raise EngineConfigError(f"memory_ratio: expected a number in (0, 1], got {self.memory_ratio}")
+
+    @classmethod
+    def of(cls, model_dir: Path, **settings: Any) -> CoreConfig:
+        """Return the configuration with these settings, each put into its section. Raises EngineConfigError."""
+        sections: dict[str, Any] = {}
+        left = dict(settings)
+        for name, kind in SECTIONS.items():
+            sections[name] = kind(**{item.name: left.pop(item.name) for item in fields(kind) if item.name in left})
+        if left:
+            raise EngineConfigError(f"unknown settings: {', '.join(sorted(left))}")
+        return cls(model_dir=model_dir, **sections)
+
+    def changed(self, **settings: Any) -> CoreConfig:
+        """Return a copy with other values of these settings."""
+        return CoreConfig.of(self.model_dir, **{**self.settings(), **settings})
+
+    def settings(self) -> dict[str, Any]:
+        """Return every setting but the model's folder, by the name of its flag."""
+        sections = (getattr(self, name) for name in SECTIONS)
+        return {item.name: getattr(section, item.name) for section in sections for item in fields(section)}
+
+
+SECTIONS: Final[dict[str, type[Any]]] = {
+    "compute": ComputeConfig,
+    "kv": KVConfig,
+    "batch": BatchConfig,
+    "drafting": DraftingConfig,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,23 +202,44 @@ class FrontConfig:
             raise EngineConfigError(f"standby_cores: expected 0 (none) or more, got {self.standby_cores}")
 
 
+def core_config_json(config: CoreConfig) -> str:
+    """Return the configuration's JSON form, which `parse_config` reads."""
+    settings = {"model_dir": config.model_dir, **config.settings()}
+    return json.dumps({key: str(value) if isinstance(value, Path) else value for key, value in settings.items()})
+
+
 def parse_config(text: str) -> CoreConfig:
-    """Parse the configuration from its JSON form.
-
-    Raises:
-        EngineConfigError: A setting is unknown or its value is wrong; the message names the field.
-    """
-
-    def decode_path(kind: type, value: Any) -> Path:
-        if kind is Path and isinstance(value, str):
-            return Path(value)
-        raise NotImplementedError(f"no JSON form of {kind.__name__}")
-
-    known = {field.name for field in fields(CoreConfig)}
+    """Return the configuration of its JSON form. Raises EngineConfigError naming the field."""
     try:
-        unknown = msgspec.json.decode(text, type=dict[str, Any]).keys() - known
-        if unknown:
+        given = msgspec.json.decode(text, type=dict[str, Any])
+        if "model_dir" not in given:
+            raise EngineConfigError("--config: model_dir is missing")
+        kinds = {key: kind for section in SECTIONS.values() for key, kind in get_type_hints(section).items()}
+        kinds["model_dir"] = Path
+        if unknown := given.keys() - kinds.keys():
             raise EngineConfigError(f"--config: unknown settings: {', '.join(sorted(unknown))}")
-        return msgspec.json.decode(text, type=CoreConfig, dec_hook=decode_path)
+        settings = {key: _typed(kinds[key], key, value) for key, value in given.items()}
     except msgspec.MsgspecError as error:
         raise EngineConfigError(f"--config: {error}") from error
+    return CoreConfig.of(settings.pop("model_dir"), **settings)
+
+
+def _typed(kind: Any, key: str, value: object) -> Any:
+    if kind in (Path, Path | None) and isinstance(value, str):
+        return Path(value)
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise EngineConfigError(f"--config: {error} - at `$.{key}`") from error
+
+
+def _require_positive(section: object, *names: str) -> None:
+    for name in names:
+        if getattr(section, name) < 1:
+            raise EngineConfigError(f"{name}: expected a positive integer, got {getattr(section, name)}")
+
+
+def _require_automatic(section: object, *names: str) -> None:
+    for name in names:
+        if getattr(section, name) < 0:
+            raise EngineConfigError(f"{name}: expected 0 (automatic) or more, got {getattr(section, name)}")

@@ -192,7 +192,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     """Load by lane; empty until the core is ready."""
 
 
-class Counters(msgspec.Struct, frozen=True, kw_only=True):
+class Counters(msgspec.Struct, kw_only=True):
     """Monotonic totals since the core started."""
 
     prompt_tokens: int = 0

@@ -22,7 +22,7 @@ from gateway.routing.routing_request import RoutingRequest
 from gateway.routing.snapshot import PolicySnapshot
 from gateway.telemetry.records.record import RequestPhase, RequestRecord
 from gateway.timeline import Clock, Stage
-from routing_policies.price import Price
+from routing_policies.estimation.estimators import Price
 
 _TIMING: Final = b"admit;dur=%.3f, trim;dur=%.3f, cache;dur=%.3f, route;dur=%.3f, queue;dur=%.3f"
 

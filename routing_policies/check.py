@@ -11,6 +11,7 @@ import msgspec
 
 from routing_policies.conditions.condition import MAX_TEXT_CHARS
 from routing_policies.decision import Decision
+from routing_policies.estimation.estimators import Price, cost_of
 from routing_policies.matching import NoRoute, RequestView, RouteTable
 from routing_policies.policy.document import (
     Deployment,
@@ -23,7 +24,6 @@ from routing_policies.policy.document import (
 )
 from routing_policies.policy.nodes import Document
 from routing_policies.policy.problems import Path, PathProblem, Problem
-from routing_policies.price import Price, cost_of
 from routing_policies.profile import profile_of
 from routing_policies.quality.pairs import QualityPrediction, judges_of, predicted_quality
 from routing_policies.quality.predictor import Predictor, Predictors

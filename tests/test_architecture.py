@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import tomllib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from fnmatch import fnmatch
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -82,6 +84,44 @@ FORBIDDEN_INSIDE: dict[str, tuple[str, ...]] = {
     ),
     "gateway.telemetry": ("gateway.upstreams", "gateway.admin", "gateway.http"),
 }
+
+# Services are what a process starts and stops. These are made elsewhere.
+CONSTRUCTS: Final = ("gateway.app", "engine.core.assembly", "engine.frontend.run")  # the last for the front process
+MADE_ANYWHERE: Final[Mapping[str, str]] = {
+    "Exchange": "one for each request, made when its head has come",
+    "_ReceivePump": "one for each request under another server, ends with it",
+}
+
+# A public name says one thing in the whole project. These functions are the same thing in several places.
+SHARED_NAMES: Final[Mapping[str, str]] = {
+    "main": "the entry point of a program",
+    "make": "a training task's one function, found through the table of tasks",
+    "read_traits": "a model family's one function, found through the registry of families",
+    "prepare": "compiles a module's loops before they are needed",
+    "attend": "one operation, for a GPU and compiled for a CPU",
+    "gate": "one operation, for a GPU and compiled for a CPU",
+    "normalise": "one operation, for a GPU and compiled for a CPU",
+    "bind": "gateway and engine share no code, and both listen",
+    "head_without_upgrade": "gateway and engine share no code, and both refuse upgrades",
+    "is_websocket": "gateway and engine share no code, and both refuse upgrades",
+    "prompt_bucket": "gateway and engine share no code, and their metrics have one label",
+    "without_absent": "gateway and engine share no code, and both read chat requests",
+}
+
+MAX_ARGUMENTS: Final = 8
+CONFIG_SUFFIXES: Final = ("Config", "Settings", "Limits", "Rules", "Plan")
+MANY_ARGUMENTS: Final[Mapping[str, str]] = {
+    "ModelConfig": "a checkpoint's own config.json, flat as its publisher writes it",
+    "TrainingPlan": "a training run's own record, written beside the weights",
+    "StepLoop": "drives everything that a step needs",
+    "OverlappedStepLoop": "a StepLoop, and what foretells the next step",
+    "ModelRunner": "a model, its buffers, and the four sizes of a batch",
+    "OverlapRunner": "a ModelRunner on a device beside the host",
+    "DraftModel": "a ModelRunner for draft tokens",
+}
+
+# These need what is not in the package, and say so before they import it.
+NEEDS_SOURCE: Final = frozenset({"engine.selftest.quality", "engine.selftest.quantize_command"})
 
 # Pure code takes time and chance as arguments, and does no I/O.
 IMPURE: Final = frozenset(
@@ -180,7 +220,7 @@ def test_the_search_for_circles_names_the_edges_that_close_one() -> None:
 def test_a_folder_is_one_idea_and_holds_few_modules() -> None:
     sizes: dict[str, int] = defaultdict(int)
     for module, path in ALL_MODULES:
-        if path.name != "__init__.py" and module.split(".")[0] in SHIPPED:
+        if path.name != "__init__.py" and module.split(".")[0] in (*SHIPPED, "loadtests"):
             sizes[module.rpartition(".")[0]] += 1
     offences = {
         folder: size
@@ -190,7 +230,14 @@ def test_a_folder_is_one_idea_and_holds_few_modules() -> None:
     assert offences == {}
 
 
-@pytest.mark.parametrize("package", SHIPPED)
+def test_no_two_modules_of_the_benchmarks_have_names_of_the_same_words() -> None:
+    names: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for path in sorted((ROOT / "loadtests").rglob("[a-z]*.py")):
+        names[tuple(sorted(path.stem))].append(str(path.relative_to(ROOT)))
+    assert [found for found in names.values() if len(found) > 1] == []
+
+
+@pytest.mark.parametrize("package", [*SHIPPED, "loadtests"])
 def test_a_module_and_its_test_file_have_mirrored_paths(package: str) -> None:
     homes: dict[str, set[Path]] = defaultdict(set)
     for module, path in ALL_MODULES:
@@ -261,6 +308,107 @@ def test_no_module_keeps_mutable_state_through_global_statements() -> None:
         for _, path in ALL_MODULES
         for node in ast.walk(tree_of(path))
         if isinstance(node, ast.Global)
+    ]
+    assert offences == []
+
+
+def classes() -> Iterator[tuple[str, ast.ClassDef]]:
+    """Every class of the shipped packages that stands at the top of its module, behind the module."""
+    for module, path in ALL_MODULES:
+        if module.split(".")[0] in SHIPPED:
+            for node in tree_of(path).body:
+                if isinstance(node, ast.ClassDef):
+                    yield module, node
+
+
+def is_protocol(node: ast.ClassDef) -> bool:
+    return any(isinstance(base, ast.Name) and base.id == "Protocol" for base in node.bases)
+
+
+def is_lifecycle(method: ast.stmt) -> bool:
+    """Whether a method starts or stops its object: it asks for nothing but perhaps how long that may take."""
+    if not isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef):
+        return False
+    arguments = method.args
+    num_required = len(arguments.args) - len(arguments.defaults)
+    return method.name in ("start", "stop", "aclose") and num_required == 1 and None not in arguments.kw_defaults
+
+
+def services() -> frozenset[str]:
+    return frozenset(
+        node.name for _, node in classes() if not is_protocol(node) and any(is_lifecycle(item) for item in node.body)
+    )
+
+
+def test_services_are_constructed_in_one_place() -> None:
+    known = services()
+    assert {"Gateway", "UpstreamClient", "Inbox", "Supervisor"} <= known
+    offences = [
+        f"{path.relative_to(ROOT)}:{node.lineno} constructs {node.func.id}"
+        for module, path in ALL_MODULES
+        if module.split(".")[0] in SHIPPED
+        and not any(is_inside(module, place) for place in CONSTRUCTS)
+        and path.name != "__main__.py"
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        if node.func.id in known and node.func.id not in MADE_ANYWHERE
+    ]
+    assert offences == []
+
+
+def public_names(kind: type[ast.stmt] | tuple[type[ast.stmt], ...]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = defaultdict(list)
+    for module, path in ALL_MODULES:
+        if module.split(".")[0] in SHIPPED:
+            for node in tree_of(path).body:
+                if isinstance(node, kind) and not getattr(node, "name", "_").startswith("_"):
+                    found[getattr(node, "name", "")].append(module)
+    return found
+
+
+def test_a_public_class_has_a_name_of_its_own() -> None:
+    assert {name: places for name, places in public_names(ast.ClassDef).items() if len(places) > 1} == {}
+
+
+def test_a_public_function_has_a_name_of_its_own() -> None:
+    found = public_names((ast.FunctionDef, ast.AsyncFunctionDef))
+    shared = {name: places for name, places in found.items() if len(places) > 1}
+    assert {name: places for name, places in shared.items() if name not in SHARED_NAMES} == {}
+    assert SHARED_NAMES.keys() - shared.keys() == set(), "an exception that nothing needs"
+
+
+def num_arguments(node: ast.ClassDef) -> int:
+    """How many arguments a constructor takes; of dataclasses only settings are counted."""
+    for item in node.body:
+        if isinstance(item, ast.FunctionDef) and item.name == "__init__":
+            given = item.args
+            return len(given.posonlyargs) + len(given.args) - 1 + len(given.kwonlyargs)
+    is_dataclass = any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list)
+    if is_dataclass and node.name.endswith(CONFIG_SUFFIXES):
+        return sum(isinstance(item, ast.AnnAssign) for item in node.body)
+    return 0
+
+
+def test_a_constructor_takes_few_arguments() -> None:
+    found = {node.name: num for _, node in classes() if (num := num_arguments(node)) > MAX_ARGUMENTS}
+    assert {name: num for name, num in found.items() if name not in MANY_ARGUMENTS} == {}
+    assert MANY_ARGUMENTS.keys() - found.keys() == set(), "an exception that nothing needs"
+
+
+def test_what_only_trains_fits_or_evaluates_is_not_in_the_package() -> None:
+    rule = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]["find"]
+
+    def is_left_out(module: str) -> bool:
+        return any(fnmatch(module, pattern) for pattern in rule["exclude"])
+
+    left_out = {module for module, _ in ALL_MODULES if is_left_out(module)}
+    assert {"engine.training.train", "gateway.cache.fitting.fit"} <= left_out
+    offences = [
+        f"{path.relative_to(ROOT)}:{line} imports {name}"
+        for module, path in ALL_MODULES
+        if module.split(".")[0] in SHIPPED and module not in left_out | NEEDS_SOURCE
+        for line, name in imports(module, path)
+        if is_left_out(name)
     ]
     assert offences == []
 

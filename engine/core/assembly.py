@@ -12,13 +12,16 @@ import torch
 
 from engine.config import CoreConfig, EngineConfigError
 from engine.core.draft_assembly import load_draft_model, load_heads, make_drafter
+from engine.core.fault_isolation import FaultIsolation
 from engine.core.inbox import Inbox
 from engine.core.load_meter import LoadMeter
 from engine.core.next_step import NextStep
 from engine.core.outbox import Outbox
 from engine.core.overlap import OverlappedStepLoop
+from engine.core.reporter import Reporter
 from engine.core.standby import Standby
 from engine.core.step_loop import StepLoop
+from engine.core.step_observer import StepObserver
 from engine.forecast.output_forecast import OutputForecast
 from engine.forecast.step_time import StepTimeModel
 from engine.kv_cache.block_manager import BlockManager
@@ -26,8 +29,7 @@ from engine.kv_cache.kv_pool import block_bytes, pool_blocks, reachable_model_le
 from engine.models.decoder import Decoder, Model
 from engine.models.loading.loader import load_model
 from engine.models.loading.sizes import read_checked_config
-from engine.models.multi_step import HasMultiStep
-from engine.protocol import Ready, SamplingParams, StepReport
+from engine.protocol import Ready, SamplingParams
 from engine.runner.cpu_steps import checkpoint_bytes, follow, kept_weights, settle_steps, with_compiled_steps
 from engine.runner.cuda_graphs import GraphApi, graph_model
 from engine.runner.machine import Machine, find_machine
@@ -41,9 +43,9 @@ from engine.sampling.sampler import Sampler
 from engine.scheduler.admission import Limits
 from engine.scheduler.scheduler import Scheduler
 from engine.spec_decode.proposers.medusa import MedusaProposer
-from engine.step.batch import Runner
 from engine.step.drafting import Drafter
 from engine.step.sample_rows import SampleRows
+from engine.step.step_output import Runner
 from engine.step.tally import CoreTotals
 from engine.tensor_parallel.leader import LeaderModel
 from engine.tensor_parallel.rank_group import RankGroup, end_core
@@ -62,10 +64,8 @@ _DRAWN_PARAMS = SamplingParams(max_tokens=1, temperature=1.0, seed=1)
 class _Common(TypedDict):
     """What every kind of loop is given."""
 
-    send: Callable[[StepReport], None]
-    meter: LoadMeter
-    step_time: StepTimeModel
-    tally: CoreTotals
+    reporter: Reporter
+    observer: StepObserver
     clock: Callable[[], float]
 
 
@@ -81,7 +81,7 @@ def build_core(
     standby = Standby(inbox, outbox) if is_standby else None
     # First of all, so that it is done before the warm-up measures steps.
     grammars = _grammars(config, inbox, read_checked_config(config.model_dir).vocab_size)
-    has_fast_memory = config.device != "cpu" and torch.cuda.is_available()
+    has_fast_memory = config.compute.device != "cpu" and torch.cuda.is_available()
     if standby is not None and has_fast_memory:  # which is the serving core's alone
         config = standby.wait(config)
     with outbox.phase("weights"):
@@ -90,16 +90,18 @@ def build_core(
         heads = load_heads(config, model, machine)
         # Heads say as much for less, so both would only be in each other's way.
         draft_model = load_draft_model(config, model, machine) if heads is None else None
-        if heads is not None and config.draft_model_dir is not None:
+        if heads is not None and config.drafting.draft_model_dir is not None:
             logger.info("the model has prediction heads: its draft model is only asked with --speculation draft")
         max_model_len = _model_len(config, model)
     if standby is not None and not has_fast_memory:
         config = standby.wait(config)
     with outbox.phase("kv_pool"):
         # A pool that the core before had needs no measuring.
-        is_known = standby is not None and config.num_blocks > 0
-        num_blocks = config.num_blocks if is_known else _num_blocks(config, machine, model, draft_model, max_model_len)
-        max_model_len = reachable_model_len(max_model_len, num_blocks, config.block_size)
+        is_known = standby is not None and config.kv.num_blocks > 0
+        num_blocks = (
+            config.kv.num_blocks if is_known else _num_blocks(config, machine, model, draft_model, max_model_len)
+        )
+        max_model_len = reachable_model_len(max_model_len, num_blocks, config.kv.block_size)
         runner = _runner(config, machine, model, num_blocks, max_model_len, graphs=machine.graphs)
     step_time = StepTimeModel()
     with outbox.phase("warm_up"):
@@ -108,7 +110,7 @@ def build_core(
             stepper = settle_steps(
                 model,
                 runner,
-                num_speculative_tokens=config.num_speculative_tokens,
+                num_speculative_tokens=config.drafting.num_speculative_tokens,
                 num_weight_bytes=checkpoint_bytes(config.model_dir),
                 clock=clock,
             )
@@ -116,31 +118,32 @@ def build_core(
         is_short = standby is not None and not has_fast_memory
         limit_s = _TAKE_OVER_WARM_UP_S if is_short else _WARM_UP_S[machine.device.type]
         _warm_up(config, stepper, step_time, clock, num_blocks=num_blocks, max_model_len=max_model_len, limit_s=limit_s)
-        rounds = heads.rounds if isinstance(heads, HasMultiStep) else None
-        outlook = None if heads is None else MedusaProposer(heads, runner.keep_states(rounds), clock)
+        runner.heads = None if heads is None else MedusaProposer(heads)
         drafter = make_drafter(
             config,
             machine,
             draft_model,
-            outlook,
-            rounds,
-            stepper.run,
+            runner.heads,
+            stepper.execute,
             clock,
             num_blocks=num_blocks,
             max_model_len=max_model_len,
         )
-    blocks = BlockManager(num_blocks, config.block_size, enable_prefix_cache=config.enable_prefix_cache)
+    blocks = BlockManager(num_blocks, config.kv.block_size, enable_prefix_cache=config.kv.enable_prefix_cache)
     tally = CoreTotals()
     scheduler = _scheduler(
         config, model, blocks, step_time, tally, max_model_len=max_model_len, grammars=grammars, drafter=drafter
     )
     meter = LoadMeter(scheduler, blocks, step_time)
-    common = _Common(send=outbox.send, meter=meter, step_time=step_time, tally=tally, clock=clock)
+    reporter = Reporter(scheduler, meter, tally, send=outbox.send, clock=clock)
+    common = _Common(reporter=reporter, observer=StepObserver(meter, step_time, drafter), clock=clock)
+    isolated = FaultIsolation(stepper, scheduler.check_integrity)
     loop: StepLoop
     if isinstance(runner, OverlapRunner):
-        loop = OverlappedStepLoop(scheduler, runner, inbox, foresight=NextStep(scheduler, blocks, runner), **common)
+        foresight = NextStep(scheduler, blocks, runner)
+        loop = OverlappedStepLoop(scheduler, isolated, inbox, launcher=runner, foresight=foresight, **common)
     else:
-        loop = StepLoop(scheduler, stepper, inbox, drafter=drafter, **common)
+        loop = StepLoop(scheduler, isolated, inbox, **common)
     ready = Ready(
         max_model_len=max_model_len,
         block_size=blocks.block_size,
@@ -150,7 +153,7 @@ def build_core(
         dtype=str(machine.dtype).removeprefix("torch."),
         model_type=model.config.model_type,
         speculates=drafter is not None,
-        max_num_batched_tokens=config.max_num_batched_tokens,
+        max_num_batched_tokens=config.batch.max_num_batched_tokens,
         load=meter.load(),
     )
     return loop, ready
@@ -158,16 +161,16 @@ def build_core(
 
 def _model(config: CoreConfig, machine: Machine) -> Model:
     """The model, alone or as the leader of a team that shares it."""
-    team = RankGroup.start(config, machine.device) if config.tensor_parallel > 1 else None
+    team = RankGroup.start(config, machine.device) if config.compute.tensor_parallel > 1 else None
     kept = kept_weights(config, machine, config.model_dir)
     model: Model = load_model(
         config.model_dir,
         dtype=machine.dtype,
         device=machine.device,
         backend=machine.backend,
-        quantization=config.quantization,
+        quantization=config.compute.quantization,
         split=None if team is None else team.split,
-        max_model_len=config.max_model_len,
+        max_model_len=config.batch.max_model_len,
         kept=kept,
     )
     if team is not None:
@@ -189,14 +192,14 @@ def _warm_up(
     """Touch every path of the runner and learn what steps take."""
     batches = typical_batches(
         max_rows=_max_rows(config),
-        max_tokens=config.max_num_batched_tokens,
+        max_tokens=config.batch.max_num_batched_tokens,
         max_context=max_model_len,
         num_blocks=num_blocks,
-        block_size=config.block_size,
+        block_size=config.kv.block_size,
     )
-    warm_up(runner.run, batches, step_time, clock, limit_s=limit_s)
+    warm_up(runner.execute, batches, step_time, clock, limit_s=limit_s)
     if isinstance(runner, OverlapRunner):
-        batch = made_up_batch(1, 1, 1, num_blocks=num_blocks, block_size=config.block_size, params=_DRAWN_PARAMS)
+        batch = made_up_batch(1, 1, 1, num_blocks=num_blocks, block_size=config.kv.block_size, params=_DRAWN_PARAMS)
         runner.launch(batch).result()
 
 
@@ -210,32 +213,32 @@ def _grammars(config: CoreConfig, inbox: Inbox, vocab_size: int) -> GrammarCompi
 
 def _model_len(config: CoreConfig, model: Model) -> int:
     longest = model.config.max_position_embeddings
-    if config.max_model_len > longest:
-        raise EngineConfigError(f"max_model_len: the model reaches {longest} tokens, got {config.max_model_len}")
-    return config.max_model_len or model.config.usual_model_len
+    if config.batch.max_model_len > longest:
+        raise EngineConfigError(f"max_model_len: the model reaches {longest} tokens, got {config.batch.max_model_len}")
+    return config.batch.max_model_len or model.config.usual_model_len
 
 
 def _max_rows(config: CoreConfig) -> int:
-    return min(config.max_num_seqs, config.max_num_batched_tokens)
+    return min(config.batch.max_num_seqs, config.batch.max_num_batched_tokens)
 
 
 def _num_blocks(
     config: CoreConfig, machine: Machine, model: Model, draft_model: Model | None, max_model_len: int
 ) -> int:
     """Size the pool by what is free beside the largest step, which is run once over a small pool."""
-    context_len = min(max_model_len, max(config.max_num_batched_tokens, _PROBE_CONTEXT_TOKENS))
-    num_probe_blocks = min(-(-context_len // config.block_size), useful_blocks(config, max_model_len))
+    context_len = min(max_model_len, max(config.batch.max_num_batched_tokens, _PROBE_CONTEXT_TOKENS))
+    num_probe_blocks = min(-(-context_len // config.kv.block_size), useful_blocks(config, max_model_len))
     runner = _runner(config, machine, model, num_probe_blocks, context_len)
-    batch = partial(made_up_batch, num_blocks=num_probe_blocks, block_size=config.block_size)
+    batch = partial(made_up_batch, num_blocks=num_probe_blocks, block_size=config.kv.block_size)
     machine.memory.begin()
-    runner.run(batch(1, min(config.max_num_batched_tokens, context_len), context_len))
-    runner.run(batch(_max_rows(config), 1, context_len))
+    runner.execute(batch(1, min(config.batch.max_num_batched_tokens, context_len), context_len))
+    runner.execute(batch(_max_rows(config), 1, context_len))
     transient_bytes = machine.memory.transient_bytes()
     del runner
     free_bytes = machine.memory.free_bytes() - transient_bytes
     specs = model.attention_specs + ([] if draft_model is None else draft_model.attention_specs)
     has_scales = machine.kv_dtype is not None
-    bytes_per_block = block_bytes(specs, config.block_size, machine.kv_element_bytes, has_scales=has_scales)
+    bytes_per_block = block_bytes(specs, config.kv.block_size, machine.kv_element_bytes, has_scales=has_scales)
     num_blocks = pool_blocks(config, bytes_per_block, free_bytes, max_model_len)
     logger.info(
         "kv pool: %d blocks of %d bytes; %d bytes were free beside the largest step's %d",
@@ -259,7 +262,7 @@ def _runner(
     """A runner over a fresh pool; with `graphs` its decode and verification steps are captured."""
     if isinstance(model, LeaderModel):
         model.open_pool(num_blocks)
-    caches = machine.allocate_pool(model.attention_specs, num_blocks, config.block_size)
+    caches = machine.allocate_pool(model.attention_specs, num_blocks, config.kv.block_size)
     if graphs is not None and isinstance(model, Decoder):
         model = graph_model(config, model, caches, graphs, max_model_len=max_model_len, device=machine.device)
     make = (
@@ -271,17 +274,17 @@ def _runner(
         caches,
         sample_rows=SampleRows(machine.device),
         device=machine.device,
-        block_size=config.block_size,
-        max_tokens=config.max_num_batched_tokens,
+        block_size=config.kv.block_size,
+        max_tokens=config.batch.max_num_batched_tokens,
         max_rows=_max_rows(config),
-        max_blocks=-(-max_model_len // config.block_size),
+        max_blocks=-(-max_model_len // config.kv.block_size),
     )
 
 
 def _overlaps(config: CoreConfig, machine: Machine) -> bool:
     """Whether steps are launched before the last one's tokens are there."""
-    is_wanted = config.overlap == "on" or (config.overlap == "auto" and machine.device.type == "cuda")
-    return is_wanted and config.speculation == "off"
+    is_wanted = config.compute.overlap == "on" or (config.compute.overlap == "auto" and machine.device.type == "cuda")
+    return is_wanted and config.drafting.speculation == "off"
 
 
 def _scheduler(
@@ -298,11 +301,11 @@ def _scheduler(
     limits = Limits(
         max_model_len=max_model_len,
         vocab_size=model.config.vocab_size,
-        max_num_seqs=config.max_num_seqs,
-        max_num_batched_tokens=config.max_num_batched_tokens,
-        max_waiting=config.max_waiting,
-        itl_target_s=config.itl_target_ms / 1000,
-        prefill_slack_ratio=config.prefill_slack_ratio,
+        max_num_seqs=config.batch.max_num_seqs,
+        max_num_batched_tokens=config.batch.max_num_batched_tokens,
+        max_waiting=config.batch.max_waiting,
+        itl_target_s=config.batch.itl_target_ms / 1000,
+        prefill_slack_ratio=config.batch.prefill_slack_ratio,
     )
     return Scheduler(
         limits, blocks, forecast=OutputForecast(), step_time=step_time, tally=tally, grammars=grammars, drafter=drafter

@@ -12,21 +12,23 @@ from typing import Any
 from engine.config import CoreConfig, EngineConfigError
 from engine.forecast.step_cost import StepCosts
 from engine.models.decoder import Decoder, Model
-from engine.models.families.registry import read_model_config
 from engine.models.loading.loader import load_model
-from engine.models.multi_step import MultiStep
 from engine.models.prediction_heads import MedusaHeads, PredictionHeads, read_heads
 from engine.runner.cpu_steps import CompiledSteps, kept_weights, with_compiled_steps
 from engine.runner.cuda_graphs import graph_model
 from engine.runner.machine import Machine
+from engine.runner.runner import ModelRunner
 from engine.runner.warm_up import PLAIN_PARAMS, Run, made_up_batch, measure_verification
 from engine.sampling.sampler import Sampler
-from engine.spec_decode.controller import SpeculationController
-from engine.spec_decode.proposers.draft_model import Behind, DraftModel
+from engine.spec_decode.controller import Proposers, SpeculationController
+from engine.spec_decode.multi_step import MultiStepPlanner
+from engine.spec_decode.proposers.acceptance_stats import AcceptanceStats
+from engine.spec_decode.proposers.draft_model import Behind, DraftModelProposer
 from engine.spec_decode.proposers.medusa import MedusaProposer
-from engine.step.batch import ScheduledBatch
+from engine.spec_decode.proposers.ngram import NgramProposer
 from engine.step.drafting import Drafter
 from engine.step.sample_rows import SampleRows
+from engine.step.scheduler_output import SchedulerOutput
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +45,7 @@ def load_heads(config: CoreConfig, model: Model, machine: Machine) -> MedusaHead
 
     Raises CheckpointError when they do not fit the model.
     """
-    if config.speculation != "auto":
+    if config.drafting.speculation != "auto":
         return None
     weights = read_heads(config.model_dir, model.config.hidden_size, dtype=machine.dtype, device=machine.device)
     if weights is None:
@@ -63,13 +65,13 @@ def load_heads(config: CoreConfig, model: Model, machine: Machine) -> MedusaHead
 
 def load_draft_model(config: CoreConfig, model: Model, machine: Machine) -> Model | None:
     """The draft model; None where none is asked for. Raises EngineConfigError when it does not go with the model."""
-    folder = config.draft_model_dir
-    if folder is None or config.speculation in ("off", "ngram"):
+    folder = config.drafting.draft_model_dir
+    if folder is None or config.drafting.speculation in ("off", "ngram"):
         return None
     if not folder.is_dir():
         raise EngineConfigError(f"draft_model_dir: {folder}: no such folder")
     backend = machine.backend_of_its_own()
-    max_model_len = config.max_model_len or model.config.usual_model_len
+    max_model_len = config.batch.max_model_len or model.config.usual_model_len
     kept = kept_weights(config, machine, folder)
     draft_model = load_model(
         folder, dtype=machine.dtype, device=machine.device, backend=backend, max_model_len=max_model_len, kept=kept
@@ -84,89 +86,82 @@ def make_drafter(
     config: CoreConfig,
     machine: Machine,
     draft_model: Model | None,
-    outlook: MedusaProposer | None,
-    rounds: MultiStep | None,
+    heads: MedusaProposer | None,
     run: Run,
     clock: Callable[[], float],
     *,
     num_blocks: int,
     max_model_len: int,
 ) -> Drafter | None:
-    """What drafts tokens, with a first idea of what that and verifying cost; None when it is switched off."""
-    if config.speculation == "off":
+    """Return what proposes draft tokens, with a first idea of what verifying them costs; None when it is off."""
+    if config.drafting.speculation == "off":
         return None
     reach = max_model_len if draft_model is None else min(max_model_len, draft_model.config.max_position_embeddings)
-    model = None if draft_model is None else _draft_model(config, machine, draft_model, num_blocks, max_model_len)
-    costs = StepCosts()
+    model = None
+    if draft_model is not None:
+        model = _draft_model(config, machine, draft_model, num_blocks, max_model_len, reach)
+    scheduled_costs, followed_costs = costs = StepCosts(), StepCosts()
     context_len = min(_CONTEXT_TOKENS, reach)
-    num_speculative_tokens = min(config.num_speculative_tokens, context_len - 1, config.max_num_batched_tokens - 1)
-    max_rows = min(config.max_num_seqs, config.max_num_batched_tokens // (num_speculative_tokens + 1))
+    num_speculative_tokens = min(
+        config.drafting.num_speculative_tokens, context_len - 1, config.batch.max_num_batched_tokens - 1
+    )
+    max_rows = min(config.batch.max_num_seqs, config.batch.max_num_batched_tokens // (num_speculative_tokens + 1))
     num_rows = [count for count in _ROWS if count <= max_rows]
-    batch = partial(made_up_batch, num_blocks=num_blocks, block_size=config.block_size, params=PLAIN_PARAMS)
+    batch = partial(made_up_batch, num_blocks=num_blocks, block_size=config.kv.block_size, params=PLAIN_PARAMS)
     if num_speculative_tokens > 0:
         batches = (batch(count, 1, context_len) for count in num_rows)
         measure_verification(
             run, batches, costs, clock, num_speculative_tokens=num_speculative_tokens, limit_s=_LIMIT_S
         )
-    if num_speculative_tokens > 0 and outlook is not None:
-        hidden_size = read_model_config(config.model_dir).hidden_size
-        rehearse = partial(outlook.rehearse, hidden_size=hidden_size, dtype=machine.dtype, device=machine.device)
-        _measure_outlook(rehearse, num_rows, costs, clock)
     if num_speculative_tokens > 0 and model is not None:
         # In turn, so that the first of each, which only touches every path, is soon outnumbered.
         batches = (batch(count, 1, context_len) for _ in range(_ROUNDS) for count in num_rows)
-        _measure_drafting(model, batches, costs, clock)
+        _measure_drafting(model, batches, scheduled_costs, clock)
     for count in num_rows:
-        fixed, each = costs.verification(count)
+        plain_s, fixed_s, each_s = scheduled_costs.of_step(count)
         logger.info(
-            "a decode step of %d rows takes %.3f ms; drafts add %.2f of it, and each a row %.2f; asking heads %.3f ms",
-            *(count, 1e3 * costs.plain_s(count), fixed, each, 1e3 * costs.ahead_s(count)),
+            "a decode step of %d rows takes %.3f ms; drafts add %.3f ms, and each %.3f ms",
+            *(count, 1e3 * plain_s, 1e3 * fixed_s, 1e3 * each_s),
         )
+    stats = AcceptanceStats()
+    ngram = None if config.drafting.speculation == "draft" else NgramProposer(stats)
+    multi_step = None
+    if heads is not None and heads.multi_step is not None and ngram is not None:
+        multi_step = MultiStepPlanner(heads.multi_step, ngram, stats, followed_costs)
+    proposers = Proposers(ngram, heads is not None, multi_step, model)
     return SpeculationController(
-        costs,
-        num_speculative_tokens=config.num_speculative_tokens,
-        clock=clock,
-        has_lookup=config.speculation != "draft",
-        outlook=outlook,
-        rounds=rounds,
-        model=model,
-        model_reach=reach,
+        proposers, stats, scheduled_costs, num_speculative_tokens=config.drafting.num_speculative_tokens, clock=clock
     )
 
 
-def _draft_model(config: CoreConfig, machine: Machine, model: Model, num_blocks: int, max_model_len: int) -> DraftModel:
-    caches = machine.allocate_pool(model.attention_specs, num_blocks, config.block_size)
+def _draft_model(
+    config: CoreConfig, machine: Machine, model: Model, num_blocks: int, max_model_len: int, reach: int
+) -> DraftModelProposer:
+    caches = machine.allocate_pool(model.attention_specs, num_blocks, config.kv.block_size)
     if machine.graphs is not None and isinstance(model, Decoder):
         model = graph_model(config, model, caches, machine.graphs, max_model_len=max_model_len, device=machine.device)
-    return DraftModel(
+    runner = ModelRunner(
         model,
         Sampler(machine.chooser),
         caches,
         sample_rows=SampleRows(machine.device),
         device=machine.device,
+        block_size=config.kv.block_size,
+        max_tokens=config.batch.max_num_batched_tokens,
+        max_rows=min(config.batch.max_num_seqs, config.batch.max_num_batched_tokens),
+        max_blocks=-(-max_model_len // config.kv.block_size),
+    )
+    return DraftModelProposer(
+        runner,
         num_blocks=num_blocks,
-        block_size=config.block_size,
-        max_tokens=config.max_num_batched_tokens,
-        max_rows=min(config.max_num_seqs, config.max_num_batched_tokens),
-        max_blocks=-(-max_model_len // config.block_size),
+        block_size=config.kv.block_size,
+        max_tokens=config.batch.max_num_batched_tokens,
+        reach=reach,
     )
 
 
-def _measure_outlook(
-    rehearse: Callable[[int], None], num_rows: list[int], costs: StepCosts, clock: Callable[[], float]
-) -> None:
-    """Time looking ahead of several numbers of rows, until the limit has passed."""
-    deadline_at = clock() + _LIMIT_S
-    for count in num_rows * _ROUNDS:
-        started_at = clock()
-        rehearse(count)
-        costs.observe_ahead(count, clock() - started_at)
-        if clock() >= deadline_at:
-            return
-
-
 def _measure_drafting(
-    model: DraftModel, batches: Iterator[ScheduledBatch], costs: StepCosts, clock: Callable[[], float]
+    model: DraftModelProposer, batches: Iterator[SchedulerOutput], costs: StepCosts, clock: Callable[[], float]
 ) -> None:
     """Time reading texts and making two tokens more for each of them, until the limit has passed."""
     deadline_at = clock() + _LIMIT_S

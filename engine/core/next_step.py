@@ -5,7 +5,7 @@ from __future__ import annotations
 from engine.kv_cache.block_manager import BlockManager
 from engine.runner.flight import LaunchingRunner
 from engine.scheduler.scheduler import Scheduler
-from engine.step.batch import ScheduledBatch, ScheduledRow
+from engine.step.scheduler_output import ScheduledRow, SchedulerOutput
 from engine.step.sequence import Sequence, SequenceState
 
 
@@ -22,25 +22,25 @@ class NextStep:
         """The scheduler has just chosen a step."""
         self._num_frees = self._blocks.num_frees
 
-    def following(self, batch: ScheduledBatch, now: float) -> ScheduledBatch | None:
-        """The step behind `batch`, its blocks taken; None where only the scheduler can say."""
-        if not self._may_go_on(batch, now):
+    def following(self, scheduled: SchedulerOutput, now: float) -> SchedulerOutput | None:
+        """The step behind `scheduled`, its blocks taken; None where only the scheduler can say."""
+        if not self._may_go_on(scheduled, now):
             return None
-        rows = [ScheduledRow(row.seq, row.end, 1, samples=True) for row in batch.rows if _goes_on(row)]
+        rows = [ScheduledRow(row.seq, row.end, 1, samples=True) for row in scheduled.rows if _goes_on(row)]
         if not rows or not self._take_blocks(rows):
             return None
-        return ScheduledBatch(rows)
+        return SchedulerOutput(rows)
 
-    def _may_go_on(self, batch: ScheduledBatch, now: float) -> bool:
+    def _may_go_on(self, scheduled: SchedulerOutput, now: float) -> bool:
         scheduler = self._scheduler
         running = scheduler.running()
         if scheduler.num_waiting and not self._must_wait(len(running)):
             return False
-        if len(running) != sum(_is_running(row.seq) for row in batch.rows):
+        if len(running) != sum(_is_running(row.seq) for row in scheduled.rows):
             return False
         if any(seq.deadline_at is not None and seq.deadline_at <= now for seq in running):
             return False
-        return self._runner.can_launch(batch)
+        return self._runner.can_launch(scheduled)
 
     def _must_wait(self, num_running: int) -> bool:
         """Whether those who wait could not start now either: no row is free, or blocks are short as they were."""

@@ -14,16 +14,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from engine.core.load_meter import LoadMeter
+from engine.core.fault_isolation import FaultIsolation
 from engine.core.next_step import NextStep
+from engine.core.reporter import Reporter
 from engine.core.step_loop import MessageSource, StepLoop
-from engine.forecast.step_time import StepTimeModel
-from engine.protocol import StepReport
+from engine.core.step_observer import StepObserver
 from engine.runner.flight import LaunchedStep, LaunchingRunner, UndecidedError
 from engine.scheduler.scheduler import Scheduler
-from engine.step.batch import RowResult, ScheduledBatch
+from engine.step.scheduler_output import SchedulerOutput
 from engine.step.sequence import SequenceState
-from engine.step.tally import CoreTotals
+from engine.step.step_output import StepOutput
 
 logger = logging.getLogger(__name__)
 
@@ -34,74 +34,73 @@ class OverlappedStepLoop(StepLoop):
     def __init__(
         self,
         scheduler: Scheduler,
-        runner: LaunchingRunner,
+        runner: FaultIsolation,
         inbox: MessageSource,
         *,
+        launcher: LaunchingRunner,
         foresight: NextStep,
-        send: Callable[[StepReport], None],
-        meter: LoadMeter,
-        step_time: StepTimeModel,
-        tally: CoreTotals,
+        reporter: Reporter,
+        observer: StepObserver,
         clock: Callable[[], float],
     ) -> None:
-        super().__init__(
-            scheduler, runner, inbox, send=send, meter=meter, step_time=step_time, tally=tally, clock=clock
-        )
-        self._launcher = runner
+        super().__init__(scheduler, runner, inbox, reporter=reporter, observer=observer, clock=clock)
+        self._launcher = launcher
         self._foresight = foresight
         self._flight: LaunchedStep | None = None
         self._device_free_at = 0.0
 
-    def _step(self) -> None:
+    def step(self) -> StepOutput | None:
+        """Launch the step behind the one under way, then take the latter over; None where nothing can run."""
         now = self._clock()
         flight, self._flight = self._flight, None
         if flight is not None and _is_dead(flight):
             flight = None
         if flight is None:
-            batch = self._scheduler.schedule(now)
+            scheduled = self._scheduler.schedule(now)
             self._foresight.scheduled()
-            if not batch.rows:
-                return
-            flight = self._launch(batch)
+            if not scheduled.rows:
+                return None
+            flight = self._launch(scheduled)
             if flight is None:
-                self._land(batch, self._compute(batch), now)
-                return
-        following = self._foresight.following(flight.batch, now)
+                return self._land(scheduled, self._runner.execute(scheduled), now)
+        following = self._foresight.following(flight.scheduled, now)
         if following is not None:
             self._flight = self._launch(following, flight)
-        self._land(flight.batch, self._results(flight), now)
+        return self._land(flight.scheduled, self._output_of(flight), now)
 
-    def _launch(self, batch: ScheduledBatch, behind: LaunchedStep | None = None) -> LaunchedStep | None:
-        """A flight; None when this batch has to be run and waited for."""
+    def _launch(self, scheduled: SchedulerOutput, behind: LaunchedStep | None = None) -> LaunchedStep | None:
+        """Return the step under way; None when it has to be executed and waited for."""
         try:
-            return self._launcher.launch(batch, behind) if self._launcher.can_launch(batch) else None
-        # As in `_compute`, which is tried next and finds the row at fault.
+            return self._launcher.launch(scheduled, behind) if self._launcher.can_launch(scheduled) else None
+        # As in `FaultIsolation.execute`, which is tried next and finds the row at fault.
         except Exception:
-            logger.exception("a step of %d rows could not be launched", len(batch.rows))
+            logger.exception("a step of %d rows could not be launched", len(scheduled.rows))
             return None
 
-    def _results(self, flight: LaunchedStep) -> list[RowResult]:
-        """What came out; computed anew, row by row if need be, when it failed. A step behind it is then void."""
+    def _output_of(self, flight: LaunchedStep) -> StepOutput:
+        """Return what came out; executed anew, row by row if need be, when it failed. A step behind it is then void."""
         try:
-            results = flight.result()
-            self._num_failed_steps = 0
+            output = flight.result()
+            self._runner.succeed()
         except UndecidedError:
             self._flight = None
-            results = self._compute(flight.batch)
-        # As in `_compute`.
+            output = self._runner.execute(flight.scheduled)
+        # As in `FaultIsolation.execute`.
         except Exception:
-            logger.exception("a step of %d rows failed under way", len(flight.batch.rows))
+            logger.exception("a step of %d rows failed under way", len(flight.scheduled.rows))
             self._flight = None
-            results = self._compute(flight.batch)
-        return results
+            output = self._runner.execute(flight.scheduled)
+        return output
 
-    def _land(self, batch: ScheduledBatch, results: list[RowResult], started_at: float) -> None:
-        """Take the results over; the step lasted since the one before it ended, if that was later than its start."""
+    def _land(self, scheduled: SchedulerOutput, output: StepOutput, started_at: float) -> StepOutput:
+        """Update from a step's output; it lasted since the one before it ended, if that was later than its start."""
         ended_at = self._clock()
-        self._take_over(batch, results, max(started_at, self._device_free_at), ended_at)
+        self._observer.observe(scheduled, output, ended_at - max(started_at, self._device_free_at))
+        self._scheduler.update_from_output(scheduled, output, ended_at)
         self._device_free_at = ended_at
+        return output
 
 
 def _is_dead(flight: LaunchedStep) -> bool:
-    """Whether nobody waits for any of its results."""
-    return all(row.seq.state is not SequenceState.RUNNING for row in flight.batch.rows)
+    """Return whether nobody waits for any of its results."""
+    return all(row.seq.state is not SequenceState.RUNNING for row in flight.scheduled.rows)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from engine.config import CoreConfig
 from engine.core.inbox import Inbox
 from engine.core.outbox import Outbox
@@ -30,6 +28,6 @@ class Standby:
         while True:
             for message, _ in self._inbox.drain(wait=True):
                 if isinstance(message, TakeOver):
-                    return replace(config, num_blocks=message.num_blocks or config.num_blocks)
+                    return config.changed(num_blocks=message.num_blocks or config.kv.num_blocks)
                 if isinstance(message, Shutdown):
                     raise StandbyEnded

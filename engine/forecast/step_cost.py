@@ -10,11 +10,13 @@ _KEPT_VERIFIED = 15
 _REFIT_EVERY = 8
 """Verifications until what they cost is worked out anew: it changes slowly, and every step with drafts asks."""
 _STALE_AFTER = 128
-"""Plain steps that were measured since the last verification, or since heads were last asked."""
+"""Plain steps since the last verification, or verifications since the last one of about so many draft tokens."""
 _READING_TOKENS = 16
 """From so many unread tokens a row, the time of drafting is counted as reading."""
 _UNKNOWN_FIXED_RATIO = 1.0
 _UNKNOWN_DRAFT_RATIO = 0.1
+_LEAST_S = 1e-9
+"""Of one draft token, so that free ones are not without end."""
 
 
 class _Recent:
@@ -99,6 +101,8 @@ class _Verification:
         self.faith = _Faith()
         # Cells by power of two of the drafts per row: what was drafted in it, and the ratios measured.
         self._cells: dict[int, tuple[_Recent, _Recent]] = {}
+        self._seen_at: dict[int, int] = {}
+        self._num_seen = 0
         self._line = (0.0, 0.0)
         self._num_until_fit = 0
 
@@ -114,6 +118,10 @@ class _Verification:
         drafts.add(drafts_per_row)
         ratios.add(ratio)
         self._num_until_fit -= 1
+        self._num_seen += 1
+        self._seen_at[key] = self._num_seen
+        for old in [old for old in self._cells if self._num_seen - self._seen_at[old] > _STALE_AFTER]:
+            del self._cells[old]
 
     def line(self) -> tuple[float, float]:
         """(fixed, per draft and row) in plain steps, by least squares over the cells; neither is negative."""
@@ -135,29 +143,28 @@ class StepCosts:
     def __init__(self) -> None:
         self._plain = _Curve()
         self._round = _Curve()
-        self._thinking = _Curve()
-        self._glance = _Curve()
-        self._ahead = _Curve()
-        self._ahead_faith = _Faith()
         self._read = _Recent(_KEPT_PLAIN)
         self._verifications: dict[int, _Verification] = {}
-        self.lookup = _Cost(self)
-        """Cost of steps whose drafts come from lookup, which takes no time to speak of."""
-        self.heads = _Cost(self, with_heads=True)
-        """Cost of steps in which prediction heads are asked."""
-        self.model = _Cost(self, with_model=True)
-        """Cost of steps whose drafts come from a draft model."""
+
+    def observe(self, num_rows: int, num_drafts: int, seconds: float) -> None:
+        """Learn from a decode step that verified so many draft tokens, none too."""
+        if num_drafts:
+            self.observe_verification(num_rows, num_drafts, seconds)
+        else:
+            self.observe_plain(num_rows, seconds)
 
     def observe_plain(self, num_rows: int, seconds: float) -> None:
-        """A decode step without drafts."""
+        """Learn from a decode step without draft tokens."""
         self._plain.observe(num_rows, seconds)
         verification = self._verifications.get(num_rows.bit_length())
         if verification is not None:
             verification.faith.pass_plain()
-        self._ahead_faith.pass_plain()
 
     def observe_verification(self, num_rows: int, num_drafts: int, seconds: float) -> None:
-        """A decode step with drafts, less the time in which they were made; ignored while plain steps are unknown."""
+        """Learn from a decode step with draft tokens, less the time in which a model made them.
+
+        It is ignored while plain steps are unknown.
+        """
         plain_s = self.plain_s(num_rows)
         if plain_s > 0.0:
             bucket = num_rows.bit_length()
@@ -166,34 +173,8 @@ class StepCosts:
                 verification = self._verifications[bucket] = _Verification()
             verification.observe(num_drafts / num_rows, seconds / plain_s)
 
-    def observe_ahead(self, num_rows: int, seconds: float) -> None:
-        """Prediction heads were asked about so many rows."""
-        if self._ahead_faith.renew():
-            self._ahead = _Curve()
-        self._ahead.observe(num_rows, seconds)
-
-    def ahead_s(self, num_rows: int) -> float:
-        """What asking prediction heads about so many rows takes; 0 when nothing is known."""
-        return self._ahead_faith.share * (self._ahead.at(num_rows) or 0.0)
-
-    def observe_thinking(self, num_rows: int, seconds: float) -> None:
-        """So long was thought about a step of so many rows, whatever came of it."""
-        self._thinking.observe(num_rows, seconds)
-
-    def thinking_s(self, num_rows: int) -> float:
-        """What thinking about a step of so many rows takes; 0 when nothing is known."""
-        return self._thinking.at(num_rows) or 0.0
-
-    def observe_glance(self, num_rows: int, seconds: float) -> None:
-        """A step of so many rows without drafts, in which heads looked ahead as well."""
-        self._glance.observe(num_rows, max(0.0, seconds - self.plain_s(num_rows)))
-
-    def glance_s(self, num_rows: int) -> float:
-        """What looking ahead in the same go adds to a step of so many rows; 0 when nothing is known."""
-        return self._glance.at(num_rows) or 0.0
-
     def observe_drafting(self, num_rows: int, num_rounds: int, num_unread: int, seconds: float) -> None:
-        """The draft model read `num_unread` tokens and made one for each of `num_rows` rows `num_rounds` times."""
+        """Learn from a draft model that read `num_unread` tokens and made one a row `num_rounds` times."""
         if num_unread < _READING_TOKENS * num_rows:
             self._round.observe(num_rows, seconds / num_rounds)
             return
@@ -201,11 +182,11 @@ class StepCosts:
         self._read.add(max(0.0, seconds - making_s) / num_unread)
 
     def plain_s(self, num_rows: int) -> float:
-        """A step of `num_rows` tokens without drafts; 0 when nothing is known."""
+        """Return the seconds of a step of `num_rows` tokens without draft tokens; 0 when nothing is known."""
         return self._plain.at(num_rows) or 0.0
 
     def round_s(self, num_rows: int) -> float | None:
-        """One token of the draft model for each of so many rows; None when nothing is known."""
+        """Return the seconds of one token of the draft model for so many rows; None when nothing is known."""
         return self._round.at(num_rows)
 
     @property
@@ -214,7 +195,7 @@ class StepCosts:
         return self._read.value
 
     def verification(self, num_rows: int) -> tuple[float, float]:
-        """(fixed, per draft and row) that verifying adds to a step, in plain steps."""
+        """Return what verifying adds to a step, in plain steps: once, and for each draft token and row."""
         bucket = num_rows.bit_length()
         found = self._verifications.get(bucket)
         if found is None:
@@ -223,32 +204,18 @@ class StepCosts:
             found = self._verifications[min(self._verifications, key=lambda known: abs(known - bucket))]
         return found.line()
 
+    def of_step(self, num_rows: int, *, with_model: bool = False) -> tuple[float, float, float]:
+        """Return the seconds of a step of `num_rows` rows: plain, more with draft tokens, more for each.
 
-class _Cost:
-    """The planner's view of the costs with one source of drafts."""
-
-    def __init__(self, costs: StepCosts, *, with_heads: bool = False, with_model: bool = False) -> None:
-        self._costs = costs
-        self._with_heads = with_heads
-        self._with_model = with_model
-
-    def plain_s(self, num_rows: int) -> float:
-        """A step of `num_rows` tokens without drafts; 0 when nothing is known."""
-        return self._costs.plain_s(num_rows)
-
-    def drafting_s(self, num_rows: int) -> float:
-        """What verifying anything at all adds; heads are asked about all rows at once."""
-        verifying_s = self._costs.verification(num_rows)[0] * self._costs.plain_s(num_rows)
-        return verifying_s + self._costs.ahead_s(num_rows) if self._with_heads else verifying_s
-
-    def per_draft_s(self, num_rows: int) -> float:
-        """What one more draft adds, its making included: all rows share a round of the draft model."""
-        plain_s = self._costs.plain_s(num_rows)
-        each_s = self._costs.verification(num_rows)[1] * plain_s
-        if self._with_model:
-            round_s = self._costs.round_s(num_rows)
+        `with_model`: a draft model makes them, one round for all rows at a time.
+        """
+        plain_s = self.plain_s(num_rows)
+        fixed, each = self.verification(num_rows)
+        each_s = each * plain_s
+        if with_model:
+            round_s = self.round_s(num_rows)
             each_s += plain_s if round_s is None else round_s
-        return each_s / num_rows
+        return plain_s, fixed * plain_s, max(each_s / num_rows, _LEAST_S)
 
 
 def _fit(points: list[tuple[float, float]]) -> tuple[float, float]:

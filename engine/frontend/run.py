@@ -15,7 +15,7 @@ from engine.frontend.core_client.link import CoreLink
 from engine.frontend.core_client.live_core import Spawn
 from engine.frontend.core_client.metrics import EngineMetrics
 from engine.frontend.core_client.queue_guard import QueueLimits
-from engine.frontend.core_client.service import EngineService
+from engine.frontend.core_client.service import EngineService, TextHandling
 from engine.frontend.core_client.standby_pool import StandbyPool
 from engine.frontend.core_client.supervisor import CoreSupervisor, Patience, spawn_core
 from engine.frontend.http.app import EngineApp
@@ -70,14 +70,16 @@ class Front:
         self._executor = ThreadPoolExecutor(2, thread_name_prefix="tokenize")
         self._service = EngineService(
             config,
-            tokenizer,
-            template,
+            TextHandling(
+                tokenizer=tokenizer,
+                template=template,
+                tool_format=choose_tool_format(
+                    template.source if template else None, tokenizer.added_tokens, tokenizer.special_texts
+                ),
+            ),
             self._link,
             metrics,
             self._executor,
-            tool_format=choose_tool_format(
-                template.source if template else None, tokenizer.added_tokens, tokenizer.special_texts
-            ),
             clock=clock,
         )
         patience = patience or Patience()
@@ -146,7 +148,9 @@ async def run_front(front: FrontConfig, core: CoreConfig, on_listening: Callable
         EngineConfigError: A setting or the model is wrong, or the address cannot be bound.
     """
     queue = QueueLimits(
-        max_waiting=core.max_waiting, max_wait_s=core.max_queue_wait_s, max_batch_wait_s=core.max_batch_wait_s
+        max_waiting=core.batch.max_waiting,
+        max_wait_s=core.batch.max_queue_wait_s,
+        max_batch_wait_s=core.batch.max_batch_wait_s,
     )
     spawn_standby = spawn_core(core, is_standby=True) if front.standby_cores else None
     await Front(front, core.model_dir, spawn_core(core), queue, spawn_standby=spawn_standby).serve(on_listening)

@@ -20,7 +20,7 @@ def block_bytes(
 
 def useful_blocks(config: CoreConfig, max_model_len: int) -> int:
     """Return the blocks that all sequences of a step need at full length; more would never be used."""
-    return config.max_num_seqs * -(-max_model_len // config.block_size)
+    return config.batch.max_num_seqs * -(-max_model_len // config.kv.block_size)
 
 
 def pool_blocks(config: CoreConfig, bytes_per_block: int, free_bytes: int, max_model_len: int) -> int:
@@ -36,20 +36,20 @@ def pool_blocks(config: CoreConfig, bytes_per_block: int, free_bytes: int, max_m
         EngineConfigError: The configured pool does not fit, or the memory holds no block.
     """
     useful = useful_blocks(config, max_model_len)
-    if config.num_blocks:
-        if config.num_blocks * bytes_per_block > free_bytes:
+    if config.kv.num_blocks:
+        if config.kv.num_blocks * bytes_per_block > free_bytes:
             raise EngineConfigError(
-                f"num_blocks: {config.num_blocks} blocks of {bytes_per_block} bytes do not fit "
+                f"num_blocks: {config.kv.num_blocks} blocks of {bytes_per_block} bytes do not fit "
                 f"into the {free_bytes} bytes that are free beside the largest step"
             )
-        return config.num_blocks
-    allowed_bytes = int(free_bytes * config.memory_ratio)
-    if config.kv_memory_bytes:
-        if config.kv_memory_bytes > free_bytes:
+        return config.kv.num_blocks
+    allowed_bytes = int(free_bytes * config.kv.memory_ratio)
+    if config.kv.kv_memory_bytes:
+        if config.kv.kv_memory_bytes > free_bytes:
             raise EngineConfigError(
-                f"kv_memory_bytes: {config.kv_memory_bytes} asked for, {free_bytes} are free beside the largest step"
+                f"kv_memory_bytes: {config.kv.kv_memory_bytes} asked for, {free_bytes} are free beside the largest step"
             )
-        allowed_bytes = config.kv_memory_bytes
+        allowed_bytes = config.kv.kv_memory_bytes
     num_blocks = min(useful, allowed_bytes // bytes_per_block)
     if num_blocks < 1:
         raise EngineConfigError(

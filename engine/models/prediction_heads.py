@@ -19,6 +19,7 @@ from torch.nn import functional
 
 from engine.models.config.checkpoint import CheckpointError
 from engine.models.decoder import Decoder
+from engine.models.multi_step import MultiStep
 
 FILE_NAME = "prediction_heads.safetensors"
 MAX_HEADS = 4
@@ -41,28 +42,45 @@ class MedusaHeads(Protocol):
         ...
 
 
-class Seen(NamedTuple):
-    """What heads saw in the same go as a step."""
+class HeadPredictions(NamedTuple):
+    """What heads say follows each row's newest token."""
 
-    chosen: list[int]
-    """The likeliest token behind each row's right drafts."""
     tokens: npt.NDArray[Any]
-    """int64 [rows, heads]: what comes behind that."""
+    """int64 [rows, heads]; -1 where they say nothing."""
     kinds: npt.NDArray[Any]
     """int64 [rows, heads]: the head, and how sure it is."""
 
 
+class Seen(NamedTuple):
+    """What heads said within the call that computed a step."""
+
+    chosen: list[int]
+    """The likeliest token behind each row's right draft tokens."""
+    predictions: HeadPredictions
+
+
 @runtime_checkable
 class Glances(Protocol):
-    """Heads that can look ahead in the same go as a step of rows that choose their likeliest tokens."""
+    """Heads that can look ahead within the call that computes a step whose rows choose their likeliest tokens."""
+
+    multi_step: MultiStep
+    """Steps that may follow in the same call."""
 
     def glance(self, num_rows: int, stop_token_ids: Sequence[int], *, asks_heads: bool = True) -> bool:
-        """Do so in the next step if it has so many rows, unless all of them choose one of these tokens; whether that
-        is possible. 0 rows: in no step. Without heads, the step chooses these tokens itself and nothing is seen."""
+        """Do so in the next step if it has so many rows, unless all of them choose one of these tokens.
+
+        Args:
+            num_rows: Rows that choose a token; 0: in no step.
+            stop_token_ids: Tokens that end an answer.
+            asks_heads: Otherwise the step chooses its tokens itself, so that others may follow, and nothing is seen.
+
+        Returns:
+            Whether that is possible.
+        """
         ...
 
     def seen(self) -> Seen | None:
-        """What was seen, once; None where nothing was."""
+        """Return what was seen, once; None where nothing was."""
         ...
 
 

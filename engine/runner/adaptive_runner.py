@@ -7,7 +7,8 @@ from typing import Protocol
 
 from engine.cpu.step.prompt_mode import PromptWay
 from engine.runner.way_choice import WayChoice
-from engine.step.batch import RowResult, Runner, ScheduledBatch
+from engine.step.scheduler_output import SchedulerOutput
+from engine.step.step_output import Runner, StepOutput
 
 _ALL_THREADS_HANDICAP = 1.15
 """Steps on all threads take the front's cores as well, and stand still when either core is taken away."""
@@ -72,20 +73,20 @@ class AdaptiveRunner:
             max_trial_s=_MAX_TRIAL_S,
         )
 
-    def run(self, batch: ScheduledBatch) -> list[RowResult]:
-        """Return one result for each row."""
-        num_tokens = sum(row.num_query_tokens for row in batch.rows)
+    def execute(self, scheduled: SchedulerOutput) -> StepOutput:
+        """Compute a step the way that suits it."""
+        num_tokens = sum(row.num_query_tokens for row in scheduled.rows)
         if num_tokens <= self._max_choice_tokens:
-            return self._run_small(batch, num_tokens)
-        is_plain = num_tokens == len(batch.rows)
+            return self._run_small(scheduled, num_tokens)
+        is_plain = num_tokens == len(scheduled.rows)
         is_single = is_plain and num_tokens <= self._max_single_tokens
         if num_tokens > self._settings.max_tokens and not is_plain:
-            return self._run_prompts(batch, num_tokens)
+            return self._run_prompts(scheduled, num_tokens)
         self._settings.use_threads(1 if is_single else self._num_threads, num_tokens)
-        return self._runner.run(batch)
+        return self._runner.execute(scheduled)
 
-    def _run_small(self, batch: ScheduledBatch, num_tokens: int) -> list[RowResult]:
-        key = num_tokens == len(batch.rows), num_tokens.bit_length()
+    def _run_small(self, scheduled: SchedulerOutput, num_tokens: int) -> StepOutput:
+        key = num_tokens == len(scheduled.rows), num_tokens.bit_length()
         choice = self._threads.get(key)
         if choice is None:
             first = 1 if key[0] and num_tokens <= self._max_single_tokens else self._num_threads
@@ -93,18 +94,18 @@ class AdaptiveRunner:
             self._threads[key] = choice
         self._settings.use_threads(choice.next_way(num_tokens), num_tokens)
         started_at = self._clock()
-        results = self._runner.run(batch)
-        if results[0].num_rounds == 1:  # multi-step runs of several lengths do not compare
+        output = self._runner.execute(scheduled)
+        if output.num_steps == 1:  # multi-step runs of several lengths do not compare
             choice.observe(num_tokens, self._clock() - started_at)
-        return results
+        return output
 
-    def _run_prompts(self, batch: ScheduledBatch, num_tokens: int) -> list[RowResult]:
+    def _run_prompts(self, scheduled: SchedulerOutput, num_tokens: int) -> StepOutput:
         # A step of a chunk grows with its tokens, and with the tokens before it that they attend to.
         size = float(num_tokens)
         self._settings.prompt_way = self._prompts.next_way(size)
         self._settings.use_threads(self._num_threads, num_tokens)
         started_at = self._clock()
-        results = self._runner.run(batch)
-        if results[0].num_rounds == 1:
+        output = self._runner.execute(scheduled)
+        if output.num_steps == 1:
             self._prompts.observe(size, self._clock() - started_at)
-        return results
+        return output

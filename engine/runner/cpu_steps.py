@@ -55,9 +55,9 @@ class CompiledSteps(Protocol):
 def kept_weights(config: CoreConfig, machine: Machine, folder: Path) -> RawWeights | None:
     """Where the loader puts a model's weights for compiled steps; None where no step of it will run compiled."""
     is_whole = (
-        config.compiled_steps
-        and config.quantization in ("none", "int8", "int8_dynamic")
-        and config.tensor_parallel == 1
+        config.compute.compiled_steps
+        and config.compute.quantization in ("none", "int8", "int8_dynamic")
+        and config.compute.tensor_parallel == 1
     )
     if not is_whole or machine.device.type != "cpu" or machine.dtype != torch.float32 or machine.kv_dtype is not None:
         return None
@@ -82,8 +82,8 @@ def with_compiled_steps(config: CoreConfig, model: Model, backend: AttentionBack
     from engine.cpu.execution.thread_pool import prepare
     from engine.cpu.gemm.tiles import LANES
 
-    if config.block_size % LANES:
-        logger.info("steps are not compiled: block_size is %d, no multiple of %d", config.block_size, LANES)
+    if config.kv.block_size % LANES:
+        logger.info("steps are not compiled: block_size is %d, no multiple of %d", config.kv.block_size, LANES)
         return model
     assert isinstance(backend, TorchAttention)
     try:
@@ -99,8 +99,8 @@ def with_compiled_steps(config: CoreConfig, model: Model, backend: AttentionBack
 
 def _may_round_kv(config: CoreConfig, model: Model) -> bool:
     """Whether keys and values are kept in bfloat16: as the checkpoint is, unless somebody asks for something else."""
-    is_own = model.config.dtype == torch.bfloat16 and config.dtype == config.kv_dtype == "auto"
-    return is_own or config.kv_dtype == "bfloat16"
+    is_own = model.config.dtype == torch.bfloat16 and config.compute.dtype == config.kv.kv_dtype == "auto"
+    return is_own or config.kv.kv_dtype == "bfloat16"
 
 
 def settle_steps(

@@ -190,8 +190,8 @@ def graph_model(
     device: torch.device,
 ) -> GraphedModel:
     """The model over this pool, captured for the steps that an engine of this configuration decodes and verifies in."""
-    max_rows = min(config.max_num_seqs, config.max_num_batched_tokens, _MAX_ROWS)
-    max_query_len = 1 if config.speculation == "off" else 1 + config.num_speculative_tokens
+    max_rows = min(config.batch.max_num_seqs, config.batch.max_num_batched_tokens, _MAX_ROWS)
+    max_query_len = 1 if config.drafting.speculation == "off" else 1 + config.drafting.num_speculative_tokens
     limits = BucketLimits(
         max_rows=max_rows,
         max_tokens=min(max_rows * max_query_len, _MAX_TOKENS),
@@ -203,7 +203,7 @@ def graph_model(
         caches,
         api,
         limits,
-        block_size=config.block_size,
-        max_step_tokens=config.max_num_batched_tokens,
+        block_size=config.kv.block_size,
+        max_step_tokens=config.batch.max_num_batched_tokens,
         device=device,
     )

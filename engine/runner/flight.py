@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from engine.step.batch import RowResult, ScheduledBatch
+from engine.step.scheduler_output import SchedulerOutput
+from engine.step.step_output import StepOutput
 
 
 class UndecidedError(Exception):
@@ -15,29 +16,29 @@ class LaunchedStep(Protocol):
     """A step that was launched."""
 
     @property
-    def batch(self) -> ScheduledBatch:
-        """Its rows."""
+    def scheduled(self) -> SchedulerOutput:
+        """What it computes."""
         ...
 
-    def result(self) -> list[RowResult]:
-        """One result a row, in order; waits for them. Raises UndecidedError, or anything that computing can."""
+    def result(self) -> StepOutput:
+        """Wait for what it computed. Raises UndecidedError, or anything that computing can."""
         ...
 
 
 class LaunchingRunner(Protocol):
     """Computes batches, also without being waited for."""
 
-    def run(self, batch: ScheduledBatch) -> list[RowResult]:
-        """One result a row, in order. Running the same rows again must be harmless."""
+    def execute(self, scheduled: SchedulerOutput) -> StepOutput:
+        """Compute a step. Executing the same rows again must be harmless."""
         ...
 
-    def can_launch(self, batch: ScheduledBatch) -> bool:
+    def can_launch(self, scheduled: SchedulerOutput) -> bool:
         """Whether every row's token can be chosen where the logits are."""
         ...
 
-    def launch(self, batch: ScheduledBatch, behind: LaunchedStep | None = None) -> LaunchedStep:
+    def launch(self, scheduled: SchedulerOutput, behind: LaunchedStep | None = None) -> LaunchedStep:
         """Start a step. `behind` is the step whose tokens are this one's input, row by row the same sequences or fewer.
 
-        Raises like `run`.
+        Raises like `execute`.
         """
         ...

@@ -59,13 +59,13 @@ class Machine:
 def find_machine(config: CoreConfig) -> Machine:
     """Choose device, dtype, attention backend and memory probe; set up torch for them. Raises EngineConfigError."""
     has_cuda = torch.cuda.is_available()
-    kv_dtype = _KV_DTYPES[config.kv_dtype]
-    if config.device == "cuda" and not has_cuda:
+    kv_dtype = _KV_DTYPES[config.kv.kv_dtype]
+    if config.compute.device == "cuda" and not has_cuda:
         raise EngineConfigError("device: cuda was asked for, but torch finds no usable GPU; use cpu or auto")
-    if has_cuda and config.device != "cpu":
-        if config.kv_dtype in ("float32", "bfloat16"):
+    if has_cuda and config.compute.device != "cpu":
+        if config.kv.kv_dtype in ("float32", "bfloat16"):
             raise EngineConfigError(
-                f"kv_dtype: {config.kv_dtype} is for a CPU; on a GPU use auto (the model's own numbers), int8 or fp8"
+                f"kv_dtype: {config.kv.kv_dtype} is for a CPU; on a GPU use auto (the model's own numbers), int8 or fp8"
             )
         # The default changes with Triton 3.10; the same numbers by any version.
         os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
@@ -83,20 +83,22 @@ def find_machine(config: CoreConfig) -> Machine:
             triton,
             CudaMemory(device),
             kv_dtype,
-            CudaGraphApi(device) if config.cuda_graphs else None,
+            CudaGraphApi(device) if config.compute.cuda_graphs else None,
             TritonChooser(),
         )
-    if config.kv_dtype == "fp8":
+    if config.kv.kv_dtype == "fp8":
         raise EngineConfigError("kv_dtype: fp8 needs a GPU; on a CPU use int8")
     device, limits = torch.device("cpu"), HostLimits()
     # Threads that torch starts later inherit this.
     torch.set_flush_denormal(True)
-    num_threads = config.num_threads or default_threads(limits.num_cores())
-    torch.set_num_threads(max(1, num_threads // config.tensor_parallel))
+    num_threads = config.compute.num_threads or default_threads(limits.num_cores())
+    torch.set_num_threads(max(1, num_threads // config.compute.tensor_parallel))
     backend = TorchAttention(device, has_int8_kv=kv_dtype is not None)
-    if config.kv_dtype == "bfloat16":
+    if config.kv.kv_dtype == "bfloat16":
         backend.head_major = torch.bfloat16
-    return Machine(device, _dtype(config, device), backend, HostMemory(limits, config.tensor_parallel), kv_dtype)
+    return Machine(
+        device, _dtype(config, device), backend, HostMemory(limits, config.compute.tensor_parallel), kv_dtype
+    )
 
 
 def _check_kv_dtype(kv_dtype: torch.dtype | None, device: torch.device) -> None:
@@ -118,6 +120,6 @@ def default_threads(num_cores: int) -> int:
 
 
 def _dtype(config: CoreConfig, device: torch.device) -> torch.dtype:
-    if config.dtype != "auto":
-        return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[config.dtype]
+    if config.compute.dtype != "auto":
+        return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[config.compute.dtype]
     return torch.float32 if device.type == "cpu" else read_model_config(config.model_dir).dtype

@@ -15,9 +15,10 @@ from engine.sampling.device_choice import DeviceChoice, TokenChooser, choose_on_
 from engine.sampling.noise import stream_key
 from engine.sampling.sampler import Sampler
 from engine.spec_decode.verifier import accept
-from engine.step.batch import RowResult, ScheduledBatch, ScheduledRow
 from engine.step.sample_rows import SampleRows
+from engine.step.scheduler_output import ScheduledRow, SchedulerOutput
 from engine.step.sequence import Sequence
+from engine.step.step_output import StepOutput
 
 _UNKNOWN = (0,)
 """Stands for a token that is still being computed."""
@@ -27,7 +28,7 @@ _UNKNOWN = (0,)
 class ModelFlight:
     """A launched step; its tokens are on the device, and on their way to the host."""
 
-    batch: ScheduledBatch
+    scheduled: SchedulerOutput
     token_ids: torch.Tensor
     """int64 [rows], on the device."""
     arriving: torch.Tensor
@@ -37,17 +38,20 @@ class ModelFlight:
     undecided: WeakSet[Sequence]
     """Where sequences are noted whose token could not be chosen on the device."""
 
-    def result(self) -> list[RowResult]:
-        """One result a row; waits for the copy. Raises UndecidedError."""
+    def result(self) -> StepOutput:
+        """Wait for the copy of what was computed. Raises UndecidedError."""
         if self.arrived is not None:
             self.arrived.synchronize()
         token_ids, is_invalid, is_open = self.arriving.tolist()
         if any(is_open):
-            self.undecided.update(row.seq for row, bad in zip(self.batch.rows, is_open, strict=True) if bad)
+            self.undecided.update(row.seq for row, bad in zip(self.scheduled.rows, is_open, strict=True) if bad)
             raise UndecidedError("more tokens may survive truncation than were looked at")
-        return [
-            accept((), (token_id,), (None,), (bool(bad),)) for token_id, bad in zip(token_ids, is_invalid, strict=True)
-        ]
+        return StepOutput(
+            [
+                accept((), (token_id,), (None,), (bool(bad),))
+                for token_id, bad in zip(token_ids, is_invalid, strict=True)
+            ]
+        )
 
 
 class OverlapRunner(ModelRunner):
@@ -83,7 +87,7 @@ class OverlapRunner(ModelRunner):
         # Once is enough: each time costs a second step.
         self._undecided: WeakSet[Sequence] = WeakSet()
 
-    def can_launch(self, batch: ScheduledBatch) -> bool:
+    def can_launch(self, scheduled: SchedulerOutput) -> bool:
         """Whether every row's token can be chosen where the logits are."""
         return all(
             row.samples
@@ -91,46 +95,48 @@ class OverlapRunner(ModelRunner):
             and row.seq.grammar is None
             and needs_no_host(row.seq.params)
             and row.seq not in self._undecided
-            for row in batch.rows
+            for row in scheduled.rows
         )
 
     @torch.inference_mode()
-    def launch(self, batch: ScheduledBatch, behind: LaunchedStep | None = None) -> ModelFlight:
+    def launch(self, scheduled: SchedulerOutput, behind: LaunchedStep | None = None) -> ModelFlight:
         """Start a step of rows that `can_launch`; `behind` is the one whose tokens are its input."""
         buffers = next(self._buffers)
         if behind is None:
-            token_ids, context = buffers.fill(batch.rows)
+            token_ids, context = buffers.fill(scheduled.rows)
         else:
             assert isinstance(behind, ModelFlight)
-            rows = [ScheduledRow(row.seq, row.start, 0, samples=True, draft_token_ids=_UNKNOWN) for row in batch.rows]
+            rows = [
+                ScheduledRow(row.seq, row.start, 0, samples=True, draft_token_ids=_UNKNOWN) for row in scheduled.rows
+            ]
             _, context = buffers.fill(rows)
-            token_ids = self._tokens_of(batch, behind)
+            token_ids = self._tokens_of(scheduled, behind)
         hidden = self._model.forward(token_ids, context, self._caches)
-        if len(batch.rows) != hidden.shape[0]:
+        if len(scheduled.rows) != hidden.shape[0]:
             hidden = hidden.index_select(0, buffers.indices([start - 1 for start in context.query_starts[1:]]))
-        keys = [stream_key(row.seq.params.seed, row.end) for row in batch.rows]
-        params = [row.seq.params for row in batch.rows]
-        return self._send(batch, choose_on_device(self._chooser, self._model.logits(hidden), params, keys))
+        keys = [stream_key(row.seq.params.seed, row.end) for row in scheduled.rows]
+        params = [row.seq.params for row in scheduled.rows]
+        return self._send(scheduled, choose_on_device(self._chooser, self._model.logits(hidden), params, keys))
 
-    def _tokens_of(self, batch: ScheduledBatch, behind: ModelFlight) -> torch.Tensor:
+    def _tokens_of(self, scheduled: SchedulerOutput, behind: ModelFlight) -> torch.Tensor:
         """What the step before chooses for these rows."""
-        if len(batch.rows) == len(behind.batch.rows):
+        if len(scheduled.rows) == len(behind.scheduled.rows):
             return behind.token_ids
-        index_of = {row.seq.seq_id: index for index, row in enumerate(behind.batch.rows)}
-        sources = torch.tensor([index_of[row.seq.seq_id] for row in batch.rows], pin_memory=self._is_cuda)
+        index_of = {row.seq.seq_id: index for index, row in enumerate(behind.scheduled.rows)}
+        sources = torch.tensor([index_of[row.seq.seq_id] for row in scheduled.rows], pin_memory=self._is_cuda)
         return behind.token_ids.index_select(0, sources.to(self._device, non_blocking=True))
 
-    def _send(self, batch: ScheduledBatch, choice: DeviceChoice) -> ModelFlight:
+    def _send(self, scheduled: SchedulerOutput, choice: DeviceChoice) -> ModelFlight:
         """Start the tokens' way to the host."""
         is_open = torch.zeros_like(choice.is_invalid) if choice.is_open is None else choice.is_open
         found = torch.stack((choice.token_ids, choice.is_invalid.to(torch.int64), is_open.to(torch.int64)))
         if not self._is_cuda:
-            return ModelFlight(batch, choice.token_ids, found, None, self._undecided)
+            return ModelFlight(scheduled, choice.token_ids, found, None, self._undecided)
         arriving = torch.empty(found.shape, dtype=torch.int64, pin_memory=True)
         arriving.copy_(found, non_blocking=True)
         arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
         arrived.record()
-        return ModelFlight(batch, choice.token_ids, arriving, arrived, self._undecided)
+        return ModelFlight(scheduled, choice.token_ids, arriving, arrived, self._undecided)
 
     @property
     def _is_cuda(self) -> bool:

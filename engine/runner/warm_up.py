@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import chain, zip_longest
 from statistics import median
@@ -11,13 +11,14 @@ from statistics import median
 from engine.forecast.step_cost import StepCosts
 from engine.forecast.step_time import StepTimeModel
 from engine.protocol import SamplingParams
-from engine.step.batch import RowResult, ScheduledBatch, ScheduledRow
+from engine.step.scheduler_output import ScheduledRow, SchedulerOutput
 from engine.step.sequence import INT64, Sequence, SequenceState, StageClock
+from engine.step.step_output import StepOutput
 
 _VERIFICATION_ROUNDS = 12
 """The first touches every path, and the machine may be busy in some."""
 
-Run = Callable[[ScheduledBatch], list[RowResult]]
+Run = Callable[[SchedulerOutput], StepOutput]
 
 # Exercises every part of the sampler whose memory grows with the vocabulary.
 _PARAMS = SamplingParams(
@@ -42,7 +43,7 @@ def made_up_batch(
     num_blocks: int,
     block_size: int,
     params: SamplingParams = _PARAMS,
-) -> ScheduledBatch:
+) -> SchedulerOutput:
     """Rows of `num_tokens` tokens each at the end of `context_len`, over blocks [0, num_blocks) shared as need be."""
     rows = []
     blocks_per_row = -(-context_len // block_size)
@@ -64,12 +65,12 @@ def made_up_batch(
             block_table=array(INT64, range(first, first + blocks_per_row)),
         )
         rows.append(ScheduledRow(seq, context_len - num_tokens, num_tokens, samples=True))
-    return ScheduledBatch(rows)
+    return SchedulerOutput(rows)
 
 
 def typical_batches(
     *, max_rows: int, max_tokens: int, max_context: int, num_blocks: int, block_size: int
-) -> Iterator[ScheduledBatch]:
+) -> Iterator[SchedulerOutput]:
     """Prompts of several lengths and decode steps of 1, 2, 4 … rows at a short and a long context, in turn.
 
     In turn, because a model that knows decode steps only takes its first long prompts for hiccups of the machine.
@@ -103,7 +104,7 @@ def _decode_steps(max_rows: int, max_context: int) -> Iterator[_Shape]:
 
 def warm_up(
     run: Run,
-    batches: Iterator[ScheduledBatch],
+    batches: Iterator[SchedulerOutput],
     step_time: StepTimeModel,
     clock: Callable[[], float],
     *,
@@ -124,14 +125,14 @@ def warm_up(
 
 def measure_verification(
     run: Run,
-    batches: Iterator[ScheduledBatch],
-    costs: StepCosts,
+    batches: Iterator[SchedulerOutput],
+    costs: Iterable[StepCosts],
     clock: Callable[[], float],
     *,
     num_speculative_tokens: int,
     limit_s: float,
 ) -> None:
-    """Time decode steps plain and with few and many drafts, until `limit_s` have passed; those left are never timed."""
+    """Time decode steps plain and with few and many drafts for all `costs`, until `limit_s` have passed."""
     deadline_at = clock() + limit_s
     for batch in batches:
         variants = [
@@ -148,26 +149,24 @@ def measure_verification(
             if clock() >= deadline_at:
                 break
         for variant, times in zip(variants, seconds, strict=True):
-            _observe_step(variant, times, costs)
+            for some in costs:
+                _observe_step(variant, times, some)
         if clock() >= deadline_at:
             return
 
 
-def _observe_step(batch: ScheduledBatch, times: list[float], costs: StepCosts) -> None:
+def _observe_step(batch: SchedulerOutput, times: list[float], costs: StepCosts) -> None:
     """Of a plain step the usual time counts, of one with drafts the best: what looks too dear is not tried and stays
     believed, what looks too cheap is found out by the first requests."""
     num_drafts = sum(len(row.draft_token_ids) for row in batch.rows)
-    if num_drafts:
-        costs.observe_verification(len(batch.rows), num_drafts, min(times))
-    else:
-        costs.observe_plain(len(batch.rows), median(times))
+    costs.observe(len(batch.rows), num_drafts, min(times) if num_drafts else median(times))
 
 
-def _with_drafts(batch: ScheduledBatch, num_drafts: int) -> ScheduledBatch:
+def _with_drafts(batch: SchedulerOutput, num_drafts: int) -> SchedulerOutput:
     """The same step, but its last tokens are drafts behind shorter sequences."""
     rows = []
     for row in batch.rows:
         seq = replace(row.seq, token_ids=row.seq.token_ids[: row.end - num_drafts])
         start = len(seq.token_ids) - 1
         rows.append(ScheduledRow(seq, start, 1, samples=True, draft_token_ids=(1,) * num_drafts))
-    return ScheduledBatch(rows)
+    return SchedulerOutput(rows)

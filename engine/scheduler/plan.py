@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from engine.step.batch import ScheduledRow
+from engine.models.multi_step import MultiStepOrder
+from engine.step.scheduler_output import ScheduledRow, SchedulerOutput
 from engine.step.sequence import Sequence
 
 
@@ -12,6 +13,8 @@ class StepDraft:
     def __init__(self, budget: int) -> None:
         self.rows: dict[int, ScheduledRow] = {}
         self.budget = budget
+        self.predicts = False
+        self.multi_step: MultiStepOrder | None = None
         self.has_preempted = False
         self.is_short_of_blocks = False
         """Whether a sequence waits for want of blocks, not of a row or of budget."""
@@ -26,6 +29,10 @@ class StepDraft:
         row = self.rows.pop(seq.seq_id, None)
         if row is not None:
             self.budget += row.num_query_tokens
+
+    def output(self) -> SchedulerOutput:
+        """Return what the runner is to execute."""
+        return SchedulerOutput(list(self.rows.values()), self.predicts, self.multi_step)
 
     def extend(self, row: ScheduledRow, draft_token_ids: tuple[int, ...]) -> None:
         """Let a planned row verify drafts."""

@@ -1,4 +1,4 @@
-"""Decides what each step computes, and takes over what it made."""
+"""Decides what each step computes, and updates sequences from what came out."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ from engine.scheduler.prompt_budget import PromptBudget
 from engine.scheduler.sequence_table import SequenceTable
 from engine.scheduler.waiting_admission import WaitingAdmission
 from engine.step.acceptance import take_tokens
-from engine.step.batch import RowResult, ScheduledBatch, ScheduledRow
 from engine.step.drafting import Drafter
+from engine.step.scheduler_output import ScheduledRow, SchedulerOutput
 from engine.step.sequence import Sequence, SequenceStage, SequenceState
+from engine.step.step_output import RowResult, StepOutput
 from engine.step.tally import CoreTotals
 
 _ORDER = attrgetter("order")
@@ -130,8 +131,8 @@ class Scheduler:
         """End these sequences in whatever state they are; ids unknown or already ended are ignored."""
         self._roster.abort(seq_ids, received_at, now)
 
-    def schedule(self, now: float) -> ScheduledBatch:
-        """Choose the rows of the next step and give them their blocks; empty when nothing can run."""
+    def schedule(self, now: float) -> SchedulerOutput:
+        """Choose the rows of the next step and give them their blocks; no rows when nothing can run."""
         self.outlook.now = now
         self._roster.drop_expired(now)
         plan = StepDraft(self._limits.max_num_batched_tokens)
@@ -140,22 +141,25 @@ class Scheduler:
                 self._continue(seq, plan, now)
         self._share_out(plan, now)
         self.outlook.is_short_of_blocks = plan.is_short_of_blocks
-        # What a stored token makes again lies where its drafts would.
+        # What a stored token makes again lies where its draft tokens would.
         if self._drafter is not None and not any(row.is_stored for row in plan.rows.values()):
             add_drafts(self._drafter, plan, self._blocks, is_more_to_come=len(self._roster.waiting) > 0)
-        return ScheduledBatch(list(plan.rows.values()))
+        return plan.output()
 
-    def complete(self, batch: ScheduledBatch, results: SequenceOf[RowResult], now: float) -> None:
-        """Take over what a step computed; rows whose sequence ended or was preempted meanwhile are dropped."""
+    def update_from_output(self, scheduled: SchedulerOutput, output: StepOutput, now: float) -> None:
+        """Append what a step chose, free what ended, hash full blocks.
+
+        Rows whose sequence ended or was preempted meanwhile are dropped.
+        """
         self._tally.steps += 1
-        for row, result in zip(batch.rows, results, strict=True):
+        for row, result in zip(scheduled.rows, output.results, strict=True):
             seq = row.seq
             if seq.state is not SequenceState.RUNNING or seq.num_computed_tokens != row.start:
                 continue
             if result.error is not None:
                 self._roster.fail(seq, result.error, now)
             else:
-                self._advance(seq, row, result, now)
+                self._advance(row, result, output, now)
 
     def take_outputs(self) -> list[SeqOutput]:
         """Outputs since the last call, in order."""
@@ -233,17 +237,18 @@ class Scheduler:
         if row.num_tokens:
             plan.add(row)
 
-    def _advance(self, seq: Sequence, row: ScheduledRow, result: RowResult, now: float) -> None:
+    def _advance(self, row: ScheduledRow, result: RowResult, output: StepOutput, now: float) -> None:
         """Move a sequence past its computed row and append what was sampled, up to where it stops."""
+        seq = row.seq
         if not seq.num_output_tokens:
             seq.num_prefill_chunks += 1
             if result.token_ids:
-                seq.stages.enter(SequenceStage.DECODE, now - result.later_s)
+                seq.stages.enter(SequenceStage.DECODE, now - output.later_s)
         token_ids, reason = take_tokens(seq, result.token_ids)
         num_drafted = len(row.draft_token_ids) + result.num_drafted
         if num_drafted:
             # What stands behind an answer's end counts for nothing.
-            num_accepted = max(0, result.num_accepted - (len(result.token_ids) - len(token_ids)))
+            num_accepted = max(0, output.num_accepted(result) - (len(result.token_ids) - len(token_ids)))
             seq.num_drafted_tokens += num_drafted
             seq.num_accepted_tokens += num_accepted
             self._tally.drafted_tokens += num_drafted

@@ -26,7 +26,7 @@ def main(argv: Sequence[str]) -> int:
     has_heads = (model / FILE_NAME).is_file()
     draft_model = options.draft_model or (None if has_heads else default_draft_model(model))
     try:
-        config = CoreConfig(
+        config = CoreConfig.of(
             model_dir=model,
             draft_model_dir=draft_model.resolve() if draft_model is not None else None,
             device=options.device,

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field
 
-from engine.config import CoreConfig
+from engine.config import CoreConfig, core_config_json
 from engine.core.process import run_core
 from engine.protocol import (
     Add,
@@ -102,11 +100,10 @@ class CoreClient:
 @contextmanager
 def running_core(config: CoreConfig, clock: Callable[[], float]) -> Iterator[CoreClient]:
     """Yield a client of a core that serves until the block ends. Raises CoreFailed if it cannot start."""
-    settings = {key: str(value) if isinstance(value, Path) else value for key, value in asdict(config).items()}
     ours, theirs = socket.socketpair()
     with ours, theirs:
         # torch's number of threads belongs to the thread that sets it, so the whole core runs in this one.
-        thread = threading.Thread(target=run_core, args=(theirs, json.dumps(settings), clock), daemon=True)
+        thread = threading.Thread(target=run_core, args=(theirs, core_config_json(config), clock), daemon=True)
         thread.start()
         client = CoreClient(ours)
         try:

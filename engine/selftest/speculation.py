@@ -6,7 +6,7 @@ import itertools
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -73,7 +73,7 @@ class _Answers:
 
 def check_speculation(config: CoreConfig, *, num_samples: int, seed: int) -> Report:
     """Run the model without and with speculation, one after the other. Raises CoreFailed if it cannot run."""
-    plain = _answers(replace(config, speculation="off"), num_samples, seed, first_seed=0)
+    plain = _answers(config.changed(speculation="off"), num_samples, seed, first_seed=0)
     drafted = _answers(config, num_samples, seed, first_seed=num_samples)
     tolerance = _TIES[plain.dtype]
     return Report(

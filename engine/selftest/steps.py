@@ -33,8 +33,8 @@ from engine.runner.overlap_runner import OverlapRunner
 from engine.runner.warm_up import PLAIN_PARAMS, made_up_batch
 from engine.sampling.device_choice import TorchChooser
 from engine.sampling.sampler import Sampler
-from engine.step.batch import ScheduledBatch
 from engine.step.sample_rows import SampleRows
+from engine.step.scheduler_output import SchedulerOutput
 
 _COPY_BYTES = {"cuda": 4 << 30, "cpu": 64 << 20}
 _COPY_ROUNDS = 10
@@ -85,7 +85,7 @@ def measure_steps(
         dtype=machine.dtype,
         device=machine.device,
         backend=machine.backend,
-        quantization=config.quantization,
+        quantization=config.compute.quantization,
     )
     weight_bytes = _weight_bytes(config, machine, model)
     figures = []
@@ -95,7 +95,7 @@ def measure_steps(
             1,
             context,
             num_blocks=_num_blocks(config, rows, context),
-            block_size=config.block_size,
+            block_size=config.kv.block_size,
             params=PLAIN_PARAMS,
         )
         runner = _runner(config, machine, model, rows, context)
@@ -105,7 +105,7 @@ def measure_steps(
         "card": torch.cuda.get_device_name(machine.device) if machine.device.type == "cuda" else "cpu",
         "torch": torch.__version__,
         "dtype": str(machine.dtype).removeprefix("torch."),
-        "quantization": config.quantization,
+        "quantization": config.compute.quantization,
         "copy_gb_s": round(copy_bytes_s / 1e9, 1),
         "weight_gb": round(weight_bytes / 1e9, 3),
         "shapes": [asdict(figure) for figure in figures],
@@ -128,7 +128,7 @@ def copy_bandwidth(device: torch.device, clock: Callable[[], float]) -> float:
 
 def _figures(
     runner: OverlapRunner,
-    batch: ScheduledBatch,
+    batch: SchedulerOutput,
     context: int,
     num_steps: int,
     bound_s: float,
@@ -154,8 +154,8 @@ def _figures(
     )
 
 
-def _run(runner: OverlapRunner, batch: ScheduledBatch, num_steps: int, depth: int) -> None:
-    """Run `num_steps` steps, each launched once at most `depth` earlier ones are unfinished."""
+def _run(runner: OverlapRunner, batch: SchedulerOutput, num_steps: int, depth: int) -> None:
+    """So many steps, each launched when at most `depth` before it are still awaited."""
     under_way: list[LaunchedStep] = []
     last: LaunchedStep | None = None
     for _ in range(num_steps):
@@ -169,7 +169,7 @@ def _run(runner: OverlapRunner, batch: ScheduledBatch, num_steps: int, depth: in
 
 def _runner(config: CoreConfig, machine: Machine, model: Decoder, rows: int, context: int) -> OverlapRunner:
     num_blocks = _num_blocks(config, rows, context)
-    caches = machine.allocate_pool(model.attention_specs, num_blocks, config.block_size)
+    caches = machine.allocate_pool(model.attention_specs, num_blocks, config.kv.block_size)
     run_model: Model = model
     if machine.graphs is not None:
         run_model = graph_model(config, model, caches, machine.graphs, max_model_len=context, device=machine.device)
@@ -180,15 +180,15 @@ def _runner(config: CoreConfig, machine: Machine, model: Decoder, rows: int, con
         chooser=machine.chooser or TorchChooser(),
         sample_rows=SampleRows(machine.device),
         device=machine.device,
-        block_size=config.block_size,
+        block_size=config.kv.block_size,
         max_tokens=rows,
         max_rows=rows,
-        max_blocks=-(-context // config.block_size),
+        max_blocks=-(-context // config.kv.block_size),
     )
 
 
 def _num_blocks(config: CoreConfig, rows: int, context: int) -> int:
-    return rows * -(-context // config.block_size)
+    return rows * -(-context // config.kv.block_size)
 
 
 def _kv_bytes(machine: Machine, specs: Sequence[AttentionSpec], num_positions: int) -> int:
@@ -214,7 +214,7 @@ def _wait(device: torch.device) -> None:
 
 def _config(options: argparse.Namespace) -> CoreConfig:
     rows = max(rows for rows, _ in options.shape or [(1, 128)])
-    return CoreConfig(
+    return CoreConfig.of(
         model_dir=options.model.resolve(),
         device=options.device,
         quantization=options.quantization,

@@ -1,347 +1,301 @@
-"""The switch: which rows get how many drafts from where in each step, decided by what was measured."""
+"""Which rows get how many draft tokens: acceptance rate times measured step cost, and one guard over both."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
+from typing import NamedTuple
 
+import numpy as np
+
+from engine.cpu.multi_step.draft_budget import plan
 from engine.forecast.step_cost import StepCosts
-from engine.models.multi_step import MultiStep, StepTaken
-from engine.spec_decode.follow_up import NUM_REACHED, MultiStepPlanner
-from engine.spec_decode.proposers.acceptance_stats import AcceptanceStats
-from engine.spec_decode.proposers.draft_model_proposer import DraftingModel, DraftModelProposer
-from engine.spec_decode.proposers.medusa import HeadPredictions, MedusaProposer
-from engine.spec_decode.proposers.ngram import LookupPosition, NgramProposer
-from engine.spec_decode.statistics.prospects import (
-    FEW_TOKENS,
-    FEWEST_TOKENS,
-    MIN_GAIN,
-    Prospect,
-    Prospects,
-    first_of_answers,
-)
-from engine.spec_decode.step_books import StepBooks, ThoughtStep
-from engine.spec_decode.walk_choice import WalkChoice
-from engine.step.batch import RowResult, ScheduledBatch
-from engine.step.drafting import DraftRequest
-from engine.step.hidden_states import Chosen
+from engine.models.prediction_heads import HeadPredictions
+from engine.spec_decode.multi_step import MIN_GAIN as MIN_GAIN_WITHIN
+from engine.spec_decode.multi_step import NUM_REACHED, MultiStepPlanner
+from engine.spec_decode.proposers.acceptance_stats import HEADS, MODEL, AcceptanceStats, first_by_heads
+from engine.spec_decode.proposers.draft_model import DraftModelProposer
+from engine.spec_decode.proposers.ngram import Costs, LookupPosition, NgramDrafts, NgramProposer
+from engine.spec_decode.response_guard import ResponseGuard
+from engine.step.drafting import DraftRequest, Proposal
+from engine.step.scheduler_output import ScheduledRow, SchedulerOutput
 from engine.step.sequence import Sequence
+from engine.step.step_output import StepOutput
 
+_MIN_GAIN = 1.2
+"""Expected gain from which a step verifies draft tokens, for forecasts err, and thinking takes its time."""
 _LEAST_CHANCE = 0.1
-"""Guesses end where all of them together are right more rarely."""
-_LENGTH_MARGIN = 1.5
-"""How many times the tokens expected yet a row may be drafted, for lengths vary."""
-_MOST_PUT_OFF = 32
-"""Answers to be remembered when there is time; the oldest are not."""
+"""Draft tokens end where all of them together are accepted more rarely."""
+_PLAIN_EVERY = 64
+"""While draft tokens pay, one step in so many is plain, so that it is known what plain steps take now."""
+_TRIED_EVERY = 64
+"""Steps until a draft model or heads that do not seem to pay are asked all the same."""
+_NUM_HEADS = 3
+"""Tokens that heads are supposed to say ahead where it is weighed whether to ask them."""
+_READING_RATIO = 0.2
+"""Reading a sequence's text may take the draft model this share of the time that its answer may take."""
+_MOST_PUT_OFF = 16
+"""Answers that wait to be remembered until nobody waits for a step; of more, one a step is remembered all the same."""
+
+
+class Proposers(NamedTuple):
+    """Where draft tokens come from."""
+
+    ngram: NgramProposer | None = None
+    has_heads: bool = False
+    """Whether prediction heads are asked within steps; taken with what is looked up, whichever is likelier."""
+    multi_step: MultiStepPlanner | None = None
+    """What may follow a step in which heads are asked."""
+    draft_model: DraftModelProposer | None = None
 
 
 class SpeculationController:
-    """Drafts for pure decode steps from lookup, heads and a draft model, and the books on what each is worth.
+    """Proposes draft tokens for pure decode steps, and steps that follow a step in the same call.
 
-    Decisions depend on time measured; answers do not, for a draft only stands where it is what would have been said.
+    Decisions depend on time measured; answers do not, for a draft token only stands where it is what would have been
+    said.
     """
 
     def __init__(
         self,
+        proposers: Proposers,
+        stats: AcceptanceStats,
         costs: StepCosts,
         *,
         num_speculative_tokens: int,
         clock: Callable[[], float],
-        has_lookup: bool,
-        outlook: MedusaProposer | None = None,
-        rounds: MultiStep | None = None,
-        model: DraftingModel | None = None,
-        model_reach: int = 0,
     ) -> None:
-        """`has_lookup`: whether drafts are looked up in the text and in earlier answers; `outlook`: asks heads beside
-        that; `rounds`: may follow a step in which these look ahead; `model_reach`: the most tokens the draft model can
-        read of one sequence."""
+        """Draft at most `num_speculative_tokens` tokens a row; `costs` are of steps that are scheduled one by one."""
         self.num_speculative_tokens = num_speculative_tokens
+        self._ngram, self._has_heads, self._multi_step, self._model = proposers
+        self._stats = stats
         self._costs = costs
         self._clock = clock
-        self._record = AcceptanceStats()
-        self._lookup = NgramProposer(self._record) if has_lookup else None
-        self._outlook = outlook if has_lookup else None
-        self._follow_up: MultiStepPlanner | None = None
-        if rounds is not None and self._lookup is not None and self._outlook is not None:
-            self._follow_up = MultiStepPlanner(
-                rounds,
-                self._lookup,
-                self._record,
-                num_speculative_tokens=num_speculative_tokens,
-                few_tokens=FEW_TOKENS,
-                length_margin=_LENGTH_MARGIN,
-            )
-        self.num_reached = NUM_REACHED if self._follow_up is not None else 0
-        drafting: DraftModelProposer | None = None
-        if model is not None:
-            drafting = DraftModelProposer(model, self._lookup, self._record, costs, clock, reach=model_reach)
-        self._prospects = Prospects(
-            costs,
-            clock,
-            has_lookup=has_lookup,
-            has_heads=self._outlook is not None,
-            has_model=lambda: self._walks.has_model,
-        )
-        if self._outlook is not None:
-            self._outlook.is_promising = self._prospects.are_heads_wanted
-            self._outlook.on_chosen = self._begin
-        self._walks = WalkChoice(
-            self._lookup, drafting, self._record, costs, self._prospects.num_expected, least_gain=MIN_GAIN
-        )
-        self._books = StepBooks(costs, self._prospects)
-        self._step: ThoughtStep | None = None
-        """Of the step that is being computed; None: nothing was thought about it."""
-        self._is_asked = False
-        """Whether it is a pure decode step."""
-        self._ahead_s = 0.0
-        """What looking ahead took within the last step."""
-        # The rows of a step in which no answer is open to drafts, as most likely of the next one.
-        self._closed: list[Sequence] = []
-        self._num_closed = 0
-        self._is_plain = False
-        """Whether nothing is guessed in the rounds that follow the step under way."""
-        self._following_s = 0.0
-        """What ordering rounds behind the step's prompts took."""
-        self._books_s = 0.0
-        """What entering took what the last such step was worth."""
-        self._put_off: deque[Sequence] = deque(maxlen=_MOST_PUT_OFF)
+        self._guard = ResponseGuard(clock)
+        self._are_open: list[bool] = []
+        """Of the step that is being scheduled: the rows for which tokens are drafted."""
+        self._follows = False
+        """Whether others may follow it."""
+        self._found: NgramDrafts | None = None
+        """What was looked up for it."""
+        self._prefixes: list[tuple[int, ...]] = []
+        """Behind which tokens."""
+        self._by_model: list[tuple[int, ...]] = []
+        """What the draft model said in it."""
+        self._drafting_s = 0.0
+        """What that took."""
+        self._num_since_plain: dict[int, int] = {}
+        self._num_since_asked = 0
+        # What heads said last: of which sequence at which length, by row.
+        self._predictions: HeadPredictions | None = None
+        self._predicted: dict[Sequence, tuple[int, int]] = {}
+        self._put_off: deque[Sequence] = deque()
 
-    def wants(self, seqs: SequenceOf[Sequence]) -> bool:
-        """Whether drafts may pay in a pure decode step of these rows."""
-        self._is_asked = True
-        self._step = None
-        if self._num_closed and list(seqs) == self._closed:
-            self._num_closed -= 1
-            return False
-        prospects = self._prospects
-        self._close([] if prospects.is_open(seqs) else seqs)
-        prospect = None if self._closed else prospects.of_step(seqs)
-        if prospect is not None and self._is_end_said(prospect, seqs):
-            self._prospects.asked_in_vain(seqs)
-            prospect = None
-        if prospect is not None:
-            self._step = ThoughtStep(prospect, prospect.thinking_s)
-        return prospect is not None
+    def reach(self, seqs: SequenceOf[Sequence], *, is_decode: bool, may_follow: bool) -> int:
+        """Return for how many tokens behind the next one these rows' blocks would be of use."""
+        num_rows = len(seqs)
+        self._are_open = [self._guard.is_open(seq, num_rows) for seq in seqs]
+        self._follows = may_follow and self._multi_step is not None and self._multi_step.suits(seqs)
+        self._found, self._by_model, self._drafting_s = None, [], 0.0
+        drafts = self.num_speculative_tokens if is_decode and any(self._are_open) else 0
+        return max(drafts, NUM_REACHED if self._follows else 0)
 
-    def goes_on(self, seqs: SequenceOf[Sequence]) -> bool:
-        """Whether rounds without guesses may follow a step in which no answer is open to drafts; now and then none do,
-        so that it is known what such a step takes."""
-        rounds, outlook = self._follow_up, self._outlook
-        if rounds is None or outlook is None or not self._closed:
-            return False
-        if not self._books.may_pass_by():
-            return False
-        self._is_plain = True
-        return rounds.suits(len(seqs), self._costs.plain_s(len(seqs))) and outlook.glance(seqs, asks_heads=False)
+    def propose(self, requests: SequenceOf[DraftRequest], budget: int) -> Proposal:
+        """Return the draft tokens of the step just asked about, at most `budget` in all, and what follows it."""
+        is_open = any(self._are_open)
+        drafts = self._choose(requests, budget)
+        if not self._follows:
+            return Proposal(drafts, predicts=is_open and self._has_heads and self._do_heads_pay(len(requests)))
+        assert self._multi_step is not None
+        assert self._ngram is not None
+        found = self._found
+        if found is None:
+            places = [LookupPosition(request.seq, self.num_speculative_tokens) for request in requests]
+            costs = self._multi_step.costs.of_step(len(requests))
+            found = self._ngram.nothing(places, _least_chance(costs, len(requests)))
+        until = [request.max_tokens if one else 0 for request, one in zip(requests, self._are_open, strict=True)]
+        return Proposal(drafts, is_open, self._multi_step.order(requests, found, until, guesses=is_open))
 
-    def foresee(self, seqs: SequenceOf[Sequence]) -> bool:
-        """Have heads look ahead within a step that holds prompts, where rounds behind it or the next step will mostly
-        ask them; whether rounds may follow."""
-        started_at = self._clock()
-        self._close([])
-        outlook = self._outlook
-        if outlook is None or not seqs:
-            return False
-        rounds = self._follow_up
-        if rounds is not None and rounds.suits(len(seqs), self._costs.plain_s(len(seqs))):
-            self._prospects.looks.step_ended()
-            begun = [seq for seq in seqs if not seq.num_output_tokens]
-            self._is_plain = not rounds.allows_behind_prompts(begun)
-            if self._is_plain:
-                for seq in begun:
-                    self._prospects.trials.shut(seq)
-            if outlook.glance(seqs, asks_heads=not self._is_plain):
-                self._following_s = self._clock() - started_at
-                return True
-        if self._prospects.is_look_promising(seqs) and outlook.glance(seqs):
-            self._prospects.looks.foresee(first_of_answers(len(seqs)))
-        return False
-
-    def follow(self, requests: SequenceOf[DraftRequest]) -> None:
-        """Have rounds follow a step of which that was foreseen."""
-        assert self._follow_up is not None, "nobody said that they may"
-        started_at = self._clock()
-        costs = self._lookup_costs(len(requests))
-        if self._is_plain:
-            self._follow_up.order_plain(requests, costs)
-            return
-        expected = [self._prospects.num_expected(request.seq) for request in requests]
-        self._follow_up.order_behind_prompts(requests, expected, costs, _least_chance(costs, len(requests)))
-        self._following_s += self._clock() - started_at
-
-    def draft(self, requests: SequenceOf[DraftRequest], budget: int) -> list[tuple[int, ...]]:
-        """Drafts for each row of the step asked about, at most `budget` in all; empty where they would not pay."""
-        step = self._step
-        assert step is not None, "asked for drafts that were not wanted"
-        started_at = self._clock()
-        drafts = self._choose(step, requests, budget)
-        if step.with_heads and not any(drafts):
-            self._prospects.asked_in_vain([request.seq for request in requests])
-        if self._outlook is not None and step.prospect.may_look_ahead:
-            self._glance(step, self._outlook, [request.seq for request in requests], drafts)
-            if step.has_glanced and step.found is not None and self._follow_up is not None and any(drafts):
-                self._follow_up.order(step.found, requests, step.prospect.expected, self._lookup_costs(len(requests)))
-        step.drafting_s += self._clock() - started_at
-        return drafts
-
-    def _glance(
-        self,
-        step: ThoughtStep,
-        outlook: MedusaProposer,
-        seqs: SequenceOf[Sequence],
-        drafts: SequenceOf[tuple[int, ...]],
-    ) -> None:
-        """Have heads look ahead within this step where some answer most likely goes on behind it."""
-        if not self._prospects.are_looks_used(len(seqs)):
-            return
-        for num_expected, of_row in zip(step.prospect.expected, drafts, strict=True):
-            if num_expected - len(of_row) - 1 >= FEWEST_TOKENS:
-                step.has_glanced = outlook.glance(seqs)
-                return
-
-    def observe(self, batch: ScheduledBatch, results: SequenceOf[RowResult], seconds: float) -> None:
-        """Learn from a step that took `seconds`, drafting included; next to nothing where nothing was thought."""
-        is_unseen = self._is_asked and self._step is None and bool(self._closed)
-        if is_unseen and (self._pass_by(batch, results, seconds) or self._books.skip(seconds)):
-            self._is_asked = False
-            return
-        if self._put_off and self._prospects.thinking.left_s >= 0.0:
-            started_at = self._clock()
-            self.rest()
-            self._prospects.charge(1, self._clock() - started_at)
-        rounds = self._rounds_behind(batch, results)
-        step, self._step = self._step, None
-        is_decode, self._is_asked = self._is_asked, False
-        if self._outlook is not None:
-            # Looked ahead for the next step: its cost, not this one's.
-            ahead_s, self._ahead_s = self._ahead_s, self._outlook.take_spent_s()
-            seconds -= self._ahead_s
-            if step is not None and step.with_heads:
-                step.drafting_s += ahead_s
-                seconds += ahead_s
-            else:
-                self._prospects.charge(len(batch.rows), ahead_s)
-        self._walks.pass_time(seconds)
-        if step is None:
+    def observe(self, scheduled: SchedulerOutput, output: StepOutput, seconds: float) -> None:
+        """Learn from a step that took `seconds`, drafting included."""
+        rows = [row for row in scheduled.rows if row.samples]
+        said = [result.token_ids for row, result in zip(scheduled.rows, output.results, strict=True) if row.samples]
+        is_decode = len(rows) == len(scheduled.rows) and all(row.num_tokens == 1 for row in rows)
+        self._judge_heads(rows, said)
+        self._predictions, self._predicted = output.predictions, {}
+        for row, token_ids in zip(rows, said, strict=True):
+            if token_ids:
+                self._predicted[row.seq] = len(self._predicted), row.seq.num_tokens + len(token_ids)
+                if not row.seq.num_output_tokens:
+                    # A prompt's time is not the response's.
+                    self._guard.begin(row.seq, seconds if is_decode else output.later_s, num_said=not is_decode)
+        if output.num_steps > 1:
+            assert self._multi_step is not None
+            if scheduled.predicts:  # a step that asks nobody takes less
+                self._multi_step.observe(len(rows), output.steps[1:])
+        else:
+            self._judge(said)
             if is_decode:
-                self._books.enter_plain(len(batch.rows), seconds)
-            return
-        started_at = self._clock()
-        if step.found is not None and self._lookup is not None and not rounds:  # which have judged it
-            self._lookup.judge(step.found, [result.token_ids for result in results])
-        if step.walked is not None:
-            for walk, result in zip(step.walked.walks, results, strict=True):
-                self._walks.judge(walk, result.token_ids)
-        later_s = sum(one.seconds for one in rounds[1:])
-        num_tokens = [len(result.token_ids) for result in results]
-        self._books.enter(batch, step, num_tokens, seconds, later_s=later_s, books_s=self._books_s)
-        self._books_s = self._clock() - started_at
+                self._observe_decode(scheduled, seconds - self._drafting_s)
+        self._found, self._by_model = None, []
+        self._remember(at_most=_MOST_PUT_OFF)
 
     def ended(self, seq: Sequence) -> None:
-        """Remember how long an answer got, and what it said as soon as nobody waits to be told of its end."""
-        self._prospects.ended(seq)
-        if self._lookup is not None:
+        """Learn how long a response took; what it said is remembered as soon as nobody waits to be told of its end."""
+        self._guard.end(seq)
+        if self._ngram is not None:
             self._put_off.append(seq)
 
     def rest(self) -> None:
         """Do what was put off: nobody waits for a step."""
-        while self._put_off:
-            seq = self._put_off.popleft()
-            if self._lookup is not None:
-                self._lookup.learn(seq)
+        self._remember(at_most=0)
 
-    def _begin(self, chosen: Chosen) -> None:
-        """Decide about answers that begin with these tokens, before anybody waits for their next ones."""
-        if any(not seq.num_output_tokens for seq, _ in chosen):
-            is_any_open = self._prospects.begin(chosen)
-            self._close([] if is_any_open else [seq for seq, _ in chosen])
+    def _remember(self, at_most: int) -> None:
+        """Learn what answers said until so many are left to learn from."""
+        while self._ngram is not None and len(self._put_off) > at_most:
+            self._ngram.learn(self._put_off.popleft())
 
-    def _close(self, seqs: SequenceOf[Sequence]) -> None:
-        """Of a step of these rows nobody wants to know anything; none: of others somebody may."""
-        self._closed = list(seqs)
-        self._num_closed = self._prospects.trials.num_closed(seqs) if seqs else 0
-        if self._outlook is not None:
-            self._outlook.is_asleep = bool(seqs)
-
-    def _is_end_said(self, prospect: Prospect, seqs: SequenceOf[Sequence]) -> bool:
-        """Whether heads looked ahead already and saw the end of every answer, which is no draft."""
-        if self._outlook is None or not prospect.may_look_ahead or prospect.may_ask:
-            return False
-        are_near_end = [num_tokens <= FEW_TOKENS for num_tokens in prospect.expected]
-        return self._outlook.says_end(seqs, are_near_end, self._record.chance)
-
-    def _choose(self, step: ThoughtStep, requests: SequenceOf[DraftRequest], budget: int) -> list[tuple[int, ...]]:
-        """Of every row's guesses those that are worth verifying."""
+    def _choose(self, requests: SequenceOf[DraftRequest], budget: int) -> list[tuple[int, ...]]:
+        """Return the draft tokens of every row that are worth verifying."""
         num_rows = len(requests)
-        prospect = step.prospect
-        places = [
-            _place(request, budget // num_rows, num_tokens)
-            for request, num_tokens in zip(requests, prospect.expected, strict=True)
+        limits = [
+            min(request.num_speculative_tokens, budget // num_rows) if is_open else 0
+            for request, is_open in zip(requests, self._are_open, strict=True)
         ]
-        asking = self._walks.asking(places) if prospect.may_ask else []
-        has_room = any(place.limit > 0 for place in places)
-        if not asking and not (has_room and (prospect.may_look_up or prospect.may_look_ahead)):
+        if self._follows and self._multi_step is not None:
+            costs, least_gain = self._multi_step.costs.of_step(num_rows), MIN_GAIN_WITHIN
+            is_due = False  # plain steps follow anyway
+        else:
+            costs, least_gain = self._costs.of_step(num_rows), _MIN_GAIN
+            is_due = self._num_since_plain.get(num_rows, 0) >= _PLAIN_EVERY
+        if not any(limits) or costs[0] <= 0.0 or is_due:
             return [()] * num_rows
-        costs = self._lookup_costs(num_rows)
-        least_chance = _least_chance(costs, num_rows)
-        ahead = self._say_ahead(step, places) if prospect.may_look_ahead else None
-        if asking or self._lookup is None or any(request.seq.grammar is not None for request in requests):
-            step.walked = self._walks.choose(
-                places,
-                asking,
-                least_chance,
-                may_guess=prospect.may_look_up or ahead is not None,
-                kept=(self._books.kept_share(num_rows, "lookup"), self._books.kept_share(num_rows, "model")),
-                ahead=ahead,
-            )
-            return step.walked.drafts()
-        step.found = self._lookup.choose(places, least_chance, costs, MIN_GAIN, ahead)
-        return step.found.drafts()
+        found = None
+        if self._ngram is not None:
+            places = [_place(request.seq, limit) for request, limit in zip(requests, limits, strict=True)]
+            self._prefixes = [place.prefix for place in places]
+            predictions = self._predictions_of([request.seq for request in requests])
+            least_chance = _least_chance(costs, num_rows)
+            found = self._found = self._ngram.choose(places, least_chance, costs, least_gain, predictions)
+        gain = 1.0 if found is None else found.gain
+        if self._model is not None and self._ask_model(self._model, requests, limits, gain):
+            return self._by_model
+        if found is None:
+            return [()] * num_rows
+        return [
+            _allowed(request.seq, prefix + drafts)
+            for request, prefix, drafts in zip(requests, self._prefixes, found.token_ids(), strict=True)
+        ]
 
-    def _pass_by(self, batch: ScheduledBatch, results: SequenceOf[RowResult], seconds: float) -> bool:
-        """Whether rounds followed a step that nobody thought about; all there is to learn is that time passed."""
-        num_further = max(0, len(self._rounds_behind(batch, results)) - 1)
-        if num_further:
-            self._num_closed = max(0, self._num_closed - num_further)
-            self._books.pass_by(seconds)
-        return num_further > 0
-
-    def _rounds_behind(self, batch: ScheduledBatch, results: SequenceOf[RowResult]) -> list[StepTaken]:
-        """The last step and the rounds that followed it; none where it was not followed."""
-        if self._follow_up is None or not self._follow_up.is_ordered:
-            return []
-        said = [(row.seq, result.token_ids) for row, result in zip(batch.rows, results, strict=True) if row.samples]
-        # Its books take about as long as its orders did.
-        spent_s = 2.0 * self._following_s + self._costs.ahead_s(len(said))
-        return self._follow_up.take(said, self._lookup_costs(len(said)), spent_s)
-
-    def _lookup_costs(self, num_rows: int) -> tuple[float, float, float]:
-        """Of a step: without drafts, more with some, more for each."""
-        cost = self._costs.lookup
-        return cost.plain_s(num_rows), cost.drafting_s(num_rows), cost.per_draft_s(num_rows)
-
-    def _say_ahead(self, step: ThoughtStep, places: SequenceOf[LookupPosition]) -> HeadPredictions | None:
-        """What prediction heads say of a step's rows; None where they say nothing."""
-        if self._outlook is None:
+    def _predictions_of(self, seqs: SequenceOf[Sequence]) -> HeadPredictions | None:
+        """Return what prediction heads said of the newest tokens of these rows; None where that is nothing."""
+        if self._predictions is None:
             return None
+        places = [self._predicted.get(seq, (-1, -1)) for seq in seqs]
+        order = [row if length == seq.num_tokens else -1 for seq, (row, length) in zip(seqs, places, strict=True)]
+        if max(order) < 0:
+            return None
+        are_unknown = np.array(order) < 0
+        tokens, kinds = self._predictions.tokens[order], self._predictions.kinds[order]
+        tokens[are_unknown] = -1
+        firsts = [first_by_heads(is_drawn=seq.params.temperature > 0.0) for seq in seqs]
+        return HeadPredictions(tokens, kinds + np.array(firsts)[:, None])
+
+    def _do_heads_pay(self, num_rows: int) -> bool:
+        """Return whether heads that are as often right as lately are worth asking, or to be tried again."""
+        self._num_since_asked += 1
+        chances = np.full((num_rows, _NUM_HEADS), self._stats.chance(HEADS))
+        counts = np.full(num_rows, _NUM_HEADS)
+        gain = plan(chances, counts, num_rows, *self._costs.of_step(num_rows), _MIN_GAIN, counts.copy())
+        if gain <= 1.0 and self._num_since_asked < _TRIED_EVERY:
+            return False
+        self._num_since_asked = 0
+        return True
+
+    def _ask_model(
+        self, model: DraftModelProposer, requests: SequenceOf[DraftRequest], limits: list[int], gain: float
+    ) -> bool:
+        """Have the draft model say the step's draft tokens where they promise to gain more than others do."""
+        num_rows = len(requests)
+        token_s = self._costs.plain_s(num_rows) / num_rows
+        most = [
+            limit if model.has_room(request.seq, limit) and self._is_read_in_time(model, request.seq, token_s) else 0
+            for request, limit in zip(requests, limits, strict=True)
+        ]
+        counts = np.zeros(num_rows, dtype=np.int64)
+        if not any(most):
+            return False
+        chances = np.full((num_rows, max(most)), self._stats.chance(MODEL))
+        plain_s, fixed_s, each_s = self._costs.of_step(num_rows, with_model=True)
+        promised = plan(chances, np.array(most), num_rows, plain_s, fixed_s, each_s, _MIN_GAIN, counts)
+        self._num_since_asked += 1
+        if promised <= gain:
+            if self._num_since_asked < _TRIED_EVERY:
+                return False
+            counts[:] = np.minimum(most, 1)
+        self._num_since_asked = 0
+        seqs = [request.seq for request in requests]
         started_at = self._clock()
-        ahead = self._outlook.say([place.seq for place in places], [place.is_near_end for place in places])
-        if ahead is not None:
-            step.with_heads = True
-            self._prospects.looks.asked()
-            self._costs.observe_ahead(len(places), self._ahead_s + self._clock() - started_at)
-        return ahead
+        num_unread = sum(model.num_missing_tokens(seq) for seq, count in zip(seqs, counts, strict=True) if count)
+        drafts = model.propose(seqs, counts.tolist())
+        self._drafting_s = self._clock() - started_at
+        self._costs.observe_drafting(int(np.count_nonzero(counts)), int(counts.max()), num_unread, self._drafting_s)
+        self._by_model = [_allowed(seq, of_row) for seq, of_row in zip(seqs, drafts, strict=True)]
+        return True
+
+    def _is_read_in_time(self, model: DraftModelProposer, seq: Sequence, token_s: float) -> bool:
+        """Return whether reading what the draft model has missed is a small part of what the answer may take."""
+        reading_s = model.num_missing_tokens(seq) * self._costs.read_token_s
+        return reading_s <= _READING_RATIO * token_s * (seq.max_total_tokens - seq.num_tokens)
+
+    def _judge(self, said: SequenceOf[SequenceOf[int]]) -> None:
+        """Learn which draft tokens of a single step are what its rows said."""
+        if self._found is not None and self._ngram is not None:
+            behind = [
+                token_ids[len(prefix) :] if tuple(token_ids[: len(prefix)]) == prefix else ()
+                for prefix, token_ids in zip(self._prefixes, said, strict=True)
+            ]
+            self._ngram.judge(self._found, behind)
+        for drafts, token_ids in zip(self._by_model, said, strict=False):
+            for draft, token_id in zip(drafts, token_ids, strict=False):
+                self._stats.observe(MODEL, was_right=draft == token_id)
+                if draft != token_id:
+                    break
+
+    def _judge_heads(self, rows: SequenceOf[ScheduledRow], said: SequenceOf[SequenceOf[int]]) -> None:
+        """Learn whether what the first head said of the last step's tokens is what came."""
+        if self._predictions is None:
+            return
+        for row, token_ids in zip(rows, said, strict=True):
+            index, length = self._predicted.get(row.seq, (-1, -1))
+            if token_ids and length == row.seq.num_tokens:
+                self._stats.observe(HEADS, was_right=int(self._predictions.tokens[index, 0]) == token_ids[0])
+
+    def _observe_decode(self, scheduled: SchedulerOutput, seconds: float) -> None:
+        """Learn what a decode step that was scheduled alone takes."""
+        num_rows = len(scheduled.rows)
+        num_drafts = sum(len(row.draft_token_ids) for row in scheduled.rows)
+        self._num_since_plain[num_rows] = self._num_since_plain.get(num_rows, 0) + 1 if num_drafts else 0
+        self._costs.observe(num_rows, num_drafts, seconds)
+        if self._multi_step is not None and not self._follows:
+            # A busy start must not keep steps from following one another for good.
+            self._multi_step.costs.observe(num_rows, num_drafts, seconds)
 
 
-def _least_chance(costs: tuple[float, float, float], num_rows: int) -> float:
-    """Below it a draft earns less than the time it takes, whatever else the step does."""
+def _least_chance(costs: Costs, num_rows: int) -> float:
+    """Return the chance below which a draft token earns less than the time it takes, whatever else the step does."""
     plain_s, _, each_s = costs
     return max(_LEAST_CHANCE, min(each_s * num_rows / plain_s, 1.0))
 
 
-def _place(request: DraftRequest, share: int, num_expected: float) -> LookupPosition:
-    """Where to look for how many guesses; `share`: this row's of the step's budget."""
-    limit = min(request.num_speculative_tokens, share, int(_LENGTH_MARGIN * num_expected) - 1)
-    return LookupPosition(request.seq, max(0, limit), num_expected <= FEW_TOKENS)
+def _place(seq: Sequence, limit: int) -> LookupPosition:
+    """Return where to look, behind the only text that a grammar leaves: tokens that are nearly always right."""
+    forced = seq.grammar.forced_tokens()[:limit] if limit and seq.grammar is not None else ()
+    ends = [index for index, token_id in enumerate(forced) if token_id in seq.params.stop_token_ids]
+    return LookupPosition(seq, limit, tuple(forced[: ends[0]] if ends else forced))
+
+
+def _allowed(seq: Sequence, drafts: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the draft tokens that a sequence's grammar allows."""
+    return drafts if seq.grammar is None or not drafts else drafts[: seq.grammar.validate(drafts)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine.protocol import TokenLogprobs
-from engine.step.batch import RowResult
+from engine.step.step_output import RowResult
 
 _NO_CHOICE = "no token can be chosen: the model's logits are not numbers"
 
@@ -33,3 +33,25 @@ def accept(
         return RowResult([], error=_NO_CHOICE)
     found = [logprob for logprob in logprobs[:num_tokens] if logprob is not None]
     return RowResult(list(token_ids[:num_tokens]), found or None)
+
+
+def accept_rows(
+    draft_token_ids: Sequence[Sequence[int]],
+    token_ids: Sequence[int],
+    logprobs: Sequence[TokenLogprobs | None],
+    is_invalid: Sequence[bool],
+) -> list[RowResult]:
+    """Accept several rows' draft tokens.
+
+    Args:
+        draft_token_ids: Of each row.
+        token_ids: The choices at each row's draft positions and the one before them, row after row.
+        logprobs: Of each choice.
+        is_invalid: Whether a position has no choice.
+    """
+    results, start = [], 0
+    for drafts in draft_token_ids:
+        part = slice(start, start + 1 + len(drafts))
+        results.append(accept(drafts, token_ids[part], logprobs[part], is_invalid[part]))
+        start = part.stop
+    return results

@@ -1,59 +1,60 @@
-"""The seam between the scheduler, which knows what room there is, and whatever drafts tokens for it."""
+"""The seam between the scheduler, which knows what room there is, and whatever proposes draft tokens for it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from engine.step.batch import RowResult, ScheduledBatch
+from engine.models.multi_step import MultiStepOrder
+from engine.step.scheduler_output import SchedulerOutput
 from engine.step.sequence import Sequence
+from engine.step.step_output import StepOutput
 
 
 @dataclass(frozen=True, slots=True)
 class DraftRequest:
-    """A decoding row that may verify drafts in this step."""
+    """A row that chooses a token in this step."""
 
     seq: Sequence
     num_speculative_tokens: int
-    """Drafts that the sequence's limits and blocks have room for, possibly 0; its block table reaches that far."""
+    """Draft tokens that the sequence's limits and blocks have room for, possibly 0; blocks reach that far."""
     max_tokens: int = 0
     """How long the sequence may get before blocks are to be taken again."""
 
 
+class Proposal(NamedTuple):
+    """What a step does beside choosing one token a row."""
+
+    draft_token_ids: list[tuple[int, ...]]
+    """Of each row."""
+    predicts: bool = False
+    """Whether prediction heads say what follows the tokens that the step chooses."""
+    multi_step: MultiStepOrder | None = None
+    """Steps that follow in the same call."""
+
+
 class Drafter(Protocol):
-    """Guesses what comes next."""
+    """Proposes what comes next."""
 
     num_speculative_tokens: int
-    """Most drafts a row ever gets."""
+    """Most draft tokens a row ever gets."""
 
-    num_reached: int
-    """Tokens for which a row's blocks are of use, if that many are free: more than drafts where steps follow one
-    another without being scheduled."""
+    def reach(self, seqs: SequenceOf[Sequence], *, is_decode: bool, may_follow: bool) -> int:
+        """Return for how many tokens behind the next one a row's blocks would be of use in a step.
 
-    def wants(self, seqs: SequenceOf[Sequence]) -> bool:
-        """Whether it would think about a pure decode step of these rows; asked once before each."""
+        Args:
+            seqs: The rows that choose a token.
+            is_decode: Whether the step computes nothing else.
+            may_follow: Whether others may follow it before the scheduler is asked again.
+        """
         ...
 
-    def goes_on(self, seqs: SequenceOf[Sequence]) -> bool:
-        """Whether steps may follow a pure decode step of these rows in the same go, though it does not think about
-        them; asked where it does not want to."""
+    def propose(self, requests: SequenceOf[DraftRequest], budget: int) -> Proposal:
+        """Return what the step just asked about does, with at most `budget` draft tokens in all."""
         ...
 
-    def foresee(self, seqs: SequenceOf[Sequence]) -> bool:
-        """A step with prompts in it will choose the next tokens of these sequences; told in place of `wants`. Whether
-        more steps of these may follow in the same go, if there are blocks for it."""
-        ...
-
-    def follow(self, requests: SequenceOf[DraftRequest]) -> None:
-        """Have them follow, as far as blocks reach."""
-        ...
-
-    def draft(self, requests: SequenceOf[DraftRequest], budget: int) -> list[tuple[int, ...]]:
-        """Drafts for each row of the step asked about, at most `budget` in all; empty where they would not pay."""
-        ...
-
-    def observe(self, batch: ScheduledBatch, results: SequenceOf[RowResult], seconds: float) -> None:
+    def observe(self, scheduled: SchedulerOutput, output: StepOutput, seconds: float) -> None:
         """Learn from any step: what was computed, what came out, and how long it took with the drafting."""
         ...
 
@@ -62,5 +63,5 @@ class Drafter(Protocol):
         ...
 
     def rest(self) -> None:
-        """Nothing is to be computed: what was put off may be done."""
+        """Do what was put off: nothing is to be computed."""
         ...

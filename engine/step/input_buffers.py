@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from engine.attention.base import ForwardContext
-from engine.step.batch import ScheduledRow
+from engine.step.scheduler_output import ScheduledRow
 
 _FEW_TOKENS = 32
 """Of a step that is laid out quickest by lists."""

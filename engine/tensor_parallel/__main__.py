@@ -49,20 +49,20 @@ def main() -> int:
 
 
 def _join(config: CoreConfig, rank: int, rendezvous: Path) -> FollowerRank:
-    if torch.cuda.is_available() and config.device != "cpu":
+    if torch.cuda.is_available() and config.compute.device != "cpu":
         torch.cuda.set_device(rank)
     machine = find_machine(config)
-    group = Group.join(rank, config.tensor_parallel, machine.device, rendezvous)
+    group = Group.join(rank, config.compute.tensor_parallel, machine.device, rendezvous)
     model = load_model(
         config.model_dir,
         dtype=machine.dtype,
         device=machine.device,
         backend=machine.backend,
-        quantization=config.quantization,
+        quantization=config.compute.quantization,
         split=Shard(group),
-        max_model_len=config.max_model_len,
+        max_model_len=config.batch.max_model_len,
     )
-    return FollowerRank(model, machine, group, config.block_size)
+    return FollowerRank(model, machine, group, config.kv.block_size)
 
 
 def _watch(sock: socket.socket) -> None:

@@ -47,7 +47,7 @@ class RankGroup:
             EngineConfigError: The machine has too few GPUs.
             ModelConfigError: The model cannot be split into so many parts.
         """
-        size = config.tensor_parallel
+        size = config.compute.tensor_parallel
         part_of_config(read_model_config(config.model_dir), size)
         if device.type == "cuda" and size > torch.cuda.device_count():
             raise EngineConfigError(

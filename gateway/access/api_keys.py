@@ -1,17 +1,93 @@
-"""API keys: the tenant behind an Authorization header."""
+"""API keys: those of the policy and those of the store, and who a caller is."""
 
 from __future__ import annotations
 
+import heapq
 import hmac
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b, sha256
-from typing import Final
+from typing import Final, Literal
 
-from gateway.access.stored_keys import StoredKeys
+import msgspec
+
 from gateway.errors import InvalidApiKey, InvalidRequest
 from gateway.http.address import is_loopback_host
 from routing_policies.policy.document import Policy
+
+PREFIX: Final = "key/"
+KeyState = Literal["active", "expiring", "expired", "revoked"]
+
+
+class StoredKey(msgspec.Struct, frozen=True, kw_only=True):
+    """One key. It is kept after its end: who used it is asked later than that."""
+
+    tenant: str
+    id: str
+    sha256: str
+    created_at: float
+    created_by: str
+    expires_at: float | None = None
+    revoked_at: float | None = None
+    revoked_by: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Its name in the store."""
+        return key_name(self.tenant, self.id)
+
+    def state(self, now: float) -> KeyState:
+        """What it is good for; `now` in seconds since 1970."""
+        if self.revoked_at is not None:
+            return "revoked"
+        if self.expires_at is None:
+            return "active"
+        return "expired" if self.expires_at <= now else "expiring"
+
+
+class StoredKeys:
+    """All of them, as the directory knows them. A lookup is one dictionary access; for a hit, a look at the time."""
+
+    def __init__(self, wall: Callable[[], float]) -> None:
+        self._wall = wall
+        self._by_name: dict[str, StoredKey] = {}
+        self._usable: dict[bytes, StoredKey] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def tenant_of(self, digest: bytes) -> str | None:
+        """Whose key has this sha256, None when it is nobody's any more."""
+        key = self._usable.get(digest)
+        if key is None or (key.expires_at is not None and key.expires_at <= self._wall()):
+            return None
+        return key.tenant
+
+    def get(self, tenant: str, id: str) -> StoredKey | None:
+        """One key, whatever its state."""
+        return self._by_name.get(key_name(tenant, id))
+
+    def all(self, tenant: str | None = None) -> list[StoredKey]:
+        """Every key, of one tenant if it is named, newest first."""
+        found = [key for key in self._by_name.values() if tenant in (None, key.tenant)]
+        return heapq.nlargest(len(found), found, key=lambda key: key.created_at)
+
+    def take(self, name: str, key: StoredKey | None) -> None:
+        """What is known of one name now."""
+        before = self._by_name.pop(name, None)
+        if before is not None:
+            self._usable.pop(bytes.fromhex(before.sha256), None)
+        if key is None:
+            return
+        self._by_name[name] = key
+        if key.revoked_at is None:
+            self._usable[bytes.fromhex(key.sha256)] = key
+
+
+def key_name(tenant: str, id: str) -> str:
+    """Its name in the store."""
+    return f"{PREFIX}{tenant}/{id}"
+
 
 DEV_TENANT: Final = "dev"
 MAX_KEY_BYTES: Final = 512

@@ -17,10 +17,10 @@ from typing import Final
 import msgspec
 
 from gateway.access.accounts import Accounts, Admin, ApiToken
+from gateway.access.api_keys import StoredKey, StoredKeys
 from gateway.access.local_copy import AccessCopy, kept_of
 from gateway.access.records import Record, following_record, has_expired, joined, name_of, read_record
 from gateway.access.restored import Restored
-from gateway.access.stored_keys import StoredKey, StoredKeys
 from gateway.store.base import Store, StoreEntry, StoreLoss, StoreUnavailable
 from gateway.store.follower import FOLLOW_S, ChangeFollower
 

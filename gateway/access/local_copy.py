@@ -10,8 +10,8 @@ from typing import Final
 import msgspec
 
 from gateway.access.accounts import Admin, ApiToken
+from gateway.access.api_keys import StoredKey
 from gateway.access.records import Record
-from gateway.access.stored_keys import StoredKey
 from gateway.util.private_files import replace_file
 
 KEYS_FILE: Final = "keys.last.json"

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from gateway.access.accounts import ADMIN_PREFIX, TOKEN_PREFIX, Admin, ApiToken
-from gateway.access.stored_keys import PREFIX, StoredKey
+from gateway.access.api_keys import PREFIX, StoredKey
 
 Record = StoredKey | Admin | ApiToken
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gateway.access.accounts import Admin, ApiToken
+from gateway.access.api_keys import StoredKey
 from gateway.access.records import Record, has_expired
-from gateway.access.stored_keys import StoredKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

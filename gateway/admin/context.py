@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from gateway.access.audit_log import AuditLog
@@ -32,44 +33,65 @@ from gateway.timeline import Clock
 Spawn = Callable[[Coroutine[Any, Any, None], str], None]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replica:
+    """This process among all that share a store."""
+
+    name: str
+    store: Store
+    is_shared: bool
+    """Whether there may be others."""
+
+    @property
+    def shared_store(self) -> Store | None:
+        """The store, None where this process is alone."""
+        return self.store if self.is_shared else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdminSources:
+    """What the pages read."""
+
+    snapshot: Callable[[], PolicySnapshot | None]
+    metrics: GatewayMetrics
+    recent: RecentRequests
+    cache: ExactCache
+    books: RouteStatsTable
+    facts: Callable[[], Mapping[str, Any]]
+
+
 class AdminContext:
     """Pages, what they read, and the few things they may do."""
 
     def __init__(
         self,
         *,
-        name: str,
-        snapshot: Callable[[], PolicySnapshot | None],
-        metrics: GatewayMetrics,
-        recent: RecentRequests,
-        cache: ExactCache,
-        books: RouteStatsTable,
-        store: Store,
-        is_shared: bool,
-        facts: Callable[[], Mapping[str, Any]],
+        replica: Replica,
+        sources: AdminSources,
+        engines: EngineFacts,
         probe_soon: Callable[[], None],
         audit: AuditLog,
         clock: Clock,
     ) -> None:
-        """`name`: of this process among all that share `store`; `is_shared`: whether there may be others."""
-        self._snapshot = snapshot
-        self._cache = cache
+        name, store, recent = replica.name, replica.store, sources.recent
+        self._snapshot = sources.snapshot
+        self._cache = sources.cache
         self._clock = clock
-        self.history = metrics.history(time.time)
-        self._engines = EngineFacts(lambda: self._deployments().values(), clock)
+        self.history = sources.metrics.history(time.time)
+        self._engines = engines
         self.view = View(
             name=name,
             history=self.history,
             live=self._live,
-            facts=facts,
+            facts=sources.facts,
             engines=self._engines,
-            similar_error=lambda: worst_error(books),
+            similar_error=lambda: worst_error(sources.books),
             wall=time.time,
         )
-        self._replicas = Replicas(store if is_shared else None, name, self.view.report, clock=clock)
+        self._replicas = Replicas(replica.shared_store, name, self.view.report, clock=clock)
         self.view.replicas = self._replicas
         self.drains = Drains(self._deployments, store, audit, probe_soon)
-        self._shared_requests = SharedRequests(store if is_shared else None, name, recent, clock=clock)
+        self._shared_requests = SharedRequests(replica.shared_store, name, recent, clock=clock)
         self._requests = RequestHandlers(recent, self._shared_requests, self.view.who_reports)
         self.feed = LiveFeed(self.view, self._requests, clock=clock)
         self.assets = Assets()

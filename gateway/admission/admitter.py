@@ -8,13 +8,13 @@ from gateway.access.api_keys import Caller
 from gateway.admission.guard import OverloadGuard
 from gateway.chat.headers import ChatHead
 from gateway.errors import Shed, ShedReason
-from gateway.limits.admission_request import AdmissionRequest
 from gateway.limits.lane import LiveLane
+from gateway.limits.permit import AdmissionRequest
 from gateway.request_context import RequestContext
 from gateway.routing.snapshot import PolicySnapshot
 from gateway.telemetry.tracing.tracing import Tracing
 from gateway.timeline import Clock
-from routing_policies.price import Price
+from routing_policies.estimation.estimators import Price
 
 DRAIN_RETRY_AFTER_S = 1.0
 """Another replica, or the next process on this address, is expected at once."""

@@ -8,16 +8,16 @@ from typing import Final
 
 import msgspec
 
+from gateway.deployments.flight import TtftForecast
 from gateway.deployments.live import LiveDeployment
 from gateway.deployments.row_bound import rows_within
-from gateway.deployments.ttft_forecast import TtftForecast
-from gateway.limits.admission_request import LONG_PROMPT_TOKENS, AdmissionRequest
 from gateway.limits.lane_share import CROWDED_PART
+from gateway.limits.permit import LONG_PROMPT_TOKENS, AdmissionRequest
 from gateway.routing.candidate import LiveCandidate, Seen
 from gateway.routing.planned_route import PlannedRoute
 from gateway.routing.routing_request import RoutingRequest
 from gateway.routing.shortlist import NUM_DRAWN
-from routing_policies.price import Price
+from routing_policies.estimation.estimators import Price
 
 MAX_LOOKS: Final = 8
 """Candidates that are looked at for one request; with more, where to begin goes round."""
@@ -74,7 +74,7 @@ class CandidateForecasts(msgspec.Struct, frozen=True):
     planned: PlannedRoute | None = None
     """The route that `best` belongs to, if it is in time."""
     seen: tuple[Seen, ...] = ()
-    """Of many candidates those that the router may choose from without looking again."""
+    """Those that were looked at: the first attempt forecasts none of them again."""
 
     @property
     def is_in_time(self) -> bool:
@@ -139,7 +139,7 @@ class CandidateForecaster:
     def _look_around(
         self, now: float, planned: PlannedRoute, ask: RoutingRequest, is_stream: bool
     ) -> CandidateForecasts:
-        """At one after the other, up to a bound; with many the router looks again."""
+        """At one after the other, up to a bound; where there are many the router looks at a few itself."""
         options = planned.options
         num, takes_first = len(options), planned.profile.takes_first
         if num > ENOUGH_LOOKS and not takes_first:
@@ -149,15 +149,19 @@ class CandidateForecaster:
         beyond = options if takes_first else options[ENOUGH_LOOKS - 1 :]
         best: CandidateForecast | None = None
         late: list[str] = []
+        seen: list[Seen] = []
         fit = (option for option in options if option.live.is_ready and option.live.health.is_fit)
         for found in _outlooks(now, fit, ask, is_stream):
+            if planned.compares_all:
+                option = found.option
+                seen.append((option, option.view_of(ask, found.price, found.wait_s, found.made)))
             if not found.is_in_time:
                 late.append(found.option.live.id)
             if best is None or found.is_better_than(best):
                 best = found
             if best.is_in_time and found.option in beyond:
                 break
-        return CandidateForecasts(best, frozenset(late) if late else _NOBODY, planned)
+        return CandidateForecasts(best, frozenset(late) if late else _NOBODY, planned, tuple(seen))
 
 
 def _outlooks(

@@ -24,8 +24,8 @@ from gateway.chat.request import ChatRequest
 from gateway.deployments.price import Pricer
 from gateway.errors import Shed
 from gateway.limits import refusal
-from gateway.limits.admission_request import AdmissionRequest
 from gateway.limits.lane import LiveLane
+from gateway.limits.permit import AdmissionRequest
 from gateway.prompt_embedding import PromptEmbedding
 from gateway.request_context import RequestContext
 from gateway.routing.candidate import Seen
@@ -52,7 +52,7 @@ class AdmissionDecision(msgspec.Struct, frozen=True):
     answer: CacheLookup | None = None
     """A kept answer that is given instead."""
     seen: tuple[Seen, ...] = ()
-    """Of many deployments those that were looked at and would be in time: the first attempt chooses from them."""
+    """Candidates as they were forecast here: the first attempt chooses by these, and forecasts none of them again."""
 
     @property
     def lane(self) -> LiveLane:

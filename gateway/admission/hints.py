@@ -8,8 +8,8 @@ from typing import Final
 from gateway.access.api_keys import Caller
 from gateway.admission.candidate_forecast import CandidateForecast, lateness
 from gateway.errors import Shed, ShedReason
-from gateway.limits.admission_request import AdmissionRequest
 from gateway.limits.lane import LiveLane
+from gateway.limits.permit import AdmissionRequest
 from gateway.routing.routing_request import RoutingRequest
 from gateway.routing.snapshot import PolicySnapshot
 

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Final, Literal
 
 from gateway.limits import refusal
-from gateway.limits.admission_request import AdmissionRequest
 from gateway.limits.limiter import RETRY_SHARE
+from gateway.limits.permit import AdmissionRequest
 from gateway.routing.planned_route import PlannedRoute
 from gateway.timeline import Clock
 

@@ -18,11 +18,12 @@ from starlette.routing import Mount
 
 from gateway.admin.api.request import endpoints_of
 from gateway.admin.assets import STATIC_PATH
-from gateway.admin.context import AdminContext
+from gateway.admin.context import AdminContext, AdminSources, Replica
 from gateway.admin.handlers.cache import CacheHandlers
 from gateway.admin.handlers.diagnosis import DiagnosisHandlers
 from gateway.admin.handlers.labels import LabelHandlers
 from gateway.admin.routes import Operations, OwnPagesOnly, admin_application
+from gateway.admin.views.engine_facts import EngineFacts
 from gateway.admission.guard import OverloadGuard
 from gateway.api.feedback import FeedbackHandlers
 from gateway.api.health import Probes
@@ -179,15 +180,20 @@ class Gateway:
 
     def _make_room(self, clock: Clock) -> AdminContext:
         return AdminContext(
-            name=self.recent.name,
-            snapshot=lambda: self.snapshot,
-            metrics=self.metrics,
-            recent=self.recent,
-            cache=self._cache,
-            books=self._answers.books,
-            store=self._stores.control,
-            is_shared=self.config.store_address.kind != "embedded",
-            facts=self._facts,
+            replica=Replica(
+                name=self.recent.name,
+                store=self._stores.control,
+                is_shared=self.config.store_address.kind != "embedded",
+            ),
+            sources=AdminSources(
+                snapshot=lambda: self.snapshot,
+                metrics=self.metrics,
+                recent=self.recent,
+                cache=self._cache,
+                books=self._answers.books,
+                facts=self._facts,
+            ),
+            engines=EngineFacts(lambda: {} if self.snapshot is None else self.snapshot.deployments.values(), clock),
             probe_soon=lambda: self._tasks.spawn(self._prober.probe_all(), "probe"),
             audit=self.control.audit,
             clock=clock,

@@ -29,7 +29,7 @@ from gateway.admin.handlers.accounts import AccountHandlers
 from gateway.admin.handlers.audit import AuditHandlers
 from gateway.admin.handlers.canary import CanaryHandlers
 from gateway.admin.handlers.keys import KeyHandlers
-from gateway.admin.handlers.login import OIDC_START, LoginHandlers
+from gateway.admin.handlers.login import OIDC_START, LoginHandlers, SignIn
 from gateway.admin.handlers.plan import PlanHandlers
 from gateway.admin.handlers.policy import PolicyHandlers
 from gateway.admin.handlers.tenants import TenantHandlers
@@ -54,9 +54,9 @@ from gateway.policies.stored import StoredPolicy
 from gateway.routing.sampling import RecordingSampler
 from gateway.routing.snapshot import PolicyInForce
 from gateway.store.base import Store, StoreUnavailable
+from gateway.telemetry.records.recent import RouteTraffic
 from gateway.telemetry.records.record import RequestRecord
 from gateway.telemetry.records.tape import Tape
-from gateway.telemetry.records.traffic import RouteTraffic
 from gateway.util.workers import Workers
 from routing_policies.quality.predictor import Predictors
 
@@ -210,11 +210,8 @@ class ControlPlane:
         is_secure = self._config.admin.oidc.redirect_url.startswith("https://")
         login = LoginHandlers(
             gate,
-            directory.accounts,
-            self._sessions,
-            passwords,
+            SignIn(accounts=directory.accounts, sessions=self._sessions, passwords=passwords, guesses=self._guesses),
             audit,
-            guesses=self._guesses,
             wall=wall,
             oidc_start=None if self._oidc is None else OIDC_START,
             is_secure=is_secure,

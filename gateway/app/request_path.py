@@ -25,7 +25,7 @@ from gateway.background.shadowing import Shadower
 from gateway.background.task_group import BackgroundTasks
 from gateway.chat.request import ChatRequestParser
 from gateway.config.settings import GatewayConfig
-from gateway.deployments.health.retry_budget import RetryBudget
+from gateway.deployments.health.second_attempts import RetryBudget
 from gateway.deployments.price import Pricer
 from gateway.forwarding.forward import Forwarder
 from gateway.limits.body_budget import BodyBudget

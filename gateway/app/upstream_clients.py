@@ -20,7 +20,7 @@ _LOCAL_POOL_LIMITS: Final = PoolLimits(max_connections=200_000, idle_s=50.0)
 """On a Unix socket there is most often a bundled engine, which keeps connections for 75 s."""
 
 
-def open_client(
+def open_upstream(
     target: Target,
     *,
     limits: PoolLimits,
@@ -37,6 +37,6 @@ def connector_of(clock: Clock) -> Connect:
 
     def connect(deployment: str, reach: UpstreamReach) -> UpstreamClient:
         limits = _LOCAL_POOL_LIMITS if reach.target.socket_path is not None else _POOL_LIMITS
-        return open_client(reach.target, limits=limits, clock=clock, ssl=reach.tls)
+        return open_upstream(reach.target, limits=limits, clock=clock, ssl=reach.tls)
 
     return connect

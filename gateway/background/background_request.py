@@ -11,9 +11,8 @@ from gateway.chat.json_members import encoded, without_members
 from gateway.chat.request import ChatRequest
 from gateway.completion.answer_end import end_of_plain
 from gateway.deployments.live import LiveDeployment
-from gateway.limits.admission_request import AdmissionRequest
 from gateway.limits.lane import LiveLane
-from gateway.limits.permit import Permit
+from gateway.limits.permit import AdmissionRequest, Permit
 from gateway.routing.planned_route import PlannedRoute
 from gateway.routing.snapshot import PolicySnapshot
 from gateway.timeline import RequestIds

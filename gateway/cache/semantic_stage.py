@@ -13,7 +13,7 @@ from gateway.cache.exact.cache_lookup import CacheLookup
 from gateway.cache.exact.entry import CacheEntry
 from gateway.cache.exact.needs import needs_of
 from gateway.cache.semantic.guards import guard_of
-from gateway.cache.semantic.semantic_lookup import SemanticLookup
+from gateway.cache.semantic.semantic_lookup import LookupSubject, SemanticLookup
 from gateway.cache.semantic.semantic_tier import Embeds, SemanticResult, SemanticTier
 from gateway.chat.request import ChatRequest
 from gateway.forwarding.dispatch import Dispatch
@@ -134,14 +134,10 @@ class SemanticStage:
         semantic = ctx.semantic_lookup = SemanticLookup(
             self._tier,
             ctx.vector(self._embedder, key.text),
-            key=key,
-            wanted=wanted,
-            whose=TenantRoute(record.tenant, record.route),
-            book=book,
+            subject=LookupSubject(key, wanted, TenantRoute(record.tenant, record.route), book, needs_of(request)),
             clock=self._clock,
             workers=self._workers,
             looks=is_miss,
-            needs=needs_of(request),
         )
         request_id = record.request_id
         semantic.on_other = lambda semantic, finding, fresh: self._audits.compare(request_id, semantic, finding, fresh)

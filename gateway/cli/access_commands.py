@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gateway.cli import commands
-from gateway.cli.admin_client import add_connection, open_client
+from gateway.cli.actions import add_action, print_done
+from gateway.cli.admin_client import open_client
 from gateway.cli.arguments import count, duration_s
 from gateway.cli.commands import CommandError, UsageError
-from gateway.cli.supervisor.console import plain
 
 Json = dict[str, Any]
 Command = Callable[[argparse.Namespace], int]
@@ -22,15 +22,15 @@ Command = Callable[[argparse.Namespace], int]
 def add_keys(commands_of: Any) -> None:
     """`penstock keys`."""
     actions = _noun(commands_of, "keys", "API keys of tenants")
-    new = _action(actions, "new", new_key, "make a key and show it, once")
+    new = add_action(actions, "new", new_key, "make a key and show it, once")
     new.add_argument("--tenant", required=True, metavar="ID", help="the tenant it will belong to")
     new.add_argument("--id", dest="key_id", metavar="ID", help="name of the key inside the tenant (default: today)")
     new.add_argument("--expires-in-s", type=duration_s, metavar="SECONDS", help="default: never")
     new.add_argument("--store", action="store_true", help="in a running gateway's store, good at once")
-    listed = _action(actions, "list", list_keys, "every key of a running gateway, by its name and state")
+    listed = add_action(actions, "list", list_keys, "every key of a running gateway, by its name and state")
     listed.add_argument("--tenant", metavar="ID")
-    rotate = _action(actions, "rotate", rotate_key, "a new key in place of one, which stays good for a while")
-    revoke = _action(actions, "revoke", revoke_key, "a key is good nowhere any more, within a second")
+    rotate = add_action(actions, "rotate", rotate_key, "a new key in place of one, which stays good for a while")
+    revoke = add_action(actions, "revoke", revoke_key, "a key is good nowhere any more, within a second")
     for parser in (rotate, revoke):
         parser.add_argument("tenant")
         parser.add_argument("id")
@@ -41,8 +41,8 @@ def add_keys(commands_of: Any) -> None:
 def add_tenants(commands_of: Any) -> None:
     """`penstock tenants`."""
     actions = _noun(commands_of, "tenants", "tenants of the policy in force")
-    _action(actions, "list", list_tenants, "every tenant, its keys and its traffic of the last day")
-    new = _action(actions, "new", new_tenant, "add a tenant to the policy in force, as a revision of its own")
+    add_action(actions, "list", list_tenants, "every tenant, its keys and its traffic of the last day")
+    new = add_action(actions, "new", new_tenant, "add a tenant to the policy in force, as a revision of its own")
     new.add_argument("id")
     new.add_argument("--reason", required=True, metavar="TEXT", help="for those who read the history")
 
@@ -50,22 +50,22 @@ def add_tenants(commands_of: Any) -> None:
 def add_admin(commands_of: Any) -> None:
     """`penstock admin`."""
     actions = _noun(commands_of, "admin", "who may log in at the admin page and API")
-    create = _action(actions, "create", create_admin, "make an admin; from the first one on, reading takes a login")
+    create = add_action(actions, "create", create_admin, "make an admin; from the first one on, reading takes a login")
     create.add_argument("name")
     create.add_argument("--role", choices=["viewer", "editor", "admin"], default="admin", help="default %(default)s")
     create.add_argument("--password-stdin", action="store_true", help="read the password from stdin; default: ask")
     create.add_argument("--oidc-subject", metavar="TEXT", help="as the identity provider says it; no password then")
-    _action(actions, "list", list_admins, "everybody who may log in")
-    delete = _action(actions, "delete", delete_admin, "end an admin's sessions and tokens, and the admin")
+    add_action(actions, "list", list_admins, "everybody who may log in")
+    delete = add_action(actions, "delete", delete_admin, "end an admin's sessions and tokens, and the admin")
     delete.add_argument("name")
 
 
 def add_audit(commands_of: Any) -> None:
     """`penstock audit`."""
     actions = _noun(commands_of, "audit", "the log of every change")
-    listed = _action(actions, "list", list_audit, "the last changes: who, what, why")
+    listed = add_action(actions, "list", list_audit, "the last changes: who, what, why")
     listed.add_argument("--limit", type=count, default=20, metavar="N", help="default %(default)s")
-    _action(actions, "verify", verify_audit, "walk the chain of hashes; 1 when a line was changed or removed")
+    add_action(actions, "verify", verify_audit, "walk the chain of hashes; 1 when a line was changed or removed")
 
 
 def new_key(options: argparse.Namespace) -> int:
@@ -92,7 +92,7 @@ def revoke_key(options: argparse.Namespace) -> int:
     """Good nowhere any more."""
     with open_client(options) as client:
         done = client.call("POST", f"keys/{options.tenant}/{options.id}/revoke", {"reason": options.reason})
-    return _done(options, done, f"{options.tenant}/{options.id} is revoked")
+    return print_done(options, done, f"{options.tenant}/{options.id} is revoked")
 
 
 def list_keys(options: argparse.Namespace) -> int:
@@ -103,7 +103,7 @@ def list_keys(options: argparse.Namespace) -> int:
         f"{key['tenant']:<20} {key['id']:<24} {key['state']:<9} {key['source']:<9} {_when(key['expires_at'])}"
         for key in found["keys"]
     ]
-    return _done(options, found, "\n".join(rows) or "there are no keys")
+    return print_done(options, found, "\n".join(rows) or "there are no keys")
 
 
 def list_tenants(options: argparse.Namespace) -> int:
@@ -115,7 +115,7 @@ def list_tenants(options: argparse.Namespace) -> int:
         f"{item['requests_last_day']} requests in the last day"
         for item in found["tenants"]
     ]
-    return _done(options, found, "\n".join(rows) or "the policy names no tenants")
+    return print_done(options, found, "\n".join(rows) or "the policy names no tenants")
 
 
 def new_tenant(options: argparse.Namespace) -> int:
@@ -123,7 +123,7 @@ def new_tenant(options: argparse.Namespace) -> int:
     with open_client(options) as client:
         etag = client.get("policy")["etag"]
         done = client.call("POST", "tenants", {"id": options.id, "reason": options.reason}, if_match=etag)
-    return _done(options, done, f"tenant {options.id} is in revision {done['revision']['number']}")
+    return print_done(options, done, f"tenant {options.id} is in revision {done['revision']['number']}")
 
 
 def create_admin(options: argparse.Namespace) -> int:
@@ -135,7 +135,7 @@ def create_admin(options: argparse.Namespace) -> int:
         body["password"] = _password(options)
     with open_client(options) as client:
         made = client.call("POST", "admins", body)
-    return _done(options, made, f"{options.name} is {made['role']}, and can log in at /admin/login")
+    return print_done(options, made, f"{options.name} is {made['role']}, and can log in at /admin/login")
 
 
 def list_admins(options: argparse.Namespace) -> int:
@@ -143,7 +143,7 @@ def list_admins(options: argparse.Namespace) -> int:
     with open_client(options) as client:
         found = client.get("admins")
     rows = [f"{admin['name']:<24} {admin['role']}" for admin in found["admins"]]
-    return _done(
+    return print_done(
         options,
         found,
         "\n".join(rows) or "there are none: programs on this machine may read",
@@ -154,7 +154,7 @@ def delete_admin(options: argparse.Namespace) -> int:
     """Sessions and tokens end with it."""
     with open_client(options) as client:
         done = client.call("DELETE", f"admins/{options.name}")
-    return _done(options, done, f"{options.name} is no admin any more")
+    return print_done(options, done, f"{options.name} is no admin any more")
 
 
 def list_audit(options: argparse.Namespace) -> int:
@@ -166,7 +166,7 @@ def list_audit(options: argparse.Namespace) -> int:
         f"{item.get('target', '')}  {item.get('reason', '')}".rstrip()
         for item in found["entries"]
     ]
-    return _done(options, found, "\n".join(rows) or "nothing was changed yet")
+    return print_done(options, found, "\n".join(rows) or "nothing was changed yet")
 
 
 def verify_audit(options: argparse.Namespace) -> int:
@@ -176,7 +176,7 @@ def verify_audit(options: argparse.Namespace) -> int:
     said = f"{found['num_entries']} lines, unbroken; newest hash {found['head']}"
     if not found["ok"]:
         said = f"line {found['broken_at']} was changed, or one before it removed"
-    _done(options, found, said)
+    print_done(options, found, said)
     return 0 if found["ok"] else 1
 
 
@@ -185,28 +185,9 @@ def _noun(commands_of: Any, name: str, said: str) -> Any:
     return parser.add_subparsers(title="actions", metavar="ACTION", required=True)
 
 
-def _action(
-    actions: Any, name: str, command: Callable[[argparse.Namespace], int], said: str
-) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = actions.add_parser(name, help=said)
-    parser.set_defaults(command=command)
-    add_connection(parser)
-    return parser
-
-
 def _shown_once(options: argparse.Namespace, made: Json) -> int:
     said = f"key {made['id']} for {made['tenant']}, shown this once:\n\n  {made['key']}\n"
-    return _done(options, made, said + (f"\n{made['note']}" if made["note"] else ""))
-
-
-def _done(options: argparse.Namespace, found: Json, said: str) -> int:
-    if options.json:
-        import msgspec
-
-        print(msgspec.json.encode(found).decode())
-    else:
-        print(plain(said))
-    return 0
+    return print_done(options, made, said + (f"\n{made['note']}" if made["note"] else ""))
 
 
 def _password(options: argparse.Namespace) -> str:

@@ -11,7 +11,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from gateway.cli.admin_client import AdminClient, add_connection, open_client
+from gateway.cli.actions import add_action, print_json
+from gateway.cli.admin_client import AdminClient, open_client
 from gateway.cli.arguments import count, duration_s
 from gateway.cli.commands import CommandError, UsageError
 from gateway.cli.supervisor.console import plain
@@ -24,23 +25,23 @@ _FIGURES = (("hit_ratio", ""), ("shed_ratio", ""), ("cost_per_1k", ""), ("ttft_p
 
 def add_policy_life(actions: Any) -> None:
     """The subcommands, beside those that look at a file only."""
-    diff = _action(actions, "diff", diff_policies, "what changes from one policy to another, by meaning")
+    diff = add_action(actions, "diff", diff_policies, "what changes from one policy to another, by meaning")
     diff.add_argument("old", type=Path, help="a policy file; alone: what would change in the gateway")
     diff.add_argument("new", type=Path, nargs="?", help="the other policy file")
-    plan = _action(
+    plan = add_action(
         actions, "plan", plan_policy, "what a policy would change and reach, and how recorded requests would fare"
     )
     plan.add_argument("file", type=Path)
     plan.add_argument("--no-replay", action="store_true", help="leave recorded requests alone")
-    apply = _action(actions, "apply", apply_policy, "make a file the policy in force, everywhere within a second")
+    apply = add_action(actions, "apply", apply_policy, "make a file the policy in force, everywhere within a second")
     apply.add_argument("file", type=Path)
     _add_change(apply)
-    history = _action(actions, "history", show_history, "revisions, newest first: who, when, why")
+    history = add_action(actions, "history", show_history, "revisions, newest first: who, when, why")
     history.add_argument("--limit", type=count, default=20, metavar="N", help="default %(default)s")
-    back = _action(actions, "rollback", roll_back, "make an older revision the policy in force")
+    back = add_action(actions, "rollback", roll_back, "make an older revision the policy in force")
     back.add_argument("revision", type=count, help="its number")
     _add_change(back)
-    export = _action(actions, "export", export_policy, "print the policy in force, or another revision")
+    export = add_action(actions, "export", export_policy, "print the policy in force, or another revision")
     export.add_argument("--revision", type=count, metavar="N")
     export.add_argument("--output", "-o", type=Path, metavar="FILE")
     add_canary(actions)
@@ -55,15 +56,6 @@ def add_policy_life(actions: Any) -> None:
     taken.set_defaults(command=import_policy)
 
 
-def _action(
-    actions: Any, name: str, command: Callable[[argparse.Namespace], int], said: str
-) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = actions.add_parser(name, help=said)
-    parser.set_defaults(command=command)
-    add_connection(parser)
-    return parser
-
-
 def _add_change(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--reason", required=True, metavar="TEXT", help="for those who read the history")
     parser.add_argument("--if-match", metavar="ETAG", help="refuse unless it is in force (default: what was compared)")
@@ -74,18 +66,18 @@ def add_canary(actions: Any) -> None:
     """`penstock policy canary`."""
     parser = actions.add_parser("canary", help="a policy in force for some of the traffic, watched against the other")
     verbs = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
-    start = _action(verbs, "start", start_canary, "begin one; it rolls back by itself when it is surely worse")
+    start = add_action(verbs, "start", start_canary, "begin one; it rolls back by itself when it is surely worse")
     start.add_argument("file", type=Path)
     start.add_argument("--percent", type=int, required=True, metavar="N", help="of the traffic, 1 to 100")
     start.add_argument("--tenant", action="append", metavar="ID", help="only of these tenants; may be repeated")
     start.add_argument("--promote-after-s", type=duration_s, metavar="SECONDS", help="default: promoted by hand")
     _add_change(start)
-    _action(verbs, "status", show_canary, "the one that runs, or the last one, with what was measured")
+    add_action(verbs, "status", show_canary, "the one that runs, or the last one, with what was measured")
     for name, command, said in (
         ("promote", promote_canary, "make it the policy in force for all"),
         ("stop", stop_canary, "everybody is back at the policy in force"),
     ):
-        verb = _action(verbs, name, command, said)
+        verb = add_action(verbs, name, command, said)
         verb.add_argument("--reason", required=True, metavar="TEXT", help="for those who read the history")
 
 
@@ -100,7 +92,7 @@ def start_canary(options: argparse.Namespace) -> int:
         _confirmed(options, client, document)
         canary = client.call("POST", "policy/canary", body, if_match=etag)["canary"]
     if options.json:
-        _print_json(canary)
+        print_json(canary)
     else:
         print(f"canary {canary['id']} ({canary['revision']}) has {canary['percent']} % of the traffic")
     return 0
@@ -111,7 +103,7 @@ def show_canary(options: argparse.Namespace) -> int:
     with open_client(options) as client:
         found = client.get("policy/canary")
     if options.json:
-        _print_json(found)
+        print_json(found)
         return 0
     shown = ([found["canary"]] if found["canary"] else found["past"])[:1]
     for canary in shown:
@@ -134,7 +126,7 @@ def stop_canary(options: argparse.Namespace) -> int:
     """For nobody from now on."""
     with open_client(options) as client:
         canary = client.call("POST", "policy/canary/stop", {"reason": _reason(options)})["canary"]
-    _print_json(canary) if options.json else print(_canary_line(canary))
+    print_json(canary) if options.json else print(_canary_line(canary))
     return 0
 
 
@@ -159,7 +151,7 @@ def diff_policies(options: argparse.Namespace) -> int:
             changes = client.call("POST", "policy/diff", {"document": _text(options.old)})["changes"]
     else:
         changes = _changes(options, options.old, options.new)
-    _print_json(changes) if options.json else _print_changes(changes)
+    print_json(changes) if options.json else _print_changes(changes)
     return 0
 
 
@@ -169,7 +161,7 @@ def plan_policy(options: argparse.Namespace) -> int:
     with open_client(options, source=str(options.file)) as client:
         plan = client.call("POST", "policy/plan", body)
     if options.json:
-        _print_json(plan)
+        print_json(plan)
     elif not plan["ok"]:
         print(
             "\n".join(f"{options.file}:{item['line']}:{item['column']}: {item['message']}" for item in plan["problems"])
@@ -212,7 +204,7 @@ def show_history(options: argparse.Namespace) -> int:
         found = client.get(f"policy/revisions?limit={options.limit}")
         canaries = client.get("policy/canary")
     if options.json:
-        _print_json({**found, "canaries": canaries["past"]})
+        print_json({**found, "canaries": canaries["past"]})
         return 0
     if found["source"] == "file":
         print("the policy is a file; its history is wherever the file's is")
@@ -235,7 +227,7 @@ def export_policy(options: argparse.Namespace) -> int:
     if options.output is not None:
         _write(options.output, document, may_replace=True)
     if options.json:
-        _print_json({"revision": found["revision"], "document": document})
+        print_json({"revision": found["revision"], "document": document})
     elif options.output is None:
         sys.stdout.write(document)
     return 0
@@ -246,7 +238,7 @@ def init_policy(options: argparse.Namespace) -> int:
     starter = files("routing_policies") / "presets" / "starter.yaml"
     _write(options.file, starter.read_text(encoding="utf-8"), may_replace=False)
     if options.json:
-        _print_json({"file": str(options.file)})
+        print_json({"file": str(options.file)})
         return 0
     print(f"{options.file}: written; look through it, then: penstock policy check {shlex.quote(str(options.file))}")
     return 0
@@ -266,7 +258,7 @@ def import_policy(options: argparse.Namespace) -> int:
     if options.output is not None:
         _write(options.output, text, may_replace=False)
     if options.json:
-        _print_json({"policy": found.document, "notes": found.notes})
+        print_json({"policy": found.document, "notes": found.notes})
         return 0
     if options.output is None:
         sys.stdout.write(text)
@@ -294,7 +286,7 @@ def _confirmed(options: argparse.Namespace, client: AdminClient, document: str) 
 
 def _report(options: argparse.Namespace, done: Json) -> int:
     if options.json:
-        _print_json(done)
+        print_json(done)
     else:
         revision = done["revision"]
         print(f"revision {revision['number']} ({revision['revision']}) is in force")
@@ -358,12 +350,6 @@ def _print_replay(plan: Json) -> None:
 def _rendered(source: Path | str, problem: Json) -> str:
     place = f"{source}:{problem['line']}:{problem['column']}: "
     return f"{place}{problem['path']}: {problem['message']}" if problem["path"] else f"{place}{problem['message']}"
-
-
-def _print_json(value: Any) -> None:
-    import msgspec
-
-    print(msgspec.json.encode(value).decode())
 
 
 def _reason(options: argparse.Namespace) -> str:

@@ -1,14 +1,76 @@
-"""InFlightRequest: one request at one deployment, from sending to its end."""
+"""One request at a deployment: what was forecast of it, what became of that, and how long it may be silent."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
-from gateway.deployments.ttft_forecast import TtftForecast
 from gateway.telemetry.records.record import Usage
-from routing_policies.price import Price
+from routing_policies.estimation.estimators import Price
+
+if TYPE_CHECKING:
+    from gateway.deployments.live import LiveDeployment
+
+
+Features = tuple[float, ...]
+
+_ALIKE: Final = 0.125
+"""The forecast is about the same for a prompt and a queue that differ by no larger share."""
+
+
+class TtftForecast(msgspec.Struct, frozen=True, gc=False):
+    """Made for one deployment at one instant."""
+
+    at: float
+    lane: str
+    uncached_tokens: int
+    num_pending: int
+    """Requests that had no first token then."""
+    seconds: float
+    """From sending to the first token."""
+    rows: float
+    """Answers that were being generated then."""
+    ahead: float
+    """Prompt tokens of the lane that were sent and not computed yet."""
+    others: float
+    """The same of all other lanes."""
+    beyond: float
+    """Requests beyond the most rows that were ever seen."""
+    step_left_s: float
+    """Of the engine's step under way."""
+    by_report: Features | None
+    """What the engine's report said, if there was a fresh one that says enough."""
+    tpot_s: float
+    """A token, beside those that run and this one."""
+    caution: float
+    """By what factor routing should distrust `seconds`, at least 1: a deployment that was, or is, far slower than
+    forecast is avoided before the forecast has followed. Ordinary error does not count."""
+
+    @property
+    def by_books(self) -> Features:
+        """What our own books said, as the model of the time to the first token learns from it."""
+        uncached, rows = float(self.uncached_tokens), self.rows
+        work = self.uncached_tokens + self.ahead
+        return (
+            1.0,
+            rows,
+            uncached,
+            self.ahead,
+            self.others,
+            work * rows,
+            work if rows or self.num_pending else 0.0,
+            1.0 if self.others else 0.0,
+            self.beyond,
+            self.step_left_s,
+        )
+
+    def is_like(self, uncached_tokens: int, num_pending: int) -> bool:
+        """Whether it would be about the same for such a request of the lane, behind so many others."""
+        return (
+            abs(uncached_tokens - self.uncached_tokens) <= _ALIKE * self.uncached_tokens
+            and abs(num_pending - self.num_pending) <= 1.0 + _ALIKE * self.num_pending
+        )
 
 
 class FlightOwner(Protocol):
@@ -71,3 +133,43 @@ class InFlightRequest(msgspec.Struct, eq=False):
         if not self.is_ended:
             self.is_ended = True
             self.owner.note_end(self, now, usage)
+
+
+PLAIN_FACTOR: Final = 2.0
+"""A plain answer may take so many times what its longest form is forecast to take."""
+PROMPT_FACTOR: Final = 4.0
+"""Its prompt may take so many times the forecast, as for a stream."""
+LEAST_TOKENS: Final = 256
+"""Length that is allowed for where neither the request nor earlier answers allow for more."""
+MEAN_FACTOR: Final = 2.0
+"""Where the request sets no limit, answers of so many times the usual length are allowed for."""
+STRANGER_S: Final = 5.0
+"""Shortest patience with a deployment that never answered: nothing is known of its speed."""
+STRANGER_MOST_S: Final = 10.0
+"""Longest patience with such a deployment where the request does not say how long its answer may be."""
+
+
+def stream_bound_s(live: LiveDeployment, now: float, flight: InFlightRequest | None) -> float | None:
+    """Seconds within which the first token of a stream is expected; None: nothing is known of the deployment."""
+    usual_s = live.first_bytes.late_s(now)
+    if usual_s is None or flight is None:
+        return usual_s
+    return max(usual_s, flight.forecast_ttft_s)
+
+
+def plain_bound_s(live: LiveDeployment, now: float, flight: InFlightRequest, max_tokens: int | None) -> float:
+    """Seconds within which a plain answer of up to `max_tokens` is whole, or the engine says that it computes."""
+    report = live.forecast.report(now)
+    prompt_s = PROMPT_FACTOR * flight.forecast_ttft_s
+    if report is not None and report.silent_s is not None:  # each of the engine's steps is heard of
+        return prompt_s
+    tokens = max_tokens or max(int(MEAN_FACTOR * flight.price.output_tokens), LEAST_TOKENS)
+    bound_s = prompt_s + PLAIN_FACTOR * tokens * live.forecast.tpot_s(now)
+    if live.health.has_answered:
+        return max(bound_s, PLAIN_FACTOR * live.whole_answers.peak)
+    return max(bound_s if max_tokens else min(bound_s, STRANGER_MOST_S), STRANGER_S)
+
+
+def hidden_stream_bound_s(flight: InFlightRequest) -> float:
+    """Seconds within which the stream behind a plain answer begins at a deployment of which nothing is known."""
+    return max(PROMPT_FACTOR * flight.forecast_ttft_s, STRANGER_S)

@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from gateway.deployments.flight import InFlightRequest
+from gateway.deployments.flight import InFlightRequest, TtftForecast
 from gateway.deployments.load_report import LaneReport, LoadReport, parse_orca
 from gateway.deployments.outstanding import TINY_S, OutstandingRequests
-from gateway.deployments.ttft_forecast import TtftForecast
-from gateway.limits.admission_request import LONG_PROMPT_TOKENS
+from gateway.limits.permit import LONG_PROMPT_TOKENS
 from gateway.telemetry.records.record import Usage
 from gateway.upstreams.http1.pulse import Pulse
-from routing_policies.estimation.estimators import ForecastError, PeakEwma
+from routing_policies.estimation.estimators import ForecastError, PeakEwma, Price
 from routing_policies.estimation.latency import SpeedGain, TpotModel, TtftModel, blended
-from routing_policies.price import Price
 
 DEFAULT_LANE: Final = "interactive"
 LONG_LANE: Final = "long"

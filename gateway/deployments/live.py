@@ -7,8 +7,7 @@ from typing import Final
 
 from gateway.deployments.forecast import DeploymentForecast
 from gateway.deployments.health.health import DeploymentHealth
-from gateway.deployments.health.recent_delays import RecentDelays
-from gateway.deployments.health.retry_budget import RetryBudget
+from gateway.deployments.health.second_attempts import RecentDelays, RetryBudget
 from gateway.deployments.row_bound import RowBound
 from gateway.deployments.starting import StartProgress, StartReport
 from gateway.limits.limiter import Limiter

@@ -13,10 +13,9 @@ from gateway.deployments.live import LiveDeployment
 from gateway.deployments.load_report import parse_event
 from gateway.timeline import Clock
 from gateway.upstreams.http1.errors import UpstreamError
-from gateway.upstreams.http1.request import UpstreamRequest
+from gateway.upstreams.http1.request import ExchangeTimeouts, UpstreamRequest
 from gateway.upstreams.http1.response import UpstreamResponse
 from gateway.upstreams.http1.sse import SseDecoder, SseError
-from gateway.upstreams.http1.timeouts import ExchangeTimeouts
 from gateway.util.header_values import is_event_stream
 
 LOOK_INTERVAL_S: Final = 1.0

@@ -7,8 +7,7 @@ from typing import Final, TypeVar
 
 from gateway.chat.request import ChatRequest
 from gateway.telemetry.records.record import Usage
-from routing_policies.estimation.estimators import BytesPerToken, OutputEstimate
-from routing_policies.price import Price
+from routing_policies.estimation.estimators import BytesPerToken, OutputEstimate, Price
 
 E = TypeVar("E", BytesPerToken, OutputEstimate)
 

@@ -12,8 +12,7 @@ from gateway.deployments.starting import StartReport, parse_start
 from gateway.telemetry.logs.log import LogWriter
 from gateway.timeline import Clock
 from gateway.upstreams.http1.errors import ConnectTimeout, UpstreamError, UpstreamTimeout
-from gateway.upstreams.http1.request import UpstreamRequest
-from gateway.upstreams.http1.timeouts import ExchangeTimeouts
+from gateway.upstreams.http1.request import ExchangeTimeouts, UpstreamRequest
 
 PROBE_INTERVAL_S: Final = 1.0
 LOOKS: Final = 5

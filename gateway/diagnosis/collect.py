@@ -13,8 +13,7 @@ from gateway.telemetry.lag import LagMeter
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.timeline import Clock
 from gateway.upstreams.http1.errors import UpstreamError
-from gateway.upstreams.http1.request import UpstreamRequest
-from gateway.upstreams.http1.timeouts import ExchangeTimeouts
+from gateway.upstreams.http1.request import ExchangeTimeouts, UpstreamRequest
 
 SNAPSHOTS: Final = 8
 """Number of snapshots in one window, and so of readings of each gauge."""

@@ -17,12 +17,11 @@ from gateway.chat.headers import ChatHead
 from gateway.chat.request import ChatRequest
 from gateway.completion.answer_end import end_of_plain
 from gateway.completion.stated_errors import StatedError
-from gateway.deployments.flight import InFlightRequest
+from gateway.deployments.flight import InFlightRequest, hidden_stream_bound_s, plain_bound_s, stream_bound_s
 from gateway.deployments.health.attempt_watch import AttemptWatch
 from gateway.deployments.health.ejection import FailureKind
 from gateway.deployments.live import LiveDeployment
 from gateway.deployments.load_report import ORCA_HEADER
-from gateway.deployments.patience import hidden_stream_bound_s, plain_bound_s, stream_bound_s
 from gateway.errors import GatewayError, RequestTooLarge, UpstreamFailed
 from gateway.forwarding.error_mapping import (
     OVERLOADED,
@@ -49,9 +48,8 @@ from gateway.routing.routing_request import RoutingRequest
 from gateway.telemetry.records.record import RequestPhase
 from gateway.timeline import Clock, Stage
 from gateway.upstreams.http1.errors import ConnectError, ConnectTimeout, Stalled, UpstreamError
-from gateway.upstreams.http1.request import UpstreamRequest
+from gateway.upstreams.http1.request import ExchangeTimeouts, UpstreamRequest
 from gateway.upstreams.http1.response import UpstreamResponse
-from gateway.upstreams.http1.timeouts import ExchangeTimeouts
 from gateway.upstreams.retry_after import retry_after_s
 from gateway.util.header_values import media_type
 
@@ -146,7 +144,8 @@ class UpstreamAttempt:
         if self.flight is not None:  # sent once more, on a new connection
             self.flight.ended(now, None)
         if self.ask is not None:
-            price, lane = self.ask.price_at(self.live.id), self.ask.claim.lane.engine_lane
+            ask, lane = self.ask, self.ask.claim.lane.engine_lane
+            price = ask.price_at(self.live.id) if ask.held_tokens else ask.price
             self.flight = self.live.forecast.note_sent(now, price, lane=lane, is_stream=self.is_stream)
         self._expect(now)
 
@@ -246,9 +245,7 @@ class AttemptRunner:
         try:
             return await opened.response.wait_more()
         except UpstreamError as error:
-            self._note_failure(work, opened, error)
-            work.ctx.record.detail = str(error)
-            raise RetryElsewhere(from_transport(error, opened.live.id)) from None
+            raise RetryElsewhere(self._lost(work, opened, error)) from None
 
     async def rest(self, work: ForwardRequest, opened: UpstreamAttempt) -> bytes:
         """Wait for all of a stream of which nothing was passed on. Raises RetryElsewhere or another GatewayError."""
@@ -256,9 +253,7 @@ class AttemptRunner:
         try:
             return await _whole(opened, opened.response)
         except UpstreamError as error:
-            self._note_failure(work, opened, error)
-            work.ctx.record.detail = str(error)
-            failure = from_transport(error, opened.live.id)
+            failure = self._lost(work, opened, error)
             raise RetryElsewhere(failure) if is_retryable(error) else failure from None
 
     async def pass_on(self, work: ForwardRequest, opened: UpstreamAttempt) -> None:
@@ -272,9 +267,7 @@ class AttemptRunner:
             else:
                 await relay_plain(ctx, opened.response.status, opened.passed, opened.body)
         except UpstreamError as error:
-            ctx.record.detail = str(error)
-            self._note_failure(work, opened, error)
-            raise from_transport(error, opened.live.id) from None
+            raise self._lost(work, opened, error) from None
         except UpstreamFailed:
             vigil.failed(self._clock(), FailureKind.BROKEN)
             raise
@@ -305,15 +298,10 @@ class AttemptRunner:
             else:
                 self._take_whole(work, opened, await _whole(opened, response), is_leading=is_leading)
         except UpstreamError as error:
-            self._note_failure(work, opened, error)
-            if is_leading:
-                ctx.record.detail = str(error)
-            failure = from_transport(error, live.id)
-            if not is_retryable(error):
-                raise failure from None
+            failure = self._lost(work, opened, error, is_leading=is_leading)
             if isinstance(error, ConnectError | ConnectTimeout):
                 live.is_ready = False  # until a probe says otherwise
-            raise RetryElsewhere(failure) from None
+            raise RetryElsewhere(failure) if is_retryable(error) else failure from None
         finally:
             if is_leading:
                 ctx.mark(Stage.UPSTREAM_FIRST_BYTE)
@@ -416,7 +404,10 @@ class AttemptRunner:
             return None
         return overloaded(headers, opened.live.id, work.admitted.lane.id)
 
-    def _note_failure(self, work: ForwardRequest, opened: UpstreamAttempt, error: UpstreamError) -> None:
+    def _lost(
+        self, work: ForwardRequest, opened: UpstreamAttempt, error: UpstreamError, *, is_leading: bool = True
+    ) -> GatewayError:
+        """Tell the deployment's health and the record that the exchange failed; return what the client is told."""
         now, deadline_at = self._clock(), work.admitted.deadline_at
         kind = failure_of(error)
         if kind is FailureKind.TIMEOUT and deadline_at is not None and now >= deadline_at - _ROUNDING_S:
@@ -425,6 +416,9 @@ class AttemptRunner:
             opened.vigil.dropped()
         else:
             opened.vigil.failed(now, kind)
+        if is_leading:
+            work.ctx.record.detail = str(error)
+        return from_transport(error, opened.live.id)
 
     def _timeouts(self, work: ForwardRequest) -> ExchangeTimeouts:
         """The route's, less what earlier attempts took, and shortened to the client's own patience.

@@ -18,9 +18,9 @@ import msgspec
 
 from gateway.cache.exact.capture import MAX_READ_HERE_BYTES
 from gateway.chat.request import ChatRequest
+from gateway.completion.answer_end import usage_of
 from gateway.completion.assembly import assembled
 from gateway.completion.stream_outcome import end_of_stream
-from gateway.completion.usage_parser import usage_of
 from gateway.deployments.health.ejection import FailureKind
 from gateway.deployments.live import LiveDeployment
 from gateway.errors import GatewayError, UpstreamFailed

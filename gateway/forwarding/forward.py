@@ -9,7 +9,7 @@ from gateway.admission.gate import AdmissionDecision
 from gateway.admission.waiting_room import WaitingRoom
 from gateway.chat.headers import ChatHead
 from gateway.chat.request import ChatRequest
-from gateway.deployments.health.retry_budget import RetryBudget
+from gateway.deployments.health.second_attempts import RetryBudget
 from gateway.deployments.live import LiveDeployment
 from gateway.errors import GatewayError, Shed
 from gateway.forwarding.attempt import AttemptRunner, ForwardRequest, RetryElsewhere, UpstreamAttempt

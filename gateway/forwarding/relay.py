@@ -10,14 +10,13 @@ from gateway.cache.exact.fingerprint import stream_shape
 from gateway.cache.exact.needs import needs_of
 from gateway.cache.exact.shared_answer import SharedAnswer
 from gateway.chat.request import ChatRequest
-from gateway.completion.answer_end import AnswerEnd
+from gateway.completion.answer_end import AnswerEnd, has_first_token, merge_timing, usage_of
 from gateway.completion.replay import as_event_stream
 from gateway.completion.stream_outcome import DONE, StreamOutcome
-from gateway.completion.usage_parser import has_first_token, merge_timing, usage_of
 from gateway.errors import UpstreamFailed
 from gateway.forwarding.error_mapping import SCHEMA_IGNORED
-from gateway.forwarding.event_framing import EVENT_ENDS, WholeEvents
 from gateway.forwarding.logprob_filter import events_without_odds, without_odds
+from gateway.forwarding.stream_head import EVENT_ENDS, WholeEvents
 from gateway.forwarding.timing_events import TimingEvents
 from gateway.http.asgi import EdgeChannel, Header
 from gateway.request_context import RequestContext

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from gateway.completion.usage_parser import merge_timing
+from gateway.completion.answer_end import merge_timing
 
 MAX_HELD_BYTES: Final = 256 * 1024
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import cast
 
@@ -19,7 +19,7 @@ from gateway.http.asgi import ASGIApp
 from gateway.http.descriptors import open_file_limit, share_connections
 from gateway.http.limits import EdgeLimits
 from gateway.http.protocol import EdgeProtocol
-from gateway.http.state import MAX_UNREAD_BYTES, EdgeState, RefusalHook, date_line
+from gateway.http.state import MAX_UNREAD_BYTES, EdgeHooks, EdgeState, RefusalHook, ShutdownEvents, date_line
 
 _LOGGER = logging.getLogger("penstock.edge")
 _CANCEL_TIMEOUT_S = 5.0
@@ -166,15 +166,14 @@ class Server:
     async def _open(self, listener: Listener, max_connections: int, loop: asyncio.AbstractEventLoop) -> None:
         state = EdgeState(
             name=listener.name,
-            limits=listener.limits,
-            max_connections=max_connections,
+            limits=replace(
+                listener.limits, connections=replace(listener.limits.connections, max_total=max_connections)
+            ),
             loop=loop,
             clock=self._clock or loop.time,
             resolution_s=self._tick_s,
-            leaving=self.leaving,
-            draining=self.draining,
-            new_request_id=self._new_request_id,
-            on_refusal=self._on_refusal,
+            shutdown=ShutdownEvents(leaving=self.leaving, draining=self.draining),
+            hooks=EdgeHooks(new_request_id=self._new_request_id, on_refusal=self._on_refusal),
             max_unread_bytes=self._max_unread_bytes,
         )
         self._states.append(state)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 from email.utils import formatdate
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,22 @@ def date_line() -> bytes:
     return b"date: %b\r\n" % formatdate(usegmt=True).encode("ascii")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShutdownEvents:
+    """How far all listeners of a server are on their way out."""
+
+    leaving: asyncio.Event
+    draining: asyncio.Event
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EdgeHooks:
+    """What the edge calls for a request that it refuses itself."""
+
+    new_request_id: Callable[[], str]
+    on_refusal: RefusalHook
+
+
 class EdgeState(ServerState):
     """One listener's shared state. `leaving` and `draining` are shared by all listeners of a server."""
 
@@ -39,26 +56,23 @@ class EdgeState(ServerState):
         *,
         name: str,
         limits: EdgeLimits,
-        max_connections: int,
         loop: asyncio.AbstractEventLoop,
         clock: Callable[[], float],
         resolution_s: float,
-        leaving: asyncio.Event,
-        draining: asyncio.Event,
-        new_request_id: Callable[[], str],
-        on_refusal: RefusalHook,
+        shutdown: ShutdownEvents,
+        hooks: EdgeHooks,
         max_unread_bytes: int = MAX_UNREAD_BYTES,
     ) -> None:
         super().__init__()
         self.name = name
         self.limits = limits
-        self.max_connections = max_connections
+        self.max_connections = limits.connections.max_total
         self.loop = loop
         self.clock = clock
-        self.leaving = leaving
-        self.draining = draining
-        self.new_request_id = new_request_id
-        self.on_refusal = on_refusal
+        self.leaving = shutdown.leaving
+        self.draining = shutdown.draining
+        self.new_request_id = hooks.new_request_id
+        self.on_refusal = hooks.on_refusal
         self.max_unread_bytes = max_unread_bytes
         self.unread_bytes = 0
         """What all clients have sent too early (behind a request that is being answered) or of unfinished heads."""

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-from gateway.limits.waiter import Waiter
+from gateway.limits.permit import Waiter
 
 MAX_FLOWS_SUMMED: Final = 64
 """Number of tenants beyond which a forecast bounds their backlogs instead of adding them up."""

@@ -6,10 +6,9 @@ import math
 from typing import Final
 
 from gateway.limits.adaptive_limit import AdaptiveLimit
-from gateway.limits.admission_request import AdmissionRequest
 from gateway.limits.fair_queue import FairQueue
 from gateway.limits.lane import LiveLane
-from gateway.limits.prefill_window import PrefillWindow
+from gateway.limits.permit import AdmissionRequest, PrefillWindow
 from gateway.limits.reserve import Reserve
 
 MISSES: Final = 0.01

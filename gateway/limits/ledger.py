@@ -11,12 +11,11 @@ from __future__ import annotations
 from typing import Final
 
 from gateway.limits.adaptive_limit import SLACK_S, AdaptiveLimit
-from gateway.limits.admission_request import AdmissionRequest
 from gateway.limits.fair_queue import MayGo
 from gateway.limits.lane import LiveLane
 from gateway.limits.lane_share import LaneShare
 from gateway.limits.limit import Limit
-from gateway.limits.waiter import Waiter
+from gateway.limits.permit import AdmissionRequest, Waiter
 
 _STALLED_RATIO: Final = 3.0
 """Multiple of the usual gap between returning permits after which that gap no longer counts."""

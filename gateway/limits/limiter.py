@@ -16,13 +16,11 @@ from typing import Final
 
 from gateway.errors import Shed
 from gateway.limits import refusal
-from gateway.limits.admission_request import NEVER, AdmissionRequest
 from gateway.limits.lane import LiveLane
 from gateway.limits.lane_share import LaneShare
 from gateway.limits.ledger import Ledger
 from gateway.limits.limit import Limit
-from gateway.limits.permit import Permit
-from gateway.limits.waiter import Waiter
+from gateway.limits.permit import NEVER, AdmissionRequest, Permit, Waiter
 from gateway.timeline import Clock
 
 RETRY_SHARE: Final = 0.5

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from gateway.errors import Shed, ShedReason
-from gateway.limits.admission_request import AdmissionRequest
 from gateway.limits.lane import LiveLane
+from gateway.limits.permit import AdmissionRequest
 
 
 def queue_full(lane: LiveLane, now: float) -> Shed:

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from gateway.store.base import Store, StoreUnavailable
-from gateway.telemetry.records.traffic import (
+from gateway.telemetry.records.recent import (
     HOUR_S,
     HOURS,
     Count,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from gateway.deployments.flight import TtftForecast
 from gateway.deployments.live import LiveDeployment
-from gateway.deployments.ttft_forecast import TtftForecast
 from gateway.routing.routing_request import RoutingRequest
+from routing_policies.estimation.estimators import Price, cost_of
 from routing_policies.policy.document import Deployment
-from routing_policies.price import Price, cost_of
 from routing_policies.views import DeploymentView
 
 

@@ -11,7 +11,7 @@ import msgspec
 from gateway.cache.exact.cache_lookup import CacheIdentity
 from gateway.cache.exact.control import NO_WISHES, CacheControl
 from gateway.chat.request import ChatRequest
-from gateway.deployments.health.retry_budget import RetryBudget
+from gateway.deployments.health.second_attempts import RetryBudget
 from gateway.deployments.live import LiveDeployment
 from gateway.deployments.rotation import NOBODY, EjectedCandidates, kept_out
 from gateway.embedding.encoder import Vector
@@ -21,7 +21,7 @@ from gateway.routing.prompt_of import prompt_of
 from gateway.routing.routing_request import RoutingRequest
 from gateway.routing.shortlist import MANY, Shortlist
 from gateway.timeline import Clock
-from gateway.upstreams.http1.timeouts import ExchangeTimeouts
+from gateway.upstreams.http1.request import ExchangeTimeouts
 from routing_policies.decision import Decision
 from routing_policies.policy.document import Cascade, Deployment, Route
 from routing_policies.profile import Profile, profile_of
@@ -55,6 +55,7 @@ class PlannedRoute:
         "_zone",
         "cache_candidates",
         "candidates",
+        "compares_all",
         "context_tokens",
         "deployment_ids",
         "fallbacks",
@@ -107,6 +108,8 @@ class PlannedRoute:
         )
         is_sampled = len(self.options) > MANY and self.profile.looks_ahead
         self._shortlist = Shortlist(self.options) if is_sampled else None
+        self.compares_all = self.profile.needs_ask and not is_sampled
+        """Whether a decision looks at the forecast of every candidate."""
         self.deployment_ids = tuple(live.id for live, _ in self.candidates)
         self.cache_candidates = "\n".join(sorted({live.model for live, _ in self.candidates})).encode()
         """The models that may answer: what they said may be given again wherever the same ones may."""
@@ -139,8 +142,8 @@ class PlannedRoute:
     ) -> Decision:
         """Which candidate takes this attempt, by the state of this moment; one of `avoid` only when nobody else can.
 
-        Without an `ask` nothing is forecast. Of many candidates a few are looked at, those of `seen` where somebody
-        has looked just now; the decision names only those.
+        Without an `ask` nothing is forecast, and none of `seen`, which admission has looked at just now. Of many
+        candidates a few are looked at, those of `seen` if there are any; the decision names only those.
         """
         if self._foregone is not None and not already_tried and not avoid:
             first, _ = self.candidates[0]
@@ -149,7 +152,7 @@ class PlannedRoute:
                 return self._foregone
         now = self._clock()
         attempt = self._attempt(now, already_tried, avoid, ask)
-        if seen and ask is not None:
+        if seen and self._shortlist is not None and ask is not None:
             views = [view for option, view in seen if option.live.is_ready]
             if views:
                 self.is_panicking = False
@@ -157,7 +160,7 @@ class PlannedRoute:
         few = None if ask is None or self._shortlist is None else self._shortlist.draw(ask, attempt, now, rng)
         out = NOBODY if few is not None else kept_out(self._members, now, already_tried)
         self.is_panicking = out.is_panic
-        views = self._views(few or self.options, now, ask, out)
+        views = self._views(few or self.options, now, ask, out, seen)
         decision = self.profile.decide(views, attempt, rng)
         if avoid and not decision.is_possible:
             return self.decide(already_tried, rng, ask)
@@ -173,13 +176,21 @@ class PlannedRoute:
         return [option.view(now, ask, is_ejected=option.live.id in out.ids) for option in self.options]
 
     def _views(
-        self, options: Sequence[LiveCandidate], now: float, ask: RoutingRequest | None, out: EjectedCandidates
+        self,
+        options: Sequence[LiveCandidate],
+        now: float,
+        ask: RoutingRequest | None,
+        out: EjectedCandidates,
+        seen: Sequence[Seen],
     ) -> list[DeploymentView]:
-        """With forecasts where the profile looks at them."""
+        """Return every option's view, with forecasts where the profile looks at them; those of `seen` are known."""
         ids = out.ids
         if ask is None or not self.profile.needs_ask:
             return [option.plain_view(is_ejected=option.live.id in ids) for option in options]
-        return [option.view(now, ask, is_ejected=option.live.id in ids) for option in options]
+        known = {view.id: view for option, view in seen if option.live.is_ready and view.id not in ids} if seen else {}
+        return [
+            known.get(option.live.id) or option.view(now, ask, is_ejected=option.live.id in ids) for option in options
+        ]
 
     def _attempt(
         self, now: float, already_tried: frozenset[str], avoid: frozenset[str], ask: RoutingRequest | None

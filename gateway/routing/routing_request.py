@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import msgspec
 
 from gateway.deployments.affinity import Prefix
-from gateway.limits.admission_request import AdmissionRequest
-from routing_policies.price import Price
+from gateway.limits.permit import AdmissionRequest
+from routing_policies.estimation.estimators import Price
 from routing_policies.quality.pairs import QualityPrediction
 
 

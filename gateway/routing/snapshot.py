@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from gateway.access.api_keys import KeyRing
-from gateway.access.stored_keys import StoredKeys
+from gateway.access.api_keys import KeyRing, StoredKeys
 from gateway.deployments.affinity import AffinityIndex
 from gateway.deployments.health.ejection import EjectionRules, EjectionTally, FailureKind
 from gateway.deployments.health.health import DeploymentHealth

@@ -13,10 +13,9 @@ from gateway.upstreams.http1.connection import Clock, Connection
 from gateway.upstreams.http1.errors import ClosedEarly, ConnectError, ExchangePhase, ResponseClosed, UpstreamError
 from gateway.upstreams.http1.pulse import Pulse
 from gateway.upstreams.http1.reader import WireLimits
-from gateway.upstreams.http1.request import RequestEncoder, UpstreamRequest
+from gateway.upstreams.http1.request import ExchangeTimeouts, RequestEncoder, UpstreamRequest
 from gateway.upstreams.http1.response import UpstreamResponse
 from gateway.upstreams.http1.target import Target
-from gateway.upstreams.http1.timeouts import ExchangeTimeouts
 from gateway.upstreams.pool import ConnectionPool, PoolSnapshot
 from gateway.upstreams.resolver import Resolver
 

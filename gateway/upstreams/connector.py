@@ -8,8 +8,8 @@ import ssl
 
 from gateway.upstreams.http1.connection import Connection
 from gateway.upstreams.http1.errors import ConnectError, ConnectTimeout, ExchangePhase, TlsError, TotalTimeout
+from gateway.upstreams.http1.request import ExchangeTimeouts
 from gateway.upstreams.http1.target import Target
-from gateway.upstreams.http1.timeouts import ExchangeTimeouts
 from gateway.upstreams.resolver import Resolver
 from gateway.upstreams.tls import client_context, require_verification
 

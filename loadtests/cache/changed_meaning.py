@@ -6,13 +6,21 @@ hold and with words that they do not (`is_listed`): the first alone would say ho
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 from typing import Final, Literal
 
 Kind = Literal["negation", "number", "unit", "direction", "name", "verb"]
 KINDS: Final[tuple[Kind, ...]] = ("negation", "number", "unit", "direction", "name", "verb")
+
+
+_WORDS: Final[dict[str, list[str]]] = json.loads(
+    Path(__file__).with_name("data").joinpath("changed_meaning.json").read_text()
+)
+"""Words and templates by list; → stands between the two of a pair, / between two forms of a word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,240 +44,69 @@ def pairs(kind: Kind, *, is_listed: bool, seed: int) -> Iterator[Pair]:
         yield Pair(kind, is_listed, kept, asked)
 
 
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(word.replace("_", " ") for word in text.split())
-
-
-_THINGS = _words(
-    """the_greenhouse a_bicycle_chain the_compost_heap an_oak_table the_kitchen_tap a_woollen_coat the_garden_hose
-    a_violin_bow the_router_firmware the_staging_database a_linen_curtain the_fish_pond a_cast_iron_pan
-    the_backup_script a_leather_boot the_chicken_coop the_attic_window the_rice_cooker a_ceramic_vase
-    the_invoice_template"""
-)
-_OCCASIONS = _words(
-    """in_January during_a_heatwave at_a_rented_cottage for_a_school_fair on_a_small_balcony at_high_altitude
-    for_a_wedding_party in_a_shared_office when_guests_arrive on_an_old_farm"""
-)
-_DOINGS = tuple(
-    pair.split("/")
-    for pair in _words(
-        """water/watering oil/oiling cover/covering repaint/repainting insulate/insulating polish/polishing
-        rinse/rinsing patch/patching sand/sanding photograph/photographing"""
-    )
-)
-
-# kept template, changed template; {doing} and {do} are forms of one verb
-_NEGATED: Final = (
-    ("Should I {do} {thing} {when}?", "Should I not {do} {thing} {when}?"),
-    ("Is it wise to {do} {thing} {when}?", "Is it wise to never {do} {thing} {when}?"),
-    ("Why do people {do} {thing} {when}?", "Why don't people {do} {thing} {when}?"),
-    ("Can I {do} {thing} {when} with gloves?", "Can I {do} {thing} {when} without gloves?"),
-    ("What happens if I {do} {thing} {when}?", "What happens if I do not {do} {thing} {when}?"),
-    ("How do I remember {doing} {thing} {when}?", "How do I avoid {doing} {thing} {when}?"),
-    ("Which tools are needed for {doing} {thing}?", "Which tools are not needed for {doing} {thing}?"),
-    ("Can I {do} {thing} {when} using gloves?", "Can I {do} {thing} {when} in lieu of gloves?"),
-    ("How do I remember {doing} {thing} {when}?", "How do I steer clear of {doing} {thing} {when}?"),
-    ("Is {doing} {thing} {when} a good idea?", "Is {doing} {thing} {when} anything but a good idea?"),
-    ("What do I gain by {doing} {thing} {when}?", "What do I gain by everything but {doing} {thing} {when}?"),
-    ("Is {doing} {thing} {when} a good idea?", "Is {doing} {thing} {when} far from a good idea?"),
-    ("Which tools does {doing} {thing} call for?", "Which tools other than oil does {doing} {thing} call for?"),
-)
-_NEGATED_UNLISTED: Final = (
-    ("Should I {do} {thing} {when}?", "Should I desist from {doing} {thing} {when}?"),
-    ("Is it wise to keep {doing} {thing} {when}?", "Is it wise to shun {doing} {thing} {when}?"),
-    ("What happens if I {do} {thing} {when}?", "What happens if I eschew {doing} {thing} {when}?"),
-    ("Which tools does {doing} {thing} call for?", "Which tools does {doing} {thing} dispense with?"),
-    ("How do I {do} {thing} {when}?", "How do I get out of {doing} {thing} {when}?"),
-    ("Should we {do} {thing} {when}?", "Should we put off {doing} {thing} {when}?"),
-    ("Is {doing} {thing} {when} a good idea?", "Is {doing} {thing} {when} the reverse of a good idea?"),
-    ("Is it wise to {do} {thing} {when}?", "Is it wise to leave {thing} be {when}?"),
-    ("What happens if I {do} {thing} {when}?", "What happens if I give {doing} {thing} {when} a miss?"),
-    ("Which tools are needed for {doing} {thing}?", "Which tools are superfluous for {doing} {thing}?"),
-)
-
-
 def _negation(rng: Random, is_listed: bool) -> tuple[str, str]:
-    do, doing = rng.choice(_DOINGS)
-    slots = {"do": do, "doing": doing, "thing": rng.choice(_THINGS), "when": rng.choice(_OCCASIONS)}
-    kept, asked = rng.choice(_NEGATED if is_listed else _NEGATED_UNLISTED)
+    do, doing = rng.choice(_WORDS["doings"]).split("/")
+    slots = {"do": do, "doing": doing, "thing": rng.choice(_WORDS["things"]), "when": rng.choice(_WORDS["occasions"])}
+    kept, asked = rng.choice(_WORDS["negated"] if is_listed else _WORDS["negated_unlisted"]).split(" → ")
     return kept.format(**slots), asked.format(**slots)
-
-
-_COUNTED: Final = (
-    "How do I bake bread for {} guests {when}?",
-    "Is a loan over {} months a good idea for {thing}?",
-    "What can I do with {} tomatoes {when}?",
-    "How long does it take to paint {} fences {when}?",
-    "Can a choir of {} singers perform {when}?",
-    "What is the best layout for {} shelves {when}?",
-    "How do I store {} letters safely {when}?",
-    "Does version {} of the firmware work with {thing}?",
-)
-_COMPUTED: Final = ("What is {} {} {}?", "How much is {} {} {} in the head?", "Show me that {} {} {} is right.")
-_OPERATORS: Final = ("+", "-", "*", "/", "×", "÷", "^")
-_ODD_NUMBERS = _words(
-    """umpteen_hundred/a_handful_of twentyfold/thirtyfold VIII/XIV XX/XL III/IX several_score/a_gross_of
-    scores_of/oodles_of"""
-)
-_WORD_NUMBERS = _words("three seven eight nine ten twelve fifteen twenty thirty forty sixty ninety two_hundred")
 
 
 def _number(rng: Random, is_listed: bool) -> tuple[str, str]:
     if is_listed and rng.random() < 0.2:
-        template, first, second = rng.choice(_COMPUTED), rng.randrange(2, 99), rng.randrange(2, 99)
-        left, right = rng.sample(_OPERATORS, 2)
+        template, first, second = rng.choice(_WORDS["computed"]), rng.randrange(2, 99), rng.randrange(2, 99)
+        left, right = rng.sample(_WORDS["operators"], 2)
         return template.format(first, left, second), template.format(first, right, second)
-    template = rng.choice(_COUNTED).replace("{when}", rng.choice(_OCCASIONS)).replace("{thing}", rng.choice(_THINGS))
+    template = (
+        rng.choice(_WORDS["counted"])
+        .replace("{when}", rng.choice(_WORDS["occasions"]))
+        .replace("{thing}", rng.choice(_WORDS["things"]))
+    )
     if not is_listed:
-        one, other = rng.choice(_ODD_NUMBERS).split("/")
+        one, other = rng.choice(_WORDS["odd_numbers"]).split("/")
     elif rng.random() < 0.4:
-        one, other = rng.sample(_WORD_NUMBERS, 2)
+        one, other = rng.sample(_WORDS["word_numbers"], 2)
     else:
         first = rng.choice((2, 3, 4, 5, 8, 10, 12, 16, 24, 30, 48, 75, 120, 250, 900))
         one, other = str(first), str(rng.choice((first * 10, first + 1, first * 2, first + 100)))
     return template.format(one), template.format(other)
 
 
-_MEASURED: Final = (
-    "How heavy is a bag of {n} {u} of {stuff}?",
-    "How do I order {n} {u} of {stuff} {when}?",
-    "Is a delivery of {n} {u} of {stuff} too much {when}?",
-    "What does a crate with {n} {u} of {stuff} cost to ship?",
-    "How do I keep {n} {u} of {stuff} dry {when}?",
-)
-_TIMED: Final = (
-    "How far can I walk in {n} {u} {when}?",
-    "Is {n} {u} enough to dry {thing} {when}?",
-    "Can {thing} be left alone for {n} {u} {when}?",
-)
-_STUFF = _words("gravel flour birdseed cement sugar barley charcoal sawdust")
-_UNIT_SETS: Final = {
-    (True, True): _words("grams kilograms pounds ounces tons"),
-    (True, False): _words("seconds minutes hours days weeks months years"),
-    (False, True): _words("stones bushels carats pecks hundredweights quintals scruples"),
-    (False, False): _words("fortnights moons semesters heartbeats fiscal_periods tides"),
-}
-
-
 def _unit(rng: Random, is_listed: bool) -> tuple[str, str]:
     is_weight = rng.random() < 0.5
-    one, other = rng.sample(_UNIT_SETS[is_listed, is_weight], 2)
-    slots = {"n": str(rng.randrange(2, 60)), "stuff": rng.choice(_STUFF)}
-    slots |= {"thing": rng.choice(_THINGS), "when": rng.choice(_OCCASIONS)}
-    template = rng.choice(_MEASURED if is_weight else _TIMED)
+    one, other = rng.sample(_WORDS[f"{'weights' if is_weight else 'times'}{'' if is_listed else '_unlisted'}"], 2)
+    slots = {"n": str(rng.randrange(2, 60)), "stuff": rng.choice(_WORDS["stuff"])}
+    slots |= {"thing": rng.choice(_WORDS["things"]), "when": rng.choice(_WORDS["occasions"])}
+    template = rng.choice(_WORDS["measured"] if is_weight else _WORDS["timed"])
     return template.format(u=one, **slots), template.format(u=other, **slots)
 
 
-_TURNED: Final = (
-    "How do I travel from {a} to {b} by train?",
-    "How do I move my files from {a} to {b}?",
-    "Can you translate this letter from {a} into {b}?",
-    "Is {a} better than {b} for a beginner?",
-    "Should I learn {a} before {b}?",
-    "How do I convert {a} to {b} by hand?",
-    "Why is {a} more expensive than {b}?",
-    "Does {a} lead to {b}?",
-    "Can I replace {a} by {b}?",
-    "Why did {a} write to {b}?",
-    "Can I use {a} inside {b}?",
-)
-_TURNED_FORMS: Final = (
-    ("Should I {do} {thing} before {doing} {other}?", "Should I {do2} {other} before {doing2} {thing}?"),
-    ("After {doing} {thing}, may I {do2} {other}?", "After {doing2} {other}, may I {do} {thing}?"),
-    ("How do I replace {thing} with {other}, step by step?", "How do I replace {other} with {thing}, step by step?"),
-    ("Who did {a} photograph first?", "Who photographed {a} first?"),
-)
-_TURNED_UNLISTED: Final = (
-    "Does {a} outrank {b}?",
-    "Why did {a} sue {b}?",
-    "Is {a} derived out of {b}?",
-    "When did {a} colonise {b}?",
-    "How does {a} resemble a child of {b}?",
-    "Can {a} subsume {b}?",
-    "Who says that {a} plagiarised {b}?",
-    "Is {a} heavier, gram for gram, than {b}?",
-    "How did {a} inspire {b}?",
-)
-_ENDS = _words(
-    "Tallinn Kraków Bergen Ghent Izmir Recife Almaty Windhoek Cusco Leipzig Basque Tamil Esperanto Latin Tagalog"
-)
-_ENDS_TECHNICAL = _words(
-    "Fortran Haskell Cobol Ledgerly Quillbase Zettelbox Nimbuspad Parquetta Tessera Obsidio Kestrelpay"
-)
-
-
 def _direction(rng: Random, is_listed: bool) -> tuple[str, str]:
-    one, other = rng.sample(rng.choice((_ENDS, _ENDS_TECHNICAL)), 2)
+    one, other = rng.sample(rng.choice((_WORDS["ends"], _WORDS["ends_technical"])), 2)
     if is_listed and rng.random() < 0.4:
-        (do, doing), (do2, doing2) = rng.sample(_DOINGS, 2)
+        (do, doing), (do2, doing2) = (each.split("/") for each in rng.sample(_WORDS["doings"], 2))
         slots = {"do": do, "doing": doing, "do2": do2, "doing2": doing2, "a": one}
-        slots["thing"], slots["other"] = rng.sample(_THINGS, 2)
-        kept, asked = rng.choice(_TURNED_FORMS)
+        slots["thing"], slots["other"] = rng.sample(_WORDS["things"], 2)
+        kept, asked = rng.choice(_WORDS["turned_forms"]).split(" → ")
         return kept.format(**slots), asked.format(**slots)
-    template = rng.choice(_TURNED if is_listed else _TURNED_UNLISTED)
+    template = rng.choice(_WORDS["turned"] if is_listed else _WORDS["turned_unlisted"])
     return template.format(a=one, b=other), template.format(a=other, b=one)
-
-
-_NAMED: Final = (
-    "Who is the mayor of {}?",
-    "What is the best museum in {}?",
-    "How do I open a bank account in {}?",
-    "What is a typical breakfast in {}?",
-    "How cold does it get in {} in January?",
-    "Which bus goes to the harbour of {}?",
-    "How do I register a small bicycle repair business with the council of {}?",
-    "Which documents does a visiting student need for a rented room in {}?",
-    "What do families with young children do on a rainy Sunday afternoon in {}?",
-    "How long does a parcel with garden tools take to be delivered to {}?",
-)
-_NAMED_PERSON: Final = (
-    "When was the composer {} born?",
-    "Which prizes did {} win for chemistry?",
-    "What was the first novel of {}?",
-    "Where did the painter {} grow up?",
-    "Which of the early violin sonatas by {} is easiest for a beginner to play?",
-    "What did critics write about the last photography exhibition of {}?",
-    "How do I cite a chapter on coastal erosion written by {} in my thesis?",
-    "Is there a recording of the lecture on medieval bridges by {}?",
-)
-_PLACES = _words(
-    "Tallinn Bergen Ghent Izmir Recife Almaty Windhoek Cusco Leipzig Galway Turku Brno Split Varna Pécs Bari"
-)
-_PEOPLE = _words(
-    """Halvorsen Okonkwo Lindqvist Marchetti Delacroix Yamanaka Petrosyan Abernathy Castellanos Wojcik Njoroge Svensson
-    Ferreira Baumgartner"""
-)
 
 
 def _name(rng: Random, is_listed: bool) -> tuple[str, str]:
     """No name is in any list: here "listed" ones have the capital that tells them, the others are in small letters."""
     people = rng.random() < 0.5
-    template = rng.choice(_NAMED_PERSON if people else _NAMED)
-    one, other = (template.format(name) for name in rng.sample(_PEOPLE if people else _PLACES, 2))
+    template = rng.choice(_WORDS["named_person"] if people else _WORDS["named"])
+    one, other = (template.format(name) for name in rng.sample(_WORDS["people"] if people else _WORDS["places"], 2))
     return (one, other) if is_listed else (one.lower(), other.lower())
 
 
-_ACTED: Final = (
-    "How do I {} {thing} {when}?",
-    "Can I {} {thing} {when}?",
-    "What does it cost to {} {thing}?",
-    "Is it legal to {} {thing} {when}?",
-    "Who can {} {thing} for me {when}?",
-)
-_OPPOSITE_VERBS = _words(
-    """open/close lock/unlock buy/sell install/uninstall enable/disable attach/detach fill/empty heat/cool lift/drop
-    turn_on/turn_off switch_on/switch_off scale_up/scale_down
-    mount/unmount hide/show import/export break/fix cover/uncover raise/lower tighten/loosen"""
-)
-_OTHER_VERBS = _words(
-    """glaze varnish dismantle auction weigh disinfect upholster engrave insure ship calibrate donate shred microwave
-    bleach"""
-)
-
-
 def _verb(rng: Random, is_listed: bool) -> tuple[str, str]:
-    template = rng.choice(_ACTED).replace("{thing}", rng.choice(_THINGS)).replace("{when}", rng.choice(_OCCASIONS))
-    one, other = rng.choice(_OPPOSITE_VERBS).split("/") if is_listed else rng.sample(_OTHER_VERBS, 2)
+    template = (
+        rng.choice(_WORDS["acted"])
+        .replace("{thing}", rng.choice(_WORDS["things"]))
+        .replace("{when}", rng.choice(_WORDS["occasions"]))
+    )
+    one, other = rng.choice(_WORDS["opposite_verbs"]).split("/") if is_listed else rng.sample(_WORDS["other_verbs"], 2)
     return template.format(one), template.format(other)
 
 

@@ -66,7 +66,8 @@ async def run(options: argparse.Namespace) -> Card:
 async def _write(bench: Workbench, *, is_small: bool) -> Path:
     folder = bench.folder / "llama-8b-shape"
     more = ["--small", "--layers", str(_SMALL["layers"])] if is_small else []
-    maker = await bench.start("checkpoint", "loadtests.engine.gpu_checkpoint", ["--out", str(folder), *more])
+    arguments = ["--out", str(folder), "--llama-8b", *more]
+    maker = await bench.start("checkpoint", "loadtests.engine.random_checkpoint", arguments)
     await _answered(maker, _CHECKPOINT_S)
     return folder
 

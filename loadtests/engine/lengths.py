@@ -23,16 +23,6 @@ class Lengths:
     source: str
     """For the card: where they are from."""
 
-    @property
-    def num_output_tokens(self) -> int:
-        """Of all."""
-        return sum(output for _, output in self.pairs)
-
-    @property
-    def mean_total_tokens(self) -> float:
-        """Prompt and output of one request."""
-        return sum(map(sum, self.pairs)) / len(self.pairs)
-
 
 def draw_lengths(data: Path | None, count: int, *, max_total_tokens: int, rng: random.Random) -> Lengths:
     """`count` pairs, each scaled by one factor so that 99 of 100 fit into `max_total_tokens`; the others are cut.

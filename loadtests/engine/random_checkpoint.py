@@ -1,7 +1,9 @@
 """`python -m loadtests.engine.random_checkpoint --out DIR`: a checkpoint of a published shape with random weights.
 
 For comparisons of speed, which depends on the shape and not on what the numbers mean. By default a Llama of 135 M
-parameters: 30 layers, 576 wide, a vocabulary of 49k. Its tokenizer knows every byte and every second pair of bytes.
+parameters: 30 layers, 576 wide, a vocabulary of 49k; with `--llama-8b` Llama 3's 8 B shape in bfloat16. Its tokenizer
+knows every byte and every second pair of bytes. One file a layer takes the memory of one layer; numbers are made on the
+GPU where there is one, for sixteen gigabytes of them take a CPU minutes.
 """
 
 from __future__ import annotations
@@ -9,10 +11,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
+from typing import Literal
 
 _NUM_BYTES = 256
 _SPREAD = 0.02
@@ -30,6 +33,9 @@ class Shape:
     num_kv_heads: int = 3
     vocab_size: int = 49152
     max_positions: int = 2048
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    rope_theta: float = 10_000.0
+    is_tied: bool = True
 
     def config(self) -> dict[str, object]:
         """As config.json says it."""
@@ -44,9 +50,9 @@ class Shape:
             "num_hidden_layers": self.num_layers,
             "num_key_value_heads": self.num_kv_heads,
             "rms_norm_eps": 1e-5,
-            "rope_theta": 10000.0,
-            "tie_word_embeddings": True,
-            "torch_dtype": "float32",
+            "rope_theta": self.rope_theta,
+            "tie_word_embeddings": self.is_tied,
+            "torch_dtype": self.dtype,
             "vocab_size": self.vocab_size,
             "bos_token_id": None,
             "eos_token_id": self.vocab_size - 1,
@@ -67,27 +73,61 @@ class Shape:
             found[f"{prefix}.self_attn.o_proj.weight"] = square
             found[f"{prefix}.mlp.gate_proj.weight"] = found[f"{prefix}.mlp.up_proj.weight"] = wide
             found[f"{prefix}.mlp.down_proj.weight"] = wide[::-1]
+        if not self.is_tied:
+            found["lm_head.weight"] = (self.vocab_size, self.hidden_size)
         return found | {"model.norm.weight": (self.hidden_size,)}
+
+    def shards(self) -> Iterator[dict[str, tuple[int, ...]]]:
+        """Names and shapes, one layer after the other, then what stands outside of layers."""
+        tensors = self.tensors()
+        for layer in range(self.num_layers):
+            prefix = f"model.layers.{layer}."
+            yield {name: size for name, size in tensors.items() if name.startswith(prefix)}
+        yield {name: size for name, size in tensors.items() if not name.startswith("model.layers.")}
+
+
+LLAMA_8B = Shape(
+    num_layers=32,
+    hidden_size=4096,
+    intermediate_size=14336,
+    num_heads=32,
+    num_kv_heads=8,
+    vocab_size=128256,
+    max_positions=8192,
+    dtype="bfloat16",
+    rope_theta=500_000.0,
+    is_tied=False,
+)
+_A_THOUSANDTH = replace(LLAMA_8B, hidden_size=128, intermediate_size=448, num_heads=8, num_kv_heads=2, vocab_size=2048)
 
 
 def write_checkpoint(folder: Path, shape: Shape, seed: int) -> None:
-    """Config, weights and tokenizer; equal for equal seeds. Raises OSError."""
+    """Config, weights and tokenizer; equal for equal seeds on the same device. Raises OSError."""
     # Imported here: only this process needs torch, and it takes seconds.
     import torch
     from safetensors.torch import save_file
 
-    generator = torch.Generator().manual_seed(seed)
-    weights = {
-        name: torch.ones(size) if len(size) == 1 else torch.randn(size, generator=generator) * _SPREAD
-        for name, size in shape.tensors().items()
-    }
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    dtype = getattr(torch, shape.dtype)
+    generator = torch.Generator(device).manual_seed(seed)
     folder.mkdir(parents=True, exist_ok=True)
-    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    weight_map: dict[str, str] = {}
+    for number, tensors in enumerate(shape.shards()):
+        name = f"model-{number:05}.safetensors"
+        weights = {
+            key: torch.ones(size, dtype=dtype)
+            if len(size) == 1
+            else (torch.randn(size, generator=generator, device=device, dtype=dtype) * _SPREAD).cpu()
+            for key, size in tensors.items()
+        }
+        save_file(weights, folder / name, {"format": "pt"})
+        weight_map |= dict.fromkeys(weights, name)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
     (folder / "config.json").write_text(json.dumps(shape.config()))
-    write_tokenizer(folder, shape.vocab_size)
+    _write_tokenizer(folder, shape.vocab_size)
 
 
-def write_tokenizer(folder: Path, vocab_size: int) -> None:
+def _write_tokenizer(folder: Path, vocab_size: int) -> None:
     """A tokenizer of bytes and pairs of bytes. Raises OSError."""
     for name, content in (
         ("tokenizer", _tokenizer(vocab_size)),
@@ -127,9 +167,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m loadtests.engine.random_checkpoint", description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--layers", type=int, default=Shape().num_layers)
+    parser.add_argument("--layers", type=int, help="default: as many as the shape has")
+    parser.add_argument("--llama-8b", action="store_true", help="the shape of Llama 3 8 B")
+    parser.add_argument("--small", action="store_true", help="with --llama-8b: a thousandth of it")
     options = parser.parse_args(argv)
-    write_checkpoint(options.out, Shape(num_layers=options.layers), options.seed)
+    shape = Shape() if not options.llama_8b else _A_THOUSANDTH if options.small else LLAMA_8B
+    write_checkpoint(options.out, replace(shape, num_layers=options.layers or shape.num_layers), options.seed)
     print(json.dumps({"written": str(options.out)}), flush=True)
     return 0
 

@@ -27,7 +27,7 @@ from gateway.admission.guard import OverloadGuard
 from gateway.admission.ladder import Ladder
 from gateway.admission.quotas.quotas import Quotas
 from gateway.app.store_opening import open_store
-from gateway.app.upstream_clients import open_client
+from gateway.app.upstream_clients import open_upstream
 from gateway.chat.headers import ChatHead
 from gateway.chat.request import ChatRequest, ChatRequestParser
 from gateway.deployments.flight import InFlightRequest
@@ -362,7 +362,7 @@ async def _no_send(message: object) -> None:
 
 def _connect_nowhere(name: str, reach: UpstreamReach) -> UpstreamClient:
     """Nothing is sent."""
-    return open_client(Target.parse("http://nobody.invalid"), limits=PoolLimits())
+    return open_upstream(Target.parse("http://nobody.invalid"), limits=PoolLimits())
 
 
 def _raise(error: BaseException) -> None:

@@ -12,7 +12,6 @@ import argparse
 import asyncio
 import gc
 import random
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,8 +27,7 @@ from loadtests.overload.workload import TRACES, Lengths, Offer, poisson_offers
 from loadtests.simulation.simulated_overload import find_capacity, run_overload
 from loadtests.simulation.simulated_replay import run_replay
 from loadtests.simulation.simulated_troubles import SCENARIOS, run_scenario
-from loadtests.simulation.simulation import Outcome, Simulation
-from loadtests.simulation.virtual_loop import VirtualLoop
+from loadtests.simulation.simulation import Outcome, Simulation, in_virtual_time
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,9 +70,7 @@ def simulate(options: argparse.Namespace, slo: Slo, rate_per_s: float) -> tuple[
 
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
-    with tempfile.TemporaryDirectory(prefix="pstk") as folder, asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        outcome = runner.run(main(Path(folder)))
-    return outcome, options.requests / rate_per_s
+    return in_virtual_time(main), options.requests / rate_per_s
 
 
 def _offers(options: argparse.Namespace, rate_per_s: float) -> Iterator[Offer]:

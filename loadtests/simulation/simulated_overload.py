@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import random
 import statistics
-import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +17,7 @@ from loadtests.harness.measures import percentile
 from loadtests.overload.held_rate import GOOD_SHARE, highest_held
 from loadtests.overload.overload import STEPS, first_guess
 from loadtests.overload.workload import Lengths, Offer, poisson_offers
-from loadtests.simulation.simulation import Outcome, Simulation
-from loadtests.simulation.virtual_loop import VirtualLoop
+from loadtests.simulation.simulation import Outcome, Simulation, in_virtual_time
 
 _WARM_UP_S = 6.0
 _TRIAL_S = 30.0
@@ -54,8 +52,7 @@ def outcomes(
             raise RuntimeError(failure)
         return steps
 
-    with tempfile.TemporaryDirectory(prefix="pstk") as folder, asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        return runner.run(main(Path(folder)))
+    return in_virtual_time(main)
 
 
 def find_capacity(shape: EngineShape, slo: Slo, seed: int, *, is_silent: bool = False) -> float:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
-import tempfile
 from pathlib import Path
 
 from loadtests.clients.chat_streams import Slo
@@ -12,8 +10,7 @@ from loadtests.engines.modelled_engine import EngineShape
 from loadtests.harness.card import Card, Value
 from loadtests.harness.measures import percentile
 from loadtests.overload.replay import offers_of, warm_up
-from loadtests.simulation.simulation import Outcome, Simulation
-from loadtests.simulation.virtual_loop import VirtualLoop
+from loadtests.simulation.simulation import Outcome, Simulation, in_virtual_time
 
 
 def run_replay(options: argparse.Namespace, shape: EngineShape, slo: Slo) -> Card:
@@ -31,8 +28,7 @@ def run_replay(options: argparse.Namespace, shape: EngineShape, slo: Slo) -> Car
         outcome.failure = simulation.close()
         return outcome, simulation.forecast_errors((0.5, 0.9))
 
-    with tempfile.TemporaryDirectory(prefix="pstk") as folder, asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        outcome, errors = runner.run(main(Path(folder)))
+    outcome, errors = in_virtual_time(main)
     results: dict[str, Value] = {
         "requests": outcome.num_offered,
         "good_share": outcome.num_good / max(1, outcome.num_offered),

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import statistics
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -17,8 +15,7 @@ from loadtests.harness.measures import percentile
 from loadtests.overload import troubles
 from loadtests.overload.troubles import Trouble
 from loadtests.overload.workload import Offer
-from loadtests.simulation.simulation import Outcome, Simulation
-from loadtests.simulation.virtual_loop import VirtualLoop
+from loadtests.simulation.simulation import Outcome, Simulation, in_virtual_time
 
 SCENARIOS: Final = {
     "greedy": ("greedy_quiet_goodput", "greedy_quiet_ttft_p99_ratio"),
@@ -98,5 +95,4 @@ def _run(
             raise RuntimeError(failure)
         return quiet, loud
 
-    with tempfile.TemporaryDirectory(prefix="pstk") as folder, asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        return runner.run(main(Path(folder)))
+    return in_virtual_time(main)

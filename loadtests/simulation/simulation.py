@@ -6,13 +6,14 @@ import asyncio
 import io
 import json
 import random
+import tempfile
 import time
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from gateway.app.app import Gateway
 from gateway.app.runtime import Surroundings
@@ -30,6 +31,8 @@ from loadtests.simulation.virtual_loop import VirtualLoop
 _BODY_OVERHEAD = 200
 _REPORT_S = 0.1
 _DRAIN_S = 60.0
+T = TypeVar("T")
+
 _HEAD: list[Header] = [(b"content-type", b"application/json")]
 
 
@@ -250,3 +253,9 @@ def _body(offer: Offer, number: int) -> bytes:
         b'{"model": "scripted", "messages": [{"role": "user", "content": "%b"}], "max_tokens": 512, "stream": true, '
         b'"user": "script:output_tokens=%d,id=0"}' % (prompt_text(offer, fill, number).encode(), offer.output_tokens)
     )
+
+
+def in_virtual_time(main: Callable[[Path], Coroutine[Any, Any, T]]) -> T:
+    """Run a simulation in a folder of its own, on a loop whose clock jumps."""
+    with tempfile.TemporaryDirectory(prefix="pstk") as folder, asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(main(Path(folder)))

@@ -12,10 +12,9 @@ import msgspec
 from gateway.deployments.load_report import LaneReport, LoadReport
 from gateway.upstreams.client import UpstreamClient
 from gateway.upstreams.http1.pulse import Pulse
-from gateway.upstreams.http1.request import UpstreamRequest
+from gateway.upstreams.http1.request import ExchangeTimeouts, UpstreamRequest
 from gateway.upstreams.http1.response import UpstreamResponse
 from gateway.upstreams.http1.target import Target
-from gateway.upstreams.http1.timeouts import ExchangeTimeouts
 from gateway.upstreams.pool import ConnectionPool, PoolLimits
 from loadtests.engines.engine_server import usage_of
 from loadtests.engines.modelled_engine import USUAL_OUTPUT_TOKENS, EngineShape, lane_work

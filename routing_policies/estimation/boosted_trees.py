@@ -25,18 +25,17 @@ class BoostedTree(msgspec.Struct, frozen=True, gc=False, array_like=True):
     thresholds: tuple[float, ...]
     leaves: tuple[float, ...]
 
-    def value(self, row: Sequence[float]) -> float:
-        """Return the leaf that the row falls into."""
-        features, thresholds, node = self.features, self.thresholds, 0
-        num_inner = len(features)
-        while node < num_inner:
-            node = 2 * node + (1 if row[features[node]] <= thresholds[node] else 2)
-        return self.leaves[node - num_inner]
-
 
 def sum_of_trees(trees: Iterable[BoostedTree], row: Sequence[float]) -> float:
-    """Return the sum of the trees' leaves, a term of the log odds."""
-    return sum([tree.value(row) for tree in trees])
+    """Return the sum of the leaves that the row falls into, a term of the log odds."""
+    total = 0.0
+    for tree in trees:
+        features, thresholds, leaves = tree.features, tree.thresholds, tree.leaves
+        node, num_inner = 0, len(features)
+        while node < num_inner:
+            node = node + node + (1 if row[features[node]] <= thresholds[node] else 2)
+        total += leaves[node - num_inner]
+    return total
 
 
 def scaled_trees(trees: Iterable[BoostedTree], scale: float, digits: int = 4) -> tuple[BoostedTree, ...]:

@@ -33,6 +33,18 @@ class Prediction(msgspec.Struct, frozen=True, gc=False):
         return logistic(self.log_odds) if self.is_known else 0.0
 
 
+class KindCorrection(msgspec.Struct, frozen=True, kw_only=True):
+    """Corrects log odds for a kind of work that the route tells and the training knew."""
+
+    scale: float = 1.0
+    offsets: dict[str, float] = {}
+
+    def corrected(self, log_odds: float, kind: str) -> float:
+        """Return the log odds for the kind; those of an unknown one stay."""
+        offset = self.offsets.get(kind)
+        return log_odds if offset is None else self.scale * log_odds + offset
+
+
 class PairModel(msgspec.Struct, frozen=True, kw_only=True):
     """For an ordered pair: the chance that `weak` answers a prompt as well as `strong` does."""
 
@@ -45,11 +57,10 @@ class PairModel(msgspec.Struct, frozen=True, kw_only=True):
     num_prompts: int
     text: Head
     """Looks at the features alone."""
-    offsets: dict[str, float] = {}
-    """Added to that for a kind of work that the route tells."""
+    kinds: KindCorrection = KindCorrection()
     embedded: Head | None = None
     """Looks at the features and the embedding."""
-    embedded_offsets: dict[str, float] = {}
+    embedded_kinds: KindCorrection = KindCorrection()
     encoder: str = ""
     """Id of the encoder whose embedding that is."""
     guard: NoveltyGuard
@@ -68,7 +79,8 @@ class PairModel(msgspec.Struct, frozen=True, kw_only=True):
             vector: Embedding of `encoder`; without one the features have to do.
             kind: Kind of work, where the route tells it; one that the training had none of changes nothing.
         """
-        is_known = self.guard.is_known(features)
         if vector is None or self.embedded is None:
-            return Prediction(self.text.log_odds(features) + self.offsets.get(kind, 0.0), is_known)
-        return Prediction(self.embedded.log_odds(features, vector) + self.embedded_offsets.get(kind, 0.0), is_known)
+            log_odds = self.kinds.corrected(self.text.log_odds(features), kind)
+        else:
+            log_odds = self.embedded_kinds.corrected(self.embedded.log_odds(features, vector), kind)
+        return Prediction(log_odds, self.guard.is_known(features))

@@ -56,5 +56,5 @@ def admin_token(folder: Path, site: Addresses) -> str:
 @pytest.fixture(scope="module")
 def site(folder: Path) -> Iterator[Addresses]:
     """A gateway in front of a scripted upstream."""
-    with scripted_gateway(folder, MORE_POLICY, **{"policy.source": "store"}) as addresses:
+    with scripted_gateway(folder, MORE_POLICY, settings={"policy.source": "store"}) as addresses:
         yield addresses

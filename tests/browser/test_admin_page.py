@@ -213,7 +213,7 @@ def test_a_policy_file_is_not_written_but_given_a_patch(chromium: Browser, tmp_p
 
 
 def test_a_key_is_made_shown_once_used_revoked_and_all_of_it_written_down(chromium: Browser, tmp_path: Path) -> None:
-    with scripted_gateway(tmp_path, MORE_POLICY, **{"policy.source": "store"}) as at:
+    with scripted_gateway(tmp_path, MORE_POLICY, settings={"policy.source": "store"}) as at:
         page = chromium.new_page(base_url=at.admin_url)
         page.set_default_timeout(PATIENCE_MS)
         page.goto("/admin/tenants")

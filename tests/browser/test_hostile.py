@@ -173,7 +173,7 @@ def test_what_an_upstream_says_is_shown_without_secrets_and_control_characters(p
 @contextmanager
 def logged_in(chromium: Browser, folder: Path) -> Iterator[tuple[Addresses, BrowserContext]]:
     """A gateway with an editor, who has logged in here."""
-    with scripted_gateway(folder, MORE_POLICY, **{"policy.source": "store"}) as at:
+    with scripted_gateway(folder, MORE_POLICY, settings={"policy.source": "store"}) as at:
         headers = {"authorization": f"Bearer {read_token(folder / FILE_NAME)}"}
         for name, role in (("root", "admin"), ("anna", "editor")):
             body = {"name": name, "role": role, "password": PASSWORD}
@@ -254,7 +254,9 @@ def test_a_page_that_stays_open_beyond_its_login_is_sent_to_log_in_again(
 def test_a_lost_store_is_said_on_every_page_that_lives_by_it(chromium: Browser, tmp_path: Path) -> None:
     redis = RedisServer(tmp_path / "redis").start()
     try:
-        with scripted_gateway(tmp_path, MORE_POLICY, **{"policy.source": "store", "store.address": redis.url}) as at:
+        with scripted_gateway(
+            tmp_path, MORE_POLICY, settings={"policy.source": "store", "store.address": redis.url}
+        ) as at:
             page = chromium.new_page(base_url=at.admin_url)
             page.set_default_timeout(PATIENCE_MS)
             page.goto("/admin/")

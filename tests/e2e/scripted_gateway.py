@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import io
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from gateway.app.app import Gateway
@@ -32,7 +33,10 @@ class Addresses:
 
 @contextmanager
 def scripted_gateway(
-    folder: Path, more_policy: str = "", script: Script | None = None, **settings: Any
+    folder: Path,
+    more_policy: str = "",
+    script: Script | None = None,
+    settings: Mapping[str, Any] = MappingProxyType({}),
 ) -> Iterator[Addresses]:
     """Answers every good request at once, whatever it asks for, or as `script` does; `more_policy` goes below the
     deployments."""
@@ -62,7 +66,7 @@ async def _serve(
     folder: Path,
     more_policy: str,
     script: Script | None,
-    settings: dict[str, Any],
+    settings: Mapping[str, Any],
     started: asyncio.Future[Addresses],
     stop: asyncio.Event,
 ) -> None:

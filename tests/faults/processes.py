@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -71,13 +71,13 @@ async def gateway_process(
     policy: str | None = None,
     program: tuple[str, ...] = ("gateway", "gateway"),
     more_policy: str = "",
-    **settings: object,
+    settings: Mapping[str, object] | None = None,
 ) -> AsyncIterator[GatewayProcess]:
     """A gateway that serves `engine`, ready; `settings` are those of penstock.toml, `program` the module and what comes
     before the flags. `policy` replaces the usual one, which `policy_text` is the pattern of; `more_policy` follows."""
     path = folder / f"{name}.yaml"
     path.write_text((policy_text.format(engine=engine) if policy is None else policy) + more_policy)
-    variables = {variable_of(key): str(value) for key, value in settings.items()}
+    variables = {variable_of(key): str(value) for key, value in (settings or {}).items()}
     log = folder / f"{name}.log"
     flags = ("--policy", str(path), "--public-listen", listen, "--admin-listen", f"unix:{folder}/{name}.sock")
     with log.open("wb") as sink:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from gateway.deployments.health.ejection import EjectionRules, StallRules
-from gateway.deployments.health.recent_delays import MIN_SAMPLES
-from gateway.upstreams.http1.timeouts import ExchangeTimeouts
+from gateway.deployments.health.second_attempts import MIN_SAMPLES
+from gateway.upstreams.http1.request import ExchangeTimeouts
 from tests.faults.stack import FaultStack, failing, faulty, frozen, streaming
 from tests.gateway.scripted import Script, Wire, chunk, complete, hang
 from tests.gateway.stack import NO_EJECTION, chat, encode

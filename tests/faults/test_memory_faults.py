@@ -39,7 +39,7 @@ async def limited_gateway(folder: Path) -> AsyncIterator[GatewayProcess]:
             folder / "engine.sock",
             listen=f"unix:{folder}/public.sock",
             more_policy=tenants("hog", "calm"),
-            **{"process.memory_limit_mb": LIMIT_MB},
+            settings={"process.memory_limit_mb": LIMIT_MB},
         ) as gateway,
     ):
         yield gateway

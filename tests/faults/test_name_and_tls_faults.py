@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 
 from gateway.app.app import Gateway
-from gateway.app.upstream_clients import open_client
+from gateway.app.upstream_clients import open_upstream
 from gateway.config.sources import config_of
 from gateway.upstreams.http1.errors import ConnectTimeout
-from gateway.upstreams.http1.request import UpstreamRequest
+from gateway.upstreams.http1.request import ExchangeTimeouts, UpstreamRequest
 from gateway.upstreams.http1.target import Target
-from gateway.upstreams.http1.timeouts import ExchangeTimeouts
 from gateway.upstreams.pool import PoolLimits
 from gateway.upstreams.resolver import Resolver
 from tests.gateway.authority import make_authority
@@ -50,7 +49,7 @@ async def test_a_name_that_fails_keeps_its_last_address_and_one_that_changes_is_
     async with ScriptedUpstream(tmp_path / "engine.sock") as engine, FaultProxy(engine.path) as proxy:
         limits = PoolLimits(idle_s=0.001)  # every request connects
         target = Target.parse(f"http://engine.test:{proxy.port}")
-        client = open_client(target, limits=limits, clock=clock, resolver=resolver)
+        client = open_upstream(target, limits=limits, clock=clock, resolver=resolver)
 
         async def answered() -> int:
             clock.now += 0.01
@@ -82,7 +81,7 @@ async def test_a_hanging_name_server_takes_two_threads_and_no_more() -> None:
 
     resolver = Resolver(clock=clock, max_threads=2, lookup=lookup)
     clients = [
-        open_client(Target.parse(f"http://host{n}.test:9"), limits=PoolLimits(), resolver=resolver) for n in range(10)
+        open_upstream(Target.parse(f"http://host{n}.test:9"), limits=PoolLimits(), resolver=resolver) for n in range(10)
     ]
     try:
         results = await asyncio.gather(

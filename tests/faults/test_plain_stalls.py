@@ -39,8 +39,8 @@ def slow(seconds: float) -> Script:
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Strangers get a tenth of the product's patience."""
-    monkeypatch.setattr("gateway.deployments.patience.STRANGER_S", 0.5)
-    monkeypatch.setattr("gateway.deployments.patience.STRANGER_MOST_S", 1.0)
+    monkeypatch.setattr("gateway.deployments.flight.STRANGER_S", 0.5)
+    monkeypatch.setattr("gateway.deployments.flight.STRANGER_MOST_S", 1.0)
 
 
 def by(reply: Any) -> tuple[int, str]:

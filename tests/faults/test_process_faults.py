@@ -34,7 +34,7 @@ async def test_sigterm_lets_500_streams_finish_and_ends_the_rest_with_an_error_e
         quick, slow = streaming(*"abcde", pause_s=0.4), streaming(*"abcde", pause_s=30.0)
         engine.scripts = [quick if number % 5 else slow for number in range(NUM_STREAMS)]
         async with gateway_process(
-            tmp_path, "a", engine.path, listen="127.0.0.1:0", **{"process.drain_timeout_s": 5}
+            tmp_path, "a", engine.path, listen="127.0.0.1:0", settings={"process.drain_timeout_s": 5}
         ) as gateway:
             port = int((await gateway.until("started"))["listening"]["public"][0].rpartition(":")[2])
             streams = [asyncio.create_task(stream(port)) for _ in range(NUM_STREAMS)]
@@ -101,8 +101,7 @@ async def test_a_rolling_restart_fails_no_request(tmp_path: Path, shares: str) -
                     engine.path,
                     listen=f"fd:{number}" if is_inherited else f"127.0.0.1:{port}",
                     pass_fds=(number,) if is_inherited else (),
-                    **{"public.shared": "false" if is_inherited else "true"},
-                    **{"process.drain_notice_s": 0.3},
+                    settings={"public.shared": "false" if is_inherited else "true", "process.drain_notice_s": 0.3},
                 )
             )
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from tests.gateway.stack import Stack, chat, encode, running
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
-MAX_FILES: Final = 70
+MAX_FILES: Final = 56
 NUM_TRIES: Final = 5
 _REQUEST: Final = encode(chat(stream=True), headers={"connection": "keep-alive"})
 _END: Final = b"data: [DONE]\n\n\r\n0\r\n\r\n"

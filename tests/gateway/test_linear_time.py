@@ -18,12 +18,12 @@ from gateway.cache.similarity.standalone import is_standalone
 from gateway.cache.similarity.wording import Wording
 from gateway.chat.request import ChatRequest, ChatRequestParser
 from gateway.chat.strict_json import JsonGuard
+from gateway.completion.answer_end import has_first_token
 from gateway.completion.stream_outcome import StreamOutcome
-from gateway.completion.usage_parser import has_first_token
 from gateway.deployments.affinity import prefix_of
 from gateway.errors import InvalidRequest
-from gateway.forwarding.event_framing import WholeEvents
 from gateway.forwarding.logprob_filter import LogprobReader, events_without_odds
+from gateway.forwarding.stream_head import WholeEvents
 from gateway.forwarding.timing_events import TimingEvents
 from gateway.routing.facts import RequestFacts
 from gateway.routing.identity import key_of

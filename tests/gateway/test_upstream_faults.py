@@ -450,7 +450,7 @@ async def test_the_connection_is_closed_after_an_error_event_of_the_upstream(tmp
 
 async def test_a_line_that_never_ends_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fault row 21, in a stream: bounded, and an error event at its end."""
-    monkeypatch.setattr("gateway.forwarding.event_framing.MAX_EVENT_BYTES", 1_000_000)
+    monkeypatch.setattr("gateway.forwarding.stream_head.MAX_EVENT_BYTES", 1_000_000)
     sent = 0
 
     async def endless(wire: Wire) -> None:

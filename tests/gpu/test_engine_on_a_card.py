@@ -58,7 +58,7 @@ def test_quantized_answers_do_not_depend_on_how_steps_run(
 
 @pytest.mark.parametrize("speculation", ["auto", "draft"])
 def test_speculation_is_lossless_on_the_bundled_pair(speculation: Speculation) -> None:
-    config = CoreConfig(
+    config = CoreConfig.of(
         model_dir=model_dir("large"), draft_model_dir=model_dir("small"), device="cuda", speculation=speculation
     )
     assert check_speculation(config, num_samples=200, seed=1).is_lossless

@@ -17,7 +17,7 @@ from engine.cpu.gemm.tiles import LANES
 from engine.cpu.jit.layout import AHEAD_WORK
 from engine.cpu.jit.work_queue import CHUNK
 from engine.cpu.multi_step.step_record import MultiStepRecord
-from engine.models.prediction_heads import PredictionHeads, Seen
+from engine.models.prediction_heads import HeadPredictions, PredictionHeads, Seen
 from engine.models.raw_weights import RawWeight
 from engine.quantization.weights import quantize_channels
 
@@ -64,10 +64,8 @@ class CompiledHeads:
         self._num_glanced = 0
         self._asks_heads = True
         self._taken = np.zeros(_MOST_GLANCED, dtype=np.int64)
-        self.rounds = MultiStepRecord(
-            model.rounds, model.decoder, max_rows=_MOST_GLANCED, max_tokens=MAX_TOKENS, states=self._looking
-        )
-        """That may follow a step within which the heads look ahead."""
+        self.multi_step = MultiStepRecord(model.rounds, model.decoder, max_rows=_MOST_GLANCED, max_tokens=MAX_TOKENS)
+        """Steps that may follow one within which the heads look ahead."""
         model.glance = self
         step = model.step
         # Addresses that never change are set once.
@@ -146,7 +144,7 @@ class CompiledHeads:
             step["looking_normed"] = self._glance_normed.data_ptr()
         self._starts[: num_rows + 1] = [*(starts[row] for row in rows), starts[-1]]
         step["token_ids"] = token_ids.data_ptr()
-        return num_rows, self._asks_heads, self.rounds.open(rows, model.max_tokens)
+        return num_rows, self._asks_heads, self.multi_step.open(rows, model.max_tokens)
 
     def seen(self) -> Seen | None:
         """Return the predictions made within the last step's call, once; None if there are none."""
@@ -155,7 +153,7 @@ class CompiledHeads:
             return None
         said: npt.NDArray[Any] = self._said[: 2 * num_rows * self.num_heads].reshape(2, num_rows, self.num_heads).copy()
         self._said[0] = -1
-        return Seen(self._chosen[:num_rows].tolist(), said[0], said[1])
+        return Seen(self._chosen[:num_rows].tolist(), HeadPredictions(said[0], said[1]))
 
 
 def _in_int8(weight: torch.Tensor) -> RawWeight:

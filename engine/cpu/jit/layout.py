@@ -206,8 +206,6 @@ ROUNDS = np.dtype(
         ("kinds", np.int64),
         ("num_listed", np.int64),
         ("head_kind", np.int64),
-        ("near_end_kinds", np.int64),
-        ("few_tokens", np.int64),
         ("token_ids", np.int64),
         ("positions", np.int64),
         ("slots", np.int64),
@@ -217,7 +215,6 @@ ROUNDS = np.dtype(
         ("hidden", np.int64),
         ("logits", np.int64),
         ("decay", np.float64),
-        ("length_margin", np.float64),
     ],
     align=True,
 )
@@ -225,14 +222,15 @@ ROUNDS = np.dtype(
 
 `num_left`: rounds that are still to be taken over, the step itself being the first; 0: there are no further ones. None
 is begun when `longest_ns` have passed since the step itself was over. Without `guesses` each says one token of each
-row. Of each row: `rows` [rows, 7] as `engine.cpu.multi_step.ngram.look_ahead` reads them, `numbers` [rows, 3], and
-`limits` [rows, 4]: which one of the step's rows it is, how long its text may get, how long it is expected to get, and
-drafts that were verified behind the step itself. `stops` are the tokens that end each row's text, row after row.
+row. Of each row: `rows` [rows, 6] as `engine.cpu.multi_step.ngram.look_ahead` reads them, `numbers` [rows, 3], and
+`limits` [rows, 4]: which one of the step's rows it is, how long its text may get, up to which length drafts
+are made, and drafts that were verified behind the step itself. `stops` are the tokens that end each row's text, row
+after row.
 `costs` float64 [4] as `engine.cpu.multi_step.ngram.choose` reads them. `texts` [rows, capacity] become the texts with
 all that was said. `found_tokens`, `found_kinds` [rows, most_drafts], `ends` [rows, 2] and `counts` [rows] hold the
 guesses of the round under way. `log` [rounds, 2]: nanoseconds, and drafts that were verified. What stands behind
 `turns`, the rotations of every position, serves all rounds: memory and kinds as lookup knows them, what heads say first
-(`head_kind`) and how far kinds are from those of answers that are nearly over, and room for a round's tokens. """
+(`head_kind`), and room for a round's tokens."""
 
 GENERATION, NUM_INSIDE, NUM_AWAKE, IS_CLOSED = 0, LINE, 2 * LINE, 3 * LINE
 """Offsets in a pool's control memory: generation (odd: open), threads inside, threads awake, closed flag."""

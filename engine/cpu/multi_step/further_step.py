@@ -21,8 +21,6 @@ MOST_TOGETHER = 8
 """Tokens of a row that attend together."""
 EVEN_SHARES = 8
 """A row that is no more than one of so many leaves threads even shares of the rows."""
-_FEWEST_TOKENS = 2
-"""Expected yet where drafts are worth looking for."""
 
 
 @compiled_exactly
@@ -60,7 +58,7 @@ def another_round(model, step, rounds):
 def _take_over(step, rounds):
     """Add what was chosen to the texts, and judge what was guessed by it; whether all of them go on."""
     num_rows = rounds.num_rows
-    rows, texts = _table(rounds.rows, num_rows, 7), _table(rounds.texts, num_rows, rounds.capacity)
+    rows, texts = _table(rounds.rows, num_rows, 6), _table(rounds.texts, num_rows, rounds.capacity)
     if rounds.num_done == 0:
         for row in range(num_rows):
             text = integers(rows[row, 0], rows[row, 1])
@@ -104,18 +102,12 @@ def _choose_drafts(model, step, rounds):
     if rounds.guesses == 0:
         integers(rounds.counts, num_rows)[:] = 0
         return num_rows <= rounds.most_tokens
-    rows, numbers = _table(rounds.rows, num_rows, 7), _numbers(rounds.numbers, num_rows, 3)
+    rows, numbers = _table(rounds.rows, num_rows, 6), _numbers(rounds.numbers, num_rows, 3)
     limits, head_kinds = _table(rounds.limits, num_rows, 4), np.empty((num_rows, num_heads), np.int64)
     for row in range(num_rows):
-        left = limits[row, 2] - rows[row, 1]
-        is_near_end = left <= rounds.few_tokens
-        room = min(rounds.most_drafts, limits[row, 1] - rows[row, 1] - 1)
-        if left < _FEWEST_TOKENS:
-            room = 0
-        else:
-            room = min(room, int(rounds.length_margin * left) - 1)
-        rows[row, 5], rows[row, 6] = max(0, room), rounds.num_listed if is_near_end else 0
-        head_kinds[row] = said[1, row] + rounds.head_kind + (rounds.near_end_kinds if is_near_end else 0)
+        # The token behind the drafts is chosen anyway.
+        rows[row, 5] = max(0, min(rounds.most_drafts, limits[row, 2] - rows[row, 1] - 1))
+        head_kinds[row] = said[1, row] + rounds.head_kind
     choose(
         rows,
         numbers,
@@ -123,7 +115,7 @@ def _choose_drafts(model, step, rounds):
         integers(rounds.memory_keys, rounds.memory_size),
         integers(rounds.memory_values, rounds.memory_size),
         _numbers(rounds.chances, 1, rounds.num_kinds)[0],
-        integers(rounds.kinds, 2 * rounds.num_listed),
+        integers(rounds.kinds, rounds.num_listed),
         said[0],
         head_kinds,
         _table(rounds.found_tokens, num_rows, rounds.most_drafts),
@@ -141,7 +133,7 @@ def _choose_drafts(model, step, rounds):
 def _lay_out(model, step, rounds):
     """Say in the step's record what the round computes: each row's last token, and its drafts."""
     num_rows, block_size, size = rounds.num_rows, model.block_size, model.hidden_size
-    rows, counts = _table(rounds.rows, num_rows, 7), integers(rounds.counts, num_rows)
+    rows, counts = _table(rounds.rows, num_rows, 6), integers(rounds.counts, num_rows)
     drafts = _table(rounds.found_tokens, num_rows, rounds.most_drafts)
     limits = _table(rounds.limits, num_rows, 4)
     num_tokens = num_rows + np.sum(counts)

@@ -50,9 +50,9 @@ def look_ahead(
 ) -> None:
     """Guesses for each row, each behind those before it, into `found_tokens` and `found_kinds` [rows, most].
 
-    `rows` int64 [rows, 7]: a text's address, its length, its salt, how many guesses there are already, how many tokens
-    would end it, how many guesses there may be yet, and where its part of `kinds` begins. `lists` int64: its guesses
-    and the tokens that would end it, row after row. `numbers` float64 [rows, 3]: the probability that its guesses are
+    `rows` int64 [rows, 6]: a text's address, its length, its salt, how many guesses there are already, how many tokens
+    would end it, and how many guesses there may be yet. `lists` int64: its guesses and the tokens that would end it,
+    row after row. `numbers` float64 [rows, 3]: the probability that its guesses are
     right, below which one of all of them it stops, and below which one of the next alone. `ahead_tokens`, `ahead_kinds`
     [rows, heads]: what prediction heads say comes next, behind the next one and so on, -1 where they say nothing.
     `ends` [rows, 2] becomes the number of new guesses, and whether a token that ends the text would be next.
@@ -68,14 +68,14 @@ def look_ahead(
         tail[num_newest:num_tail] = lists[start : start + num_guesses]
         stops = lists[start + num_guesses : start + num_guesses + num_stops]
         start += num_guesses + num_stops
-        chance, salt, of_row = numbers[index, 0], rows[index, 2], kinds[rows[index, 6] :]
+        chance, salt = numbers[index, 0], rows[index, 2]
         place, num_matched, count = -1, 0, 0
         ends[index, 1] = 0
         while count < rows[index, 5] and chance >= numbers[index, 1]:
             if place < 0:
                 place, num_matched = find(text, tail, num_tail)
             said, size = recall(memory_keys, memory_values, salt, tail, num_tail)
-            token, kind = _likelier(text, place, num_matched, said, size, chances, of_row)
+            token, kind = _likelier(text, place, num_matched, said, size, chances, kinds)
             depth = num_guesses + count
             if depth < ahead_tokens.shape[1] and ahead_tokens[index, depth] >= 0:
                 of_head = ahead_kinds[index, depth]
@@ -238,7 +238,7 @@ def prepare() -> None:
     chances, kinds, ends = np.zeros(1), np.zeros(1, np.int64), np.zeros((1, 2), np.int64)
     tokens, of_kinds = np.zeros((2, 1, 1), np.int64)
     nothing = np.zeros(0, np.int64)
-    rows, numbers, counts = np.zeros((1, 7), np.int64), np.zeros((1, 3)), np.zeros(1, np.int64)
+    rows, numbers, counts = np.zeros((1, 6), np.int64), np.zeros((1, 3)), np.zeros(1, np.int64)
     arrays = tokens, of_kinds, tokens, of_kinds, ends
     look_ahead(rows, numbers, nothing, *memory, chances, kinds, *arrays)
     choose(rows, numbers, nothing, *memory, chances, kinds, *arrays, np.ones(4), counts)

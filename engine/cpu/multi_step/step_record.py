@@ -14,7 +14,7 @@ from engine.cpu.attention.attention import GROUP_FIELDS
 from engine.cpu.jit.layout import ROUNDS
 from engine.cpu.multi_step.ngram import NUM_LISTED
 from engine.models.decoder import Decoder
-from engine.models.multi_step import GuessTables, MultiStepOrder, MultiStepReport, StepTaken
+from engine.models.multi_step import DraftTables, MultiStepOrder, MultiStepReport, StepTaken
 
 _MOST_ROUNDS = 8
 _INT = np.int64
@@ -25,11 +25,8 @@ _NUM_FIELDS = (ROUNDS.names or ()).index("turns") + 1
 class MultiStepRecord:
     """Says in a step's record what follows it, and reads what came of it."""
 
-    def __init__(
-        self, record: npt.NDArray[Any], decoder: Decoder, *, max_rows: int, max_tokens: int, states: torch.Tensor
-    ) -> None:
-        """`record`: a ROUNDS record; `max_rows`: of a step; `max_tokens`: of a round; `states`: where those are left
-        from which heads look ahead."""
+    def __init__(self, record: npt.NDArray[Any], decoder: Decoder, *, max_rows: int, max_tokens: int) -> None:
+        """Hold a ROUNDS record for steps of at most `max_rows` rows and `max_tokens` tokens."""
         self.max_rows = max_rows
         config = decoder.config
         self._record = record
@@ -37,10 +34,9 @@ class MultiStepRecord:
         self._is_open = False
         self._decoder = decoder
         self._max_tokens = max_tokens
-        self._states = states
         self._kept: tuple[MultiStepOrder, torch.Tensor] | None = None
         """What the record tells addresses of."""
-        self._tables: GuessTables | None = None
+        self._tables: DraftTables | None = None
         self._order: MultiStepOrder | None = None
         self._known: tuple[npt.NDArray[Any], ...] = (np.empty(0),) * 7
         self._addresses: list[int] = []
@@ -72,7 +68,7 @@ class MultiStepRecord:
             logits=self._logits.data_ptr(),
         )
 
-    def begin(self, tables: GuessTables) -> None:
+    def begin(self, tables: DraftTables) -> None:
         """Guess by these from now on."""
         self._tables = tables
         keys, values = tables.memory
@@ -85,10 +81,7 @@ class MultiStepRecord:
             num_kinds=tables.chances.size,
             kinds=tables.kinds.ctypes.data,
             head_kind=tables.head_kind,
-            near_end_kinds=tables.near_end_kinds,
-            few_tokens=tables.few_tokens,
             decay=tables.decay,
-            length_margin=tables.length_margin,
         )
 
     def order(self, order: MultiStepOrder) -> None:
@@ -110,8 +103,8 @@ class MultiStepRecord:
         if order is None or len(order.ends_at) != num_rows:
             return 0
         self._lengths = order.lengths
-        limits = zip(table_rows, order.ends_at, order.expected, strict=True)
-        self._limits[:num_rows] = [(row, end, expected, 0) for row, end, expected in limits]
+        limits = zip(table_rows, order.ends_at, order.drafts_until, strict=True)
+        self._limits[:num_rows] = [(row, end, until, 0) for row, end, until in limits]
         self._costs[:] = order.costs
         longest = max(order.ends_at)
         if self._texts.shape[1] < longest:
@@ -124,7 +117,7 @@ class MultiStepRecord:
         rows, numbers, stops, *found, texts = self._addresses
         self._kept = order, turns
         self._fields[:_NUM_FIELDS] = (
-            min(order.max_rounds, _MOST_ROUNDS),
+            min(order.max_steps, _MOST_ROUNDS),
             0,
             time.monotonic_ns(),
             0,
@@ -145,9 +138,11 @@ class MultiStepRecord:
         self._is_open = True
         return longest
 
-    def told(self) -> MultiStepReport | None:
-        """What was said, the step's own tokens included; None where no further round followed the last step."""
+    def report(self) -> MultiStepReport | None:
+        """Return what was said, the first step's own tokens included, once; None where no step followed it."""
         num_done = self._num_done
+        self.close()
+        self._order = None  # if it was not opened, it was for another step
         if num_done < 2 or self._kept is None:
             return None
         ends = self._kept[0].rows[: len(self._lengths), 1].tolist()
@@ -155,21 +150,8 @@ class MultiStepRecord:
             self._texts[row, start:end].tolist()
             for row, (start, end) in enumerate(zip(self._lengths, ends, strict=True))
         ]
-        later_s = 1e-9 * sum(self._log[1:num_done, 0].tolist())
-        return MultiStepReport(token_ids, self._limits[: len(token_ids), 3].tolist(), num_done, later_s)
-
-    def rounds(self) -> list[StepTaken]:
-        """What the last step and those that followed it took, once; none where it was not followed."""
-        num_done = self._num_done
-        self.close()
-        self._order = None  # if it was not opened, it was for another step
-        if num_done < 2:
-            return []
-        return [StepTaken(1e-9 * nanoseconds, num_drafts) for nanoseconds, num_drafts in self._log[:num_done].tolist()]
-
-    def states(self) -> torch.Tensor:
-        """The final hidden states [N, hidden] from which each row's last token was chosen."""
-        return self._states[: len(self._lengths)]
+        steps = [StepTaken(1e-9 * nanoseconds, num_drafts) for nanoseconds, num_drafts in self._log[:num_done].tolist()]
+        return MultiStepReport(token_ids, self._limits[: len(token_ids), 3].tolist(), steps)
 
     @property
     def _num_done(self) -> int:

@@ -8,6 +8,7 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 from engine.config import FrontConfig
@@ -44,32 +45,40 @@ INLINE_CHARS = 4096
 """Maximum number of characters that is rendered and tokenized on the event loop; longer prompts use a thread."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextHandling:
+    """How a model's text becomes tokens, prompts and tool calls."""
+
+    tokenizer: Tokenizer
+    template: ChatTemplate | None
+    """None: the model has none, and takes no conversations."""
+    tool_format: ToolFormat | None = None
+
+
 class EngineService:
     """Service that turns requests into generations; it refuses new ones while `is_draining`."""
 
     def __init__(
         self,
         config: FrontConfig,
-        tokenizer: Tokenizer,
-        template: ChatTemplate | None,
+        text: TextHandling,
         link: CoreLink,
         metrics: EngineMetrics,
         executor: Executor,
         *,
-        tool_format: ToolFormat | None = None,
         clock: Callable[[], float] = time.monotonic,
         draw_seed: Callable[[], int] = lambda: secrets.randbits(63),
     ) -> None:
         self.config = config
-        self.tokenizer = tokenizer
+        self.tokenizer = text.tokenizer
         self.link = link
         self.metrics = metrics
         self.clock = clock
         self.is_draining = False
         self.is_closing = False
         """True once the drain has ended; load feeds stop then."""
-        self._template = template
-        self._tool_format = tool_format
+        self._template = text.template
+        self._tool_format = text.tool_format
         self._executor = executor
         self._draw_seed = draw_seed
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
-from engine.config import CoreConfig, EngineConfigError
+from engine.config import CoreConfig, EngineConfigError, core_config_json
 from engine.frontend.core_client.link import CoreLink
 from engine.frontend.core_client.live_core import CoreProcess, LiveCore, Spawn
 from engine.frontend.core_client.standby_pool import StandbyPool
@@ -39,7 +38,7 @@ class Patience:
 
 def spawn_core(config: CoreConfig, *, is_standby: bool = False) -> Spawn:
     """Return a function that starts `python -m engine.core` with this configuration."""
-    text = json.dumps({key: str(value) if isinstance(value, Path) else value for key, value in asdict(config).items()})
+    text = core_config_json(config)
 
     async def spawn(socket_path: Path) -> CoreProcess:
         arguments = ["-m", "engine.core", "--socket", str(socket_path), "--config", text]

@@ -1,33 +1,23 @@
-"""A small model that says what the large one would probably say next, over the large one's block tables."""
+"""Draft tokens of a small model, which reads what the large one reads through the same block tables."""
 
 from __future__ import annotations
 
+import logging
+from array import array
 from collections.abc import Sequence as SequenceOf
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
-import torch
+from engine.step.scheduler_output import ScheduledRow, SchedulerOutput
+from engine.step.sequence import INT64, Sequence
+from engine.step.step_output import Runner
 
-from engine.attention.base import KVCache
-from engine.models.decoder import Model
-from engine.sampling.sampler import Sampler
-from engine.step.batch import ScheduledRow
-from engine.step.input_buffers import InputBuffers
-from engine.step.sample_rows import SampleRows
-from engine.step.sequence import Sequence
-
-
-class Drafted(NamedTuple):
-    """What the model would say next."""
-
-    token_id: int
-    probability: float
-    """Of the token before temperature, penalties and the like: how sure the model is."""
+logger = logging.getLogger(__name__)
 
 
 class Behind(NamedTuple):
-    """A place to draft for: behind a sequence's tokens and some drafts."""
+    """A place to draft for: behind a sequence's tokens and some draft tokens."""
 
     seq: Sequence
     draft_token_ids: SequenceOf[int]
@@ -35,92 +25,90 @@ class Behind(NamedTuple):
 
 @dataclass(slots=True)
 class _Progress:
-    """What of a sequence the pool holds: `num_tokens` of its tokens, then the drafts that were fed behind them."""
+    """What of a sequence the pool holds: `num_tokens` of its tokens, then draft tokens that were read behind them."""
 
     num_preemptions: int
     num_tokens: int = 0
     drafts: tuple[int, ...] = ()
 
 
-class DraftModel:
+class DraftModelProposer:
     """Drafts with the sequence's own parameters and random numbers, so that it errs only where its logits do.
 
-    Its KV pool has a slot for each of the large model's, found through the same block tables: what is freed there is
-    free here, and nothing has to be allocated twice. It reads a sequence only when asked for drafts, from the first
-    token whose slot does not hold it yet.
+    The runner's KV pool has a slot for each of the large model's, found through the same block tables: what is freed
+    there is free here, and nothing has to be allocated twice. It reads a sequence only when asked for draft tokens,
+    from the first token whose slot does not hold it yet.
     """
 
-    def __init__(
-        self,
-        model: Model,
-        sampler: Sampler,
-        caches: list[KVCache],
-        *,
-        sample_rows: SampleRows,
-        device: torch.device,
-        num_blocks: int,
-        block_size: int,
-        max_tokens: int,
-        max_rows: int,
-        max_blocks: int,
-    ) -> None:
-        self._model = model
-        self._sampler = sampler
-        self._caches = caches
-        self._sample_rows = sample_rows
+    def __init__(self, runner: Runner, *, num_blocks: int, block_size: int, max_tokens: int, reach: int) -> None:
+        """Draft by a runner of steps of at most `max_tokens`; `reach`: the most tokens it can read of one sequence."""
+        self._runner = runner
         self._block_size = block_size
         self._max_tokens = max_tokens
-        self._buffers = InputBuffers.alternating(max_tokens, max_rows, max_blocks, block_size, device)
+        self._reach = reach
         self._progress: WeakKeyDictionary[Sequence, _Progress] = WeakKeyDictionary()
         # Digest of the full block whose keys stand in each block's slots; None after anything else was written there.
         self._written: list[bytes | None] = [None] * num_blocks
+        self.is_broken = False
+        """Whether the model failed; it is not asked again."""
+
+    def has_room(self, seq: Sequence, limit: int) -> bool:
+        """Return whether the model can read so far behind a sequence."""
+        return not self.is_broken and 0 < limit <= self._reach - seq.num_tokens
 
     def num_missing_tokens(self, seq: Sequence) -> int:
-        """Tokens of the sequence it has not read yet."""
+        """Return how many tokens of the sequence it has not read yet."""
         return max(0, seq.num_tokens - self._num_read(seq, ()))
 
-    @torch.inference_mode()
-    def draft(self, places: SequenceOf[Behind]) -> list[Drafted]:
-        """One token for each place, whose sequence's block table reaches behind its drafts. One run for all."""
+    def propose(self, seqs: SequenceOf[Sequence], counts: SequenceOf[int]) -> list[tuple[int, ...]]:
+        """Return so many draft tokens for each sequence; fewer where one ends the answer, none when the model fails."""
+        found: list[list[int]] = [[] for _ in seqs]
+        while True:
+            going = [index for index, drafts in enumerate(found) if self._goes_on(seqs[index], drafts, counts[index])]
+            if not going:
+                return [_without_end(seq, drafts) for seq, drafts in zip(seqs, found, strict=True)]
+            try:
+                chosen = self.draft([Behind(seqs[index], found[index]) for index in going])
+            # Whatever a draft model raises, the large model goes on without it.
+            except Exception:
+                logger.exception("the draft model failed and is not asked again")
+                self.is_broken = True
+                return [()] * len(seqs)
+            for index, token_id in zip(going, chosen, strict=True):
+                found[index].append(token_id)
+
+    def draft(self, places: SequenceOf[Behind]) -> list[int]:
+        """Return one token for each place, whose sequence's block table reaches behind its drafts. One run for all."""
         rows = self._catch_up(places)
-        token_ids, context = next(self._buffers).fill(rows)
-        hidden = self._model.forward(token_ids, context, self._caches)
+        results = self._runner.execute(SchedulerOutput(rows)).results
         for place in places:
             self._note(place)
-        if hidden.shape[0] != len(rows):
-            hidden = hidden[[start - 1 for start in context.query_starts[1:]]]
-        logits = self._model.logits(hidden)
-        sample_rows = [
-            self._sample_rows.of(place.seq, place.draft_token_ids, first=len(place.draft_token_ids))[0]
-            for place in places
-        ]
-        token_ids_chosen = self._sampler.sample(logits, sample_rows).token_ids
-        chosen = torch.tensor(token_ids_chosen, device=logits.device).unsqueeze(1)
-        probabilities = logits.softmax(-1).gather(1, chosen).flatten().tolist()
-        return list(map(Drafted, token_ids_chosen, probabilities))
+        for result in results:
+            if result.error is not None:
+                raise RuntimeError(result.error)
+        return [result.token_ids[0] for result in results]
+
+    @staticmethod
+    def _goes_on(seq: Sequence, drafts: list[int], count: int) -> bool:
+        return len(drafts) < count and not (drafts and drafts[-1] in seq.params.stop_token_ids)
 
     def _catch_up(self, places: SequenceOf[Behind]) -> list[ScheduledRow]:
-        """Read what is missing but for the last part, which is returned: one row each, in all within the buffers."""
+        """Read what is missing but for the last part, which is returned: one row each, in all within the budget."""
         room = max(1, self._max_tokens // len(places))
         last = []
         for seq, draft_token_ids in places:
             start = self._num_read(seq, draft_token_ids)
-            end = seq.num_tokens + len(draft_token_ids)
-            while end - start > room and start < seq.num_tokens:
-                size = min(self._max_tokens, end - start - room, seq.num_tokens - start)
-                self._read(ScheduledRow(seq, start, size, samples=False))
+            # What was drafted counts as said; a grammar only knows what was, and verifies the rest.
+            said = replace(seq, token_ids=seq.token_ids + array(INT64, draft_token_ids), grammar=None)
+            while said.num_tokens - start > room:
+                size = min(self._max_tokens, said.num_tokens - start - room)
+                self._runner.execute(SchedulerOutput([ScheduledRow(said, start, size, samples=False)]))
                 start += size
-            num_known = max(0, seq.num_tokens - start)
-            unread = tuple(draft_token_ids[max(0, start - seq.num_tokens) :])
-            last.append(ScheduledRow(seq, start, num_known, samples=True, draft_token_ids=unread))
+            last.append(ScheduledRow(said, start, said.num_tokens - start, samples=True))
         return last
 
-    def _read(self, row: ScheduledRow) -> None:
-        token_ids, context = next(self._buffers).fill([row])
-        self._model.forward(token_ids, context, self._caches)
-
     def _num_read(self, seq: Sequence, draft_token_ids: SequenceOf[int]) -> int:
-        """Leading tokens, drafts included, whose keys are in the pool; at least the last one is always read again."""
+        """Return leading tokens, drafts included, whose keys are in the pool; the last one is always read again."""
         progress = self._progress.get(seq)
         if progress is None or progress.num_preemptions != seq.num_preemptions:
             progress = self._progress[seq] = _Progress(seq.num_preemptions, self._num_shared(seq))
@@ -133,7 +121,7 @@ class DraftModel:
         return min(num_read, seq.num_tokens + len(draft_token_ids) - 1)
 
     def _num_shared(self, seq: Sequence) -> int:
-        """Tokens of leading blocks that it read for another sequence, or before a preemption."""
+        """Return the tokens of leading blocks that it read for another sequence, or before a preemption."""
         num_blocks = 0
         for block_id, digest in zip(seq.block_table, seq.block_digests, strict=False):
             if self._written[block_id] != digest:
@@ -151,3 +139,9 @@ class DraftModel:
             is_full = (index + 1) * size <= seq.num_tokens and index < len(seq.block_digests)
             self._written[seq.block_table[index]] = seq.block_digests[index] if is_full else None
         progress.num_tokens, progress.drafts = seq.num_tokens, tuple(drafts)
+
+
+def _without_end(seq: Sequence, drafts: list[int]) -> tuple[int, ...]:
+    """Return draft tokens without one that ends the answer: the token behind the others is sampled anyway."""
+    is_end = bool(drafts) and drafts[-1] in seq.params.stop_token_ids
+    return tuple(drafts[:-1] if is_end else drafts)

@@ -12,9 +12,9 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
+from gateway.access.api_keys import StoredKey
 from gateway.access.audit_log import AuditLog
 from gateway.access.directory import Directory
-from gateway.access.stored_keys import StoredKey
 from gateway.admin.api.errors import Conflict
 from gateway.admin.api.fields import RequestBody
 from gateway.admin.api.request import AdminRequest, serves

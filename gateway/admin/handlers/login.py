@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta
@@ -40,29 +41,36 @@ class _Login(RequestBody, frozen=True, kw_only=True):
     password: Annotated[str, Meta(min_length=1, max_length=MAX_PASSWORD_CHARS)]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignIn:
+    """What a login by name and password looks at."""
+
+    accounts: Accounts
+    sessions: Sessions
+    passwords: Passwords
+    guesses: Guesses
+
+
 class LoginHandlers:
     """`/admin/api/session`, `/login` and `/logout`."""
 
     def __init__(
         self,
         gate: AdminGate,
-        accounts: Accounts,
-        sessions: Sessions,
-        passwords: Passwords,
+        sign_in: SignIn,
         audit: AuditLog,
         *,
-        guesses: Guesses,
         wall: Callable[[], float],
         oidc_start: str | None,
         is_secure: bool,
     ) -> None:
         """`oidc_start` is the path that begins a login with the identity provider; `is_secure`: pages come by TLS."""
         self._gate = gate
-        self._accounts = accounts
-        self._sessions = sessions
-        self._passwords = passwords
+        self._accounts = sign_in.accounts
+        self._sessions = sign_in.sessions
+        self._passwords = sign_in.passwords
+        self._guesses = sign_in.guesses
         self._audit = audit
-        self._guesses = guesses
         self._wall = wall
         self._failed_lines = SourceRate(burst=FAILED_LINES, per_s=FAILED_LINES_PER_S, clock=wall, max_sources=1)
         self._num_unrecorded = 0

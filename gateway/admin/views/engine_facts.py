@@ -11,8 +11,7 @@ import msgspec
 from gateway.deployments.live import LiveDeployment
 from gateway.timeline import Clock
 from gateway.upstreams.http1.errors import UpstreamError
-from gateway.upstreams.http1.request import UpstreamRequest
-from gateway.upstreams.http1.timeouts import ExchangeTimeouts
+from gateway.upstreams.http1.request import ExchangeTimeouts, UpstreamRequest
 
 _MIN_AGE_S: Final = 2.0
 _TIMEOUTS: Final = ExchangeTimeouts(connect_s=0.5, first_byte_s=1.0, total_s=1.5)

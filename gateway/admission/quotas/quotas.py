@@ -12,8 +12,8 @@ from gateway.admission.quotas.tenant_quota import TenantQuota, Wall
 from gateway.store.base import Store
 from gateway.telemetry.records.record import HandedOver, RequestPhase, RequestRecord
 from gateway.timeline import Clock, Outcome
+from routing_policies.estimation.estimators import Price
 from routing_policies.policy.document import Policy
-from routing_policies.price import Price
 
 TICK_S: Final = 0.1
 _NOT_STARTED: Final = frozenset({RequestPhase.QUEUED, RequestPhase.CONNECTING})

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from gateway.cache.audit.route_stats import RouteStats, TenantRoute
 from gateway.cache.exact.cache_lookup import CacheIdentity
 from gateway.cache.exact.entry import CacheEntry
@@ -18,6 +20,16 @@ from gateway.timeline import Clock
 
 if TYPE_CHECKING:
     from gateway.cache.index.vector_index import Neighbour
+
+
+class LookupSubject(msgspec.Struct, frozen=True):
+    """What is looked up, and for whom."""
+
+    key: Fingerprint
+    wanted: CacheIdentity
+    whose: TenantRoute
+    book: RouteStats
+    needs: Needs = NO_NEEDS
 
 
 class SemanticLookup:
@@ -34,14 +46,10 @@ class SemanticLookup:
         tier: SemanticTier,
         vector: asyncio.Future[Vector | None],
         *,
-        key: Fingerprint,
-        wanted: CacheIdentity,
-        whose: TenantRoute,
-        book: RouteStats,
+        subject: LookupSubject,
         clock: Clock,
         workers: Executor,
         looks: bool = True,
-        needs: Needs = NO_NEEDS,
     ) -> None:
         """Begin the lookup.
 
@@ -59,14 +67,14 @@ class SemanticLookup:
         """
         self._tier = tier
         self.vector = vector
-        self.key = key
-        self.wanted = wanted
-        self.whose = whose
-        self.book = book
+        self.key = subject.key
+        self.wanted = subject.wanted
+        self.whose = subject.whose
+        self.book = subject.book
         self._clock = clock
         self._workers = workers
         self._looks = looks
-        self._needs = needs
+        self._needs = subject.needs
         self._began_at = clock()
         self._has_place = False
         self.embed_s = 0.0

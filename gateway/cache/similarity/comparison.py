@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -45,12 +44,15 @@ class Comparison(NamedTuple):
 
 def _split(words: Sequence[Word], others: Sequence[Word]) -> tuple[list[Word], list[Word]]:
     """Return the words with an equal one on the other side, each standing for one, and the rest."""
-    left = Counter([word.stem for word in others])
+    left = [word.stem for word in others]
     shared: list[Word] = []
     rest: list[Word] = []
     for word in words:
-        left[word.stem] -= 1
-        (shared if left[word.stem] >= 0 else rest).append(word)
+        if word.stem in left:
+            left.remove(word.stem)
+            shared.append(word)
+        else:
+            rest.append(word)
     return shared, rest
 
 

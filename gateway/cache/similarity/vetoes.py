@@ -70,10 +70,9 @@ def _is_too_long(found: Comparison) -> bool:
 
 
 def _has_other_number(found: Comparison) -> bool:
-    asked, kept = found.asked, found.kept
-    if asked.operators != kept.operators and (asked.numbers or kept.numbers):
-        return True
-    ours, theirs = Counter(asked.numbers), Counter(kept.numbers)
+    if found.asked.numbers == found.kept.numbers:
+        return False
+    ours, theirs = Counter(found.asked.numbers), Counter(found.kept.numbers)
     return bool(ours - theirs and theirs - ours)
 
 
@@ -117,9 +116,11 @@ def _has_other_verb(found: Comparison) -> bool:
 
 
 def _has_other_direction(found: Comparison) -> bool:
-    before = {word.stem for word in found.asked.words[: found.begin]}
     asked, kept = (text.words[found.begin : len(text.words) - found.end] for text in (found.asked, found.kept))
-    if not before.isdisjoint(_BOTH_WAYS) or abs(len(asked) - len(kept)) > 1:
+    if len(asked) < 2 or len(kept) < 2 or abs(len(asked) - len(kept)) > 1:
+        return False
+    before = {word.stem for word in found.asked.words[: found.begin]}
+    if not before.isdisjoint(_BOTH_WAYS):
         return False
     ours, theirs = [word.stem for word in asked], _in_forms_of(kept, asked)
     if len(ours) == len(theirs):
@@ -128,7 +129,7 @@ def _has_other_direction(found: Comparison) -> bool:
 
 
 def _has_addition(found: Comparison) -> bool:
-    return any(_is_more(text, only, other) for text, only, other in found.sides if only)
+    return any(_is_more(text, only, other) for text, only, other in found.sides)
 
 
 _VETOES: Final[Mapping[Veto, Callable[[Comparison], bool]]] = {
@@ -202,8 +203,8 @@ def _is_headed(extra: Sequence[Word], words: Sequence[Word]) -> bool:
 
 def _is_governed(extra: Sequence[Word], words: Sequence[Word], others: Sequence[Word]) -> bool:
     """Return whether a text says something about doing what the other does: `water it`, `refrain from watering it`."""
-    theirs = {other.stem: other.text for other in others}
-    for at, word in enumerate(words[:-1]):
+    theirs = {other.stem: other.text for other in others} if extra else {}
+    for at, word in enumerate(words[:-1] if extra else ()):
         if not word.rarity or not any(word is one for one in extra):
             continue
         after = at + 1
@@ -221,6 +222,8 @@ def _is_more(text: Wording, only: Sequence[Word], other: Wording) -> bool:
     That is an address, many words of weight, a clause of its own, or the other question once more.
     """
     said = [word for word in only if word.rarity]
+    if not said:
+        return False
     rare = {word.stem for word in said if word.rarity == 1.0}
     if any(word.is_code for word in said) or sum([word.rarity == 1.0 for word in said]) > MAX_ADDED:
         return True

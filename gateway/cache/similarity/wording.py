@@ -30,7 +30,6 @@ _tokens: Final = re.compile(
 _clauses: Final = re.compile(r"[.?!;:,](?=\s)|\s[-\u2013\u2014](?=\s)|[()\[\]{}\n]").split
 _CONTRACTED: Final = re.compile(r"(?:n't|'(?:s|re|ve|ll|d|m))$")
 _CODE: Final = re.compile(r"\w.*[\d_@+#.]|\d.*\w")
-_OPERATORS: Final = frozenset("+-*/=<>^×÷√≤≥≠±")
 _ASKING: Final = {"whats": "what", "which": "what", "whom": "who", "whose": "who"} | {
     word: word for word in ("how", "what", "who", "when", "where", "why")
 }
@@ -60,8 +59,6 @@ class Wording(msgspec.Struct, frozen=True, gc=False):
     words: tuple[Word, ...]
     numbers: tuple[str, ...]
     units: frozenset[str]
-    operators: frozenset[str]
-    """Operators of arithmetic; what they are between is in the numbers."""
     num_negations: int
     num_exceptions: int
     """How often it narrows the question or leaves something out: `only`, `other than`, `-less`."""
@@ -84,7 +81,6 @@ class Wording(msgspec.Struct, frozen=True, gc=False):
             tuple(reader.words),
             tuple(reader.numbers),
             frozenset(reader.units),
-            _OPERATORS.intersection(reader.lowered),
             reader.num_negations,
             reader.num_exceptions + num_excepted(reader.lowered),
             _question(reader.lowered),

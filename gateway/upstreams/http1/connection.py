@@ -17,8 +17,8 @@ from typing import Protocol, cast
 from gateway.upstreams.http1.errors import ClosedEarly, ExchangePhase, HeadTooLarge, ProtocolError, UpstreamError
 from gateway.upstreams.http1.pulse import Pulse
 from gateway.upstreams.http1.reader import ResponseReader, WireError, WireHeadTooLarge, WireLimits
+from gateway.upstreams.http1.request import Deadlines, ExchangeTimeouts
 from gateway.upstreams.http1.response import UpstreamResponse
-from gateway.upstreams.http1.timeouts import Deadlines, ExchangeTimeouts
 
 Clock = Callable[[], float]
 

@@ -18,6 +18,7 @@ Floats = NDArray[np.float64]
 Fold = NDArray[np.bool_]
 """Rows that are left out together."""
 
+_DOUBT: Final = 1e-3
 _PULL: Final = 0.01
 """Penalty of the weights, as a share of the prompts."""
 
@@ -72,6 +73,8 @@ def doubled_labels(targets: Floats, weights: Floats) -> tuple[NDArray[np.bool_],
 
     A row of target t stands as a good one of weight t and a bad one of weight 1 - t, of which a row of no weight goes.
     """
+    if targets.min() >= 1.0 or targets.max() <= 0.0:  # a fold may have prompts of one outcome only
+        targets = np.clip(targets, _DOUBT, 1.0 - _DOUBT)
     sizes = np.concatenate((weights * targets, weights * np.maximum(1.0 - targets, 0.0)))
     labels = np.repeat([True, False], len(targets))
     used = sizes > 0.0

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GroupKFold
 
 from routing_policies.estimation.boosted_trees import scaled_trees
@@ -15,7 +16,7 @@ from routing_policies.estimation.tree_fitting import fit_trees, sums_of_trees
 from routing_policies.quality.confidence import CascadeCheckpoint, signs_of
 from routing_policies.quality.features import Features
 from routing_policies.quality.head import Head
-from routing_policies.quality.model import PairModel
+from routing_policies.quality.model import KindCorrection, PairModel
 from routing_policies.quality.training.feature_table import FeatureTable, Floats
 from routing_policies.quality.training.guarding import fitted_guard
 from routing_policies.quality.training.members import (
@@ -50,9 +51,10 @@ _CHECKPOINT_KNOTS: Final = 36
 _FEW_CATEGORIES: Final = 3
 _CATEGORY_PULL: Final = 10.0
 """So many prompts like the average are added to each category."""
-_OFFSET_RIDGE: Final = 4.0
+_OFFSET_PENALTY: Final = 4.0
 """Offsets of kinds of work are expected to be about a half."""
-_OFFSET_STEPS: Final = 20
+_SCALE_WEIGHT: Final = 8.0
+"""So much less their scale is drawn to 0."""
 _PENALTIES: Final = (4.0, 64.0)
 """The stronger one is for prompts that tell little of their outcomes."""
 _STEP_PENALTY: Final = 32.0
@@ -88,9 +90,9 @@ class PairTrainer:
             trained_on=trained_on,
             num_prompts=len(self._outcomes),
             text=self._head(text_members, text),
-            offsets=self._offsets(text),
+            kinds=self._kinds(text),
             embedded=None if embedded is None else embedded[0],
-            embedded_offsets={} if embedded is None else self._offsets(embedded[1]),
+            embedded_kinds=KindCorrection() if embedded is None else self._kinds(embedded[1]),
             encoder="" if embedded is None else encoder,
             guard=fitted_guard(self._features, self._folds),
             openings=self._openings(),
@@ -128,7 +130,9 @@ class PairTrainer:
             rows = np.concatenate((numbers[kept], numbers[kept]))[doubled]
             return fit_trees(rows, labels, sizes, random_state=self._seed, **TREES)
 
-        return cross_fitted(fit, lambda found, out: sums_of_trees(*found, numbers[out]), len(numbers), self._folds)
+        return cross_fitted(
+            fit, lambda found, out: sums_of_trees(found[0], found[1], numbers[out]), len(numbers), self._folds
+        )
 
     def _by_category(self) -> Floats | None:
         """Return for each prompt what its category comes to, or None where there are no categories."""
@@ -157,14 +161,19 @@ class PairTrainer:
         bias += blend.bias + linear_bias + tree_weight * tree_bias
         return self._table.head(bias, coefficients, vector=vector, trees=scaled_trees(trees, tree_weight))
 
-    def _offsets(self, blend: Stacked) -> dict[str, float]:
-        """Return by how much each category's log odds exceed what its texts say; few prompts draw it to 0."""
+    def _kinds(self, blend: Stacked) -> KindCorrection:
+        """Return the correction of the log odds where a prompt's category is told; few prompts draw it to 0."""
         kinds = np.array([outcome.category for outcome in self._outcomes])
-        found = {}
-        for kind in np.unique(kinds[kinds != ""]):
-            own = kinds == kind
-            found[str(kind)] = round(_offset(blend.unseen[own], self._targets[own], self._weights[own]), 4)
-        return found
+        names = np.unique(kinds[kinds != ""])
+        if not len(names):
+            return KindCorrection()
+        labels, sizes, doubled = doubled_labels(self._targets, self._weights)
+        rows = np.column_stack((_SCALE_WEIGHT * blend.unseen, kinds[:, None] == names))
+        line = LogisticRegression(C=1.0 / _OFFSET_PENALTY, max_iter=300)
+        line.fit(np.concatenate((rows, rows))[doubled], labels, sample_weight=sizes)
+        scale, *offsets = (line.coef_[0] + [0.0, *[line.intercept_[0]] * len(names)]).tolist()
+        found = {str(name): round(offset, 4) for name, offset in zip(names, offsets, strict=True)}
+        return KindCorrection(scale=round(_SCALE_WEIGHT * scale, 4), offsets=found)
 
     def _openings(self) -> tuple[str, ...]:
         counts = Counter(outcome.opening for outcome in self._outcomes)
@@ -203,13 +212,3 @@ def _summed(weights: Floats, members: Sequence[Member], num_columns: int) -> tup
         coefficients[: len(found)] += weight * found
         bias += float(weight * member.whole.intercept_[0])
     return coefficients, bias
-
-
-def _offset(logits: Floats, targets: Floats, weights: Floats) -> float:
-    """Return what is to be added to all log odds alike."""
-    shifted = 0.0
-    for _ in range(_OFFSET_STEPS):
-        chances = 1.0 / (1.0 + np.exp(-np.clip(logits + shifted, -30.0, 30.0)))
-        slope = float((weights * (chances - targets)).sum()) + _OFFSET_RIDGE * shifted
-        shifted -= slope / (float((weights * chances * (1.0 - chances)).sum()) + _OFFSET_RIDGE)
-    return shifted

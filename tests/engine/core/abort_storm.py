@@ -10,6 +10,7 @@ from engine.sampling.grammar import GrammarState
 from engine.sampling.grammar_compiler import GrammarDone
 from engine.scheduler.lanes import LANES
 from engine.step.sequence import SequenceState
+from engine.step.step_output import StepOutput
 from tests.engine.core.checkpoints import VOCAB_SIZE
 from tests.engine.core.tiny_core import SHARED, TinyCore
 
@@ -57,10 +58,10 @@ class AbortStorm:
             preempted = [seq.seq_id for seq in scheduler.waiting() if seq.state is SequenceState.PREEMPTED]
             if preempted and self._rng.random() < 0.3:
                 self._abort_these(preempted[:1])
-            results = self._core.runner.run(batch) if batch.rows else []
+            output = self._core.runner.execute(batch) if batch.rows else StepOutput([])
             if self._rng.random() < 0.3:
                 self._abort(self._rng.randrange(4))
-            scheduler.complete(batch, results, 0.0)
+            scheduler.update_from_output(batch, output, 0.0)
             self._collect()
             assert self._core.num_leaked == 0
             if self._rng.random() < 0.05:

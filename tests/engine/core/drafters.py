@@ -6,9 +6,10 @@ import random
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 
-from engine.step.batch import RowResult, ScheduledBatch
-from engine.step.drafting import DraftRequest
+from engine.step.drafting import DraftRequest, Proposal
+from engine.step.scheduler_output import SchedulerOutput
 from engine.step.sequence import Sequence
+from engine.step.step_output import StepOutput
 
 Oracle = Callable[[DraftRequest], list[int]]
 """What a sequence will really say next, at least as far as asked."""
@@ -25,6 +26,7 @@ class RandomDrafter:
         self._oracle = oracle
         self._rng = rng
         self._vocab_size = vocab_size
+        self._follows = False
         self.num_steps = 0
         self.num_rests = 0
         self.foreseen: list[list[int]] = []
@@ -32,25 +34,17 @@ class RandomDrafter:
         self.followed: list[list[tuple[int, int]]] = []
         """The same of those that rounds may follow, and how long they may get."""
 
-    def wants(self, seqs: SequenceOf[Sequence]) -> bool:
-        """Always."""
-        return True
+    def reach(self, seqs: SequenceOf[Sequence], *, is_decode: bool, may_follow: bool) -> int:
+        """Remember who was told of a step with prompts in it; others may follow where blocks are of use for them."""
+        if not is_decode:
+            self.foreseen.append([seq.seq_id for seq in seqs])
+        self._follows = may_follow and self.num_reached > 0
+        return max(self.num_reached if self._follows else 0, self.num_speculative_tokens if is_decode else 0)
 
-    def goes_on(self, seqs: SequenceOf[Sequence]) -> bool:
-        """Never asked: it wants every step."""
-        raise AssertionError("asked about a step that it wanted")
-
-    def foresee(self, seqs: SequenceOf[Sequence]) -> bool:
-        """Remember who was told of; rounds may follow where blocks are of use for them."""
-        self.foreseen.append([seq.seq_id for seq in seqs])
-        return self.num_reached > 0
-
-    def follow(self, requests: SequenceOf[DraftRequest]) -> None:
-        """Remember what rounds may follow."""
-        self.followed.append([(request.seq.seq_id, request.max_tokens) for request in requests])
-
-    def draft(self, requests: SequenceOf[DraftRequest], budget: int) -> list[tuple[int, ...]]:
-        """Some right tokens, then random ones."""
+    def propose(self, requests: SequenceOf[DraftRequest], budget: int) -> Proposal:
+        """Some right tokens, then random ones; remember what others may follow."""
+        if self._follows:
+            self.followed.append([(request.seq.seq_id, request.max_tokens) for request in requests])
         drafts = []
         for request in requests:
             count = min(budget, self._rng.randint(0, max(0, request.num_speculative_tokens)))
@@ -58,9 +52,9 @@ class RandomDrafter:
             wrong = [self._rng.randrange(self._vocab_size) for _ in range(count - len(right))]
             drafts.append((*right, *wrong))
             budget -= count
-        return drafts
+        return Proposal(drafts)
 
-    def observe(self, batch: ScheduledBatch, results: SequenceOf[RowResult], seconds: float) -> None:
+    def observe(self, scheduled: SchedulerOutput, output: StepOutput, seconds: float) -> None:
         """Count steps."""
         self.num_steps += 1
 

@@ -15,8 +15,9 @@ from engine.protocol import Add, Lane, SamplingParams, SeqOutput
 from engine.scheduler.admission import Limits
 from engine.scheduler.scheduler import Scheduler
 from engine.spec_decode.verifier import accept
-from engine.step.batch import RowResult, ScheduledBatch, ScheduledRow
 from engine.step.drafting import Drafter, DraftRequest
+from engine.step.scheduler_output import ScheduledRow, SchedulerOutput
+from engine.step.step_output import RowResult, StepOutput
 from engine.step.tally import CoreTotals
 
 VOCAB_SIZE = 97
@@ -89,18 +90,18 @@ class FakeModel:
         self.num_computed_tokens = 0
         self.poisoned: set[int] = set()
 
-    def run(self, batch: ScheduledBatch) -> list[RowResult]:
+    def execute(self, scheduled: SchedulerOutput) -> StepOutput:
         """One result a row. Raises RuntimeError when a poisoned sequence is among them."""
-        for row in batch.rows:
+        for row in scheduled.rows:
             assert row.num_query_tokens > 0
             slots = self._row_slots(list(row.seq.block_table))
             end = row.start + row.num_query_tokens
             tokens = list(row.seq.token_ids[row.start : row.end]) + list(row.draft_token_ids)
             self._slots[slots[row.start : end]] = tokens
             self.num_computed_tokens += row.num_tokens
-        if any(row.seq.seq_id in self.poisoned for row in batch.rows):
+        if any(row.seq.seq_id in self.poisoned for row in scheduled.rows):
             raise RuntimeError("poisoned")
-        return [self._result(row) if row.samples else RowResult([]) for row in batch.rows]
+        return StepOutput([self._result(row) if row.samples else RowResult([]) for row in scheduled.rows])
 
     def _result(self, row: ScheduledRow) -> RowResult:
         """The answer behind the row's tokens and behind each draft, as far as the drafts are right."""
@@ -163,14 +164,14 @@ class FakeCore:
         """Abort now."""
         self.scheduler.abort(seq_ids, self.clock(), self.clock())
 
-    def step(self) -> ScheduledBatch:
+    def step(self) -> SchedulerOutput:
         """One step of 10 ms; checks the books and collects the outputs."""
         batch = self.scheduler.schedule(self.clock())
         assert sum(row.num_query_tokens for row in batch.rows) <= self.max_num_batched_tokens
         assert len(batch.rows) <= self.max_num_seqs
-        results = self.model.run(batch)
+        output = self.model.execute(batch)
         self.clock.advance(0.01)
-        self.scheduler.complete(batch, results, self.clock())
+        self.scheduler.update_from_output(batch, output, self.clock())
         self.collect()
         self.scheduler.check_integrity()
         return batch

@@ -13,7 +13,8 @@ from engine.kv_cache.block_manager import BlockManager
 from engine.protocol import Add, Lane, SamplingParams
 from engine.scheduler.admission import Limits
 from engine.scheduler.scheduler import Scheduler
-from engine.step.batch import RowResult, ScheduledBatch, ScheduledRow
+from engine.step.scheduler_output import ScheduledRow, SchedulerOutput
+from engine.step.step_output import RowResult, StepOutput
 from engine.step.tally import CoreTotals
 
 _END = 1
@@ -115,7 +116,7 @@ class ModelledEngine:
         if batch.rows:
             self._step_time.observe(batch.shape(), seconds)
         self.num_prompt_tokens += batch.shape().num_prefill_tokens
-        self.scheduler.complete(batch, self._results(batch), self.now)
+        self.scheduler.update_from_output(batch, self._output(batch), self.now)
         for output in self.scheduler.take_outputs():
             if output.finish_reason in ("stop", "length") and output.stages is not None:
                 at, lane, forecast_s = self._forecasts[output.seq_id]
@@ -123,8 +124,8 @@ class ModelledEngine:
             elif output.finish_reason is not None:
                 self.errors[output.seq_id] = output.error or ""
 
-    def _results(self, batch: ScheduledBatch) -> list[RowResult]:
-        return [RowResult([self._next_token(row)] if row.samples else []) for row in batch.rows]
+    def _output(self, batch: SchedulerOutput) -> StepOutput:
+        return StepOutput([RowResult([self._next_token(row)] if row.samples else []) for row in batch.rows])
 
     def _next_token(self, row: ScheduledRow) -> int:
         is_last = row.seq.num_output_tokens + 1 >= self._lengths[row.seq.seq_id]

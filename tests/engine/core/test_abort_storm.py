@@ -13,6 +13,7 @@ from engine.protocol import AbortState, Add, SamplingParams
 from engine.sampling.grammar import compile_grammar, load_grammar_tokenizer
 from engine.step.drafting import DraftRequest
 from engine.step.sequence import SequenceState
+from engine.step.step_output import StepOutput
 from tests.engine.core.abort_storm import AbortStorm, SlowGrammars
 from tests.engine.core.checkpoints import write_checkpoint
 from tests.engine.core.drafters import RandomDrafter
@@ -88,7 +89,8 @@ class OneAbort:
     def step(self) -> None:
         scheduler = self.core.scheduler
         batch = scheduler.schedule(0.0)
-        scheduler.complete(batch, self.core.runner.run(batch) if batch.rows else [], 0.0)
+        output = self.core.runner.execute(batch) if batch.rows else StepOutput([])
+        scheduler.update_from_output(batch, output, 0.0)
 
     def abort(self, seq_id: int) -> AbortState:
         """The state it was in, by the books and by its end."""

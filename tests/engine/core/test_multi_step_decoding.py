@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,12 +15,12 @@ from engine.cpu.execution.model import CompiledModel
 from engine.forecast.step_cost import StepCosts
 from engine.models.prediction_heads import PredictionHeads
 from engine.protocol import Add, SamplingParams
-from engine.spec_decode.controller import SpeculationController
 from engine.spec_decode.proposers.medusa import MedusaProposer
-from engine.step.batch import RowResult, ScheduledBatch
 from engine.step.drafting import Drafter
+from engine.step.scheduler_output import SchedulerOutput
+from engine.step.step_output import StepOutput
 from tests.engine.core.checkpoints import VOCAB_SIZE
-from tests.engine.core.test_speculative_decoding import free_drafts
+from tests.engine.core.test_speculative_decoding import FixedCosts, controller, free_drafts
 from tests.engine.core.tiny_core import PROMPTS, SHARED, TinyCore
 from tests.engine.models.made_up_heads import made_up_heads
 
@@ -36,28 +35,27 @@ class Rounding:
     ) -> None:
         self._costs_of = costs_of
         self.core = TinyCore(folder, compiled_threads=num_threads, drafter=self._drafter, **settings)
-        self.results: list[tuple[ScheduledBatch, list[RowResult]]] = []
-        run = self.core.runner.run
+        self.outputs: list[tuple[SchedulerOutput, StepOutput]] = []
+        execute = self.core.runner.execute
 
-        def noting(batch: ScheduledBatch) -> list[RowResult]:
-            results = run(batch)
-            self.results.append((batch, results))
-            return results
+        def noting(scheduled: SchedulerOutput) -> StepOutput:
+            output = execute(scheduled)
+            self.outputs.append((scheduled, output))
+            return output
 
-        self.core.runner.run = noting  # type: ignore[method-assign]
+        self.core.runner.execute = noting  # type: ignore[method-assign]
 
     @property
     def most_rounds(self) -> int:
         """Of one go."""
-        return max(result.num_rounds for _, results in self.results for result in results)
+        return max(output.num_steps for _, output in self.outputs)
 
     @property
     def were_behind_prompts(self) -> bool:
         """Whether any rounds followed a prompt."""
         return any(
-            row.num_tokens > 1 and result.num_rounds > 1
-            for batch, results in self.results
-            for row, result in zip(batch.rows, results, strict=True)
+            output.num_steps > 1 and any(row.num_tokens > 1 for row in scheduled.rows)
+            for scheduled, output in self.outputs
         )
 
     def _drafter(self, core: TinyCore) -> Drafter:
@@ -65,22 +63,14 @@ class Rounding:
         assert isinstance(model, CompiledModel)
         weights = made_up_heads(model.config.hidden_size)
         heads = CompiledHeads(model, PredictionHeads(weights, model.decoder))
-        clock = itertools.count(0.0, 1e-6).__next__
-        outlook = MedusaProposer(heads, core.runner.keep_states(heads.rounds), clock)
-        return SpeculationController(
-            self._costs_of(core),
-            num_speculative_tokens=4,
-            clock=clock,
-            has_lookup=True,
-            outlook=outlook,
-            rounds=heads.rounds,
-        )
+        core.runner.heads = MedusaProposer(heads)
+        return controller(self._costs_of(core), heads=True, multi_step=heads.multi_step)
 
 
 @pytest.fixture(autouse=True)
 def time_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """However busy the machine is, no round is left out for what those before it took."""
-    monkeypatch.setattr("engine.spec_decode.follow_up._MOST_SECONDS", 60.0)
+    monkeypatch.setattr("engine.spec_decode.multi_step._MAX_SECONDS", 60.0)
 
 
 @pytest.fixture
@@ -94,7 +84,7 @@ def closing() -> Iterator[list[TinyCore]]:
 
 def dear_drafts(core: TinyCore) -> StepCosts:
     """Costs by which each draft takes as long as ten steps."""
-    costs = StepCosts()
+    costs = FixedCosts()
     for num_rows in range(1, core.rows + 1):
         costs.observe_plain(num_rows, 1e-3)
         for num_drafts in range(1, 5):
@@ -134,15 +124,15 @@ def test_an_answer_that_is_known_takes_few_goes(checkpoint: Path, closing: list[
     closing.append(rounding.core)
     first = rounding.core.answers(PROMPTS[:1], max_tokens=24)
     rounding.core.drafter.rest()  # type: ignore[union-attr]
-    rounding.results.clear()
+    rounding.outputs.clear()
     started_at = time.monotonic()
     assert rounding.core.answers(PROMPTS[:1], max_tokens=24) == first
     took_s = time.monotonic() - started_at
-    goes = [results[0] for _, results in rounding.results]
-    assert all((result.later_s > 0.0) == (result.num_rounds > 1) for result in goes)
-    assert sum(result.later_s for result in goes) < took_s
+    goes = [output for _, output in rounding.outputs]
+    assert all((output.later_s > 0.0) == (output.num_steps > 1) for output in goes)
+    assert sum(output.later_s for output in goes) < took_s
     # 24 tokens, of which single steps would have said one each.
-    assert len(rounding.results) <= 12
+    assert len(goes) <= 12
     (stages,) = [output.stages for output in rounding.core.outputs[-1:]]
     assert stages is not None
     assert 0 < stages.num_accepted_tokens <= stages.num_drafted_tokens
@@ -155,31 +145,29 @@ def test_rounds_follow_where_no_guess_is_worth_verifying(checkpoint: Path, closi
     assert rounding.core.answers(PROMPTS[:1], max_tokens=24) == [expected]
     assert rounding.were_behind_prompts
     assert rounding.core.tally.drafted_tokens == 0
-    _, (begun,) = next((batch, results) for batch, results in rounding.results if results[0].token_ids)
-    assert begun.num_rounds == len(begun.token_ids) > 2
-    assert begun.token_ids == expected[: len(begun.token_ids)]
+    begun = next(output for _, output in rounding.outputs if output.results[0].token_ids)
+    assert begun.num_steps == len(begun.results[0].token_ids) > 2
+    assert begun.results[0].token_ids == expected[: begun.num_steps]
 
 
 @pytest.mark.parametrize("prompts", [PROMPTS[:1], PROMPTS], ids=["alone", "in company"])
 def test_answers_in_which_nothing_is_guessed_are_said_in_rounds_too(
     checkpoint: Path, closing: list[TinyCore], monkeypatch: pytest.MonkeyPatch, prompts: list[list[int]]
 ) -> None:
-    monkeypatch.setattr("engine.spec_decode.statistics.prompt_gains.PromptGains.allow", lambda gains, seqs: False)
-    monkeypatch.setattr("engine.spec_decode.statistics.answer_trials._CLOSED_TOKENS_OF_SHORT", 99)
+    monkeypatch.setattr("engine.spec_decode.response_guard.ResponseGuard.is_open", lambda guard, seq, num_rows: False)
     expected = plain_answers(checkpoint, prompts, closing, max_tokens=40)
     rounding = Rounding(checkpoint, 2)
     core = rounding.core
     closing.append(core)
     for _ in range(3):
-        rounding.results.clear()
+        rounding.outputs.clear()
         assert core.answers(prompts, max_tokens=40) == expected
         core.drafter.rest()  # type: ignore[union-attr]
     assert core.tally.drafted_tokens == 0
     assert rounding.were_behind_prompts
-    goes = [results[0] for batch, results in rounding.results if batch.rows[0].num_tokens == 1]
-    assert max(result.num_rounds for result in goes) > 2
-    # Now and then one is not followed, which shows what a step takes.
-    assert sum(result.num_rounds == 1 for result in goes) < len(goes) / 2
+    goes = [output for batch, output in rounding.outputs if batch.rows[0].num_tokens == 1]
+    assert max(output.num_steps for output in goes) > 2
+    assert all(output.predictions is None for output in goes)
     assert core.num_leaked == 0
 
 
@@ -218,14 +206,14 @@ def until_it_fails(core: TinyCore, prompt: list[int]) -> tuple[list[int], str | 
     said: list[int] = []
     while True:
         batch = core.scheduler.schedule(0.0)
-        results = core.runner.run(batch)
+        output = core.runner.execute(batch)
         if core.drafter is not None:
-            core.drafter.observe(batch, results, 0.001)
-        core.scheduler.complete(batch, results, 0.0)
-        for output in core.scheduler.take_outputs():
-            said += output.token_ids
-            if output.finish_reason is not None:
-                return said, output.error
+            core.drafter.observe(batch, output, 0.001)
+        core.scheduler.update_from_output(batch, output, 0.0)
+        for part in core.scheduler.take_outputs():
+            said += part.token_ids
+            if part.finish_reason is not None:
+                return said, part.error
 
 
 def test_a_round_whose_logits_are_no_numbers_ends_the_go_before_it(checkpoint: Path, closing: list[TinyCore]) -> None:
@@ -241,7 +229,7 @@ def test_a_round_whose_logits_are_no_numbers_ends_the_go_before_it(checkpoint: P
         assert isinstance(model, CompiledModel)
         with torch.inference_mode():
             model.decoder.embedding[poison] = float("nan")
-    rounding.results.clear()
+    rounding.outputs.clear()
     said, error = until_it_fails(core, PROMPTS[0])
     until_poison, expected_error = until_it_fails(plain, PROMPTS[0])
     assert until_poison == answer[: answer.index(poison) + 1]

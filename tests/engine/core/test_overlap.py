@@ -10,18 +10,22 @@ from typing import Any
 import pytest
 import torch
 
+from engine.core.fault_isolation import FaultIsolation
 from engine.core.load_meter import LoadMeter
 from engine.core.next_step import NextStep
 from engine.core.overlap import OverlappedStepLoop
+from engine.core.reporter import Reporter
 from engine.core.step_loop import StepLoop
+from engine.core.step_observer import StepObserver
 from engine.forecast.step_time import StepTimeModel
 from engine.protocol import Abort, Add, SamplingParams, SeqOutput, StepReport, ToCore
 from engine.runner.flight import LaunchedStep
 from engine.runner.overlap_runner import ModelFlight, OverlapRunner
 from engine.sampling.device_choice import TorchChooser
 from engine.sampling.sampler import Sampler
-from engine.step.batch import RowResult, ScheduledBatch
 from engine.step.sample_rows import SampleRows
+from engine.step.scheduler_output import SchedulerOutput
+from engine.step.step_output import RowResult, StepOutput
 from tests.engine.core.checkpoints import MAX_MODEL_LEN
 from tests.engine.core.fakes import FakeClock, FakeCore, greedy, make_add, next_token
 from tests.engine.core.test_step_loop import ScriptedInbox
@@ -32,10 +36,10 @@ from tests.engine.core.tiny_core import BLOCK_SIZE, CPU, PROMPTS, TinyCore
 class FakeFlight:
     """A step of the fake model that is computed when its result is asked for."""
 
-    batch: ScheduledBatch
-    compute: Callable[[], list[RowResult]]
+    scheduled: SchedulerOutput
+    compute: Callable[[], StepOutput]
 
-    def result(self) -> list[RowResult]:
+    def result(self) -> StepOutput:
         """Compute it."""
         return self.compute()
 
@@ -49,34 +53,36 @@ class FakeLauncher:
         self.breaks_at: set[int] = set()
         self.num_launched = 0
 
-    def run(self, batch: ScheduledBatch) -> list[RowResult]:
+    def execute(self, scheduled: SchedulerOutput) -> StepOutput:
         """The fake model's results."""
         self.log.append("run")
         self._core.clock.advance(0.01)
-        return [
-            RowResult([next_token(self._text(row.seq.token_ids.tolist(), row.end))] if row.samples else [])
-            for row in batch.rows
-        ]
+        return StepOutput(
+            [
+                RowResult([next_token(self._text(row.seq.token_ids.tolist(), row.end))] if row.samples else [])
+                for row in scheduled.rows
+            ]
+        )
 
-    def can_launch(self, batch: ScheduledBatch) -> bool:
+    def can_launch(self, scheduled: SchedulerOutput) -> bool:
         """Sampling rows only."""
-        return all(row.samples for row in batch.rows)
+        return all(row.samples for row in scheduled.rows)
 
-    def launch(self, batch: ScheduledBatch, behind: LaunchedStep | None = None) -> LaunchedStep:
+    def launch(self, scheduled: SchedulerOutput, behind: LaunchedStep | None = None) -> LaunchedStep:
         """A flight that computes when awaited."""
         self.num_launched += 1
         number = self.num_launched
-        texts = {row.seq.seq_id: self._text(row.seq.token_ids.tolist(), row.end) for row in batch.rows}
+        texts = {row.seq.seq_id: self._text(row.seq.token_ids.tolist(), row.end) for row in scheduled.rows}
         self.log.append(f"launch {number}" + ("" if behind is None else " behind"))
 
-        def compute() -> list[RowResult]:
+        def compute() -> StepOutput:
             self.log.append(f"await {number}")
             self._core.clock.advance(0.01)
             if number in self.breaks_at:
                 raise RuntimeError("launch failed")
-            return [RowResult([next_token(texts[row.seq.seq_id])]) for row in batch.rows]
+            return StepOutput([RowResult([next_token(texts[row.seq.seq_id])]) for row in scheduled.rows])
 
-        return FakeFlight(batch, compute)
+        return FakeFlight(scheduled, compute)
 
     @staticmethod
     def _text(known: list[int], length: int) -> list[int]:
@@ -94,15 +100,15 @@ class Harness:
         self.reports: list[StepReport] = []
         self.launcher = FakeLauncher(core_)
         self.inbox = ScriptedInbox(core_.clock, script)
+        meter = LoadMeter(core_.scheduler, core_.blocks, core_.step_time)
         self.loop = OverlappedStepLoop(
             core_.scheduler,
-            self.launcher,
+            FaultIsolation(self.launcher, core_.scheduler.check_integrity),
             self.inbox,
+            launcher=self.launcher,
             foresight=NextStep(core_.scheduler, core_.blocks, self.launcher),
-            send=self._report,
-            meter=LoadMeter(core_.scheduler, core_.blocks, core_.step_time),
-            step_time=core_.step_time,
-            tally=core_.tally,
+            reporter=Reporter(core_.scheduler, meter, core_.tally, send=self._report, clock=core_.clock),
+            observer=StepObserver(meter, core_.step_time),
             clock=core_.clock,
         )
 
@@ -226,16 +232,16 @@ def real_loop(folder: Path, script: dict[int, list[ToCore]], *, overlaps: bool) 
     core = TinyCore(folder)
     clock = FakeClock()
     reports: list[StepReport] = []
+    meter = LoadMeter(core.scheduler, core.blocks, StepTimeModel())
     common: dict[str, Any] = {
-        "send": reports.append,
-        "meter": LoadMeter(core.scheduler, core.blocks, StepTimeModel()),
-        "step_time": StepTimeModel(),
-        "tally": core.tally,
+        "reporter": Reporter(core.scheduler, meter, core.tally, send=reports.append, clock=clock),
+        "observer": StepObserver(meter, StepTimeModel()),
         "clock": clock,
     }
     inbox = ScriptedInbox(clock, script)
     if not overlaps:
-        StepLoop(core.scheduler, core.runner, inbox, **common).run()
+        isolated = FaultIsolation(core.runner, core.scheduler.check_integrity)
+        StepLoop(core.scheduler, isolated, inbox, **common).run()
         return reports, 0
     runner = CountingRunner(
         core.model,
@@ -253,7 +259,8 @@ def real_loop(folder: Path, script: dict[int, list[ToCore]], *, overlaps: bool) 
         max_blocks=MAX_MODEL_LEN // BLOCK_SIZE,
     )
     foresight = NextStep(core.scheduler, core.blocks, runner)
-    OverlappedStepLoop(core.scheduler, runner, inbox, foresight=foresight, **common).run()
+    isolated = FaultIsolation(runner, core.scheduler.check_integrity)
+    OverlappedStepLoop(core.scheduler, isolated, inbox, launcher=runner, foresight=foresight, **common).run()
     return reports, runner.num_behind
 
 
@@ -262,10 +269,10 @@ class CountingRunner(OverlapRunner):
 
     num_behind = 0
 
-    def launch(self, batch: ScheduledBatch, behind: LaunchedStep | None = None) -> ModelFlight:
+    def launch(self, scheduled: SchedulerOutput, behind: LaunchedStep | None = None) -> ModelFlight:
         """Count, then launch."""
         self.num_behind += behind is not None
-        return super().launch(batch, behind)
+        return super().launch(scheduled, behind)
 
 
 def requests(**params: Any) -> dict[int, list[ToCore]]:

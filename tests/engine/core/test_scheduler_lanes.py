@@ -8,11 +8,11 @@ import pytest
 
 from engine.forecast.step_time import StepShape
 from engine.protocol import Lane
-from engine.step.batch import ScheduledBatch
+from engine.step.scheduler_output import SchedulerOutput
 from tests.engine.core.fakes import FakeCore, greedy, make_add
 
 
-def tokens_of(batch: ScheduledBatch) -> dict[int, int]:
+def tokens_of(batch: SchedulerOutput) -> dict[int, int]:
     """Tokens of each sequence in a step."""
     return {row.seq.seq_id: row.num_tokens for row in batch.rows}
 

@@ -84,10 +84,10 @@ class SchedulerMachine(RuleBasedStateMachine):
         """An abort and a new request between the launch of a step and its completion."""
         core = self.core
         batch = core.scheduler.schedule(core.clock())
-        results = core.model.run(batch)
+        output = core.model.execute(batch)
         for row in batch.rows[::2]:
             core.abort(row.seq.seq_id)
-        core.scheduler.complete(batch, results, core.clock())
+        core.scheduler.update_from_output(batch, output, core.clock())
         core.collect()
 
     @invariant()

@@ -17,11 +17,16 @@ from engine.attention.base import KVCache
 from engine.forecast.step_cost import StepCosts
 from engine.models.decoder import Decoder
 from engine.models.loading.loader import load_model
+from engine.models.multi_step import MultiStep
 from engine.models.prediction_heads import PredictionHeads
+from engine.runner.runner import ModelRunner
 from engine.sampling.sampler import Sampler
-from engine.spec_decode.controller import SpeculationController
-from engine.spec_decode.proposers.draft_model import Drafted, DraftModel
+from engine.spec_decode.controller import Proposers, SpeculationController
+from engine.spec_decode.multi_step import MultiStepPlanner
+from engine.spec_decode.proposers.acceptance_stats import AcceptanceStats
+from engine.spec_decode.proposers.draft_model import DraftModelProposer
 from engine.spec_decode.proposers.medusa import MedusaProposer
+from engine.spec_decode.proposers.ngram import NgramProposer
 from engine.step.drafting import Drafter, DraftRequest
 from engine.step.sample_rows import SampleRows
 from engine.step.sequence import Sequence
@@ -42,9 +47,16 @@ PARAMS: dict[str, dict[str, Any]] = {
 }
 
 
+class FixedCosts(StepCosts):
+    """Costs that stay what they are told first, whatever the machine does."""
+
+    def observe(self, num_rows: int, num_drafts: int, seconds: float) -> None:
+        """Nothing is learned."""
+
+
 def free_drafts(core: TinyCore) -> StepCosts:
     """Costs that make every draft worth its while."""
-    costs = StepCosts()
+    costs = FixedCosts()
     for num_rows in range(1, core.rows + 1):
         costs.observe_plain(num_rows, 1.0)
         costs.observe_verification(num_rows, num_rows, 1.0001)
@@ -52,28 +64,50 @@ def free_drafts(core: TinyCore) -> StepCosts:
     return costs
 
 
-def draft_model(core: TinyCore, folder: Path) -> DraftModel:
+def controller(
+    costs: StepCosts,
+    *,
+    lookup: bool = True,
+    heads: bool = False,
+    multi_step: MultiStep | None = None,
+    model: DraftModelProposer | None = None,
+) -> SpeculationController:
+    """What decides about at most four draft tokens a row."""
+    stats = AcceptanceStats()
+    ngram = NgramProposer(stats) if lookup else None
+    planner = None
+    if multi_step is not None and ngram is not None:
+        planner = MultiStepPlanner(multi_step, ngram, stats, costs)
+    clock = itertools.count(0.0, 1e-6).__next__
+    return SpeculationController(
+        Proposers(ngram, heads, planner, model), stats, costs, num_speculative_tokens=4, clock=clock
+    )
+
+
+def draft_model(core: TinyCore, folder: Path) -> DraftModelProposer:
     """A draft model over the core's blocks."""
     model = load_model(folder, dtype=torch.float32, device=CPU, backend=core.backend)
     caches: list[KVCache] = [
         core.backend.allocate(core.num_blocks, BLOCK_SIZE, spec, torch.float32) for spec in model.attention_specs
     ]
-    return DraftModel(
+    runner = ModelRunner(
         model,
         Sampler(),
         caches,
         sample_rows=SampleRows(CPU),
         device=CPU,
-        num_blocks=core.num_blocks,
         block_size=BLOCK_SIZE,
         max_tokens=core.budget,
         max_rows=core.rows,
         max_blocks=MAX_MODEL_LEN // BLOCK_SIZE,
     )
+    return DraftModelProposer(
+        runner, num_blocks=core.num_blocks, block_size=BLOCK_SIZE, max_tokens=core.budget, reach=MAX_MODEL_LEN
+    )
 
 
 def speculator(
-    folder: Path, *, with_lookup: bool = False, models: list[DraftModel] | None = None
+    folder: Path, *, with_lookup: bool = False, models: list[DraftModelProposer] | None = None
 ) -> Callable[[TinyCore], Drafter]:
     """Drafts from the model in the folder, which is added to `models`."""
 
@@ -81,14 +115,7 @@ def speculator(
         model = draft_model(core, folder)
         if models is not None:
             models.append(model)
-        return SpeculationController(
-            free_drafts(core),
-            num_speculative_tokens=4,
-            clock=itertools.count(0.0, 1e-5).__next__,
-            has_lookup=with_lookup,
-            model=model,
-            model_reach=MAX_MODEL_LEN,
-        )
+        return controller(free_drafts(core), lookup=with_lookup, model=model)
 
     return make
 
@@ -149,11 +176,8 @@ def test_prediction_heads_change_no_answer(checkpoint: Path, name: str) -> None:
 
     def make(core: TinyCore) -> Drafter:
         heads.append(KnowingHeads(core, expected))
-        clock = itertools.count(0.0, 1e-6).__next__
-        outlook = MedusaProposer(heads[0], core.runner.keep_states(), clock)
-        return SpeculationController(
-            free_drafts(core), num_speculative_tokens=4, clock=clock, has_lookup=True, outlook=outlook
-        )
+        core.runner.heads = MedusaProposer(heads[0])
+        return controller(free_drafts(core), heads=True)
 
     core = TinyCore(checkpoint, drafter=make)
     assert core.answers(PROMPTS, **PARAMS[name]) == expected
@@ -215,7 +239,7 @@ def test_several_choices_of_one_prompt_differ_and_equal_those_without_drafts(che
 
 
 def test_the_draft_model_reads_a_shared_prefix_once(checkpoint: Path) -> None:
-    models: list[DraftModel] = []
+    models: list[DraftModelProposer] = []
     core = TinyCore(checkpoint, drafter=speculator(checkpoint, models=models))
     core.answers([PROMPTS[3]])
     missing: list[int] = []
@@ -231,10 +255,10 @@ def test_the_draft_model_reads_a_shared_prefix_once(checkpoint: Path) -> None:
 
 
 def test_a_draft_model_that_fails_is_done_without(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(self: DraftModel, places: object) -> list[Drafted]:
+    def fail(self: DraftModelProposer, places: object) -> list[int]:
         raise RuntimeError("no memory")
 
-    monkeypatch.setattr(DraftModel, "draft", fail)
+    monkeypatch.setattr(DraftModelProposer, "draft", fail)
     plain = TinyCore(checkpoint).answers(PROMPTS)
     core = TinyCore(checkpoint, drafter=speculator(checkpoint))
     assert core.answers(PROMPTS) == plain

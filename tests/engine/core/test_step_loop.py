@@ -7,11 +7,15 @@ import random
 import msgspec
 import pytest
 
+from engine.core.fault_isolation import CoreBrokenError, FaultIsolation
 from engine.core.inbox import FrontGoneError, Received
 from engine.core.load_meter import LoadMeter
-from engine.core.step_loop import CoreBrokenError, StepLoop
+from engine.core.reporter import Reporter
+from engine.core.step_loop import StepLoop
+from engine.core.step_observer import StepObserver
 from engine.protocol import Abort, Add, SeqOutput, Shutdown, StepReport, ToCore
-from engine.step.batch import RowResult, ScheduledBatch
+from engine.step.scheduler_output import SchedulerOutput
+from engine.step.step_output import StepOutput
 from tests.engine.core.drafters import RandomDrafter
 from tests.engine.core.fakes import FakeClock, FakeCore, FakeModel, greedy, make_add
 
@@ -43,28 +47,30 @@ class SteadyModel:
         self._clock = clock
         self._step_s = step_s
 
-    def run(self, batch: ScheduledBatch) -> list[RowResult]:
+    def execute(self, scheduled: SchedulerOutput) -> StepOutput:
         """One result a row."""
         self._clock.advance(self._step_s)
-        return self._model.run(batch)
+        return self._model.execute(scheduled)
 
 
 class Harness:
     """A step loop over a fake core."""
 
-    def __init__(self, script: dict[int, list[ToCore]], step_s: float = 0.01) -> None:
+    def __init__(
+        self, script: dict[int, list[ToCore]], step_s: float = 0.01, drafter: RandomDrafter | None = None
+    ) -> None:
         self.core = FakeCore()
         self.reports: list[StepReport] = []
         core = self.core
         self.inbox = ScriptedInbox(core.clock, script)
+        meter = LoadMeter(core.scheduler, core.blocks, core.step_time)
+        model = SteadyModel(core.model, core.clock, step_s)
         self.loop = StepLoop(
             core.scheduler,
-            SteadyModel(core.model, core.clock, step_s),
+            FaultIsolation(model, core.scheduler.check_integrity),
             self.inbox,
-            send=self.reports.append,
-            meter=LoadMeter(core.scheduler, core.blocks, core.step_time),
-            step_time=core.step_time,
-            tally=core.tally,
+            reporter=Reporter(core.scheduler, meter, core.tally, send=self.reports.append, clock=core.clock),
+            observer=StepObserver(meter, core.step_time, drafter),
             clock=core.clock,
         )
 
@@ -92,8 +98,8 @@ def test_requests_are_answered_and_the_loop_waits_when_idle() -> None:
 
 
 def test_what_a_drafter_put_off_is_done_before_every_wait_and_between_no_steps() -> None:
-    harness = Harness({0: [make_add(1, [1, 2], 3)], 6: [make_add(2, [3], 2)]})
-    harness.loop._drafter = drafter = RandomDrafter(lambda request: [], random.Random(1))
+    drafter = RandomDrafter(lambda request: [], random.Random(1))
+    harness = Harness({0: [make_add(1, [1, 2], 3)], 6: [make_add(2, [3], 2)]}, drafter=drafter)
     harness.loop.run()
     assert drafter.num_steps > drafter.num_rests == harness.inbox.num_waits == 3
 

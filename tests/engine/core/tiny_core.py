@@ -115,13 +115,13 @@ class TinyCore:
         texts: dict[int, list[int]] = {}
         while self.scheduler.has_work:
             batch = self.scheduler.schedule(0.0)
-            results = self.runner.run(batch)
+            output = self.runner.execute(batch)
             if self.drafter is not None:
-                self.drafter.observe(batch, results, 0.001)
-            self.scheduler.complete(batch, results, 0.0)
+                self.drafter.observe(batch, output, 0.001)
+            self.scheduler.update_from_output(batch, output, 0.0)
             self.scheduler.check_integrity()
-            for output in self.scheduler.take_outputs():
-                assert output.error is None
-                self.outputs.append(output)
-                texts.setdefault(output.seq_id, []).extend(output.token_ids)
+            for said in self.scheduler.take_outputs():
+                assert said.error is None
+                self.outputs.append(said)
+                texts.setdefault(said.seq_id, []).extend(said.token_ids)
         return [texts[seq_id] for seq_id in range(first, self._num_sequences)]

@@ -12,7 +12,7 @@ import torch
 from engine.cpu.execution.heads import CompiledHeads
 from engine.cpu.execution.model import CompiledModel
 from engine.cpu.multi_step import argmax as likely
-from engine.models.prediction_heads import PredictionHeads, Seen
+from engine.models.prediction_heads import HeadPredictions, PredictionHeads, Seen
 from tests.engine.models.checkpoints import make_reference, save_checkpoint
 from tests.engine.models.made_up_heads import made_up_heads
 from tests.engine.models.paged import PagedRunner, Row
@@ -69,9 +69,9 @@ class Glancer:
         """What heads say behind these tokens that were chosen from these of the last step's states."""
         hidden = self.hidden[states].contiguous()
         logits = self.heads.look_ahead(hidden, torch.tensor(chosen)).numpy()
-        seen = Seen(chosen, *np.empty((2, *logits.shape[:2]), dtype=np.int64))
-        likely.likeliest(logits, seen.tokens, seen.kinds)
-        return seen
+        predictions = HeadPredictions(*np.empty((2, *logits.shape[:2]), dtype=np.int64))
+        likely.likeliest(logits, *predictions)
+        return Seen(chosen, predictions)
 
 
 def drafts_of(glancer: Glancer) -> list[list[int]]:
@@ -99,8 +99,8 @@ def test_what_is_seen_stands_behind_each_rows_right_drafts(
     starts = [0, *itertools.accumulate(1 + len(of_row) for of_row in drafts)]
     expected = glancer.asked(chosen, [start + place for start, place in zip(starts, places, strict=False)])
     assert seen.chosen == chosen
-    assert np.array_equal(seen.tokens, expected.tokens)
-    assert np.array_equal(seen.kinds, expected.kinds)
+    assert np.array_equal(seen.predictions.tokens, expected.predictions.tokens)
+    assert np.array_equal(seen.predictions.kinds, expected.predictions.kinds)
     assert glancer.heads.seen() is None
     glancer.model.close()
 

@@ -31,10 +31,9 @@ def test_plain_steps_are_interpolated_and_never_extrapolated() -> None:
 
 
 def test_fixed_and_growing_cost_of_verification_are_told_apart() -> None:
-    cost = measured().lookup
-    assert cost.drafting_s(1) == pytest.approx(0.2 * 1.5)
-    assert cost.per_draft_s(1) == pytest.approx(0.05 * 1.5)
-    assert cost.per_draft_s(4) == pytest.approx(0.05 * 3.0 / 4)
+    costs = measured()
+    assert costs.of_step(1) == pytest.approx((1.5, 0.2 * 1.5, 0.05 * 1.5))
+    assert costs.of_step(4) == pytest.approx((3.0, 0.2 * 3.0, 0.05 * 3.0 / 4))
 
 
 def test_a_hiccup_changes_nothing() -> None:
@@ -49,7 +48,7 @@ def test_rounds_of_the_draft_model_are_shared_by_the_rows() -> None:
     costs = measured()
     costs.observe_drafting(4, num_rounds=2, num_unread=4, seconds=0.8)
     assert costs.round_s(4) == pytest.approx(0.4)
-    assert costs.model.per_draft_s(4) == pytest.approx(costs.lookup.per_draft_s(4) + 0.1)
+    assert costs.of_step(4, with_model=True)[2] == pytest.approx(costs.of_step(4)[2] + 0.1)
 
 
 def test_reading_a_text_is_counted_apart_from_drafting() -> None:
@@ -58,13 +57,6 @@ def test_reading_a_text_is_counted_apart_from_drafting() -> None:
     costs.observe_drafting(1, num_rounds=1, num_unread=100, seconds=2.4)
     assert costs.round_s(1) == pytest.approx(0.4)
     assert costs.read_token_s == pytest.approx(0.02)
-
-
-def test_asking_heads_is_a_cost_of_the_step_whatever_it_verifies() -> None:
-    costs = measured()
-    costs.observe_ahead(1, 0.25)
-    assert costs.heads.drafting_s(1) == pytest.approx(costs.lookup.drafting_s(1) + 0.25)
-    assert costs.heads.per_draft_s(1) == pytest.approx(costs.lookup.per_draft_s(1))
 
 
 def plain_steps(costs: StepCosts, num_steps: int) -> None:
@@ -76,24 +68,13 @@ def test_what_was_measured_on_a_busy_machine_is_believed_less_and_less_until_it_
     costs = measured(fixed=4.0, each=1.0)
     found = []
     for _ in range(4):
-        found.append((costs.lookup.drafting_s(1), costs.lookup.per_draft_s(1)))
+        found.append(costs.of_step(1)[1:])
         plain_steps(costs, 128)
     # The first pair is in units of the plain steps that were slow then, too.
     assert found[1:] == [pytest.approx((4.0 / 2**halved, 1.0 / 2**halved)) for halved in (1, 2, 3)]
     for num_drafts in (1, 4, 8):
         costs.observe_verification(1, num_drafts, 1.2 + 0.05 * num_drafts)
-    assert costs.lookup.drafting_s(1) == pytest.approx(0.2)
-    assert costs.lookup.per_draft_s(1) == pytest.approx(0.05)
-
-
-def test_so_is_what_asking_heads_took() -> None:
-    costs = measured()
-    costs.observe_ahead(1, 5.0)
-    assert costs.ahead_s(1) == pytest.approx(5.0)
-    plain_steps(costs, 260)
-    assert costs.ahead_s(1) == pytest.approx(1.25)
-    costs.observe_ahead(1, 0.25)
-    assert costs.ahead_s(1) == pytest.approx(0.25)
+    assert costs.of_step(1)[1:] == pytest.approx((0.2, 0.05))
 
 
 def test_what_is_measured_often_is_believed_as_it_is() -> None:
@@ -101,7 +82,20 @@ def test_what_is_measured_often_is_believed_as_it_is() -> None:
     for _ in range(8):
         plain_steps(costs, 100)
         costs.observe_verification(1, 4, 1.4)
-        costs.observe_ahead(1, 0.25)
     plain_steps(costs, 100)
-    assert costs.lookup.per_draft_s(1) == pytest.approx(0.05, rel=0.2)
-    assert costs.ahead_s(1) == pytest.approx(0.25)
+    assert costs.of_step(1)[2] == pytest.approx(0.05, rel=0.2)
+
+
+def test_a_step_is_plain_or_verified_something() -> None:
+    costs = StepCosts()
+    costs.observe(1, 0, 1.0)
+    costs.observe(1, 4, 1.5)
+    assert costs.plain_s(1) == 1.0
+    assert costs.verification(1) == pytest.approx((0.25, 0.0625))
+
+
+def test_free_draft_tokens_are_not_without_end() -> None:
+    costs = StepCosts()
+    costs.observe(1, 0, 1.0)
+    costs.observe(1, 4, 1.0)
+    assert costs.of_step(1)[2] > 0.0

@@ -23,7 +23,7 @@ def parse(*argv: str) -> tuple[FrontConfig, CoreConfig]:
 def test_a_model_folder_is_enough(model_dir: Path) -> None:
     front, core = parse("--model", str(model_dir))
     assert front == FrontConfig(listen="127.0.0.1:8000", model_name="tiny")
-    assert core == CoreConfig(model_dir=model_dir.resolve())
+    assert core == CoreConfig.of(model_dir=model_dir.resolve())
 
 
 def test_every_setting_has_a_flag(model_dir: Path) -> None:
@@ -32,11 +32,17 @@ def test_every_setting_has_a_flag(model_dir: Path) -> None:
         "--max-choices", "4", "--threads", "2", "--device", "cpu", "--no-enable-prefix-cache", "--block-size", "32",
     )  # fmt: skip
     assert (front.listen, front.model_name, front.drain_timeout_s, front.max_choices) == ("unix:/x", "small", 1.5, 4)
-    assert (core.num_threads, core.device, core.enable_prefix_cache, core.block_size) == (2, "cpu", False, 32)
+    compute, kv = core.compute, core.kv
+    assert (compute.num_threads, compute.device, kv.enable_prefix_cache, kv.block_size) == (
+        2,
+        "cpu",
+        False,
+        32,
+    )
     text = make_parser().format_help()
-    for field in (*fields(FrontConfig), *fields(CoreConfig)):
-        if field.name not in ("model_dir", "model_name"):
-            assert f"--{field.name.replace('_', '-')}" in text
+    for name in (*(field.name for field in fields(FrontConfig)), *core.settings()):
+        if name != "model_name":
+            assert f"--{name.replace('_', '-')}" in text
 
 
 def test_the_help_says_what_each_setting_does() -> None:

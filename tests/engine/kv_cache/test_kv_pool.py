@@ -14,7 +14,7 @@ from engine.kv_cache.kv_pool import block_bytes, pool_blocks, reachable_model_le
 
 def config(**settings: Any) -> CoreConfig:
     """Four rows of 16-token blocks, half of the memory."""
-    return CoreConfig(model_dir=Path("model"), **({"max_num_seqs": 4, "memory_ratio": 0.5} | settings))
+    return CoreConfig.of(model_dir=Path("model"), **({"max_num_seqs": 4, "memory_ratio": 0.5} | settings))
 
 
 def test_a_block_takes_keys_and_values_of_every_layer() -> None:

@@ -7,13 +7,14 @@ import pytest
 from engine.cpu.step.prompt_mode import PromptWay
 from engine.runner.adaptive_runner import AdaptiveRunner
 from engine.runner.warm_up import made_up_batch
-from engine.step.batch import RowResult, ScheduledBatch
+from engine.step.scheduler_output import SchedulerOutput
+from engine.step.step_output import RowResult, StepOutput
 from tests.engine.core.fakes import FakeClock
 
 MEGABYTE = 1 << 20
 
 
-def batch(num_rows: int, num_tokens: int = 1) -> ScheduledBatch:
+def batch(num_rows: int, num_tokens: int = 1) -> SchedulerOutput:
     return made_up_batch(num_rows, num_tokens, 128, num_blocks=1024, block_size=16)
 
 
@@ -35,13 +36,13 @@ class Machine:
     def use_threads(self, num_threads: int, num_tokens: int) -> None:
         self.threads = num_threads
 
-    def run(self, work: ScheduledBatch) -> list[RowResult]:
+    def execute(self, work: SchedulerOutput) -> StepOutput:
         num_tokens = sum(row.num_query_tokens for row in work.rows)
         self.used.append(self.threads)
         self.ways.append(self.prompt_way)
         factor = self.slowness[self.prompt_way] if num_tokens > self.max_tokens else 1.0
         self.clock.advance(self._fixed_s + num_tokens * self._token_s * factor / self.threads)
-        return [RowResult([1]) for _ in work.rows]
+        return StepOutput([RowResult([1]) for _ in work.rows])
 
 
 def runner_on(machine: Machine, *, num_threads: int = 4, num_weight_bytes: int = 8 * MEGABYTE) -> AdaptiveRunner:
@@ -60,7 +61,7 @@ def test_steps_start_out_on_one_thread_where_there_is_little_to_share(
     machine = Machine()
     runner = runner_on(machine, num_weight_bytes=num_weight_bytes)
     for num_rows in (1, 4, 16, 40):
-        runner.run(batch(num_rows))
+        runner.execute(batch(num_rows))
     assert machine.used == expected
 
 
@@ -68,7 +69,7 @@ def test_one_thread_is_all_there_is() -> None:
     machine = Machine()
     runner = runner_on(machine, num_threads=1)
     for work in (batch(1), batch(16), batch(1, 100)) * 50:
-        runner.run(work)
+        runner.execute(work)
     assert set(machine.used) == {1}
 
 
@@ -77,8 +78,8 @@ def test_small_compiled_steps_end_on_the_threads_that_serve_them_best(fixed_s: f
     machine = Machine(fixed_s)
     runner = runner_on(machine)
     for _ in range(300):
-        runner.run(batch(4))
-        runner.run(batch(8))
+        runner.execute(batch(4))
+        runner.execute(batch(8))
     assert machine.used[-2:] == [expected, expected]
 
 
@@ -87,8 +88,8 @@ def test_steps_in_torch_keep_their_threads_whatever_they_take() -> None:
     machine.prompt_ways, machine.prompt_way = ["torch"], "torch"
     runner = runner_on(machine)
     for _ in range(300):
-        runner.run(batch(4))
-        runner.run(batch(8))
+        runner.execute(batch(4))
+        runner.execute(batch(8))
     assert (set(machine.used[::2]), set(machine.used[1::2])) == ({1}, {4})
 
 
@@ -98,7 +99,7 @@ def test_prompts_leave_a_way_that_turns_out_slow_and_come_back_to_it() -> None:
     for slow, expected in (("vectors", "torch"), ("torch", "vectors")):
         machine.slowness = {way: 6.0 if way == slow else 1.0 for way in machine.prompt_ways}
         for _ in range(3000):
-            runner.run(batch(1, 100))
+            runner.execute(batch(1, 100))
         assert machine.ways[-100:].count(expected) >= 98  # type: ignore[arg-type]
 
 
@@ -107,5 +108,5 @@ def test_decode_steps_of_many_sequences_say_nothing_about_prompts() -> None:
     machine.slowness = {"torch": 0.1, "vectors": 1.0}
     runner = runner_on(machine)
     for _ in range(1000):
-        runner.run(batch(40))
+        runner.execute(batch(40))
     assert set(machine.ways) == {"vectors"}

@@ -15,7 +15,8 @@ from engine.runner.adaptive_runner import AdaptiveRunner
 from engine.runner.cpu_steps import follow, kept_weights, settle_steps, with_compiled_steps
 from engine.runner.machine import Machine, find_machine
 from engine.runner.warm_up import made_up_batch
-from engine.step.batch import RowResult, ScheduledBatch
+from engine.step.scheduler_output import SchedulerOutput
+from engine.step.step_output import RowResult, StepOutput
 from tests.engine.core.fakes import FakeClock
 from tests.engine.models.checkpoints import make_reference, save_checkpoint
 
@@ -40,11 +41,11 @@ class Steps:
 class Unmoved:
     """A runner whose steps take no time at all, as the worst clock of a busy start could say."""
 
-    def run(self, batch: ScheduledBatch) -> list[RowResult]:
-        return [RowResult([1]) for _ in batch.rows]
+    def execute(self, batch: SchedulerOutput) -> StepOutput:
+        return StepOutput([RowResult([1]) for _ in batch.rows])
 
 
-def step(num_rows: int, num_tokens: int = 1) -> ScheduledBatch:
+def step(num_rows: int, num_tokens: int = 1) -> SchedulerOutput:
     return made_up_batch(num_rows, num_tokens, 128, num_blocks=1024, block_size=16)
 
 
@@ -60,7 +61,7 @@ def test_the_start_measures_nothing_and_takes_what_the_processor_has(
     ways: tuple[PromptWay, ...], expected: PromptWay
 ) -> None:
     class Untouched:
-        def run(self, batch: ScheduledBatch) -> list[RowResult]:
+        def execute(self, batch: SchedulerOutput) -> StepOutput:
             raise AssertionError("a start beside other work would measure that work")
 
     model = Steps(*ways)
@@ -72,11 +73,11 @@ def test_the_start_measures_nothing_and_takes_what_the_processor_has(
 def test_a_model_without_compiled_steps_is_computed_in_torch() -> None:
     runner = settled(object(), Unmoved(), FakeClock())
     for _ in range(100):
-        assert len(runner.run(step(1, 100))) == 1
+        assert len(runner.execute(step(1, 100)).results) == 1
 
 
 def config(folder: Path, **settings: object) -> CoreConfig:
-    return CoreConfig(model_dir=folder, device="cpu", **settings)  # type: ignore[arg-type]
+    return CoreConfig.of(model_dir=folder, device="cpu", **settings)
 
 
 @pytest.fixture
@@ -131,15 +132,15 @@ def test_torch_computes_what_is_left_of_a_compiled_step_on_one_thread() -> None:
     model = Steps("torch")
 
     class Runner:
-        def run(self, batch: ScheduledBatch) -> list[RowResult]:
+        def execute(self, batch: SchedulerOutput) -> StepOutput:
             seen.append((sum(row.num_query_tokens for row in batch.rows), torch.get_num_threads()))
-            return [RowResult([1]) for _ in batch.rows]
+            return StepOutput([RowResult([1]) for _ in batch.rows])
 
     try:
         torch.set_num_threads(2)
         runner = settled(model, Runner(), FakeClock())
         for num_rows, num_tokens in ((1, 1), (64, 1), (1, 65), (2, 1)):
-            runner.run(step(num_rows, num_tokens))
+            runner.execute(step(num_rows, num_tokens))
         assert seen == [(1, 1), (64, 1), (65, 2), (2, 1)]
     finally:
         torch.set_num_threads(before)

@@ -208,7 +208,7 @@ def test_reserved_buffers_stay_where_they_are(folder: Path) -> None:
 
 
 def test_an_engine_captures_what_it_decodes_and_verifies_in(folder: Path) -> None:
-    config = CoreConfig(
+    config = CoreConfig.of(
         model_dir=folder, max_num_seqs=500, max_num_batched_tokens=600, speculation="ngram", num_speculative_tokens=3
     )
 

@@ -20,7 +20,7 @@ def test_a_core_is_left_for_the_front_where_there_are_four(num_cores: int, num_t
 
 
 def test_an_int8_pool_is_counted_with_its_scales(checkpoint: Path) -> None:
-    machine = find_machine(CoreConfig(model_dir=checkpoint, device="cpu", num_threads=1, kv_dtype="int8"))
+    machine = find_machine(CoreConfig.of(model_dir=checkpoint, device="cpu", num_threads=1, kv_dtype="int8"))
     spec = AttentionSpec(num_heads=4, num_kv_heads=2, head_dim=16, scale=0.25)
     cache = machine.backend.allocate(3, 8, spec, machine.dtype)
 
@@ -32,4 +32,4 @@ def test_an_int8_pool_is_counted_with_its_scales(checkpoint: Path) -> None:
 
 def test_fp8_pools_are_refused_on_a_cpu(checkpoint: Path) -> None:
     with pytest.raises(EngineConfigError, match="kv_dtype: fp8 needs a GPU"):
-        find_machine(CoreConfig(model_dir=checkpoint, device="cpu", kv_dtype="fp8"))
+        find_machine(CoreConfig.of(model_dir=checkpoint, device="cpu", kv_dtype="fp8"))

@@ -120,7 +120,7 @@ def test_logits_that_are_not_numbers_end_the_sequence_with_an_error(
     monkeypatch.setattr(core.model, "logits", lambda hidden: torch.full((len(hidden), VOCAB_SIZE), float("nan")))
     core.scheduler.add(Add(seq_id=0, prompt_token_ids=[1], params=SamplingParams(max_tokens=3)), 0.0)
     batch = core.scheduler.schedule(0.0)
-    core.scheduler.complete(batch, core.runner.run(batch), 0.0)
+    core.scheduler.update_from_output(batch, core.runner.execute(batch), 0.0)
     (output,) = core.scheduler.take_outputs()
     assert output.finish_reason == "error"
     assert "not numbers" in (output.error or "")

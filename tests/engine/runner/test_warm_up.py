@@ -6,7 +6,8 @@ import pytest
 
 from engine.forecast.step_time import StepShape, StepTimeModel
 from engine.runner.warm_up import typical_batches, warm_up
-from engine.step.batch import RowResult, ScheduledBatch
+from engine.step.scheduler_output import SchedulerOutput
+from engine.step.step_output import RowResult, StepOutput
 from tests.engine.core.fakes import FakeClock
 
 
@@ -25,16 +26,16 @@ class Machine:
         )
         return self._speed * (1.2e-3 + 1e-4 * shape.num_decode_rows + prefill_s + 1e-7 * shape.num_context_tokens)
 
-    def run(self, batch: ScheduledBatch) -> list[RowResult]:
+    def execute(self, batch: SchedulerOutput) -> StepOutput:
         """Nothing but time."""
         self._clock.advance(self.seconds(batch.shape()))
-        return [RowResult([1]) for _ in batch.rows]
+        return StepOutput([RowResult([1]) for _ in batch.rows])
 
 
 def taught(machine: Machine, clock: FakeClock, limit_s: float) -> StepTimeModel:
     step_time = StepTimeModel()
     batches = typical_batches(max_rows=64, max_tokens=512, max_context=4096, num_blocks=4096, block_size=16)
-    warm_up(machine.run, batches, step_time, clock, limit_s=limit_s)
+    warm_up(machine.execute, batches, step_time, clock, limit_s=limit_s)
     return step_time
 
 

@@ -6,11 +6,12 @@ import pytest
 
 from engine.forecast.step_time import StepShape
 from engine.scheduler.sequence_table import SequenceTableError
-from engine.step.batch import ScheduledBatch
+from engine.step.scheduler_output import SchedulerOutput
+from engine.step.step_output import RowResult
 from tests.engine.core.fakes import FakeCore, greedy, make_add, next_token
 
 
-def row_tokens(batch: ScheduledBatch) -> dict[int, int]:
+def row_tokens(batch: SchedulerOutput) -> dict[int, int]:
     """Tokens each sequence computes in a step."""
     return {row.seq.seq_id: row.num_tokens for row in batch.rows}
 
@@ -304,9 +305,9 @@ def test_a_sequence_aborted_in_flight_gets_no_output_of_that_step() -> None:
     core.add(make_add(1, [1], max_tokens=9))
     core.step()
     batch = core.scheduler.schedule(core.clock())
-    results = core.model.run(batch)
+    output = core.model.execute(batch)
     core.abort(1)
-    core.scheduler.complete(batch, results, core.clock())
+    core.scheduler.update_from_output(batch, output, core.clock())
     core.collect()
     assert len(core.texts[1]) == 1
 
@@ -360,9 +361,9 @@ def test_a_row_error_ends_only_that_sequence() -> None:
     core.add(make_add(1, [1], max_tokens=3))
     core.add(make_add(2, [2], max_tokens=3))
     batch = core.scheduler.schedule(core.clock())
-    results = core.model.run(batch)
-    results[0] = type(results[0])([], error="bad row")
-    core.scheduler.complete(batch, results, core.clock())
+    output = core.model.execute(batch)
+    output.results[0] = RowResult([], error="bad row")
+    core.scheduler.update_from_output(batch, output, core.clock())
     core.run()
     assert core.ends[1].error == "bad row"
     assert core.texts[2] == greedy([2], 3)

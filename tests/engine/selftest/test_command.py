@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from engine.__main__ import main
-from engine.runner import runner
-from engine.step.batch import RowResult
+from engine.spec_decode import verifier
+from engine.step.step_output import RowResult
 from tests.engine.core.checkpoints import write_checkpoint
 
 pytestmark = pytest.mark.e2e
@@ -43,7 +43,7 @@ def test_drafts_accepted_unseen_are_found_out(
     def accept_all(drafts: tuple[int, ...], token_ids: list[int], logprobs: list[object], *_: object) -> RowResult:
         return RowResult([*drafts, token_ids[-1]], logprobs)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(runner, "accept", accept_all)
+    monkeypatch.setattr(verifier, "accept", accept_all)
     status, found = run(models, capsys)
     assert (status, found["lossless"]) == (1, 0)
 

@@ -1,40 +1,37 @@
-"""The switch turns on where drafts are right and cheap, and off where they are not, by what it sees."""
+"""The controller drafts where draft tokens are right and cheap, and does not where they are not, by what it sees."""
 
 from __future__ import annotations
 
 import random
 from array import array
-from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-import msgspec
 import numpy as np
 import pytest
 
+from engine.cpu.multi_step.argmax import SURENESSES
 from engine.forecast.step_cost import StepCosts
+from engine.models.multi_step import DraftTables, MultiStepOrder, MultiStepReport, StepTaken
+from engine.models.prediction_heads import HeadPredictions
 from engine.protocol import Add, SamplingParams
-from engine.spec_decode.controller import SpeculationController
-from engine.spec_decode.proposers.draft_token import first_by_heads
-from engine.spec_decode.proposers.medusa import HeadPredictions
-from engine.spec_decode.statistics.allowance import TimeAllowance
-from engine.spec_decode.statistics.answer_trials import AnswerTrials
-from engine.step.batch import RowResult, ScheduledBatch, ScheduledRow
-from engine.step.drafting import DraftRequest
-from engine.step.hidden_states import Chosen
+from engine.spec_decode.controller import Proposers, SpeculationController
+from engine.spec_decode.multi_step import MultiStepPlanner
+from engine.spec_decode.proposers.acceptance_stats import AcceptanceStats
+from engine.spec_decode.proposers.draft_model import DraftModelProposer
+from engine.spec_decode.proposers.ngram import NgramProposer
+from engine.step.drafting import DraftRequest, Proposal
+from engine.step.scheduler_output import ScheduledRow, SchedulerOutput
 from engine.step.sequence import INT64, Sequence
+from engine.step.step_output import RowResult, StepOutput
+
+REPEATED = [5, 6, 7, 8, 9, 10, 11]
 
 
 def sequence(token_ids: list[int]) -> Sequence:
     params = SamplingParams(max_tokens=10_000, temperature=0.0)
     add = Add(seq_id=1, prompt_token_ids=token_ids, params=params)
     return Sequence.from_add(add, arrival_index=0, received_at=0.0)
-
-
-def answer_that_begins_with(token_id: int) -> Sequence:
-    seq = sequence([1, 2, 3])
-    seq.token_ids.append(token_id)
-    return seq
 
 
 def costs(fixed: float, each: float) -> StepCosts:
@@ -50,77 +47,95 @@ class Clock:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.each = 0.01
 
     def __call__(self) -> float:
-        self.now += self.each
+        self.now += 0.01
         return self.now
+
+
+class Heads:
+    """Three heads, sure of the numbers that follow the newest token, or of others."""
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+        self.num_asked = 0
+
+    def predict(self, newest: int) -> HeadPredictions:
+        """What comes behind a token."""
+        self.num_asked += 1
+        tokens = np.array([[newest + self.offset + head for head in range(3)]])
+        return HeadPredictions(tokens, np.array([[SURENESSES * head + 5 for head in range(3)]]))
 
 
 @dataclass
 class World:
     """A sequence that says what it is told to, on a machine of known speed."""
 
-    speculator: SpeculationController
+    controller: SpeculationController
     clock: Clock
     fixed: float
     each: float
+    heads: Heads | None = None
     seq: Sequence = field(default_factory=lambda: sequence([1, 2, 3]))
     seconds: float = 0.0
     unseen_s: float = 0.0
-    """What a step that was thought about takes more, which nobody's books show."""
+    """What a step with draft tokens takes more than the step itself shows."""
     num_drafted: int = 0
-    num_thought: int = 0
-    """Steps in which drafts were looked for."""
 
-    @property
-    def thought_s(self) -> float:
-        """What passed between steps."""
-        return self.clock.now - self.seconds
-
-    def answer(self, first: int, text: list[int]) -> None:
+    def answer(self, text: list[int]) -> None:
         """A whole answer of its own."""
-        self.seq = answer_that_begins_with(first)
-        self.say(text)
-        self.speculator.ended(self.seq)
+        self.seq = sequence([1, 2, 3])
+        self.controller.reach([self.seq], is_decode=False, may_follow=False)
+        proposal = self.controller.propose([DraftRequest(self.seq, 0)], 0)
+        self.clock.now += 3.0
+        self._observe(proposal, ScheduledRow(self.seq, 0, 3, samples=True), text[:1], 3.0)
+        self.say(text[1:])
+        self.controller.ended(self.seq)
+        self.controller.rest()
 
     def say(self, text: list[int]) -> None:
         """Steps until the text is said."""
         said = 0
         while said < len(text):
-            drafts: tuple[int, ...] = ()
-            num_thought = self.num_thought
-            if self.speculator.wants([self.seq]):
-                self.num_thought += 1
-                (drafts,) = self.speculator.draft([DraftRequest(self.seq, 6)], 64)
+            self.controller.reach([self.seq], is_decode=True, may_follow=False)
+            proposal = self.controller.propose([DraftRequest(self.seq, 6)], 64)
+            (drafts,) = proposal.draft_token_ids
             num_right = 0
             while num_right < min(len(drafts), len(text) - said - 1) and drafts[num_right] == text[said + num_right]:
                 num_right += 1
             took = 1.0 + (self.fixed + self.each * len(drafts) if drafts else 0.0)
-            self.clock.now += took + (self.unseen_s if self.num_thought > num_thought else 0.0)
-            row = ScheduledRow(self.seq, self.seq.num_tokens - 1, 1, samples=True, draft_token_ids=drafts)
+            self.clock.now += took + (self.unseen_s if drafts else 0.0)
             tokens = text[said : said + num_right + 1]
-            self.speculator.observe(ScheduledBatch([row]), [RowResult(tokens)], took)
-            self.seq.token_ids.extend(array(INT64, tokens))
+            row = ScheduledRow(self.seq, self.seq.num_tokens - 1, 1, samples=True, draft_token_ids=drafts)
+            self._observe(proposal, row, tokens, took)
             said += len(tokens)
             self.seconds += took
             self.num_drafted += len(drafts)
 
+    def _observe(self, proposal: Proposal, row: ScheduledRow, tokens: list[int], took: float) -> None:
+        predictions = None
+        if proposal.predicts and self.heads is not None:
+            predictions = self.heads.predict(tokens[-1])
+        scheduled = SchedulerOutput([row], proposal.predicts, proposal.multi_step)
+        self.controller.observe(scheduled, StepOutput([RowResult(tokens)], predictions), took)
+        self.seq.token_ids.extend(array(INT64, tokens))
 
-def world(fixed: float = 0.2, each: float = 0.05, *, believed: tuple[float, float] | None = None) -> World:
-    clock = Clock()
-    speculator = SpeculationController(
-        costs(*(believed or (fixed, each))),
-        num_speculative_tokens=6,
-        clock=clock,
-        has_lookup=True,
+
+def world(
+    fixed: float = 0.2, each: float = 0.05, *, believed: tuple[float, float] | None = None, offset: int | None = None
+) -> World:
+    """`offset`: of heads; None: there are none."""
+    clock, stats = Clock(), AcceptanceStats()
+    proposers = Proposers(NgramProposer(stats), has_heads=offset is not None)
+    controller = SpeculationController(
+        proposers, stats, costs(*(believed or (fixed, each))), num_speculative_tokens=6, clock=clock
     )
-    return World(speculator, clock, fixed, each)
+    return World(controller, clock, fixed, each, None if offset is None else Heads(offset))
 
 
 def test_repeated_text_is_said_much_faster() -> None:
     found = world()
-    found.say([5, 6, 7, 8, 9, 10, 11] * 60)
+    found.say(REPEATED * 60)
     assert found.seconds < 0.5 * 420
 
 
@@ -139,7 +154,7 @@ def test_text_that_repeats_by_chance_costs_little() -> None:
 
 def test_a_start_on_a_busy_machine_does_not_keep_drafts_away_for_good() -> None:
     found = world(believed=(9.0, 1.0))
-    text = [5, 6, 7, 8, 9, 10, 11] * 60
+    text = REPEATED * 60
     found.say(text * 6)
     assert found.num_drafted > 0
     before = found.seconds
@@ -149,7 +164,7 @@ def test_a_start_on_a_busy_machine_does_not_keep_drafts_away_for_good() -> None:
 
 def test_steps_that_cost_more_than_believed_are_found_out() -> None:
     found = world(fixed=6.0, believed=(0.1, 0.01))
-    found.say([5, 6, 7, 8, 9, 10, 11] * 400)
+    found.say(REPEATED * 400)
     assert found.seconds < 1.03 * 2800
 
 
@@ -157,350 +172,254 @@ def test_speculation_starts_when_a_text_begins_to_repeat() -> None:
     found = world()
     found.say(list(range(100, 400)))
     assert found.num_drafted == 0
-    found.say([5, 6, 7, 8, 9, 10, 11] * 40)
+    found.say(REPEATED * 40)
     assert found.num_drafted > 100
 
 
-def test_thinking_that_costs_more_than_any_step_shows_is_given_up_by_whole_answers() -> None:
+def test_while_drafts_pay_a_plain_step_shows_now_and_then_what_one_takes() -> None:
+    found = world()
+    found.say(REPEATED * 30)
+    found.controller._costs.observe_plain = None  # type: ignore[assignment, method-assign]
+    with pytest.raises(TypeError):
+        found.say(REPEATED * 120)
+
+
+def test_what_costs_more_than_any_step_shows_is_given_up_by_whole_responses() -> None:
     found = world()
     found.unseen_s = 4.0
     for _ in range(100):
-        found.answer(50, [5, 6, 7, 8])
-    before = found.num_thought
+        found.answer([5, 6, 7, 8, 9, 10])
+    before = found.num_drafted
     for _ in range(100):
-        found.answer(50, [5, 6, 7, 8])
-    assert found.num_thought - before < 0.1 * 400
+        found.answer([5, 6, 7, 8, 9, 10])
+    assert found.num_drafted - before < 0.1 * 500
 
 
-def test_answers_that_drafts_make_quicker_go_on_being_thought_about() -> None:
+def test_responses_that_drafts_make_quicker_go_on_being_drafted() -> None:
     found = world()
     for _ in range(100):
-        found.answer(50, list(range(5, 25)))
+        found.answer(list(range(5, 25)))
     before = found.seconds
     for _ in range(100):
-        found.answer(50, list(range(5, 25)))
+        found.answer(list(range(5, 25)))
     assert found.seconds - before < 0.5 * 2000
 
 
-def test_a_hiccup_while_looking_for_drafts_is_soon_forgotten() -> None:
-    found = world()
-    found.say([5, 6, 7, 8, 9, 10, 11] * 20)
-    found.clock.each = 500.0
-    found.say([50, 51])
-    found.clock.each = 0.01
-    before = found.num_drafted
-    found.say([5, 6, 7, 8, 9, 10, 11] * 60)
-    assert found.num_drafted - before > 100
-
-
-def test_answers_in_which_nothing_is_ever_found_are_hardly_thought_about() -> None:
-    found = world()
-    for number in range(300):
-        found.answer(50, [1000 + 3 * number, 1001 + 3 * number, 1002 + 3 * number])
-    assert found.num_thought < 0.15 * 900
-
-
-def test_an_answer_whose_like_was_looked_at_in_vain_is_not_judged_step_by_step() -> None:
-    found = world()
-    found.say(list(range(1000, 1040)))
-    before, num_before = found.thought_s, found.num_thought
-    found.say(list(range(2000, 2200)))
-    num_thought = found.num_thought - num_before
-    # Who judges a step looks at the clock twice, who thinks about it four times more, for the books as well.
-    num_judged = (found.thought_s - before) / found.clock.each / 2 - 2 * num_thought
-    assert 0 < num_thought < num_judged < 0.4 * 200
-
-
-def test_a_hiccup_while_thinking_in_vain_costs_no_more_than_half_a_step() -> None:
-    found = world()
-    prospects = found.speculator._prospects
-    prospects.thinking.earn(0.0, gained_s=10.0)
-    saved_s = prospects.thinking.left_s
-    prospects.charge(1, 0.25 * saved_s)
-    assert prospects.thinking.left_s == pytest.approx(0.75 * saved_s)
-    found.speculator._costs.observe_plain(8, 0.5 * saved_s)
-    prospects.charge(8, 500.0)
-    assert prospects.thinking.left_s == pytest.approx(0.5 * saved_s)
-
-
-def test_answers_that_begin_otherwise_go_on_being_thought_about() -> None:
-    found = world()
-    for number in range(100):
-        found.answer(50, [1000 + 3 * number, 1001 + 3 * number, 1002 + 3 * number])
-    before = found.num_drafted
-    for _ in range(30):
-        found.answer(60, [5, 6, 7, 8, 9, 10, 11, 12, 13, 14])
-    assert found.num_drafted - before > 100
-
-
-def test_what_does_not_pay_in_company_is_still_thought_about_alone() -> None:
-    found = world()
-    found.speculator._costs.observe_plain(8, 1.0)
-    for _ in range(60):  # eight rows at once, in which every look for drafts is in vain
-        seqs = [answer_that_begins_with(60) for _ in range(8)]
-        if found.speculator.wants(seqs):
-            found.speculator.draft([DraftRequest(seq, 6) for seq in seqs], 64)
-        rows = [ScheduledRow(seq, seq.num_tokens - 1, 1, samples=True) for seq in seqs]
-        found.speculator.observe(ScheduledBatch(rows), [RowResult([900])] * 8, 1.0)
-    for _ in range(40):
-        found.answer(60, [5, 6, 7, 8, 9, 10, 11, 12, 13, 14])
-    assert found.num_drafted > 200
-
-
-def test_of_answers_that_are_nearly_over_nothing_is_thought() -> None:
-    found = world()
-    for _ in range(20):
-        found.answer(50, [7])
-    before = found.num_thought
-    for _ in range(20):
-        found.answer(50, [7])
-    assert found.num_thought == before
-
-
-def test_looking_in_vain_takes_a_small_share_of_the_time_however_long_a_look_takes() -> None:
-    found = world()
-    prospects = found.speculator._prospects
-    prospects.thinking = TimeAllowance(0.01, 1000.0)
-    # Of an answer's time it takes no part.
-    prospects.trials = AnswerTrials(lambda: found.clock.now)
-    found.clock.each = 0.1
-    for number in range(300):
-        found.answer(50, [1000 + 2 * number, 1001 + 2 * number])
-    # What a look takes is found out by two looks at the clock, of which the second one goes on as well.
-    assert 0.0 < found.thought_s < 2 * 0.011 * found.seconds
-
-
-def test_an_answer_that_ends_while_there_is_no_time_is_remembered_when_there_is() -> None:
+def test_an_answer_is_remembered_when_nobody_waits_for_a_step() -> None:
     found = world()
     text = list(range(200, 220))
-    ended = answer_that_begins_with(60)
+    ended = sequence([1, 2, 3])
     ended.token_ids.extend(array(INT64, text))
-    found.speculator._prospects.thinking = thinking = TimeAllowance(0.0, 1.0)
-    thinking.spend(1.0)
-    found.speculator.ended(ended)
-    found.seq = answer_that_begins_with(60)
+    found.controller.ended(ended)
+    found.seq = sequence([1, 2, 3])
     found.say(text)
     assert found.num_drafted == 0
-    found.speculator.rest()
-    thinking.earn(0.0, gained_s=2.0)
-    found.seq = answer_that_begins_with(60)
+    found.controller.rest()
+    found.seq = sequence([1, 2, 3])
     found.say(text)
     assert found.num_drafted > 10
 
 
-class Heads:
-    """Three heads, sure of the numbers that follow the newest token, or of others."""
-
-    def __init__(self, offset: int) -> None:
-        self.offset = offset
-        self.num_asked = 0
-        self.num_glances = 0
-        self.is_promising: Callable[[Chosen], bool] | None = None
-        self.on_chosen: Callable[[Chosen], None] | None = None
-        self.is_asleep = False
-        self.sees_end = False
-
-    def take_spent_s(self) -> float:
-        return 0.0
-
-    def glance(self, seqs: SequenceOf[Sequence], *, asks_heads: bool = True) -> bool:
-        self.num_glances += 1
-        return True
-
-    def says_end(
-        self, seqs: SequenceOf[Sequence], are_near_end: SequenceOf[bool], chance: Callable[[int], float]
-    ) -> bool:
-        return self.sees_end
-
-    def say(self, seqs: SequenceOf[Sequence], are_near_end: SequenceOf[bool]) -> HeadPredictions:
-        self.num_asked += 1
-        tokens = np.array([[seq.token_ids[-1] + self.offset + head for head in range(3)] for seq in seqs])
-        kinds = [
-            [first_by_heads(is_drawn=False, is_near_end=near) + 10 * head + 5 for head in range(3)]
-            for near in are_near_end
-        ]
-        return HeadPredictions(tokens, np.array(kinds))
-
-
-def world_with_heads(offset: int, fixed: float = 0.1, each: float = 0.1) -> tuple[World, Heads]:
-    clock, heads = Clock(), Heads(offset)
-    speculator = SpeculationController(
-        costs(fixed, each),
-        num_speculative_tokens=6,
-        clock=clock,
-        has_lookup=True,
-        outlook=heads,  # type: ignore[arg-type]
-    )
-    return World(speculator, clock, fixed, each), heads
+def test_where_no_step_is_ever_waited_for_answers_are_remembered_all_the_same() -> None:
+    found = world()
+    text = list(range(200, 220))
+    for _ in range(20):
+        ended = sequence([1, 2, 3])
+        ended.token_ids.extend(array(INT64, text))
+        found.controller.ended(ended)
+    found.seq = sequence([1, 2, 3])
+    found.say(text)
+    assert found.num_drafted > 10
 
 
 def test_heads_that_are_right_make_a_text_faster_that_never_repeats() -> None:
-    found, heads = world_with_heads(offset=1)
+    found = world(0.1, 0.1, offset=1)
     found.say(list(range(100, 700)))
     assert found.seconds < 0.45 * 600
-    # Most steps have the heads look behind them in the same go.
-    assert heads.num_glances > 0.8 * heads.num_asked
 
 
-def test_heads_do_not_look_behind_a_step_that_most_likely_ends_the_answer() -> None:
-    found, heads = world_with_heads(offset=1)
-    for _ in range(20):
-        found.answer(50, [51, 52])
-    heads.num_glances = heads.num_asked = 0
-    found.answer(50, [51, 52])
-    assert heads.num_glances < max(1, heads.num_asked)
+def test_heads_that_are_wrong_are_soon_asked_no_more() -> None:
+    found = world(0.1, 0.1, offset=2)
+    found.say(list(range(100, 2100)))
+    assert found.seconds < 1.02 * 2000
+    assert found.heads is not None
+    assert found.heads.num_asked < 0.05 * 2000
 
 
-def test_where_heads_see_the_end_no_step_is_thought_about() -> None:
-    found, heads = world_with_heads(offset=1)
+def test_heads_are_asked_again_when_they_might_have_become_right() -> None:
+    found = world(0.1, 0.1, offset=2)
+    found.say(list(range(100, 1100)))
+    assert found.heads is not None
+    found.heads.offset = 1
+    before = found.num_drafted
+    found.say(list(range(2000, 12000)))
+    assert found.num_drafted - before > 1000
+
+
+def test_heads_are_not_asked_where_even_right_drafts_would_not_pay() -> None:
+    found = world(0.3, 0.9, offset=1)
+    found.say(list(range(100, 6600)))
+    assert found.heads is not None
+    assert found.heads.num_asked < 0.03 * 6500
+    assert found.seconds < 1.02 * 6500
+
+
+def test_what_heads_and_text_both_know_comes_from_whoever_is_right_more_often() -> None:
+    found = world(0.1, 0.1, offset=2)
+    found.say(REPEATED * 60)
+    assert found.seconds < 0.5 * 420
+
+
+def test_of_rows_that_the_last_step_did_not_have_heads_said_nothing() -> None:
+    found = world(0.1, 0.1, offset=1)
     found.say(list(range(100, 120)))
-    before = found.num_thought, found.num_drafted
-    heads.sees_end = True
-    found.say(list(range(120, 140)))
-    assert (found.num_thought, found.num_drafted) == before
-    heads.sees_end = False
-    found.say(list(range(140, 180)))
-    assert found.num_drafted > before[1] + 10
-
-
-def stopping(seq: Sequence, token_id: int) -> Sequence:
-    params = msgspec.structs.replace(seq.params, stop_token_ids=(token_id,))
-    return replace(seq, params=params)
-
-
-def test_heads_look_ahead_behind_answers_that_go_on_and_not_behind_their_end() -> None:
-    found, heads = world_with_heads(offset=1)
-    found.say(list(range(100, 110)))
-    assert heads.is_promising is not None
-    assert heads.is_promising([(found.seq, [110])])
-    assert not heads.is_promising([(stopping(found.seq, 110), [110])])
-
-
-def test_heads_do_not_look_ahead_where_such_answers_end_with_the_next_token() -> None:
-    found, heads = world_with_heads(offset=1)
-    found.speculator._prospects.thinking = TimeAllowance(0.01, 1000.0)
-    for _ in range(20):
-        found.answer(50, [7])
-    found.answer(60, list(range(100, 130)))
-    assert heads.is_promising is not None
-    assert not heads.is_promising([(sequence([1, 2, 3]), [50])])
-    assert heads.is_promising([(sequence([1, 2, 3]), [60])])
-
-
-def test_heads_that_are_wrong_do_not_look_ahead_either() -> None:
-    found, heads = world_with_heads(offset=2)
-    found.say(list(range(100, 2000)))
-    assert heads.is_promising is not None
-    assert not heads.is_promising([(found.seq, [1])])
-
-
-def test_of_an_answer_that_is_nearly_over_heads_are_not_asked_again_when_they_had_nothing_to_say() -> None:
-    found, heads = world_with_heads(offset=1)
-    for _ in range(20):
-        found.answer(50, [51, 52, 53])
-    assert heads.is_promising is not None
-    found.seq = answer_that_begins_with(50)
-    heads.sees_end = True
-    found.say([51])
-    heads.sees_end = False
-    assert not heads.is_promising([(found.seq, [52])])
-    before = found.num_thought
-    found.say([52])
-    assert found.num_thought == before
-    other = replace(answer_that_begins_with(50), seq_id=2)
-    assert heads.is_promising([(other, [51])])
-    assert found.speculator.wants([other])
-
-
-def test_a_step_that_was_thought_about_is_accounted_for_though_it_began_an_answer_that_is_closed() -> None:
-    found, heads = world_with_heads(offset=1)
-    found.say(list(range(100, 200)))
-    # All of its prompt but the last token was cached: the step that begins the answer is a decode step.
-    cached = sequence([1, 2, 3])
-    assert found.speculator.wants([cached])
-    found.speculator.draft([DraftRequest(cached, 6)], 64)
-    found.speculator._prospects.begin = lambda chosen: False  # type: ignore[method-assign]
-    assert heads.on_chosen is not None
-    heads.on_chosen([(cached, [4])])
-    assert heads.is_asleep
-    rows = [ScheduledRow(cached, 2, 1, samples=True)]
-    found.speculator.observe(ScheduledBatch(rows), [RowResult([4])], 1.0)
-
-    others = [sequence([1, 2, 3]) for _ in range(2)]
-    found.speculator.foresee(others)
-    rows = [ScheduledRow(seq, 2, 1, samples=True) for seq in others]
-    found.speculator.observe(ScheduledBatch(rows), [RowResult([4])] * 2, 1.0)
-
-
-def test_a_step_with_prompts_that_begins_a_closed_answer_earns_no_time_for_thinking() -> None:
-    found, heads = world_with_heads(offset=1)
-    prospects = found.speculator._prospects
-    prospects.thinking = TimeAllowance(0.01, 1000.0)
-    prospects.begin = lambda chosen: False  # type: ignore[method-assign]
-    seq = sequence([1, 2, 3])
-    assert heads.on_chosen is not None
-    for _ in range(8):
-        found.speculator.foresee([seq])
-        heads.on_chosen([(seq, [4])])
-        found.speculator.observe(ScheduledBatch([ScheduledRow(seq, 0, 3, samples=True)]), [RowResult([4])], 100.0)
-    assert prospects.thinking.left_s <= 0.0
-    assert found.speculator._books._unseen_s == 0.0
+    other = sequence([1, 2, 3])
+    assert found.controller._predictions_of([other]) is None
+    predictions = found.controller._predictions_of([other, found.seq])
+    assert predictions is not None
+    assert predictions.tokens[:, 0].tolist() == [-1, 120]
 
 
 class Rules:
-    """A grammar that allows the first so many of the tokens that are guessed at once."""
+    """A grammar that forces some tokens, and allows the first so many of those that are drafted at once."""
 
-    def __init__(self, num_allowed: int) -> None:
+    def __init__(self, num_allowed: int, forced: SequenceOf[int] = ()) -> None:
         self.num_allowed = num_allowed
+        self.forced = list(forced)
 
     def forced_tokens(self) -> list[int]:
-        return []
+        return self.forced
 
     def validate(self, token_ids: SequenceOf[int]) -> int:
         return min(self.num_allowed, len(token_ids))
 
 
 def test_heads_say_what_comes_under_a_grammar_too() -> None:
-    found, _ = world_with_heads(offset=1)
+    found = world(0.1, 0.1, offset=1)
     found.seq.grammar = Rules(9)  # type: ignore[assignment]
     found.say(list(range(100, 700)))
     assert found.seconds < 0.45 * 600
 
 
 def test_what_a_grammar_does_not_allow_is_no_draft() -> None:
-    found, heads = world_with_heads(offset=1)
+    found = world(0.1, 0.1, offset=1)
     found.seq.grammar = Rules(0)  # type: ignore[assignment]
     found.say(list(range(100, 700)))
-    assert heads.num_asked > 0
+    assert found.heads is not None
+    assert found.heads.num_asked > 0
     assert found.num_drafted == 0
 
 
-def test_heads_that_are_wrong_are_soon_asked_no_more() -> None:
-    found, heads = world_with_heads(offset=2)
+def test_the_only_text_that_a_grammar_leaves_is_drafted_as_far_as_there_is_room() -> None:
+    found = world()
+    found.seq.grammar = Rules(9, forced=range(40, 60))  # type: ignore[assignment]
+    found.controller.reach([found.seq], is_decode=True, may_follow=False)
+    proposal = found.controller.propose([DraftRequest(found.seq, 4)], 64)
+    assert proposal.draft_token_ids == [(40, 41, 42, 43)]
+
+
+def test_beside_prompts_nothing_is_drafted() -> None:
+    found = world(0.1, 0.1, offset=1)
+    assert found.controller.reach([found.seq], is_decode=False, may_follow=True) == 0
+    assert found.controller.propose([DraftRequest(found.seq, 0)], 0).draft_token_ids == [()]
+
+
+class FollowingModel:
+    """Computes steps behind a step, by itself."""
+
+    max_rows = 2
+
+    def begin(self, tables: DraftTables) -> None:
+        """Nothing."""
+
+    def order(self, order: MultiStepOrder) -> None:
+        """Never: that is the runner's."""
+        raise AssertionError
+
+    def report(self) -> MultiStepReport | None:
+        """Nothing was computed."""
+        return None
+
+
+def following() -> SpeculationController:
+    """A controller on a machine whose steps take a millisecond and may follow one another."""
+    stats, found = AcceptanceStats(), (StepCosts(), StepCosts())
+    for some in found:
+        some.observe(1, 0, 1e-3)
+        some.observe(1, 4, 1.1e-3)
+    ngram = NgramProposer(stats)
+    proposers = Proposers(ngram, True, MultiStepPlanner(FollowingModel(), ngram, stats, found[1]))
+    return SpeculationController(proposers, stats, found[0], num_speculative_tokens=4, clock=Clock())
+
+
+def test_steps_follow_prompts_and_decode_steps_and_know_how_far_blocks_reach() -> None:
+    controller, seq = following(), sequence([1, 2, 3])
+    for is_decode in (False, True):
+        assert controller.reach([seq], is_decode=is_decode, may_follow=True) == 48
+        order = controller.propose([DraftRequest(seq, 4, max_tokens=40)], 64 if is_decode else 0).multi_step
+        assert order is not None
+        assert (order.guesses, order.ends_at, order.drafts_until) == (True, [40], [40])
+    assert controller.reach([seq], is_decode=True, may_follow=False) == 4
+    assert controller.propose([DraftRequest(seq, 4, max_tokens=40)], 64).multi_step is None
+
+
+def test_steps_follow_a_response_without_drafts_too_and_nobody_is_asked_in_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    controller, seq = following(), sequence([1, 2, 3])
+    monkeypatch.setattr(controller._guard, "is_open", lambda seq, num_rows: False)
+    assert controller.reach([seq], is_decode=True, may_follow=True) == 48
+    proposal = controller.propose([DraftRequest(seq, 4, max_tokens=40)], 64)
+    assert proposal.multi_step is not None
+    assert (proposal.predicts, proposal.multi_step.guesses, proposal.multi_step.drafts_until) == (False, False, [0])
+
+
+def test_what_followed_steps_took_is_kept_apart_from_what_scheduled_ones_take() -> None:
+    controller, seq = following(), sequence([1, 2, 3])
+    rows = [ScheduledRow(seq, 2, 1, samples=True)]
+    steps = [StepTaken(9.0, 0), *[StepTaken(2e-3, 0)] * 20]
+    for predicts, expected in ((False, 1e-3), (True, 2e-3)):  # a step that asks nobody takes less
+        controller.reach([seq], is_decode=True, may_follow=True)
+        output = StepOutput([RowResult([5] * 21)], steps=steps)
+        controller.observe(SchedulerOutput(rows, predicts), output, 1.0)
+        assert controller._multi_step is not None
+        assert controller._multi_step.costs.plain_s(1) == pytest.approx(expected)
+    assert controller._costs.plain_s(1) == pytest.approx(1e-3)
+
+
+class CountingModel:
+    """A draft model that says the next numbers, or always the same one."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+        self.num_asked = 0
+
+    def execute(self, scheduled: SchedulerOutput) -> StepOutput:
+        self.num_asked += 1
+        return StepOutput([RowResult([row.seq.token_ids[-1] + self.step]) for row in scheduled.rows])
+
+
+def world_with_model(step: int, round_s: float) -> tuple[World, CountingModel]:
+    clock, stats, found, model = Clock(), AcceptanceStats(), costs(0.1, 0.05), CountingModel(step)
+    found.observe_drafting(1, 1, 0, round_s)
+    proposer = DraftModelProposer(model, num_blocks=1, block_size=20_000, max_tokens=512, reach=20_000)
+    controller = SpeculationController(
+        Proposers(NgramProposer(stats), draft_model=proposer), stats, found, num_speculative_tokens=6, clock=clock
+    )
+    made = World(controller, clock, 0.1, 0.05)
+    made.seq.block_table = array(INT64, [0])
+    return made, model
+
+
+def test_a_draft_model_that_is_right_and_cheap_makes_a_text_faster() -> None:
+    found, _ = world_with_model(step=1, round_s=0.02)
+    found.say(list(range(100, 700)))
+    assert found.seconds < 0.5 * 600
+
+
+@pytest.mark.parametrize(("step", "round_s"), [(2, 0.02), (1, 5.0)], ids=["wrong", "dear"])
+def test_a_draft_model_that_does_not_pay_is_hardly_asked(step: int, round_s: float) -> None:
+    found, model = world_with_model(step, round_s)
+    found.controller._costs.observe_drafting = lambda *arguments: None  # type: ignore[method-assign]
     found.say(list(range(100, 2100)))
-    assert found.seconds < 1.02 * 2000
-    assert heads.num_asked < 0.03 * 2000
-
-
-def test_heads_are_asked_again_when_they_might_have_become_right() -> None:
-    found, heads = world_with_heads(offset=2)
-    found.say(list(range(100, 1100)))
-    heads.offset = 1
-    before = found.num_drafted
-    found.say(list(range(2000, 4500)))
-    assert found.num_drafted - before > 1000
-
-
-def test_heads_are_not_asked_where_even_right_drafts_would_not_pay() -> None:
-    found, heads = world_with_heads(offset=1, fixed=0.3, each=0.9)
-    found.say(list(range(100, 600)))
-    assert heads.num_asked == 0
-    found.say(list(range(600, 6600)))  # what was measured that long ago is doubted
-    assert heads.num_asked < 0.01 * 6500
-    assert found.seconds < 1.01 * 6500
-
-
-def test_what_heads_and_text_both_know_comes_from_whoever_is_right_more_often() -> None:
-    found, _ = world_with_heads(offset=2)
-    found.say([5, 6, 7, 8, 9, 10, 11] * 60)
-    assert found.seconds < 0.6 * 420
+    assert 0 < model.num_asked < 0.05 * 2000

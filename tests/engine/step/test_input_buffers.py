@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from engine.protocol import Add, SamplingParams
-from engine.step.batch import ScheduledRow
 from engine.step.input_buffers import InputBuffers
+from engine.step.scheduler_output import ScheduledRow
 from engine.step.sequence import INT64, Sequence
 
 BLOCK_SIZE = 4

@@ -78,7 +78,7 @@ class Pair:
         sent: list[torch.Tensor] = []
         self.models = RecordingModel(folder), RecordingModel(folder)
         self.leader = LeaderModel(self.models[0], FakeGroup(0, sent), [ours])
-        machine: Machine = find_machine(CoreConfig(model_dir=folder, device="cpu", num_threads=1))
+        machine: Machine = find_machine(CoreConfig.of(model_dir=folder, device="cpu", num_threads=1))
         self.follower = FollowerRank(self.models[1], machine, FakeGroup(1, sent), block_size=4)
         self.theirs = theirs
 

@@ -16,8 +16,8 @@ from engine.config import CoreConfig
 from engine.models.loading.loader import load_model
 from engine.runner.runner import ModelRunner
 from engine.sampling.sampler import Sampler
-from engine.step.batch import Runner
 from engine.step.sample_rows import SampleRows
+from engine.step.step_output import Runner
 from engine.tensor_parallel.leader import LeaderModel, RankGroupBrokenError
 from engine.tensor_parallel.rank_group import RankGroup
 from tests.engine.core.checkpoints import MAX_MODEL_LEN, write_checkpoint
@@ -30,7 +30,7 @@ CPU = torch.device("cpu")
 @contextmanager
 def team_of_two(folder: Path, num_blocks: int) -> Iterator[tuple[RankGroup, LeaderModel, Runner]]:
     """A team over a checkpoint, its model, and a runner over that."""
-    config = CoreConfig(model_dir=folder, device="cpu", num_threads=1, block_size=BLOCK_SIZE, tensor_parallel=2)
+    config = CoreConfig.of(model_dir=folder, device="cpu", num_threads=1, block_size=BLOCK_SIZE, tensor_parallel=2)
     team = RankGroup.start(config, CPU)
     try:
         backend = TorchAttention(CPU)

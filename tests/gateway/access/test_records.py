@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from gateway.access.accounts import Admin, ApiToken
+from gateway.access.api_keys import StoredKey
 from gateway.access.records import Record, following_record, has_expired, joined
-from gateway.access.stored_keys import StoredKey
 
 KEY = StoredKey(tenant="shop", id="web", sha256="aa", created_at=1.0, created_by="anna")
 ADMIN = Admin(name="anna", role="editor", created_at=1.0, created_by="local", password_hash="x", epoch=7)

@@ -19,7 +19,7 @@ async def replicas(exits: AsyncExitStack, folder: Path, url: str, num: int = 2) 
     for number in range(num):
         own = folder / str(number)
         await asyncio.to_thread(own.mkdir)
-        made.append(await exits.enter_async_context(stored(own, url, **{"store.timeout_s": 0.5})))
+        made.append(await exits.enter_async_context(stored(own, url, settings={"store.timeout_s": 0.5})))
     return made
 
 
@@ -74,7 +74,7 @@ async def test_a_redis_that_came_up_empty_gets_the_policy_back_from_those_that_r
             while not own.admin.keys("*revision*"):
                 await asyncio.sleep(0.02)
             new_folder = await asyncio.to_thread(_folder, tmp_path, "new")
-            two = await exits.enter_async_context(stored(new_folder, own.url, **{"store.timeout_s": 0.5}))
+            two = await exits.enter_async_context(stored(new_folder, own.url, settings={"store.timeout_s": 0.5}))
             assert (await in_force(two))["etag"] == applied["etag"]
             assert (await in_force(one))["etag"] == applied["etag"]
             again = await apply(two, seed["document"], etag=applied["etag"])

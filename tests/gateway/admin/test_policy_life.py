@@ -6,7 +6,7 @@ import asyncio
 import shutil
 import subprocess
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -25,9 +25,11 @@ POLICY = "/admin/api/policy"
 
 
 @asynccontextmanager
-async def stored(folder: Path, store: Path | str | None = None, **settings: Any) -> AsyncIterator[Stack]:
+async def stored(
+    folder: Path, store: Path | str | None = None, settings: Mapping[str, Any] | None = None
+) -> AsyncIterator[Stack]:
     """A gateway whose policy is in its store."""
-    given = {"policy.source": "store", **_store_of(store), **settings}
+    given = {"policy.source": "store", **_store_of(store), **(settings or {})}
     async with running(folder, settings=given) as stack:
         yield stack
 
@@ -205,7 +207,7 @@ async def test_a_check_and_a_comparison_need_no_right_to_write(tmp_path: Path) -
 
 
 async def test_of_more_revisions_than_are_kept_the_oldest_go(tmp_path: Path) -> None:
-    async with stored(tmp_path, **{"policy.max_revisions": 10}) as stack:
+    async with stored(tmp_path, settings={"policy.max_revisions": 10}) as stack:
         seed = await in_force(stack)
         for number in range(12):
             now = await in_force(stack)
@@ -214,7 +216,7 @@ async def test_of_more_revisions_than_are_kept_the_oldest_go(tmp_path: Path) -> 
         assert [line["number"] for line in listed] == list(range(13, 3, -1))
         assert (await stack.get(f"{POLICY}/revisions/3", admin=True)).status == 404
         assert (await stack.get(f"{POLICY}/revisions/4", admin=True)).status == 200
-    async with stored(tmp_path, **{"policy.max_revisions": 10}) as stack:
+    async with stored(tmp_path, settings={"policy.max_revisions": 10}) as stack:
         assert (await in_force(stack))["revision"]["number"] == 13
 
 

@@ -220,7 +220,7 @@ async def test_a_rotated_token_counts_at_once_and_the_old_one_no_longer(tmp_path
 def test_a_token_file_that_holds_no_token_ends_the_start(tmp_path: Path, key: str, content: str | None) -> None:
     if content is not None:
         (tmp_path / "given.token").write_text(content)
-    config = config_of({key: tmp_path / "given.token", "process.runtime_dir": tmp_path})  # type: ignore[arg-type]
+    config = config_of({key: tmp_path / "given.token", "process.runtime_dir": tmp_path})
     with pytest.raises(ConfigError, match=rf"{key}: .*given.token"):
         Gateway(config, log_stream=io.BytesIO())
 

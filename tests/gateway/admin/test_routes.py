@@ -32,7 +32,7 @@ async def test_every_endpoint_asks_for_the_role_that_its_method_has_unless_it_is
         (method, endpoint.path): endpoint.least_role for path in guarded for method, endpoint in path._endpoints.items()
     }
     assert len(found) >= 60
-    wanted = {key: Role.VIEWER if key[0] == "GET" else Role.EDITOR for key in found}
+    wanted: dict[tuple[str, str], Role | None] = {key: Role.VIEWER if key[0] == "GET" else Role.EDITOR for key in found}
     wanted |= dict.fromkeys(PUBLIC) | dict.fromkeys(FOR_ADMINS, Role.ADMIN)
     wanted |= dict.fromkeys(READ_BY_EDITORS, Role.EDITOR) | dict.fromkeys(SENT_BY_VIEWERS, Role.VIEWER)
     assert found == wanted

@@ -8,8 +8,8 @@ from typing import TypeVar
 
 import pytest
 
-from gateway.limits.admission_request import AdmissionRequest
 from gateway.limits.limit import StaticLimit
+from gateway.limits.permit import AdmissionRequest
 from loadtests.simulation.virtual_loop import run_virtual
 from tests.gateway.admission.world import Fate, Speed, Wish, World
 

@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from gateway.errors import Shed
-from gateway.limits.admission_request import AdmissionRequest
 from gateway.limits.lane import LaneRules, LiveLane
 from gateway.limits.limit import StaticLimit
 from gateway.limits.limiter import Limiter
-from gateway.limits.permit import Permit
+from gateway.limits.permit import AdmissionRequest, Permit
 from loadtests.simulation.virtual_loop import VirtualLoop
 
 MAX_QUEUE = 6

@@ -10,7 +10,7 @@ import pytest
 from gateway.admission.waiting_room import WaitingRoom
 from gateway.deployments.starting import FIRST_START_S, StartReport
 from gateway.errors import Shed
-from gateway.limits.admission_request import AdmissionRequest
+from gateway.limits.permit import AdmissionRequest
 from gateway.routing.planned_route import PlannedRoute
 from loadtests.simulation.virtual_loop import run_virtual
 from tests.gateway.routing.fleet import fleet_policy, snapshot_of

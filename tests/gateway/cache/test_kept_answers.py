@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from gateway.cache.exact.cache_lookup import CacheIdentity, CacheLookup
-from gateway.cache.exact.exact_cache import ExactCache
 from gateway.chat.request import ChatRequest
 from gateway.completion.replay import as_event_stream
 from gateway.telemetry.records.record import CacheResult, Usage
@@ -48,7 +47,7 @@ def cached(folder: Path) -> str:
 
 
 def with_cache(stack: Stack) -> Stack:
-    stack.gateway.pipeline._cache._cache = cast(ExactCache, FakeCache())
+    stack.gateway.pipeline._cache._cache = FakeCache()  # type: ignore[assignment]
     return stack
 
 

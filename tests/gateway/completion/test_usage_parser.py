@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from gateway.completion.usage_parser import has_first_token, merge_timing, usage_of
+from gateway.completion.answer_end import has_first_token, merge_timing, usage_of
 from tests.gateway.scripted import COMPLETION, chunk
 
 

@@ -12,7 +12,7 @@ from gateway.deployments.load_report import LaneReport, LoadReport, parse_event,
 from gateway.telemetry.records.record import Usage
 from gateway.upstreams.http1.pulse import Pulse
 from loadtests.engines.modelled_engine import EngineShape
-from routing_policies.price import Price
+from routing_policies.estimation.estimators import Price
 from tests.gateway.routing.fleet import Fleet, mixed_offers
 
 PRICE = Price(1000, 1000, 100)

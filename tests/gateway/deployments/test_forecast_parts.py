@@ -14,11 +14,11 @@ from gateway.deployments.forecast import (
     DeploymentForecast,
 )
 from gateway.deployments.load_report import LaneReport, LoadReport
-from gateway.limits.admission_request import LONG_PROMPT_TOKENS
+from gateway.limits.permit import LONG_PROMPT_TOKENS
 from gateway.telemetry.records.record import Usage
 from gateway.upstreams.http1.pulse import Pulse
+from routing_policies.estimation.estimators import Price
 from routing_policies.estimation.latency import blended
-from routing_policies.price import Price
 
 
 def overdue(flight: InFlightRequest | None, now: float) -> float:

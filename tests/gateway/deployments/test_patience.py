@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from gateway.deployments.flight import STRANGER_MOST_S, STRANGER_S, plain_bound_s
 from gateway.deployments.health.ejection import EjectionRules
 from gateway.deployments.live import LiveDeployment
 from gateway.deployments.load_report import LoadReport
-from gateway.deployments.patience import STRANGER_MOST_S, STRANGER_S, plain_bound_s
-from routing_policies.price import Price
+from routing_policies.estimation.estimators import Price
 from tests.gateway.routing.snapshots import snapshot_of
 
 TEXT = 'schema_version: 1\ndeployments: [{id: a, url: "unix:/tmp/none/a.sock", model: m}]\n'

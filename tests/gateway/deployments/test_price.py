@@ -11,8 +11,8 @@ import pytest
 from gateway.chat.request import ChatRequest, ChatRequestParser
 from gateway.deployments.price import MAX_KEYS, Pricer
 from gateway.telemetry.records.record import Usage
+from routing_policies.estimation.estimators import Price, cost_of
 from routing_policies.policy.document import CostPerMtok
-from routing_policies.price import Price, cost_of
 
 PARSER = ChatRequestParser()
 

@@ -14,7 +14,7 @@ import pytest
 from gateway.admission.quotas.quotas import Quotas
 from gateway.admission.quotas.reservation import Reservation
 from gateway.deployments.health.ejection import EjectionRules, StallRules
-from gateway.deployments.health.recent_delays import MIN_SAMPLES
+from gateway.deployments.health.second_attempts import MIN_SAMPLES
 from gateway.forwarding.logprob_filter import LogprobReader, events_without_odds, odds_of, without_odds
 from gateway.store.base import Store
 from gateway.telemetry.records.record import HandedOver, RequestRecord, Usage
@@ -468,7 +468,7 @@ def test_only_the_odds_are_taken_out() -> None:
 async def test_a_small_model_that_stalls_before_its_first_token_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_stream: bool
 ) -> None:
-    monkeypatch.setattr("gateway.deployments.patience.STRANGER_S", 0.2)
+    monkeypatch.setattr("gateway.deployments.flight.STRANGER_S", 0.2)
     rules = EjectionRules(stall=StallRules(least_s=0.2))
     async with running(tmp_path, policy=POLICY.format(folder=tmp_path), ejection=rules) as stack:
         stack.small.otherwise, stack.large.otherwise = hang, engine("the large one says", SURE)

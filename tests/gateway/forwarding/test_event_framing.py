@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.forwarding.event_framing import MAX_HELD_BYTES, WholeEvents
+from gateway.forwarding.stream_head import MAX_HELD_BYTES, WholeEvents
 
 EVENTS = st.lists(
     st.sampled_from([b'data: {"a":1}', b"data: [DONE]", b": hb", b"event: x\ndata: 1", b"data: \xf0\x9f"])

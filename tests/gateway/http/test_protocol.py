@@ -14,7 +14,7 @@ from gateway.http.asgi import Receive, Scope, Send, read_body, respond
 from gateway.http.limits import EdgeLimits, HeaderLimits
 from gateway.http.protocol import EdgeProtocol
 from gateway.http.server import uvicorn_config
-from gateway.http.state import EdgeState
+from gateway.http.state import EdgeHooks, EdgeState, ShutdownEvents
 from tests.gateway.http.conftest import ManualClock
 
 _HOST = b"Host: edge.test\r\n"
@@ -84,14 +84,11 @@ def _connect(
     state = EdgeState(
         name="public",
         limits=limits or EdgeLimits(),
-        max_connections=10,
         loop=asyncio.get_running_loop(),
         clock=ManualClock(),
         resolution_s=0.25,
-        leaving=asyncio.Event(),
-        draining=asyncio.Event(),
-        new_request_id=lambda: "req_1",
-        on_refusal=lambda listener, error: None,
+        shutdown=ShutdownEvents(leaving=asyncio.Event(), draining=asyncio.Event()),
+        hooks=EdgeHooks(new_request_id=lambda: "req_1", on_refusal=lambda listener, error: None),
     )
     protocol = EdgeProtocol(uvicorn_config(app), state)
     transport = RecordingTransport()

@@ -9,10 +9,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gateway.limits.admission_request import AdmissionRequest
 from gateway.limits.fair_queue import FairQueue
 from gateway.limits.lane import LiveLane
-from gateway.limits.waiter import Waiter
+from gateway.limits.permit import AdmissionRequest, Waiter
 
 LANE = LiveLane("a")
 NO_FUTURE = cast("asyncio.Future[Any]", None)

@@ -8,11 +8,10 @@ import random
 import pytest
 
 from gateway.errors import Shed, ShedReason
-from gateway.limits.admission_request import AdmissionRequest
 from gateway.limits.lane import LiveLane
 from gateway.limits.limit import StaticLimit
 from gateway.limits.limiter import Limiter
-from gateway.limits.permit import Permit
+from gateway.limits.permit import AdmissionRequest, Permit
 
 
 class Clock:

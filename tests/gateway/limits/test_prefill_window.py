@@ -6,12 +6,10 @@ import asyncio
 
 import pytest
 
-from gateway.limits.admission_request import AdmissionRequest
 from gateway.limits.lane import LaneRules, LiveLane
 from gateway.limits.limit import StaticLimit
 from gateway.limits.limiter import Limiter
-from gateway.limits.permit import Permit
-from gateway.limits.prefill_window import PATIENCE_S, PrefillWindow
+from gateway.limits.permit import PATIENCE_S, AdmissionRequest, Permit, PrefillWindow
 
 ROOM = 1000
 

@@ -14,8 +14,7 @@ from typing import Any, cast
 
 from gateway.deployments.flight import InFlightRequest
 from gateway.deployments.load_report import LaneReport, LoadReport
-from gateway.limits.admission_request import AdmissionRequest
-from gateway.limits.permit import Permit
+from gateway.limits.permit import AdmissionRequest, Permit
 from gateway.routing.routing_request import RoutingRequest
 from gateway.routing.snapshot import PolicySnapshot, SnapshotBuilder
 from gateway.telemetry.records.record import Usage
@@ -23,8 +22,8 @@ from gateway.upstreams.client import UpstreamClient
 from gateway.upstreams.http1.pulse import Pulse
 from gateway.upstreams.reach import UpstreamReach
 from loadtests.engines.modelled_engine import EngineModel, EngineShape, Job, Step
+from routing_policies.estimation.estimators import Price
 from routing_policies.loading import load_policy
-from routing_policies.price import Price
 
 REPORT_S = 0.1
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from gateway.chat.request import ChatRequest, ChatRequestParser
-from gateway.limits.admission_request import AdmissionRequest
+from gateway.limits.permit import AdmissionRequest
 from gateway.routing.identity import key_of
 from gateway.routing.routing_request import RoutingRequest
 from gateway.routing.snapshot import PolicySnapshot
-from routing_policies.price import Price
+from routing_policies.estimation.estimators import Price
 from tests.gateway.routing.fleet import fleet_policy, snapshot_of
 
 NOBODY: frozenset[str] = frozenset()

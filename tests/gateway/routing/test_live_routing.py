@@ -10,11 +10,11 @@ import pytest
 
 from gateway.chat.request import ChatRequest, ChatRequestParser
 from gateway.deployments.load_report import LaneReport, LoadReport
-from gateway.limits.admission_request import AdmissionRequest
+from gateway.limits.permit import AdmissionRequest
 from gateway.routing.routing_request import RoutingRequest
 from gateway.routing.shortlist import MANY
 from gateway.routing.snapshot import PolicySnapshot
-from routing_policies.price import Price
+from routing_policies.estimation.estimators import Price
 from tests.gateway.routing.fleet import Fleet, fleet_policy, mixed_offers, snapshot_of
 
 NOBODY: frozenset[str] = frozenset()

@@ -8,9 +8,9 @@ import time
 import pytest
 
 from gateway.app.upstream_clients import connector_of
-from gateway.deployments.health.retry_budget import RetryBudget
+from gateway.deployments.health.second_attempts import RetryBudget
 from gateway.errors import ModelNotAllowed, NotFound, Shed, ShedReason
-from gateway.limits.admission_request import AdmissionRequest
+from gateway.limits.permit import AdmissionRequest
 from gateway.routing.snapshot import PolicySnapshot, SnapshotBuilder
 from routing_policies.loading import load_policy
 

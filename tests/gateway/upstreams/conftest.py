@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from gateway.app.upstream_clients import open_client
+from gateway.app.upstream_clients import open_upstream
 from gateway.upstreams.client import UpstreamClient
 from gateway.upstreams.http1.target import Target
 from gateway.upstreams.pool import PoolLimits
@@ -68,7 +68,7 @@ async def serve(socket_dir: Path) -> AsyncIterator[Serve]:
         ) -> tuple[ScriptedUpstream, UpstreamClient]:
             path = socket_dir / f"{len(clients)}.sock"
             upstream = await stack.enter_async_context(ScriptedUpstream(script, path))
-            client = open_client(Target.parse(f"unix:{path}"), limits=limits or PoolLimits(), **options)
+            client = open_upstream(Target.parse(f"unix:{path}"), limits=limits or PoolLimits(), **options)
             clients.append(client)
             return upstream, client
 

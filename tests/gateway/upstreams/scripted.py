@@ -11,8 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from gateway.upstreams.http1.request import UpstreamRequest
-from gateway.upstreams.http1.timeouts import ExchangeTimeouts
+from gateway.upstreams.http1.request import ExchangeTimeouts, UpstreamRequest
 
 POST = UpstreamRequest(b"POST", b"/v1/chat/completions", [(b"content-type", b"application/json")], b'{"a":1}')
 NO_TIMEOUTS = ExchangeTimeouts()

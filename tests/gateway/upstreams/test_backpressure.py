@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from gateway.upstreams.http1.errors import InterChunkTimeout
-from gateway.upstreams.http1.timeouts import ExchangeTimeouts
+from gateway.upstreams.http1.request import ExchangeTimeouts
 from tests.gateway.upstreams.conftest import Serve
 from tests.gateway.upstreams.scripted import CHUNKED_HEAD, LAST_CHUNK, NO_TIMEOUTS, POST, Peer, chunk
 

@@ -7,11 +7,10 @@ import random
 
 import pytest
 
-from gateway.app.upstream_clients import open_client
+from gateway.app.upstream_clients import open_upstream
 from gateway.upstreams.client import UpstreamClient
-from gateway.upstreams.http1.request import UpstreamRequest
+from gateway.upstreams.http1.request import ExchangeTimeouts, UpstreamRequest
 from gateway.upstreams.http1.target import Target
-from gateway.upstreams.http1.timeouts import ExchangeTimeouts
 from gateway.upstreams.pool import PoolLimits
 from tests.gateway.upstreams.conftest import Serve
 from tests.gateway.upstreams.scripted import (
@@ -63,7 +62,7 @@ async def test_cancelled_at_every_step_of_an_exchange(serve: Serve, how: str) ->
 
 async def test_cancelled_while_connecting() -> None:
     with full_backlog() as port:
-        client = open_client(Target.parse(f"http://127.0.0.1:{port}"), limits=PoolLimits())
+        client = open_upstream(Target.parse(f"http://127.0.0.1:{port}"), limits=PoolLimits())
         task = asyncio.ensure_future(client.send(POST, NO_TIMEOUTS))
         await asyncio.sleep(0.01)
         assert client.snapshot().num_connecting == 1
@@ -153,7 +152,7 @@ async def test_a_storm_of_cancellations_leaks_nothing(serve: Serve) -> None:
 
 async def test_warming_up_may_be_cancelled() -> None:
     with full_backlog() as port:
-        client = open_client(Target.parse(f"http://127.0.0.1:{port}"), limits=PoolLimits())
+        client = open_upstream(Target.parse(f"http://127.0.0.1:{port}"), limits=PoolLimits())
         task = asyncio.ensure_future(client.warm(5))
         await asyncio.sleep(0.01)
         task.cancel()

@@ -5,7 +5,7 @@ import weakref
 
 import pytest
 
-from gateway.app.upstream_clients import open_client
+from gateway.app.upstream_clients import open_upstream
 from gateway.upstreams.http1.errors import ConnectError, ResponseClosed, UpstreamBodyTooLarge, UpstreamError
 from gateway.upstreams.http1.request import UpstreamRequest
 from gateway.upstreams.http1.target import Target
@@ -176,7 +176,7 @@ async def test_informational_responses_are_skipped(serve: Serve) -> None:
 async def test_speaks_tcp_and_puts_the_base_path_in_front() -> None:
     async with ScriptedUpstream(answering(plain(b"a")), None) as upstream:
         target = Target.parse(f"http://localhost:{upstream.port}/openai")
-        client = open_client(target, limits=PoolLimits())
+        client = open_upstream(target, limits=PoolLimits())
         await (await client.send(POST, NO_TIMEOUTS)).read(10)
         host = f"host: localhost:{upstream.port}".encode()
         assert upstream.requests[0].startswith(b"POST /openai/v1/chat/completions HTTP/1.1\r\n" + host)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.app.upstream_clients import open_client
+from gateway.app.upstream_clients import open_upstream
 from gateway.upstreams.client import UpstreamClient
 from gateway.upstreams.http1.errors import (
     ClosedEarly,
@@ -25,8 +25,8 @@ from gateway.upstreams.http1.errors import (
     TotalTimeout,
     UpstreamError,
 )
+from gateway.upstreams.http1.request import ExchangeTimeouts
 from gateway.upstreams.http1.target import Target
-from gateway.upstreams.http1.timeouts import ExchangeTimeouts
 from gateway.upstreams.pool import PoolLimits
 from tests.gateway.upstreams.conftest import Serve
 from tests.gateway.upstreams.scripted import (
@@ -80,7 +80,7 @@ async def test_waits_for_a_unix_listener_whose_queue_is_full_for_a_moment(socket
         listener.bind(str(path))
         listener.listen(0)
         stack.enter_context(socket.socket(socket.AF_UNIX)).connect(str(path))
-        client = open_client(Target.parse(f"unix:{path}"), limits=PoolLimits())
+        client = open_upstream(Target.parse(f"unix:{path}"), limits=PoolLimits())
         assert isinstance(await failure(client, ExchangeTimeouts(connect_s=0.02)), ConnectTimeout)
         warming = asyncio.ensure_future(client.warm(1))
         await asyncio.sleep(0.005)
@@ -95,7 +95,7 @@ async def test_waits_for_a_unix_listener_whose_queue_is_full_for_a_moment(socket
 async def test_a_refused_connection_is_an_error_before_anything_was_sent() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
-        client = open_client(Target.parse(f"http://127.0.0.1:{unused.getsockname()[1]}"), limits=PoolLimits())
+        client = open_upstream(Target.parse(f"http://127.0.0.1:{unused.getsockname()[1]}"), limits=PoolLimits())
         error = await failure(client)
     assert isinstance(error, ConnectError)
     assert not error.request_sent
@@ -103,7 +103,7 @@ async def test_a_refused_connection_is_an_error_before_anything_was_sent() -> No
 
 
 async def test_a_missing_socket_is_a_connect_error() -> None:
-    client = open_client(Target.parse("unix:/nowhere/engine.sock"), limits=PoolLimits())
+    client = open_upstream(Target.parse("unix:/nowhere/engine.sock"), limits=PoolLimits())
     error = await failure(client)
     assert isinstance(error, ConnectError)
     assert "unix:/nowhere/engine.sock" in str(error)
@@ -120,7 +120,7 @@ async def test_a_missing_socket_is_a_connect_error() -> None:
 )
 async def test_a_black_hole_times_out(timeouts: ExchangeTimeouts, kind: type[UpstreamError]) -> None:
     with full_backlog() as port:
-        client = open_client(Target.parse(f"http://127.0.0.1:{port}"), limits=PoolLimits())
+        client = open_upstream(Target.parse(f"http://127.0.0.1:{port}"), limits=PoolLimits())
         error = await failure(client, timeouts)
         assert isinstance(error, kind)
         assert error.phase is ExchangePhase.CONNECT
@@ -260,7 +260,7 @@ async def test_a_reset_after_any_number_of_bytes_is_closed_early(num_bytes: int)
         peer.reset()
 
     async with ScriptedUpstream(script, None) as upstream:
-        client = open_client(Target.parse(f"http://127.0.0.1:{upstream.port}"), limits=PoolLimits())
+        client = open_upstream(Target.parse(f"http://127.0.0.1:{upstream.port}"), limits=PoolLimits())
         error = await failure(client)
         assert isinstance(error, ClosedEarly)
         assert error.response_started is (num_bytes > 0)

@@ -7,7 +7,7 @@ import gc
 
 import pytest
 
-from gateway.app.upstream_clients import open_client
+from gateway.app.upstream_clients import open_upstream
 from gateway.upstreams.http1.errors import ClosedEarly, ConnectError, PoolFull, ResponseClosed
 from gateway.upstreams.http1.target import Target
 from gateway.upstreams.pool import PoolLimits
@@ -247,7 +247,7 @@ async def test_no_connection_is_made_ahead_where_places_are_scarce(serve: Serve)
 
 
 async def test_warming_a_dead_upstream_fails_and_leaks_nothing() -> None:
-    client = open_client(Target.parse("unix:/nowhere.sock"), limits=PoolLimits())
+    client = open_upstream(Target.parse("unix:/nowhere.sock"), limits=PoolLimits())
     with pytest.raises(ConnectError):
         await client.warm(5)
     client.check_integrity()

@@ -5,10 +5,10 @@ import threading
 
 import pytest
 
-from gateway.app.upstream_clients import open_client
+from gateway.app.upstream_clients import open_upstream
 from gateway.upstreams.http1.errors import ConnectTimeout, ResolveError
+from gateway.upstreams.http1.request import ExchangeTimeouts
 from gateway.upstreams.http1.target import Target
-from gateway.upstreams.http1.timeouts import ExchangeTimeouts
 from gateway.upstreams.pool import PoolLimits
 from gateway.upstreams.resolver import Resolver, system_lookup
 from tests.gateway.upstreams.conftest import FakeClock
@@ -103,7 +103,7 @@ async def test_tries_the_next_address_when_one_refuses(clock: FakeClock) -> None
     async with ScriptedUpstream(answering(plain(b"a")), None) as upstream:
         resolver = Resolver(clock=clock, lookup=NameServer("127.0.0.9", "127.0.0.1"))
         target = Target.parse(f"http://engine:{upstream.port}")
-        client = open_client(target, limits=PoolLimits(), resolver=resolver)
+        client = open_upstream(target, limits=PoolLimits(), resolver=resolver)
         async with await client.send(POST, NO_TIMEOUTS) as response:
             assert await response.read(10) == b"a"
         await client.aclose()
@@ -118,7 +118,7 @@ async def test_a_hanging_name_server_is_bounded_by_the_connect_limit(clock: Fake
         return []
 
     resolver = Resolver(clock=clock, lookup=lookup)
-    client = open_client(Target.parse("http://engine"), limits=PoolLimits(), resolver=resolver)
+    client = open_upstream(Target.parse("http://engine"), limits=PoolLimits(), resolver=resolver)
     with pytest.raises(ConnectTimeout):
         await client.send(POST, ExchangeTimeouts(connect_s=0.02))
     client.check_integrity()

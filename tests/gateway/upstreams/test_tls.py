@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from gateway.app.upstream_clients import open_client
+from gateway.app.upstream_clients import open_upstream
 from gateway.upstreams.client import UpstreamClient
 from gateway.upstreams.http1.errors import ExchangePhase, TlsError, UpstreamError
+from gateway.upstreams.http1.request import ExchangeTimeouts
 from gateway.upstreams.http1.target import Target
-from gateway.upstreams.http1.timeouts import ExchangeTimeouts
 from gateway.upstreams.pool import PoolLimits
 from gateway.upstreams.resolver import Resolver
 from gateway.upstreams.tls import TlsConfigError, client_context
@@ -31,7 +31,7 @@ async def tls_upstream(certificate: tuple[Path, Path]) -> AsyncIterator[Scripted
 def client_for(port: int, ca_file: Path | None, clock: FakeClock) -> UpstreamClient:
     resolver = Resolver(clock=clock, lookup=lambda host: ["127.0.0.1"])
     target = Target.parse(f"https://localhost:{port}")
-    return open_client(target, limits=PoolLimits(), ssl=client_context(ca_file), resolver=resolver)
+    return open_upstream(target, limits=PoolLimits(), ssl=client_context(ca_file), resolver=resolver)
 
 
 async def test_speaks_tls_to_a_server_it_can_verify(authority: Authority, clock: FakeClock) -> None:
@@ -76,7 +76,7 @@ def test_verification_cannot_be_switched_off() -> None:
     careless.check_hostname = False
     careless.verify_mode = ssl.CERT_NONE
     with pytest.raises(TlsConfigError):
-        open_client(Target.parse("https://api.example.com"), limits=PoolLimits(), ssl=careless)
+        open_upstream(Target.parse("https://api.example.com"), limits=PoolLimits(), ssl=careless)
 
 
 def test_a_ca_file_without_certificates_is_an_error(tmp_path: Path) -> None:

@@ -17,14 +17,12 @@ def test_fitted_lengths_are_of_the_traces_size_and_say_so() -> None:
     assert sum(prompts) / len(prompts) == pytest.approx(1230, rel=0.15)
     assert sum(outputs) / len(outputs) == pytest.approx(219, rel=0.15)
     assert "lognormal fit" in lengths.source
-    assert lengths.num_output_tokens == sum(outputs)
 
 
 def test_all_requests_fit_into_the_context_at_one_scale() -> None:
     lengths = draw_lengths(None, 1000, max_total_tokens=512, rng=random.Random(1))
     assert max(map(sum, lengths.pairs)) <= 512
     assert min(map(min, lengths.pairs)) >= 4
-    assert lengths.mean_total_tokens < 512
 
 
 def test_a_trace_is_read_from_the_folder_given(tmp_path: Path) -> None:

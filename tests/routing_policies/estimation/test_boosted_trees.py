@@ -18,11 +18,11 @@ TREE = BoostedTree((0, 1, 1), (0.5, 0.2, 0.7), (1.0, 2.0, 3.0, 4.0))
 
 @pytest.mark.parametrize(("row", "leaf"), [([0.5, 0.2], 1.0), ([0.5, 0.3], 2.0), ([0.6, 0.7], 3.0), ([0.6, 0.8], 4.0)])
 def test_a_value_up_to_the_threshold_goes_left(row: list[float], leaf: float) -> None:
-    assert TREE.value(row) == leaf
+    assert sum_of_trees([TREE], row) == leaf
 
 
 def test_a_node_that_splits_nothing_sends_every_number_left() -> None:
-    assert BoostedTree((0,), (NEVER_RIGHT,), (1.0, 2.0)).value([1e300]) == 1.0
+    assert sum_of_trees([BoostedTree((0,), (NEVER_RIGHT,), (1.0, 2.0))], [1e300]) == 1.0
 
 
 def test_trees_add_up_and_can_be_scaled() -> None:

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from routing_policies.estimation.latency import SpeedGain, TpotModel, TtftModel, blended
-from routing_policies.estimation.regression import NonNegativeRegression
+from routing_policies.estimation.latency import NonNegativeRegression, SpeedGain, TpotModel, TtftModel, blended
 
 
 def test_the_prior_speaks_until_something_was_seen() -> None:

@@ -15,7 +15,7 @@ from gateway.routing.quality_files import bundled_models
 from routing_policies.policy.document import CostPerMtok, Deployment
 from routing_policies.quality.confidence import TokenOdds
 from routing_policies.quality.hashing import WordHasher
-from routing_policies.quality.model import PairModel
+from routing_policies.quality.model import KindCorrection, PairModel
 from routing_policies.quality.pairs import judges_of, predicted_quality
 from routing_policies.quality.preamble import MIN_OPENINGS, MIN_QUESTIONS, PreambleMemory
 from routing_policies.quality.predictor import BadModel, Predictor, Predictors, decode_model
@@ -114,7 +114,7 @@ def test_a_few_labels_with_embeddings_are_enough_to_fit() -> None:
     known, vectors = with_vectors(num=40)
     untold = [msgspec.structs.replace(outcome, category="") for outcome in known]
     model = PairTrainer(untold, vectors=vectors).fit(weak="s", strong="l", trained_on="test", encoder="e")
-    assert (model.offsets, model.embedded_offsets) == ({}, {})
+    assert (model.kinds, model.embedded_kinds) == (KindCorrection(), KindCorrection())
     assert 0.0 < model.predict(known[0].features, vectors[0], kind="kind 0").chance < 1.0
 
 

@@ -153,7 +153,7 @@ async def test_a_real_process_gets_its_socket_and_configuration(
     stand_in.chmod(0o700)
     monkeypatch.setattr(sys, "executable", str(stand_in))
     core_link = link()
-    spawn = spawn_core(CoreConfig(model_dir=Path("/models/tiny")))
+    spawn = spawn_core(CoreConfig.of(model_dir=Path("/models/tiny")))
     supervisor = CoreSupervisor(core_link, spawn, time.monotonic, Patience(first_pause_s=5, stop_s=2))
     running = asyncio.create_task(supervisor.run())
     while core_link._transport is None:

@@ -1,23 +1,35 @@
-"""Heads that were asked while a step ended tell of an answer's end before anything is thought about drafts."""
+"""Heads are asked within the call that computes a step where they can be, and behind it otherwise."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence as SequenceOf
-from dataclasses import replace
 
 import msgspec
 import numpy as np
 import pytest
 import torch
 
-from engine.models.prediction_heads import Seen
+from engine.models.multi_step import DraftTables, MultiStepOrder, MultiStepReport
+from engine.models.prediction_heads import HeadPredictions, Seen
 from engine.protocol import Add, SamplingParams
-from engine.spec_decode.proposers.medusa import MedusaProposer
-from engine.step.batch import RowResult, ScheduledRow
-from engine.step.hidden_states import HiddenStates
+from engine.spec_decode.proposers.medusa import MedusaProposer, shared_stops
+from engine.step.scheduler_output import ScheduledRow, SchedulerOutput
 from engine.step.sequence import Sequence
+from engine.step.step_output import RowResult
 
 END = 9
+ORDER = MultiStepOrder(
+    rows=np.zeros((2, 6)),
+    numbers=np.zeros((2, 3)),
+    stops=np.zeros(0),
+    found=(np.zeros((2, 1)), np.zeros((2, 1)), np.zeros((2, 2))),
+    lengths=[3, 3],
+    ends_at=[9, 9],
+    drafts_until=[9, 9],
+    costs=(1.0, 0.1, 0.1, 1.0),
+    max_steps=8,
+    max_seconds=1.0,
+)
 
 
 class Heads:
@@ -25,92 +37,121 @@ class Heads:
 
     num_heads = 1
 
-    def __init__(self, token_id: int) -> None:
+    def __init__(self, token_id: int = 7) -> None:
         self._token_id = token_id
+        self.asked: list[tuple[list[float], list[int]]] = []
 
     def look_ahead(self, hidden: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:
         """float32 [N, 1, 16]"""
+        self.asked.append((hidden[:, 0].tolist(), token_ids.tolist()))
         logits = torch.zeros(hidden.shape[0], 1, 16)
         logits[:, :, self._token_id] = 20.0
         return logits
 
 
-def sequence(seq_id: int) -> Sequence:
-    params = SamplingParams(max_tokens=50, temperature=0.0, stop_token_ids=(END,))
-    add = Add(seq_id=seq_id, prompt_token_ids=[1, 2, 3], params=params)
-    return Sequence.from_add(add, arrival_index=0, received_at=0.0)
+class Orders:
+    """What steps were to follow."""
 
+    max_rows = 8
 
-def looked_ahead(seqs: list[Sequence], heads: int | Heads) -> MedusaProposer:
-    """Of a step that just ended, in which each of these sequences said something."""
-    states = HiddenStates()
-    outlook = MedusaProposer(Heads(heads) if isinstance(heads, int) else heads, states, lambda: 0.0)
-    outlook.is_promising = lambda chosen: True
-    rows = [ScheduledRow(seq, seq.num_tokens - 1, 1, samples=True) for seq in seqs]
-    states.keep(torch.zeros(len(seqs), 4), rows, [RowResult([5]) for _ in seqs])
-    for seq in seqs:
-        seq.token_ids.append(5)
-    return outlook
+    def __init__(self) -> None:
+        self.orders: list[MultiStepOrder] = []
 
+    def begin(self, tables: DraftTables) -> None:
+        """Nothing."""
 
-@pytest.mark.parametrize(("chance", "expected"), [(0.9, True), (0.3, False)])
-def test_the_end_that_heads_see_is_believed_when_they_are_more_often_right_than_not(
-    chance: float, expected: bool
-) -> None:
-    seqs = [sequence(1), sequence(2)]
-    assert looked_ahead(seqs, END).says_end(seqs, [True, True], lambda kind: chance) is expected
+    def order(self, order: MultiStepOrder) -> None:
+        """Remember it."""
+        self.orders.append(order)
 
-
-def test_answers_that_go_on_or_know_no_such_end_are_not_over() -> None:
-    seq = sequence(1)
-    assert not looked_ahead([seq], 5).says_end([seq], [True], lambda kind: 1.0)
-    endless = replace(seq, params=msgspec.structs.replace(seq.params, stop_token_ids=()))
-    assert not looked_ahead([endless], END).says_end([endless], [True], lambda kind: 1.0)
-
-
-def test_of_other_rows_than_the_last_step_s_nothing_is_known() -> None:
-    one, other = sequence(1), sequence(2)
-    outlook = looked_ahead([one], END)
-    assert not outlook.says_end([one, other], [True, True], lambda kind: 1.0)
-    assert not outlook.says_end([other], [True], lambda kind: 1.0)
-    assert outlook.says_end([one], [True], lambda kind: 1.0)
+    def report(self) -> MultiStepReport | None:
+        """Nothing followed."""
+        return None
 
 
 class GlancingHeads(Heads):
     """That looked behind a step already."""
 
     def __init__(self, chosen: list[int]) -> None:
-        super().__init__(token_id=7)
-        self._seen: Seen | None = Seen(chosen, np.array([[3]] * len(chosen)), np.array([[4]] * len(chosen)))
-        self.glances: list[tuple[int, tuple[int, ...]]] = []
+        super().__init__()
+        predictions = HeadPredictions(np.array([[3]] * len(chosen)), np.array([[4]] * len(chosen)))
+        self._seen: Seen | None = Seen(chosen, predictions)
+        self.multi_step = Orders()
+        self.glances: list[tuple[int, tuple[int, ...], bool]] = []
 
     def glance(self, num_rows: int, stop_token_ids: SequenceOf[int], *, asks_heads: bool = True) -> bool:
-        self.glances.append((num_rows, tuple(stop_token_ids)))
-        return True
+        self.glances.append((num_rows, tuple(stop_token_ids), asks_heads))
+        return num_rows > 0
 
     def seen(self) -> Seen | None:
         return self._seen
 
 
+def sequence(seq_id: int, *, stops: tuple[int, ...] = (END,), temperature: float = 0.0) -> Sequence:
+    params = SamplingParams(max_tokens=50, temperature=temperature, stop_token_ids=stops)
+    add = Add(seq_id=seq_id, prompt_token_ids=[1, 2, 3], params=params)
+    return Sequence.from_add(add, arrival_index=0, received_at=0.0)
+
+
+def rows_of(*drafts: tuple[int, ...]) -> list[ScheduledRow]:
+    return [ScheduledRow(sequence(n), 2, 1, samples=True, draft_token_ids=of_row) for n, of_row in enumerate(drafts)]
+
+
+def test_heads_are_asked_about_the_state_behind_each_row_s_accepted_draft_tokens() -> None:
+    heads = Heads()
+    rows = rows_of((4, 5), (), (6,))
+    results = [RowResult([4, 8]), RowResult([5]), RowResult([6, 2])]
+    hidden = torch.arange(6.0).unsqueeze(1)
+    found = MedusaProposer(heads).predict(hidden, rows, results)
+    assert heads.asked == [([1.0, 3.0, 5.0], [8, 5, 2])]
+    assert found is not None
+    assert found.tokens.tolist() == [[7]] * 3
+
+
+def test_rows_without_a_token_are_left_out() -> None:
+    heads = Heads()
+    found = MedusaProposer(heads).predict(
+        torch.arange(3.0).unsqueeze(1), rows_of((), (4,)), [RowResult([], error="no numbers"), RowResult([5])]
+    )
+    assert heads.asked == [([1.0], [5])]
+    assert found is not None
+
+
+def test_behind_the_end_of_all_answers_nobody_is_asked() -> None:
+    heads = Heads()
+    assert MedusaProposer(heads).predict(torch.zeros(2, 4), rows_of((), ()), [RowResult([END])] * 2) is None
+    assert heads.asked == []
+
+
 @pytest.mark.parametrize(("chosen", "expected"), [(5, 3), (6, 7)])
-def test_what_was_seen_in_the_same_go_counts_if_the_step_chose_what_they_looked_behind(
+def test_what_was_seen_within_the_call_counts_if_the_step_chose_what_heads_looked_behind(
     chosen: int, expected: int
 ) -> None:
-    heads = GlancingHeads([chosen, 5])
-    seqs = [sequence(1), sequence(2)]
-    found = looked_ahead(seqs, heads).say(seqs, [False, False])
+    found = MedusaProposer(GlancingHeads([chosen, 5])).predict(torch.zeros(2, 4), rows_of((), ()), [RowResult([5])] * 2)
     assert found is not None
     assert found.tokens.tolist() == [[expected], [expected]]
 
 
-def test_heads_glance_only_where_all_rows_take_the_likeliest_token_and_end_alike() -> None:
+def test_heads_do_within_a_step_what_the_scheduler_put_out() -> None:
     heads = GlancingHeads([5])
-    outlook = MedusaProposer(heads, HiddenStates(), lambda: 0.0)
-    plain, other, drawn = sequence(1), sequence(2), sequence(3)
-    assert outlook.glance([plain, other])
-    assert heads.glances == [(2, (END,))]
-    drawn.params = msgspec.structs.replace(drawn.params, temperature=1.0)
-    other.params = msgspec.structs.replace(other.params, stop_token_ids=())
-    assert not outlook.glance([plain, drawn])
-    assert not outlook.glance([plain, other])
-    assert not MedusaProposer(Heads(7), HiddenStates(), lambda: 0.0).glance([plain])
+    proposer = MedusaProposer(heads)
+    rows = rows_of((), ())
+    proposer.prepare(SchedulerOutput(rows))
+    proposer.prepare(SchedulerOutput(rows, predicts=True))
+    proposer.prepare(SchedulerOutput(rows, predicts=False, multi_step=ORDER))
+    assert heads.glances == [(0, (), True), (2, (END,), True), (2, (END,), False)]
+    assert heads.multi_step.orders == [ORDER]
+    other = [*rows, ScheduledRow(sequence(3, temperature=1.0), 2, 1, samples=True)]
+    proposer.prepare(SchedulerOutput(other, predicts=True, multi_step=ORDER))
+    assert heads.glances[-1] == (0, (), True)
+    assert len(heads.multi_step.orders) == 1
+
+
+def test_compiled_code_chooses_where_all_rows_take_the_likeliest_token_and_end_alike() -> None:
+    assert shared_stops([sequence(1), sequence(2)]) == (END,)
+    assert shared_stops([sequence(1), sequence(2, temperature=1.0)]) is None
+    assert shared_stops([sequence(1), sequence(2, stops=())]) is None
+    penalised = sequence(3)
+    penalised.params = msgspec.structs.replace(penalised.params, repetition_penalty=1.2)
+    assert shared_stops([penalised]) is None
+    assert shared_stops([]) is None

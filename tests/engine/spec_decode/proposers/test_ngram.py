@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence as SequenceOf
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.cpu.multi_step.ngram import LONGEST, LONGEST_STREAK
+from engine.models.prediction_heads import HeadPredictions
 from engine.protocol import Add, SamplingParams
-from engine.spec_decode.proposers.acceptance_stats import AcceptanceStats
-from engine.spec_decode.proposers.draft_token import by_both, by_memory, by_text, near_end
+from engine.spec_decode.proposers.acceptance_stats import AcceptanceStats, by_both, by_memory, by_text, first_by_heads
 from engine.spec_decode.proposers.ngram import LookupPosition, NgramDrafts, NgramProposer
 from engine.step.sequence import Sequence
 
@@ -35,9 +36,8 @@ def look(
     *,
     most: int = 8,
     salt: bytes = b"",
-    near: bool = False,
 ) -> NgramDrafts:
-    place = LookupPosition(sequence(token_ids, salt=salt), most, near)
+    place = LookupPosition(sequence(token_ids, salt=salt), most)
     return (lookup or NgramProposer(AcceptanceStats())).choose([place], 0.0, _CHEAP, 1.0)
 
 
@@ -159,11 +159,6 @@ def test_the_likelier_of_two_sources_is_followed() -> None:
     assert guesses(look([1, 2, 3, 9, 1, 2], lookup, most=1)) == [(3, by_text(2))]
 
 
-def test_where_an_answer_is_nearly_over_guesses_are_kinds_of_their_own() -> None:
-    (usual,), (near,) = (guesses(look([1, 2, 3, 9, 1, 2], most=1, near=is_near)) for is_near in (False, True))
-    assert near == (usual[0], near_end(usual[1]))
-
-
 def test_the_end_of_an_answer_is_never_a_guess() -> None:
     found = look([1, 2, 3, END, 5, 1, 2])
     assert [token for token, _ in guesses(found)] == [3]
@@ -177,11 +172,11 @@ def test_rows_are_looked_up_side_by_side_and_drafted_where_it_pays() -> None:
             record.observe(by_text(size), was_right=True)
     for _ in range(300):
         record.observe(by_text(1), was_right=False)
-    places = [LookupPosition(sequence(ids), 4, False) for ids in ([1, 2, 3, 4, 5, 6, 1, 2, 3], [7, 8, 9, 7], [50, 51])]
+    places = [LookupPosition(sequence(ids), 4) for ids in ([1, 2, 3, 4, 5, 6, 1, 2, 3], [7, 8, 9, 7], [50, 51])]
     found = NgramProposer(record).choose(places, 0.0, (1.0, 0.1, 0.1), 1.05)
     assert found.counts[0] >= 3
     assert found.counts[1:] == [0, 0]
-    assert found.drafts() == [(4, 5, 6, 1)[: found.counts[0]], (), ()]
+    assert found.token_ids() == [(4, 5, 6, 1)[: found.counts[0]], (), ()]
     assert found.gain > 1.5
 
 
@@ -206,3 +201,24 @@ def test_guesses_of_a_kind_are_judged_together_and_compiled_as_in_python() -> No
         other.observe(by_text(2), was_right=True)
     assert record.chance(by_text(2)) == pytest.approx(other.chance(by_text(2)))
     assert record.chance(by_text(2)) > 0.95
+
+
+def test_what_is_looked_up_stands_behind_tokens_that_are_drafted_already() -> None:
+    place = LookupPosition(sequence([1, 2, 3, 4, 5, 6, 9, 9]), 4, prefix=(3,))
+    found = NgramProposer(AcceptanceStats()).choose([place], 0.0, _CHEAP, 1.0)
+    assert [token for token, _ in guesses(found)] == [4, 5, 6]
+
+
+def test_what_heads_say_stands_behind_the_newest_token_whatever_was_drafted_since() -> None:
+    sure = first_by_heads(is_drawn=False) + 9
+    predictions = HeadPredictions(np.array([[7, 8, -1], [11, 12, 13]]), np.full((2, 3), sure))
+    places = [LookupPosition(sequence([1, 2, 3]), 0), LookupPosition(sequence([4, 5, 6]), 8, prefix=(10,))]
+    found = NgramProposer(AcceptanceStats()).choose(places, 0.0, _CHEAP, 1.0, predictions)
+    assert found.token_ids() == [(), (12, 13)]
+
+
+def test_a_place_is_described_without_looking_anything_up() -> None:
+    found = NgramProposer(AcceptanceStats()).nothing([LookupPosition(sequence([1, 2, 1, 2]), 4)], 0.3)
+    assert found.token_ids() == [()]
+    assert (found.gain, found.arrays[2].tolist()) == (1.0, [[0, 0]])
+    assert found.described[1].tolist() == [[1.0, 0.3, 0.0]]

@@ -51,7 +51,7 @@ def cached_long_ones(document: str) -> str:
 
 
 async def test_a_plan_says_what_then_happens_to_the_same_traffic(tmp_path: Path) -> None:
-    async with stored(tmp_path, **{"telemetry.recorder.mode": "features"}) as stack:
+    async with stored(tmp_path, settings={"telemetry.recorder.mode": "features"}) as stack:
         seed = await in_force(stack)
         await serve(stack)
         await asyncio.to_thread(stack.gateway.control.tape.flush)  # type: ignore[union-attr]

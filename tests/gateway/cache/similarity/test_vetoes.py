@@ -13,8 +13,8 @@ from gateway.cache.similarity.wording import Wording
 FORBIDDEN = [
     ("number", "How do I cook rice for 4 people?", "How do I cook rice for 40 people?"),
     ("number", "Is ten minutes enough?", "Is twelve minutes enough?"),
-    ("number", "What is 5 + 3?", "What is 5 - 3?"),
-    ("number", "What is 5 * 3?", "What is 5 / 3?"),
+    ("word", "What is 5 + 3?", "What is 5 - 3?"),
+    ("word", "What is 5 * 3?", "What is 5 / 3?"),
     ("number", "Can I take 10 mg of it at night?", "Can I take 100 mg of it at night?"),
     ("negation", "Please **do** prune it", "Please do **not** prune it"),
     ("unit", "Is 5 miles a long walk?", "Is 5 kilometers a long walk?"),

@@ -97,11 +97,8 @@ def test_the_gateway_inherits_the_sockets_that_listen_already_and_has_time_to_dr
     plan = plan_launch(settings(tmp_path), policy, num_cores=2)
     assert plan.gateway.env is not None
     theirs = load_config(None, plan.gateway.env, cwd=tmp_path / "elsewhere")
-    listeners = {
-        "public": PublicSettings(listen=plan.public.inherited),
-        "admin": AdminSettings(listen=plan.admin.inherited),
-    }
-    assert theirs == replace(settings(tmp_path), **listeners)
+    public, admin = PublicSettings(listen=plan.public.inherited), AdminSettings(listen=plan.admin.inherited)
+    assert theirs == replace(settings(tmp_path), public=public, admin=admin)
     assert plan.gateway.descriptors == (*plan.public.descriptors, *plan.admin.descriptors)
     assert not plan.public.shown.endswith(":0")
     assert plan.gateway.stop_timeout_s > settings(tmp_path).process.drain_timeout_s

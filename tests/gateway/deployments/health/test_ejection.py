@@ -6,7 +6,7 @@ import pytest
 
 from gateway.deployments.health.ejection import EjectionRules, EjectionTally, FailureKind
 from gateway.deployments.health.health import MAX_PUSHBACK_S, DeploymentHealth
-from gateway.deployments.health.recent_delays import MIN_SAMPLES, WINDOW_S, RecentDelays
+from gateway.deployments.health.second_attempts import MIN_SAMPLES, WINDOW_S, RecentDelays
 
 
 class Progress:

@@ -5,7 +5,7 @@ from math import inf
 import pytest
 
 from gateway.upstreams.http1.errors import FirstByteTimeout, InterChunkTimeout, TotalTimeout
-from gateway.upstreams.http1.timeouts import Deadlines, ExchangeTimeouts
+from gateway.upstreams.http1.request import Deadlines, ExchangeTimeouts
 
 
 def deadlines(timeouts: ExchangeTimeouts) -> Deadlines:

@@ -74,3 +74,11 @@ def test_targets_between_right_and_wrong_stand_as_two_rows() -> None:
     assert labels.tolist() == [True, True, True, False, False]
     assert sizes.tolist() == [1.0, 0.5, 2.0, 1.0, 1.5]
     assert np.flatnonzero(used).tolist() == [0, 2, 3, 5, 6]
+
+
+@pytest.mark.parametrize(("target", "is_likely"), [(1.0, True), (0.0, False)])
+def test_a_fold_with_one_outcome_only_can_be_fitted(target: float, is_likely: bool) -> None:
+    targets = np.full(NUM, target)
+    targets[FOLDS[0]] = 1.0 - target
+    found = linear_member(TRUTH[:, None], targets, ONES, FOLDS, penalty=4.0)
+    assert ((found.unseen[FOLDS[0]] > 0) == is_likely).all()

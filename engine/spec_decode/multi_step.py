@@ -1,0 +1,74 @@
+"""Steps that follow one another in one call of the runner: what each may do, and what they take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as SequenceOf
+
+from engine.forecast.step_cost import StepCosts
+from engine.models.multi_step import DraftTables, MultiStep, MultiStepOrder, StepTaken
+from engine.spec_decode.proposers.acceptance_stats import DECAY, KINDS, AcceptanceStats, first_by_heads
+from engine.spec_decode.proposers.medusa import shared_stops
+from engine.spec_decode.proposers.ngram import NgramDrafts, NgramProposer
+from engine.step.drafting import DraftRequest
+from engine.step.sequence import Sequence
+
+NUM_REACHED = 48
+"""Tokens for which a row's blocks are asked for."""
+MIN_GAIN = 1.02
+"""Expected gain from which a step verifies draft tokens: here they cost no thought."""
+_MAX_STEPS = 8
+_MAX_SECONDS = 0.004
+"""No step is begun later behind the first: who comes, goes or is to be told a token waits hardly longer."""
+
+
+class MultiStepPlanner:
+    """Orders steps behind a step, and keeps what they take apart from what single steps take."""
+
+    def __init__(self, multi_step: MultiStep, ngram: NgramProposer, stats: AcceptanceStats, costs: StepCosts) -> None:
+        """Plan for a model that can compute several steps; `costs` are of steps within one call."""
+        self._max_rows = multi_step.max_rows
+        self.costs = costs
+        multi_step.begin(
+            DraftTables(
+                memory=ngram.memory,
+                trials=stats.trials,
+                chances=stats.chances,
+                kinds=KINDS,
+                decay=DECAY,
+                head_kind=first_by_heads(is_drawn=False),
+            )
+        )
+
+    def suits(self, seqs: SequenceOf[Sequence]) -> bool:
+        """Return whether steps may follow one that chooses tokens of these rows."""
+        if len(seqs) > self._max_rows or shared_stops(seqs) is None:
+            return False
+        return 0.0 < self.costs.plain_s(len(seqs)) <= _MAX_SECONDS
+
+    def order(
+        self, requests: SequenceOf[DraftRequest], found: NgramDrafts, drafts_until: list[int], *, guesses: bool
+    ) -> MultiStepOrder:
+        """Return what may follow a step of these rows.
+
+        Args:
+            requests: Its rows.
+            found: What the step itself verifies or keeps in mind.
+            drafts_until: Up to which length draft tokens are made for each.
+            guesses: Whether any are made; else each step says one token of each row.
+        """
+        return MultiStepOrder(
+            *found.described,
+            found=found.arrays,
+            lengths=[request.seq.num_tokens for request in requests],
+            ends_at=[request.max_tokens for request in requests],
+            drafts_until=drafts_until,
+            costs=(*self.costs.of_step(len(requests)), MIN_GAIN),
+            max_steps=_MAX_STEPS,
+            max_seconds=_MAX_SECONDS,
+            guesses=guesses,
+        )
+
+    def observe(self, num_rows: int, steps: SequenceOf[StepTaken]) -> None:
+        """Learn from steps in which prediction heads were asked."""
+        for step in steps:
+            self.costs.observe(num_rows, step.num_drafts, step.seconds)

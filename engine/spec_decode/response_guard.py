@@ -1,0 +1,138 @@
+"""Whether responses are over sooner with draft tokens or without, put to the test by whole responses.
+
+What steps take does not show everything: caches that drafting emptied, heads that were asked in vain, rows in company
+that wait. A few responses in a hundred said the other way tell all of it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from statistics import median
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+from engine.step.sequence import Sequence
+
+_KEPT = 12
+_FEWEST = 4
+"""Responses said either way that a verdict takes."""
+_BLOCK = 4
+"""Responses in succession that are said the other way, times the rows of a step: those that share steps mostly are said
+the same way, too."""
+_FIRST_INTERVAL, _LONGEST_INTERVAL, _GROWTH = 2, 32, 4
+"""Blocks until the other way is tried again, and how many times as many where it was found slower again. Few at first:
+draft tokens get right as responses are said with them."""
+_LEAST_SAVED = 1.03
+"""Draft tokens have to be so many times as fast to be worth it."""
+_CLOSED_TOKENS = 64
+"""Said without draft tokens until they are tried all the same: a response that goes on may come to repeat itself."""
+
+
+class ResponseKind(NamedTuple):
+    """Responses that are likely to gain alike: by the rows they share steps with, and what there is to copy from."""
+
+    num_rows_bits: int
+    prompt_size: int
+    """Power of four of its tokens."""
+
+
+class _Response:
+    """One that is under way."""
+
+    __slots__ = ("begun_at", "counts", "kind", "num_tokens", "with_drafts")
+
+    def __init__(self, kind: ResponseKind, *, with_drafts: bool) -> None:
+        self.kind = kind
+        self.with_drafts = with_drafts
+        self.begun_at: float | None = None
+        """When its time began."""
+        self.num_tokens = 0
+        """That the sequence had then."""
+        self.counts = True
+        """Whether the time that it takes tells anything."""
+
+
+class ResponseGuard:
+    """Says of each response at its beginning whether tokens are drafted for it."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._trials: dict[ResponseKind, _Trial] = {}
+        self._responses: WeakKeyDictionary[Sequence, _Response] = WeakKeyDictionary()
+
+    def is_open(self, seq: Sequence, num_rows: int) -> bool:
+        """Return whether tokens are drafted for a sequence in a step of so many rows."""
+        response = self._responses.get(seq)
+        if response is None:
+            response = self._responses[seq] = self._decide(seq, num_rows)
+        elif num_rows.bit_length() > response.kind.num_rows_bits:
+            # Company came, and its time tells nothing any more.
+            response.counts = False
+        return response.with_drafts or seq.num_output_tokens >= _CLOSED_TOKENS
+
+    def begin(self, seq: Sequence, ago_s: float, *, num_said: int) -> None:
+        """Begin to measure a response of which no token was taken over yet.
+
+        Args:
+            seq: Its sequence.
+            ago_s: How long ago its time began.
+            num_said: Tokens that it had then, of those that are about to be taken over.
+        """
+        response = self._responses.get(seq)
+        if response is not None:
+            response.begun_at, response.num_tokens = self._clock() - ago_s, seq.num_tokens + num_said
+
+    def end(self, seq: Sequence) -> None:
+        """Learn from a response that is complete."""
+        response = self._responses.pop(seq, None)
+        if response is None or response.begun_at is None or not response.counts:
+            return
+        num_tokens = seq.num_tokens - response.num_tokens
+        is_one_way = response.with_drafts or seq.num_output_tokens < _CLOSED_TOKENS
+        if num_tokens > 0 and is_one_way:
+            seconds = (self._clock() - response.begun_at) / num_tokens
+            self._trials[response.kind].observe(seconds, with_drafts=response.with_drafts)
+
+    def _decide(self, seq: Sequence, num_rows: int) -> _Response:
+        kind = ResponseKind(num_rows.bit_length(), (seq.num_prompt_tokens.bit_length() + 1) // 2)
+        trial = self._trials.get(kind)
+        if trial is None:
+            trial = self._trials[kind] = _Trial(_BLOCK * num_rows)
+        return _Response(kind, with_drafts=trial.next_with_drafts())
+
+
+class _Trial:
+    """Blocks of responses said the usual way, and now and then one said the other way."""
+
+    def __init__(self, block: int) -> None:
+        """Have so many responses in succession said the other way."""
+        self._block = block
+        self._seconds: dict[bool, deque[float]] = {way: deque(maxlen=_KEPT) for way in (False, True)}
+        self._usual = True
+        self._is_trying = False
+        self._interval = _FIRST_INTERVAL
+        self._num_left = block
+
+    def next_with_drafts(self) -> bool:
+        """Return how the next response is said."""
+        if not self._num_left:
+            if self._is_trying:
+                self._conclude()
+            self._is_trying = not self._is_trying
+            if self._is_trying and self._interval == _FIRST_INTERVAL:
+                self._seconds[not self._usual].clear()  # what it took when little was known yet
+            self._num_left = self._block * (1 if self._is_trying else self._interval)
+        self._num_left -= 1
+        return self._usual != self._is_trying
+
+    def observe(self, seconds: float, *, with_drafts: bool) -> None:
+        """Learn from one response that took so long for each token."""
+        self._seconds[with_drafts].append(seconds)
+
+    def _conclude(self) -> None:
+        if min(map(len, self._seconds.values())) < _FEWEST:
+            return
+        pays = median(self._seconds[True]) * _LEAST_SAVED < median(self._seconds[False])
+        self._interval = min(_GROWTH * self._interval, _LONGEST_INTERVAL) if pays == self._usual else _FIRST_INTERVAL
+        self._usual = pays

@@ -1,0 +1,69 @@
+"""What the scheduler wants computed next: rows, their draft tokens, and the steps that may follow in the same call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.forecast.step_time import StepShape
+from engine.models.multi_step import MultiStepOrder
+from engine.step.sequence import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledRow:
+    """One sequence's share of a step: tokens [start, start + num_tokens) of it, then its draft tokens."""
+
+    seq: Sequence
+    start: int
+    num_tokens: int
+    samples: bool
+    """Whether the chunk ends at the sequence's last token, so that a next one is chosen."""
+    draft_token_ids: tuple[int, ...] = ()
+    """Draft tokens to verify behind the known ones; each yields one more position to sample."""
+    is_stored: bool = False
+    """Whether its one token's key stands in the pool already, in a block that others read: what is computed anew of it
+    is put behind the row, where the next token's will be."""
+
+    @property
+    def end(self) -> int:
+        """Known tokens computed once the step is done."""
+        return self.start + self.num_tokens
+
+    @property
+    def num_query_tokens(self) -> int:
+        """Positions the model computes for this row."""
+        return self.num_tokens + len(self.draft_token_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerOutput:
+    """One step: its rows in batch order, and what follows it before the scheduler is asked again."""
+
+    rows: list[ScheduledRow]
+    predicts: bool = False
+    """Whether prediction heads say what follows the tokens that the step chooses."""
+    multi_step: MultiStepOrder | None = None
+    """Further steps of the same rows; None: the scheduler is asked after this one."""
+
+    @property
+    def has_drafts(self) -> bool:
+        """Whether any row verifies draft tokens."""
+        return any(row.draft_token_ids for row in self.rows)
+
+    @property
+    def num_steps(self) -> int:
+        """Most steps that one call computes."""
+        return 1 if self.multi_step is None else self.multi_step.max_steps
+
+    def shape(self) -> StepShape:
+        """Return what the first step costs without its draft tokens, in the step-time model's terms."""
+        num_decode_rows = num_prefill_tokens = num_context_tokens = num_pairs = num_chunks = 0
+        for row in self.rows:
+            if row.num_tokens == 1:
+                num_decode_rows += 1
+            else:
+                num_prefill_tokens += row.num_tokens
+                num_pairs += row.num_tokens * row.end
+                num_chunks += 1
+            num_context_tokens += row.end
+        return StepShape(num_decode_rows, num_prefill_tokens, num_context_tokens, num_pairs, num_chunks)

@@ -1,0 +1,57 @@
+"""What a call of the model runner computed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as SequenceOf
+from dataclasses import dataclass
+from typing import Protocol
+
+from engine.models.multi_step import StepTaken
+from engine.models.prediction_heads import HeadPredictions
+from engine.protocol import TokenLogprobs
+from engine.step.scheduler_output import SchedulerOutput
+
+
+@dataclass(frozen=True, slots=True)
+class RowResult:
+    """One row's tokens: none for a chunk in the middle, else the accepted draft tokens and the one after them."""
+
+    token_ids: list[int]
+    logprobs: list[TokenLogprobs] | None = None
+    error: str | None = None
+    """Set when this row alone could not be computed."""
+    num_drafted: int = 0
+    """Draft tokens that were verified in steps behind the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutput:
+    """One result a row, in order, and what the steps took."""
+
+    results: list[RowResult]
+    predictions: HeadPredictions | None = None
+    """What prediction heads say of the rows that chose tokens, in order; None: they were not asked, or none knows."""
+    steps: SequenceOf[StepTaken] = ()
+    """The steps of this call where several followed one another."""
+
+    @property
+    def num_steps(self) -> int:
+        """Steps that were computed."""
+        return max(1, len(self.steps))
+
+    @property
+    def later_s(self) -> float:
+        """Seconds of the steps behind the first."""
+        return sum(step.seconds for step in self.steps[1:])
+
+    def num_accepted(self, result: RowResult) -> int:
+        """Return how many draft tokens of a row stand: each step chooses one token more."""
+        return max(0, len(result.token_ids) - self.num_steps)
+
+
+class Runner(Protocol):
+    """Computes steps."""
+
+    def execute(self, scheduled: SchedulerOutput) -> StepOutput:
+        """Compute a step and those that follow it. May raise anything; executing the same rows again is harmless."""
+        ...
