@@ -76,7 +76,10 @@ class ModelRunner:
     def _output_of(self, rows: list[ScheduledRow], report: MultiStepReport, heads: MedusaProposer) -> StepOutput:
         """Return the output of several steps that were computed in one call."""
         found = iter(zip(report.token_ids, report.num_drafted, strict=True))
-        results = [_several(*next(found)) if row.samples else RowResult([]) for row in rows]
+        results = []
+        for row in rows:
+            token_ids, num_drafted = next(found) if row.samples else ([], 0)
+            results.append(RowResult(token_ids, num_drafted=num_drafted))
         return StepOutput(results, heads.seen([token_ids[-1] for token_ids in report.token_ids]), report.steps)
 
     def _sample(self, logits: torch.Tensor, rows: list[ScheduledRow]) -> list[RowResult]:
@@ -90,7 +93,3 @@ class ModelRunner:
         for position in chosen.invalid_rows:
             is_invalid[position] = True
         return accept_rows([row.draft_token_ids for row in rows], chosen.token_ids, chosen.logprobs, is_invalid)
-
-
-def _several(token_ids: list[int], num_drafted: int) -> RowResult:
-    return RowResult(token_ids, num_drafted=num_drafted)
