@@ -83,7 +83,7 @@ class ModelRunner:
         return StepOutput(results, heads.seen([token_ids[-1] for token_ids in report.token_ids]), report.steps)
 
     def _sample(self, logits: torch.Tensor, rows: list[ScheduledRow]) -> list[RowResult]:
-        """One result a row from the logits of its sampled positions, row after row."""
+        """Return one result a row from the logits of its sampled positions, row after row."""
         if all(row.seq.grammar is None and is_greedy(row.seq.params) for row in rows):
             token_ids, is_invalid = largest_tokens(logits)
             return accept_rows([row.draft_token_ids for row in rows], token_ids, [None] * len(token_ids), is_invalid)
