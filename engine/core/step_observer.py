@@ -1,4 +1,4 @@
-"""Everybody who learns from a step that was computed."""
+"""The models that learn from a step that was computed."""
 
 from __future__ import annotations
 

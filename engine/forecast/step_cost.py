@@ -1,4 +1,4 @@
-"""What a decode step costs with drafts and without, from the durations of the steps themselves. Pure."""
+"""Durations of decode steps with draft tokens and without, learnt from the steps themselves. Pure."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ Numbers = npt.NDArray[Any]
 
 
 class DraftTables(NamedTuple):
-    """Where draft tokens come from and how often they were right; read and written in place."""
+    """Sources of draft tokens and how often they were right; read and written in place."""
 
     memory: tuple[Numbers, Numbers]
     """int64: what earlier answers said, as `engine.cpu.multi_step.ngram` keeps it."""
@@ -27,7 +27,7 @@ class DraftTables(NamedTuple):
 
 
 class MultiStepOrder(NamedTuple):
-    """What the steps behind the first may do; of each row, the first N rows of an array."""
+    """Leave for the steps behind the first; of each row, the first N rows of an array."""
 
     rows: Numbers
     """int64 [N, 6], as `engine.cpu.multi_step.ngram.look_ahead` reads them."""
@@ -54,14 +54,14 @@ class MultiStepOrder(NamedTuple):
 
 
 class StepTaken(NamedTuple):
-    """What one of several steps took."""
+    """The time and the draft tokens of one of several steps."""
 
     seconds: float
     num_drafts: int
 
 
 class MultiStepReport(NamedTuple):
-    """What several steps said together; of each row."""
+    """The tokens of several steps together; of each row."""
 
     token_ids: list[list[int]]
     num_drafted: list[int]

@@ -43,7 +43,7 @@ class MedusaHeads(Protocol):
 
 
 class HeadPredictions(NamedTuple):
-    """What heads say follows each row's newest token."""
+    """Tokens that heads expect behind each row's newest one."""
 
     tokens: npt.NDArray[Any]
     """int64 [rows, heads]; -1 where they say nothing."""
@@ -52,7 +52,7 @@ class HeadPredictions(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What heads said within the call that computed a step."""
+    """Predictions made within the call that computed a step."""
 
     chosen: list[int]
     """The likeliest token behind each row's right draft tokens."""

@@ -76,11 +76,14 @@ class ModelRunner:
     def _output_of(self, rows: list[ScheduledRow], report: MultiStepReport, heads: MedusaProposer) -> StepOutput:
         """Return the output of several steps that were computed in one call."""
         found = iter(zip(report.token_ids, report.num_drafted, strict=True))
-        results = [_several(*next(found)) if row.samples else RowResult([]) for row in rows]
+        results = []
+        for row in rows:
+            token_ids, num_drafted = next(found) if row.samples else ([], 0)
+            results.append(RowResult(token_ids, num_drafted=num_drafted))
         return StepOutput(results, heads.seen([token_ids[-1] for token_ids in report.token_ids]), report.steps)
 
     def _sample(self, logits: torch.Tensor, rows: list[ScheduledRow]) -> list[RowResult]:
-        """One result a row from the logits of its sampled positions, row after row."""
+        """Return one result a row from the logits of its sampled positions, row after row."""
         if all(row.seq.grammar is None and is_greedy(row.seq.params) for row in rows):
             token_ids, is_invalid = largest_tokens(logits)
             return accept_rows([row.draft_token_ids for row in rows], token_ids, [None] * len(token_ids), is_invalid)
@@ -90,7 +93,3 @@ class ModelRunner:
         for position in chosen.invalid_rows:
             is_invalid[position] = True
         return accept_rows([row.draft_token_ids for row in rows], chosen.token_ids, chosen.logprobs, is_invalid)
-
-
-def _several(token_ids: list[int], num_drafted: int) -> RowResult:
-    return RowResult(token_ids, num_drafted=num_drafted)

@@ -1,4 +1,4 @@
-"""Which rows of a step verify draft tokens, what follows the step in the same call, and the blocks both take."""
+"""Draft tokens of a step's rows, the steps that follow it in the same call, and the blocks that both take."""
 
 from __future__ import annotations
 

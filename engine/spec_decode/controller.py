@@ -1,4 +1,4 @@
-"""Which rows get how many draft tokens: acceptance rate times measured step cost, and one guard over both."""
+"""The choice of draft tokens: acceptance rate times measured step cost, and one guard over both."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _MOST_PUT_OFF = 16
 
 
 class Proposers(NamedTuple):
-    """Where draft tokens come from."""
+    """The sources of draft tokens."""
 
     ngram: NgramProposer | None = None
     has_heads: bool = False

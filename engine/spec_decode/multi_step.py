@@ -1,4 +1,4 @@
-"""Steps that follow one another in one call of the runner: what each may do, and what they take."""
+"""Multi-step decoding: the steps that follow one another in one call of the runner, and what they take."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether responses are over sooner with draft tokens or without, put to the test by whole responses.
+"""The test whether responses are over sooner with draft tokens or without, made on whole responses.
 
 What steps take does not show everything: caches that drafting emptied, heads that were asked in vain, rows in company
 that wait. A few responses in a hundred said the other way tell all of it.

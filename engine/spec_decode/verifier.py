@@ -1,4 +1,4 @@
-"""Which of a row's drafts stand, given what the ordinary sampler chose at each of their positions."""
+"""Acceptance of draft tokens, given what the ordinary sampler chose at each of their positions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def accept(
     logprobs: Sequence[TokenLogprobs | None],
     is_invalid: Sequence[bool],
 ) -> RowResult:
-    """The row's next tokens: those chosen up to and including the first that is not its draft.
+    """Return the row's next tokens: those chosen up to and including the first that is not its draft token.
 
     Each choice stands under the condition that the drafts before it are right, so it is exactly the token that
     would have been chosen without drafts, and behind the first difference nothing means anything. A position without

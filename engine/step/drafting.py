@@ -24,7 +24,7 @@ class DraftRequest:
 
 
 class Proposal(NamedTuple):
-    """What a step does beside choosing one token a row."""
+    """A step's work beside choosing one token a row."""
 
     draft_token_ids: list[tuple[int, ...]]
     """Of each row."""

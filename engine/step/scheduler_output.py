@@ -1,4 +1,4 @@
-"""What the scheduler wants computed next: rows, their draft tokens, and the steps that may follow in the same call."""
+"""One step as the scheduler orders it: rows, their draft tokens, and the steps that may follow in the same call."""
 
 from __future__ import annotations
 

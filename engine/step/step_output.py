@@ -1,4 +1,4 @@
-"""What a call of the model runner computed."""
+"""The output of one call of the model runner."""
 
 from __future__ import annotations
 

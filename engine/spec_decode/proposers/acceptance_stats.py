@@ -1,4 +1,4 @@
-"""How often each kind of draft token has been accepted."""
+"""Acceptance rates by kind of draft token."""
 
 from __future__ import annotations
 

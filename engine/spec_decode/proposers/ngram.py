@@ -40,7 +40,7 @@ class LookupPosition(NamedTuple):
 
 @dataclass(slots=True)
 class NgramDrafts:
-    """What a step's rows may say next, and how much of it is worth verifying."""
+    """Continuations of a step's rows, and how much of them is worth verifying."""
 
     arrays: tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]
     """Tokens and kinds int64 [rows, most], and int64 [rows, 2] how many there are and whether an answer ends there."""
@@ -59,7 +59,7 @@ class NgramDrafts:
 
 
 class NgramProposer:
-    """What texts and earlier answers say next; the memory is bounded, what was not said for longest is forgotten first.
+    """Looks up what texts and earlier answers say next, in a bounded memory that forgets what was not said for longest.
 
     A salt shares nothing with another one, so nobody's answers speed up a stranger's. What is remembered are hashes of
     runs: a collision makes a wrong draft token at worst.

@@ -45,7 +45,9 @@ class RandomDrafter:
         """Some right tokens, then random ones; remember what others may follow."""
         if self._follows:
             self.followed.append([(request.seq.seq_id, request.max_tokens) for request in requests])
-        drafts = []
+        if budget <= 0:
+            return Proposal([()] * len(requests))
+        drafts: list[tuple[int, ...]] = []
         for request in requests:
             count = min(budget, self._rng.randint(0, max(0, request.num_speculative_tokens)))
             right = self._oracle(request)[: self._rng.randint(0, count)]
