@@ -14,7 +14,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.runtime: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[engine,embeddings]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[engine,embeddings,learning]'
 	@$(BIN)/python -m engine.cpu
 	@touch $@
 

@@ -1,6 +1,6 @@
 """`python requirements.py gateway pyproject.toml`: what one image installs of the project's dependencies, one a line.
 
-The images use the project's own extras: the gateway has none, the engine has `engine`. What holds weights alone but
+The images use the project's own extras: the gateway has `learning`, the engine has `engine`. What holds weights alone but
 asks for torch all the same is the extra `embeddings`, listed by `weights`, to be installed without its dependencies.
 """
 
@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, get_args
 
 Image = Literal["gateway", "engine", "weights"]
 
-_EXTRAS: Final[Mapping[Image, str]] = {"engine": "engine", "weights": "embeddings"}
+_EXTRAS: Final[Mapping[Image, str]] = {"gateway": "learning", "engine": "engine", "weights": "embeddings"}
 
 
 def requirements(image: Image, project: Mapping[str, Any]) -> list[str]:

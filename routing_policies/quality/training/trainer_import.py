@@ -23,5 +23,5 @@ def import_trainer() -> type[PairTrainer]:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("sklearn", "scipy"):
             raise
-        raise TrainingUnavailable("training needs scikit-learn: pip install 'penstock[train]'") from error
+        raise TrainingUnavailable("training needs scikit-learn: pip install 'penstock[learning]'") from error
     return PairTrainer
