@@ -17,7 +17,7 @@ from routing_policies.pickers.base import Picker
 from routing_policies.pickers.best import Best
 from routing_policies.pickers.proportional import Proportional
 from routing_policies.policy.document import Cascade, ScorerName, Select, SelectPolicy
-from routing_policies.ranking import Ranking, Weighing
+from routing_policies.ranking import Ranking, ScorerWeights
 from routing_policies.scorers.affinity import Affinity
 from routing_policies.scorers.base import Explaining, Scorer
 from routing_policies.scorers.canary import CanaryShare
@@ -80,7 +80,7 @@ class Profile:
     """True if the scorers use latency targets, beyond the filter for late candidates."""
     looks_at_quality: bool = field(init=False)
     """True if the scorers use the quality of the candidates' answers."""
-    weighing: Weighing = field(init=False)
+    scorer_weights: ScorerWeights = field(init=False)
     takes_best: bool = field(init=False)
     """True if the highest total wins, so lower ones need not be exact."""
     explaining: Explaining | None = field(init=False)
@@ -100,8 +100,8 @@ class Profile:
         object.__setattr__(self, "looks_at_quality", any(isinstance(scorer, _BY_QUALITY) for scorer in scorers))
         leading = scorers[0] if scorers else None
         object.__setattr__(self, "explaining", leading if isinstance(leading, Explaining) else None)
-        weighing = Weighing([(weighted.scorer, weighted.weight) for weighted in self.scorers])
-        object.__setattr__(self, "weighing", weighing)
+        scorer_weights = ScorerWeights([(weighted.scorer, weighted.weight) for weighted in self.scorers])
+        object.__setattr__(self, "scorer_weights", scorer_weights)
         object.__setattr__(self, "takes_best", takes_best)
         object.__setattr__(self, "takes_first", only_order)
         object.__setattr__(self, "looks_ahead", looks_ahead)
@@ -133,7 +133,7 @@ class Profile:
         attempt: Attempt,
         rng: random.Random,
     ) -> Decision:
-        ranking = Ranking(self.weighing, views, attempt)
+        ranking = Ranking(self.scorer_weights, views, attempt)
         chosen = ranking.leader() if self.takes_best else self.picker.pick(ranking.totals, rng)
         cause: Cause = "first" if self.explaining is None else self._cause(chosen, views, attempt)
         return Decision(chosen, self.name, dropped, ranking, cause)

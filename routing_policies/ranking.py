@@ -18,7 +18,7 @@ _CRUMB: Final = 1e-6
 """Lead below which a difference may be rounding."""
 
 
-class Weighing:
+class ScorerWeights:
     """Scorers of a profile and their weights; `by_weight` is the order in which a choice uses them."""
 
     __slots__ = ("by_weight", "names", "scorers", "weights", "whole")
@@ -40,7 +40,7 @@ class Weighing:
 class Ranking(msgspec.Struct, eq=False):
     """Candidates in the route's order, for one attempt."""
 
-    weighing: Weighing
+    scorer_weights: ScorerWeights
     views: Sequence[DeploymentView]
     attempt: Attempt
     _columns: dict[int, list[float]] = {}
@@ -56,7 +56,7 @@ class Ranking(msgspec.Struct, eq=False):
         if len(views) == 1:
             return views[0].id
         sums: list[float] = []
-        for place, scorer, weight, left in self.weighing.by_weight:
+        for place, scorer, weight, left in self.scorer_weights.by_weight:
             column = columns[place] = scorer.scores(views, attempt)
             parts = [weight * score for score in column]
             sums = list(map(add, sums, parts)) if sums else parts
@@ -69,7 +69,7 @@ class Ranking(msgspec.Struct, eq=False):
     @property
     def scores(self) -> Mapping[str, Mapping[str, float]]:
         """Scores by candidate and scorer."""
-        names = self.weighing.names
+        names = self.scorer_weights.names
         rows = zip(*self._all_columns(), strict=True)
         return {view.id: dict(zip(names, row, strict=True)) for view, row in zip(self.views, rows, strict=True)}
 
@@ -77,7 +77,7 @@ class Ranking(msgspec.Struct, eq=False):
     def totals(self) -> Mapping[str, float]:
         """Weighted mean of the scores by candidate."""
         if self._totals is None:
-            weights, whole = self.weighing.weights, self.weighing.whole
+            weights, whole = self.scorer_weights.weights, self.scorer_weights.whole
             found = self._totals = {}
             for view, row in zip(self.views, zip(*self._all_columns(), strict=True), strict=True):
                 total = sum(map(mul, weights, row)) / whole
@@ -94,7 +94,7 @@ class Ranking(msgspec.Struct, eq=False):
     def _all_columns(self) -> list[list[float]]:
         """Return the scores of each scorer, in the order of the candidates."""
         columns = self._columns
-        for place, scorer in enumerate(self.weighing.scorers):
+        for place, scorer in enumerate(self.scorer_weights.scorers):
             if place not in columns:
                 columns[place] = scorer.scores(self.views, self.attempt)
         return [columns[place] for place in range(len(columns))]

@@ -1,7 +1,7 @@
 """`python requirements.py gateway pyproject.toml`: what one image installs of the project's dependencies, one a line.
 
-The images use the project's own extras: the gateway has `learning`, the engine has `engine`. What holds weights alone but
-asks for torch all the same is the extra `embeddings`, listed by `weights`, to be installed without its dependencies.
+The images use the project's own extras: the gateway `learning`, the engine `engine`. The extra `embeddings` holds
+weights alone but asks for torch; `weights` lists it, to be installed without its dependencies.
 """
 
 from __future__ import annotations

@@ -140,8 +140,8 @@ def build_core(
     isolated = FaultIsolation(stepper, scheduler.check_integrity)
     loop: StepLoop
     if isinstance(runner, OverlapRunner):
-        foresight = NextStep(scheduler, blocks, runner)
-        loop = OverlappedStepLoop(scheduler, isolated, inbox, launcher=runner, foresight=foresight, **common)
+        next_step = NextStep(scheduler, blocks, runner)
+        loop = OverlappedStepLoop(scheduler, isolated, inbox, launcher=runner, next_step=next_step, **common)
     else:
         loop = StepLoop(scheduler, isolated, inbox, **common)
     ready = Ready(
@@ -161,7 +161,7 @@ def build_core(
 
 def _model(config: CoreConfig, machine: Machine) -> Model:
     """The model, alone or as the leader of a team that shares it."""
-    team = RankGroup.start(config, machine.device) if config.compute.tensor_parallel > 1 else None
+    rank_group = RankGroup.start(config, machine.device) if config.compute.tensor_parallel > 1 else None
     kept = kept_weights(config, machine, config.model_dir)
     model: Model = load_model(
         config.model_dir,
@@ -169,13 +169,13 @@ def _model(config: CoreConfig, machine: Machine) -> Model:
         device=machine.device,
         backend=machine.backend,
         quantization=config.compute.quantization,
-        split=None if team is None else team.split,
+        split=None if rank_group is None else rank_group.split,
         max_model_len=config.batch.max_model_len,
         kept=kept,
     )
-    if team is not None:
-        model = team.lead(model)
-        team.watch(end_core)
+    if rank_group is not None:
+        model = rank_group.lead(model)
+        rank_group.watch(end_core)
     return with_compiled_steps(config, model, machine.backend, kept)
 
 

@@ -48,7 +48,7 @@ class LoadMeter:
     def load(self) -> Load:
         """The load after the last step."""
         running = self._scheduler.running()
-        lanes = self._scheduler.outlook.lanes()
+        lanes = self._scheduler.wait_forecast.lanes()
         return Load(
             num_running=len(running),
             num_waiting=self._scheduler.num_waiting,

@@ -46,7 +46,7 @@ class NextStep:
         """Whether those who wait could not start now either: no row is free, or blocks are short as they were."""
         if num_running >= self._scheduler.max_num_seqs:
             return True
-        return self._scheduler.outlook.is_short_of_blocks and self._blocks.num_frees == self._num_frees
+        return self._scheduler.wait_forecast.is_short_of_blocks and self._blocks.num_frees == self._num_frees
 
     def _take_blocks(self, rows: list[ScheduledRow]) -> bool:
         """Give each row the block it needs; False when somebody would have to be preempted for it."""

@@ -38,14 +38,14 @@ class OverlappedStepLoop(StepLoop):
         inbox: MessageSource,
         *,
         launcher: LaunchingRunner,
-        foresight: NextStep,
+        next_step: NextStep,
         reporter: Reporter,
         observer: StepObserver,
         clock: Callable[[], float],
     ) -> None:
         super().__init__(scheduler, runner, inbox, reporter=reporter, observer=observer, clock=clock)
         self._launcher = launcher
-        self._foresight = foresight
+        self._next_step = next_step
         self._flight: LaunchedStep | None = None
         self._device_free_at = 0.0
 
@@ -57,13 +57,13 @@ class OverlappedStepLoop(StepLoop):
             flight = None
         if flight is None:
             scheduled = self._scheduler.schedule(now)
-            self._foresight.scheduled()
+            self._next_step.scheduled()
             if not scheduled.rows:
                 return None
             flight = self._launch(scheduled)
             if flight is None:
                 return self._land(scheduled, self._runner.execute(scheduled), now)
-        following = self._foresight.following(flight.scheduled, now)
+        following = self._next_step.following(flight.scheduled, now)
         if following is not None:
             self._flight = self._launch(following, flight)
         return self._land(flight.scheduled, self._output_of(flight), now)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from engine.cpu.execution import thread_pool as team
-from engine.cpu.multi_step import argmax as likely
-from engine.cpu.multi_step import draft_budget as weighing
-from engine.cpu.multi_step import ngram as lookup
+from engine.cpu.execution import thread_pool
+from engine.cpu.multi_step import argmax, draft_budget, ngram
 
 if __name__ == "__main__":
-    team.prepare()
-    lookup.prepare()
-    likely.prepare()
-    weighing.prepare()
+    thread_pool.prepare()
+    ngram.prepare()
+    argmax.prepare()
+    draft_budget.prepare()

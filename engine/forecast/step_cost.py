@@ -45,7 +45,7 @@ def _median(values: Collection[float]) -> float:
     return sorted(values)[(len(values) - 1) // 2] if values else 0.0
 
 
-class _Faith:
+class _Correction:
     """How far a measurement is believed that only drafting makes anew: half as far whenever so many plain steps have
     passed. One that was wrong because the machine was busy must not keep drafts away for good."""
 
@@ -98,7 +98,7 @@ class _Verification:
     """How many times a plain step a verifying one takes, as a line over drafts per row."""
 
     def __init__(self) -> None:
-        self.faith = _Faith()
+        self.correction = _Correction()
         # Cells by power of two of the drafts per row: what was drafted in it, and the ratios measured.
         self._cells: dict[int, tuple[_Recent, _Recent]] = {}
         self._seen_at: dict[int, int] = {}
@@ -107,7 +107,7 @@ class _Verification:
         self._num_until_fit = 0
 
     def observe(self, drafts_per_row: float, ratio: float) -> None:
-        if self.faith.renew():
+        if self.correction.renew():
             self._cells.clear()
         key = int(4 * drafts_per_row).bit_length()
         cell = self._cells.get(key)
@@ -129,7 +129,7 @@ class _Verification:
             points = [(drafts.value, ratios.value - 1.0) for drafts, ratios in self._cells.values()]
             self._line = _fit(points)
             self._num_until_fit = _REFIT_EVERY
-        share = self.faith.share
+        share = self.correction.share
         return share * self._line[0], share * self._line[1]
 
 
@@ -158,7 +158,7 @@ class StepCosts:
         self._plain.observe(num_rows, seconds)
         verification = self._verifications.get(num_rows.bit_length())
         if verification is not None:
-            verification.faith.pass_plain()
+            verification.correction.pass_plain()
 
     def observe_verification(self, num_rows: int, num_drafts: int, seconds: float) -> None:
         """Learn from a decode step with draft tokens, less the time in which a model made them.

@@ -29,7 +29,7 @@ class ArrivalForecaster:
 
     def __init__(
         self,
-        roster: SequenceTable,
+        sequence_table: SequenceTable,
         blocks: BlockManager,
         prompts: PromptBudget,
         forecast: OutputForecast,
@@ -38,7 +38,7 @@ class ArrivalForecaster:
         max_num_seqs: int,
         max_num_batched_tokens: int,
     ) -> None:
-        self._roster = roster
+        self._sequence_table = sequence_table
         self._blocks = blocks
         self._prompts = prompts
         self._forecast = forecast
@@ -56,7 +56,7 @@ class ArrivalForecaster:
         backlogs = self._backlogs(remaining)
         rows = self._rows(remaining)
         paces = self._paces()
-        rates = self._roster.arrivals.rates(self.now)
+        rates = self._sequence_table.arrivals.rates(self.now)
         loads: dict[Lane, LaneLoad] = {}
         for lane in LANES:
             pace, backlog = paces[lane], backlogs[lane]
@@ -79,13 +79,13 @@ class ArrivalForecaster:
             own, num_waiting=own.num_waiting - 1, num_prompt_tokens=own.num_prompt_tokens - num_uncached
         )
         pace = self._paces()[seq.lane]
-        rates = self._roster.arrivals.rates(self.now)
+        rates = self._sequence_table.arrivals.rates(self.now)
         wait_s = forecast_wait_s(seq.lane, backlogs, rates, pace, self._rows(remaining))
         return wait_s + pace.prefill_s(num_uncached)
 
     def _remaining(self) -> dict[int, int]:
         """Tokens expected of each running sequence, by id."""
-        return {seq.seq_id: self._expected(seq) for seq in self._roster.running.values()}
+        return {seq.seq_id: self._expected(seq) for seq in self._sequence_table.running.values()}
 
     def _expected(self, seq: Sequence) -> int:
         return self._forecast.expected_tokens(seq.lane, seq.num_output_tokens, seq.params.max_tokens)
@@ -93,13 +93,13 @@ class ArrivalForecaster:
     def _backlogs(self, remaining: dict[int, int]) -> dict[Lane, Backlog]:
         """What each lane has in the core."""
         sums = {lane: _Sums() for lane in LANES}
-        for seq in self._roster.running.values():
+        for seq in self._sequence_table.running.values():
             lane_sums, num_uncomputed = sums[seq.lane], seq.num_uncomputed_tokens
             lane_sums.num_running += 1
             lane_sums.num_output_tokens += remaining[seq.seq_id]
             if num_uncomputed > 1:
                 lane_sums.num_prompt_tokens += num_uncomputed
-        waiting = self._roster.waiting
+        waiting = self._sequence_table.waiting
         return {
             lane: Backlog(
                 num_running=sums[lane].num_running,
@@ -113,14 +113,14 @@ class ArrivalForecaster:
 
     def _waiting_output_tokens(self, lane: Lane) -> int:
         """Expected of the lane's waiting sequences; the longest each may become is not looked at one by one."""
-        queue = self._roster.waiting.of(lane)
+        queue = self._sequence_table.waiting.of(lane)
         return min(int(len(queue) * self._forecast.mean_tokens(lane)), queue.max_output_tokens)
 
     def _rows(self, remaining: dict[int, int]) -> SequenceReleases:
         """When rows become free for whoever waits."""
         num_running = len(remaining)
         num_free = 0 if self.is_short_of_blocks else self._max_num_seqs - num_running
-        num_ends = len(self._roster.waiting) + 1 - num_free
+        num_ends = len(self._sequence_table.waiting) + 1 - num_free
         if num_ends <= 0:
             return SequenceReleases(num_free=num_free, end_steps=(), steps_per_end=0.0)
         ends, steps_per_end = row_ends(list(remaining.values()), self._mean_waiting_output(), num_ends)
@@ -128,17 +128,17 @@ class ArrivalForecaster:
 
     def _mean_waiting_output(self) -> float:
         """Expected tokens of a sequence that will get the row of one that ended."""
-        num_waiting = len(self._roster.waiting)
+        num_waiting = len(self._sequence_table.waiting)
         if not num_waiting:
             return max(1.0, self._forecast.mean_tokens("interactive"))
         return max(1.0, sum(self._waiting_output_tokens(lane) for lane in LANES) / num_waiting)
 
     def _paces(self) -> dict[Lane, ServiceRate]:
         """How fast the core works, for a prompt of each lane."""
-        decoding = [seq for seq in self._roster.running.values() if seq.num_uncomputed_tokens == 1]
+        decoding = [seq for seq in self._sequence_table.running.values() if seq.num_uncomputed_tokens == 1]
         num_context = self._blocks.block_size * (self._blocks.num_blocks - self._blocks.num_free)
         decode_step_s = self._step_time.predict(StepShape(len(decoding), 0, num_context))
-        is_crowded = self._roster.is_crowded
+        is_crowded = self._sequence_table.is_crowded
         patient = self._room(decoding, is_urgent=False, is_crowded=is_crowded)
         urgent = self._room(decoding, is_urgent=True, is_crowded=is_crowded)
 

@@ -70,12 +70,18 @@ class Scheduler:
             ChunkLimit(step_time, itl_target_s=limits.itl_target_s, slack_ratio=limits.prefill_slack_ratio),
         )
         blocked = HeadOfLineBlocking(max_passed=2 * self._max_num_seqs)
-        self._roster = SequenceTable(blocks, blocked, grammars)
-        self._entrance = WaitingAdmission(
-            self._roster, blocks, blocked, self._admission, self._prompts, tally, max_num_seqs=self._max_num_seqs
+        self._sequence_table = SequenceTable(blocks, blocked, grammars)
+        self._waiting_admission = WaitingAdmission(
+            self._sequence_table,
+            blocks,
+            blocked,
+            self._admission,
+            self._prompts,
+            tally,
+            max_num_seqs=self._max_num_seqs,
         )
-        self.outlook = ArrivalForecaster(
-            self._roster,
+        self.wait_forecast = ArrivalForecaster(
+            self._sequence_table,
             blocks,
             self._prompts,
             forecast,
@@ -87,12 +93,12 @@ class Scheduler:
     @property
     def num_running(self) -> int:
         """Sequences that hold blocks and a row."""
-        return len(self._roster.running)
+        return len(self._sequence_table.running)
 
     @property
     def num_waiting(self) -> int:
         """Sequences without blocks: preempted ones and those whose grammar is being compiled included."""
-        return self._roster.num_waiting
+        return self._sequence_table.num_waiting
 
     @property
     def max_num_seqs(self) -> int:
@@ -102,48 +108,48 @@ class Scheduler:
     @property
     def has_work(self) -> bool:
         """Whether a step would compute something."""
-        return self._roster.has_work
+        return self._sequence_table.has_work
 
     def running(self) -> list[Sequence]:
         """The sequences that hold blocks, in the order of admission."""
-        return list(self._roster.running.values())
+        return list(self._sequence_table.running.values())
 
     def waiting(self) -> list[Sequence]:
         """The sequences that wait for a row, preempted ones included, lane by lane."""
-        return list(self._roster.waiting)
+        return list(self._sequence_table.waiting)
 
     def add(self, add: Add, received_at: float) -> None:
         """Queue a request, or end it at once when it can never be served. Raises SequenceTableError on an id in use."""
-        self._roster.check_id(add.seq_id)
+        self._sequence_table.check_id(add.seq_id)
         refusal = self._admission.refusal(add, self.num_waiting)
         if refusal is None:
-            self._refuse_hopeless(self._roster.add(add, received_at), received_at)
+            self._refuse_hopeless(self._sequence_table.add(add, received_at), received_at)
         else:
-            self._roster.refuse(add.seq_id, refusal)
+            self._sequence_table.refuse(add.seq_id, refusal)
 
     def grammar_done(self, done: GrammarDone, now: float) -> None:
         """Queue the sequence whose grammar is compiled, or end it when that failed; one that was aborted is ignored."""
-        seq = self._roster.grammar_done(done, now)
+        seq = self._sequence_table.grammar_done(done, now)
         if seq is not None:
             self._refuse_hopeless(seq, now)
 
     def abort(self, seq_ids: SequenceOf[int], received_at: float, now: float) -> None:
         """End these sequences in whatever state they are; ids unknown or already ended are ignored."""
-        self._roster.abort(seq_ids, received_at, now)
+        self._sequence_table.abort(seq_ids, received_at, now)
 
     def schedule(self, now: float) -> SchedulerOutput:
         """Choose the rows of the next step and give them their blocks; no rows when nothing can run."""
-        self.outlook.now = now
-        self._roster.drop_expired(now)
+        self.wait_forecast.now = now
+        self._sequence_table.drop_expired(now)
         plan = StepDraft(self._limits.max_num_batched_tokens)
-        for seq in sorted(self._roster.running.values(), key=_ORDER):
+        for seq in sorted(self._sequence_table.running.values(), key=_ORDER):
             if seq.num_uncomputed_tokens == 1:
                 self._continue(seq, plan, now)
         self._share_out(plan, now)
-        self.outlook.is_short_of_blocks = plan.is_short_of_blocks
+        self.wait_forecast.is_short_of_blocks = plan.is_short_of_blocks
         # What a stored token makes again lies where its draft tokens would.
         if self._drafter is not None and not any(row.is_stored for row in plan.rows.values()):
-            add_drafts(self._drafter, plan, self._blocks, is_more_to_come=len(self._roster.waiting) > 0)
+            add_drafts(self._drafter, plan, self._blocks, is_more_to_come=len(self._sequence_table.waiting) > 0)
         return plan.output()
 
     def update_from_output(self, scheduled: SchedulerOutput, output: StepOutput, now: float) -> None:
@@ -157,34 +163,34 @@ class Scheduler:
             if seq.state is not SequenceState.RUNNING or seq.num_computed_tokens != row.start:
                 continue
             if result.error is not None:
-                self._roster.fail(seq, result.error, now)
+                self._sequence_table.fail(seq, result.error, now)
             else:
                 self._advance(row, result, output, now)
 
     def take_outputs(self) -> list[SeqOutput]:
         """Outputs since the last call, in order."""
-        return self._roster.take_outputs()
+        return self._sequence_table.take_outputs()
 
     def take_freed(self) -> list[tuple[int, AbortState, float]]:
         """Aborts carried out since the last call: (seq_id, state it was in, seconds from receipt to blocks free)."""
-        return self._roster.take_freed()
+        return self._sequence_table.take_freed()
 
     def check_integrity(self) -> None:
         """Raise AssertionError unless queues, rows and blocks agree."""
-        self._roster.check_integrity()
+        self._sequence_table.check_integrity()
 
     def _refuse_hopeless(self, seq: Sequence, now: float) -> None:
         """End a sequence that was just queued when by forecast its first token would come after its deadline."""
         if seq.deadline_at is None or seq.state is not SequenceState.WAITING:
             return
-        self.outlook.now = now
-        first_token_s = self.outlook.first_token_s(seq)
+        self.wait_forecast.now = now
+        first_token_s = self.wait_forecast.first_token_s(seq)
         if now + first_token_s > seq.deadline_at:
             left_s = seq.deadline_at - now
             error = (
                 f"the deadline in {left_s:.2f} s would pass before the first token, expected in {first_token_s:.2f} s"
             )
-            self._roster.end(seq, "abort", now, error=error)
+            self._sequence_table.end(seq, "abort", now, error=error)
 
     def _continue(self, seq: Sequence, plan: StepDraft, now: float) -> None:
         """Give a running sequence its share of the step, taking blocks from the least important when none is free."""
@@ -192,7 +198,7 @@ class Scheduler:
             return
         row = next_chunk(seq, plan.budget)
         while not self._blocks.can_append(seq, row.end):
-            victim = max(self._roster.running.values(), key=_importance)
+            victim = max(self._sequence_table.running.values(), key=_importance)
             self._preempt(victim, plan, now)
             if victim is seq:
                 return
@@ -202,20 +208,20 @@ class Scheduler:
     def _preempt(self, seq: Sequence, plan: StepDraft, now: float) -> None:
         plan.drop(seq)
         plan.has_preempted = plan.is_short_of_blocks = True
-        self._roster.preempt(seq, now)
+        self._sequence_table.preempt(seq, now)
         self._tally.preemptions += 1
 
     def _share_out(self, plan: StepDraft, now: float) -> None:
         """Give the lanes their shares of the step's prompt tokens, then what one left over to whoever can use it."""
-        running = self._roster.running
+        running = self._sequence_table.running
         prefilling = [seq for seq in running.values() if seq.num_uncomputed_tokens > 1]
         prefilling.sort(key=_lane_order)
         can_admit = not plan.has_preempted and len(running) < self._max_num_seqs
-        waiting = self._roster.waiting if can_admit and len(self._roster.waiting) else None
+        waiting = self._sequence_table.waiting if can_admit and len(self._sequence_table.waiting) else None
         if not prefilling and waiting is None:
             return
         decoding = [row.seq for row in plan.rows.values()]
-        is_crowded = self._roster.is_crowded
+        is_crowded = self._sequence_table.is_crowded
         grants = self._prompts.grants(plan.budget, decoding, prefilling, waiting, is_crowded=is_crowded)
         plan.budget = sum(grants.values())
         for shares in (grants, None):
@@ -223,7 +229,7 @@ class Scheduler:
             for seq in prefilling:
                 self._chunk(seq, plan, shares)
             if waiting is not None:
-                self._entrance.admit(plan, shares, now)
+                self._waiting_admission.admit(plan, shares, now)
             if not plan.budget:
                 return
 
@@ -259,15 +265,15 @@ class Scheduler:
         self._blocks.shrink(seq)
         if not row.samples:
             return
-        self._roster.pending.release(seq.seq_id)
+        self._sequence_table.pending.release(seq.seq_id)
         self._tally.generation_tokens += len(token_ids)
         logprobs = None if result.logprobs is None else result.logprobs[: len(token_ids)]
         if reason is None:
-            self._roster.output(seq, token_ids, logprobs)
+            self._sequence_table.output(seq, token_ids, logprobs)
         elif reason == "error":
-            self._roster.fail(seq, "a token does not fit the grammar", now)
+            self._sequence_table.fail(seq, "a token does not fit the grammar", now)
         else:
             self._forecast.observe(seq.lane, seq.num_output_tokens)
             if self._drafter is not None:
                 self._drafter.ended(seq)
-            self._roster.end(seq, reason, now, token_ids=token_ids, logprobs=logprobs)
+            self._sequence_table.end(seq, reason, now, token_ids=token_ids, logprobs=logprobs)

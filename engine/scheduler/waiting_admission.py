@@ -27,7 +27,7 @@ class WaitingAdmission:
 
     def __init__(
         self,
-        roster: SequenceTable,
+        sequence_table: SequenceTable,
         blocks: BlockManager,
         blocked: HeadOfLineBlocking,
         admission: SequenceAdmission,
@@ -36,7 +36,7 @@ class WaitingAdmission:
         *,
         max_num_seqs: int,
     ) -> None:
-        self._roster = roster
+        self._sequence_table = sequence_table
         self._blocks = blocks
         self._blocked = blocked
         self._admission = admission
@@ -46,10 +46,10 @@ class WaitingAdmission:
 
     def admit(self, plan: StepDraft, grants: dict[Lane, int], now: float) -> None:
         """Start what has a turn, a row, blocks and a share of the step, and put its first chunk into the plan."""
-        reserved = self._admission.reserved_blocks(self._roster.running.values())
+        reserved = self._admission.reserved_blocks(self._sequence_table.running.values())
         overdue = self._blocked.overdue()
         lanes = LANES if overdue is None else (overdue,)
-        heads = {lane: iter(self._roster.waiting.of(lane).head(2 * self._max_num_seqs)) for lane in lanes}
+        heads = {lane: iter(self._sequence_table.waiting.of(lane).head(2 * self._max_num_seqs)) for lane in lanes}
         while plan.budget:
             open_lanes = [lane for lane in heads if grants[lane] and self._has_row_for(lane)]
             if not open_lanes:
@@ -72,17 +72,17 @@ class WaitingAdmission:
     def _has_row_for(self, lane: Lane) -> bool:
         """Whether a row is free for the lane; a few are kept for the next short prompt."""
         kept = 0 if lane == "interactive" else self._max_num_seqs // _KEPT_ROWS_DIVISOR
-        return len(self._roster.running) + kept < self._max_num_seqs
+        return len(self._sequence_table.running) + kept < self._max_num_seqs
 
     def _try_start(self, seq: Sequence, reserved: int, now: float) -> Literal["started", "passed", "blocked"]:
         """Start a waiting sequence; or pass it over, because it ended or waits for a prefix; or find that it lacks
         blocks beside the `reserved` ones."""
-        running = self._roster.running
+        running = self._sequence_table.running
         if running and self._blocked.is_still_blocked(seq, self._blocks.num_frees):
             return "blocked"
         prefix = self._blocks.find_prefix(seq)
         if self._admission.misses_deadline(seq, self._blocks.num_spared_tokens(seq, len(prefix)), len(running), now):
-            self._roster.expire(seq, now, 0.0, "the deadline would pass before the first token")
+            self._sequence_table.expire(seq, now, 0.0, "the deadline would pass before the first token")
             return "passed"
         if self._waits_for_prefix(seq, len(prefix)):
             return "passed"
@@ -95,19 +95,19 @@ class WaitingAdmission:
 
     def _waits_for_prefix(self, seq: Sequence, num_found: int) -> bool:
         """Whether the first block to compute is being computed by a running sequence right now."""
-        if not len(self._roster.pending) or num_found >= self._blocks.num_shareable_blocks(seq):
+        if not len(self._sequence_table.pending) or num_found >= self._blocks.num_shareable_blocks(seq):
             return False
-        return self._blocks.digest(seq, num_found) in self._roster.pending
+        return self._blocks.digest(seq, num_found) in self._sequence_table.pending
 
     def _start(self, seq: Sequence, prefix: list[int], now: float) -> None:
         self._blocks.allocate(seq, prefix, self._admission.room_tokens(seq))
         if self._blocks.enable_prefix_cache:
             shareable = range(len(prefix), self._blocks.num_shareable_blocks(seq))
-            self._roster.pending.claim(seq.seq_id, [self._blocks.digest(seq, index) for index in shareable])
+            self._sequence_table.pending.claim(seq.seq_id, [self._blocks.digest(seq, index) for index in shareable])
         if seq.state is SequenceState.WAITING:
             seq.num_cached_tokens = seq.num_computed_tokens
             self._tally.prompt_tokens += seq.num_prompt_tokens
             if self._blocks.enable_prefix_cache:
                 self._tally.prefix_query_tokens += seq.num_prompt_tokens
                 self._tally.prefix_hit_tokens += seq.num_cached_tokens
-        self._roster.start(seq, now)
+        self._sequence_table.start(seq, now)

@@ -67,4 +67,4 @@ class LeaderModel:
                 send_command(follower, command)
         except OSError as error:
             self._is_broken = True
-            raise RankGroupBrokenError(f"a process of the team is gone: {error}") from error
+            raise RankGroupBrokenError(f"a process of the rank group is gone: {error}") from error

@@ -53,7 +53,7 @@ class RankGroup:
             raise EngineConfigError(
                 f"tensor_parallel: {size} needs as many GPUs, this machine has {torch.cuda.device_count()}"
             )
-        folder = Path(tempfile.mkdtemp(prefix="penstock-team-"))  # readable by this user only
+        folder = Path(tempfile.mkdtemp(prefix="penstock-ranks-"))  # readable by this user only
         rendezvous = folder / "rendezvous"
         started = [_start_follower(config, rank, rendezvous) for rank in range(1, size)]
         try:
@@ -92,7 +92,7 @@ class RankGroup:
     def _wait(self, rank: int, process: subprocess.Popen[bytes], on_lost: Callable[[str], None]) -> None:
         status = process.wait()
         if not self._is_closing:
-            on_lost(f"rank {rank} of the team ended with exit status {status}")
+            on_lost(f"rank {rank} of the group ended with exit status {status}")
 
 
 def end_core(reason: str) -> None:

@@ -23,8 +23,8 @@ def _progress(trainer: Trainer, loss: float) -> str:
 def _work(rank: int, options: argparse.Namespace) -> None:
     """Run one process of the training."""
     torch.set_num_threads(options.threads)
-    team = ProcessGroup(rank=rank, size=options.processes)
-    team.meet(options.out / "meeting")
+    process_group = ProcessGroup(rank=rank, size=options.processes)
+    process_group.meet(options.out / "meeting")
     plan = TrainingPlan(
         model=options.model,
         phases=options.phases,
@@ -35,7 +35,7 @@ def _work(rank: int, options: argparse.Namespace) -> None:
         decay_ratio=options.decay_ratio,
         rate_ratio=options.rate_ratio,
     )
-    trainer = Trainer(plan, team)
+    trainer = Trainer(plan, process_group)
     if options.resume and (options.out / "state.pt").exists():
         trainer.restore(options.out)
     elif options.grow_from is not None:

@@ -28,7 +28,14 @@ class HeadTrainer:
     """Training of heads beside a frozen model: heads, optimizers and progress."""
 
     def __init__(
-        self, plan: TrainingPlan, model_dir: Path, *, num_heads: int, width: int, batch: int, team: ProcessGroup
+        self,
+        plan: TrainingPlan,
+        model_dir: Path,
+        *,
+        num_heads: int,
+        width: int,
+        batch: int,
+        process_group: ProcessGroup,
     ) -> None:
         """Load the model and create the heads.
 
@@ -46,7 +53,7 @@ class HeadTrainer:
         self.elapsed_s = 0.0
         self.is_stopping = False
         self._batch = batch
-        self._team = team
+        self._process_group = process_group
         vocabulary = tokenizer.read_tokenizer(model_dir)
         encoder = Encoder(vocabulary)
         self.model = build(SHAPES[plan.model], tokenizer.token_id(vocabulary, tokenizer.IM_END), encoder.pad)
@@ -68,23 +75,23 @@ class HeadTrainer:
         for optimizer, lr in zip(self._optimizers, (_MATRIX_LR, _VECTOR_LR), strict=True):
             optimizer.param_groups[0]["lr"] = lr * factor
         with torch.no_grad():
-            for batch in self._team.share(self._batches.at(self.step)):
+            for batch in self._process_group.share(self._batches.at(self.step)):
                 hidden = hidden_states(self.model, batch.ids)[batch.is_target]
                 self._memory.put(hidden, following_tokens(batch.ids, batch.is_target, self.heads.num_heads + 1))
         generator = torch.Generator().manual_seed(self.plan.seed + self.step)
         loss = self.heads.loss(*self._memory.draw(self._batch, generator))
         torch.autograd.backward(loss)
         shared = torch.tensor([float(loss.detach()), float(wants_stop)], dtype=torch.float64)
-        self._team.sum([shared])
-        self._team.sum([parameter.grad for parameter in self.heads.parameters() if parameter.grad is not None])
+        self._process_group.sum([shared])
+        self._process_group.sum([parameter.grad for parameter in self.heads.parameters() if parameter.grad is not None])
         for optimizer in self._optimizers:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         self.step += 1
         self.is_stopping = bool(shared[1])
         # Every process must use the same clock, or their learning rates would diverge.
-        self.elapsed_s = self._team.first(self.elapsed_s + time.monotonic() - started_at)
-        return float(shared[0]) / self._team.size
+        self.elapsed_s = self._process_group.first(self.elapsed_s + time.monotonic() - started_at)
+        return float(shared[0]) / self._process_group.size
 
     def save(self, folder: Path) -> None:
         """Write the checkpoint atomically, and the heads in the engine's format."""
@@ -114,8 +121,8 @@ def _progress(trainer: HeadTrainer, loss: float) -> str:
 def _work(rank: int, options: argparse.Namespace) -> None:
     """Run one process of the training."""
     torch.set_num_threads(1)
-    team = ProcessGroup(rank=rank, size=options.processes)
-    team.meet(options.out / "meeting")
+    process_group = ProcessGroup(rank=rank, size=options.processes)
+    process_group.meet(options.out / "meeting")
     plan = TrainingPlan(
         model=options.shape,
         phases=(("ahead", options.steps),),
@@ -127,7 +134,12 @@ def _work(rank: int, options: argparse.Namespace) -> None:
         rate_ratio=options.rate_ratio,
     )
     trainer = HeadTrainer(
-        plan, options.model, num_heads=options.heads, width=options.width, batch=options.batch, team=team
+        plan,
+        options.model,
+        num_heads=options.heads,
+        width=options.width,
+        batch=options.batch,
+        process_group=process_group,
     )
     if options.resume and (options.out / "heads.pt").exists():
         trainer.restore(options.out)

@@ -24,11 +24,11 @@ from engine.training.run import write_state
 class Trainer:
     """Model, optimizers and progress, which a checkpoint holds."""
 
-    def __init__(self, plan: TrainingPlan, team: ProcessGroup | None = None) -> None:
+    def __init__(self, plan: TrainingPlan, process_group: ProcessGroup | None = None) -> None:
         torch.manual_seed(plan.seed)
         self.plan = plan
         self.is_stopping = False
-        self._team = team or ProcessGroup()
+        self._process_group = process_group or ProcessGroup()
         self.step = 0
         self.num_tokens = 0
         self.elapsed_s = 0.0
@@ -51,9 +51,11 @@ class Trainer:
             optimizer.param_groups[0]["lr"] = lr * factor
         batches = self._batches.at(self.step)
         self.num_tokens += sum(batch.ids.numel() for batch in batches)
-        loss = self._accumulate(self._team.share(batches), sum(int(batch.is_target.sum()) for batch in batches))
+        loss = self._accumulate(
+            self._process_group.share(batches), sum(int(batch.is_target.sum()) for batch in batches)
+        )
         shared = torch.tensor([loss, float(wants_stop)], dtype=torch.float64)
-        self._team.sum([shared])
+        self._process_group.sum([shared])
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         for optimizer in self._optimizers:
             optimizer.step()
@@ -61,7 +63,7 @@ class Trainer:
         self.step += 1
         self.is_stopping = bool(shared[1])
         # Every process must use the same clock, or their learning rates would diverge.
-        self.elapsed_s = self._team.first(self.elapsed_s + time.monotonic() - started_at)
+        self.elapsed_s = self._process_group.first(self.elapsed_s + time.monotonic() - started_at)
         return float(shared[0])
 
     def save(self, folder: Path) -> None:
@@ -104,7 +106,9 @@ class Trainer:
             loss = self._loss(batch) / num_targets
             torch.autograd.backward(loss)
             total += float(loss.detach())
-        self._team.sum([p.grad if p.grad is not None else torch.zeros_like(p) for p in self.model.parameters()])
+        self._process_group.sum(
+            [p.grad if p.grad is not None else torch.zeros_like(p) for p in self.model.parameters()]
+        )
         return total
 
     def _loss(self, batch: MicroBatch) -> torch.Tensor:

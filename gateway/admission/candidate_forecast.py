@@ -192,7 +192,7 @@ def _outlooks(
         ttft_s = service_s = made.seconds
         whole_s = ttft_s + num_gaps * made.tpot_s
         reads_long = is_long or (is_stream and price.uncached_tokens > LONG_PROMPT_TOKENS)
-        wait_s, overrun = limiter.prospect(now, claim, whole_s, reads_long)
+        wait_s, overrun = limiter.expected_wait(now, claim, whole_s, reads_long)
         ratio = _ratio(wait_s + ttft_s, target_s)
         if not is_stream:
             service_s = whole_s

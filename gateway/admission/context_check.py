@@ -28,7 +28,7 @@ _LEAST_BYTES_PER_TOKEN: Final = 8
 
 _SHORTENING: Final = frozenset({"truncate_prompt_tokens", "truncation", "transforms"})
 """Fields of other servers by which a client lets its prompt be cut to fit."""
-_THOUGHT_ENDS: Final = "</think>"
+_REASONING_ENDS: Final = "</think>"
 _BLANKS: Final = b" \t\n\v\f\r"
 _WORD_BYTES: Final = frozenset(b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz") | {*range(128, 256)}
 _SHAPES: Final = bytes(ord("x") if byte in _WORD_BYTES else ord(" ") for byte in range(256))
@@ -97,5 +97,5 @@ def _text_of(message: Message) -> bytes:
     else:
         text = " ".join([part.text for part in content or () if isinstance(part, ChatTextPart)])
     if isinstance(message, AssistantMessage):
-        text = text.rpartition(_THOUGHT_ENDS)[2]
+        text = text.rpartition(_REASONING_ENDS)[2]
     return text.strip().encode()

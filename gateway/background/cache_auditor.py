@@ -102,14 +102,18 @@ class Auditor:
         self._served: Recent[str, _Case] = Recent(MAX_SERVED)
         self._choice = AuditChoice()
 
-    def served(self, ctx: RequestContext, request: ChatRequest, planned: PlannedRoute, quest: SemanticLookup) -> None:
+    def served(
+        self, ctx: RequestContext, request: ChatRequest, planned: PlannedRoute, semantic_lookup: SemanticLookup
+    ) -> None:
         """A similar answer is given: draw whether it is audited."""
-        finding = quest.finding
+        finding = semantic_lookup.finding
         assert finding is not None, "what is served was found"
         assert finding.entry is not None, "and kept"
-        pair = quest.key.exact, finding.entry.exact
-        probability = self._choice.of_served(*pair, finding.chance, quest.wanted.rule.audit_ratio, quest.book)
-        case = _case(ctx.record.request_id, quest, finding, finding.entry, was_served=True)
+        pair = semantic_lookup.key.exact, finding.entry.exact
+        probability = self._choice.of_served(
+            *pair, finding.chance, semantic_lookup.wanted.rule.audit_ratio, semantic_lookup.book
+        )
+        case = _case(ctx.record.request_id, semantic_lookup, finding, finding.entry, was_served=True)
         self._served[case.request_id] = case
         if self._draw(probability):
             self._choice.audited(*pair)
@@ -125,15 +129,17 @@ class Auditor:
         elif case is not None:
             self.settle(self._recorded(case, "wrong", "feedback"))
 
-    def compare(self, request_id: str, quest: SemanticLookup, finding: SemanticResult, fresh: CacheEntry) -> None:
+    def compare(
+        self, request_id: str, semantic_lookup: SemanticLookup, finding: SemanticResult, fresh: CacheEntry
+    ) -> None:
         """A deployment has answered what a kept answer might have: compare some, where that can prove anything."""
-        rule = quest.wanted.rule
+        rule = semantic_lookup.wanted.rule
         if finding.entry is None:
             return
-        lowest = quest.book.lowest(rule.max_error_ratio)
+        lowest = semantic_lookup.book.lowest(rule.max_error_ratio)
         probability = self._choice.of_other(finding.chance, rule.audit_ratio, lowest)
         if self._draw(probability):
-            case = _case(request_id, quest, finding, finding.entry, was_served=False)
+            case = _case(request_id, semantic_lookup, finding, finding.entry, was_served=False)
             self._begin(self._conclude(msgspec.structs.replace(case, weight=1.0 / probability), fresh.answer))
 
     def settle(self, record: AuditRecord) -> None:
@@ -233,10 +239,10 @@ class Auditor:
 
 
 def _case(
-    request_id: str, quest: SemanticLookup, finding: SemanticResult, entry: CacheEntry, *, was_served: bool
+    request_id: str, semantic_lookup: SemanticLookup, finding: SemanticResult, entry: CacheEntry, *, was_served: bool
 ) -> _Case:
-    asked = quest.key.text or ""
-    return _Case(request_id, quest.whose, quest.wanted.rule, asked, finding, entry, 1.0, was_served)
+    asked = semantic_lookup.key.text or ""
+    return _Case(request_id, semantic_lookup.whose, semantic_lookup.wanted.rule, asked, finding, entry, 1.0, was_served)
 
 
 def told(found: Differences) -> tuple[str, ...]:

@@ -88,6 +88,7 @@ class UpstreamAttempt:
         "_clock",
         "_permit",
         "ask",
+        "attempt_watch",
         "body",
         "can_move",
         "ctx",
@@ -101,14 +102,13 @@ class UpstreamAttempt:
         "passed",
         "response",
         "sent_at",
-        "vigil",
     )
 
-    def __init__(self, live: LiveDeployment, permit: Permit, vigil: AttemptWatch, clock: Clock) -> None:
+    def __init__(self, live: LiveDeployment, permit: Permit, attempt_watch: AttemptWatch, clock: Clock) -> None:
         self.live = live
         self._clock = clock
         self._permit = permit
-        self.vigil = vigil
+        self.attempt_watch = attempt_watch
         self.response: UpstreamResponse | None = None
         self.sent_at = 0.0
         self.flight: InFlightRequest | None = None
@@ -135,7 +135,7 @@ class UpstreamAttempt:
 
     def note_sent(self, response: UpstreamResponse) -> None:
         """The request is on the wire, on the connection of this response."""
-        self.response = self.vigil.response = response
+        self.response = self.attempt_watch.response = response
         now = self.sent_at = self._clock()
         if self.ctx is not None:
             self.ctx.note_sent()
@@ -154,10 +154,10 @@ class UpstreamAttempt:
         if self.is_stream:
             usual_s = stream_bound_s(self.live, now, self.flight)
             if usual_s is not None:
-                self.vigil.expect(usual_s)
+                self.attempt_watch.expect(usual_s)
                 return
         if self.flight is not None and (self.is_assembled or not self.is_stream):
-            self.vigil.expect_whole(self._whole_bound_s)
+            self.attempt_watch.expect_whole(self._whole_bound_s)
 
     def _whole_bound_s(self) -> float:
         """Seconds within which a plain answer is whole, or the stream behind it begins."""
@@ -186,7 +186,7 @@ class UpstreamAttempt:
         self.on_sent = self.can_move = None  # they may lead back here
         if self.response is not None:
             self.response.close()
-        self.vigil.dropped()
+        self.attempt_watch.dropped()
         if self.flight is not None and not self.flight.is_ended:
             self.flight.ended(self._clock(), None)
         if self.held is not None:
@@ -229,7 +229,7 @@ class AttemptRunner:
             opened.on_sent = on_sent
             if can_move is not None:
                 opened.can_move = can_move
-                opened.vigil.on_stalled = opened.move
+                opened.attempt_watch.on_stalled = opened.move
             opened.ask, opened.is_stream, opened.is_assembled = ctx.ask, work.request.stream, work.is_assembled
             opened.max_output_tokens = work.request.max_output_tokens
             opened.held = None if ctx.held is None else ctx.held.beside()
@@ -258,7 +258,7 @@ class AttemptRunner:
 
     async def pass_on(self, work: ForwardRequest, opened: UpstreamAttempt) -> None:
         """Relay the answer to the client. Raises UpstreamFailed or UpstreamTimedOut; the status line may be out."""
-        ctx, vigil = work.ctx, opened.vigil
+        ctx, attempt_watch = work.ctx, opened.attempt_watch
         assert opened.response is not None, "an answer is open once its request was sent"
         ctx.flight = opened.flight
         try:
@@ -269,12 +269,12 @@ class AttemptRunner:
         except UpstreamError as error:
             raise self._lost(work, opened, error) from None
         except UpstreamFailed:
-            vigil.failed(self._clock(), FailureKind.BROKEN)
+            attempt_watch.failed(self._clock(), FailureKind.BROKEN)
             raise
         if ctx.record.is_incomplete:
-            vigil.failed(self._clock(), FailureKind.BROKEN)
+            attempt_watch.failed(self._clock(), FailureKind.BROKEN)
         else:
-            vigil.succeeded(self._clock())
+            attempt_watch.succeeded(self._clock())
 
     async def _send(self, work: ForwardRequest, opened: UpstreamAttempt, *, is_leading: bool) -> None:
         """Send, judge the status, wait for the first piece of a stream or all of a plain answer."""
@@ -313,7 +313,7 @@ class AttemptRunner:
         if head.error is not None:
             self._take_error(work, opened, head.error, is_leading=is_leading)
             return
-        opened.vigil.failed(self._clock(), FailureKind.BROKEN)
+        opened.attempt_watch.failed(self._clock(), FailureKind.BROKEN)
         raise RetryElsewhere(no_completion(opened.live.id))
 
     def _take_error(
@@ -326,7 +326,7 @@ class AttemptRunner:
         if is_leading:
             work.ctx.record.detail = f"upstream status 200 with an error{'' if status is None else f' of {status}'}"
         if status is None or (status not in OVERLOADED and status >= 500):
-            opened.vigil.failed(self._clock(), FailureKind.BROKEN)
+            opened.attempt_watch.failed(self._clock(), FailureKind.BROKEN)
             raise RetryElsewhere(UpstreamFailed(f"Deployment '{opened.live.id}' answered with an error. Try again."))
         response.status = status
         self._judge(work, opened, response, is_leading=is_leading)
@@ -347,7 +347,7 @@ class AttemptRunner:
         if end.error is not None:
             self._take_error(work, opened, end.error, is_leading=is_leading)
         elif (work.request.stream and not work.is_assembled) or not end.is_complete:
-            opened.vigil.failed(self._clock(), FailureKind.BROKEN)
+            opened.attempt_watch.failed(self._clock(), FailureKind.BROKEN)
             raise RetryElsewhere(no_completion(live.id))
         else:
             opened.body = body
@@ -386,7 +386,7 @@ class AttemptRunner:
             return
         kind = failure_of_status(status, headers)
         if kind is not None and not opened.live.forecast.is_warming:  # one that is starting has not failed
-            opened.vigil.failed(self._clock(), kind)
+            opened.attempt_watch.failed(self._clock(), kind)
         if is_leading:
             work.ctx.record.detail = f"upstream status {status}"
         if status in RETRYABLE or status < 400:
@@ -413,9 +413,9 @@ class AttemptRunner:
         if kind is FailureKind.TIMEOUT and deadline_at is not None and now >= deadline_at - _ROUNDING_S:
             kind = None  # the client's patience ended, not the route's: that says nothing about the deployment
         if kind is None:
-            opened.vigil.dropped()
+            opened.attempt_watch.dropped()
         else:
-            opened.vigil.failed(now, kind)
+            opened.attempt_watch.failed(now, kind)
         if is_leading:
             work.ctx.record.detail = str(error)
         return from_transport(error, opened.live.id)

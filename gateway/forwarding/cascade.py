@@ -166,7 +166,7 @@ class Cascader:
 
     def _break(self, work: ForwardRequest, opened: UpstreamAttempt) -> NoReturn:
         """The stream ended before its answer did, and nothing of it was passed on."""
-        opened.vigil.failed(work.ctx.clock(), FailureKind.BROKEN)
+        opened.attempt_watch.failed(work.ctx.clock(), FailureKind.BROKEN)
         raise RetryElsewhere(UpstreamFailed(f"The answer of deployment '{opened.live.id}' broke off. Try again."))
 
     def _leave(self, work: ForwardRequest, opened: UpstreamAttempt) -> None:

@@ -102,7 +102,7 @@ class Limiter:
         """Return the forecast seconds that a request waits for a permit; as `Ledger.wait_s`, with 0 for None."""
         return self._ledger.wait_s(now, claim, hold_s, is_newcomer=is_newcomer, is_long=is_long) or 0.0
 
-    def prospect(self, now: float, claim: AdmissionRequest, hold_s: float, is_long: bool) -> tuple[float, float]:
+    def expected_wait(self, now: float, claim: AdmissionRequest, hold_s: float, is_long: bool) -> tuple[float, float]:
         """Return `wait_s` for a prompt of this kind, and the factor by which the lane's forecasts are exceeded."""
         ledger = self._ledger
         share = ledger.shares.get(claim.lane) or ledger.share_of(claim.lane)

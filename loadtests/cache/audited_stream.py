@@ -115,10 +115,10 @@ def changed_stream(
 ) -> Stream:
     """The first so many of one domain, then as many of another; only the latter count."""
     (first, first_vectors), (second, second_vectors) = before, after
-    away = int(first.meanings.max()) + int(first.components.max()) + 1
+    away = int(first.question_groups.max()) + int(first.components.max()) + 1
     questions = Questions(
         texts=[*first.texts[:count], *second.texts[:count]],
-        meanings=np.concatenate([first.meanings[:count], second.meanings[:count] + away]),
+        question_groups=np.concatenate([first.question_groups[:count], second.question_groups[:count] + away]),
         components=np.concatenate([first.components[:count], second.components[:count] + away]),
     )
     return Stream(
@@ -135,8 +135,8 @@ def shuffled(asked: tuple[Questions, Vectors], seed: int) -> tuple[Questions, Ve
     questions, vectors = asked
     order = np.random.default_rng(seed).permutation(len(questions))
     texts = [questions.texts[place] for place in order.tolist()]
-    meanings, components = questions.meanings[order], questions.components[order]
-    return Questions(texts=texts, meanings=meanings, components=components), vectors[order]
+    question_groups, components = questions.question_groups[order], questions.components[order]
+    return Questions(texts=texts, question_groups=question_groups, components=components), vectors[order]
 
 
 def neighbours_among(vectors: Vectors, places: NDArray[np.int64], count: int) -> Neighbours:
@@ -242,8 +242,8 @@ class _AuditedCache:
                 self.book.recalibrated(self._judges.learn(tuple(self.book.evidence.samples)))
 
     def _means_other(self, kept: bytes, place: int) -> bool:
-        meanings = self._stream.questions.meanings
-        return bool(meanings[self._place_of[kept]] != meanings[place])
+        question_groups = self._stream.questions.question_groups
+        return bool(question_groups[self._place_of[kept]] != question_groups[place])
 
     def _served(self, exact: bytes, finding: SemanticResult, entry: CacheEntry, number: int, *, is_wrong: bool) -> None:
         ratio = self._audits.audit_ratio

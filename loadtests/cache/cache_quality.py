@@ -241,5 +241,7 @@ def _encoded(encoder: TextEncoder, texts: Sequence[str]) -> Vectors:
 
 def _first(questions: Questions, count: int) -> Questions:
     return Questions(
-        texts=questions.texts[:count], meanings=questions.meanings[:count], components=questions.components[:count]
+        texts=questions.texts[:count],
+        question_groups=questions.question_groups[:count],
+        components=questions.components[:count],
     )

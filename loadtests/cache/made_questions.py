@@ -38,5 +38,5 @@ def made_questions(seed: int) -> Questions:
                     (text.strip().format(x=thing), 2 * component + side, component) for text in wordings.split("/")
                 ]
     Random(seed).shuffle(found)
-    texts, meanings, components = zip(*found, strict=True)
-    return Questions(texts=list(texts), meanings=np.array(meanings), components=np.array(components))
+    texts, question_groups, components = zip(*found, strict=True)
+    return Questions(texts=list(texts), question_groups=np.array(question_groups), components=np.array(components))

@@ -48,7 +48,7 @@ class Asked:
     def equal_elsewhere(self) -> NDArray[np.bool_]:
         """Which follow-ups are, word for word, asked elsewhere and mean something else there."""
         said: dict[str, set[int]] = {}
-        for text, meaning in zip(self.questions.texts, self.questions.meanings.tolist(), strict=True):
+        for text, meaning in zip(self.questions.texts, self.questions.question_groups.tolist(), strict=True):
             said.setdefault(_normal(text), set()).add(meaning)
         return np.array([len(said[_normal(text)]) > 1 for text in self.questions.texts]) & ~self.is_first
 
@@ -57,12 +57,14 @@ def read_conversations(data: Path) -> Asked:
     """CANARD's development part. Raises FileNotFoundError where it is missing."""
     with gzip.open(data / CONTEXTS, "rt", encoding="utf-8") as lines:
         rows = [msgspec.json.decode(line, type=_Row) for line in lines]
-    meanings: dict[str, int] = {}
+    question_groups: dict[str, int] = {}
     conversations: dict[str, int] = {}
     return Asked(
         questions=Questions(
             texts=[row.q for row in rows],
-            meanings=np.array([meanings.setdefault(_normal(row.rewrite), len(meanings)) for row in rows]),
+            question_groups=np.array(
+                [question_groups.setdefault(_normal(row.rewrite), len(question_groups)) for row in rows]
+            ),
             components=np.array([conversations.setdefault(row.d, len(conversations)) for row in rows]),
         ),
         is_first=np.array([row.n == 1 for row in rows]),
@@ -74,7 +76,7 @@ def play_alone(found: Asked, vectors: NDArray[np.float32], judge: MatchModel, fl
     places = np.flatnonzero(found.standing_alone)
     alone = Questions(
         texts=[found.questions.texts[place] for place in places.tolist()],
-        meanings=found.questions.meanings[places],
+        question_groups=found.questions.question_groups[places],
         components=found.questions.components[places],
     )
     return play(alone, vectors[places], judge, floor)

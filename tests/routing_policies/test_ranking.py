@@ -9,7 +9,7 @@ import pytest
 
 from routing_policies.policy.document import ScorerName, SelectPolicy
 from routing_policies.profile import Profile, profile_for
-from routing_policies.ranking import Ranking, Weighing
+from routing_policies.ranking import Ranking, ScorerWeights
 from routing_policies.views import FIRST_ATTEMPT, Attempt, DeploymentView
 
 _SCORED: dict[ScorerName, float] = {"headroom": 1.0, "order": 0.25, "latency": 3.0, "cost": 3.0, "session": 0.1}
@@ -85,7 +85,7 @@ def test_who_can_not_be_overtaken_is_chosen_without_asking_the_rest() -> None:
     heavy, light = _Counting(1.0, 0.25), _Counting(0.0, 1.0)
     rng = random.Random(1)
     views = [_view(rng, 0), _view(rng, 1)]
-    ranking = Ranking(Weighing([(light, 1.0), (heavy, 4.0)]), views, FIRST_ATTEMPT)
+    ranking = Ranking(ScorerWeights([(light, 1.0), (heavy, 4.0)]), views, FIRST_ATTEMPT)
 
     assert ranking.leader() == "d0"
     assert (heavy.num_asked, light.num_asked) == (1, 0)
@@ -96,14 +96,14 @@ def test_who_can_not_be_overtaken_is_chosen_without_asking_the_rest() -> None:
 def test_who_can_still_be_overtaken_is_not_chosen_early() -> None:
     rng = random.Random(1)
     views = [_view(rng, 0), _view(rng, 1)]
-    weighing = Weighing([(_Counting(1.0, 0.9), 4.0), (_Counting(0.0, 1.0), 1.0)])
+    scorer_weights = ScorerWeights([(_Counting(1.0, 0.9), 4.0), (_Counting(0.0, 1.0), 1.0)])
 
-    assert Ranking(weighing, views, FIRST_ATTEMPT).leader() == "d1"
+    assert Ranking(scorer_weights, views, FIRST_ATTEMPT).leader() == "d1"
 
 
 def test_of_equal_totals_the_first_is_chosen() -> None:
     rng = random.Random(1)
     views = [_view(rng, number) for number in range(3)]
-    weighing = Weighing([(_Counting(0.2, 0.7, 0.7), 4.0), (_Counting(0.0, 1.0, 1.0), 1.0)])
+    scorer_weights = ScorerWeights([(_Counting(0.2, 0.7, 0.7), 4.0), (_Counting(0.0, 1.0, 1.0), 1.0)])
 
-    assert Ranking(weighing, views, FIRST_ATTEMPT).leader() == "d1"
+    assert Ranking(scorer_weights, views, FIRST_ATTEMPT).leader() == "d1"

@@ -94,7 +94,7 @@ class CompiledHeads:
         step["num_tokens"] = num_tokens
         step["hidden"] = hidden.data_ptr()
         step["logits"] = logits.data_ptr()
-        model.team.run()
+        model.thread_pool.run()
         return logits
 
     def glance(self, num_rows: int, stop_token_ids: Sequence[int], *, asks_heads: bool = True) -> bool:
@@ -138,9 +138,9 @@ class CompiledHeads:
         num_rows, model, step = len(rows), self._model, self._model.step
         if num_rows != self._num_glanced:
             return 0, False, 0
-        if self._glance_normed.shape[0] < model.team.max_threads:
+        if self._glance_normed.shape[0] < model.thread_pool.max_threads:
             size = _MOST_GLANCED * max(2, self.num_heads) * model.config.hidden_size
-            self._glance_normed = torch.empty(model.team.max_threads, size)
+            self._glance_normed = torch.empty(model.thread_pool.max_threads, size)
             step["looking_normed"] = self._glance_normed.data_ptr()
         self._starts[: num_rows + 1] = [*(starts[row] for row in rows), starts[-1]]
         step["token_ids"] = token_ids.data_ptr()

@@ -24,26 +24,26 @@ from engine.cpu.step.prompts import run_prompts
 
 
 @compiled
-def _part(model, layers, step, tickets, thread):
+def _part(model, layers, step, work_queue, thread):
     """Execute one thread's part of the work."""
     codes = step.codes + thread * step.codes_size
     if step.work == LAYERS_WORK:
-        run_layers(model, layers, step, tickets, thread)
+        run_layers(model, layers, step, work_queue, thread)
         normed = step.normed + 4 * thread * step.num_tokens * model.hidden_size
         _norm_sampled(model, step, normed)
         if thread == 0:
             copy(normed, step.hidden, step.num_sampled * model.hidden_size)
         if step.logits != 0:
-            behind = tickets + PHASE_BYTES * PHASES_PER_LAYER * layers.size
+            behind = work_queue + PHASE_BYTES * PHASES_PER_LAYER * layers.size
             logits_phase(model.head, normed, step.num_sampled, step.logits, behind, codes)
             if step.num_looking != 0:
                 look_along(model, step, normed, behind + PHASE_BYTES, thread)
     elif step.work == LOGITS_WORK:
-        logits_phase(model.head, step.hidden, step.num_tokens, step.logits, tickets, codes)
+        logits_phase(model.head, step.hidden, step.num_tokens, step.logits, work_queue, codes)
     elif step.work == PROMPTS_WORK:
-        run_prompts(model, layers, step, tickets, thread)
+        run_prompts(model, layers, step, work_queue, thread)
     else:
-        run_ahead(model, step, tickets, thread)
+        run_ahead(model, step, work_queue, thread)
 
 
 @compiled
@@ -62,10 +62,10 @@ def _norm_sampled(model, step, out):
 
 
 @compiled
-def open_step(tickets, num_tickets, control, bells, num_helpers):
+def open_step(work_queue, queue_size, control, bells, num_helpers):
     """Open the step for helpers, and wake those that do not spin already."""
-    counters = integers(tickets, num_tickets)
-    for i in range(num_tickets):
+    counters = integers(work_queue, queue_size)
+    for i in range(queue_size):
         counters[i] = 0
     # Opened before the wake-up: a helper that wakes on this thread's core would otherwise spin in vain.
     fetch_add(control + GENERATION, 1)
@@ -97,21 +97,21 @@ def send_home(control, bells, num_helpers):
 
 
 @compiled
-def lead(models, layers, steps, rounds, tickets, num_tickets, control, bells, num_helpers):
+def lead(models, layers, steps, rounds, work_queue, queue_size, control, bells, num_helpers):
     """Execute an open step and those that follow it, with all helpers; return when all is done and they have left."""
     model, step = models[0], steps[0]
     while True:
-        _part(model, layers, step, tickets, 0)
+        _part(model, layers, step, work_queue, 0)
         fetch_add(control + GENERATION, 1)
         while load_acquire(control + NUM_INSIDE) > 0:
             relax()
         if step.work != LAYERS_WORK or step.num_looking == 0 or not another_round(model, step, rounds[0]):
             return
-        open_step(tickets, num_tickets, control, bells, num_helpers)
+        open_step(work_queue, queue_size, control, bells, num_helpers)
 
 
 @compiled
-def help_out(models, layers, steps, tickets, control, thread, patience):
+def help_out(models, layers, steps, work_queue, control, thread, patience):
     """Take part in steps as they open, until none has opened for a while."""
     fetch_add(control + NUM_AWAKE, 1)
     waited = 0
@@ -124,14 +124,14 @@ def help_out(models, layers, steps, tickets, control, thread, patience):
         fetch_add(control + NUM_INSIDE, 1)
         # The leader waits for threads inside: a step that is still open here stays valid until this thread leaves.
         if load_acquire(control + GENERATION) == generation:
-            _part(models[0], layers, steps[0], tickets, thread)
+            _part(models[0], layers, steps[0], work_queue, thread)
             waited = 0
         fetch_add(control + NUM_INSIDE, -1)
     fetch_add(control + NUM_AWAKE, -1)
 
 
 @compiled
-def serve(models, layers, steps, tickets, control, bell, thread, patience):
+def serve(models, layers, steps, work_queue, control, bell, thread, patience):
     """Run a helper: sleep until woken, take part, spin for more work for a while, and sleep again.
 
     The loop runs without the interpreter's lock, because acquiring it takes longer than the work.
@@ -142,4 +142,4 @@ def serve(models, layers, steps, tickets, control, bell, thread, patience):
         if load_acquire(control + IS_CLOSED) != 0:
             return
         fetch_add(bell + IS_RUNG, -1)
-        help_out(models, layers, steps, tickets, control, thread, patience)
+        help_out(models, layers, steps, work_queue, control, thread, patience)

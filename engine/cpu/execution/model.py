@@ -102,9 +102,9 @@ class CompiledModel:
         self.has_head = traits.logit_softcap is None and self.shape["head"]["packed"][0] != 0
         self.step = np.zeros(1, dtype=STEP)
         self._fields = self.step.view(np.int64)
-        num_tickets = PHASE_BYTES // 8 * (PHASES_PER_LAYER * len(layers) + 1 + AHEAD_PHASES)
+        queue_size = PHASE_BYTES // 8 * (PHASES_PER_LAYER * len(layers) + 1 + AHEAD_PHASES)
         self.rounds = np.zeros(1, dtype=ROUNDS)
-        self.team = ThreadPool(self.shape, self._layers, self.step, self.rounds, aligned_integers(num_tickets))
+        self.thread_pool = ThreadPool(self.shape, self._layers, self.step, self.rounds, aligned_integers(queue_size))
         self._buffers = self._make_buffers()
         self._scratch = torch.empty(0)
         self._normed = torch.empty(0)
@@ -132,11 +132,11 @@ class CompiledModel:
 
     def resize(self, num_threads: int) -> None:
         """Set the number of threads."""
-        self.team.resize(num_threads)
+        self.thread_pool.resize(num_threads)
 
     def close(self) -> None:
         """End the threads."""
-        self.team.close()
+        self.thread_pool.close()
 
     @property
     def prompt_ways(self) -> list[PromptWay]:
@@ -262,16 +262,16 @@ class CompiledModel:
             num_looking,
             asks_heads,
         )
-        self.team.run()
+        self.thread_pool.run()
 
     def _forward_prompts(
         self, token_ids: torch.Tensor, context: ForwardContext, prompts: list[tuple[int, int]], hidden: torch.Tensor
     ) -> None:
         """Compute final hidden states of a step's prompts into their rows of `hidden`."""
-        panels = panels_of(context, prompts, self.team.num_threads)
+        panels = panels_of(context, prompts, self.thread_pool.num_threads)
         embedded = self.decoder.embedding.index_select(0, token_ids)
         rotations = self.decoder.rotary.at(context.positions, max(context.context_lens))
-        fields = self._panels.fields(len(panels), self.team.max_threads, context.block_size)
+        fields = self._panels.fields(len(panels), self.thread_pool.max_threads, context.block_size)
         fields |= {
             "work": PROMPTS_WORK,
             "positions": context.positions.data_ptr(),
@@ -288,7 +288,7 @@ class CompiledModel:
         }
         for name, value in fields.items():
             self.step[name] = value
-        self.team.run()
+        self.thread_pool.run()
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return the logits, float32 [N, vocab], of hidden states [N, hidden]."""
@@ -302,12 +302,12 @@ class CompiledModel:
         self.step["num_tokens"] = hidden.shape[0]
         self.step["hidden"] = hidden.data_ptr()
         self.step["logits"] = logits.data_ptr()
-        self.team.run()
+        self.thread_pool.run()
         return logits
 
     def make_room(self) -> None:
         """Allocate the threads' buffers, for work before the first step."""
-        if self._scratch.shape[0] < self.team.max_threads:
+        if self._scratch.shape[0] < self.thread_pool.max_threads:
             self._reserve(1, LANES)
             self.step["normed"] = self._normed.data_ptr()
             self.step["scratch"] = self._scratch.data_ptr()
@@ -322,7 +322,7 @@ class CompiledModel:
 
     def _reserve(self, num_positions: int, block_size: int) -> None:
         """Grow the buffers of each thread."""
-        config, num_threads = self.config, self.team.max_threads
+        config, num_threads = self.config, self.thread_pool.max_threads
         num_queries = MOST_TOGETHER * config.num_heads // config.num_kv_heads
         # Scores, then queries and their sums.
         num_attended = num_queries * (num_positions + 2 * block_size + 2 * config.head_dim)

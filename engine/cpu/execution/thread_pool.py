@@ -24,15 +24,15 @@ class ThreadPool:
     """Calling thread with its helpers; executes one piece of work at a time."""
 
     def __init__(
-        self, models: Records, layers: Records, steps: Records, rounds: Records, tickets: npt.NDArray[np.int64]
+        self, models: Records, layers: Records, steps: Records, rounds: Records, work_queue: npt.NDArray[np.int64]
     ) -> None:
         """Create a pool without helpers for arrays of layout's records, which must not move, and phase counters."""
         self._work = (models, layers, steps)
         self._rounds = rounds
-        self._tickets = tickets
+        self._work_queue = work_queue
         self._control = aligned_integers(CONTROL_BYTES // 8)
         self._bells: list[npt.NDArray[np.int64]] = []
-        self._addresses = (tickets.ctypes.data, self._control.ctypes.data)
+        self._addresses = (work_queue.ctypes.data, self._control.ctypes.data)
         self._bell_addresses = np.zeros(0, dtype=np.int64)
         self._bells_at = self._bell_addresses.ctypes.data
         self._num_helpers = self._num_started = 0
@@ -58,10 +58,10 @@ class ThreadPool:
 
     def run(self) -> None:
         """Execute the step's record and the steps that follow in the same call."""
-        tickets, control = self._addresses
+        work_queue, control = self._addresses
         helpers = control, self._bells_at, self._num_helpers
-        open_step(tickets, self._tickets.size, *helpers)
-        lead(*self._work, self._rounds, tickets, self._tickets.size, *helpers)
+        open_step(work_queue, self._work_queue.size, *helpers)
+        lead(*self._work, self._rounds, work_queue, self._work_queue.size, *helpers)
 
     def close(self) -> None:
         """End the helpers."""
@@ -77,7 +77,7 @@ class ThreadPool:
             logger.warning("the system has no unnamed semaphores: steps are computed on one thread")
             return False
         self._num_started += 1
-        arguments = (self._work, self._tickets, self._control, bell, self._num_started)
+        arguments = (self._work, self._work_queue, self._control, bell, self._num_started)
         threading.Thread(target=_help, args=arguments, name="compiled-step", daemon=True).start()
         self._bells.append(bell)
         self._bell_addresses = np.array([known.ctypes.data for known in self._bells], dtype=np.int64)
@@ -88,21 +88,21 @@ class ThreadPool:
 def prepare() -> None:
     """Compile everything, or read it from the cache; takes seconds the first time on a machine."""
     nothing = np.zeros(1, dtype=MODEL), np.zeros(0, dtype=LAYER), np.zeros(1, dtype=STEP)
-    tickets, control, bell = (aligned_integers(size // 8) for size in (LINE, CONTROL_BYTES, BELL_BYTES))
+    work_queue, control, bell = (aligned_integers(size // 8) for size in (LINE, CONTROL_BYTES, BELL_BYTES))
     at, bells = control.ctypes.data, np.array([bell.ctypes.data])
     rounds = np.zeros(1, dtype=ROUNDS)
-    open_step(tickets.ctypes.data, tickets.size, at, bells.ctypes.data, 0)
-    lead(*nothing, rounds, tickets.ctypes.data, tickets.size, at, bells.ctypes.data, 0)
+    open_step(work_queue.ctypes.data, work_queue.size, at, bells.ctypes.data, 0)
+    lead(*nothing, rounds, work_queue.ctypes.data, work_queue.size, at, bells.ctypes.data, 0)
     hang(bell.ctypes.data)
     send_home(at, bells.ctypes.data, 1)
-    _help(nothing, tickets, control, bell, 1)
+    _help(nothing, work_queue, control, bell, 1)
 
 
 def _help(
-    work: tuple[Records, Records, Records], tickets: Records, control: Records, bell: Records, thread: int
+    work: tuple[Records, Records, Records], work_queue: Records, control: Records, bell: Records, thread: int
 ) -> None:
     """Run a helper's thread; its arguments keep all shared memory alive."""
-    serve(*work, tickets.ctypes.data, control.ctypes.data, bell.ctypes.data, thread, _PATIENCE)
+    serve(*work, work_queue.ctypes.data, control.ctypes.data, bell.ctypes.data, thread, _PATIENCE)
 
 
 def aligned_integers(count: int) -> npt.NDArray[np.int64]:

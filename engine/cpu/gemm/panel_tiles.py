@@ -84,13 +84,13 @@ def weigh_scores(
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _Weighing(builder).build(*arguments)
+        _WeightedSum(builder).build(*arguments)
         return context.get_dummy_value()
 
     return types.void(types.intp, types.intp, types.float32, *(types.intp,) * 3), generate
 
 
-class _Weighing(Tile):
+class _WeightedSum(Tile):
     """Code of a loop for the maximum and a loop for the weights."""
 
     def build(self, scores: Any, num_keys: Any, scale: Any, highest: Any, totals: Any, factors: Any) -> None:

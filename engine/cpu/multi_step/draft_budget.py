@@ -29,22 +29,22 @@ def plan(
     [rows, most]: of every guess that it is right, given those before it.
     """
     counts[:] = 0
-    hopes = np.zeros(len(counts))
+    probabilities = np.zeros(len(counts))
     for index in range(len(counts)):
         if num_guesses[index]:
-            hopes[index] = chances[index, 0]
+            probabilities[index] = chances[index, 0]
     tokens, seconds, num_drafts = float(num_rows), plain_s + fixed_s, 0
     while True:
         # A row's hopes fall with each guess, so the best next one over all rows is the best there is.
-        best = np.argmax(hopes)
-        if hopes[best] <= 0.0 or (tokens + hopes[best]) / (seconds + each_s) <= tokens / seconds:
+        best = np.argmax(probabilities)
+        if probabilities[best] <= 0.0 or (tokens + probabilities[best]) / (seconds + each_s) <= tokens / seconds:
             break
-        tokens += hopes[best]
+        tokens += probabilities[best]
         seconds += each_s
         num_drafts += 1
         counts[best] += 1
         is_last = counts[best] >= num_guesses[best]
-        hopes[best] = 0.0 if is_last else hopes[best] * chances[best, counts[best]]
+        probabilities[best] = 0.0 if is_last else probabilities[best] * chances[best, counts[best]]
     gain = tokens / num_rows * plain_s / seconds
     if num_drafts and gain >= least_gain:
         return gain

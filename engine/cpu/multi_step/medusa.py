@@ -36,11 +36,11 @@ def _states_chunk(model, step, hidden, tokens, chunk):
 
 
 @compiled
-def _look(model, step, hidden, tokens, logits, normed, scratch, codes, tickets):
+def _look(model, step, hidden, tokens, logits, normed, scratch, codes, work_queue):
     """One thread's part of the logits behind so many tokens; `normed`, `scratch` and `codes` are the thread's own."""
     ahead, size = model.ahead, model.hidden_size
     num_states = tokens * ahead.num_heads
-    phase = tickets
+    phase = work_queue
     _read(model, hidden, step.embedded, tokens, normed)
     gate_phase(ahead.gate_up, tokens, normed, step.ahead_gated, phase, scratch, codes)
     phase += PHASE_BYTES
@@ -59,12 +59,12 @@ def _look(model, step, hidden, tokens, logits, normed, scratch, codes, tickets):
 
 
 @compiled
-def run_ahead(model, step, tickets, thread):
+def run_ahead(model, step, work_queue, thread):
     """One thread's part."""
     tokens, size = step.num_tokens, model.hidden_size
     normed = step.normed + 4 * thread * max(2 * tokens, tokens * model.ahead.num_heads) * size
     scratch, codes = step.scratch + 4 * thread * step.scratch_size, step.codes + thread * step.codes_size
-    _look(model, step, step.hidden, tokens, step.logits, normed, scratch, codes, tickets)
+    _look(model, step, step.hidden, tokens, step.logits, normed, scratch, codes, work_queue)
 
 
 @compiled
@@ -104,7 +104,7 @@ def _choose(model, step, normed):
 
 
 @compiled
-def look_along(model, step, normed, tickets, thread):
+def look_along(model, step, normed, work_queue, thread):
     """One thread's part of looking ahead of a step that has just been computed, whose states are `normed`."""
     num_rows, num_heads, size = step.num_looking, model.ahead.num_heads, model.hidden_size
     if not _choose(model, step, normed):
@@ -117,7 +117,7 @@ def look_along(model, step, normed, tickets, thread):
         return
     own = step.looking_normed + 4 * thread * max(2, num_heads) * num_rows * size
     scratch, codes = step.scratch + 4 * thread * step.scratch_size, step.codes + thread * step.codes_size
-    _look(model, step, step.looking, num_rows, step.ahead_logits, own, scratch, codes, tickets)
+    _look(model, step, step.looking, num_rows, step.ahead_logits, own, scratch, codes, work_queue)
     if thread == 0:
         said = integers(step.said, 2 * num_rows * num_heads).reshape((2, num_rows, num_heads))
         shape = num_rows, num_heads, model.head.num_outputs

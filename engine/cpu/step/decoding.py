@@ -133,7 +133,7 @@ def gate_phase(gate_up, tokens, normed, gated, phase, scratch, codes):
 
 
 @compiled
-def run_layers(model, layers, step, tickets, thread):
+def run_layers(model, layers, step, work_queue, thread):
     """Execute one thread's part of a step, from the embeddings in the residual to the last layer's output there.
 
     Of a token whose logits are not needed, only the last layer's keys and values are used. The rest of that layer is
@@ -143,7 +143,7 @@ def run_layers(model, layers, step, tickets, thread):
     normed = step.normed + 4 * thread * tokens * hidden
     scratch = step.scratch + 4 * thread * step.scratch_size
     codes = step.codes + thread * step.codes_size
-    phase = tickets
+    phase = work_queue
     num_heads = model.num_heads + 2 * model.num_kv_heads
     residual, groups, num_groups = step.residual, step.groups, step.num_groups
     for index in range(layers.size):

@@ -258,7 +258,7 @@ def _end(model, step, index):
 
 
 @compiled
-def run_prompts(model, layers, step, tickets, thread):
+def run_prompts(model, layers, step, work_queue, thread):
     """Execute one thread's part of a step's prompts, from embeddings to final states."""
     normed = step.panel_normed + ROW_BYTES * model.hidden_size * thread
     attended = step.panel_attended + ROW_BYTES * model.num_heads * model.head_dim * thread
@@ -268,7 +268,7 @@ def run_prompts(model, layers, step, tickets, thread):
     if step.has_unit:
         configure(step.unit)
     for index in range(layers.size + 1):
-        phase = tickets + PHASE_BYTES * index
+        phase = work_queue + PHASE_BYTES * index
         taken = take(phase)
         while taken < step.num_panels:
             # Later panels of a sequence attend to more and take longer, so they go first.

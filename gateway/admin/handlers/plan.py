@@ -68,7 +68,7 @@ class PlanHandlers:
             "replay_why_not": "the policy is no good",
         }
         if found.policy is not None and not found.problems:
-            body |= await self._outlook(form.document, found.policy, replay=form.replay)
+            body |= await self._preview_of(form.document, found.policy, replay=form.replay)
         return ApiResponse(body)
 
     @serves(f"{PATH}/edit", "POST", role=Role.VIEWER, max_bytes=MAX_DOCUMENT_SUBMISSION_BYTES)
@@ -86,7 +86,7 @@ class PlanHandlers:
         changes = await self._policies.changes(before, document)
         return ApiResponse({"document": document, "changes": [change.as_json() for change in changes]})
 
-    async def _outlook(self, document: str, new: Policy, *, replay: bool) -> dict[str, Any]:
+    async def _preview_of(self, document: str, new: Policy, *, replay: bool) -> dict[str, Any]:
         old = self._book.policy
         changes = diff(old, new)
         return {

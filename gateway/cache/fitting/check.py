@@ -71,6 +71,6 @@ def _part(questions: Questions, mask: NDArray[np.bool_]) -> Questions:
     places = np.flatnonzero(mask)
     return Questions(
         texts=[questions.texts[place] for place in places.tolist()],
-        meanings=questions.meanings[mask],
+        question_groups=questions.question_groups[mask],
         components=questions.components[mask],
     )

@@ -102,7 +102,7 @@ class Fit:
     ) -> None:
         """Report what each floor gives on held-out components, beside a threshold on the cosine with the same error."""
         places, cosines = near.places[:, 0], near.similarities[:, 0]
-        is_wrong = questions.meanings != questions.meanings[places]
+        is_wrong = questions.question_groups != questions.question_groups[places]
         order = np.argsort(-cosines, kind="stable")
         errors = np.cumsum(is_wrong[order]) / len(order)
         for floor in floors:
@@ -141,7 +141,7 @@ def candidates_of(questions: Questions, neighbours: Neighbours) -> Candidates:
             asked.append(number)
             kept.append(int(place))
             rows.append(row_of(differences, similarity, next_one if runner_up >= 0 else None))
-    right = questions.meanings[asked] == questions.meanings[kept]
+    right = questions.question_groups[asked] == questions.question_groups[kept]
     return Candidates(np.array(asked), np.array(kept), np.array(rows), right)
 
 

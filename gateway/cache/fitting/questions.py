@@ -21,7 +21,7 @@ class Questions:
     """Equal meaning: the same answer is right. Equal component: somebody compared them, so both are held out."""
 
     texts: Sequence[str]
-    meanings: NDArray[np.int64]
+    question_groups: NDArray[np.int64]
     components: NDArray[np.int64]
 
     def __len__(self) -> int:
@@ -37,7 +37,7 @@ def read_questions(data: Path) -> Questions:
         parents[_root(parents, place[pair["qid_a"]])] = _root(parents, place[pair["qid_b"]])
     return Questions(
         texts=[row["text"] for row in rows],
-        meanings=np.array([int(row["cluster"]) for row in rows]),
+        question_groups=np.array([int(row["cluster"]) for row in rows]),
         components=np.array([_root(parents, number) for number in range(len(rows))]),
     )
 
@@ -46,11 +46,15 @@ def read_intents(data: Path) -> Questions:
     """CLINC150 in its order: one meaning an intent, and one for each question outside of all of them."""
     rows = _rows(data / INTENTS)
     names = {name: number for number, name in enumerate(sorted({row["intent"] for row in rows}))}
-    meanings = [
+    question_groups = [
         len(names) + number if row["split"].startswith("oos") else names[row["intent"]]
         for number, row in enumerate(rows)
     ]
-    return Questions(texts=[row["text"] for row in rows], meanings=np.array(meanings), components=np.array(meanings))
+    return Questions(
+        texts=[row["text"] for row in rows],
+        question_groups=np.array(question_groups),
+        components=np.array(question_groups),
+    )
 
 
 def _rows(path: Path) -> list[dict[str, str]]:

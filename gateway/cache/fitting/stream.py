@@ -67,7 +67,7 @@ def play(
             runner_up = near[1].similarity if len(near) > 1 else None
             if judge.chance_of(asked, wordings[kept], near[0].similarity, runner_up) >= floor:
                 hits[number] = True
-                wrong[number] = questions.meanings[kept] != questions.meanings[number]
+                wrong[number] = questions.question_groups[kept] != questions.question_groups[number]
                 continue
         wordings[number] = asked
         index.add(_CONTEXT, number.to_bytes(8, "big"), vector)
@@ -80,6 +80,6 @@ def best_threshold_hits(questions: Questions, vectors: NDArray[np.float32], erro
     """Hits of the one cosine threshold with that error, every question being inserted: what there is to beat."""
     near = earlier_neighbours(vectors, 1)
     order = np.argsort(-near.similarities[:, 0], kind="stable")
-    wrong = questions.meanings[order] != questions.meanings[near.places[order, 0]]
+    wrong = questions.question_groups[order] != questions.question_groups[near.places[order, 0]]
     errors = np.cumsum(wrong) / len(order)
     return float(np.searchsorted(errors, error_ratio, side="right")) / len(order)

@@ -8,7 +8,7 @@ from typing import Protocol
 from gateway.deployments.health.ejection import FailureKind
 
 
-class VigilOwner(Protocol):
+class AttemptWatchOwner(Protocol):
     """Health of the deployment whose exchanges are watched."""
 
     @property
@@ -37,7 +37,7 @@ class VigilOwner(Protocol):
         """Record an exchange that failed."""
         ...
 
-    def leave(self, vigil: AttemptWatch) -> None:
+    def leave(self, attempt_watch: AttemptWatch) -> None:
         """Remove an exchange that has ended."""
         ...
 
@@ -69,8 +69,8 @@ class AttemptWatch:
         "response",
     )
 
-    def __init__(self, health: VigilOwner, now: float, *, is_probe: bool) -> None:
-        self._health: VigilOwner | None = health
+    def __init__(self, health: AttemptWatchOwner, now: float, *, is_probe: bool) -> None:
+        self._health: AttemptWatchOwner | None = health
         self._num_seen = self._num_stalls = 0
         self._bound_s: Callable[[], float] | None = None
         self.began_at = now
@@ -133,7 +133,7 @@ class AttemptWatch:
         num_before, self._num_seen = self._num_seen, response.num_progress
         return self._num_seen != num_before or response.is_paused
 
-    def _end(self) -> VigilOwner | None:
+    def _end(self) -> AttemptWatchOwner | None:
         health, self._health = self._health, None
         self.on_stalled = self._bound_s = None  # they reference the holder of this watch
         if health is not None:

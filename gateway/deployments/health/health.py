@@ -30,6 +30,7 @@ class DeploymentHealth:
     """Health of one deployment; the time is passed in, and `sweep` must be called a few times a second."""
 
     __slots__ = (
+        "_attempt_watches",
         "_ejection",
         "_is_out_for_silence",
         "_last_progress_at",
@@ -37,7 +38,6 @@ class DeploymentHealth:
         "_pushback_until",
         "_rules",
         "_tally",
-        "_vigils",
         "is_doubtful",
         "is_fit",
         "is_usual",
@@ -55,7 +55,7 @@ class DeploymentHealth:
         self._tally = tally or EjectionTally()
         self._ejection = Ejection(self._rules, self._tally)
         self._on_ejected = on_ejected
-        self._vigils: dict[AttemptWatch, None] = {}
+        self._attempt_watches: dict[AttemptWatch, None] = {}
         self._last_progress_at = -math.inf
         self._pushback_until = 0.0
         self.is_fit = True
@@ -93,21 +93,21 @@ class DeploymentHealth:
     @property
     def num_under_way(self) -> int:
         """Number of exchanges being watched."""
-        return len(self._vigils)
+        return len(self._attempt_watches)
 
     # For forwarding.
 
     def begin(self, now: float) -> AttemptWatch:
         """Watch a request that is about to be sent; it is the probe when one is due. The watch must be ended."""
         is_probe = not self._ejection.is_in_rotation and self._ejection.begin_probe(now)
-        vigil = AttemptWatch(self, now, is_probe=is_probe)
-        self._vigils[vigil] = None
-        return vigil
+        attempt_watch = AttemptWatch(self, now, is_probe=is_probe)
+        self._attempt_watches[attempt_watch] = None
+        return attempt_watch
 
-    def leave(self, vigil: AttemptWatch) -> None:
+    def leave(self, attempt_watch: AttemptWatch) -> None:
         """Remove a watch that has ended; called by the watch."""
-        del self._vigils[vigil]
-        if vigil.is_probe:
+        del self._attempt_watches[attempt_watch]
+        if attempt_watch.is_probe:
             self._ejection.end_probe()
 
     def note_progress(self, now: float) -> None:
@@ -126,7 +126,7 @@ class DeploymentHealth:
         """Return whether it is out of rotation, or holds requests and was silent for the shortest patience."""
         if not self._ejection.is_in_rotation:
             return True
-        return bool(self._vigils) and self._silent_s(now) >= self._rules.stall.least_s
+        return bool(self._attempt_watches) and self._silent_s(now) >= self._rules.stall.least_s
 
     def quiet_s(self, now: float) -> float:
         """Return the seconds since the last observed token."""
@@ -186,12 +186,12 @@ class DeploymentHealth:
         They stay while it still produces tokens. Called once a round of probes as long as that lasts.
         """
         self._look_for_progress(now)
-        for vigil in tuple(self._vigils):
-            if self._quiet_s(vigil, now) >= self._rules.stall.least_s:
-                vigil.leave()
+        for attempt_watch in tuple(self._attempt_watches):
+            if self._quiet_s(attempt_watch, now) >= self._rules.stall.least_s:
+                attempt_watch.leave()
 
     def _look_for_progress(self, now: float) -> bool:
-        num_moved = sum(vigil.has_moved() for vigil in self._vigils)
+        num_moved = sum(attempt_watch.has_moved() for attempt_watch in self._attempt_watches)
         if num_moved:
             self.note_progress(now)
         return num_moved > 0
@@ -208,30 +208,32 @@ class DeploymentHealth:
         self.pushback_s(now)  # clears an expired one
         if self._look_for_progress(now):
             return
-        is_doubtful = len(self._vigils) >= DOUBT_HELD and self._silent_s(now) >= max(DOUBT_S, usual_s)
+        is_doubtful = len(self._attempt_watches) >= DOUBT_HELD and self._silent_s(now) >= max(DOUBT_S, usual_s)
         if is_doubtful is not self.is_doubtful:
             self._note_doubt(is_doubtful=is_doubtful)
-        overdue = [vigil for vigil in self._vigils if self._is_overdue(vigil, now)]
+        overdue = [attempt_watch for attempt_watch in self._attempt_watches if self._is_overdue(attempt_watch, now)]
         if not overdue:
             return
         ejection = self._ejection
-        if ejection.is_in_rotation or (now >= ejection.until and any(vigil.is_probe for vigil in overdue)):
+        if ejection.is_in_rotation or (
+            now >= ejection.until and any(attempt_watch.is_probe for attempt_watch in overdue)
+        ):
             self.num_stalls += 1
             self._is_out_for_silence = True
             self._eject(now, FailureKind.STALLED)
-        for vigil in overdue:
-            vigil.leave()  # called again at the next sweep, where no other deployment can take it now
+        for attempt_watch in overdue:
+            attempt_watch.leave()  # called again at the next sweep, where no other deployment can take it now
 
-    def _is_overdue(self, vigil: AttemptWatch, now: float) -> bool:
-        return vigil.is_overdue(self._quiet_s(vigil, now))
+    def _is_overdue(self, attempt_watch: AttemptWatch, now: float) -> bool:
+        return attempt_watch.is_overdue(self._quiet_s(attempt_watch, now))
 
-    def _quiet_s(self, vigil: AttemptWatch, now: float) -> float:
+    def _quiet_s(self, attempt_watch: AttemptWatch, now: float) -> float:
         """Return the seconds that this exchange has waited without progress of the deployment."""
-        return now - max(vigil.began_at, self._last_progress_at)
+        return now - max(attempt_watch.began_at, self._last_progress_at)
 
     def _silent_s(self, now: float) -> float:
         """Return `_quiet_s` of the exchange that has waited longest; only while there are any."""
-        return self._quiet_s(next(iter(self._vigils)), now)
+        return self._quiet_s(next(iter(self._attempt_watches)), now)
 
     def _eject(self, now: float, kind: FailureKind) -> None:
         self._ejection.eject(now)
@@ -258,5 +260,5 @@ class DeploymentHealth:
         """Check the invariants of an idle deployment; raises AssertionError."""
         assert self.is_fit == (self._ejection.is_in_rotation and not self._pushback_until)
         assert self.is_usual == (self.is_fit and not self.is_doubtful)
-        assert not self._vigils, f"{len(self._vigils)} exchanges were never ended"
+        assert not self._attempt_watches, f"{len(self._attempt_watches)} exchanges were never ended"
         assert self._tally.num_ejected >= 0

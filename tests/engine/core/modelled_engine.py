@@ -96,7 +96,7 @@ class ModelledEngine:
     def _add(self, request: Request) -> None:
         seq_id = next(self._ids)
         self._lengths[seq_id] = request.num_output_tokens
-        forecast_s = self.scheduler.outlook.lanes()[request.lane].forecast_wait_s
+        forecast_s = self.scheduler.wait_forecast.lanes()[request.lane].forecast_wait_s
         # It came while a step ran and is taken in now; the forecast speaks of what is left.
         self._forecasts[seq_id] = (request.at, request.lane, forecast_s + self.now - request.at)
         params = SamplingParams(max_tokens=512, stop_token_ids=(_END,))

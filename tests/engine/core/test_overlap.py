@@ -106,7 +106,7 @@ class Harness:
             FaultIsolation(self.launcher, core_.scheduler.check_integrity),
             self.inbox,
             launcher=self.launcher,
-            foresight=NextStep(core_.scheduler, core_.blocks, self.launcher),
+            next_step=NextStep(core_.scheduler, core_.blocks, self.launcher),
             reporter=Reporter(core_.scheduler, meter, core_.tally, send=self._report, clock=core_.clock),
             observer=StepObserver(meter, core_.step_time),
             clock=core_.clock,
@@ -258,9 +258,9 @@ def real_loop(folder: Path, script: dict[int, list[ToCore]], *, overlaps: bool) 
         max_rows=core.rows,
         max_blocks=MAX_MODEL_LEN // BLOCK_SIZE,
     )
-    foresight = NextStep(core.scheduler, core.blocks, runner)
+    next_step = NextStep(core.scheduler, core.blocks, runner)
     isolated = FaultIsolation(runner, core.scheduler.check_integrity)
-    OverlappedStepLoop(core.scheduler, isolated, inbox, launcher=runner, foresight=foresight, **common).run()
+    OverlappedStepLoop(core.scheduler, isolated, inbox, launcher=runner, next_step=next_step, **common).run()
     return reports, runner.num_behind
 
 

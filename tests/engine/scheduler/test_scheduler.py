@@ -119,7 +119,7 @@ def test_a_request_that_does_not_fit_now_waits_for_blocks_and_then_runs() -> Non
     core.add(make_add(2, range(40, 60), max_tokens=4))
     core.step()
     assert (core.scheduler.num_running, core.scheduler.num_waiting) == (1, 1)
-    assert core.scheduler.outlook.is_short_of_blocks
+    assert core.scheduler.wait_forecast.is_short_of_blocks
     core.run()
     assert core.tally.preemptions == 0
     assert core.texts[2] == greedy(range(40, 60), 4)

@@ -100,7 +100,7 @@ def test_experts_are_split_by_their_inner_width(tmp_path: Path) -> None:
         team.watch(note)
         team._processes[0].kill()
         assert is_lost.wait(10)
-        assert lost == ["rank 1 of the team ended with exit status -9"]
+        assert lost == ["rank 1 of the group ended with exit status -9"]
         with pytest.raises(RuntimeError):
             model.logits(torch.zeros(1, 48))
         with pytest.raises(RankGroupBrokenError, match="an earlier step failed"):

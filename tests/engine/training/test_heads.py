@@ -25,7 +25,7 @@ def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def trainer(model_dir: Path) -> HeadTrainer:
-    return HeadTrainer(PLAN, model_dir, num_heads=2, width=32, batch=64, team=ProcessGroup())
+    return HeadTrainer(PLAN, model_dir, num_heads=2, width=32, batch=64, process_group=ProcessGroup())
 
 
 def test_training_lowers_the_loss_and_leaves_the_model_as_it_is(model_dir: Path) -> None:

@@ -130,10 +130,10 @@ def doubt(made: PolicySnapshot, *names: str, num: int = 4, seconds: float = 1.0)
     """So many requests each, without a byte for so long."""
     for name in names:
         health = made.deployments[name].health
-        vigils = [health.begin(0.0) for _ in range(num)]
+        attempt_watches = [health.begin(0.0) for _ in range(num)]
         health.sweep(seconds)
-        for vigil in vigils:
-            vigil.dropped()
+        for attempt_watch in attempt_watches:
+            attempt_watch.dropped()
 
 
 @pytest.mark.parametrize(

@@ -20,12 +20,12 @@ BOUND = 0.01
 def pairs_of(count: int, *, is_right: bool) -> tuple[Questions, Vectors]:
     """Each question is asked in two wordings that lie near each other and far from all others."""
     numbers = np.arange(2 * count)
-    meanings = numbers // 2 if is_right else numbers
+    question_groups = numbers // 2 if is_right else numbers
     rng = np.random.default_rng(int(is_right))
     centres = np.repeat(rng.normal(size=(count, 64)), 2, axis=0)
     rows = (centres + 0.3 * rng.normal(size=centres.shape)).astype(np.float32)
     texts = [f"{'right' if is_right else 'wrong'} question {number}" for number in numbers]
-    questions = Questions(texts=texts, meanings=meanings, components=numbers // 2)
+    questions = Questions(texts=texts, question_groups=question_groups, components=numbers // 2)
     return questions, rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 

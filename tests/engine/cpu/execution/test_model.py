@@ -118,14 +118,14 @@ def test_logits_that_are_computed_with_the_step_are_those_that_are_asked_for_beh
     open_runner: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runner = open_runner("qwen3", compiled_threads=2)
-    team, num_pieces = runner.model.team, 0  # type: ignore[attr-defined]
+    thread_pool, num_pieces = runner.model.thread_pool, 0  # type: ignore[attr-defined]
 
     def counted() -> None:
         nonlocal num_pieces
         num_pieces += 1
-        type(team).run(team)
+        type(thread_pool).run(thread_pool)
 
-    monkeypatch.setattr(team, "run", counted)
+    monkeypatch.setattr(thread_pool, "run", counted)
     found = []
     for runner.tells_sampled in (True, False, True):
         row, before = Row(list(PROMPT)), num_pieces

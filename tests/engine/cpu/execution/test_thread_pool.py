@@ -54,9 +54,9 @@ def until_somebody_works(model: Any, *, seconds: float) -> int:
     """How many pieces of the step's first phase others have taken after so long at most. The interpreter's lock is not
     let go of meanwhile."""
     deadline = time.monotonic() + seconds
-    while not model.team._tickets[0] and time.monotonic() < deadline:
+    while not model.thread_pool._work_queue[0] and time.monotonic() < deadline:
         pass
-    return int(model.team._tickets[0])
+    return int(model.thread_pool._work_queue[0])
 
 
 def test_helpers_that_went_to_sleep_are_called_for_the_next_step(
@@ -76,14 +76,14 @@ def test_helpers_that_went_to_sleep_are_called_for_the_next_step(
     runner.step([(Row([1]), 1)])
     # Its thread begins as any other does, and reads its code from disk, before it hears its bell for the first time.
     deadline = time.monotonic() + 30.0
-    while model.team._bells[0][IS_RUNG // 8] and time.monotonic() < deadline:
+    while model.thread_pool._bells[0][IS_RUNG // 8] and time.monotonic() < deadline:
         time.sleep(0.001)
     monkeypatch.setattr("engine.cpu.execution.thread_pool.lead", late)
     sys.setswitchinterval(60.0)
     try:
         for _ in range(3):
             deadline = time.monotonic() + 30.0
-            while model.team._control[NUM_AWAKE // 8] and time.monotonic() < deadline:
+            while model.thread_pool._control[NUM_AWAKE // 8] and time.monotonic() < deadline:
                 time.sleep(0.001)
             runner.step([(row, 8)])
     finally:

@@ -29,19 +29,19 @@ _FORMS: tuple[Callable[[str, str], str], ...] = (
 def stream(seed: int) -> tuple[Questions, np.ndarray[tuple[int, int], np.dtype[np.float32]]]:
     """Questions about a few things; the last form means something else. A vector is its meaning and some noise."""
     rng, noise = Random(seed), np.random.default_rng(seed)
-    texts, meanings, vectors = [], [], []
+    texts, question_groups, vectors = [], [], []
     places = noise.normal(size=(len(_VERBS) * len(_NOUNS), 24))
     for _ in range(1500):
         verb, noun, form = rng.randrange(len(_VERBS)), rng.randrange(len(_NOUNS)), rng.randrange(4)
         thing = verb * len(_NOUNS) + noun
         texts.append(_FORMS[form](_VERBS[verb], _NOUNS[noun]))
-        meanings.append(2 * thing + (form == 3))
+        question_groups.append(2 * thing + (form == 3))
         vectors.append(places[thing] + 0.25 * noise.normal(size=24))
     rows = np.asarray(vectors, np.float32)
-    components = np.array(meanings) // 2
-    return Questions(texts=texts, meanings=np.array(meanings), components=components), rows / np.linalg.norm(
-        rows, axis=1, keepdims=True
-    )
+    components = np.array(question_groups) // 2
+    return Questions(
+        texts=texts, question_groups=np.array(question_groups), components=components
+    ), rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,7 @@ def test_its_chances_are_calibrated_on_a_new_stream(fitted: MatchModel) -> None:
                 track=None,
             )
         )
-        right.append(questions.meanings[number] == questions.meanings[place])
+        right.append(questions.question_groups[number] == questions.question_groups[place])
     judged = np.array(chances) > 0
     assert np.array(chances)[judged].mean() == pytest.approx(np.array(right)[judged].mean(), abs=0.06)
 

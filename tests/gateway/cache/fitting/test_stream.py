@@ -18,8 +18,8 @@ TEXTS = [
 ]
 
 
-def questions(meanings: list[int]) -> Questions:
-    return Questions(texts=TEXTS, meanings=np.array(meanings), components=np.array(meanings))
+def questions(question_groups: list[int]) -> Questions:
+    return Questions(texts=TEXTS, question_groups=np.array(question_groups), components=np.array(question_groups))
 
 
 def close_vectors(cosine: float = 0.99) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
@@ -64,8 +64,8 @@ def test_the_best_threshold_is_the_lowest_that_keeps_the_error() -> None:
 
 
 def test_components_are_held_out_whole() -> None:
-    meanings = np.repeat(np.arange(50), 4)
-    stream = Questions(texts=["x"] * 200, meanings=meanings, components=meanings)
+    question_groups = np.repeat(np.arange(50), 4)
+    stream = Questions(texts=["x"] * 200, question_groups=question_groups, components=question_groups)
     is_out = held_out(stream, seed=1)
-    assert set(meanings[is_out]).isdisjoint(meanings[~is_out])
+    assert set(question_groups[is_out]).isdisjoint(question_groups[~is_out])
     assert 40 < is_out.sum() < 120

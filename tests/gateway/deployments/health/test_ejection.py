@@ -159,10 +159,10 @@ def test_a_request_to_be_left_alone_is_kept_and_bounded() -> None:
 
 def test_silence_while_it_holds_requests_is_a_stall() -> None:
     subject = Subject(stalled_after=4.0, stalled_least_s=1.0)
-    vigil = subject.health.begin(0.0)
-    vigil.response, moved = Progress(), []
-    vigil.on_stalled = lambda: moved.append(True)
-    vigil.expect(0.5)
+    attempt_watch = subject.health.begin(0.0)
+    attempt_watch.response, moved = Progress(), []
+    attempt_watch.on_stalled = lambda: moved.append(True)
+    attempt_watch.expect(0.5)
     subject.health.sweep(2.0)
     assert subject.health.is_fit
 
@@ -171,7 +171,7 @@ def test_silence_while_it_holds_requests_is_a_stall() -> None:
     assert moved == [True]
     subject.health.sweep(3.0)
     assert (len(subject.told), len(moved)) == (1, 2), "ejected once; who could not leave is told again"
-    vigil.dropped()
+    attempt_watch.dropped()
     subject.health.check_integrity()
 
 
@@ -192,9 +192,9 @@ def test_a_token_for_anybody_is_a_sign_of_life_for_all() -> None:
 
 def test_a_slow_client_is_not_the_deployments_silence() -> None:
     subject = Subject(stalled_least_s=1.0)
-    vigil, response = subject.health.begin(0.0), Progress()
-    vigil.response = response
-    vigil.expect(0.1)
+    attempt_watch, response = subject.health.begin(0.0), Progress()
+    attempt_watch.response = response
+    attempt_watch.expect(0.1)
     response.is_paused = True
     subject.health.sweep(5.0)
 
