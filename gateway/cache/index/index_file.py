@@ -51,7 +51,7 @@ class IndexFile:
     def stop(self) -> None:
         """Let a merge that runs end soon, and begin no other."""
         if self._index is not None:
-            self._index.stop()
+            self._index.end_compaction()
 
     async def compact(self) -> None:
         """Merge segments for a moment, or until one merge has ended."""

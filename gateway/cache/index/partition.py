@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gateway.cache.index.segment import Segment
+from gateway.cache.index.segment import IndexSegment
 from gateway.embedding.encoder import Vector
 
 FLAT_ROWS: Final = 10_000
@@ -22,7 +22,7 @@ _TIER_SLACK: Final = 2.5
 
 
 class Partition:
-    """Ids with their vectors. Not thread-safe; its segments may be searched as `Segment` says."""
+    """Ids with their vectors. Not thread-safe; its segments may be searched as `IndexSegment` says."""
 
     __slots__ = ("flat_rows", "recent", "segments")
 
@@ -30,7 +30,7 @@ class Partition:
         self.flat_rows = flat_rows
         self.recent: dict[bytes, bytes] = {}
         """The bytes of vectors that are in no segment yet."""
-        self.segments: list[Segment] = []
+        self.segments: list[IndexSegment] = []
 
     def __len__(self) -> int:
         return len(self.recent) + sum(segment.num_living for segment in self.segments)
@@ -47,7 +47,7 @@ class Partition:
         """Add an id that is not here."""
         self.recent[exact] = vector.tobytes()
         if len(self.recent) >= RECENT_ROWS:
-            self.segments = [*self.segments, Segment.flat(self.recent)]
+            self.segments = [*self.segments, IndexSegment.flat(self.recent)]
             self.recent = {}
 
     def remove(self, exact: bytes) -> bool:
@@ -55,7 +55,7 @@ class Partition:
         is_recent = self.recent.pop(exact, None) is not None
         return is_recent or any(segment.remove(exact) for segment in self.segments)
 
-    def due(self) -> list[Segment]:
+    def due(self) -> list[IndexSegment]:
         """Return the segments to merge next: flat ones where they are many, else one that is worn."""
         flat = [segment for segment in self.segments if segment.is_flat]
         if sum(map(len, flat)) > self.flat_rows:
@@ -70,11 +70,11 @@ class Partition:
             return flat
         return next(([segment] for segment in self.segments if segment.is_worn), [])
 
-    def replace(self, sources: list[Segment], segment: Segment) -> None:
+    def replace(self, sources: list[IndexSegment], segment: IndexSegment) -> None:
         """Let the merged segment take the place of its sources."""
         remaining = [each for each in self.segments if each not in sources]
         self.segments = [segment, *remaining] if segment.num_living else remaining
 
-    def _tier(self, segment: Segment) -> int | None:
+    def _tier(self, segment: IndexSegment) -> int | None:
         limits = (_TIER_SLACK * self.flat_rows * _FAN_OUT**tier for tier in range(2))
         return None if segment.is_flat else sum(segment.num_living > limit for limit in limits)

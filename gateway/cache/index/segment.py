@@ -1,4 +1,4 @@
-"""Segment: rows of one partition in one FAISS index, compared in full while few, by cells and short codes when many.
+"""IndexSegment: rows of one partition in one FAISS index, compared in full while few, by cells and codes when many.
 
     vector ──▶ nearest cells ──▶ their rows, by four bits for two dimensions ──▶ the best, in half precision
 
@@ -42,7 +42,7 @@ Match = tuple[float, bytes]
 """Cosine and id; the larger one is nearer."""
 
 
-class Segment:
+class IndexSegment:
     """Rows that only lose members. Any thread may search while another one removes."""
 
     __slots__ = ("_living", "ids", "index", "is_flat", "num_living")
@@ -56,7 +56,7 @@ class Segment:
         self._living = np.packbits(living, bitorder="little")
 
     @classmethod
-    def flat(cls, vectors: Mapping[bytes, bytes]) -> Segment:
+    def flat(cls, vectors: Mapping[bytes, bytes]) -> IndexSegment:
         """Return a segment of these ids, at least one, and the bytes of their vectors."""
         exacts = sorted(vectors)
         matrix = matrix_of([vectors[exact] for exact in exacts])
@@ -139,8 +139,11 @@ class MergeStopped(Exception):
     """A merge was given up."""
 
 
-def merged(
-    sources: Sequence[Segment], living: Sequence[Flags], flat_rows: int, is_stopped: Callable[[], bool] = lambda: False
+def merge_segments(
+    sources: Sequence[IndexSegment],
+    living: Sequence[Flags],
+    flat_rows: int,
+    is_stopped: Callable[[], bool] = lambda: False,
 ) -> tuple[Any, Ids, NDArray[np.int64]]:
     """Write the living rows of some segments into one FAISS index; takes tens of microseconds a row.
 

@@ -15,7 +15,7 @@ from typing import BinaryIO, Final, TypeVar
 import msgspec
 import numpy as np
 
-from gateway.cache.index.segment import Segment, faiss
+from gateway.cache.index.segment import IndexSegment, faiss
 from gateway.cache.index.vector_index import VectorIndex
 from gateway.util.private_files import replacing_file
 
@@ -103,7 +103,7 @@ def _read(file: BinaryIO, encoder_id: str, dimensions: int) -> VectorIndex:
             raise ValueError("a segment has other dimensions or rows than its head says")
         ids = np.frombuffer(told.ids, f"S{len(told.ids) // told.num_rows}")
         living = np.unpackbits(np.frombuffer(told.living, np.uint8), count=told.num_rows).view(np.bool_)
-        index.put_segment(told.context, Segment(faiss_index, ids, living))
+        index.put_segment(told.context, IndexSegment(faiss_index, ids, living))
     return index
 
 

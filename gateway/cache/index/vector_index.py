@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from gateway.cache.index.partition import FLAT_ROWS, Partition
-from gateway.cache.index.segment import MIN_FLAT_ROWS, MergeStopped, Segment, matrix_of, merged
+from gateway.cache.index.segment import MIN_FLAT_ROWS, IndexSegment, MergeStopped, matrix_of, merge_segments
 from gateway.embedding.encoder import Vector
 
 
@@ -113,29 +113,29 @@ class VectorIndex:
                     return True
                 living = [source.living() for source in sources]
             try:
-                index, ids, order = merged(sources, living, self._flat_rows, lambda: self._is_stopped)
+                index, ids, order = merge_segments(sources, living, self._flat_rows, lambda: self._is_stopped)
             except MergeStopped:
                 return False
             with self._lock:
                 still = [source.living()[before] for source, before in zip(sources, living, strict=True)]
-                partition.replace(sources, Segment(index, ids, np.concatenate(still)[order]))
+                partition.replace(sources, IndexSegment(index, ids, np.concatenate(still)[order]))
                 self._drop_empty(context, partition)
             return True
 
-    def stop(self) -> None:
+    def end_compaction(self) -> None:
         """Let `compact` do nothing more, within seconds: the process ends."""
         self._is_stopped = True
 
-    def segments(self) -> list[tuple[bytes, Segment]]:
+    def segments(self) -> list[tuple[bytes, IndexSegment]]:
         """Return all entries for a snapshot, each segment with its context."""
-        found: list[tuple[bytes, Segment]] = []
+        found: list[tuple[bytes, IndexSegment]] = []
         for context, partition in list(self._partitions.items()):
             with self._lock:
                 recent, segments = partition.recent.copy(), partition.segments
-            found += [(context, each) for each in [*segments, *([Segment.flat(recent)] if recent else [])]]
+            found += [(context, each) for each in [*segments, *([IndexSegment.flat(recent)] if recent else [])]]
         return found
 
-    def put_segment(self, context: bytes, segment: Segment) -> None:
+    def put_segment(self, context: bytes, segment: IndexSegment) -> None:
         """Take a segment of a snapshot; the index has none of its entries yet."""
         with self._lock:
             partition = self._partitions.setdefault(context, Partition(self._flat_rows))

@@ -7,7 +7,7 @@ import pytest
 
 from gateway.cache.index import partition as module
 from gateway.cache.index.partition import Partition
-from gateway.cache.index.segment import Segment, merged
+from gateway.cache.index.segment import IndexSegment, merge_segments
 
 DIMENSIONS = 16
 FLAT_ROWS = 100
@@ -32,9 +32,9 @@ class Grown:
             self.partition.add(b"%d" % self._num, vector / np.linalg.norm(vector))
             self._num += 1
 
-    def merge(self, sources: list[Segment]) -> None:
-        index, ids, _ = merged(sources, [source.living() for source in sources], FLAT_ROWS)
-        self.partition.replace(sources, Segment(index, ids, np.ones(len(ids), np.bool_)))
+    def merge(self, sources: list[IndexSegment]) -> None:
+        index, ids, _ = merge_segments(sources, [source.living() for source in sources], FLAT_ROWS)
+        self.partition.replace(sources, IndexSegment(index, ids, np.ones(len(ids), np.bool_)))
 
     def settle(self) -> None:
         while sources := self.partition.due():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from gateway.cache.index.segment import Segment, merged
+from gateway.cache.index.segment import IndexSegment, merge_segments
 from loadtests.cache.vector_source import Drawn
 
 DIMENSIONS = 64
@@ -14,8 +14,8 @@ NUM_ROWS = 12_000
 NUM_ASKED = 300
 
 
-def flat(rows: NDArray[np.float32], first: int = 0) -> Segment:
-    return Segment.flat({exact_of(first + number): row for number, row in enumerate(rows)})
+def flat(rows: NDArray[np.float32], first: int = 0) -> IndexSegment:
+    return IndexSegment.flat({exact_of(first + number): row for number, row in enumerate(rows)})
 
 
 def exact_of(number: int) -> bytes:
@@ -23,13 +23,13 @@ def exact_of(number: int) -> bytes:
     return number.to_bytes(4, "little")
 
 
-def merge(*sources: Segment, flat_rows: int = 0) -> Segment:
-    index, ids, _ = merged(sources, [source.living() for source in sources], flat_rows)
-    return Segment(index, ids, np.ones(len(ids), np.bool_))
+def merge(*sources: IndexSegment, flat_rows: int = 0) -> IndexSegment:
+    index, ids, _ = merge_segments(sources, [source.living() for source in sources], flat_rows)
+    return IndexSegment(index, ids, np.ones(len(ids), np.bool_))
 
 
 def share_found(
-    segment: Segment, queries: NDArray[np.float32], rows: NDArray[np.float32], living: NDArray[np.bool_]
+    segment: IndexSegment, queries: NDArray[np.float32], rows: NDArray[np.float32], living: NDArray[np.bool_]
 ) -> float:
     """Return the share of queries whose nearest living row is found first."""
     cosines = np.where(living, queries @ rows.T, -2)

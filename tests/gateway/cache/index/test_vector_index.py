@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from numpy.typing import NDArray
 
-from gateway.cache.index.segment import merged
+from gateway.cache.index.segment import merge_segments
 from gateway.cache.index.snapshot import load_vectors, save_vectors
 from gateway.cache.index.vector_index import Neighbour, VectorIndex
 
@@ -255,14 +255,14 @@ def test_what_is_removed_and_added_during_a_merge_counts(monkeypatch: pytest.Mon
     settle(index)
 
     def changed(*arguments: object) -> object:
-        found = merged(*arguments)  # type: ignore[arg-type]
+        found = merge_segments(*arguments)  # type: ignore[arg-type]
         index.remove(A, b"5")
         index.add(A, b"6", rows[250])
         index.add(A, b"new", rows[251])
         return found
 
     filled(index, rows[:199])
-    monkeypatch.setattr("gateway.cache.index.vector_index.merged", changed)
+    monkeypatch.setattr("gateway.cache.index.vector_index.merge_segments", changed)
     assert index.compact()
     monkeypatch.undo()
     settle(index)
@@ -276,14 +276,14 @@ def test_a_context_that_was_emptied_and_filled_again_during_a_merge_is_kept(monk
     index, rows = made(), unit(np.random.default_rng(14), 100)
 
     def emptied(*arguments: object) -> object:
-        found = merged(*arguments)  # type: ignore[arg-type]
+        found = merge_segments(*arguments)  # type: ignore[arg-type]
         for number in range(100):
             index.remove(A, b"%d" % number)
         index.add(A, b"new", rows[0])
         return found
 
     filled(index, rows)
-    monkeypatch.setattr("gateway.cache.index.vector_index.merged", emptied)
+    monkeypatch.setattr("gateway.cache.index.vector_index.merge_segments", emptied)
     assert index.compact()
     assert ids(index.nearest(A, rows[0], 2)) == [b"new"]
     assert (len(index), index.num_contexts) == (1, 1)
@@ -295,10 +295,10 @@ def test_a_merge_ends_soon_when_the_process_does(monkeypatch: pytest.MonkeyPatch
     before = [len(segment) for _, segment in index.segments()]
 
     def stopped(sources: object, living: object, flat_rows: object, is_stopped: Callable[[], bool]) -> object:
-        index.stop()
-        return merged(sources, living, flat_rows, is_stopped)  # type: ignore[arg-type]
+        index.end_compaction()
+        return merge_segments(sources, living, flat_rows, is_stopped)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("gateway.cache.index.vector_index.merged", stopped)
+    monkeypatch.setattr("gateway.cache.index.vector_index.merge_segments", stopped)
     assert not index.compact()
     assert not index.needs_compaction
     assert not index.compact()
