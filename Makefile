@@ -3,12 +3,13 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 SECONDS_PER_BENCH ?= 10
+TEST_PROCESSES ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help up test redis chromium promtool lint bench clean
+.PHONY: help up test test-fast redis chromium promtool lint bench clean
 
 help: ## what can be done here
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -45,7 +46,15 @@ chromium:
 		(echo "tests need chromium: install it with your package manager (Debian: apt-get install chromium)"; exit 1)
 
 test: $(VENV)/.dev redis chromium promtool lint ## install what tests need, then lint, types and all tests
-	@$(BIN)/python -m pytest -q
+	@$(BIN)/python -m pytest -q -n $(TEST_PROCESSES) --dist loadfile
+
+# What decides without processes, models and browsers: for the time between two edits.
+FAST_TESTS := tests/test_architecture.py tests/test_vocabulary.py tests/routing_policies/policy tests/routing_policies/estimation \
+	$(addprefix tests/gateway/,access chat config limits routing util) $(addprefix tests/engine/,forecast kv_cache scheduler spec_decode step)
+
+test-fast: $(VENV)/.dev ## ruff and the quick tests, in less than a minute
+	@$(BIN)/ruff check .
+	@$(BIN)/python -m pytest -q -n $(TEST_PROCESSES) $(FAST_TESTS)
 
 lint: $(VENV)/.dev ## ruff and mypy
 	@$(BIN)/ruff check .
