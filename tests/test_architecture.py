@@ -113,11 +113,8 @@ CONFIG_SUFFIXES: Final = ("Config", "Settings", "Limits", "Rules", "Plan")
 MANY_ARGUMENTS: Final[Mapping[str, str]] = {
     "ModelConfig": "a checkpoint's own config.json, flat as its publisher writes it",
     "TrainingPlan": "a training run's own record, written beside the weights",
-    "StepLoop": "drives everything that a step needs",
-    "OverlappedStepLoop": "a StepLoop, and what foretells the next step",
     "ModelRunner": "a model, its buffers, and the four sizes of a batch",
     "OverlapRunner": "a ModelRunner on a device beside the host",
-    "DraftModel": "a ModelRunner for draft tokens",
 }
 
 # These need what is not in the package, and say so before they import it.

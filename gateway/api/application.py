@@ -137,5 +137,5 @@ async def _answer_http_error(request: Request, error: Exception) -> Response:
 def nothing_at(path: str) -> NotFound:
     """Return the 404 of a path that has no route; it says where to look."""
     is_admin = path.startswith("/admin/")
-    where = "The admin API is under /admin/api/ of the listener that admin_listen names." if is_admin else ""
+    where = "The admin API is under /admin/api/ of the listener that `admin.listen` names." if is_admin else ""
     return NotFound(f"There is nothing at this path. {where or 'The API is under /v1/.'}")

@@ -42,7 +42,7 @@ class RevisionHistory:
         number = after
         while True:
             keys = await self._store.keys(SPACE, after=_key(number), limit=_PAGE)
-            found = [found for key in keys if (found := number_of(key)) is not None]
+            found = [found for key in keys if (found := revision_number(key)) is not None]
             if not found:
                 return number
             number = found[-1]
@@ -51,7 +51,7 @@ class RevisionHistory:
         """Delete the revisions before number `below`."""
         while True:
             keys = await self._store.keys(SPACE, after=_PREFIX, limit=_PAGE)
-            old = [key for key in keys if (number := number_of(key)) is not None and number < below]
+            old = [key for key in keys if (number := revision_number(key)) is not None and number < below]
             for key in old:
                 await self._store.delete(SPACE, key)
             if len(old) < _PAGE:
@@ -67,7 +67,7 @@ class RevisionHistory:
         return found
 
 
-def number_of(key: str) -> int | None:
+def revision_number(key: str) -> int | None:
     """Return the revision number in a key of the space, or None for other keys."""
     digits = key.removeprefix(_PREFIX)
     return int(digits) if digits != key and digits.isdigit() else None

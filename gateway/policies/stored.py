@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from gateway.policies.errors import InvalidPolicy, NoSuchRevision, RevisionConflict
-from gateway.policies.history import SPACE, RevisionHistory, number_of
+from gateway.policies.history import SPACE, RevisionHistory, revision_number
 from gateway.policies.local_copy import PolicyCopy, is_lost
 from gateway.policies.policy_file import PolicyFileError, PolicyRevision, PolicyStatus, revision_of
 from gateway.policies.reading import DocumentReader, PolicyHooks
@@ -246,13 +246,13 @@ class StoredPolicy:
         self._report(f"the store cannot be used, so this may not be the newest revision: {lost}")
 
     def _wants(self, key: str) -> bool:
-        number = number_of(key)
+        number = revision_number(key)
         if number is None:
             return key in self.others
         return self._newest is None or number > self._newest.number
 
     async def _take_key(self, key: str, value: bytes | None) -> None:
-        number = number_of(key)
+        number = revision_number(key)
         if number is None:
             await self.others[key](value)
         elif value is not None:

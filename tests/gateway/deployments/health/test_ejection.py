@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.deployments.health.ejection import EjectionRules, EjectionTally, FailureKind
+from gateway.deployments.health.ejection import EjectionRules, EjectionTally, FailureKind, StallRules
 from gateway.deployments.health.health import MAX_PUSHBACK_S, DeploymentHealth
 from gateway.deployments.health.second_attempts import MIN_SAMPLES, WINDOW_S, RecentDelays
 
@@ -17,6 +17,14 @@ class Progress:
         self.is_paused = False
 
 
+def rules_of(**rules: float) -> EjectionRules:
+    """Ejection rules; `stalled_after` and `stalled_least_s` are those of stalls."""
+    stall = {
+        key.removeprefix("stalled_"): rules.pop(key) for key in ("stalled_after", "stalled_least_s") if key in rules
+    }
+    return EjectionRules(stall=StallRules(**stall), **rules)  # type: ignore[arg-type]
+
+
 class Subject:
     """A deployment's health, and what it said."""
 
@@ -24,7 +32,7 @@ class Subject:
         self.told: list[tuple[FailureKind, float]] = []
         self.tally = EjectionTally()
         self.health = DeploymentHealth(
-            rules=EjectionRules(**{"consecutive_failures": 3, **rules}),  # type: ignore[arg-type]
+            rules=rules_of(consecutive_failures=3, **rules),
             tally=self.tally,
             on_ejected=lambda kind, seconds: self.told.append((kind, seconds)),
         )
@@ -226,7 +234,7 @@ def test_where_nothing_is_expected_nothing_is_late() -> None:
 )
 def test_rules_that_make_no_sense_are_refused(rules: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="expected"):
-        EjectionRules(**rules)  # type: ignore[arg-type]
+        rules_of(**rules)
 
 
 def test_what_is_late_is_learned_from_recent_delays() -> None:
