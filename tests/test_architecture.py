@@ -103,7 +103,6 @@ SHARED_NAMES: Final[Mapping[str, str]] = {
     "normalise": "one operation, for a GPU and compiled for a CPU",
     "bind": "gateway and engine share no code, and both listen",
     "head_without_upgrade": "gateway and engine share no code, and both refuse upgrades",
-    "is_websocket": "gateway and engine share no code, and both refuse upgrades",
     "prompt_bucket": "gateway and engine share no code, and their metrics have one label",
     "without_absent": "gateway and engine share no code, and both read chat requests",
 }

@@ -68,7 +68,7 @@ class Product:
             "PYTHONPATH": str(ROOT),
             "PENSTOCK_PUBLIC_LISTEN": self.public,
             "PENSTOCK_ADMIN_LISTEN": self.admin,
-            "PENSTOCK_RUNTIME_DIR": str(self.runtime_dir),
+            "PENSTOCK_PROCESS_RUNTIME_DIR": str(self.runtime_dir),
         }
 
 
@@ -82,8 +82,13 @@ def started(folder: Path) -> Iterator[Product]:
     runtime_dir = folder / "run"
     runtime_dir.mkdir(mode=0o700)
     listen = {"PENSTOCK_PUBLIC_LISTEN": "127.0.0.1:0", "PENSTOCK_ADMIN_LISTEN": "127.0.0.1:0"}
-    policy = {"PENSTOCK_POLICY": str(POLICY), "PENSTOCK_POLICY_SOURCE": "store"}
-    settings = {"PENSTOCK_RUNTIME_DIR": str(runtime_dir), "PENSTOCK_RECORDER": "features", **listen, **policy}
+    policy = {"PENSTOCK_POLICY_DOCUMENT": str(POLICY), "PENSTOCK_POLICY_SOURCE": "store"}
+    settings = {
+        "PENSTOCK_PROCESS_RUNTIME_DIR": str(runtime_dir),
+        "PENSTOCK_TELEMETRY_RECORDER_MODE": "features",
+        **listen,
+        **policy,
+    }
     with ExitStack() as running:
         for name in ("small", "large"):
             _serve(running, ENGINE_MODULE, "--listen", str(runtime_dir / f"{name}.sock"), log=folder / f"{name}.log")

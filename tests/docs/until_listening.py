@@ -20,7 +20,7 @@ LIMIT_S: Final = 50.0
 def main() -> int:
     """Return the server's own exit status, 1 when it never listened."""
     arguments = sys.argv[1:]
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PENSTOCK_RUNTIME_DIR": "run"}
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PENSTOCK_PROCESS_RUNTIME_DIR": "run"}
     environment |= {"PENSTOCK_PUBLIC_LISTEN": "127.0.0.1:0", "PENSTOCK_ADMIN_LISTEN": "127.0.0.1:0"}
     command = [sys.executable, "-m", "gateway", *arguments]
     with subprocess.Popen(

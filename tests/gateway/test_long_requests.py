@@ -7,7 +7,7 @@ import json
 import math
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -72,7 +72,9 @@ async def answer(wire: Wire) -> None:
 
 
 @asynccontextmanager
-async def served(folder: Path, *program: str, **settings: Any) -> AsyncIterator[GatewayProcess]:
+async def served(
+    folder: Path, *program: str, settings: Mapping[str, object] | None = None
+) -> AsyncIterator[GatewayProcess]:
     async with (
         ScriptedUpstream(folder / "engine.sock", answer) as engine,
         gateway_process(
@@ -82,7 +84,7 @@ async def served(folder: Path, *program: str, **settings: Any) -> AsyncIterator[
             listen=f"unix:{folder}/public.sock",
             policy_text=POLICY,
             program=("tests.gateway.watched_gateway", *program),
-            **settings,
+            settings=settings,
         ) as found,
     ):
         yield found
@@ -219,7 +221,7 @@ async def test_sigterm_ends_a_process_whose_work_hangs_within_the_drain_budget(s
     """Fault row 46."""
     drain_s = 1.0
     body = json.dumps(chat("plain", messages=[{"role": "user", "content": "x" * (1 << 20)}])).encode()
-    async with served(tmp_path, stuck, drain_timeout_s=drain_s) as gateway:
+    async with served(tmp_path, stuck, settings={"process.drain_timeout_s": drain_s}) as gateway:
         hanging = []
         if stuck == "stuck_reading":  # more than threads and places in their queue
             hanging = [asyncio.create_task(ask(tmp_path / "public.sock", body)) for _ in range(80)]

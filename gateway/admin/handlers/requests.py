@@ -44,7 +44,7 @@ class RequestHandlers:
         )
         return ApiResponse(document)
 
-    @serves(f"{REQUESTS_PATH}/{{id}}")
+    @serves(f"{REQUESTS_PATH}/{{id:path}}")
     async def one(self, request: AdminRequest) -> Response:
         """Everything that is known of it, by whichever process served it; raises NotFound."""
         found = await self._shared.find(request.path_params["id"])

@@ -32,7 +32,7 @@ class Subject:
         self.told: list[tuple[FailureKind, float]] = []
         self.tally = EjectionTally()
         self.health = DeploymentHealth(
-            rules=rules_of(consecutive_failures=3, **rules),
+            rules=rules_of(**{"consecutive_failures": 3, **rules}),
             tally=self.tally,
             on_ejected=lambda kind, seconds: self.told.append((kind, seconds)),
         )
