@@ -17,7 +17,6 @@ def acceptance(
     config: GatewayConfig, environment: Mapping[str, str], *, has_stored_keys: Callable[[], bool] = lambda: False
 ) -> Callable[[Policy], None]:
     """A check that raises ConfigError for listeners open without keys, ReachError for a deployment out of reach."""
-
     exposed = exposure_problem(config)
 
     def accept(policy: Policy) -> None:

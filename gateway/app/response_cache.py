@@ -108,7 +108,8 @@ class ResponseCache:
 
     async def run(self, store: Store, sharing: CacheSharing | None) -> None:
         """Keep audits in `store` and, where answers outlive this process by `sharing`, the index in its file, until
-        cancelled."""
+        cancelled.
+        """
         await self._is_wanted.wait()
         self._journal = AuditJournal(store, self.audits, self.books, holder=self._holder, wall=time.time)
         async with asyncio.TaskGroup() as tasks:

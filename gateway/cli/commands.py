@@ -266,7 +266,8 @@ def _with_port(address: str, port: int) -> str:
 
 def _policy_text(options: argparse.Namespace) -> tuple[Path, str, dict[str, str]]:
     """A policy file's name as given, its text, and the variables in it. Raises UsageError when it cannot be read, and
-    PolicyError when it is no text."""
+    PolicyError when it is no text.
+    """
     from routing_policies.policy.problems import PolicyError, Problem
 
     config = settings(options)

@@ -1,5 +1,6 @@
 """`penstock policy train --from-gateway`: from what audits, shadows and feedback told a gateway to the coefficients of
-one pair of models."""
+one pair of models.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ from routing_policies.quality.training.trainer_import import TrainingUnavailable
 
 def train_from_gateway(options: argparse.Namespace) -> tuple[PairModel, dict[str, Any]]:
     """The coefficients, and how far off they and those before were for labels that were kept back. Raises CommandError
-    or TrainingError."""
+    or TrainingError.
+    """
     try:
         known = load_predictors(settings(options).policy.quality_dir)
     except ConfigError as error:

@@ -152,7 +152,8 @@ class InputMeter:
 
     def quiet_deadline(self) -> float:
         """When a connection on which nothing is read or answered is closed: the first request must come sooner than
-        the next one, and a client that was refused is listened to only for a moment."""
+        the next one, and a client that was refused is listened to only for a moment.
+        """
         limits = self._limits
         if self.reading is MeterState.DEAF:
             return self._since + limits.connections.linger_s

@@ -388,7 +388,8 @@ class EdgeProtocol(HttpToolsProtocol):
 
     def _close(self, *, is_input_pending: bool) -> None:
         """Close after what is queued was sent. Unread input would make the kernel reset the connection and the
-        client lose the answer, so with input pending only our side is closed and theirs is read for a while."""
+        client lose the answer, so with input pending only our side is closed and theirs is read for a while.
+        """
         self._meter.reading = MeterState.DEAF
         self.pipeline.clear()
         if not is_input_pending or not self.transport.can_write_eof():

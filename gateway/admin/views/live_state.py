@@ -95,7 +95,8 @@ def live_state(snapshot: PolicySnapshot | None, now: float, *, cache_entries: in
 
 def added(states: Sequence[LiveState]) -> LiveState:
     """Over all processes: counts add up, of what can only be one the worst is taken. What a process that runs an older
-    revision knows nothing of is counted by the others."""
+    revision knows nothing of is counted by the others.
+    """
     return LiveState(
         lanes=tuple(_add_lanes(same) for same in _grouped(lane for state in states for lane in state.lanes)),
         deployments=tuple(_add_deployments(same) for same in _grouped(one for s in states for one in s.deployments)),

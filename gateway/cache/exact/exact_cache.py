@@ -135,7 +135,6 @@ class ExactCache:
 
     def stale(self, request: ChatRequest, wanted: CacheIdentity) -> CacheLookup | None:
         """Return a hit that may have expired up to a day ago."""
-
         if wanted.rule.mode == "off" or wanted.control.no_store or wanted.control.no_cache:
             return None
         key = self._key(request, wanted)

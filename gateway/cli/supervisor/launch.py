@@ -126,7 +126,8 @@ def missing_engine_packages() -> list[str]:
 
 def bundled_model_dir(size: Size) -> Path:
     """Folder of a bundled model, found without importing the engine. Raises LaunchError when it is not there, or
-    nothing that could compute with it."""
+    nothing that could compute with it.
+    """
     if missing := missing_engine_packages():
         raise LaunchError(f"the engine needs {', '.join(missing)}; {ENGINE_REMEDY}")
     spec = importlib.util.find_spec("engine")
