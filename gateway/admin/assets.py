@@ -34,7 +34,7 @@ _HASH_CHARS: Final = 16
 _FOREVER: Final = {"cache-control": "public, max-age=31536000, immutable", "x-content-type-options": "nosniff"}
 _PLOTLY: Final = "plotly.min.js"
 _GZIP: Final = Middleware(GZipMiddleware, minimum_size=500, compresslevel=6, thread_minimum_size=16 * 1024)
-"""What takes longer than half a millisecond to compress does so on a thread."""
+"""Compresses on a thread whatever takes longer than half a millisecond."""
 
 
 class Assets:
@@ -44,10 +44,10 @@ class Assets:
         self._files = MinifiedFiles(folder)
         self._plotly_at = _plotly_path()
         self.base = f"{STATIC_PATH}/{_digest(b''.join(self.own.values()))}"
-        """Where the own files are."""
+        """URL path of our own files."""
         stamp = f"plotly {version('plotly')} {self._plotly_at.stat().st_size}"
         self.plotly = f"{STATIC_PATH}/{_digest(stamp.encode())}/{_PLOTLY}"
-        """Where the charting library is."""
+        """URL path of the charting library."""
 
     @property
     def own(self) -> Mapping[str, bytes]:

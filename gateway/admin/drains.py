@@ -29,7 +29,7 @@ _MAX_DRAINS: Final = 1000
 
 
 class DrainOrder(RequestBody, frozen=True, kw_only=True):
-    """What is submitted."""
+    """The body of a drain request."""
 
     drain: bool
     reason: Annotated[str, Meta(max_length=MAX_REASON_CHARS)] = ""
@@ -39,7 +39,7 @@ class Deployments(Protocol):
     """The live deployments by id."""
 
     def __call__(self) -> Mapping[str, LiveDeployment]:
-        """Of the policy in force."""
+        """Return the deployments of the policy in force."""
         ...
 
 

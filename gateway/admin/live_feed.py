@@ -30,7 +30,7 @@ LIVE_PATH: Final = "/admin/api/live"
 MAX_SUBSCRIBERS: Final = 32
 PERIOD_S: Final = 1.0
 _PHASES: Final = {"overview": 0.0, "deployments": 0.25, "load": 0.5, "requests": 0.75}
-"""When in a period each topic has its moment."""
+"""Offset of each topic's moment in a period, in periods."""
 _MAX_NEW: Final = 100
 """Requests in one event; of more, the newest."""
 _RETRY_MS: Final = 2000
@@ -57,7 +57,7 @@ class LiveFeed:
         self._requests = requests
         self._clock = clock
         self._made: dict[str, tuple[int, dict[Hashable, Any]]] = {}
-        """What was made for each topic in which period."""
+        """The documents made for each topic, with their period."""
         self.num_subscribers = 0
 
     @serves(LIVE_PATH)
@@ -104,7 +104,7 @@ class LiveFeed:
         return int((self._clock() + _PHASES[topic] * PERIOD_S) / PERIOD_S)
 
     def once(self, topic: str, key: Hashable, make: Callable[[], T]) -> T:
-        """What `make` gives, made once in a period for all pages that want the same."""
+        """Return the result of `make`, made once in a period for all pages that want the same."""
         period, (made_in, made) = self.period(topic), self._made.get(topic, (-1, {}))
         if made_in != period:
             made = {}
@@ -142,7 +142,7 @@ class _FeedResponse(StreamingResponse):
 
 
 class _Feed:
-    """What one page is sent."""
+    """The stream of events for one page."""
 
     def __init__(self, owner: LiveFeed, topic: str) -> None:
         self._owner = owner
@@ -163,7 +163,7 @@ class _Documents(_Feed):
         self._is_first = True
 
     def event(self) -> bytes:
-        """As _Feed."""
+        """Implement `_Feed.event`."""
         is_whole = self._is_first or self._owner.period(self._topic) % int(STEP_S / PERIOD_S) == 0
         self._is_first = False
         made = partial(self._owner.document, self._topic, self._window_s, is_whole=is_whole)
@@ -180,7 +180,7 @@ class _NewRequests(_Feed):
         self._where = where
 
     def event(self) -> bytes:
-        """As _Feed."""
+        """Implement `_Feed.event`."""
         key = tuple(self._where.items()), self._after.own, tuple(self._after.others.items())
         event, self._after = self._owner.once(self._topic, key, self._make)
         return event

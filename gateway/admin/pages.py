@@ -38,11 +38,11 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     """Pressed after `g` it leads here."""
     has_window: bool = False
-    """Whether it shows a stretch of time that can be chosen."""
+    """True if the page shows a time window that can be chosen."""
     has_below: bool = False
-    """Whether paths below it are the same page, such as one request's."""
+    """True if paths below it are the same page, such as one request's."""
     in_menu: bool = True
-    """Whether it is for those who are logged in."""
+    """True if the page is for users who are logged in."""
 
 
 PAGES: Final = (

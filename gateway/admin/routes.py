@@ -112,7 +112,7 @@ class OwnPagesOnly:
 
 
 class Operations:
-    """What operators read outside `/admin`: metrics, and the public API's description."""
+    """Sources for operators outside `/admin`: metrics, and the public API's description."""
 
     def __init__(self, metrics: GatewayMetrics, needs_key: Callable[[], bool]) -> None:
         self._metrics = metrics

@@ -23,7 +23,7 @@ FEEDBACK_PATH = "/v1/feedback"
 
 
 class Feedback(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is said of one answer."""
+    """Feedback on one answer."""
 
     request_id: Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
     """The `x-request-id` of the answer."""
@@ -31,7 +31,7 @@ class Feedback(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Noted(msgspec.Struct, frozen=True):
-    """What became of it."""
+    """The outcome of a feedback."""
 
     request_id: str
     verdict: Literal["wrong"]

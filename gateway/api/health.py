@@ -31,7 +31,7 @@ class Probes:
         self._has_started = False
 
     def missing(self) -> list[str]:
-        """Why requests cannot be served now; empty when they can."""
+        """Return the reasons why requests cannot be served now; empty when they can."""
         snapshot = self._policy()
         reasons = []
         if self._is_draining():

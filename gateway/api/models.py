@@ -44,7 +44,7 @@ class Models:
         self._started_at = started_at
 
     async def list(self, request: Request) -> Response:
-        """What the caller may use."""
+        """Models that the caller may use."""
         snapshot, caller = self._identify(request)
         names = snapshot.router.models_for(caller.tenant)
         return ApiResponse(ModelList([ListedModel(name, self._started_at) for name in names]))

@@ -23,7 +23,7 @@ FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 
 
 class AnswerMessage(msgspec.Struct, frozen=True):
-    """What the model said."""
+    """The model's answer."""
 
     role: Literal["assistant"]
     content: str | None = None
@@ -49,7 +49,7 @@ class CompletionUsage(msgspec.Struct, frozen=True):
 
 
 class DeltaSchema(msgspec.Struct, frozen=True):
-    """What one event adds to an answer."""
+    """The part of an answer that one event adds."""
 
     role: Literal["assistant"] | None = None
     content: str | None = None
@@ -89,7 +89,7 @@ class ChatCompletion(msgspec.Struct, frozen=True):
 
 
 class ProbeState(msgspec.Struct, frozen=True):
-    """What a probe found."""
+    """The result of a probe."""
 
     status: Literal["live", "ready", "started"]
     policy: str | None = None
@@ -233,7 +233,7 @@ def _referred(schema: Any) -> list[str]:
 
 
 def _add_relations(schemas: Json) -> None:
-    """What `gateway.chat.request` checks beyond the types of single fields."""
+    """Add the relations between fields that `gateway.chat.request` checks."""
     chat = schemas["ChatFields"]
     chat["properties"]["model"]["examples"] = [AUTO]
     chat["not"] = {"anyOf": [_refused(name) for name in sorted(PRIVILEGED_FIELDS)]}

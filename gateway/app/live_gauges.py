@@ -1,4 +1,4 @@
-"""What is true at the moment somebody scrapes: permits, queues and forecasts of whatever is in force."""
+"""Gauges that are read when metrics are scraped: permits, queues and forecasts of the policy in force."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this process asks of a policy beyond what the document's schema can say."""
+"""Checks that this process makes of a policy beyond the document's schema."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ _IMAGE_PARTS: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Protection:
-    """What keeps a process from taking in more than it can hold."""
+    """Guards that stop a process from admitting more than it can hold."""
 
     guard: OverloadGuard
     bodies: BodyBudget

@@ -35,7 +35,7 @@ from gateway.telemetry.metrics import OTHER
 from routing_policies.policy.document import Policy
 
 DIMENSIONS: Final = 384
-"""Of the encoder's vectors."""
+"""Dimensions of the encoder's vectors."""
 INDEX_FILE: Final = "similar.index"
 _READY_POLL_S: Final = 0.1
 _COMPACT_S: Final = 0.5
@@ -88,7 +88,7 @@ class ResponseCache:
             workers=runtime.workers,
         )
         self.stage = CacheStage(self.exact, self.similar, BackgroundTasks(log.failure))
-        """Where a request's way passes the cache."""
+        """The cache's stage in the request pipeline."""
         self._file = IndexFile(config.process.runtime_dir / INDEX_FILE, dimensions=DIMENSIONS)
         self._journal: AuditJournal | None = None
         self.on_audit: Callable[[AuditRecord], None] = lambda record: None
@@ -103,12 +103,13 @@ class ResponseCache:
 
     @property
     def is_ready(self) -> bool:
-        """Whether similar answers are looked for."""
+        """Return whether similar answers are looked up."""
         return self.embedder.is_ready
 
     async def run(self, store: Store, sharing: CacheSharing | None) -> None:
-        """Keep audits in `store` and, where answers outlive this process by `sharing`, the index in its file, until
-        cancelled.
+        """Persist audits and the index until cancelled.
+
+        Audits go to `store`. The index goes to its file where `sharing` lets answers outlive this process.
         """
         await self._is_wanted.wait()
         self._journal = AuditJournal(store, self.audits, self.books, holder=self._holder, wall=time.time)

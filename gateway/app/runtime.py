@@ -29,7 +29,7 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
-    """What every part of one process may use."""
+    """Objects that every part of one process may use."""
 
     holder: str
     """Names this process among all that share the store."""

@@ -37,7 +37,7 @@ class SharedState:
         self._log = log
         self.limits = self._open(config.store.timeout_s, is_side=False)
         self.control = self._open(_CONTROL_TIMEOUT_S, is_side=True)
-        """For revisions, keys and whatever else admins change."""
+        """The store for revisions, keys and whatever else admins change."""
         self.quotas = Quotas(
             self.limits,
             holder=runtime.holder,
@@ -71,7 +71,7 @@ class SharedState:
             await self.limits.ping()
 
     def start(self, spawn: Spawn) -> None:
-        """What keeps them current runs until it is cancelled."""
+        """Spawn the tasks that refresh the shared state until they are cancelled."""
         spawn(self.limits.watch(), "store")
         spawn(self.control.watch(), "control_store")
         spawn(self.quotas.run(), "quotas")

@@ -69,7 +69,7 @@ def add_audit(commands_of: Any) -> None:
 
 
 def new_key(options: argparse.Namespace) -> int:
-    """In the store of a gateway; without `--store` only the lines for the policy document."""
+    """Create a key in a gateway's store; without `--store`, print only the lines for the policy document."""
     if not options.store:
         if options.expires_in_s is not None:
             raise UsageError("--expires-in-s: needs --store; keys in the policy document do not expire")
@@ -127,7 +127,7 @@ def new_tenant(options: argparse.Namespace) -> int:
 
 
 def create_admin(options: argparse.Namespace) -> int:
-    """With the local token, also the first one."""
+    """Create an admin; the local token may also create the first one."""
     body: Json = {"name": options.name, "role": options.role}
     if options.oidc_subject:
         body["oidc_subject"] = options.oidc_subject

@@ -1,4 +1,7 @@
-"""What each command does. Every import of weight is inside its command: `penstock --help` answers at once."""
+"""The implementation of each command.
+
+Slow imports are inside their command, so that `penstock --help` answers at once.
+"""
 
 from __future__ import annotations
 
@@ -265,8 +268,11 @@ def _with_port(address: str, port: int) -> str:
 
 
 def _policy_text(options: argparse.Namespace) -> tuple[Path, str, dict[str, str]]:
-    """A policy file's name as given, its text, and the variables in it. Raises UsageError when it cannot be read, and
-    PolicyError when it is no text.
+    """Return a policy file's name as given, its text, and the variables in it.
+
+    Raises:
+        UsageError: The file cannot be read.
+        PolicyError: The file is not UTF-8 text.
     """
     from routing_policies.policy.problems import PolicyError, Problem
 

@@ -1,5 +1,6 @@
-"""`penstock policy train --from-gateway`: from what audits, shadows and feedback told a gateway to the coefficients of
-one pair of models.
+"""Training a pair's quality predictor from a gateway's labels: `penstock policy train --from-gateway`.
+
+The labels come from audits, shadows and feedback.
 """
 
 from __future__ import annotations
@@ -24,8 +25,14 @@ from routing_policies.quality.training.trainer_import import TrainingUnavailable
 
 
 def train_from_gateway(options: argparse.Namespace) -> tuple[PairModel, dict[str, Any]]:
-    """The coefficients, and how far off they and those before were for labels that were kept back. Raises CommandError
-    or TrainingError.
+    """Fit a pair's coefficients to the labels of a gateway.
+
+    Returns:
+        The coefficients, and the errors of the new and the former ones on labels that were held out.
+
+    Raises:
+        CommandError: The settings are wrong or the admin API refuses.
+        TrainingError: The labels are too few or all alike, or scikit-learn is not installed.
     """
     try:
         known = load_predictors(settings(options).policy.quality_dir)

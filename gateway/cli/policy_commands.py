@@ -99,7 +99,7 @@ def start_canary(options: argparse.Namespace) -> int:
 
 
 def show_canary(options: argparse.Namespace) -> int:
-    """What is known of it."""
+    """Print the evidence about the running canary, or else about the last one."""
     with open_client(options) as client:
         found = client.get("policy/canary")
     if options.json:
@@ -116,14 +116,14 @@ def show_canary(options: argparse.Namespace) -> int:
 
 
 def promote_canary(options: argparse.Namespace) -> int:
-    """For all from now on."""
+    """Put the canary's policy in force for all requests."""
     with open_client(options) as client:
         done = client.call("POST", "policy/canary/promote", {"reason": _reason(options)})
     return _report(options, done)
 
 
 def stop_canary(options: argparse.Namespace) -> int:
-    """For nobody from now on."""
+    """Stop the canary: no request is served by its policy any more."""
     with open_client(options) as client:
         canary = client.call("POST", "policy/canary/stop", {"reason": _reason(options)})["canary"]
     print_json(canary) if options.json else print(_canary_line(canary))
@@ -186,7 +186,7 @@ def apply_policy(options: argparse.Namespace) -> int:
 
 
 def roll_back(options: argparse.Namespace) -> int:
-    """As `apply`, with an older revision's document."""
+    """Apply an older revision's document."""
     reason = _reason(options)
     with open_client(options) as client:
         etag = options.if_match or client.get("policy")["etag"]
@@ -267,7 +267,12 @@ def import_policy(options: argparse.Namespace) -> int:
 
 
 def _confirmed(options: argparse.Namespace, client: AdminClient, document: str) -> Json | None:
-    """What would change, once somebody has agreed to it; None when nothing would. Raises CommandError."""
+    """Return the plan of a change that the user has agreed to.
+
+    Raises:
+        CommandError: The policy is invalid, or the user declined.
+        UsageError: No terminal is attached and `--yes` is missing.
+    """
     plan = client.call("POST", "policy/plan", {"document": document, "replay": False})
     if not plan["ok"]:
         problems = [_rendered(getattr(options, "file", "policy"), problem) for problem in plan["problems"]]

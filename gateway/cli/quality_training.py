@@ -40,14 +40,14 @@ class Line(msgspec.Struct, frozen=True):
     messages: tuple[_Message, ...] = ()
     prompt: str = ""
     category: str = ""
-    """What kind of work it is, if anybody knows: learned from, never needed afterwards."""
+    """The kind of task, where it is known: used for training, never needed for a prediction."""
     logprobs: dict[str, list[float]] = {}
-    """Of the first tokens of each model's answer; for cascades."""
+    """Log probabilities of the first tokens of each model's answer, by model; used for cascades."""
     margins: dict[str, list[float]] = {}
     tokens: dict[str, int] = {}
 
     def as_prompt(self) -> Prompt:
-        """As the gateway would see it."""
+        """Return the prompt in the form that the gateway extracts from a request."""
         asked = [message.content or "" for message in self.messages if message.role == "user"] or [self.prompt]
         sizes = [len(message.content or "") for message in self.messages] or [len(self.prompt)]
         return Prompt(
@@ -59,7 +59,7 @@ class Line(msgspec.Struct, frozen=True):
         )
 
     def as_outcome(self, weak: str, strong: str) -> PairOutcome:
-        """Of a pair; both must have a score."""
+        """Return the outcome of a pair of models; both must have a score."""
         logprobs, margins = self.logprobs.get(weak, []), self.margins.get(weak, [])
         odds = tuple(TokenOdds(*pair) for pair in zip(logprobs, margins, strict=True))
         scores = self.outcomes[weak], self.outcomes[strong]
@@ -109,7 +109,7 @@ def train_from_files(paths: Sequence[Path], weak: str, strong: str, *, encoder_f
 
 
 def report_of(model: PairModel, size: int) -> dict[str, Any]:
-    """What was learned, in figures."""
+    """Summarize the trained model in figures."""
     return {
         "weak": model.weak,
         "strong": model.strong,
@@ -122,7 +122,7 @@ def report_of(model: PairModel, size: int) -> dict[str, Any]:
 
 
 def texts_of(lines: Sequence[Line]) -> list[str]:
-    """What is embedded of each."""
+    """Return the text to embed for each line."""
     return [line.as_prompt().text for line in lines]
 
 

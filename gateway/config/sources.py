@@ -1,4 +1,4 @@
-"""Where settings come from: `penstock.toml`, then `PENSTOCK_*`, then flags; read once, strictly."""
+"""Sources of settings: `penstock.toml`, then `PENSTOCK_*`, then flags; read once, strictly."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ class LogSettings:
     sample_ratio: float = 1.0
     """Share of the answered requests that get a line in the log; what was refused or failed always does."""
     omit: str = ""
-    """What a request's line leaves out, comma-separated: of client_request_id, detail, model, tenant."""
+    """Fields left out of a request's line, comma-separated: of client_request_id, detail, model, tenant."""
 
     def __post_init__(self) -> None:
         """Reject values no type can; ConfigError starts with the key."""
@@ -40,7 +40,7 @@ class TraceSettings:
     """`[telemetry.trace]`: spans of requests."""
 
     otlp_endpoint: str = ""
-    """Where spans are posted in OTLP's JSON, such as `http://127.0.0.1:4318/v1/traces`; empty: no tracing."""
+    """URL that spans are posted to in OTLP's JSON, such as `http://127.0.0.1:4318/v1/traces`; empty: no tracing."""
     sample_ratio: float = 0.1
     """Share of the traced requests among those whose caller sent no `traceparent`; else the caller decides."""
 
@@ -60,7 +60,7 @@ class RecorderSettings:
     max_mb: int = 256
     """Size of one machine's recording; the oldest goes first."""
     retention_h: float = 24.0
-    """How long a recorded request is kept."""
+    """Hours for which a recorded request is stored."""
 
     def __post_init__(self) -> None:
         """Reject values no type can; ConfigError starts with the key."""

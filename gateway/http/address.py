@@ -57,7 +57,7 @@ async def bind(address: str, *, reuse_port: bool, limits: EdgeLimits) -> list[so
 
 
 def is_loopback_host(host: str) -> bool:
-    """Whether a peer's address is this machine's loopback, an IPv4 address written as IPv6 included."""
+    """Return whether a peer's address is this machine's loopback, an IPv4 address written as IPv6 included."""
     if host == "127.0.0.1":
         return True
     try:

@@ -25,7 +25,7 @@ _COPIED_BYTES = 64 * 1024
 
 
 class Framing(Enum):
-    """How the end of the response body is told."""
+    """The ways to mark the end of a response body."""
 
     UNDECIDED = auto()
     NONE = auto()

@@ -17,7 +17,7 @@ from gateway.http.refusal import ExpectationFailed, HeadersTooLarge, MalformedRe
 Headers = list[tuple[bytes, bytes]]
 
 METHODS: Final = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
-"""What may reach an application; all others are answered with 405."""
+"""Methods that may reach an application; all others get 405."""
 
 _ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
 _METHODS: Final = frozenset(method.encode("ascii") for method in METHODS)

@@ -1,4 +1,4 @@
-"""What one connection and one request may cost before the application sees it."""
+"""Bounds on the cost of one connection and one request before the application sees it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class ConnectionLimits:
     max_pipelined: int = 16
     idle_keep_alive_s: float = 75.0
     write_stall_timeout_s: float = 30.0
-    """How long a client may take nothing at all while bytes for it are waiting."""
+    """Longest time in which a client accepts no byte at all while bytes for it are waiting."""
     linger_s: float = 2.0
     write_high_water_bytes: int = 64 * 1024
 

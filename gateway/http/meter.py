@@ -1,4 +1,4 @@
-"""What a client has cost so far with the part of a request it is sending: bytes and time, judged, not acted on."""
+"""The cost of the part of a request that a client is sending: bytes and time, judged without acting on it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FRAMING_PER_BODY_BYTE = 8
 
 
 class MeterState(Enum):
-    """What the next byte from the client belongs to."""
+    """The part of a connection's input that the next byte from the client belongs to."""
 
     IDLE = auto()
     HEAD = auto()
@@ -81,7 +81,7 @@ class InputMeter:
 
     @property
     def since(self) -> float:
-        """When the part being read, or the wait for the next request, began."""
+        """Start of the part being read, or of the wait for the next request."""
         return self._since
 
     def begin_wait(self, now: float) -> None:
@@ -129,7 +129,7 @@ class InputMeter:
         return None
 
     def next_look(self, now: float) -> float:
-        """When `overdue` is worth asking again, while a part is being read."""
+        """Return the next time at which `overdue` should be called while a part is being read."""
         if self.reading is MeterState.HEAD:
             return self._since + self._limits.header.timeout_s
         return now + _BODY_LOOK_S
@@ -151,8 +151,9 @@ class InputMeter:
         return None
 
     def quiet_deadline(self) -> float:
-        """When a connection on which nothing is read or answered is closed: the first request must come sooner than
-        the next one, and a client that was refused is listened to only for a moment.
+        """Return the time at which a connection is closed on which nothing is read or answered.
+
+        The first request must come sooner than the next one. Input after a refusal is read only for a moment.
         """
         limits = self._limits
         if self.reading is MeterState.DEAF:

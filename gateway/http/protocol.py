@@ -127,12 +127,12 @@ class EdgeProtocol(HttpToolsProtocol):
 
     @property
     def may_be_asking(self) -> bool:
-        """Whether a request is being read or, on a new connection, on its way."""
+        """Return whether a request is being read or, on a new connection, on its way."""
         return self.exchange is None or self._meter.reading in (MeterState.HEAD, MeterState.BODY)
 
     @property
     def idle_since(self) -> float:
-        """When the last request ended, or the connection began, while it is idle."""
+        """End of the last request, or start of the connection, while it is idle."""
         return self._meter.since
 
     def abort(self) -> None:
@@ -387,8 +387,10 @@ class EdgeProtocol(HttpToolsProtocol):
         self._close(is_input_pending=True)
 
     def _close(self, *, is_input_pending: bool) -> None:
-        """Close after what is queued was sent. Unread input would make the kernel reset the connection and the
-        client lose the answer, so with input pending only our side is closed and theirs is read for a while.
+        """Close after all queued bytes were sent.
+
+        Unread input would make the kernel reset the connection, and the client would lose the answer. So with input
+        pending only our side is closed, and input is read for a while.
         """
         self._meter.reading = MeterState.DEAF
         self.pipeline.clear()

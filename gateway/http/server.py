@@ -24,12 +24,12 @@ from gateway.http.state import MAX_UNREAD_BYTES, EdgeHooks, EdgeState, RefusalHo
 _LOGGER = logging.getLogger("penstock.edge")
 _CANCEL_TIMEOUT_S = 5.0
 _SETTLE_S = 1.0
-"""How long a connection accepted just before the end may take to send its request."""
+"""Longest wait for the request of a connection that was accepted just before the end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
-    """Where one application is served: `host:port` (port 0: any free one), `[v6]:port`, `unix:/path` or `fd:N`."""
+    """The address at which one application is served: `host:port` (port 0: any free one), `[v6]:port`, `unix:/path`, `fd:N`."""
 
     name: str
     address: str
@@ -40,7 +40,7 @@ class Listener:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainReport:
-    """What became of the requests that were under way when a drain began."""
+    """The outcome of the requests that were under way when a drain began."""
 
     num_connections: int
     num_cancelled: int
@@ -236,7 +236,7 @@ def _accept(listening: socket.socket) -> socket.socket | None:
 
 
 def _connection_caps(listeners: Sequence[Listener]) -> list[int]:
-    """What each listener may accept under this process's open file limit; says so when it is less than configured."""
+    """Return each listener's cap under this process's open file limit; log when it is below the configured one."""
     open_files = open_file_limit()
     caps = share_connections([listener.limits.connections.max_total for listener in listeners], open_files)
     for listener, cap in zip(listeners, caps, strict=True):
@@ -249,7 +249,7 @@ def _connection_caps(listeners: Sequence[Listener]) -> list[int]:
 
 
 def uvicorn_config(app: ASGIApp) -> Config:
-    """What uvicorn's protocol class asks of a Config; everything it would do beyond that is switched off."""
+    """Return the configuration for uvicorn's protocol class; everything that uvicorn would do beyond it is switched off."""
     config = Config(
         cast(ASGI3Application, app),
         interface="asgi3",

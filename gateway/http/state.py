@@ -1,4 +1,4 @@
-"""What all connections of one listener share: its limits, its counts, its clock and its wheel of deadlines."""
+"""State that all connections of one listener share: limits, counts, clock and wheel of deadlines."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def date_line() -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShutdownEvents:
-    """How far all listeners of a server are on their way out."""
+    """Events that mark how far the shutdown of a server's listeners has come."""
 
     leaving: asyncio.Event
     draining: asyncio.Event
@@ -42,7 +42,7 @@ class ShutdownEvents:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeHooks:
-    """What the edge calls for a request that it refuses itself."""
+    """Callbacks of the edge for a request that it refuses itself."""
 
     new_request_id: Callable[[], str]
     on_refusal: RefusalHook
@@ -75,7 +75,7 @@ class EdgeState(ServerState):
         self.on_refusal = hooks.on_refusal
         self.max_unread_bytes = max_unread_bytes
         self.unread_bytes = 0
-        """What all clients have sent too early (behind a request that is being answered) or of unfinished heads."""
+        """Bytes that clients have sent too early (behind a request that is being answered) or of unfinished heads."""
         self.date_line = date_line()
         self.open: set[EdgeProtocol] = set()
         self.wheel: DeadlineWheel[EdgeProtocol] = DeadlineWheel(resolution_s=resolution_s, now=clock())

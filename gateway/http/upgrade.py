@@ -13,7 +13,7 @@ def is_websocket(headers: Headers) -> bool:
 
 
 def head_without_upgrade(method: bytes, target: bytes, headers: Headers) -> bytes:
-    """The same request head, in bytes, without the offer of another protocol."""
+    """Return the request head in bytes, without the offer of another protocol."""
     lines = [b"%b %b HTTP/1.1" % (method, target)]
     for name, value in headers:
         if name in _OFFER_HEADERS:

@@ -32,7 +32,7 @@ _FORMS: Final = "embedded:PATH, redis://host:port/0, redis+sentinel://host:port,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreAddress:
-    """Where the store is; `repr` and `shown` have no secret in them."""
+    """The place of the store; `repr` and `shown` contain no secret."""
 
     kind: StoreKind
     path: Path | None = None

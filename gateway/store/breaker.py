@@ -21,7 +21,7 @@ class Breaker:
 
     @property
     def is_closed(self) -> bool:
-        """Whether operations are tried."""
+        """Return whether operations are tried."""
         return self._retry_at is None
 
     def is_trial_due(self, now: float) -> bool:

@@ -1,4 +1,4 @@
-"""What an operator should know about a store before relying on it."""
+"""Facts about a store that an operator needs before relying on it."""
 
 from __future__ import annotations
 
@@ -72,10 +72,10 @@ class _Nobody:
     """An observer that ignores everything."""
 
     def took(self, operation: str, seconds: float) -> None:
-        """As StoreObserver."""
+        """Implement `StoreObserver.took`."""
 
     def failed(self, operation: str, reason: str) -> None:
-        """As StoreObserver."""
+        """Implement `StoreObserver.failed`."""
 
     def is_up(self, is_up: bool, reason: str) -> None:
-        """As StoreObserver."""
+        """Implement `StoreObserver.is_up`."""

@@ -45,7 +45,7 @@ class ChangeFollower:
 
     @property
     def has_read(self) -> bool:
-        """Whether the whole space was read at least once."""
+        """Return whether the whole space was read at least once."""
         return self._cursor is not None
 
     async def catch_up(self) -> None:

@@ -56,7 +56,7 @@ class GuardedStore(ForwardingStore):
 
     @property
     def is_up(self) -> bool:
-        """Whether the last operation succeeded."""
+        """Return whether the last operation succeeded."""
         return self._is_up is True
 
     async def _forward(self, operation: str, *arguments: Any, **options: Any) -> Any:

@@ -98,7 +98,10 @@ def draw_units(counts: dict[int, int], request: Draw, now: float, num_holders: i
 
 
 def even_share(free: int, want: int, at_least: int, num_holders: int) -> int:
-    """How many of the free units one holder gets: alone all it wants, else no more than half of its even share."""
+    """Compute the number of free units that one holder gets.
+
+    A single holder gets all that it wants, one of several no more than half of its even share.
+    """
     if free < max(at_least, 1):
         return 0
     fair = free if num_holders <= 1 else free // (2 * num_holders)

@@ -69,7 +69,7 @@ class RedisStore:
         self._evicted_at = _NEVER_EVICTED
 
     async def get(self, space: str, key: str) -> StoreEntry | None:
-        """As Store."""
+        """Implement `Store.get`."""
         self._require_memory()
         with translated():
             value, version = await self._client.hmget(self._name(space, "e", key), ["v", "n"])
@@ -78,7 +78,7 @@ class RedisStore:
     async def put(
         self, space: str, key: str, value: bytes, *, ttl_s: float | None = None, expect: int | None = None
     ) -> int | None:
-        """As Store."""
+        """Implement `Store.put`."""
         check_key(key)
         check_value(value)
         ttl_ms = "" if ttl_s is None else max(round(ttl_s * 1000), 1)
@@ -87,17 +87,17 @@ class RedisStore:
         return None if version is None else int(version)
 
     async def delete(self, space: str, key: str, *, expect: int | None = None) -> bool:
-        """As Store."""
+        """Implement `Store.delete`."""
         names = self._entry_names(space, key)
         return bool(await self._call(_DELETE, names, (key, "" if expect is None else expect)))
 
     async def keys(self, space: str, *, after: str = "", limit: int = 1000) -> tuple[str, ...]:
-        """As Store."""
+        """Implement `Store.keys`."""
         found = await self._call(_KEYS_AFTER, (self._name(space, "i"), self._name(space, "x")), (after, limit))
         return tuple(key.decode() for key in found)
 
     async def changes(self, space: str, *, after: int | None = None, limit: int = 1000) -> Changes:
-        """As Store."""
+        """Implement `Store.changes`."""
         names = (self._name(space, "v"), self._name(space, "c"))
         newest, is_gap, members = await self._call(_CHANGES, names, ("" if after is None else after, limit))
         if not members:
@@ -112,20 +112,20 @@ class RedisStore:
         return Changes(changes[-1].version, tuple(changes))
 
     async def append(self, space: str, log: str, payload: bytes, *, after: int | None = None) -> int | None:
-        """As Store."""
+        """Implement `Store.append`."""
         check_value(payload)
         length = await self._call(_APPEND, (self._name(space, "l", log),), (payload, "" if after is None else after))
         return None if length is None else int(length)
 
     async def read_log(self, space: str, log: str, *, after: int = 0, limit: int = 1000) -> tuple[LogEntry, ...]:
-        """As Store."""
+        """Implement `Store.read_log`."""
         self._require_memory()
         with translated():
             found = await self._client.lrange(self._name(space, "l", log), after, after + limit - 1)
         return tuple(LogEntry(after + 1 + index, payload) for index, payload in enumerate(found))
 
     async def exchange(self, space: str, holder: str, draws: Sequence[Draw], hold: Hold | None = None) -> Exchanged:
-        """As Store."""
+        """Implement `Store.exchange`."""
         names = [self._name(space, "m", request.meter.name) for request in draws]
         arguments: list[str | int] = [holder, len(draws)]
         for request in draws:
@@ -164,7 +164,7 @@ class RedisStore:
         )
 
     async def aclose(self) -> None:
-        """As Store."""
+        """Implement `Store.aclose`."""
         with suppress(StoreUnavailable), translated():
             await close(self._client)
 

@@ -1,4 +1,4 @@
-"""What the admin API refuses beyond the errors every listener has; the envelope is the same, some say more in it."""
+"""Errors of the admin API beyond those of every listener; the envelope is the same, some add fields."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ class NotLoggedIn(RejectedRequest):
         super().__init__(f"This needs somebody who is logged in. {remedy}")
 
     def headers(self) -> Sequence[Header]:
+        """Name the scheme in `www-authenticate`."""
         return ((b"www-authenticate", b'Bearer realm="penstock-admin"'),)
 
 
@@ -88,6 +89,7 @@ class TooManyLogins(GatewayError):
         self.wait_s = wait_s
 
     def headers(self) -> Sequence[Header]:
+        """Name the wait in `retry-after`."""
         return retry_after(max(self.wait_s, MIN_RETRY_AFTER_S))
 
 
@@ -121,6 +123,7 @@ class Outdated(RejectedRequest):
         self.conflict = conflict
 
     def detail(self) -> ErrorDetail:
+        """Return the envelope's error with both sides of the conflict."""
         return _Explained(**self.common(), conflict=self.conflict)
 
 
@@ -136,6 +139,7 @@ class BadPolicy(RejectedRequest):
         self.problems = tuple(problems)
 
     def detail(self) -> ErrorDetail:
+        """Return the envelope's error with every problem of the document."""
         return _Explained(**self.common(), problems=self.problems)
 
 
@@ -161,4 +165,5 @@ class StoreLost(GatewayError):
         super().__init__("The store cannot be used right now, so this was not done. Try again when it is back.")
 
     def headers(self) -> Sequence[Header]:
+        """Name the wait in `retry-after`."""
         return retry_after(_STORE_WAIT_S)

@@ -1,4 +1,4 @@
-"""From a submitted JSON object to a typed one."""
+"""Conversion of a submitted JSON object to a typed one."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _in_words(said: str, kind: Any) -> str:
 
 
 def _description(kind: Any) -> str | None:
-    """Of a type, or of one that it is made of."""
+    """Return the description of a type, or of a type that it is made of."""
     for part in get_args(kind):
         found = part.description if isinstance(part, Meta) else _description(part)
         if found:

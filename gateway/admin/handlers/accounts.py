@@ -152,7 +152,7 @@ class AccountHandlers:
 
     @serves(f"{TOKENS}/{{id}}", "DELETE", role=Role.VIEWER)
     async def delete_token(self, request: AdminRequest) -> Response:
-        """It is good for nothing any more."""
+        """Revoke a token, which is then refused everywhere."""
         id = request.path_params["id"]
         found = next(
             (token for token in self._accounts.tokens() if token.id == id and _may(request, token.admin)), None

@@ -34,5 +34,5 @@ class AuditHandlers:
 
     @serves(f"{PATH}/verify")
     async def verify(self, request: AdminRequest) -> Response:
-        """Whether nobody has changed a line."""
+        """Verify that nobody has changed a line of the audit log."""
         return ApiResponse(await self._audit.verify())

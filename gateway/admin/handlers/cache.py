@@ -37,7 +37,7 @@ _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 
 
 class Purge(RequestBody, frozen=True, kw_only=True):
-    """Which entries; at least one condition, and all that are given must hold."""
+    """The entries to remove: at least one condition, and an entry must meet all that are given."""
 
     id: _Name | None = None
     tenant: _Name | None = None
@@ -61,7 +61,7 @@ class AuditedCache(Protocol):
 
     @property
     def is_ready(self) -> bool:
-        """Whether texts are encoded, so that similar questions can be found."""
+        """Return whether texts are encoded, so that similar questions can be found."""
 
 
 class CacheHandlers:
@@ -78,7 +78,7 @@ class CacheHandlers:
 
     @serves(CACHE_PATH)
     async def show(self, request: AdminRequest) -> Response:
-        """How much is kept, and for each tenant's route what is dared and what came of it."""
+        """The size of the cache, and for each tenant's route its threshold and its results."""
         answers, rules = self._answers, {route.id: route.cache for route in self._policy().routes}
         return ApiResponse(
             {
@@ -170,7 +170,7 @@ def _shown_book(whose: TenantRoute, book: RouteStats, rule: Cache) -> dict[str, 
 
 
 def _shown_bound(book: RouteStats, bound: float) -> dict[str, Any]:
-    """What the evidence says of another bound; a floor above 1 serves nothing."""
+    """Return the audit evidence for another error bound; a floor above 1 serves nothing."""
     floor = book.predictor.floor(bound)
     found = book.evidence.above(floor)
     return {

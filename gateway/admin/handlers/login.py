@@ -27,7 +27,7 @@ from gateway.api.application import ApiResponse
 API: Final = "/admin/api"
 OIDC_START: Final = f"{API}/oidc/start"
 _UNKNOWN: Final = "unknown"
-"""In the audit log in place of a name that no admin has: it may be a password in the wrong field."""
+"""The audit log's entry in place of a name that no admin has: it may be a password in the wrong field."""
 _BUSY_S: Final = 1.0
 _BUSY: Final = "Too many logins are being checked."
 FAILED_LINES: Final = 30
@@ -43,7 +43,7 @@ class _Login(RequestBody, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignIn:
-    """What a login by name and password looks at."""
+    """The parts that check a login by name and password."""
 
     accounts: Accounts
     sessions: Sessions
@@ -79,7 +79,7 @@ class LoginHandlers:
 
     @serves(f"{API}/session", is_public=True)
     async def session(self, request: AdminRequest) -> Response:
-        """Who the caller is, and how to log in."""
+        """The caller's identity, and the ways to log in."""
         return ApiResponse(self._described(await self._gate.known(request)))
 
     @serves(f"{API}/login", "POST", is_public=True)

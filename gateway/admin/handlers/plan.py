@@ -1,4 +1,4 @@
-"""What a policy would do: to whom, and to requests that were recorded. Nothing is changed here."""
+"""Dry runs of a policy: whom it reaches, and its effect on recorded requests. Nothing is changed here."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class PolicyHandlers:
 
     @serves(PATH)
     async def show(self, request: AdminRequest) -> Response:
-        """What is in force, and what an editor has to send back as `if-match`."""
+        """The policy in force, and the etag that an editor has to send back as `if-match`."""
         book, head = self._book, self._book.head
         body = {
             "source": "store" if book.path is None else "file",
@@ -100,7 +100,7 @@ class PolicyHandlers:
 
     @serves(f"{PATH}/diff", "POST", role=Role.VIEWER, max_bytes=MAX_DOCUMENT_SUBMISSION_BYTES)
     async def compare(self, request: AdminRequest) -> Response:
-        """What differs, by meaning and by line."""
+        """The differences between two documents, by meaning and by line."""
         form = request.fill(_Comparison)
         against = self._book.head if form.against is None else await self._revision(form.against)
         changes = await self.changes(against.document, form.document)
@@ -109,7 +109,7 @@ class PolicyHandlers:
 
     @serves(f"{PATH}/patch", "POST", role=Role.VIEWER, max_bytes=MAX_DOCUMENT_SUBMISSION_BYTES)
     async def patch(self, request: AdminRequest) -> Response:
-        """For `patch`, beside the file that the policy is."""
+        """A patch file for the `patch` command, relative to the policy file."""
         form = request.fill(_Document)
         await asyncio.to_thread(_read, self._book, form.document)
         name = patch_name((self._book.path or "policy.yaml").rpartition("/")[2])
@@ -212,7 +212,7 @@ class PolicyHandlers:
         return await self.applied(before, revision)
 
     async def changes(self, old: str, new: str) -> tuple[PolicyChange, ...]:
-        """By meaning; raises BadPolicy."""
+        """Return the changes by meaning. Raises BadPolicy."""
         return await asyncio.to_thread(_changes, self._book, old, new)
 
     async def blast(self, changes: tuple[PolicyChange, ...], old: Policy, new: Policy) -> dict[str, Any]:
@@ -229,7 +229,7 @@ class PolicyHandlers:
             raise Conflict(f"Nothing was changed: {why}.", code="policy_read_only")
 
     async def applied(self, before: Revision, revision: Revision) -> Response:
-        """What an apply answers."""
+        """Return the response to an apply."""
         old, new = await asyncio.to_thread(_both, self._book, before.document, revision.document)
         changes = diff(old, new)
         body = {

@@ -27,7 +27,7 @@ _MAX_BYTES: Final = 1024 * 1024
 
 
 class Preview(RequestBody, frozen=True, kw_only=True):
-    """What is submitted: a chat request's body, and who would send it."""
+    """The body of a preview request: a chat request's body, and its sender."""
 
     request: dict[str, Any]
     tenant: str | None = None

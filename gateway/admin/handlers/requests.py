@@ -1,4 +1,4 @@
-"""What operators see of finished requests, over all processes: a list with filters, and one of them explained."""
+"""Finished requests of all processes for operators: a list with filters, and one request explained."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Position(NamedTuple):
 
     own: int
     others: dict[str, int]
-    """By the process's name."""
+    """The positions in other processes' lists, by process name."""
 
 
 class RequestHandlers:

@@ -51,7 +51,7 @@ class EngineFacts:
         self._asking: asyncio.Task[None] | None = None
 
     def of(self, deployment: str) -> EngineCounts | None:
-        """What it said last, None where it is no engine of ours."""
+        """Return an engine's last report, None where the deployment is no engine of ours."""
         return self._found.get(deployment)
 
     async def refresh(self) -> None:
@@ -61,7 +61,7 @@ class EngineFacts:
             await asyncio.shield(self._asking)
 
     def refresh_soon(self) -> None:
-        """The same, not waiting for the answers."""
+        """Start a refresh without waiting for the answers."""
         now = self._clock()
         if self._asking is None and now - self._asked_at >= _MIN_AGE_S:
             self._asked_at = now
@@ -92,7 +92,7 @@ async def _ask(live: LiveDeployment) -> EngineCounts | None:
 
 
 def _counts(text: bytes) -> EngineCounts | None:
-    """From Prometheus' text format; None when none of the names is there."""
+    """Parse Prometheus' text format; None when it contains none of the names."""
     found: dict[str, Any] = {}
     for line in text.decode("utf-8", "replace").splitlines():
         name, _, value = line.partition(" ")

@@ -143,7 +143,7 @@ def _by_bucket(totals: Totals, name: str) -> list[dict[str, Any]]:
 
 
 def _stages(totals: Totals) -> list[dict[str, Any]]:
-    """In the order of a request's way; `share` is of all time spent."""
+    """Return the stages in the order of a request's path; `share` is of the whole time."""
     found = {stage: seen for (stage,), seen in totals.observed("stage_seconds", 0).items()}
     whole = sum(seconds for _, seconds in found.values())
     return [

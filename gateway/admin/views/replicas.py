@@ -26,7 +26,7 @@ _VIEWER_TTL_S: Final = 10.0
 _SILENT_S: Final = 4.0
 """A process that puts no new report for so long, while somebody looks, is lost."""
 _KEPT_S: Final = 600.0
-"""How long a lost one is spoken of."""
+"""Time for which a lost process is still shown."""
 _MAX_PROCESSES: Final = 200
 
 
@@ -39,7 +39,7 @@ class ReplicaReport(msgspec.Struct, frozen=True, kw_only=True):
     revision: str
     live: LiveState
     windows: dict[int, Totals]
-    """By seconds."""
+    """Totals by window, in seconds."""
     series: dict[int, list[Totals]]
 
 
@@ -48,7 +48,7 @@ class Lost(msgspec.Struct, frozen=True):
 
     name: str
     silent_s: float
-    """For how long at least."""
+    """Least time of the silence."""
 
 
 class _Seen:
@@ -60,7 +60,7 @@ class _Seen:
         self.version = version
         self.changed_at = now
         self.is_moving = is_moving
-        """Whether it was put while somebody looked here; what lay there before says nothing of now."""
+        """True if the report was put while somebody looked here; an earlier report may be of any age."""
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -86,7 +86,7 @@ class Replicas:
 
     @property
     def is_alone(self) -> bool:
-        """Whether other processes could not be seen."""
+        """Return whether other processes cannot be seen."""
         return self._store is None
 
     @property
@@ -143,7 +143,7 @@ class Replicas:
         return tuple(report for report in reports if report is not None)
 
     def _note(self, versions: dict[str, int], now: float) -> None:
-        """Which reports are new since the last look; those found at the first look may be of any age."""
+        """Note which reports are new since the last look; those of the first look may be of any age."""
         before, self._seen = self._seen, {}
         for key, version in versions.items():
             known = (before or {}).get(key)

@@ -29,9 +29,9 @@ MAX_ROWS: Final = 100
 _IDLE_S: Final = 1.0
 _BUSY_S: Final = 0.5
 _WANTED_S: Final = 10.0
-"""How long after the last look the others go on."""
+"""Time after the last look for which other processes go on reporting."""
 _AGAIN_S: Final = 3.0
-"""How often what has not changed is put again, so that it stays."""
+"""Interval at which unchanged rows are put again, so that they do not expire."""
 _ASK_TTL_S: Final = 5.0
 _FIND_S: Final = 2.5
 _FIND_STEP_S: Final = 0.1
@@ -118,7 +118,7 @@ class SharedRequests:
                 await self._store.delete(SPACE, f"recent/{self._name}")
 
     async def _exchange(self, store: Store) -> bool:
-        """Whether anybody looks."""
+        """Exchange requests with the other processes; return whether anybody looks."""
         is_looking = await self._say(store)
         keys = await store.keys(SPACE, limit=_MAX_KEYS)
         for key in keys:

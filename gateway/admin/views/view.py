@@ -22,7 +22,7 @@ LOAD_PATH: Final = "/admin/api/load"
 DEFAULT_WINDOW_S: Final = 300
 
 Facts = Callable[[], Mapping[str, Any]]
-"""What else is worth a line on every page, such as whether the policy file is any good."""
+"""Returns further facts for every page, such as whether the policy file is valid."""
 
 
 class View:
@@ -89,7 +89,7 @@ class View:
         return document
 
     def deployments(self, window_s: int) -> dict[str, Any]:
-        """Of what engines said, what is at hand."""
+        """Return the deployments page's document, with the engine reports at hand."""
         totals, live = self._totals(window_s), self._live_state()
         buckets = spread_by(totals, "ttft_seconds", 0, 1)
         return {
@@ -130,7 +130,7 @@ class View:
         return {"at": self._wall(), "window_s": window_s, "replicas": self.who_reports(), **self._facts()}
 
     def who_reports(self) -> dict[str, Any]:
-        """Which processes there are; from now on they report, for as long as this is asked."""
+        """Return the names of all processes; each call makes them report for some more seconds."""
         seen = self.replicas
         if seen is not None:
             seen.look()

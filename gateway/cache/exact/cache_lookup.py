@@ -23,18 +23,18 @@ OnStored = Callable[[CacheEntry, Callable[[CacheEntry], None]], None]
 
 
 class CacheIdentity(msgspec.Struct, frozen=True):
-    """Whose request it is and what may answer it, as far as the cache cares."""
+    """The identity of a request for the cache: its tenant, route, rule and candidates."""
 
     rule: Cache
     route: str
     tenant: str
     candidates: bytes
-    """What tells the route's candidates apart from another's."""
+    """Digest that separates the route's candidates from another's."""
     control: CacheControl = NO_WISHES
 
 
 class CacheLookup:
-    """What the cache knows about one request, and what it wants to learn from it."""
+    """The state of one request in the cache: its result, its key and the response to store."""
 
     __slots__ = (
         *("age_s", "answer", "entry_id", "following", "key"),
@@ -54,7 +54,7 @@ class CacheLookup:
     ) -> None:
         self.result = result
         self.reason = reason
-        """Why the lookup had this result; a metric label."""
+        """Reason for the lookup's result; a metric label."""
         self.key = key
         """Set when the response to this request is to be stored."""
         self.wanted = wanted

@@ -95,7 +95,7 @@ class ExactTier:
 
     @property
     def is_full(self) -> bool:
-        """Whether the next entry evicts another one, or soon will."""
+        """Return whether the next entry evicts another one, or soon will."""
         return self.num_bytes > _FULL_RATIO * self._max_bytes
 
     def __iter__(self) -> Iterator[CacheEntry]:

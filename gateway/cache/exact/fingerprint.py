@@ -38,7 +38,7 @@ class Fingerprint(msgspec.Struct, frozen=True, gc=False):
     Where the policy relaxes history, texts that stand alone are in a context of instructions without history.
     """
     text: str | None
-    """That last user text; None where there is none alone: an image, an audio, a tool's result."""
+    """The last user text; None where it is not text alone: an image, an audio, a tool's result."""
 
 
 class Outline:

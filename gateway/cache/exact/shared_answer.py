@@ -31,7 +31,7 @@ class SharedAnswerFollower:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the follower gets nothing more."""
+        """Return whether the follower gets nothing more."""
         return self._cut.done()
 
     def cut(self) -> None:

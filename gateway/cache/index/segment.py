@@ -70,7 +70,7 @@ class IndexSegment:
 
     @property
     def is_worn(self) -> bool:
-        """Whether so many rows are removed that the segment should be written again."""
+        """Return whether so many rows are removed that the segment should be written again."""
         return len(self) - self.num_living > max(_FEW_DEAD, _WORN_RATIO * len(self))
 
     def living(self) -> Flags:

@@ -55,7 +55,7 @@ class VectorIndex:
 
     @property
     def needs_compaction(self) -> bool:
-        """Whether `compact` may have something to do."""
+        """Return whether `compact` may have something to do."""
         return bool(self._due) and not self._is_stopped
 
     def contains(self, context: bytes, exact: bytes) -> bool:

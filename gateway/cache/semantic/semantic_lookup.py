@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class LookupSubject(msgspec.Struct, frozen=True):
-    """What is looked up, and for whom."""
+    """The subject of a lookup: the request's key, its tenant and route, and its needs."""
 
     key: Fingerprint
     wanted: CacheIdentity
@@ -89,7 +89,7 @@ class SemanticLookup:
 
     @property
     def reason(self) -> SimilarReason:
-        """Why the lookup has had no effect so far; one that has not ended, or hit too late, is late."""
+        """Return why the lookup has had no effect so far; one that has not ended, or hit too late, is late."""
         return "late" if self.finding is None or self.finding.is_hit else self.finding.reason
 
     def close(self) -> None:

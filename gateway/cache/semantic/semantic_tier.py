@@ -39,7 +39,7 @@ class Embeds(Protocol):
 
     @property
     def is_ready(self) -> bool:
-        """Whether texts are encoded."""
+        """Return whether texts are encoded."""
         ...
 
     async def embed(self, text: str) -> Vector | None:
@@ -64,7 +64,7 @@ class SemanticResult(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_hit(self) -> bool:
-        """Whether the entry is to be served."""
+        """Return whether the entry is to be served."""
         return self.reason == "similar"
 
     @property
@@ -94,7 +94,7 @@ class SemanticTier:
         self._index: VectorIndex | None = None
         self._encoder_id = ""
         self.drops_orphans = False
-        """Whether ids in the index without an entry are gone for good; False while entries are still read."""
+        """True if ids in the index without an entry are gone for good; False while entries are still read."""
         self._early: dict[bytes, CacheEntry] = {}
         """Entries of other processes that came before the encoder was ready."""
         self._track_of = track_of

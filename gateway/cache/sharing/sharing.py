@@ -80,7 +80,7 @@ class CacheSharing:
 
     @property
     def is_caught_up(self) -> bool:
-        """Whether the whole store was read once."""
+        """Return whether the whole store was read once."""
         return self._cursor is not None
 
     # Events of this process.

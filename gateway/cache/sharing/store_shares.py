@@ -22,7 +22,7 @@ LOOK_S: Final = 1.0
 _SURE_PARTS: Final = 8
 """The divisor of the server's limit that is divided among tenants, whatever else fills it."""
 _FADING: Final = 0.99
-"""What remains, after a second, of the most that fitted."""
+"""Factor per second of the decay of the most that fitted."""
 _SLACK: Final = 4
 """Ends of entries that are gone, per entry, before the heap is rebuilt."""
 
@@ -59,7 +59,7 @@ class StoreShares:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether the server has a memory limit, or may have one."""
+        """Return whether the server has a memory limit, or may have one."""
         return self._free is not None or self._looked_at < 0
 
     @property

@@ -41,7 +41,7 @@ class Threshold(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Calibration(msgspec.Struct, frozen=True):
-    """From the trees' log odds to a probability: `slope` × log odds + `shift` (Platt, 1999)."""
+    """A map from the trees' log odds to a probability: the sigmoid of `slope` × log odds + `shift` (Platt, 1999)."""
 
     slope: float = 1.0
     shift: float = 0.0
@@ -61,9 +61,9 @@ class Coefficients(msgspec.Struct, frozen=True, kw_only=True):
     trees: tuple[BoostedTree, ...]
     calibration: Calibration
     strength: float
-    """How many audits the pooled chance counts as beside an entry's own record."""
+    """The weight of an entry's pooled chance against its own record, in audits."""
     floors: tuple[Threshold, ...]
-    """By growing bound, so with falling chances."""
+    """Thresholds by growing bound, so with falling chances."""
 
 
 class MatchModel:

@@ -20,7 +20,7 @@ _EXCLUDING: Final = {
     "for": words_of("save"),
     "to": words_of("opposed contrary averse"),
 }
-"""By the second of two words, the first: together they say what is left out."""
+"""First words by second word; each pair names what a question leaves out."""
 _MEASURING: Final = "how"
 """Before them it is a distance: `how far from`."""
 _BUILT: Final = re.compile(

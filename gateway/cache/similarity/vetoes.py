@@ -26,7 +26,7 @@ _REPLACING: Final = words_of("replac substitut cover fill coat treat feed begin 
 _ASKING: Final = words_of("who whom what which")
 _DOING: Final = words_of("do does did")
 _ORDERED: Final = words_of("then later afterward thereafter")
-"""With these the order matters, whatever else stands between: `x and then y`."""
+"""Words that make the order matter, whatever else stands between: `x and then y`."""
 _AVERTING: Final = words_of("off out up from away against")
 _GOVERNING: Final = words_of("from of on about against up with off")
 MAX_TURNED: Final = 24

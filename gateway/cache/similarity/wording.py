@@ -43,7 +43,7 @@ class Word(NamedTuple):
 
     stem: str
     text: str
-    """In lower case, without contractions."""
+    """The word in lower case, without contractions."""
     rarity: float
     """0 grammar, 0.5 in every other question, 1 what the text is about."""
     is_name: bool = False
@@ -55,13 +55,13 @@ class Wording(msgspec.Struct, frozen=True, gc=False):
     """The contents of a text, for comparing it with another."""
 
     text: str
-    """In normal form and lower case, one space between words."""
+    """The text in normal form and lower case, one space between words."""
     words: tuple[Word, ...]
     numbers: tuple[str, ...]
     units: frozenset[str]
     num_negations: int
     num_exceptions: int
-    """How often it narrows the question or leaves something out: `only`, `other than`, `-less`."""
+    """Number of times that it narrows the question or leaves something out: `only`, `other than`, `-less`."""
     question: str
     """The kind of answer that is asked for; empty when no word tells."""
     clauses: tuple[frozenset[str], ...]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 EXIT_SETTINGS = 2
-"""What our programs return when a setting is wrong: starting them again cannot help."""
+"""Exit status of our programs for a wrong setting: a restart cannot help."""
 MAX_LINE_BYTES = 16 * 1024
 _PR_SET_PDEATHSIG = 1
 
@@ -32,7 +32,10 @@ class ChildGaveUp(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildSpec:
-    """How to run one child. `env` is added to the parent's; `stop_timeout_s` lies between SIGTERM and SIGKILL."""
+    """The command and environment of one child.
+
+    `env` is added to the parent's environment; `stop_timeout_s` is the time between SIGTERM and SIGKILL.
+    """
 
     name: str
     argv: tuple[str, ...]
@@ -52,7 +55,7 @@ class BackOff:
         self._next_s = first_s
 
     def pause_s(self, lived_s: float) -> float:
-        """How long to wait after a child that lived `lived_s`."""
+        """Compute the pause before the restart of a child that lived `lived_s`."""
         if lived_s >= self._healthy_s:
             self._next_s = self._first_s
         pause = self._next_s
@@ -69,7 +72,7 @@ class Child:
         self.spec = spec
         self.num_starts = 0
         self.was_healthy = False
-        """Whether it served once: settings that turn bad later may be mended, and are never a reason to give up."""
+        """True if it was healthy once: settings that turn bad later can be repaired, so the supervisor never gives up."""
         self._report = report
         self._backoff = backoff
         self._clock = clock
@@ -174,7 +177,7 @@ def describe_exit(code: int) -> str:
 
 
 def _die_with_parent() -> Callable[[], None] | None:
-    """What a child runs before its program, so that no child outlives a supervisor that was killed; Linux only."""
+    """Let the kernel end the child when its supervisor is killed; runs in the child before its program, on Linux only."""
     if sys.platform != "linux":
         return None
     prctl, parent = ctypes.CDLL(None).prctl, os.getpid()

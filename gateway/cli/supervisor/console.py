@@ -10,7 +10,7 @@ _UNSEEN: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u2
 
 
 def plain(text: str) -> str:
-    """What others wrote, for a terminal: its control characters are shown instead of obeyed."""
+    """Make foreign text safe for a terminal: control characters are printed visibly and have no effect."""
     return _UNSEEN.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 

@@ -19,7 +19,7 @@ class HeldAddress:
     """Connections wait in the sockets' queues while no process serves them; `close` lets the address go."""
 
     shown: str
-    """For people and clients, with the port that the system chose."""
+    """The address for people and clients, with the port that the system chose."""
     sockets: tuple[socket.socket, ...]
 
     @property

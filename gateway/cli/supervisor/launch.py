@@ -1,4 +1,4 @@
-"""What `penstock up` starts on this machine: the programs, their flags and their share of its cores."""
+"""The child processes of `penstock up` on this machine: programs, flags and shares of the cores."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ GATEWAY_STOP_MARGIN_S = 5.0
 _ENGINE_PACKAGES = ("llguidance", "numba", "torch")
 ENGINE_REMEDY = "pip install 'penstock[engine]'"
 KV_MEMORY_BYTES = 512 * 1024**2
-"""For each bundled engine: 85,000 tokens of the large model. More lengthens the start, which touches all of it."""
+"""KV memory of each bundled engine: 85,000 tokens of the large model. A larger pool lengthens the start, which touches it."""
 _PREDICTION_HEADS = "prediction_heads.safetensors"
-"""In the folder of a model that says drafts itself."""
+"""The file in a model's folder that makes it propose its own draft tokens."""
 _CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
@@ -115,7 +115,7 @@ def available_cores(quota_file: Path = _CGROUP_QUOTA) -> int:
 
 
 def socket_path(config: GatewayConfig, size: Size) -> Path:
-    """Where a bundled engine listens."""
+    """Return the path of a bundled engine's socket."""
     return config.process.runtime_dir / f"{size}.sock"
 
 
@@ -125,8 +125,10 @@ def missing_engine_packages() -> list[str]:
 
 
 def bundled_model_dir(size: Size) -> Path:
-    """Folder of a bundled model, found without importing the engine. Raises LaunchError when it is not there, or
-    nothing that could compute with it.
+    """Return the folder of a bundled model, found without importing the engine.
+
+    Raises:
+        LaunchError: The model or a package that the engine needs is not installed.
     """
     if missing := missing_engine_packages():
         raise LaunchError(f"the engine needs {', '.join(missing)}; {ENGINE_REMEDY}")

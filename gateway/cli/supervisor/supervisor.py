@@ -137,7 +137,10 @@ class Supervisor:
         return answer
 
     def _missing(self, answer: ProbeResult | None) -> str | None:
-        """What is still to come, given the gateway's `/readyz`; None when requests go to every engine started here."""
+        """Describe what is not ready yet, given the gateway's `/readyz`.
+
+        None when requests reach every engine that was started here.
+        """
         place = f"the gateway on {self._public}"
         if answer is None:
             return f"{place}: no answer yet"
