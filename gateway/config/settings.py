@@ -36,7 +36,7 @@ class ProcessSettings:
     memory_limit_mb: int | None = None
     """Above it new requests are refused, near it the least urgent ones; None is 90 % of the control group's limit."""
     drain_notice_s: float = 0.0
-    """Time after SIGTERM in which all requests are still served, `/readyz` is 503 and answers have `connection: close`."""
+    """Time after SIGTERM in which requests are still served; `/readyz` is 503, answers have `connection: close`."""
     drain_timeout_s: float = 30.0
     """Longest time for requests under way to finish after the process is told to stop."""
 

@@ -29,7 +29,7 @@ _SETTLE_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
-    """The address at which one application is served: `host:port` (port 0: any free one), `[v6]:port`, `unix:/path`, `fd:N`."""
+    """The address of one application: `host:port` (port 0: any free one), `[v6]:port`, `unix:/path` or `fd:N`."""
 
     name: str
     address: str
@@ -249,7 +249,7 @@ def _connection_caps(listeners: Sequence[Listener]) -> list[int]:
 
 
 def uvicorn_config(app: ASGIApp) -> Config:
-    """Return the configuration for uvicorn's protocol class; everything that uvicorn would do beyond it is switched off."""
+    """Return the configuration for uvicorn's protocol class, with all other parts of uvicorn switched off."""
     config = Config(
         cast(ASGI3Application, app),
         interface="asgi3",

@@ -12,8 +12,8 @@ Item = TypeVar("Item", bound=Hashable)
 class DeadlineWheel(Generic[Item]):
     """A timer wheel: which items to look at by which time, at `resolution_s`; every item is in at most one slot.
 
-    The wheel is lazy: an item that gained time is not moved. Its owner looks at it early and puts it back. So the common
-    case (a request that ends in time) costs nothing here.
+    The wheel is lazy: an item that gained time is not moved. Its owner looks at it early and puts it back.
+    So the common case (a request that ends in time) costs nothing here.
     """
 
     def __init__(self, *, resolution_s: float, now: float) -> None:

@@ -36,7 +36,7 @@ class NotLoggedIn(RejectedRequest):
         super().__init__(f"This needs somebody who is logged in. {remedy}")
 
     def headers(self) -> Sequence[Header]:
-        """Name the scheme in `www-authenticate`."""
+        """Return the `www-authenticate` header."""
         return ((b"www-authenticate", b'Bearer realm="penstock-admin"'),)
 
 
@@ -89,7 +89,7 @@ class TooManyLogins(GatewayError):
         self.wait_s = wait_s
 
     def headers(self) -> Sequence[Header]:
-        """Name the wait in `retry-after`."""
+        """Return the `retry-after` header."""
         return retry_after(max(self.wait_s, MIN_RETRY_AFTER_S))
 
 
@@ -165,5 +165,5 @@ class StoreLost(GatewayError):
         super().__init__("The store cannot be used right now, so this was not done. Try again when it is back.")
 
     def headers(self) -> Sequence[Header]:
-        """Name the wait in `retry-after`."""
+        """Return the `retry-after` header."""
         return retry_after(_STORE_WAIT_S)

@@ -32,7 +32,10 @@ class LabelHandlers:
 
     @serves(f"{PATH}/export", role=Role.EDITOR)
     async def export(self, request: AdminRequest) -> Response:
-        """A page of one pair's labels, oldest first: figures, hashes and vectors; `next` is the `after` of the next page."""
+        """Export a page of one pair's labels, oldest first: figures, hashes and vectors.
+
+        `next` is the `after` of the page that follows.
+        """
         pair, after = (request.text("weak") or "", request.text("strong") or ""), request.text("after") or ""
         rest = [(key, label) for key, label in self._learner.labels().get(pair, []) if key > after]
         page = rest[:PAGE]

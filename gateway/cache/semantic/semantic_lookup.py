@@ -56,14 +56,10 @@ class SemanticLookup:
         Args:
             tier: The semantic tier.
             vector: The embedding of the last user text, once it is there.
-            key: The request's fingerprint.
-            wanted: Whose request it is.
-            whose: The tenant and route whose statistics count.
-            book: These statistics.
+            subject: The request's fingerprint, identity and needs, and the statistics that count it.
             clock: Seconds on a monotonic clock.
             workers: Threads for searches that take too long for the event loop.
             looks: False where nothing is looked up, but the response is indexed.
-            needs: What the response must have.
         """
         self._tier = tier
         self.vector = vector

@@ -72,7 +72,7 @@ class Child:
         self.spec = spec
         self.num_starts = 0
         self.was_healthy = False
-        """True if it was healthy once: settings that turn bad later can be repaired, so the supervisor never gives up."""
+        """True if it was healthy once: settings that turn bad later can be repaired, so restarts go on."""
         self._report = report
         self._backoff = backoff
         self._clock = clock
@@ -177,7 +177,10 @@ def describe_exit(code: int) -> str:
 
 
 def _die_with_parent() -> Callable[[], None] | None:
-    """Let the kernel end the child when its supervisor is killed; runs in the child before its program, on Linux only."""
+    """Let the kernel end the child when its supervisor is killed.
+
+    This runs in the child before its program, on Linux only.
+    """
     if sys.platform != "linux":
         return None
     prctl, parent = ctypes.CDLL(None).prctl, os.getpid()

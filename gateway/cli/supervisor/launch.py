@@ -27,7 +27,10 @@ GATEWAY_STOP_MARGIN_S = 5.0
 _ENGINE_PACKAGES = ("llguidance", "numba", "torch")
 ENGINE_REMEDY = "pip install 'penstock[engine]'"
 KV_MEMORY_BYTES = 512 * 1024**2
-"""KV memory of each bundled engine: 85,000 tokens of the large model. A larger pool lengthens the start, which touches it."""
+"""KV memory of each bundled engine: 85,000 tokens of the large model.
+
+A larger pool lengthens the start, which touches all of it.
+"""
 _PREDICTION_HEADS = "prediction_heads.safetensors"
 """The file in a model's folder that makes it propose its own draft tokens."""
 _CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
