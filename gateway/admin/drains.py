@@ -72,7 +72,7 @@ class Drains:
         return ApiResponse({"deployment": name, "drain": asked.drain})
 
     def apply(self) -> None:
-        """A new revision may have brought deployments that do not know yet."""
+        """Apply the drains to a new revision, which may have brought new deployments."""
         self._take(self._drained)
 
     async def run(self) -> None:

@@ -36,7 +36,7 @@ _MAX_NEW: Final = 100
 _RETRY_MS: Final = 2000
 _EVENT_STREAM: Final = "text/event-stream"
 MAX_STREAM_S: Final = 600.0
-"""Then a page has to ask again, so that nobody goes on watching whose login is over."""
+"""Longest life of a stream. Then a page has to call again, so that an expired login ends it."""
 _SLACK_S: Final = 0.002
 """A timer may be a millisecond early, and would find the period before."""
 
@@ -100,7 +100,7 @@ class LiveFeed:
         return _Documents(self, topic, window_s)
 
     def period(self, topic: str) -> int:
-        """Counts up once in PERIOD_S, at the topic's moment."""
+        """Return the number of the topic's current period of PERIOD_S, which begins at the topic's moment."""
         return int((self._clock() + _PHASES[topic] * PERIOD_S) / PERIOD_S)
 
     def once(self, topic: str, key: Hashable, make: Callable[[], T]) -> T:
@@ -115,7 +115,7 @@ class LiveFeed:
         return found
 
     def document(self, topic: str, window_s: int, *, is_whole: bool) -> bytes:
-        """The event of one topic."""
+        """Return the event of one topic."""
         if topic == "overview":
             document = self._view.overview(window_s, with_series=is_whole)
         elif topic == "deployments":
@@ -150,7 +150,7 @@ class _Feed:
         self.phase_s = _PHASES[topic] * PERIOD_S
 
     def event(self) -> bytes:
-        """The next event."""
+        """Return the next event."""
         raise NotImplementedError
 
 

@@ -36,7 +36,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     title: str
     key: str
-    """Pressed after `g` it leads here."""
+    """The key that opens the page after `g`."""
     has_window: bool = False
     """True if the page shows a time window that can be chosen."""
     has_below: bool = False

@@ -36,7 +36,7 @@ class Noted(msgspec.Struct, frozen=True):
     request_id: str
     verdict: Literal["wrong"]
     quarantined: bool
-    """False: this process does not know the answer and has passed the feedback on to those that may."""
+    """True if this process quarantined the answer; else it passed the feedback on to those that may know it."""
 
 
 class FeedbackHandlers:

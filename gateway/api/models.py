@@ -50,7 +50,7 @@ class Models:
         return ApiResponse(ModelList([ListedModel(name, self._started_at) for name in names]))
 
     async def one(self, request: Request) -> Response:
-        """One of them; raises NotFound (`model_not_found`)."""
+        """Return one model. Raises NotFound (`model_not_found`)."""
         snapshot, caller = self._identify(request)
         name = request.path_params["model"]
         if name not in snapshot.router.models_for(caller.tenant):

@@ -169,7 +169,7 @@ _REQUEST_HEADERS: Final[dict[str, str]] = {
 
 
 def openapi_document(*, needs_key: bool = True) -> Json:
-    """The document, as values that encode to JSON; `needs_key` as the policy has it."""
+    """Return the document, as values that encode to JSON; `needs_key` is true if the policy has keys."""
     structs = (
         *(ChatFields, ChatCompletion, ChatCompletionChunk, ModelList, ListedModel, ProbeState, ErrorEnvelope),
         *(Feedback, Noted),
@@ -253,7 +253,7 @@ def _given(name: str, schema: Json) -> Json:
 
 
 def _only_with(name: str, switch: str) -> Json:
-    """`name` is allowed only where `switch` is true."""
+    """Allow `name` only where `switch` is true."""
     return {"if": _given(name, {"not": _ABSENT}), "then": _given(switch, {"const": True})}
 
 
@@ -290,7 +290,7 @@ def _feedback() -> Json:
 
 
 def _event() -> Json:
-    """One event of a stream, as its fields."""
+    """Describe one event of a stream by its fields."""
     payload = {"anyOf": [_ref(ChatCompletionChunk), _ref(ErrorEnvelope)]}
     data = {"type": "string", "contentMediaType": _JSON, "contentSchema": payload}
     return {

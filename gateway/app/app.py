@@ -283,7 +283,7 @@ class Gateway:
         await self.server.leave(self.config.process.drain_notice_s)
 
     async def stop(self, *, drain_timeout_s: float | None = None) -> None:
-        """Drain, then close everything. What does not finish in time gets an error event."""
+        """Drain, then close everything. A response that does not finish in time gets an error event."""
         timeout_s = self.config.process.drain_timeout_s if drain_timeout_s is None else drain_timeout_s
         self.log.event("draining", timeout_s=timeout_s)
         report = await self.server.drain(timeout_s)

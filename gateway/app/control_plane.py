@@ -147,7 +147,12 @@ class ControlPlane:
         self.book = PolicySource(self.stored or self.file, reader=reader, in_force=self._in_force)
 
     async def load(self) -> None:
-        """Keys, admins and the policy. Raises PolicyFileError, or OSError when a recording is wanted and cannot be."""
+        """Load keys, admins and the policy.
+
+        Raises:
+            PolicyFileError: The policy file cannot be used.
+            OSError: The settings want a recording, and it cannot be opened.
+        """
         try:
             if self._admin_token is None:
                 self.token.ensure()
@@ -249,7 +254,7 @@ class ControlPlane:
         return self.canaries is not None and self.canaries.note_wrong(request_id, tenant)
 
     def note_audit(self, record: AuditRecord) -> None:
-        """The verdict of an audit on a similar answer that was given."""
+        """Pass an audit's verdict on a served similar answer to the running canary."""
         if self.canaries is not None and record.was_served and record.by not in ("feedback", "admin"):
             self.canaries.note_audit(record.id, record.tenant, record.verdict)
 
@@ -257,7 +262,7 @@ class ControlPlane:
         return None if self.canaries is None else self.canaries.current
 
     def _note_change(self, seq: int, entry: AuditEntry) -> None:
-        """A second place for the newest hash, kept by whoever keeps the log."""
+        """Log the newest hash: a second place for it, outside the audit log."""
         self._log.event(
             "admin_change", seq=seq, author=entry.author, action=entry.action, target=entry.target, hash=entry.hash
         )
@@ -271,7 +276,7 @@ class ControlPlane:
         return PolicyCopy(path, wall=self._wall, on_unwritten=report)
 
     def _note_restored(self, revision: Revision) -> None:
-        """A store that lost the policy is somebody's business."""
+        """Log that a store lost the policy and got it back, so that operators learn of it."""
         self._log.event(
             "policy_restored",
             level="warning",

@@ -16,7 +16,10 @@ from routing_policies.quality.predictor import Predictors
 def acceptance(
     config: GatewayConfig, environment: Mapping[str, str], *, has_stored_keys: Callable[[], bool] = lambda: False
 ) -> Callable[[Policy], None]:
-    """A check that raises ConfigError for listeners open without keys, ReachError for a deployment out of reach."""
+    """Return a check of policies.
+
+    It raises ConfigError for listeners open without keys, and ReachError for a deployment out of reach.
+    """
     exposed = exposure_problem(config)
 
     def accept(policy: Policy) -> None:

@@ -92,11 +92,11 @@ class ResponseCache:
         self._file = IndexFile(config.process.runtime_dir / INDEX_FILE, dimensions=DIMENSIONS)
         self._journal: AuditJournal | None = None
         self.on_audit: Callable[[AuditRecord], None] = lambda record: None
-        """Told of every verdict that this process comes to."""
+        """Callback for every verdict that this process reaches."""
         self._is_wanted = asyncio.Event()
 
     def note_policy(self, policy: Policy) -> None:
-        """A policy is in force; what only some of them need begins with the first of those."""
+        """Start the parts of the cache that a policy needs, once the first such policy is in force."""
         if any(route.cache.mode == MODE for route in policy.routes):
             self.embedder.start()
             self._is_wanted.set()
@@ -174,7 +174,7 @@ class ResponseCache:
                     book.recalibrated(await asyncio.to_thread(self._judges.learn, tuple(book.evidence.samples)))
 
     async def _save(self) -> None:
-        """A disk that will not have it costs the next start some time, and nothing else."""
+        """Write the index file. A failed write costs the next start some time, and nothing else."""
         try:
             await self._file.save()
         except OSError as error:

@@ -47,7 +47,7 @@ class SharedState:
             count_refusal=lambda tenant, limit: metrics.quota_refused.labels(tenant, limit).inc(),
         )
         self.sharing: CacheSharing | None = None
-        """None where the cache stays in memory."""
+        """The shared cache; None where the cache stays in memory."""
         self._entries: GuardedStore | None = None
         if config.cache.shared is not False:
             # On connections and with a breaker of its own: however much of the cache travels, limits do not wait.
@@ -66,7 +66,7 @@ class SharedState:
             cache.share_with(self.sharing)
 
     async def try_reach(self) -> None:
-        """Connect; without a store the gateway serves all the same."""
+        """Try to reach the store; without one the gateway serves all the same."""
         with contextlib.suppress(StoreUnavailable):  # the log has it
             await self.limits.ping()
 

@@ -244,7 +244,7 @@ def doctor(options: argparse.Namespace) -> int:
 
 
 def settings(options: argparse.Namespace) -> GatewayConfig:
-    """The settings that file, environment and flags make. Raises UsageError."""
+    """Load the settings from file, environment and flags. Raises UsageError."""
     from gateway.config.checks import ConfigError
     from gateway.config.sources import load_config
 

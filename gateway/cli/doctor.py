@@ -78,7 +78,7 @@ def run_doctor(read_settings: Callable[[], GatewayConfig], *, as_json: bool) -> 
 
 
 def examine(config: GatewayConfig) -> Iterator[Check]:
-    """Every check, cheap ones first."""
+    """Run every check, cheap ones first."""
     yield check_python(sys.version_info[:3])
     yield check_packages(requires("penstock") if _is_installed("penstock") else None)
     yield check_cores(available_cores())

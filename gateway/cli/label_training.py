@@ -71,7 +71,7 @@ def train_from_labels(labels: Sequence[Label], pair: Pair, base: PairModel | Non
 
 
 def _pair(client: AdminClient, weak: str | None, strong: str | None) -> Pair:
-    """The one that was named, or the only one that there are labels of."""
+    """Return the named pair, or the only pair that has labels."""
     pairs: list[Pair] = [(found["weak"], found["strong"]) for found in client.get("routing/labels")["pairs"]]
     fitting = [pair for pair in pairs if weak in (None, pair[0]) and strong in (None, pair[1])]
     if len(fitting) == 1:

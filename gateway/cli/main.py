@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The whole command line."""
+    """Build the parser of the whole command line."""
     parser = argparse.ArgumentParser(
         prog="penstock",
         description="One chat endpoint: a latency-aware gateway in front of a decode engine that comes with it.",

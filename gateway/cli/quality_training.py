@@ -68,7 +68,7 @@ class Line(msgspec.Struct, frozen=True):
 
 
 def read_lines(paths: Sequence[Path]) -> Iterator[Line]:
-    """Every line of every file. Raises TrainingError."""
+    """Read every line of every file. Raises TrainingError."""
     decoder = msgspec.json.Decoder(Line)
     for path in paths:
         try:
@@ -127,7 +127,7 @@ def texts_of(lines: Sequence[Line]) -> list[str]:
 
 
 def embedded(texts: Sequence[str], folder: Path) -> tuple[NDArray[np.float32], str]:
-    """Each text's vector, and the encoder's id. Raises TrainingError."""
+    """Embed the texts; return one vector a text, and the encoder's id. Raises TrainingError."""
     try:
         with ThreadPoolExecutor(1) as thread:
             encoder = asyncio.run(InstalledEncoder(folder, "int8").load(thread))

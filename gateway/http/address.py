@@ -99,7 +99,7 @@ def inherited_descriptors(address: str) -> tuple[int, ...]:
 
 
 def describe(listening: socket.socket) -> str:
-    """The address a socket really has, in the form `bind` takes."""
+    """Return the address that a socket really has, in the form `bind` takes."""
     name = listening.getsockname()
     if listening.family == socket.AF_UNIX:
         return f"unix:{name}"

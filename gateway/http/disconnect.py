@@ -101,7 +101,7 @@ class _ReceivePump:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def receive(self) -> Message:
-        """The next message; after a disconnect, `http.disconnect` again and again."""
+        """Return the next message; after a disconnect, `http.disconnect` again and again."""
         if self._task.done() and self._messages.empty():
             self._task.result()  # what the server's receive raised is the caller's to see
             return {"type": "http.disconnect"}

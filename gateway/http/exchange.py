@@ -49,7 +49,7 @@ class Outflow(FlowControl):
         self._transport.write(data)
 
     def has_stalled(self, now: float, limit_s: float) -> bool:
-        """True when bytes are waiting and not one left for `limit_s`; to be asked a few times per limit."""
+        """Return whether bytes are waiting and none left for `limit_s`; call it a few times per limit."""
         waiting = self._transport.get_write_buffer_size()
         flushed = self._written - waiting
         if waiting == 0 or flushed != self._flushed:
@@ -105,7 +105,7 @@ class Exchange(RequestResponseCycle):
         return self.disconnected
 
     def take_body(self) -> bytes | None:
-        """The request's body, once, when all of it is here; None when it has to be awaited with `receive`."""
+        """Return the request's body, once, when all of it is here; None when it has to be awaited with `receive`."""
         if self.more_body or self.disconnected or self.waiting_for_100_continue:
             return None
         body, self.body = bytes(self.body), bytearray()
@@ -179,7 +179,7 @@ class Exchange(RequestResponseCycle):
     # What the connection tells
 
     def mark_gone(self) -> None:
-        """Nobody will read this response: wake whoever waits and tell whoever asked."""
+        """Mark the response as unwanted: wake the waiting application and notify the watchers."""
         if self.disconnected or self.response_complete:
             return
         self.disconnected = True
@@ -195,7 +195,7 @@ class Exchange(RequestResponseCycle):
                 _LOGGER.exception("a disconnect callback failed")
 
     def stop(self) -> None:
-        """A drain ran out of time: cancel the application, which may still send a last event."""
+        """Cancel the application after a drain ran out of time; it may still send a last event."""
         self.is_stopping = True
         if self.task is not None:
             self.task.cancel()
@@ -248,7 +248,7 @@ class Exchange(RequestResponseCycle):
             self._put(self._finish_head(None))
 
     def _finish_head(self, body_length: int | None) -> bytes:
-        """The head with its framing lines; `body_length` is known when the whole body goes with it."""
+        """Return the head with its framing lines; `body_length` is known when the whole body goes with it."""
         assert self._head is not None, "the head is finished once"
         head, self._head = self._head, None
         tail = b""
@@ -306,7 +306,10 @@ class Exchange(RequestResponseCycle):
         self.on_response()
 
     def _answer_for_application(self) -> None:
-        """500 when nothing was sent; a cut connection when something was, never a response that looks whole."""
+        """End a response that the application left unfinished.
+
+        Send 500 when nothing was sent; cut the connection when something was, so that no response wrongly looks whole.
+        """
         if self.disconnected or self.response_complete:
             return
         if self.is_on_wire:

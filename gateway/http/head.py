@@ -74,7 +74,7 @@ def http_scope(
     client: tuple[str, int] | None,
     draining: asyncio.Event,
 ) -> HTTPScope:
-    """The ASGI scope of a request; `state` is the application's to fill further."""
+    """Return the ASGI scope of a request; the application may fill `state` further."""
     return cast(
         HTTPScope,
         {
@@ -96,7 +96,7 @@ def http_scope(
 
 
 def request_too_large(limits: EdgeLimits) -> RequestTooLarge:
-    """413, for a declared length and for a chunked body that grew past the limit."""
+    """Return the 413 for a declared length, and for a chunked body that grew past the limit."""
     return RequestTooLarge(f"The body exceeds {limits.body.max_bytes} bytes. Send a smaller one.")
 
 

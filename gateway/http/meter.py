@@ -55,19 +55,19 @@ class InputMeter:
         self._num_trailers = 0
 
     def begin_read(self, num_bytes: int) -> None:
-        """Bytes arrived and are about to be parsed."""
+        """Start a read: bytes arrived and are about to be parsed."""
         self._read_bytes = num_bytes
         self._part_before = self._part
         self._was_idle = self.reading is MeterState.IDLE
 
     def begin_head(self) -> None:
-        """A request line begins."""
+        """Start a request line."""
         self.reading = MeterState.HEAD
         self._part += 1
         self._wire_bytes = 0
 
     def begin_body(self) -> None:
-        """A head is complete and passed."""
+        """Start the body, once a head is complete and passed."""
         self.reading = MeterState.BODY
         self._part += 1
         self._wire_bytes = self._body_bytes = self._num_trailers = 0
@@ -85,32 +85,32 @@ class InputMeter:
         return self._since
 
     def begin_wait(self, now: float) -> None:
-        """A request is read and answered; the wait for the next one begins."""
+        """Start the wait for the next request, once one is read and answered."""
         self._since = now
         self._has_served = True
 
     def begin_linger(self, now: float) -> None:
-        """Our side of the connection is closed; the client's is dropped for a while."""
+        """Start the linger: our side of the connection is closed, and input is dropped for a while."""
         self.reading = MeterState.DEAF
         self._since = now
 
     def may_exceed_head(self) -> bool:
-        """False when the head that just ended is surely small enough, so that nobody needs to count it."""
+        """Return False when the head that just ended is surely small enough, so that counting it is needless."""
         return self._wire_bytes is None or self._wire_bytes + self._read_bytes > self._limits.header.max_bytes
 
     def count_body(self, num_bytes: int) -> GatewayError | None:
-        """A piece of the body."""
+        """Count a piece of the body; return the error when the body is too large."""
         self._body_bytes += num_bytes
         return request_too_large(self._limits) if self._body_bytes > self._limits.body.max_bytes else None
 
     def count_trailer(self) -> GatewayError | None:
-        """A field behind a chunked body."""
+        """Count a field behind a chunked body; return the error when there are too many."""
         self._num_trailers += 1
         limit = self._limits.header.max_fields
         return HeadersTooLarge(f"{limit} trailer fields") if self._num_trailers > limit else None
 
     def end_read(self, now: float, *, target_bytes: int) -> GatewayError | None:
-        """The read ended inside a part: start the part's clock when it is new, count its bytes when it is not."""
+        """End a read inside a part: start the part's clock when it is new, count its bytes when it is not."""
         if self._part == self._part_before:
             if self._wire_bytes is not None:
                 self._wire_bytes += self._read_bytes
@@ -135,7 +135,7 @@ class InputMeter:
         return now + _BODY_LOOK_S
 
     def overdue(self, now: float, *, is_held_up: bool) -> GatewayError | None:
-        """The verdict on a part that is being read; `is_held_up`: it is the server that keeps the client waiting."""
+        """Return the error for a part that comes too slowly; `is_held_up`: the server makes the client wait."""
         limits = self._limits
         if self.reading is MeterState.HEAD:
             if now < self._since + limits.header.timeout_s:

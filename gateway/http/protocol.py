@@ -85,7 +85,7 @@ class EdgeProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def eof_received(self) -> None:
-        """A half-close counts as gone (see above); returning None closes the transport."""
+        """Treat a half-close as a client that left (see above); returning None closes the transport."""
         self._meter.reading = MeterState.DEAF
         self._lose_exchanges()
 
@@ -110,7 +110,7 @@ class EdgeProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def stop(self) -> None:
-        """The drain ran out of time: requests not started are dropped, the one that runs is cancelled."""
+        """Stop after a drain ran out of time: drop requests not started, cancel the one that runs."""
         self.pipeline.clear()
         self._meter.reading = MeterState.DEAF
         if self._is_answering and self.running is not None:
@@ -218,7 +218,7 @@ class EdgeProtocol(HttpToolsProtocol):
     # Parser callbacks; what they raise ends in `_feed`
 
     def on_message_begin(self) -> None:
-        """A request line begins."""
+        """Begin a request line."""
         if len(self.pipeline) >= self.limits.connections.max_pipelined:
             raise self._faulty(
                 MalformedRequest(f"more than {self.limits.connections.max_pipelined} requests are pipelined")
@@ -229,13 +229,13 @@ class EdgeProtocol(HttpToolsProtocol):
         self.headers = []
 
     def on_url(self, url: bytes) -> None:
-        """A piece of the request target."""
+        """Add a piece of the request target."""
         self.url += url
         if len(self.url) > self.limits.header.max_uri_bytes:
             raise self._faulty(UriTooLong(self.limits.header.max_uri_bytes))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A complete header; those behind a chunked body (trailers) are counted and dropped."""
+        """Add a complete header; those behind a chunked body (trailers) are counted and dropped."""
         if self._meter.reading is MeterState.HEAD:
             self.headers.append((name.lower(), value.rstrip(b" \t")))
             return
@@ -293,7 +293,7 @@ class EdgeProtocol(HttpToolsProtocol):
             self._start(exchange)
 
     def on_body(self, body: bytes) -> None:
-        """A piece of the body: counted, then handed to whoever reads it."""
+        """Count a piece of the body, then pass it to its reader."""
         exchange = self.exchange
         assert exchange is not None, "a body follows a head"
         fault = self._meter.count_body(len(body))
@@ -307,7 +307,7 @@ class EdgeProtocol(HttpToolsProtocol):
         exchange.message_event.set()
 
     def on_message_complete(self) -> None:
-        """The request is read to its end."""
+        """End the reading of the request."""
         if self._meter.reading is MeterState.HEAD:  # an upgrade offer, about to be replayed
             return
         self._meter.reading = MeterState.IDLE
@@ -333,7 +333,7 @@ class EdgeProtocol(HttpToolsProtocol):
         exchange.task.add_done_callback(self.tasks.discard)
 
     def on_response_complete(self) -> None:
-        """The running exchange is answered: go on with the next one, the next bytes, or the wait for them."""
+        """Continue after a response with the next exchange, the next bytes, or the wait for them."""
         done = self.running
         assert done is not None, "only a running exchange completes"
         self.edge.total_requests += 1

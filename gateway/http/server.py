@@ -47,7 +47,7 @@ class DrainReport:
 
 
 def _ignore_refusal(listener: str, error: GatewayError) -> None:
-    """The hook of a server whose owner does not count refusals."""
+    """Ignore a refusal: the hook of a server whose owner does not count them."""
 
 
 class Server:
@@ -82,7 +82,7 @@ class Server:
         self._timer: asyncio.TimerHandle | None = None
         self._date_at = 0.0
         self.leaving = asyncio.Event()
-        """Set while requests are still served, so that clients and load balancers move on without a failure."""
+        """Event that is set while requests are still served, so that clients and load balancers move on without a failure."""
         self.draining = asyncio.Event()
         self.addresses: dict[str, tuple[str, ...]] = {}
 
@@ -226,7 +226,7 @@ async def _serve(listening: socket.socket, make: Callable[[], EdgeProtocol]) -> 
 
 
 def _accept(listening: socket.socket) -> socket.socket | None:
-    """The next connection in the queue, None when it is empty."""
+    """Accept the next connection in the queue; None when it is empty."""
     try:
         accepted, _ = listening.accept()
     except (BlockingIOError, ConnectionAbortedError):

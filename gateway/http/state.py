@@ -24,11 +24,11 @@ _MIN_IDLE_S = 1.0  # a younger one may have its next request on the wire
 _MAX_DUE_PER_TICK = 1000  # about a millisecond's work
 
 RefusalHook = Callable[[str, GatewayError], None]
-"""Told the listener's name and the error whenever the edge answers by itself."""
+"""Callback with the listener's name and the error of each answer that the edge gives by itself."""
 
 
 def date_line() -> bytes:
-    """The header line that tells the current time."""
+    """Return the header line with the current time."""
     return b"date: %b\r\n" % formatdate(usegmt=True).encode("ascii")
 
 
@@ -116,12 +116,12 @@ class EdgeState(ServerState):
         return True
 
     def refuse(self, error: GatewayError) -> bytes:
-        """The bytes of the edge's own answer, counted."""
+        """Return the bytes of the edge's own answer, and count it."""
         self.on_refusal(self.name, error)
         return render_refusal(error, request_id=self.new_request_id(), date_line=self.date_line)
 
     def refuse_connection(self) -> bytes:
-        """The bytes for a connection that was not admitted."""
+        """Return the bytes for a connection that was not admitted."""
         return self.refuse(too_many_connections())
 
     def sweep(self, now: float) -> None:

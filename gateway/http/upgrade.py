@@ -8,7 +8,7 @@ _OFFER_HEADERS = frozenset({b"upgrade", b"http2-settings"})
 
 
 def is_websocket(headers: Headers) -> bool:
-    """True when the client cannot go on without WebSocket; other offers (h2c) are optional by their RFC."""
+    """Return whether the client cannot go on without WebSocket; other offers (h2c) are optional by their RFC."""
     return any(name == b"upgrade" and b"websocket" in value.lower() for name, value in headers)
 
 

@@ -43,7 +43,7 @@ class DeadlineWheel(Generic[Item]):
             del self._slots[slot][item]
 
     def due(self, now: float, *, limit: int) -> list[Item]:
-        """Up to `limit` items whose slot has come, removed, in no order; the rest stay due, so one tick is short."""
+        """Remove and return up to `limit` items whose slot has come, in no order; the rest stay due, so one tick is short."""
         current = math.floor(now / self.resolution_s)
         items: list[Item] = []
         while self._next_slot <= current:

@@ -42,7 +42,7 @@ class StoreUnavailable(Exception):
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
         self.was_sent = was_sent
-        """False when the operation was surely not done."""
+        """True unless the operation was surely not done."""
 
 
 class StoreEntry(msgspec.Struct, frozen=True):

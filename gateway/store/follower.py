@@ -14,7 +14,7 @@ FOLLOW_S: Final = 0.2
 _PAGE: Final = 500
 
 Take = Callable[[str, bytes | None], Awaitable[None]]
-"""Gets a key and its value, None when it is gone."""
+"""Callback with a key and its value, None when the key is gone."""
 
 
 class ChangeFollower:
@@ -29,7 +29,7 @@ class ChangeFollower:
         wants: Callable[[str], bool] = lambda key: True,
         follow_s: float = FOLLOW_S,
     ) -> None:
-        """Keys for which `wants` returns False are not read."""
+        """Follow a space; keys for which `wants` returns False are not read."""
         self._store = store
         self._space = space
         self._take = take

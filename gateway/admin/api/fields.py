@@ -32,7 +32,7 @@ class RequestBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 def fill(form: type[S], document: dict[str, Any]) -> S:
-    """The form; raises InvalidRequest, which names the field."""
+    """Convert the document to a form. Raises InvalidRequest, which names the field."""
     try:
         return msgspec.convert(document, form)
     except msgspec.ValidationError as error:
@@ -44,7 +44,7 @@ def fill(form: type[S], document: dict[str, Any]) -> S:
 
 
 def _in_words(said: str, kind: Any) -> str:
-    """Without msgspec's types and patterns, which tell people little."""
+    """Reword a message without msgspec's types and patterns, which mean little to people."""
     wanted = _description(kind) if " matching regex " in said else None
     said = said if wanted is None else f"Expected {wanted}"
     said = _LENGTH.sub(lambda found: f"{_BOUNDS[found[1]]} {found[2]} characters", said)

@@ -63,11 +63,11 @@ class AdminEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     """The path in Starlette's notation: `{name}` matches one segment."""
     handler: Callable[[AdminRequest], Awaitable[Response]]
-    """May raise GatewayError."""
+    """The coroutine that answers; it may raise GatewayError."""
     role: Role | None = None
-    """None: viewer for GET, else editor."""
+    """The least role; None: viewer for GET, else editor."""
     is_public: bool = False
-    """Needs nobody to be logged in."""
+    """True if no login is needed."""
     max_bytes: int = MAX_SUBMISSION_BYTES
 
     @property

@@ -209,7 +209,7 @@ def _shown(record: AuditRecord) -> dict[str, Any]:
 
 
 def _shown_entry(entry: CacheEntry) -> dict[str, Any]:
-    """Without the answer and the question: they are the tenant's."""
+    """Describe an entry without its answer and question, which are the tenant's."""
     return {
         "id": entry.id,
         "tenant": entry.tenant,

@@ -96,7 +96,7 @@ class PlanHandlers:
         }
 
     async def _replayed(self, document: str) -> dict[str, Any]:
-        """One at a time: each takes a core for up to a minute."""
+        """Replay the recording, one replay at a time: each takes a core for up to a minute."""
         folder = self._config.process.recording_dir
         if self._tape is not None:
             await asyncio.to_thread(self._tape.flush)

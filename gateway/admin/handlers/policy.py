@@ -216,14 +216,14 @@ class PolicyHandlers:
         return await asyncio.to_thread(_changes, self._book, old, new)
 
     async def blast(self, changes: tuple[PolicyChange, ...], old: Policy, new: Policy) -> dict[str, Any]:
-        """Whom the changes reach, and how much of the last day's traffic."""
+        """Return the reach of the changes, and their share of the last day's traffic."""
         radius = blast_radius(changes, old, new)
         reach = await self._last_day.reach(radius)
         tenants: Any = "all" if radius.tenants is None else list(radius.tenants)
         return {"tenants": tenants, "routes": list(radius.routes), **msgspec.to_builtins(reach)}
 
     def require_writable(self) -> None:
-        """Raises Conflict when the policy is a file."""
+        """Raise Conflict when the policy is a file."""
         why = self._book.read_only_why
         if why is not None:
             raise Conflict(f"Nothing was changed: {why}.", code="policy_read_only")
@@ -241,7 +241,7 @@ class PolicyHandlers:
         return ApiResponse(body, headers={"etag": revision.etag})
 
     async def outdated(self, error: RevisionConflict) -> Outdated:
-        """Both sides by name, and what the other one changed, as far as the caller's own revision is still known."""
+        """Return an error that names both sides, with the other side's changes while the caller's revision is stored."""
         theirs = error.theirs
         conflict: dict[str, Any] = {"yours": error.yours, "theirs": theirs.as_line(), "changes": []}
         digits = error.yours.strip('"').partition("-")[0]
@@ -256,7 +256,7 @@ class PolicyHandlers:
         return Outdated(message, conflict)
 
     async def _parent(self, revision: Revision) -> Revision | None:
-        """None for the first one, and for the oldest that is still kept."""
+        """Return the revision before; None for the first one, and for the oldest that is still stored."""
         try:
             return None if revision.parent is None else await self._book.revision(revision.parent)
         except NoSuchRevision:
@@ -272,7 +272,7 @@ class PolicyHandlers:
 
 
 def wanted_match(request: AdminRequest) -> str:
-    """The etag that the caller has seen; raises IfMatchRequired."""
+    """Return the etag that the caller has seen. Raises IfMatchRequired."""
     text = request.headers.get("if-match", "").strip()
     if not text:
         raise IfMatchRequired

@@ -31,7 +31,7 @@ class Preview(RequestBody, frozen=True, kw_only=True):
 
     request: dict[str, Any]
     tenant: str | None = None
-    """None: the one of loopback clients, where the policy has no keys."""
+    """The sending tenant; None: that of loopback clients, where the policy has no keys."""
     headers: dict[str, str] = msgspec.field(default_factory=dict)
 
 

@@ -56,7 +56,7 @@ class RequestHandlers:
         return ApiResponse({"request": found})
 
     def listed(self, *, after: Position, limit: int, where: dict[Filter, str]) -> tuple[dict[str, Any], Position]:
-        """The document, and where to go on; `last` is this process's own part of that."""
+        """Return the document and the next position; `last` is this process's own part of the position."""
         self._shared.look(where)
         own = self._recent.newest(after=after.own, limit=limit, where=where)
         others = [row for row in self._shared.others(where) if row.seq > after.others.get(row.replica, 0)]
@@ -73,5 +73,5 @@ def _came_at(row: ShownRequest) -> float:
 
 
 def filters(request: AdminRequest) -> dict[Filter, str]:
-    """Those that were given."""
+    """Return the filters that were given."""
     return {name: value for name in get_args(Filter) if (value := request.text(name)) is not None}

@@ -174,7 +174,7 @@ def _add_lanes(states: Sequence[LaneState]) -> LaneState:
 
 
 def _add_deployments(states: Sequence[DeploymentState]) -> DeploymentState:
-    """Every process has permits of its own; the engine behind them is one, and says the same to all."""
+    """Combine one deployment's states: permits add up; all processes see the same engine."""
     return msgspec.structs.replace(
         states[0],
         is_ready=any(state.is_ready for state in states),

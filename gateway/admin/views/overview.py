@@ -19,7 +19,7 @@ _ANSWERED: Final = ("completed", "cached")
 
 
 def overview(totals: Totals, live: LiveState) -> dict[str, Any]:
-    """Everything but the charts."""
+    """Return everything but the charts."""
     outcomes = {outcome: int(count) for (outcome,), count in totals.by("requests_total", 2).items()}
     num = sum(outcomes.values())
     return {
@@ -68,7 +68,7 @@ class Charts:
 
 
 def deployment_row(one: DeploymentState, totals: Totals) -> dict[str, Any]:
-    """One deployment's traffic in the window beside its state."""
+    """Return one deployment's traffic in the window beside its state."""
     outcomes = {
         outcome: int(count)
         for (deployment, outcome), count in totals.by("requests_total", 1, 2).items()
@@ -91,7 +91,7 @@ def deployment_row(one: DeploymentState, totals: Totals) -> dict[str, Any]:
 
 
 def deployment_state(one: DeploymentState) -> str:
-    """One word."""
+    """Return the state of a deployment in one word."""
     if one.is_draining:
         return "draining"
     if one.is_ejected:
@@ -102,7 +102,7 @@ def deployment_state(one: DeploymentState) -> str:
 
 
 def spread_by(totals: Totals, name: str, *positions: int) -> dict[tuple[str, ...], dict[str, Any]]:
-    """Count, mean and quantiles of a histogram by some of its labels."""
+    """Return count, mean and quantiles of a histogram by some of its labels."""
     return {labels: _spread(seen) for labels, seen in totals.observed(name, *positions).items()}
 
 

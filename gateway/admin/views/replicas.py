@@ -95,7 +95,7 @@ class Replicas:
         return self._others
 
     def look(self) -> None:
-        """Somebody looks: see the others for the next seconds."""
+        """Note a look: the other processes report for the next seconds."""
         self._wanted_at = self._clock()
 
     async def run(self) -> None:
@@ -158,18 +158,18 @@ class Replicas:
         )
 
     def _heard(self, now: float) -> list[tuple[str, bool]]:
-        """Each process that has a report, and whether it is of now."""
+        """Return each process that has a report, and whether the report is of now."""
         seen = self._seen or {}
         return [(key, one.is_moving and now - one.changed_at < _SILENT_S) for key, one in seen.items()]
 
 
 def windows_of(totals: Callable[[float], Totals]) -> dict[int, Totals]:
-    """All windows that pages offer."""
+    """Return all windows that pages offer."""
     return {window: totals(window) for window in WINDOWS_S}
 
 
 def _decoded(data: bytes) -> ReplicaReport | None:
-    """None for the report of a process of another version."""
+    """Decode a report; None for that of a process of another version."""
     try:
         return _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -77,17 +77,17 @@ class SharedRequests:
         self._others: dict[_Filters, list[ShownRequest]] = {}
 
     def look(self, where: Where) -> None:
-        """Somebody looks through this filter: see the others' for the next seconds."""
+        """Note a look through this filter: the others' requests come for the next seconds."""
         key = _filters(where)
         if key in self._wanted or len(self._wanted) < _MAX_FILTERS:
             self._wanted[key] = self._clock()
 
     def others(self, where: Where) -> Sequence[ShownRequest]:
-        """The others' newest under a filter that was looked through; in no order."""
+        """Return the others' newest requests under a filter in use, in no order."""
         return self._others.get(_filters(where), ())
 
     async def find(self, request_id: str) -> ExplainedRequest | None:
-        """One request, whoever served it; None after some seconds in which nobody knew it."""
+        """Return one request of any process; None when no process reports it within some seconds."""
         found = self._recent.find(request_id)
         store = self._store
         if found is not None or store is None or len(request_id.encode()) > _MAX_ID_BYTES or "\0" in request_id:
@@ -183,7 +183,7 @@ def _filters(where: Where) -> _Filters:
 
 
 def _decoded(decoder: msgspec.msgpack.Decoder[T], data: bytes) -> T | None:
-    """None for what a process of another version put."""
+    """Decode rows; None for those of a process of another version."""
     try:
         return decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError):

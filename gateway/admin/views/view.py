@@ -22,7 +22,7 @@ LOAD_PATH: Final = "/admin/api/load"
 DEFAULT_WINDOW_S: Final = 300
 
 Facts = Callable[[], Mapping[str, Any]]
-"""Returns further facts for every page, such as whether the policy file is valid."""
+"""Source of further facts for every page, such as whether the policy file is valid."""
 
 
 class View:
@@ -52,7 +52,7 @@ class View:
         """The others, once there is a store to see them in."""
 
     def report(self) -> ReplicaReport:
-        """This process, for the others."""
+        """Return this process's report for the others."""
         return ReplicaReport(
             name=self._name,
             at=self._wall(),

@@ -19,7 +19,7 @@ MAX_STORED_BYTES: Final = 1024 * 1024
 """Length of one response; a longer one is not stored."""
 
 OnStored = Callable[[CacheEntry, Callable[[CacheEntry], None]], None]
-"""Gets a new entry and the means to share it."""
+"""Callback with a new entry and the means to share it."""
 
 
 class CacheIdentity(msgspec.Struct, frozen=True):
@@ -56,7 +56,7 @@ class CacheLookup:
         self.reason = reason
         """Reason for the lookup's result; a metric label."""
         self.key = key
-        """Set when the response to this request is to be stored."""
+        """Fingerprint to store the response under; None when it is not stored."""
         self.wanted = wanted
         self.answer = answer
         """A whole JSON completion on a hit."""
@@ -67,7 +67,7 @@ class CacheLookup:
         self.following: SharedAnswer | None = None
         """A shared answer that this request may join."""
         self.on_stored: OnStored | None = None
-        """Called with the entry that this request makes, and passes it on to other processes."""
+        """Callback with the entry that this request makes; it passes the entry on to other processes."""
 
     def drop(self) -> None:
         """End the request; followers of an answer that did not come look for another."""

@@ -91,7 +91,7 @@ class ExactCache:
         self._hits: FairRecent[str, str] = FairRecent(_MAX_HITS_KNOWN)
         """Request ids of hits with the ids of their entries."""
         self.on_doubt: Callable[[str, str], object] = lambda request_id, tenant: None
-        """Gets feedback that came to another process; its response may not be stored anywhere."""
+        """Callback for feedback that came to another process; its response may not be stored anywhere."""
 
     @property
     def num_entries(self) -> int:

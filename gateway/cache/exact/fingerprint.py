@@ -31,9 +31,9 @@ class Fingerprint(msgspec.Struct, frozen=True, gc=False):
     """The digests of one request in one scope."""
 
     exact: bytes
-    """Equal for requests with equal content."""
+    """Digest of the whole content: equal for requests with equal content."""
     context: bytes
-    """Equal for requests that differ in their last user text only: system prompt, history, tools and all are equal.
+    """Digest of the content without the last user text: system prompt, history, tools and all else.
 
     Where the policy relaxes history, texts that stand alone are in a context of instructions without history.
     """
@@ -47,7 +47,7 @@ class Outline:
     __slots__ = ("_encode", "around", "frame", "instructions", "last", "shaping", "text")
 
     def __init__(self, request: ChatRequest) -> None:
-        """Raises OverflowError or TypeError where JSON cannot carry a number of the request exactly."""
+        """Digest a request's content. Raises OverflowError or TypeError where JSON cannot carry a number of it exactly."""
         document = request.document
         shaping = {name: value for name, value in document.items() if name not in SHAPELESS and value is not None}
         messages: list[Any] = shaping.pop("messages")

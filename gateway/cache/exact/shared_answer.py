@@ -70,7 +70,7 @@ class SharedAnswer:
         self.is_joinable = True
         loop = asyncio.get_running_loop()
         self.begun: asyncio.Future[None] = loop.create_future()
-        """Set with the first piece, or with the end."""
+        """Event that is set with the first piece, or with the end."""
         self.done: asyncio.Future[bytes | None] = loop.create_future()
         self._num_bytes = 0
         self._followers: dict[SharedAnswerFollower, None] = {}

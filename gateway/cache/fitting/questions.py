@@ -29,7 +29,7 @@ class Questions:
 
 
 def read_questions(data: Path) -> Questions:
-    """The QQP calibration questions. Raises FileNotFoundError where the folder has none."""
+    """Read the QQP calibration questions. Raises FileNotFoundError where the folder has none."""
     rows = _rows(data / QUESTIONS)
     place = {row["qid"]: number for number, row in enumerate(rows)}
     parents = list(range(len(rows)))
@@ -43,7 +43,7 @@ def read_questions(data: Path) -> Questions:
 
 
 def read_intents(data: Path) -> Questions:
-    """CLINC150 in its order: one meaning an intent, and one for each question outside of all of them."""
+    """Read CLINC150 in its order: one meaning an intent, and one for each question outside of all of them."""
     rows = _rows(data / INTENTS)
     names = {name: number for number, name in enumerate(sorted({row["intent"] for row in rows}))}
     question_groups = [

@@ -39,7 +39,10 @@ class Played:
         return float(self.wrong.mean())
 
     def error_limits(self, seed: int = 1) -> tuple[float, float]:
-        """95 % limits: components drawn with replacement (percentiles), and never below what none seen would allow."""
+        """Compute the error's 95 % limits: percentiles over components drawn with replacement.
+
+        The upper limit is never below the one for no wrong answer at all.
+        """
         names, place = np.unique(self.groups, return_inverse=True)
         sizes = np.bincount(place)
         wrong = np.bincount(place, self.wrong)

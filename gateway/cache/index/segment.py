@@ -65,7 +65,7 @@ class IndexSegment:
         return cls(index, np.array([exact + _END_MARK for exact in exacts]), np.ones(len(exacts), np.bool_))
 
     def __len__(self) -> int:
-        """Number of rows, removed ones included."""
+        """Return the number of rows, removed ones included."""
         return len(self.ids)
 
     @property

@@ -78,9 +78,9 @@ class SemanticLookup:
         self.finding: SemanticResult | None = None
         self.on_hit: Callable[[], None] | None = None
         self.on_other: Callable[[SemanticLookup, SemanticResult, CacheEntry], None] | None = None
-        """Called when a deployment has answered what an entry might have answered: the two can be compared."""
+        """Callback when a deployment has answered what an entry might have answered: the two can be compared."""
         self.done: asyncio.Future[None] = vector.get_loop().create_future()
-        """Set when the lookup has ended."""
+        """Future that is set when the lookup has ended."""
         vector.add_done_callback(self._look)
 
     @property

@@ -33,7 +33,7 @@ def stored_bytes(num_bytes: int) -> int:
 
 
 LookAtRoom = Callable[[], Awaitable[Room | None]]
-"""Returns what the server has room for, None where it has no limit. Raises StoreUnavailable."""
+"""Source of the server's free room, None where it has no limit. Raises StoreUnavailable."""
 
 
 class StoreShares:

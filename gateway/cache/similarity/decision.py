@@ -56,7 +56,7 @@ class Coefficients(msgspec.Struct, frozen=True, kw_only=True):
     """The id of the encoder whose similarities these are."""
     features: tuple[str, ...]
     min_similarity: float
-    """Nothing was fitted below it, and nothing is served there."""
+    """The least similarity that was fitted and is served."""
     bias: float
     trees: tuple[BoostedTree, ...]
     calibration: Calibration

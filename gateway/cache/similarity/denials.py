@@ -22,7 +22,7 @@ _EXCLUDING: Final = {
 }
 """First words by second word; each pair names what a question leaves out."""
 _MEASURING: Final = "how"
-"""Before them it is a distance: `how far from`."""
+"""Word before these that makes them a distance: `how far from`."""
 _BUILT: Final = re.compile(
     r"un(?!i|der|til|le)[a-z]{3,}(?:ed|able|ible|ing|en)|non[a-z]{4,}|(?!unless|bless|regardless|nonethe|neverthe)[a-z]{3,}less"
 )

@@ -116,7 +116,7 @@ class Child:
         self._signal_group(signal.SIGKILL)
 
     async def _live(self) -> int:
-        """One life of the child: its exit code, negative for a signal."""
+        """Run the child once and return its exit code, negative for a signal."""
         process = self._process = await asyncio.create_subprocess_exec(
             *self.spec.argv,
             stdin=asyncio.subprocess.DEVNULL,
@@ -167,7 +167,7 @@ class Child:
 
 
 def describe_exit(code: int) -> str:
-    """An exit code in words."""
+    """Describe an exit code in words."""
     if code >= 0:
         return f"ended with code {code}"
     try:

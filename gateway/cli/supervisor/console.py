@@ -22,15 +22,15 @@ class Console:
         self._is_open = True
 
     def line(self, name: str, text: str) -> None:
-        """One line of a process."""
+        """Print one line of a process."""
         self._write(f"{name:<8} | {text}\n")
 
     def say(self, text: str) -> None:
-        """One line of our own."""
+        """Print one line of our own."""
         self.line(OWN_NAME, text)
 
     def block(self, text: str) -> None:
-        """Text to copy, so without a name before it."""
+        """Print text to copy, without a name before it."""
         self._write(f"\n{text}\n\n")
 
     def _write(self, text: str) -> None:

@@ -72,9 +72,12 @@ class LaunchPlan:
 
 
 def plan_launch(config: GatewayConfig, policy: Policy, *, num_cores: int, python: str = sys.executable) -> LaunchPlan:
-    """The plan for a policy: a bundled engine is started when a deployment's URL is its socket. Raises LaunchError.
+    """Plan the processes for a policy: a bundled engine is started when a deployment's URL is its socket.
 
-    Every life of the gateway has the settings in `config`, whatever became of the file that they were read from.
+    Every life of the gateway has the settings in `config`, even if the file that they came from changes.
+
+    Raises:
+        LaunchError: An engine's model or packages are missing.
     """
     threads = split_threads(num_cores)
     served = {size: _served_by(policy, socket_path(config, size)) for size in SIZES}
@@ -181,9 +184,9 @@ def _engine(
 
 
 def module_argv(python: str, name: str) -> tuple[str, ...]:
-    """`python -m name` that finds our packages and nothing else of that name.
+    """Return the command `python -m name` that finds our packages and nothing else of that name.
 
-    -P keeps the working directory out of the search path: a folder there called "engine" must not win. A checkout
+    -P removes the working directory from the search path: a folder there called "engine" must not win. A checkout
     that was never installed is reachable only through `python_env`.
     """
     return (python, "-P", "-u", "-m", name)

@@ -62,7 +62,7 @@ class Supervisor:
                 child.kill()
 
     async def run(self) -> int:
-        """The exit code: 0 after `stop`, else that of the child that gave up."""
+        """Run all children; return 0 after `stop`, else the exit code of the child that gave up."""
         started_at = self._clock()
         runs = [asyncio.create_task(child.run(), name=child.spec.name) for child in (*self._engines, self._gateway)]
         watches = [
@@ -168,7 +168,10 @@ async def supervise(supervisor: Supervisor) -> int:
 
 
 def _phases(answer: ProbeResult | None) -> str:
-    """` (import 2.1 s, weights 0.4 s)` and a failure, as an engine's `/startupz` has them; empty when it has none."""
+    """Render the start phases and a failure of an engine's `/startupz`, as ` (import 2.1 s, weights 0.4 s)`.
+
+    Empty when the response has none.
+    """
     if answer is None or not isinstance(answer.body, dict):
         return ""
     failure = answer.body.get("failure")
