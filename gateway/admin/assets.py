@@ -75,7 +75,7 @@ class MinifiedFiles(StaticFiles):
     def file_response(
         self, full_path: str | os.PathLike[str], stat_result: os.stat_result, scope: Scope, status_code: int = 200
     ) -> Response:
-        """Return the whole file, whatever ranges were asked for."""
+        """Return the whole file, even for a request of ranges."""
         path = Path(full_path)
         return Response(self.contents[path.name], status_code, _FOREVER, media_type=_TYPES[path.suffix])
 

@@ -47,7 +47,7 @@ class Drains:
     """`POST /admin/api/deployments/{id}/drain`, and what follows the store."""
 
     def __init__(self, deployments: Deployments, store: Store, audit: AuditLog, on_change: Callable[[], None]) -> None:
-        """`on_change`: a deployment is wanted again, and somebody should see whether it is ready."""
+        """Follow the store; `on_change` is called when a deployment is wanted again and its health is unknown."""
         self._deployments = deployments
         self._store = store
         self._audit = audit
@@ -57,7 +57,10 @@ class Drains:
 
     @serves(DRAIN_PATH, "POST")
     async def order(self, request: AdminRequest) -> Response:
-        """Drain it, or take it back; raises NotFound, InvalidRequest and StoreUnavailable, which changed nothing."""
+        """Drain a deployment, or put it back into service.
+
+        Raises NotFound, InvalidRequest and StoreUnavailable; then nothing has changed.
+        """
         name = request.path_params["name"]
         asked = request.fill(DrainOrder)
         if name not in self._deployments():

@@ -50,7 +50,7 @@ class TooManyPages(GatewayError):
 
 
 class LiveFeed:
-    """`GET /admin/api/live?topic=`. A page that reads slowly misses events; it holds up nobody."""
+    """`GET /admin/api/live?topic=`. A page that reads slowly misses events and delays no other page."""
 
     def __init__(self, view: View, requests: RequestHandlers, *, clock: Clock) -> None:
         self._view = view
@@ -62,7 +62,7 @@ class LiveFeed:
 
     @serves(LIVE_PATH)
     async def subscribe(self, request: AdminRequest) -> Response:
-        """Feed one page until it leaves or the server stops. Raises InvalidRequest or TooManyPages."""
+        """Stream events to one page until it leaves or the server stops. Raises InvalidRequest or TooManyPages."""
         feed = self._feed(request)
         if request.method == "HEAD":
             return Response(headers=NO_STORE, media_type=_EVENT_STREAM)
@@ -84,7 +84,7 @@ class LiveFeed:
         self.num_subscribers += 1
 
     def leave(self) -> None:
-        """Count a page out; nothing is kept for nobody."""
+        """Count a page out; the last page's documents go with it."""
         self.num_subscribers -= 1
         if not self.num_subscribers:
             self._made.clear()
@@ -104,7 +104,7 @@ class LiveFeed:
         return int((self._clock() + _PHASES[topic] * PERIOD_S) / PERIOD_S)
 
     def once(self, topic: str, key: Hashable, make: Callable[[], T]) -> T:
-        """Return the result of `make`, made once in a period for all pages that want the same."""
+        """Return the result of `make`, called once in a period for all pages with the same key."""
         period, (made_in, made) = self.period(topic), self._made.get(topic, (-1, {}))
         if made_in != period:
             made = {}

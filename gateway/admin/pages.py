@@ -1,4 +1,4 @@
-"""Pages: the frames of the admin page. They hold no data: scripts fetch that from the API, which knows who asks."""
+"""Pages: the frames of the admin page. They contain no data: scripts fetch it from the API, which checks the caller."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class GuardedPath:
 
 
 class UnknownPath:
-    """Says that a path has no route, to those who may know what has one."""
+    """Answers 404 for paths without a route, to callers who may see which routes exist."""
 
     def __init__(self, gate: AdminGate) -> None:
         self._gate = gate
@@ -94,7 +94,7 @@ class UnknownPath:
 
 
 def _least_role(method: str) -> Role:
-    """Return what it takes to be told that a path or a method is not served."""
+    """Return the access that a caller needs to see that a path or a method is not served."""
     return Role.VIEWER if method in READING else Role.EDITOR
 
 
@@ -121,7 +121,7 @@ class Operations:
 
     @serves(METRICS_PATH)
     async def metrics(self, request: Request) -> Response:
-        """Answer in Prometheus' text format."""
+        """Return the metrics in Prometheus' text format."""
         return Response(self._metrics.instruments.render(), headers={"content-type": CONTENT_TYPE_PLAIN_0_0_4})
 
     @serves("/openapi.json")
@@ -131,7 +131,7 @@ class Operations:
 
 
 async def _ask_for_login(request: Request, error: Exception) -> Response:
-    """Send a browser that asks for a page to log in; who sends a token, calls the API or changes things is told."""
+    """Redirect a browser that requests a page to the login; refuse callers with a token, API calls and changes."""
     assert isinstance(error, NotLoggedIn), "registered for that"
     path = request.scope["path"]
     asks_for_page = request.method in ("GET", "HEAD") and is_below_admin(path) and not path.startswith(API)

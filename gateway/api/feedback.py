@@ -1,4 +1,4 @@
-"""`POST /v1/feedback`: a product says that an answer was wrong."""
+"""`POST /v1/feedback`: a product reports a wrong answer."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class FeedbackHandlers:
         bodies: JsonBodies,
         note_wrong: Callable[[str, str], bool] = lambda request_id, tenant: False,
     ) -> None:
-        """`note_wrong` is told the request and its tenant, and says whether it was waiting for such a verdict."""
+        """Handle feedback; `note_wrong` gets the request and its tenant, and returns whether it waited for the verdict."""
         self._policy = policy
         self._cache = cache
         self._bodies = bodies
@@ -58,7 +58,7 @@ class FeedbackHandlers:
     async def submit(self, request: Request) -> Response:
         """Quarantine the entry behind an answer.
 
-        Raises InvalidRequest, InvalidApiKey, or NotFound for an answer that is not kept, or not this tenant's.
+        Raises InvalidRequest, InvalidApiKey, or NotFound for an answer that is not stored, or not this tenant's.
         """
         async with self._bodies.read(request, NOBODY) as document:  # its key is looked at only then
             host = request.client.host if request.client else None

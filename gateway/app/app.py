@@ -278,7 +278,7 @@ class Gateway:
         return all(not live.limiter.in_flight for live in self._deployments())
 
     async def leave(self) -> None:
-        """Say that this process is going, serve for as long as the settings say, and accept no more."""
+        """Announce that this process will end, serve for the time in the settings, and accept no more."""
         self.log.event("leaving", notice_s=self.config.process.drain_notice_s)
         await self.server.leave(self.config.process.drain_notice_s)
 

@@ -10,7 +10,7 @@ from gateway.telemetry.metrics import FORECAST_ERROR_SHARES, GatewayMetrics
 
 
 def read_live_gauges(metrics: GatewayMetrics, deployments: Iterable[LiveDeployment], lanes: Iterable[LiveLane]) -> None:
-    """Set the gauges anew; what left the policy is no longer told."""
+    """Set the gauges anew; those of objects that left the policy are removed."""
     for gauge in (
         *(metrics.queue_depth, metrics.concurrency_limit, metrics.in_flight),
         *(metrics.deployment_ready, metrics.forecast_error),

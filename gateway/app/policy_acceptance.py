@@ -38,6 +38,6 @@ def policy_checks(
     *,
     has_stored_keys: Callable[[], bool] = lambda: False,
 ) -> PolicyChecks:
-    """Return what this process asks of a policy document."""
+    """Return this process's checks of a policy document."""
     accept = acceptance(config, environment, has_stored_keys=has_stored_keys)
     return PolicyChecks(variables=config.process.policy_variables, accept=accept, predictors=predictors)

@@ -1,4 +1,4 @@
-"""ResponseCache: everything that answers are kept in and found by in one process, put together and kept running."""
+"""ResponseCache: the parts of the response cache in one process, assembled and run."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _COMPACT_S: Final = 0.5
 
 
 class ResponseCache:
-    """The exact tier and, from the first policy that wants it, the semantic one."""
+    """The exact tier and, from the first policy with a semantic route, the semantic one."""
 
     def __init__(
         self,
@@ -166,7 +166,7 @@ class ResponseCache:
                 saved_at = time.monotonic()
 
     async def _learn(self) -> None:
-        """Judge by what audits found about each tenant's route, besides what was known before."""
+        """Refit the match models to the audits of each tenant's route."""
         while True:
             await asyncio.sleep(LEARN_S)
             for _, book in self.books:
@@ -197,7 +197,7 @@ class ResponseCache:
         self.semantic.taken(entry)
 
     def _purged(self, selection: Selection) -> None:
-        """Texts that were kept for review go with the answers."""
+        """Remove the texts that were stored for review along with the purged entries."""
         for record in self.audits.forget_texts(lambda record: _is_covered(record, selection)):
             self._record(record)
 

@@ -57,7 +57,7 @@ async def run_gateway(
 
 
 async def _stop(gateway: Gateway, timeout_s: float) -> None:
-    """Drain and close; what hangs is left behind, as whoever asked the process to end will not wait for it."""
+    """Drain and close within `timeout_s`; what still hangs then is abandoned."""
     try:
         async with asyncio.timeout(timeout_s):
             await gateway.stop()

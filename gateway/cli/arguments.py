@@ -1,4 +1,4 @@
-"""Types of command-line arguments that argparse lacks; what is wrong is said in words."""
+"""Types of command-line arguments that argparse lacks; errors are explained in words."""
 
 from __future__ import annotations
 

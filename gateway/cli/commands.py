@@ -35,7 +35,7 @@ _SETTING_FLAGS = {
 
 
 class CommandError(RuntimeError):
-    """The command could not do its work; the message says why and what to do."""
+    """The command could not do its work; the message has the cause and the remedy."""
 
 
 class UsageError(CommandError):
@@ -43,7 +43,7 @@ class UsageError(CommandError):
 
 
 def up(options: argparse.Namespace) -> int:
-    """Start engines and gateway, and keep them running until a signal."""
+    """Start engines and gateway, and restart them as needed until a signal."""
     from gateway.app.policy_acceptance import policy_checks
     from gateway.app.store_opening import open_store
     from gateway.app.supervision import supervised
@@ -217,7 +217,7 @@ def policy_train(options: argparse.Namespace) -> int:
 
 
 def keys_new(options: argparse.Namespace) -> int:
-    """Print a fresh key and the lines that make it known. The key itself is kept nowhere."""
+    """Print a fresh key and the lines for the policy document. The key itself is stored nowhere."""
     import datetime
 
     key_id = options.key_id or f"key-{datetime.datetime.now(datetime.UTC):%Y-%m-%d}"

@@ -263,7 +263,10 @@ def check_device(probe: str = _DEVICE_PROBE) -> Check:
 
 
 def available_memory_bytes(meminfo: Path = Path("/proc/meminfo"), limit: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Memory that can still be had: the machine's, or what the container's limit leaves; None where neither is told."""
+    """Return the memory that is still available: the machine's, or the rest of the container's limit.
+
+    None where the system reports neither.
+    """
     try:
         lines = meminfo.read_text().splitlines()
         free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))

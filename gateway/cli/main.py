@@ -153,7 +153,7 @@ def _print_anything() -> None:
 
 
 def _guarded(command: Callable[[], int]) -> int:
-    """Turn errors that an operator can mend into one line and an exit code; a defect of ours keeps its trace."""
+    """Turn errors that an operator can fix into one line and an exit code; a defect of ours shows its trace."""
     try:
         return command()
     except commands.UsageError as error:

@@ -77,7 +77,7 @@ def add_capacity(commands_of: Any) -> None:
 
 
 def show_diagnosis(options: argparse.Namespace) -> int:
-    """Watch for some seconds and say what is slow; 1 when anything is."""
+    """Measure for some seconds and print what is slow; return 1 when anything is."""
     from gateway.diagnosis.render import render_diagnosis
 
     with open_client(options) as client:

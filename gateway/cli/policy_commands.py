@@ -82,7 +82,7 @@ def add_canary(actions: Any) -> None:
 
 
 def start_canary(options: argparse.Namespace) -> int:
-    """Show what it would do, ask, and begin."""
+    """Start a canary after showing its changes and a confirmation."""
     document, reason = _text(options.file), _reason(options)
     body: Json = {"document": document, "reason": reason, "percent": options.percent}
     body |= {"tenants": options.tenant} if options.tenant else {}
@@ -174,7 +174,7 @@ def plan_policy(options: argparse.Namespace) -> int:
 
 
 def apply_policy(options: argparse.Namespace) -> int:
-    """Show what it would do, ask, and do it."""
+    """Apply a document after showing its changes and a confirmation."""
     document, reason = _text(options.file), _reason(options)
     with open_client(options, source=str(options.file)) as client:
         etag = options.if_match or client.get("policy")["etag"]

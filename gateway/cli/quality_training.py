@@ -25,7 +25,7 @@ _BATCH = 16
 
 
 class TrainingError(ValueError):
-    """The data cannot be learned from; the message says where and why."""
+    """The data are no use for training; the message has the place and the cause."""
 
 
 class _Message(msgspec.Struct, frozen=True):
@@ -87,7 +87,7 @@ def train_from_files(paths: Sequence[Path], weak: str, strong: str, *, encoder_f
     """Return the coefficients; with a folder for the encoder's graph they use the embedding too.
 
     Raises:
-        TrainingError: The files cannot be learned from, or scikit-learn is not installed.
+        TrainingError: The files are no use for training, or scikit-learn is not installed.
     """
     try:
         trainer = import_trainer()

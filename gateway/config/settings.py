@@ -38,7 +38,7 @@ class ProcessSettings:
     drain_notice_s: float = 0.0
     """Time after SIGTERM in which requests are still served; `/readyz` is 503, answers have `connection: close`."""
     drain_timeout_s: float = 30.0
-    """Longest time for requests under way to finish after the process is told to stop."""
+    """Longest time for requests under way to finish after the process gets SIGTERM."""
 
     def __post_init__(self) -> None:
         """Reject values no type can; ConfigError starts with the key."""
@@ -127,7 +127,7 @@ class AdminSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicySettings:
-    """`[policy]`: where the policy is kept, and what is learned for it."""
+    """`[policy]`: where the policy is stored, and what is trained for it."""
 
     document: Path = field(default_factory=bundled_policy_path)
     """The policy document; watched, and taken again within a second of a change."""
@@ -189,7 +189,7 @@ class StoreSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheSettings:
-    """`[cache]`: memory for cached responses; which are cached, the policy says."""
+    """`[cache]`: memory for cached responses; the policy determines which are cached."""
 
     max_mb: int = 64
     """Memory of one process for cached responses."""

@@ -14,7 +14,7 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings:
-    """`[telemetry.log]`: what the log says."""
+    """`[telemetry.log]`: the contents of the log."""
 
     level: LogLevel = "info"
     sample_ratio: float = 1.0
@@ -56,7 +56,7 @@ class RecorderSettings:
     """`[telemetry.recorder]`: requests recorded for `penstock policy plan`, in `runtime_dir`/recorded."""
 
     mode: Literal["off", "features", "text"] = "off"
-    """`features` keeps sizes, flags and salted digests, `text` also the beginning of each last message."""
+    """`features` records sizes, flags and salted digests, `text` also the beginning of each last message."""
     max_mb: int = 256
     """Size of one machine's recording; the oldest goes first."""
     retention_h: float = 24.0
@@ -71,7 +71,7 @@ class RecorderSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetrySettings:
-    """`[telemetry]`: what is told of requests, and to whom."""
+    """`[telemetry]`: logs, traces and recordings of requests."""
 
     log: LogSettings = field(default_factory=LogSettings)
     trace: TraceSettings = field(default_factory=TraceSettings)

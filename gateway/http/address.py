@@ -75,7 +75,7 @@ def inherited_addresses(address: str) -> tuple[str, ...]:
 
 
 def inherited_sockets(address: str) -> list[socket.socket]:
-    """Duplicates of listening sockets that the parent process bound and keeps. Raises OSError.
+    """Return duplicates of listening sockets that the parent process bound and holds open. Raises OSError.
 
     Their queues outlive every process that serves them.
     """
@@ -127,7 +127,7 @@ def _set_tcp_options(listening: socket.socket, *, limits: EdgeLimits) -> None:
 
 
 def bind_unix(path: str) -> socket.socket:
-    """Bind a Unix socket, replacing one that a dead process left behind; OSError when somebody listens on it."""
+    """Bind a Unix socket, replacing one that a dead process left behind. Raises OSError when a live one listens on it."""
     _remove_stale(path)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:

@@ -87,7 +87,7 @@ class UntilGone:
 
 
 def until_gone(scope: Scope, receive: Receive) -> UntilGone:
-    """Run the body only as long as somebody waits for it; raises ClientGone when nobody does."""
+    """Return a context that runs its body until the client leaves, and then raises ClientGone."""
     return UntilGone(scope, receive)
 
 

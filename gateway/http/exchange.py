@@ -101,7 +101,7 @@ class Exchange(RequestResponseCycle):
 
     @property
     def is_gone(self) -> bool:
-        """True once nobody will read this response."""
+        """True once the client has left, so that this response has no reader."""
         return self.disconnected
 
     def take_body(self) -> bytes | None:

@@ -78,7 +78,7 @@ class EdgeProtocol(HttpToolsProtocol):
         self.edge.wheel.look_at(self, now + self.limits.header.timeout_s)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the requests under way that nobody waits for them."""
+        """Mark the responses under way as unwanted."""
         self._release()
         self._meter.reading = MeterState.DEAF
         self._lose_exchanges()
@@ -136,7 +136,7 @@ class EdgeProtocol(HttpToolsProtocol):
         return self._meter.since
 
     def abort(self) -> None:
-        """Reset the connection; requests under way learn that nobody waits for them."""
+        """Reset the connection, and mark the responses under way as unwanted."""
         self._lose_exchanges()
         self.transport.abort()
 
@@ -180,7 +180,7 @@ class EdgeProtocol(HttpToolsProtocol):
             self.flow.pause_reading()
 
     def _count_unread(self, num_bytes: int) -> bool:
-        """Have the listener know how much this connection holds; False when that is more than there is room for."""
+        """Report the bytes that this connection holds to the listener; return False when there is no room for them."""
         edge, more = self.edge, num_bytes - self._unread_bytes
         edge.unread_bytes += more
         self._unread_bytes = num_bytes
@@ -433,5 +433,5 @@ class EdgeProtocol(HttpToolsProtocol):
 
     @property
     def _is_held_up(self) -> bool:
-        """True while it is this server that keeps the client from sending its body."""
+        """True while the server itself stops the client from sending its body."""
         return self.flow.read_paused or (self.exchange is not None and self.exchange.waiting_for_100_continue)

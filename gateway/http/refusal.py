@@ -47,7 +47,7 @@ class ExpectationFailed(RejectedRequest):
 
 
 class UpgradeNotServed(RejectedRequest):
-    """400: the client asks for WebSocket."""
+    """400: the client requests WebSocket."""
 
     code = "invalid_request"
 
@@ -56,7 +56,7 @@ class UpgradeNotServed(RejectedRequest):
 
 
 class HeadersTooLarge(RejectedRequest):
-    """431: too many bytes or too many fields; `what` says which, with the limit."""
+    """431: too many bytes or too many fields; `what` names which, with the limit."""
 
     status = 431
     code = "headers_too_large"
@@ -82,7 +82,10 @@ def too_many_connections() -> Shed:
 
 
 def too_many_unfinished() -> Shed:
-    """Return the 503 for a head in pieces while too many others are unfinished; its lane is empty: the head was not read."""
+    """Return the 503 for a head in pieces while too many others are unfinished.
+
+    Its lane is empty because no head was read.
+    """
     hint = "Send the request in one piece, or retry in a second."
     message = f"This server holds too many unfinished requests. {hint}"
     return Shed(ShedReason.OVERLOAD, lane="", message=message, hint=hint, predicted_wait_s=1.0)

@@ -82,7 +82,7 @@ class Server:
         self._timer: asyncio.TimerHandle | None = None
         self._date_at = 0.0
         self.leaving = asyncio.Event()
-        """Event that is set while requests are still served, so that clients and load balancers move on without a failure."""
+        """Event that is set while requests are still served, so that clients and balancers leave without a failure."""
         self.draining = asyncio.Event()
         self.addresses: dict[str, tuple[str, ...]] = {}
 

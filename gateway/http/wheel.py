@@ -26,7 +26,7 @@ class DeadlineWheel(Generic[Item]):
         return len(self._slot_of)
 
     def look_at(self, item: Item, by: float) -> None:
-        """Have `item` come due at `by` or before: an earlier slot it already has is kept."""
+        """Make `item` due at `by` or before: an earlier slot that it already has stays."""
         slot = max(math.ceil(by / self.resolution_s), self._next_slot)
         held = self._slot_of.get(item)
         if held is not None:
@@ -43,7 +43,10 @@ class DeadlineWheel(Generic[Item]):
             del self._slots[slot][item]
 
     def due(self, now: float, *, limit: int) -> list[Item]:
-        """Remove and return up to `limit` items whose slot has come, in no order; the rest stay due, so one tick is short."""
+        """Remove and return up to `limit` items whose slot has come, in no order.
+
+        The rest stay due, so one tick is short.
+        """
         current = math.floor(now / self.resolution_s)
         items: list[Item] = []
         while self._next_slot <= current:

@@ -40,7 +40,7 @@ class StoreAddress:
     hosts: tuple[tuple[str, int], ...] = ()
     """The Sentinels, the nodes of a Cluster, or the one Redis."""
     service: str = ""
-    """The name that Sentinels know the primary by."""
+    """The name of the primary at the Sentinels."""
     db: int = 0
     is_tls: bool = False
     ca_file: Path | None = None

@@ -36,7 +36,7 @@ class StoreLoss(StrEnum):
 
 
 class StoreUnavailable(Exception):
-    """The store did not confirm an operation; `reason` says why in one word."""
+    """The store did not confirm an operation; `reason` is the cause in one word."""
 
     def __init__(self, reason: StoreLoss, detail: str, *, was_sent: bool = True) -> None:
         super().__init__(f"{reason}: {detail}")
@@ -53,7 +53,7 @@ class StoreEntry(msgspec.Struct, frozen=True):
 
 
 class StoreChange(msgspec.Struct, frozen=True):
-    """A key that was written or deleted; read it to learn its value."""
+    """A key that was written or deleted; its value has to be read."""
 
     version: int
     key: str

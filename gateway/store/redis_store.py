@@ -60,7 +60,7 @@ class RedisStore:
     """A Store in Redis. The first operation connects; every failure of Redis becomes StoreUnavailable."""
 
     def __init__(self, client: RedisClient, *, clock: Clock, wall: Callable[[], float], prefix: str = PREFIX) -> None:
-        """`prefix` begins every key; `wall` only says which calendar day it is."""
+        """Wrap a client; `prefix` begins every key, and `wall` determines only the calendar day."""
         self._client: Any = client
         self._clock = clock
         self._wall = wall
@@ -177,7 +177,7 @@ class RedisStore:
                 return await self._client.execute_command("EVAL", script.text, len(names), *names, *arguments)
 
     async def _asked(self, command: str, argument: str) -> list[Mapping[str, Any]]:
-        """Return the answer of every primary; an empty one where the user may not ask."""
+        """Return the answer of every primary; an empty one where the user lacks the permission."""
         ask = getattr(self._client, command)
         try:
             with translated():

@@ -27,7 +27,7 @@ class _Explained(ErrorDetail, frozen=True, kw_only=True):
 
 
 class NotLoggedIn(RejectedRequest):
-    """401: nobody, or somebody whose session or token is over."""
+    """401: no login, or a session or token that has ended."""
 
     status = 401
     code = "not_logged_in"
@@ -41,7 +41,7 @@ class NotLoggedIn(RejectedRequest):
 
 
 class BadLogin(RejectedRequest):
-    """401: says the same for an unknown name and a wrong password."""
+    """401: the same message for an unknown name and a wrong password."""
 
     status = 401
     code = "bad_login"
@@ -94,7 +94,7 @@ class TooManyLogins(GatewayError):
 
 
 class IfMatchRequired(RejectedRequest):
-    """428: nobody may overwrite what they have not seen."""
+    """428: a change needs the etag of the policy that it replaces."""
 
     status = 428
     code = "if_match_required"
@@ -104,7 +104,7 @@ class IfMatchRequired(RejectedRequest):
 
 
 class Conflict(RejectedRequest):
-    """409: it does not fit the state of things; `code` says which."""
+    """409: the request conflicts with the present state; `code` names the conflict."""
 
     status = 409
 
@@ -113,7 +113,7 @@ class Conflict(RejectedRequest):
 
 
 class Outdated(RejectedRequest):
-    """412: somebody else was faster; names both sides."""
+    """412: the policy has changed since the caller read it; the message names both sides."""
 
     status = 412
     code = "revision_conflict"

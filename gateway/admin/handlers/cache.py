@@ -51,7 +51,7 @@ class _Review(RequestBody, frozen=True, kw_only=True):
 
 
 class AuditedCache(Protocol):
-    """The response cache as its administrators see it: both tiers, and what audits know of the semantic one."""
+    """The response cache for its administrators: both tiers, and the audits of the semantic one."""
 
     books: RouteStatsTable
     audits: AuditBook
@@ -78,7 +78,7 @@ class CacheHandlers:
 
     @serves(CACHE_PATH)
     async def show(self, request: AdminRequest) -> Response:
-        """The size of the cache, and for each tenant's route its threshold and its results."""
+        """Show the size of the cache, and for each tenant's route its threshold and its results."""
         answers, rules = self._answers, {route.id: route.cache for route in self._policy().routes}
         return ApiResponse(
             {
@@ -97,14 +97,14 @@ class CacheHandlers:
 
     @serves(AUDITS_PATH)
     async def audits(self, request: AdminRequest) -> Response:
-        """Audits, newest first, of a tenant, a route or a verdict. Raises InvalidRequest."""
+        """List the audits of a tenant, a route or a verdict, newest first. Raises InvalidRequest."""
         wanted = {name: value for name in _FILTERS if (value := request.text(name)) is not None}
         limit = request.integer("limit", _SHOWN, least=1, most=_MAX_SHOWN)
         return ApiResponse({"audits": [record for record, _ in zip(self._found(wanted), range(limit), strict=False)]})
 
     @serves(AUDITS_PATH + "/{id}", "POST")
     async def review(self, request: AdminRequest) -> Response:
-        """A person's verdict in place of the audit's. Raises InvalidRequest or NotFound."""
+        """Put a person's verdict in place of the audit's. Raises InvalidRequest or NotFound."""
         verdict = request.fill(_Review).verdict
         known = self._answers.audits.get(request.path_params["id"])
         if known is None:
@@ -121,7 +121,7 @@ class CacheHandlers:
 
     @serves(f"{CACHE_PATH}/purge", "POST")
     async def purge(self, request: AdminRequest) -> Response:
-        """Name the entries that the conditions cover; they are removed when `dry_run` is false.
+        """List the entries that meet the conditions; remove them when `dry_run` is false.
 
         Raises InvalidRequest.
         """
@@ -186,7 +186,7 @@ def _shown_bound(book: RouteStats, bound: float) -> dict[str, Any]:
 
 
 def _shown(record: AuditRecord) -> dict[str, Any]:
-    """Texts only where the route's policy has them kept."""
+    """Show the texts only where the route's policy stores them."""
     texts = record.texts
     return {
         "id": record.id,

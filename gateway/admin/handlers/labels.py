@@ -26,7 +26,7 @@ class LabelHandlers:
 
     @serves(PATH)
     async def count(self, request: AdminRequest) -> Response:
-        """The number of labels of each pair, and whether a predictor was trained on them."""
+        """Count the labels of each pair, and name the pairs that have a trained predictor."""
         pairs = [self._described(pair, [label for _, label in found]) for pair, found in self._learner.labels().items()]
         return ApiResponse({"pairs": pairs})
 

@@ -56,7 +56,7 @@ class OidcHandlers:
 
     @serves(CALLBACK, is_public=True)
     async def callback(self, request: AdminRequest) -> Response:
-        """Back from the provider: a session for an admin that it knows."""
+        """Start a session after the provider's login, for an admin of this gateway."""
         state, code = request.query_params.get("state", ""), request.query_params.get("code", "")
         kept = request.cookies.get(COOKIE, "")
         if not state or not code or not hmac.compare_digest(state.encode(), kept.encode()):

@@ -56,7 +56,7 @@ class PlanHandlers:
 
     @serves(f"{PATH}/plan", "POST", role=Role.VIEWER, max_bytes=MAX_DOCUMENT_SUBMISSION_BYTES)
     async def plan(self, request: AdminRequest) -> Response:
-        """Changes, blast radius, replay."""
+        """Plan a document: its changes, their blast radius and a replay."""
         form = request.fill(_Plan)
         found = await asyncio.to_thread(self._book.reader.examine, form.document)
         body: dict[str, Any] = {
@@ -73,7 +73,7 @@ class PlanHandlers:
 
     @serves(f"{PATH}/edit", "POST", role=Role.VIEWER, max_bytes=MAX_DOCUMENT_SUBMISSION_BYTES)
     async def edit(self, request: AdminRequest) -> Response:
-        """The text with some values changed; nothing is applied."""
+        """Return the text with some values changed; nothing is applied."""
         form = request.fill(_Edit)
         before = document = form.document or self._book.head.document
         try:

@@ -75,7 +75,7 @@ class PolicyHandlers:
 
     @serves(PATH)
     async def show(self, request: AdminRequest) -> Response:
-        """The policy in force, and the etag that an editor has to send back as `if-match`."""
+        """Show the policy in force, and the etag that an editor has to send back as `if-match`."""
         book, head = self._book, self._book.head
         body = {
             "source": "store" if book.path is None else "file",
@@ -93,14 +93,14 @@ class PolicyHandlers:
 
     @serves(f"{PATH}/check", "POST", role=Role.VIEWER, max_bytes=MAX_DOCUMENT_SUBMISSION_BYTES)
     async def check(self, request: AdminRequest) -> Response:
-        """Everything that is wrong with a document."""
+        """List everything that is wrong with a document."""
         form = request.fill(_Document)
         found = await asyncio.to_thread(self._book.reader.examine, form.document)
         return ApiResponse({"ok": not found.problems, "num_tests": found.num_tests, "problems": found.problems})
 
     @serves(f"{PATH}/diff", "POST", role=Role.VIEWER, max_bytes=MAX_DOCUMENT_SUBMISSION_BYTES)
     async def compare(self, request: AdminRequest) -> Response:
-        """The differences between two documents, by meaning and by line."""
+        """List the differences between two documents, by meaning and by line."""
         form = request.fill(_Comparison)
         against = self._book.head if form.against is None else await self._revision(form.against)
         changes = await self.changes(against.document, form.document)
@@ -109,7 +109,7 @@ class PolicyHandlers:
 
     @serves(f"{PATH}/patch", "POST", role=Role.VIEWER, max_bytes=MAX_DOCUMENT_SUBMISSION_BYTES)
     async def patch(self, request: AdminRequest) -> Response:
-        """A patch file for the `patch` command, relative to the policy file."""
+        """Return a patch file for the `patch` command, relative to the policy file."""
         form = request.fill(_Document)
         await asyncio.to_thread(_read, self._book, form.document)
         name = patch_name((self._book.path or "policy.yaml").rpartition("/")[2])
@@ -133,7 +133,7 @@ class PolicyHandlers:
 
     @serves(f"{PATH}/revisions")
     async def history(self, request: AdminRequest) -> Response:
-        """Revisions, newest first."""
+        """List the revisions, newest first."""
         newest = self._book.head
         limit = min(max(request.integer("limit", 50, least=0, most=_MAX_NUMBER), 1), _MAX_LISTED)
         before = request.integer("before", newest.number + 1, least=0, most=_MAX_NUMBER)
@@ -145,7 +145,7 @@ class PolicyHandlers:
 
     @serves(f"{PATH}/revisions/{{number}}")
     async def revision(self, request: AdminRequest) -> Response:
-        """One revision, and what it changed."""
+        """Show one revision and its changes."""
         digits = request.path_params["number"]
         if not (digits.isascii() and digits.isdigit() and len(digits) < 9):
             raise NotFound("Revisions have numbers. GET /admin/api/policy/revisions lists them.")
@@ -165,7 +165,7 @@ class PolicyHandlers:
 
     @serves(f"{PATH}/schema")
     async def schema(self, request: AdminRequest) -> Response:
-        """The JSON Schema of documents."""
+        """Return the JSON Schema of documents."""
         from routing_policies.policy.schema import schema_of_policies
 
         return ApiResponse(schema_of_policies())
@@ -241,7 +241,7 @@ class PolicyHandlers:
         return ApiResponse(body, headers={"etag": revision.etag})
 
     async def outdated(self, error: RevisionConflict) -> Outdated:
-        """Return an error that names both sides, with the other side's changes while the caller's revision is stored."""
+        """Return an error that names both sides, with the other's changes if the caller's revision is stored."""
         theirs = error.theirs
         conflict: dict[str, Any] = {"yours": error.yours, "theirs": theirs.as_line(), "changes": []}
         digits = error.yours.strip('"').partition("-")[0]

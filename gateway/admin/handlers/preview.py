@@ -36,7 +36,7 @@ class Preview(RequestBody, frozen=True, kw_only=True):
 
 
 class PreviewHandlers:
-    """Reads only: nothing is counted, sent, kept or held."""
+    """Previews requests; nothing is counted, sent, stored or held."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class PreviewHandlers:
 
     @serves(EXPLAIN_PATH, "POST", role=Role.VIEWER, max_bytes=_MAX_BYTES)
     async def explain(self, request: AdminRequest) -> Response:
-        """The preview; raises what the request itself would get."""
+        """Preview a request. Raises the errors that the request itself would get."""
         asked = request.fill(Preview)
         snapshot = self._policy()
         tenant = asked.tenant or DEV_TENANT

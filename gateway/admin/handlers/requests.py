@@ -18,7 +18,7 @@ _DEFAULT_LIMIT: Final = 100
 
 
 class Position(NamedTuple):
-    """Up to where somebody has read the processes' lists."""
+    """A position in the processes' lists: everything up to it has been read."""
 
     own: int
     others: dict[str, int]
@@ -36,7 +36,7 @@ class RequestHandlers:
 
     @serves(REQUESTS_PATH)
     async def list(self, request: AdminRequest) -> Response:
-        """The newest first; raises InvalidRequest."""
+        """List the newest requests first. Raises InvalidRequest."""
         document, _ = self.listed(
             after=Position(request.integer("after", 0, least=0, most=2**53), {}),
             limit=request.integer("limit", _DEFAULT_LIMIT, least=1, most=MAX_LISTED),
@@ -46,7 +46,7 @@ class RequestHandlers:
 
     @serves(f"{REQUESTS_PATH}/{{id:path}}")
     async def one(self, request: AdminRequest) -> Response:
-        """Everything that is known of it, by whichever process served it; raises NotFound."""
+        """Show one request with all its data, whichever process served it. Raises NotFound."""
         found = await self._shared.find(request.path_params["id"])
         if found is None:
             raise NotFound(

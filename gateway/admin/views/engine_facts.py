@@ -1,4 +1,4 @@
-"""EngineFacts: counters of our own engines that their load feed leaves out, asked for while somebody looks."""
+"""EngineFacts: counters of our own engines that their load feed leaves out, fetched while a page is open."""
 
 from __future__ import annotations
 

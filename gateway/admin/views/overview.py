@@ -1,4 +1,4 @@
-"""The overview: from what was counted and how things stand to what a person wants to see first. Pure."""
+"""The overview page's document, computed from metrics and the live state. Pure."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ REPORT_S: Final = 1.0
 _VIEWER: Final = "viewer"
 _VIEWER_TTL_S: Final = 10.0
 _SILENT_S: Final = 4.0
-"""A process that puts no new report for so long, while somebody looks, is lost."""
+"""Time without a new report, while a page is open, after which a process is lost."""
 _KEPT_S: Final = 600.0
 """Time for which a lost process is still shown."""
 _MAX_PROCESSES: Final = 200
@@ -81,7 +81,7 @@ class Replicas:
         self._others: tuple[ReplicaReport, ...] = ()
         self._seen: dict[str, _Seen] | None = None
         self.lost: tuple[Lost, ...] = ()
-        """Processes that reported and fell silent, as far as one who looks can tell."""
+        """Processes that reported and fell silent, as far as a process with an open page can see."""
         self.is_store_lost = False
 
     @property
@@ -91,7 +91,7 @@ class Replicas:
 
     @property
     def others(self) -> tuple[ReplicaReport, ...]:
-        """Reports of this moment, but for this process's own; empty until somebody looked."""
+        """Reports of this moment from the other processes; empty until a page is open."""
         return self._others
 
     def look(self) -> None:

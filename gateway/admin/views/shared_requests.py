@@ -47,7 +47,7 @@ _one_decoder: Final = msgspec.msgpack.Decoder(ExplainedRequest)
 
 
 class _Standing:
-    """One filter that others want answered for as long as they look."""
+    """One filter of other processes' pages, answered while they are open."""
 
     def __init__(self) -> None:
         self.rows: deque[ShownRequest] = deque(maxlen=MAX_ROWS)
@@ -147,7 +147,7 @@ class SharedRequests:
             await store.put(SPACE, f"found/{request_id}", _encode(found), ttl_s=_ASK_TTL_S)
 
     async def _tell(self, store: Store, lookers: Sequence[str]) -> None:
-        """Put the newest under every filter that any of the others wants."""
+        """Put the newest requests under every filter of the other processes."""
         wanted = list(dict.fromkeys(_flat(await _values(store, lookers))))[:_MAX_FILTERS]
         is_new = wanted != list(self._standing)
         self._standing = {key: self._standing.get(key) or _Standing() for key in wanted}

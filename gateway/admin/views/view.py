@@ -64,18 +64,18 @@ class View:
 
     @serves(OVERVIEW_PATH)
     async def show_overview(self, request: AdminRequest) -> Response:
-        """Everything for the first look."""
+        """Show the overview page's document."""
         return ApiResponse(self.overview(_window(request)))
 
     @serves(DEPLOYMENTS_PATH)
     async def show_deployments(self, request: AdminRequest) -> Response:
-        """Each deployment: its state, its traffic, what it said of itself."""
+        """Show each deployment: its state, its traffic and its engine's report."""
         await self._engines.refresh()
         return ApiResponse(self.deployments(_window(request)))
 
     @serves(LOAD_PATH)
     async def show_load(self, request: AdminRequest) -> Response:
-        """Queues and lanes."""
+        """Show queues and lanes."""
         return ApiResponse(self.load(_window(request)))
 
     def overview(self, window_s: int, *, with_series: bool = True) -> dict[str, Any]:

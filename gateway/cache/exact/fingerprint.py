@@ -47,7 +47,7 @@ class Outline:
     __slots__ = ("_encode", "around", "frame", "instructions", "last", "shaping", "text")
 
     def __init__(self, request: ChatRequest) -> None:
-        """Digest a request's content. Raises OverflowError or TypeError where JSON cannot carry a number of it exactly."""
+        """Digest a request's content. Raises OverflowError or TypeError for a number that JSON cannot carry exactly."""
         document = request.document
         shaping = {name: value for name, value in document.items() if name not in SHAPELESS and value is not None}
         messages: list[Any] = shaping.pop("messages")

@@ -1,4 +1,4 @@
-"""Child: one process kept running — started in a group of its own, its lines named, started again when it ends."""
+"""Child: one process, started in a group of its own, its lines named, started again when it ends."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from gateway.http.address import BACKLOG, bind_unix, describe, inherited_sockets
 
 
 class AddressError(RuntimeError):
-    """An address cannot be listened on; the message says why and what to do."""
+    """An address cannot be listened on; the message has the cause and the remedy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class HeldAddress:
 
     @property
     def inherited(self) -> str:
-        """The address as a child that inherits the sockets is told it."""
+        """The address in the form for a child that inherits the sockets."""
         return "fd:" + ",".join(map(str, self.descriptors))
 
     def close(self) -> None:

@@ -37,7 +37,7 @@ _CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
 class LaunchError(RuntimeError):
-    """Nothing was started; the message says why and what to do."""
+    """Nothing was started; the message has the cause and the remedy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ PID_FILE = "penstock.pid"
 
 
 class RuntimeDirError(RuntimeError):
-    """The directory cannot be used; the message says why and what to do."""
+    """The directory cannot be used; the message has the cause and the remedy."""
 
 
 class AlreadyRunning(RuntimeDirError):

@@ -1,4 +1,4 @@
-"""Supervisor: `penstock up` — starts the engines and the gateway, says when a first request can be sent, stops them."""
+"""Supervisor: `penstock up` — starts the engines and the gateway, prints a first request when they are ready, stops them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ASKED_AGAIN_S = 1.0
 """A wrapper such as `timeout` or `make` may deliver one request to stop twice at once."""
 
 Probe = Callable[[str, str], Awaitable[ProbeResult | None]]
-"""GET of a path at an address; None when nobody answers."""
+"""GET of a path at an address; None when no answer comes."""
 
 
 class Supervisor:
@@ -52,7 +52,7 @@ class Supervisor:
         self._asked_at: float | None = None
 
     def stop(self) -> None:
-        """Stop in order; asked again later, stop at once."""
+        """Stop in order; a second call some time later stops at once."""
         if self._asked_at is None:
             self._asked_at = self._clock()
             self._stop_asked.set()
@@ -118,7 +118,7 @@ class Supervisor:
             await asyncio.sleep(self._poll_s)
 
     async def _watch_gateway(self, started_at: float) -> None:
-        """Show the first request, once every engine started here is ready and the gateway knows."""
+        """Show the first request, once every engine started here is ready and the gateway reaches it."""
         note_at = self._clock() + STILL_WAITING_S
         while missing := self._missing(await self._probe_gateway()):
             if self._clock() >= note_at:
