@@ -49,7 +49,7 @@ class FeedbackHandlers:
         bodies: JsonBodies,
         note_wrong: Callable[[str, str], bool] = lambda request_id, tenant: False,
     ) -> None:
-        """Handle feedback; `note_wrong` gets the request and its tenant, and returns whether it waited for the verdict."""
+        """Handle feedback; `note_wrong` gets request and tenant, and returns whether it waited for the verdict."""
         self._policy = policy
         self._cache = cache
         self._bodies = bodies

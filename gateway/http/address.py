@@ -127,7 +127,7 @@ def _set_tcp_options(listening: socket.socket, *, limits: EdgeLimits) -> None:
 
 
 def bind_unix(path: str) -> socket.socket:
-    """Bind a Unix socket, replacing one that a dead process left behind. Raises OSError when a live one listens on it."""
+    """Bind a Unix socket, replacing one that a dead process left behind. Raises OSError when it is in use."""
     _remove_stale(path)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:

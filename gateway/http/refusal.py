@@ -56,7 +56,7 @@ class UpgradeNotServed(RejectedRequest):
 
 
 class HeadersTooLarge(RejectedRequest):
-    """431: too many bytes or too many fields; `what` names which, with the limit."""
+    """431: the headers have too many bytes or too many fields; the message gives the limit."""
 
     status = 431
     code = "headers_too_large"

@@ -26,15 +26,15 @@ class LabelHandlers:
 
     @serves(PATH)
     async def count(self, request: AdminRequest) -> Response:
-        """Count the labels of each pair, and name the pairs that have a trained predictor."""
+        """Count the labels of each pair, and show which pairs have a trained predictor."""
         pairs = [self._described(pair, [label for _, label in found]) for pair, found in self._learner.labels().items()]
         return ApiResponse({"pairs": pairs})
 
     @serves(f"{PATH}/export", role=Role.EDITOR)
     async def export(self, request: AdminRequest) -> Response:
-        """Export a page of one pair's labels, oldest first: figures, hashes and vectors.
+        """Export a page of a pair's labels, oldest first; `next` is the `after` of the following page.
 
-        `next` is the `after` of the page that follows.
+        A label has figures, hashes and a vector.
         """
         pair, after = (request.text("weak") or "", request.text("strong") or ""), request.text("after") or ""
         rest = [(key, label) for key, label in self._learner.labels().get(pair, []) if key > after]

@@ -36,7 +36,7 @@ class RequestHandlers:
 
     @serves(REQUESTS_PATH)
     async def list(self, request: AdminRequest) -> Response:
-        """List the newest requests first. Raises InvalidRequest."""
+        """List the finished requests, newest first. Raises InvalidRequest."""
         document, _ = self.listed(
             after=Position(request.integer("after", 0, least=0, most=2**53), {}),
             limit=request.integer("limit", _DEFAULT_LIMIT, least=1, most=MAX_LISTED),

@@ -1,4 +1,4 @@
-"""Supervisor: `penstock up` — starts the engines and the gateway, prints a first request when they are ready, stops them."""
+"""Supervisor: `penstock up` — starts the engines and the gateway, prints a first request, stops them."""
 
 from __future__ import annotations
 
