@@ -1,7 +1,7 @@
 """Assets: the pages' own scripts and styles, and the charting library as its package ships it.
 
-Addresses hold a hash of what is behind them, so a browser may keep what it has for ever. Own files lose their comments
-and their white space once, at the start; the sources stay readable, and nothing has to be built.
+Addresses contain a hash of the contents, so browsers may cache them forever. Our own files lose their comments and
+their white space once, at the start. The sources stay readable, and there is no build step.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class AdminSources:
 
 
 class AdminContext:
-    """Pages, what they read, and the few things they may do."""
+    """The pages, their data sources, and the few actions that they offer."""
 
     def __init__(
         self,

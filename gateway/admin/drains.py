@@ -1,6 +1,7 @@
-"""Drains: which deployments operators have taken out of service, kept in the store so that every replica follows.
+"""Drains: the deployments that operators have taken out of service, in the store so that every replica follows.
 
-Space `drains`, one key for each deployment that is drained. A process that cannot reach the store keeps what it knew.
+Space `drains`, one key for each deployment that is drained. A process that cannot reach the store applies what it
+read last.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Deployments(Protocol):
 
 
 class Drains:
-    """`POST /admin/api/deployments/{id}/drain`, and what follows the store."""
+    """`POST /admin/api/deployments/{id}/drain`, and the drains that follow the store."""
 
     def __init__(self, deployments: Deployments, store: Store, audit: AuditLog, on_change: Callable[[], None]) -> None:
         """Follow the store; `on_change` is called when a deployment is wanted again and its health is unknown."""

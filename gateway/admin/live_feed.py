@@ -1,7 +1,7 @@
-"""LiveFeed: server-sent events for open pages, one a second. Nothing runs and nothing is kept while no page is open.
+"""LiveFeed: server-sent events for open pages, one a second. It runs and stores nothing while no page is open.
 
-All pages of a topic are sent their events at the same moments, so that each document is made once for all that want
-it; the topics have their moments one after another, so that the loop is never kept for long.
+All pages of a topic get their events at the same moments, so that each document is made once for all of them. The
+topics have their moments one after another, so that the event loop is never busy for long.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ PERIOD_S: Final = 1.0
 _PHASES: Final = {"overview": 0.0, "deployments": 0.25, "load": 0.5, "requests": 0.75}
 """Offset of each topic's moment in a period, in periods."""
 _MAX_NEW: Final = 100
-"""Requests in one event; of more, the newest."""
+"""Most requests in one event; of more, the newest."""
 _RETRY_MS: Final = 2000
 _EVENT_STREAM: Final = "text/event-stream"
 MAX_STREAM_S: Final = 600.0
 """Longest life of a stream. Then a page has to call again, so that an expired login ends it."""
 _SLACK_S: Final = 0.002
-"""A timer may be a millisecond early, and would find the period before."""
+"""Margin for a timer that fires a millisecond early and would find the period before."""
 
 
 class TooManyPages(GatewayError):
-    """503: as many pages are open as may be."""
+    """503: the limit of open pages is reached."""
 
     status = 503
     type: ErrorType = "service_unavailable_error"
@@ -155,7 +155,7 @@ class _Feed:
 
 
 class _Documents(_Feed):
-    """A whole document each time; charts only when a step of theirs is over."""
+    """A whole document in each event, with charts only when one of their steps is over."""
 
     def __init__(self, owner: LiveFeed, topic: str, window_s: int) -> None:
         super().__init__(owner, topic)

@@ -99,7 +99,7 @@ def _least_role(method: str) -> Role:
 
 
 class OwnPagesOnly:
-    """Middleware of what needs no login: refuses pages of other sites."""
+    """Middleware for paths that need no login: refuses pages of other sites."""
 
     def __init__(self, app: ASGIApp, gate: AdminGate) -> None:
         self._app = app

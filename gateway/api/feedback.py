@@ -40,7 +40,7 @@ class Noted(msgspec.Struct, frozen=True):
 
 
 class FeedbackHandlers:
-    """Takes feedback; what is wrong is not given again."""
+    """Handlers of feedback; a wrong answer is not given again."""
 
     def __init__(
         self,

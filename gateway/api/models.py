@@ -21,7 +21,7 @@ _OWNER: Final = "penstock"
 
 
 class ListedModel(msgspec.Struct, frozen=True):
-    """One name that may stand in `model`."""
+    """One name that is valid in `model`."""
 
     id: str
     created: int

@@ -32,7 +32,7 @@ class AnswerMessage(msgspec.Struct, frozen=True):
 
 
 class ChoiceSchema(msgspec.Struct, frozen=True):
-    """One of the answers."""
+    """One choice of an answer."""
 
     index: int
     message: AnswerMessage
@@ -58,7 +58,7 @@ class DeltaSchema(msgspec.Struct, frozen=True):
 
 
 class ChunkChoice(msgspec.Struct, frozen=True):
-    """One of the answers, as far as an event takes it."""
+    """The part of one choice that an event adds."""
 
     index: int
     delta: DeltaSchema

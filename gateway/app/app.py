@@ -75,7 +75,7 @@ LoadEncoder = Callable[[Executor], Awaitable[TextEncoder]]
 
 
 class Gateway:
-    """One gateway process' parts. `start`, then `stop`; everything runs on the loop that called `start`."""
+    """The parts of one gateway process. `start`, then `stop`; everything runs on the loop that called `start`."""
 
     def __init__(
         self,

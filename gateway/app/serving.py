@@ -18,7 +18,7 @@ from gateway.util.private_files import private_tree
 from gateway.util.workers import LoopThreads
 
 CLOSE_S: Final = 4.0
-"""Beyond the drain: what closing everything may take before the process ends without it."""
+"""Time after the drain for closing everything; then the process ends without it."""
 
 _STDERR: Final = 2
 

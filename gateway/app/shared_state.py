@@ -21,14 +21,14 @@ from gateway.telemetry.store_watch import StoreWatch
 
 _SHARING_TIMEOUT_S: Final = 0.5
 _CONTROL_TIMEOUT_S: Final = 2.0
-"""No request waits for what these bound."""
+"""Timeout of operations that no request waits for."""
 
 Spawn = Callable[[Any, str], None]
-"""Runs a coroutine in the background, by name."""
+"""Start of a coroutine in the background, by name."""
 
 
 class SharedState:
-    """The store that tenants' limits live in and, where settings share the cache, the one its entries travel by."""
+    """The store for tenants' limits and, where settings share the cache, the one for its entries."""
 
     def __init__(self, config: GatewayConfig, runtime: Runtime, cache: ExactCache) -> None:
         metrics, log = runtime.metrics, runtime.log

@@ -17,7 +17,7 @@ from gateway.request_context import RequestContext
 
 
 class CacheRace:
-    """Cancels its own body, as a timeout would; a cancellation from elsewhere stays one."""
+    """A context that cancels its own body, as a timeout would; a cancellation from elsewhere stays one."""
 
     __slots__ = ("_cancels_before", "_ctx", "_lookup", "_task", "is_lost")
 

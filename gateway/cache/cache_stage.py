@@ -26,7 +26,7 @@ MAX_LEADERS: Final = 3
 
 
 class CacheStage:
-    """Belongs to one pipeline; has no state of its own."""
+    """The cache in one pipeline; it has no state of its own."""
 
     __slots__ = ("_cache", "_similar", "_tasks")
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import httpx
 
 TIMEOUT_S: Final = 90.0
-"""A plan over many recorded requests takes a while."""
+"""Timeout of one request: a plan over many recorded requests takes a while."""
 
 Json = dict[str, Any]
 

@@ -46,7 +46,7 @@ MIN_MEMORY_BYTES = 2 * 1024**3
 MIN_OPEN_FILES = 1024
 GOOD_OPEN_FILES = 16_384
 MIN_WEIGHTS_BYTES = 64 * 1024
-"""Smaller than any real checkpoint: a Git LFS pointer, or a download that was cut off."""
+"""Size below that of any real checkpoint: a Git LFS pointer, or a download that was cut off."""
 MIN_DISK_BYTES = 64 * 1024**2
 DEVICE_TIMEOUT_S = 60.0
 _DEVICE_PROBE = (

@@ -27,7 +27,7 @@ Header = tuple[bytes, bytes]
 
 
 class EdgeChannel(Protocol):
-    """One request's line to the edge, beside `receive` and `send`. Valid until the application returns."""
+    """One request's channel to the edge, beside `receive` and `send`. Valid until the application returns."""
 
     keep_alive: bool
     """Flag for a reusable connection; False, set before the last byte, closes it behind this response."""

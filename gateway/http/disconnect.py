@@ -31,7 +31,7 @@ class UntilGone:
         self.is_gone = False
         self.receive = receive
         self.stays: Callable[[Callable[[], None]], bool] | None = None
-        """Asked when the client goes: True to let the body run on; what it was given then ends the body after all."""
+        """Callback when the client goes, with a function that ends the body; True lets the body run on until then."""
         self._channel: EdgeChannel | None = edge_channel(scope)
         self._pump: _ReceivePump | None = None
         self._has_cancelled = False

@@ -35,7 +35,7 @@ class Framing(Enum):
 
 
 class Outflow(FlowControl):
-    """A connection's outgoing side: counts what was written, so that a client that takes nothing is seen."""
+    """A connection's outgoing side: counts written bytes, so that a client that reads nothing is seen."""
 
     def __init__(self, transport: asyncio.Transport, now: float) -> None:
         super().__init__(transport)

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, fields
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
-    """Bounds of a listener's connections; ValueError names the field when one makes no sense."""
+    """Bounds of a listener's connections. Raises ValueError with the field's name for an impossible one."""
 
     max_total: int = 10_000
     max_per_ip: int = 0
-    """0 switches this cap off; Unix sockets have no IP and are never counted."""
+    """Cap on the connections of one IP; 0 switches it off. Unix sockets have no IP and are never counted."""
     max_pipelined: int = 16
     idle_keep_alive_s: float = 75.0
     write_stall_timeout_s: float = 30.0
@@ -27,7 +27,7 @@ class ConnectionLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeaderLimits:
-    """Bounds of a request's line and header fields; ValueError names the field when one makes no sense."""
+    """Bounds of a request's line and header fields. Raises ValueError with the field's name for an impossible one."""
 
     timeout_s: float = 10.0
     max_bytes: int = 32 * 1024

@@ -74,7 +74,7 @@ class InputMeter:
 
     @property
     def head_bytes(self) -> int:
-        """About how many bytes of an unfinished head are here; 0 when none is being read."""
+        """Approximate bytes of an unfinished head that are here; 0 when none is being read."""
         if self.reading is not MeterState.HEAD:
             return 0
         return self._read_bytes if self._wire_bytes is None else self._wire_bytes

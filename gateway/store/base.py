@@ -66,7 +66,7 @@ class Changes(msgspec.Struct, frozen=True):
     """The value of `after` for the next part."""
     changes: tuple[StoreChange, ...]
     is_gap: bool = False
-    """Changes between `after` and this part are not known any more: list the space and go on from `cursor`."""
+    """True if changes between `after` and this part are lost: list the space and go on from `cursor`."""
 
 
 class LogEntry(msgspec.Struct, frozen=True):

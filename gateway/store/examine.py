@@ -13,12 +13,12 @@ from gateway.store.guarded import GuardedStore, StoreObserver
 from gateway.store.redis_facts import RedisFacts
 
 SLOW_RATIO = 0.5
-"""An answer that takes more of the operation timeout than this leaves no room for a bad moment."""
+"""Share of the operation timeout above which an answer leaves no room for a bad moment."""
 _TRIES = 5
 
 
 OpenExamined = Callable[[StoreAddress, StoreObserver], tuple[Store, GuardedStore]]
-"""Opens the store at an address, and its guarded form around it."""
+"""Opener of the store at an address, and of its guarded form around it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ Pending = Coroutine[Any, Any, T]
 
 
 class ForwardingStore(ABC):
-    """A Store for subclasses that do the same with every operation."""
+    """A Store for subclasses that treat every operation alike."""
 
     @abstractmethod
     async def _forward(self, operation: str, *arguments: Any, **options: Any) -> Any:

@@ -45,7 +45,7 @@ class Meter(msgspec.Struct, frozen=True):
 
 
 class Draw(msgspec.Struct, frozen=True):
-    """Units that a holder gives back to a meter and wants from it."""
+    """Units that a holder returns to a meter, and units that it requests."""
 
     meter: Meter
     want: int = 0

@@ -51,14 +51,14 @@ class BadLogin(RejectedRequest):
 
 
 class RoleTooLow(RejectedRequest):
-    """403: logged in, and not allowed to do this."""
+    """403: the role is too low for this request."""
 
     status = 403
     code = "role_too_low"
 
 
 class CsrfFailed(RejectedRequest):
-    """403: a browser sent it, and not from our page."""
+    """403: the request came from a browser, but not from our page."""
 
     status = 403
     code = "csrf_failed"
@@ -78,7 +78,7 @@ class ForeignHost(RejectedRequest):
 
 
 class TooManyLogins(GatewayError):
-    """429: wrong passwords or begun logins, too many of them from one source."""
+    """429: too many wrong passwords or begun logins from one source."""
 
     status = 429
     type: ErrorType = "rate_limit_error"
@@ -128,7 +128,7 @@ class Outdated(RejectedRequest):
 
 
 class BadPolicy(RejectedRequest):
-    """400: the document is no good; every reason with its line."""
+    """400: the document is invalid; every reason with its line."""
 
     code = "invalid_policy"
 
@@ -155,7 +155,7 @@ class AuditUnreadable(RejectedRequest):
 
 
 class StoreLost(GatewayError):
-    """503: what must be written down cannot be."""
+    """503: the store is lost, so the audit log cannot be written."""
 
     status = 503
     type: ErrorType = "service_unavailable_error"

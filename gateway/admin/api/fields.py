@@ -28,7 +28,7 @@ _BOUNDS: Final = {">=": "at least", "<=": "at most"}
 
 
 class RequestBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of what is submitted."""
+    """Base of submitted documents."""
 
 
 def fill(form: type[S], document: dict[str, Any]) -> S:

@@ -29,7 +29,7 @@ _LOCAL: Final = Identity(name="local", role=Role.ADMIN, mode="local")
 
 
 class AdminGate:
-    """One for the admin listener."""
+    """The gate of the admin listener, which identifies and admits its callers."""
 
     def __init__(
         self,

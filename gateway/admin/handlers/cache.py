@@ -65,7 +65,7 @@ class AuditedCache(Protocol):
 
 
 class CacheHandlers:
-    """`/admin/api/cache` and what is below it."""
+    """`/admin/api/cache` and the paths below it."""
 
     def __init__(
         self, answers: AuditedCache, audit: AuditLog, *, policy: Callable[[], Policy], wall: Callable[[], float]

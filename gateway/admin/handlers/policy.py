@@ -62,7 +62,7 @@ class _Rollback(RequestBody, frozen=True, kw_only=True):
 
 
 class PolicyHandlers:
-    """`/admin/api/policy` and what is below it, canaries excepted."""
+    """`/admin/api/policy` and the paths below it, canaries excepted."""
 
     def __init__(
         self, book: PolicySource, audit: AuditLog, last_day: LastDay, *, canary: Callable[[], CanaryTrial | None]

@@ -29,7 +29,7 @@ _WANTED: Final = {
 
 
 class EngineCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """Since the engine started."""
+    """Counters of one engine since its start."""
 
     prefix_queried_tokens: int = 0
     prefix_hit_tokens: int = 0
@@ -41,7 +41,7 @@ class EngineCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EngineFacts:
-    """Asks each engine at most every other second."""
+    """The counters of all our engines; each engine is read at most every other second."""
 
     def __init__(self, deployments: Callable[[], Iterable[LiveDeployment]], clock: Clock) -> None:
         self._deployments = deployments

@@ -72,7 +72,7 @@ class DeploymentState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LiveState(msgspec.Struct, frozen=True, kw_only=True):
-    """One process."""
+    """The live state of one process."""
 
     lanes: tuple[LaneState, ...] = ()
     deployments: tuple[DeploymentState, ...] = ()

@@ -55,7 +55,7 @@ def overview(totals: Totals, live: LiveState) -> dict[str, Any]:
 
 
 class Charts:
-    """Rates by outcome and times to first token, one point a step. What was drawn is remembered by the step itself."""
+    """Rates by outcome and times to first token, one point a step. Drawn points are cached by the step."""
 
     def __init__(self) -> None:
         self._drawn: dict[int, tuple[Totals, dict[str, Any]]] = {}

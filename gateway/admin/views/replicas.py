@@ -1,8 +1,8 @@
-"""Replicas: totals over every process that serves. Each puts a small report into the store while somebody looks.
+"""Replicas: totals over every process that serves. Each puts a small report into the store while a page is open.
 
-Space `replicas`: `viewer` is there, for some seconds, while a page is open anywhere; a process that finds it puts
-`process/<name>` every second and takes it away when it leaves. Who stops putting it without that has died, and is
-shown as such for some minutes. With an embedded store nobody else can be seen, and nothing is written.
+Space `replicas`: `viewer` is there, for some seconds, while a page is open anywhere. A process that finds it puts
+`process/<name>` every second, and deletes it when it leaves. A process that stops without that is lost, and is shown
+as lost for some minutes. With an embedded store there are no other processes, and nothing is written.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MAX_PROCESSES: Final = 200
 
 
 class ReplicaReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One process."""
+    """The report of one process."""
 
     name: str
     at: float
@@ -52,7 +52,7 @@ class Lost(msgspec.Struct, frozen=True):
 
 
 class _Seen:
-    """The last report of one process: what is compared is its version, for clocks differ."""
+    """The last report of one process; versions are compared, because clocks differ."""
 
     __slots__ = ("changed_at", "is_moving", "version")
 
@@ -68,7 +68,7 @@ _decoder: Final = msgspec.msgpack.Decoder(ReplicaReport)
 
 
 class Replicas:
-    """The other processes, as they last reported. Everything runs on the event loop."""
+    """The other processes by their last reports. Everything runs on the event loop."""
 
     def __init__(self, store: Store | None, name: str, report: Callable[[], ReplicaReport], *, clock: Clock) -> None:
         """Without a store that others can see, `store` is None and this process is all there is."""

@@ -1,9 +1,9 @@
-"""SharedRequests: finished requests of every process that shares a store, while somebody looks at them.
+"""SharedRequests: finished requests of every process that shares a store, while a page shows them.
 
-Space `requests`: who looks puts `looking/<process>` with the filters that are wanted; who finds that puts the newest
-requests under each filter as `recent/<process>`. `ask/<request id>` asks everybody for all that is known of one, and
-who knows it puts `found/<request id>`. All of it is gone by itself seconds later. While nobody looks, a process reads
-one short list of keys a second and writes nothing.
+Space `requests`: a process with an open page puts `looking/<process>` with its filters. The others then put their
+newest requests under each filter as `recent/<process>`. `ask/<request id>` requests all data of one request, and
+the process that has it puts `found/<request id>`. Every key expires seconds later. While no page is open, a process
+reads one short list of keys a second and writes nothing.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class View:
         self._wall = wall
         self._charts = {window_s: Charts() for window_s in WINDOWS_S}
         self.replicas: Replicas | None = None
-        """The others, once there is a store to see them in."""
+        """The other processes, once there is a store to see them in."""
 
     def report(self) -> ReplicaReport:
         """Return this process's report for the others."""

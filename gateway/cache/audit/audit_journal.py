@@ -46,7 +46,7 @@ _levels: Final = msgspec.json.Decoder(Level)
 
 
 class AuditJournal:
-    """Methods that are not coroutines never wait and never fail; without the store everything goes on in memory."""
+    """The audits in the store; without it all stays in memory. Methods that are not coroutines never wait or fail."""
 
     def __init__(
         self, store: Store, book: AuditBook, books: RouteStatsTable, *, holder: str, wall: Callable[[], float]

@@ -1,4 +1,4 @@
-"""RouteStats: what is known of semantic hits of one tenant on one route, and their threshold."""
+"""RouteStats: statistics of semantic hits of one tenant on one route, and their threshold."""
 
 from __future__ import annotations
 

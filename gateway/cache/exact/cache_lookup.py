@@ -1,4 +1,4 @@
-"""CacheLookup: what the cache knows about one request, and CacheIdentity: whose request it is for the cache."""
+"""CacheLookup: the cache's state of one request, and CacheIdentity: its tenant, route, rule and candidates."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class CacheLookup:
         """Fingerprint to store the response under; None when it is not stored."""
         self.wanted = wanted
         self.answer = answer
-        """A whole JSON completion on a hit."""
+        """The whole JSON completion on a hit."""
         self.age_s = age_s
         self.entry_id = entry_id
         self.leading: SharedAnswer | None = None

@@ -1,4 +1,4 @@
-"""ExactCache: cached responses by what was asked, and answers under way that identical requests share."""
+"""ExactCache: cached responses by request, and answers under way that identical requests share."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STALE_S: Final = 24 * 3600.0
 
 
 def is_current(entry: CacheEntry, ttl_s: float, now: float) -> bool:
-    """Return whether an entry is fresh by its own lifetime and by that of the route that asks."""
+    """Return whether an entry is fresh by its own lifetime and by that of the requesting route."""
     return now < min(entry.expires_at - STALE_S, entry.created_at + ttl_s)
 
 
@@ -55,7 +55,7 @@ class Others(Protocol):
         ...
 
     def doubted(self, request_id: str, tenant: str) -> bool:
-        """Share feedback on a response that this process does not know; return False without other processes."""
+        """Share feedback on a response that this process does not have; return False without other processes."""
         ...
 
 
@@ -204,7 +204,7 @@ class ExactCache:
         return True
 
     def take_doubt(self, request_id: str, tenant: str) -> None:
-        """Apply feedback that came to another process, which may not know the response."""
+        """Apply feedback that came to another process; this process may not have the response."""
         self.note_wrong(request_id, tenant)
         self.on_doubt(request_id, tenant)
 

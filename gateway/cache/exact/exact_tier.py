@@ -1,4 +1,4 @@
-"""ExactTier: cache entries by fingerprint, in bounded memory; `eviction` says what goes first."""
+"""ExactTier: cache entries by fingerprint, in bounded memory; `eviction` chooses which goes first."""
 
 from __future__ import annotations
 

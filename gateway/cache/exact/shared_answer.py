@@ -16,7 +16,7 @@ MAX_SHARED_BYTES: Final = 1024 * 1024
 """Length of a shared answer; a longer one is not followed from then on."""
 
 Sink = Callable[[bytes], object]
-"""Takes a piece; the result is ignored."""
+"""Callback with a piece; the result is ignored."""
 
 
 class SharedAnswerFollower:

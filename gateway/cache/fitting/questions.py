@@ -18,7 +18,10 @@ INTENTS = "cache/intent_clinc150.csv.gz"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Questions:
-    """Equal meaning: the same answer is right. Equal component: somebody compared them, so both are held out."""
+    """Questions by meaning and component. Equal meaning: the same answer is right.
+
+    Equal component: an annotator compared them, so both are held out together.
+    """
 
     texts: Sequence[str]
     question_groups: NDArray[np.int64]

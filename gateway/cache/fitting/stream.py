@@ -17,12 +17,12 @@ from gateway.cache.similarity.wording import Wording
 _CONTEXT: Final = b"one"
 _RESAMPLES: Final = 1000
 _NONE_SEEN: Final = 3.689
-"""-ln(0.025)."""
+"""The upper 95 % limit of the number of errors when none was seen: -ln(0.025)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """One entry for each request; errors are over all requests."""
+    """The outcome of each request of a stream; errors are over all requests."""
 
     hits: NDArray[np.bool_]
     wrong: NDArray[np.bool_]
@@ -35,7 +35,7 @@ class Played:
 
     @property
     def error_ratio(self) -> float:
-        """Wrong ones, over all requests."""
+        """Wrong answers, over all requests."""
         return float(self.wrong.mean())
 
     def error_limits(self, seed: int = 1) -> tuple[float, float]:

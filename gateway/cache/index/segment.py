@@ -32,7 +32,7 @@ _ROWS_AT_ONCE: Final = 4096
 _WORN_RATIO: Final = 0.25
 _FEW_DEAD: Final = 4
 _END_MARK: Final = b"\1"
-"""NumPy strips zero bytes from the end of byte strings, and digests may end with some."""
+"""End of each id: NumPy strips zero bytes from the end of byte strings, and digests may end with some."""
 
 Matrix = NDArray[np.float32]
 Ids = NDArray[np.bytes_]

@@ -1,4 +1,4 @@
-"""SemanticLookup: one request's lookup in the semantic tier, which runs while the upstream is already asked."""
+"""SemanticLookup: one request's lookup in the semantic tier, which may run beside the upstream call."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class SemanticResult(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def careful_chance(self) -> float:
-        """The lower of both probabilities: what was learnt may be about questions that are no longer asked."""
+        """The lower of both probabilities: the audits may be about questions that no longer come."""
         return min(self.chance, self.shipped_chance)
 
 

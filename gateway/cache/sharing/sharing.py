@@ -112,7 +112,7 @@ class CacheSharing:
         self._queue.put_notice(key, notices.encode_notice(notices.PURGE, purge), self._wall() + notices.PURGE_S)
 
     def doubted(self, request_id: str, tenant: str) -> bool:
-        """Share feedback on a response that this process does not know; return False without other processes."""
+        """Share feedback on a response that this process does not have; return False without other processes."""
         if self._is_alone:
             return False
         key, doubt = notices.DOUBT + self._new_name(), WrongReport(request_id, tenant)

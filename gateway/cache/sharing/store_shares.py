@@ -1,8 +1,9 @@
 """StoreShares: the memory of cache entries in the store, in bounded bytes, and which of them go for a new one.
 
-Every process follows the store's feed, so each knows what all of them share. A write that would not fit into
-`max_bytes`, or into the room that the server has left, first removes entries of tenants above their even share, or of
-its own tenant. When none of them is worth less than the new entry, that is not written: the server never has to refuse.
+Every process follows the store's feed, so each has the list of all entries. A write that would not fit into
+`max_bytes`, or into the server's free room, first removes other entries. Those are of tenants above their even share,
+or of its own tenant. When none of them is worth less than the new entry, that is not written: the server never has to
+refuse.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class StoreShares:
 
     @property
     def num_bytes(self) -> int:
-        """Memory of all entries in the store, as far as is known here."""
+        """Memory of all entries in the store, as far as this process has seen them."""
         return self._eviction.num_bytes
 
     def used_by(self, tenant: str) -> int:

@@ -67,7 +67,7 @@ class Coefficients(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MatchModel:
-    """Gives the probability that a cached answer is right. Pure: no clock, no chance, no I/O; about 0.1 ms."""
+    """A model of the probability that a cached answer is right. Pure: no clock, no chance, no I/O; about 0.1 ms."""
 
     __slots__ = ("_coefficients", "_without", "calibration")
 

@@ -1,7 +1,7 @@
 """Denials: exceptions and restrictions, by a word, by two words together, or by how a word is built.
 
-Lists of words end. That some words exclude what stands behind them (`other than`, `far from`), and that some
-beginnings and endings deny the rest of a word, holds for words in no list.
+Lists of words end. Two rules hold for words in no list. Some words exclude what stands behind them (`other than`,
+`far from`), and some beginnings and endings deny the rest of a word.
 """
 
 from __future__ import annotations

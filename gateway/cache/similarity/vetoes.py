@@ -18,11 +18,11 @@ from gateway.cache.similarity.wording import Word, Wording
 Veto = Literal["too_long", "number", "unit", "negation", "opposite", "name", "word", "verb", "direction", "addition"]
 
 _BOTH_WAYS: Final = words_of("far distanc between differenc versus vs")
-"""Stems; behind them the order of two things does not matter."""
+"""Stems behind which the order of two things does not matter."""
 _SYMMETRIC: Final = words_of("and or vs versus between among & / v nor plus with")
-"""They stand between two things that may be named in either order."""
+"""Words between two things that may be named in either order."""
 _REPLACING: Final = words_of("replac substitut cover fill coat treat feed begin start end")
-"""Stems; behind them `x with y` is another thing than `y with x`."""
+"""Stems behind which `x with y` is another thing than `y with x`."""
 _ASKING: Final = words_of("who whom what which")
 _DOING: Final = words_of("do does did")
 _ORDERED: Final = words_of("then later afterward thereafter")

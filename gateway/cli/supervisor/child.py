@@ -18,11 +18,11 @@ MAX_LINE_BYTES = 16 * 1024
 _PR_SET_PDEATHSIG = 1
 
 Report = Callable[[str, str], None]
-"""Takes a name and a line of text."""
+"""Callback with a name and a line of text."""
 
 
 class ChildGaveUp(RuntimeError):
-    """A child ended in a way that starting it again cannot mend; `code` is its exit code."""
+    """A child ended in a way that a restart cannot repair; `code` is its exit code."""
 
     def __init__(self, name: str, code: int) -> None:
         self.name = name
@@ -46,7 +46,7 @@ class ChildSpec:
 
 
 class BackOff:
-    """Pauses before a restart: doubling, and from the start again after a long enough life. Told the times."""
+    """Pauses before restarts: doubling, and from the start again after a long enough life. Times are passed in."""
 
     def __init__(self, *, first_s: float = 0.5, longest_s: float = 30.0, healthy_s: float = 60.0) -> None:
         self._first_s = first_s

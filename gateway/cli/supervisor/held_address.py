@@ -16,7 +16,7 @@ class AddressError(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldAddress:
-    """Connections wait in the sockets' queues while no process serves them; `close` lets the address go."""
+    """Open sockets: connections wait in their queues while no process serves them; `close` releases the address."""
 
     shown: str
     """The address for people and clients, with the port that the system chose."""

@@ -22,7 +22,7 @@ from routing_policies.policy.document import Policy
 Size = Literal["small", "large"]
 SIZES: tuple[Size, ...] = ("small", "large")
 ENGINE_STOP_TIMEOUT_S = 10.0
-"""The gateway has drained by then, so an engine has nothing left to finish."""
+"""Time for an engine to stop: the gateway has drained by then, so an engine has nothing left to finish."""
 GATEWAY_STOP_MARGIN_S = 5.0
 _ENGINE_PACKAGES = ("llguidance", "numba", "torch")
 ENGINE_REMEDY = "pip install 'penstock[engine]'"

@@ -16,7 +16,7 @@ from gateway.cli.supervisor.probe import ProbeResult, reachable
 POLL_S = 0.2
 STILL_WAITING_S = 15.0
 ASKED_AGAIN_S = 1.0
-"""A wrapper such as `timeout` or `make` may deliver one request to stop twice at once."""
+"""Time in which a second stop counts as the first: `timeout` or `make` may deliver one signal twice at once."""
 
 Probe = Callable[[str, str], Awaitable[ProbeResult | None]]
 """GET of a path at an address; None when no answer comes."""
