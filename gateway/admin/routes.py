@@ -141,7 +141,7 @@ async def _ask_for_login(request: Request, error: Exception) -> Response:
 
 
 async def _say_store_lost(request: Request, error: Exception) -> Response:
-    return error_response(StoreLost())  # the store's observer was told why
+    return error_response(StoreLost())  # the store's observer has the cause
 
 
 async def _say_audit_broken(request: Request, error: Exception) -> Response:

@@ -70,11 +70,11 @@ def starlette_application(
     """Build a listener's application.
 
     Args:
-        routes: What it serves.
-        ids: Where the ids of its responses come from.
-        log: Told of every error that no handler knows.
-        unknown: Asked for paths without a route; raises NotFound if it is None.
-        handlers: Further errors and what answers them.
+        routes: The routes of the application.
+        ids: Source of request ids for the responses.
+        log: Log of every error without a handler.
+        unknown: Application for paths without a route; raises NotFound if it is None.
+        handlers: Handlers of further errors, by class.
     """
     application = Starlette(
         routes=routes,

@@ -22,7 +22,7 @@ from gateway.telemetry.records.record import CacheResult
 from gateway.timeline import Outcome, Stage
 
 MAX_LEADERS: Final = 3
-"""Shared answers that one request waits for in vain before it asks on its own."""
+"""Shared answers that one request waits for in vain before it goes upstream itself."""
 
 
 class CacheStage:

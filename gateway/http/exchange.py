@@ -176,7 +176,7 @@ class Exchange(RequestResponseCycle):
         if self.flow.write_paused and not self.disconnected:
             await self.flow.drain()
 
-    # What the connection tells
+    # Events of the connection
 
     def mark_gone(self) -> None:
         """Mark the response as unwanted: wake the waiting application and notify the watchers."""
@@ -215,7 +215,7 @@ class Exchange(RequestResponseCycle):
         if self.disconnected:
             return
         if self.waiting_for_100_continue:
-            # The body was never asked for: the client may send it or not, so what follows cannot be told apart.
+            # The body was never requested: the client may send it or not, so the bytes behind are ambiguous.
             self.waiting_for_100_continue = False
             self.keep_alive = False
         lines = [STATUS_LINE[status], self._edge.date_line]

@@ -23,7 +23,7 @@ _ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
 _METHODS: Final = frozenset(method.encode("ascii") for method in METHODS)
 _AUTHORITY: Final = re.compile(rb"(?:[A-Za-z0-9._~-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
-# One value decides who asks, for what, and where the request ends; a second value is an attack or a broken client.
+# One value decides the caller, the target and the end of the request; a second value is an attack or a broken client.
 _SINGLE: Final = frozenset(
     {b"host", b"content-length", b"transfer-encoding", b"content-encoding", b"content-type", b"expect"}
     | {b"authorization"}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
-    """Bounds of a listener's connections. Raises ValueError with the field's name for an impossible one."""
+    """Bounds of a listener's connections; an impossible value raises a ValueError that names its field."""
 
     max_total: int = 10_000
     max_per_ip: int = 0
@@ -27,7 +27,7 @@ class ConnectionLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeaderLimits:
-    """Bounds of a request's line and header fields. Raises ValueError with the field's name for an impossible one."""
+    """Bounds of a request's line and header fields; an impossible value raises a ValueError that names its field."""
 
     timeout_s: float = 10.0
     max_bytes: int = 32 * 1024
@@ -41,7 +41,7 @@ class HeaderLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BodyLimits:
-    """Bounds of a request's body; ValueError names the field when one makes no sense.
+    """Bounds of a request's body; an impossible value raises a ValueError that names its field.
 
     The rate is checked from `grace_s` on, the total time is `timeout_s`.
     """

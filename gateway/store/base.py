@@ -1,8 +1,8 @@
 """Store: the interface to everything that two workers or replicas must agree on.
 
-A *space* is a named corner of the store, such as `policy` or `quota.support`. What is in one space changes together
-(in Redis it lives on one node of a Cluster); two spaces know nothing of each other. Each write in a space takes the
-space's next version, so a version is also the position of that write in the space's change feed.
+A *space* is a named part of the store, such as `policy` or `quota.support`. The contents of one space change together
+(in Redis they are on one node of a Cluster); two spaces are independent. Each write in a space takes the space's next
+version, so a version is also the position of that write in the space's change feed.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class ChangeFollower:
     async def run(self) -> None:
         """Follow until cancelled."""
         while True:
-            with suppress(StoreUnavailable):  # the store's observer was told; what was missed is read later
+            with suppress(StoreUnavailable):  # the store's observer has the error; missed changes are read later
                 await self.catch_up()
             await asyncio.sleep(self._follow_s)
 

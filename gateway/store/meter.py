@@ -136,7 +136,7 @@ def _end_s(period: Period, bucket: int, now: float) -> float:
 
 
 def _wait_s(counts: Mapping[int, int], meter: Meter, missing: int, now: float) -> float:
-    """Compute the time until `missing` units will have left the sum, if nobody draws in between."""
+    """Compute the time until `missing` units will have left the sum, if there is no draw in between."""
     if missing > sum(counts.values()):
         return NEVER_S
     for bucket in sorted(counts):

@@ -60,7 +60,7 @@ class _Seen:
         self.version = version
         self.changed_at = now
         self.is_moving = is_moving
-        """True if the report was put while somebody looked here; an earlier report may be of any age."""
+        """True if the report was put while a page was open here; an earlier report may be of any age."""
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode

@@ -92,7 +92,7 @@ class SharedRequests:
         store = self._store
         if found is not None or store is None or len(request_id.encode()) > _MAX_ID_BYTES or "\0" in request_id:
             return found
-        with suppress(StoreUnavailable):  # then this process is all that can be asked; the page says that it is
+        with suppress(StoreUnavailable):  # then only this process can answer; the page shows that
             await store.put(SPACE, f"ask/{request_id}", b"", ttl_s=_ASK_TTL_S)
             for _ in range(round(_FIND_S / _FIND_STEP_S)):
                 entry = await store.get(SPACE, f"found/{request_id}")

@@ -39,7 +39,7 @@ class View:
         similar_error: Callable[[], dict[str, Any] | None],
         wall: Clock,
     ) -> None:
-        """`name` is this process's among all that share a store; `similar_error` what audits say of similar answers."""
+        """Show all processes; `name` is this one's, `similar_error` returns the audits' result for similar answers."""
         self._name = name
         self._history = history
         self._live = live

@@ -60,7 +60,7 @@ class LookupTraffic(msgspec.Struct, gc=False):
 
 
 class AuditEvidence:
-    """Samples and counts of requests. Bounded; time is passed in; `source` tells processes apart."""
+    """Samples and counts of requests. Bounded; time is passed in; `source` names the process that counted."""
 
     __slots__ = ("_samples", "_traffic")
 

@@ -135,7 +135,7 @@ class ExactTier:
         if entry.num_bytes > self._max_bytes or now >= entry.expires_at:
             return False
         if self._by_id.get(entry.id, entry.exact) != entry.exact:
-            return False  # ids name one entry only; this one is somebody's mistake
+            return False  # ids name one entry only; this one is a mistake
         known = self._held.get(entry.exact)
         if known is not None:
             if known.entry.created_at > entry.created_at:

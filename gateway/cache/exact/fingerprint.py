@@ -122,7 +122,7 @@ def last_user_text(request: ChatRequest) -> str | None:
 
 
 def scope_of(rule: CacheScope, *, tenant: str, user: str | None) -> bytes | None:
-    """Return what tells owners of responses apart; None where the rule wants a user and the request names none."""
+    """Return the value that separates owners of responses; None where the rule needs a user and there is none."""
     if rule == "shared":
         return b"shared"
     if rule == "tenant":

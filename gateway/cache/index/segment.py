@@ -48,7 +48,7 @@ class IndexSegment:
     __slots__ = ("_living", "ids", "index", "is_flat", "num_living")
 
     def __init__(self, index: Any, ids: Ids, living: Flags) -> None:
-        """`living` says which rows still count."""
+        """Wrap a FAISS index; `living` flags the rows that still count."""
         self.index = index
         self.is_flat = isinstance(index, faiss.IndexFlat)
         self.ids = ids
@@ -74,7 +74,7 @@ class IndexSegment:
         return len(self) - self.num_living > max(_FEW_DEAD, _WORN_RATIO * len(self))
 
     def living(self) -> Flags:
-        """Return a copy of the flags that say which rows still count."""
+        """Return a copy of the flags of the rows that still count."""
         return np.unpackbits(self._living, count=len(self), bitorder="little").view(np.bool_)
 
     def __contains__(self, exact: bytes) -> bool:

@@ -167,7 +167,7 @@ class CacheSharing:
 
     async def _follow(self) -> None:
         while True:
-            with suppress(StoreUnavailable):  # the store's observer was told; what was missed is read later
+            with suppress(StoreUnavailable):  # the store's observer has the error; missed changes are read later
                 await self.catch_up()
                 if self._is_alone:
                     return

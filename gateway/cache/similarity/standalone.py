@@ -20,13 +20,13 @@ MIN_TOPIC_WORDS: Final = 3
 
 _SHORTENED: Final = frozenset({("what", "about"), ("how", "about"), ("how", "so"), ("what", "if"), ("why", "not")})
 _NOT_KNOWN: Final = re.compile(r".+est|best|most|least|worst|difference|differences|way|ways|same")
-"""Behind `the` these say which one is meant; of any other thing the conversation has to."""
+"""Words that are clear behind `the` without earlier text; any other thing needs the conversation."""
 _word: Final = re.compile(r"[^\W_]+(?:['’][^\W_]+)*").findall
 _ENDING: Final = re.compile(r"['’](?:s|re|ve|ll|d|m)$")
 
 
 def is_standalone(text: str) -> bool:
-    """Return whether the answer depends on nothing that was said before, as far as the words tell."""
+    """Return whether the answer depends on nothing before the text, as far as the words show."""
     if len(text) > MAX_CHARS:
         return False
     words = [_ENDING.sub("", word) for word in _word(text.lower())]

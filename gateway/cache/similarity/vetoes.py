@@ -38,7 +38,7 @@ MAX_ADDED: Final = 4
 MIN_CLAUSE: Final = 2
 """Words other than grammar, one of weight, none of which the other text has: a clause about something else."""
 MAX_REPEATED: Final = 1
-"""Words that one text says once more than the other."""
+"""Number of words that one text may repeat once more than the other."""
 
 
 def find_veto(found: Comparison, without: frozenset[Veto] = frozenset()) -> Veto | None:
@@ -179,7 +179,7 @@ def _beside(word: Word, text: Wording) -> set[tuple[int, str]]:
 
 
 def _averted(words: Sequence[Word]) -> set[str]:
-    """Return what is not done, whichever verb says so: `put off watering`, `get out of watering`."""
+    """Return the action that is not done, whichever verb denies it: `put off watering`, `get out of watering`."""
     found = set()
     for at, word in enumerate(words[2:], start=2):
         if word.text.endswith("ing") and word.rarity:
@@ -192,7 +192,7 @@ def _averted(words: Sequence[Word]) -> set[str]:
 
 
 def _is_headed(extra: Sequence[Word], words: Sequence[Word]) -> bool:
-    """Return whether a text asks about something of the rest: `the reverse of a good idea`."""
+    """Return whether a text is about something of the rest: `the reverse of a good idea`."""
     if not any(word.text == "of" for word in extra):
         return False
     return any(

@@ -135,7 +135,7 @@ class Child:
             code = await process.wait()
             # What the child started may hold the pipe open; the group goes first, so that the pump ends.
             self._signal_group(signal.SIGKILL)
-            self._process = None  # its number may belong to somebody else from now on
+            self._process = None  # its number may belong to another process from now on
             await pump
         finally:
             pump.cancel()

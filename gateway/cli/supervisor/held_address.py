@@ -1,4 +1,4 @@
-"""HeldAddress: listening sockets that outlive the process that serves them, so that its restart refuses nobody."""
+"""HeldAddress: listening sockets that outlive their process, so that its restart refuses no connection."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ def _hold(config: GatewayConfig) -> tuple[HeldAddress, HeldAddress]:
 def _served_by(policy: Policy, path: Path) -> tuple[str, ...]:
     ids = []
     for deployment in policy.deployments:
-        with contextlib.suppress(TargetError):  # the gateway refuses such a policy, and says why
+        with contextlib.suppress(TargetError):  # the gateway refuses such a policy with the reason
             if Target.parse(deployment.url).socket_path == str(path):
                 ids.append(deployment.id)
     return tuple(ids)
