@@ -82,7 +82,7 @@ class ControlPlane:
         hooks: PolicyHooks,
         on_trial: OnTrial,
     ) -> None:
-        """`environment` holds the keys and secrets that policy and settings name. The caller closes `store`."""
+        """Assemble the parts; `environment` has the keys and secrets that policy and settings name. The caller closes `store`."""
         wall, log, holder = runtime.wall, runtime.log, runtime.holder
         self._config = config
         self._log = log

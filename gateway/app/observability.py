@@ -27,7 +27,7 @@ class Observability:
         watchers: tuple[Watch, ...],
         sampler: RecordingSampler | None = None,
     ) -> None:
-        """`sampler` remembers requests for replay; None: nothing is recorded."""
+        """Assemble the recorder and tracing; `sampler` records requests for replay, None records nothing."""
         self._log = runtime.log
         self.sampler = sampler
         self.tracing: Tracing | None = None

@@ -68,7 +68,7 @@ class Server:
         tick_s: float = 0.25,
         max_unread_bytes: int = MAX_UNREAD_BYTES,
     ) -> None:
-        """`max_unread_bytes` bounds, for each listener, unfinished heads and what was sent ahead of its turn."""
+        """Prepare the listeners; `max_unread_bytes` bounds, for each, unfinished heads and input ahead of its turn."""
         self._max_unread_bytes = max_unread_bytes
         self._listeners = listeners
         self._new_request_id = new_request_id

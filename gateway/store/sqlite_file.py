@@ -67,7 +67,7 @@ class SqliteFile:
     """The open file. Raises StoreUnavailable when it cannot be opened, sqlite3.Error later on."""
 
     def __init__(self, path: Path, wall: Callable[[], float]) -> None:
-        """`wall` is the store's clock, in seconds since 1970."""
+        """Open the file; `wall` is the store's clock, in seconds since 1970."""
         self.path = path
         self._wall = wall
         try:

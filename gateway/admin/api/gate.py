@@ -40,7 +40,7 @@ class AdminGate:
         *,
         metrics_token: FileToken | None = None,
     ) -> None:
-        """`metrics_token` reads `/metrics` and nothing else."""
+        """Set up the gate; `metrics_token` gives access to `/metrics` and nothing else."""
         self._directory = directory
         self._sessions = sessions
         self._token = token

@@ -70,7 +70,7 @@ class CacheHandlers:
     def __init__(
         self, answers: AuditedCache, audit: AuditLog, *, policy: Callable[[], Policy], wall: Callable[[], float]
     ) -> None:
-        """`audit` is the log of what admins did."""
+        """Set up the handlers; `audit` is the log of admins' actions."""
         self._answers = answers
         self._audit = audit
         self._policy = policy

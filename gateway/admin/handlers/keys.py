@@ -50,7 +50,7 @@ class KeyHandlers:
     def __init__(
         self, directory: Directory, audit: AuditLog, *, policy: Callable[[], Policy], wall: Callable[[], float]
     ) -> None:
-        """`policy` is the one in force: a key belongs to one of its tenants."""
+        """Set up the handlers; `policy` is the one in force, because a key belongs to one of its tenants."""
         self._directory = directory
         self._audit = audit
         self._policy = policy

@@ -47,7 +47,7 @@ class PlanHandlers:
     """`POST /admin/api/policy/plan` and `/edit`."""
 
     def __init__(self, book: PolicySource, policies: PolicyHandlers, config: GatewayConfig, tape: Tape | None) -> None:
-        """`tape` is what this process records."""
+        """Set up the handlers; `tape` is this process's recording."""
         self._tape = tape
         self._config = config
         self._turn = asyncio.Lock()

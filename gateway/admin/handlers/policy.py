@@ -67,7 +67,7 @@ class PolicyHandlers:
     def __init__(
         self, book: PolicySource, audit: AuditLog, last_day: LastDay, *, canary: Callable[[], CanaryTrial | None]
     ) -> None:
-        """`canary` shows the one that runs."""
+        """Set up the handlers; `canary` returns the running canary."""
         self._book = book
         self._audit = audit
         self._last_day = last_day

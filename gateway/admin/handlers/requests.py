@@ -29,7 +29,7 @@ class RequestHandlers:
     """`GET /admin/api/requests` and `/admin/api/requests/{id}`."""
 
     def __init__(self, recent: RecentRequests, shared: SharedRequests, replicas: Callable[[], dict[str, Any]]) -> None:
-        """`replicas`: which processes there are, as pages show it."""
+        """Set up the handlers; `replicas` returns the list of processes that pages show."""
         self._recent = recent
         self._shared = shared
         self._replicas = replicas

@@ -71,7 +71,7 @@ class Replicas:
     """The other processes by their last reports. Everything runs on the event loop."""
 
     def __init__(self, store: Store | None, name: str, report: Callable[[], ReplicaReport], *, clock: Clock) -> None:
-        """Without a store that others can see, `store` is None and this process is all there is."""
+        """Set up the reports; `store` is None when no other process can see it, and this process is alone."""
         self._store = store
         self._own_key = f"process/{name}"
         self._report = report

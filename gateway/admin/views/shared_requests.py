@@ -65,7 +65,7 @@ class SharedRequests:
     """This process's finished requests for the others, and theirs for it. Everything runs on the event loop."""
 
     def __init__(self, store: Store | None, name: str, recent: RecentRequests, *, clock: Clock) -> None:
-        """Without a store that others can see, `store` is None and this process is all there is."""
+        """Set up the sharing; `store` is None when no other process can see it, and this process is alone."""
         self._store = store
         self._name = name
         self._recent = recent

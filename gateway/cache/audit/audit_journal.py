@@ -51,7 +51,7 @@ class AuditJournal:
     def __init__(
         self, store: Store, book: AuditBook, books: RouteStatsTable, *, holder: str, wall: Callable[[], float]
     ) -> None:
-        """`holder` names this process among all that share the store; the caller closes `store`."""
+        """Set up the journal; `holder` names this process among all that share the store. The caller closes `store`."""
         self._store = store
         self._book = book
         self._books = books

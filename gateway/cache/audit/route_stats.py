@@ -49,7 +49,7 @@ class RouteStats:
     )
 
     def __init__(self, predictor: MatchPredictor) -> None:
-        """`predictor` is the shipped model."""
+        """Start without evidence; `predictor` is the shipped model."""
         self.shipped = predictor
         self.predictor = predictor
         self.num_news = 0
@@ -133,7 +133,7 @@ class RouteStatsTable:
     __slots__ = ("_books", "_predictor")
 
     def __init__(self, predictor: MatchPredictor) -> None:
-        """`predictor` is the shipped model."""
+        """Start without evidence; `predictor` is the shipped model."""
         self._predictor = predictor
         self._books: Recent[TenantRoute, RouteStats] = Recent(MAX_BOOKS)
 

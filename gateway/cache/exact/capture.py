@@ -26,7 +26,7 @@ class Capture:
     __slots__ = ("_body", "_counted_bytes", "_has_room", "_num_bytes", "_pieces", "_shared")
 
     def __init__(self, shared: SharedAnswer | None, has_room: Callable[[int], bool] = _always) -> None:
-        """`has_room` reserves so many bytes of memory, or returns False: then nothing is stored."""
+        """Start a copy; `has_room` reserves so many bytes of memory, or returns False: then nothing is stored."""
         self._shared = shared
         self._has_room = has_room
         self._counted_bytes = UNCOUNTED_BYTES

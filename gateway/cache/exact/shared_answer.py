@@ -60,7 +60,7 @@ class SharedAnswer:
     )
 
     def __init__(self, shape: bytes, on_end: Callable[[SharedAnswer], None]) -> None:
-        """`on_end` is called with the answer as soon as it may not be joined any more, and perhaps again."""
+        """Start an answer; `on_end` gets it as soon as no request may join any more, and perhaps again."""
         self.shape = shape
         """The form of the answer: followers that want the same form may be passed the pieces."""
         self.entry_id: str | None = None

@@ -89,7 +89,7 @@ class SemanticTier:
         is_barred: Callable[[bytes], bool],
         wall: Callable[[], float],
     ) -> None:
-        """`tier` holds the entries; `is_barred` returns whether one was found wrong for similar questions."""
+        """Set up the tier; `tier` has the entries, `is_barred` returns whether one was wrong for similar questions."""
         self._tier = tier
         self._index: VectorIndex | None = None
         self._encoder_id = ""

@@ -43,7 +43,7 @@ class StoreShares:
     def __init__(
         self, max_bytes: int, *, room: LookAtRoom, num_hits: Callable[[bytes], int], wall: Callable[[], float]
     ) -> None:
-        """`num_hits` returns how often this process served an entry."""
+        """Start without entries; `num_hits` returns how often this process served an entry."""
         self._max_bytes = max_bytes
         self._look = room
         self._num_hits = num_hits

@@ -55,7 +55,7 @@ class StoreWriteQueue:
         count: Callable[[SharingEvent], None],
         shares: StoreShares | None = None,
     ) -> None:
-        """`shares` bounds the entries' memory in the store; None for no bound."""
+        """Set up the queue; `shares` bounds the entries' memory in the store, None for no bound."""
         self._shares = shares
         self._one_by_one = asyncio.Lock()
         """Held by a write to a server with a memory limit: each is in its connection's buffer as well."""

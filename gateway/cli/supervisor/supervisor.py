@@ -37,7 +37,7 @@ class Supervisor:
         clock: Callable[[], float],
         poll_s: float = POLL_S,
     ) -> None:
-        """`engines` are the children of the plan's, in its order."""
+        """Prepare the children; `engines` are those of the plan's engines, in its order."""
         self._plan = plan
         self._public, self._admin = plan.public.shown, plan.admin.shown
         self._console = console
