@@ -82,7 +82,10 @@ class ControlPlane:
         hooks: PolicyHooks,
         on_trial: OnTrial,
     ) -> None:
-        """Assemble the parts; `environment` has the keys and secrets that policy and settings name. The caller closes `store`."""
+        """Assemble the parts; the caller closes `store`.
+
+        `environment` has the keys and secrets that policy and settings name.
+        """
         wall, log, holder = runtime.wall, runtime.log, runtime.holder
         self._config = config
         self._log = log

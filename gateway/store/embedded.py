@@ -45,7 +45,10 @@ class EmbeddedStore(ForwardingStore):
     def __init__(
         self, path: Path, *, wall: Callable[[], float], on_damage: Callable[[str], None] = lambda _: None
     ) -> None:
-        """Prepare the store; `wall` is seconds since 1970. `on_damage` is called, on its thread, for a file that is put aside."""
+        """Prepare the store; `wall` is seconds since 1970.
+
+        `on_damage` is called, on the store's thread, for a file that is put aside.
+        """
         self._path = path
         self._wall = wall
         self._on_damage = on_damage

@@ -64,7 +64,7 @@ class LoginHandlers:
         oidc_start: str | None,
         is_secure: bool,
     ) -> None:
-        """Set up the handlers; `oidc_start` begins a login with the identity provider, `is_secure` means pages by TLS."""
+        """Set up the handlers; `oidc_start` is the path of the provider's login, `is_secure` means pages by TLS."""
         self._gate = gate
         self._accounts = sign_in.accounts
         self._sessions = sign_in.sessions
