@@ -123,7 +123,8 @@ class RejectedRequest(GatewayError):
 
 class InvalidRequest(RejectedRequest):
     """400 with the path of the field; `code` is `invalid_json`, `invalid_value`, `unsupported_parameter`
-    or `context_length_exceeded`."""
+    or `context_length_exceeded`.
+    """
 
 
 class InvalidApiKey(RejectedRequest):

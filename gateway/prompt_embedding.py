@@ -47,7 +47,8 @@ class PromptEmbedding:
 
     async def of(self, ctx: RequestContext, planned: PlannedRoute, request: ChatRequest) -> Vector | None:
         """The vector of what was asked last; None when it is not there within the bound, or of another encoder than
-        the predictors learned from."""
+        the predictors learned from.
+        """
         embedder = self._embedder
         encoder_id = embedder.encoder_id
         if encoder_id is None:

@@ -46,7 +46,8 @@ class Admitter:
 
     def identify(self, ctx: RequestContext, head: ChatHead, client_host: str | None) -> Caller:
         """Return who is asking; raises InvalidApiKey, and Shed where the gateway itself has too much to do for the
-        caller's lane."""
+        caller's lane.
+        """
         record, snapshot = ctx.record, ctx.snapshot
         record.client_request_id = head.client_request_id
         record.is_retry = head.is_retry

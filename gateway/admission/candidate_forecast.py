@@ -106,7 +106,8 @@ class CandidateForecaster:
         self, now: float, planned: PlannedRoute, ask: RoutingRequest, is_stream: bool
     ) -> CandidateForecast | None:
         """Where nobody is ready: the outlook of the first that will be, of the route or its fallbacks; None where
-        nobody says that it is starting."""
+        nobody says that it is starting.
+        """
         start = planned.next_start(now)
         if start is None:
             return None

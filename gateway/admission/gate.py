@@ -84,7 +84,8 @@ class AdmissionGate:
         shortened: Shortened | None = None,
     ) -> AdmissionDecision:
         """The request as it may go on; `ctx.ask` is then what it asks for. Raises Shed with the reason and a hint at
-        what would have been admitted, and TooLongToTrim for a long request until it comes `shortened`."""
+        what would have been admitted, and TooLongToTrim for a long request until it comes `shortened`.
+        """
         claim = ask.claim
         rules = claim.lane.rules
         ctx.ask = ask
@@ -107,7 +108,8 @@ class AdmissionGate:
         self, ctx: RequestContext, now: float, whole: DegradationStep, best: CandidateForecast
     ) -> AdmissionDecision:
         """In the first lesser form that would be in time; raises Shed when there is none, unless late is better. `best`
-        is of the whole form."""
+        is of the whole form.
+        """
         form = whole
         steps = whole.ask.claim.lane.rules.on_overload
         for step in steps:
@@ -198,7 +200,8 @@ class AdmissionStage:
         self, ctx: RequestContext, request: ChatRequest, head: ChatHead, admission: Admission, planned: PlannedRoute
     ) -> AdmissionDecision:
         """Price the request, claim its lane and decide; raises Shed like `decide`. A long request that has to be
-        trimmed for it is trimmed on a thread."""
+        trimmed for it is trimmed on a thread.
+        """
         record = ctx.record
         price = ctx.price or self._pricer.price(request, tenant=record.tenant, route=record.route)
         claim, tpot_slo_s = self._admitter.claim(ctx.snapshot, head, admission, price)

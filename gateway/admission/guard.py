@@ -54,7 +54,8 @@ class OverloadGuard:
 
     def check(self, lane: LiveLane, heaviest: float, *, is_retry: bool) -> None:
         """Raises Shed (`overload`) when a request of this lane is among what is refused now: first retries and lanes
-        that weigh less than the `heaviest`, then everything."""
+        that weigh less than the `heaviest`, then everything.
+        """
         if self.strain is Strain.OVERLOADED or (self.strain and (is_retry or lane.rules.weight < heaviest)):
             raise Shed(
                 ShedReason.OVERLOAD,

@@ -42,7 +42,8 @@ class WaitingRoom:
 
     async def until_ready(self, planned: PlannedRoute, claim: AdmissionRequest) -> bool:
         """False at once when nobody is starting; True after a wait that ended because that is so no more. Raises Shed
-        when there is no room to wait, or no time."""
+        when there is no room to wait, or no time.
+        """
         lane, now = claim.lane, self._clock()
         start = planned.next_start(now)
         if start is None:

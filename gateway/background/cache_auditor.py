@@ -173,7 +173,8 @@ class Auditor:
 
     async def _ask_other(self, case: _Case, question: BackgroundRequest, asked: str, answer: bytes) -> None:
         """Whether the other model of a predicted pair says the same: audits are drawn without regard to that, so they
-        tell how good the smaller one is."""
+        tell how good the smaller one is.
+        """
         other, text = question.planned.counterpart(asked), text_of(answer)
         if self.on_pair is None or other is None or text is None:
             return

@@ -94,7 +94,8 @@ class Learner:
         ctx: RequestContext | None = None,
     ) -> None:
         """Two deployments have answered one question, and said the same or not. `ctx` is that of the request, where
-        it was routed by a prediction."""
+        it was routed by a prediction.
+        """
         found = weak_and_strong([item for item in question.snapshot.policy.deployments if item.id in ids])
         if found is None:
             return

@@ -214,7 +214,8 @@ def has_first_token(piece: bytes) -> bool:
 
 def usage_of(answer: bytes) -> Usage | None:
     """The usage of one JSON answer or event, wherever it stands; None when there is none or it is not what it should
-    be."""
+    be.
+    """
     try:
         usage = _decode_answer(answer).usage
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -59,7 +59,8 @@ def assembled(stream: bytes) -> Assembled:
 
 def completion_of_stream(stream: bytes) -> bytes | None:
     """The completion as JSON, or None for a stream that is not worth keeping: not complete, a choice that did not end
-    by itself, or anything that is no chat completion."""
+    by itself, or anything that is no chat completion.
+    """
     found = assembled(stream)
     return found.completion if found.end.is_lasting else None
 

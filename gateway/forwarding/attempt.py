@@ -320,7 +320,8 @@ class AttemptRunner:
         self, work: ForwardRequest, opened: UpstreamAttempt, told: StatedError, *, is_leading: bool
     ) -> None:
         """Treat an error in a 200 answer as the status that it names. Raises RetryElsewhere unless that says that
-        the request is wrong, which the client is told."""
+        the request is wrong, which the client is told.
+        """
         response, status = opened.response, told.status
         assert response is not None, "an answer is open once its request was sent"
         if is_leading:
@@ -335,7 +336,8 @@ class AttemptRunner:
 
     def _take_whole(self, work: ForwardRequest, opened: UpstreamAttempt, body: bytes, *, is_leading: bool) -> None:
         """Take a plain answer, or the upstream's own refusal. Raises RetryElsewhere for a 200 that is neither what was
-        asked for nor such a refusal: a deployment that gives such answers is as good as down."""
+        asked for nor such a refusal: a deployment that gives such answers is as good as down.
+        """
         response, live = opened.response, opened.live
         assert response is not None, "an answer is open once its request was sent"
         if response.status != OK:

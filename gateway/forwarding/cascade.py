@@ -58,7 +58,8 @@ class Cascader:
         can_move: Callable[[], bool] | None = None,
     ) -> UpstreamAttempt:
         """Like Attempts.open, asking `live` first; the answer may be that of `next_one`. Raises what the first one's
-        failure is."""
+        failure is.
+        """
         asked = _asking(work)
         opened = await self._attempts.open(asked, live, can_move=can_move)
         if asked.is_assembled and opened.response is not None and opened.response.status != 200:
@@ -151,7 +152,8 @@ class Cascader:
 
     async def _assemble(self, work: ForwardRequest, opened: UpstreamAttempt) -> bool:
         """Of the stream that was asked for the plain answer that the client wants; False when it cannot be put together
-        without loss. Raises RetryElsewhere or another GatewayError when it breaks."""
+        without loss. Raises RetryElsewhere or another GatewayError when it breaks.
+        """
         stream = await self._attempts.rest(work, opened)
         is_long = len(stream) > MAX_ASSEMBLED_HERE_BYTES
         found = await self._workers.run(assembled, stream) if is_long else assembled(stream)
@@ -209,7 +211,8 @@ def _read(pieces: list[bytes]) -> LogprobReader:
 
 def _asking(work: ForwardRequest) -> ForwardRequest:
     """As it is asked first: for a plain answer, too, as a stream, so that nobody waits for the end of an answer that
-    its beginning speaks against."""
+    its beginning speaks against.
+    """
     told = _telling(work)
     if work.request.stream or work.ctx.wants_timing:  # only a plain answer tells the engine's own timing whole
         return told

@@ -114,7 +114,8 @@ class Forwarder:
         self, work: ForwardRequest, tried: frozenset[str], failure: GatewayError | None, *, is_paid: bool
     ) -> LiveDeployment:
         """The deployment for the next attempt. Raises `failure` when there is none, or no budget to ask it; `is_paid`:
-        the gateway's part of the budget was spent when the move was decided."""
+        the gateway's part of the budget was spent when the move was decided.
+        """
         ctx = work.ctx
         try:
             live, decision = self._pick(work, tried)
@@ -169,7 +170,8 @@ class Forwarder:
 
 class _Move:
     """One request's leave to go to another deployment. It is paid for at the decision, for many that wait at a stalled
-    deployment decide in one instant, and those that cannot pay had better stay."""
+    deployment decide in one instant, and those that cannot pay had better stay.
+    """
 
     __slots__ = ("_forwarder", "_tried", "_work", "is_paid")
 

@@ -116,7 +116,8 @@ class _Race:
 
     def cancel(self) -> None:
         """The first answer is there, or nobody wants any: the second attempt ends. Waits for nothing, so that nothing
-        can come between."""
+        can come between.
+        """
         self._stop_timer()
         task, self._task = self._task, None
         if task is not None:

@@ -180,7 +180,8 @@ class WholeEvents:
 
     def feed(self, piece: bytes) -> bytes:
         """All that is whole now. A piece that ends with an event, as most do, is returned as it is. Raises
-        UpstreamFailed for an event without an end."""
+        UpstreamFailed for an event without an end.
+        """
         if not self._held and piece.endswith(EVENT_ENDS):
             return piece
         # The seam may lie inside an end; what was searched before need not be searched again, nor copied.

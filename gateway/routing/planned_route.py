@@ -232,7 +232,8 @@ class PlannedRoute:
         self, ask: RoutingRequest, request: ChatRequest, tenant: str, vector: Vector | None = None
     ) -> RoutingRequest:
         """The same, with what is predicted of the prompt and what tells the conversation apart, where the choice
-        depends on it; `vector` is the prompt's, of `encoders`."""
+        depends on it; `vector` is the prompt's, of `encoders`.
+        """
         if self.judges:
             prompt = prompt_of(request, kind=self.route.select.kind)
             return msgspec.structs.replace(ask, verdict=predicted_quality(self.judges, prompt, vector))
@@ -243,7 +244,8 @@ class PlannedRoute:
 
     def _decide_alone(self) -> Decision:
         """What is decided whenever the first candidate is fit and no other can win: worked out once, for the others
-        are not looked at then."""
+        are not looked at then.
+        """
         live, weight = self.candidates[0]
         view = DeploymentView(id=live.id, model=live.model, is_ready=True, weight=weight)
         return self.profile.decide([view], FIRST_ATTEMPT, random.Random(0))
@@ -260,7 +262,8 @@ class PlannedRoute:
 
     def next_start(self, now: float) -> NextStart | None:
         """Who will be ready first, of the route's own candidates and its fallbacks'; None where somebody is ready, or
-        nobody says that it is starting."""
+        nobody says that it is starting.
+        """
         if self.has_ready:
             return None
         options = [option for planned in (self, *self.fallbacks) for option in planned.options]

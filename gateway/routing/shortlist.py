@@ -32,7 +32,8 @@ class Shortlist:
 
     def draw(self, ask: RoutingRequest, attempt: Attempt, now: float, rng: random.Random) -> list[LiveCandidate] | None:
         """Fit ones only: those that are preferred for what they hold, then the drawn; None when so few are fit that all
-        should be looked at."""
+        should be looked at.
+        """
         found: list[LiveCandidate] = []
         options, num, is_first = self._options, len(self._options), attempt is FIRST_ATTEMPT
         for _ in range(_MAX_DRAWS):

@@ -94,7 +94,8 @@ class SnapshotBuilder:
         predictors: Predictors | None = None,
     ) -> None:
         """`environment` holds the keys that the policy only names; `connect` makes the client of each deployment;
-        `zone` is where this gateway runs."""
+        `zone` is where this gateway runs.
+        """
         self._clock = clock
         self._rng = rng
         self._environment = environment
@@ -108,7 +109,8 @@ class SnapshotBuilder:
 
     def build(self, policy: Policy, revision: str, previous: PolicySnapshot | None = None) -> PolicySnapshot:
         """The snapshot. Raises ReachError when a deployment's URL, certificates or key are no good; `previous` is then
-        as it was."""
+        as it was.
+        """
         authorizations = {item.id: authorization_of(item, self._environment) for item in policy.deployments}
         deployments = {
             item.id: self._deployment(item, previous.deployments.get(item.id) if previous else None)
