@@ -1,4 +1,4 @@
-"""How an answer ended, what it used, and the timing that is added to it."""
+"""End of an answer: finish reasons, usage, and the timing that is added to it."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ MAX_CHOICES: Final = 1024
 """Choices of one answer whose ends are told apart; nobody may ask for as many."""
 _MAX_OBJECTS: Final = 50_000
 _MAX_VALUES: Final = 250_000
-"""Of JSON that is decoded at once: more would hold up the event loop, and a thread as well."""
+"""Most JSON values decoded at once; more would hold up the event loop, even from a thread."""
 _LASTING: Final = frozenset(
     {
         *("stop", "length", "tool_calls", "function_call"),
         *("eos", "eos_token", "end_turn", "stop_sequence", "complete", "tool_use", "max_tokens", "model_length"),
     }
 )
-"""Why a choice of an answer worth keeping ended, in any case; a filtered one is nobody else's answer."""
+"""Finish reasons, in lower case, of a choice whose answer may be stored; a filtered one fits no other client."""
 
 _USUAL_REASONS: Final = (None, "stop", "length", "tool_calls")
 """They say that nothing went wrong."""
 
 
 def is_too_detailed(data: bytes) -> bool:
-    """Whether decoding `data` makes so many values that the event loop would notice."""
+    """Return whether decoding `data` makes so many values that the event loop would be held up."""
     return len(data) > _MAX_OBJECTS and (data.count(b"{") > _MAX_OBJECTS or data.count(b",") > _MAX_VALUES)
 
 
 class ChoiceFrame(msgspec.Struct, gc=False):
-    """What surrounds the text of one choice, in an event or a plain answer."""
+    """JSON around the text of one choice, in an event or a plain answer."""
 
     index: int = 0
     finish_reason: Any = None
@@ -50,7 +50,7 @@ class ChoiceFrame(msgspec.Struct, gc=False):
 
 
 class AnswerFrame(msgspec.Struct, gc=False):
-    """What surrounds the text of an event or of a plain answer."""
+    """JSON around the text of an event or of a plain answer."""
 
     choices: list[ChoiceFrame] | None = None
     usage: Any = None
@@ -68,7 +68,7 @@ class AnswerEnd:
 
     def __init__(self) -> None:
         self._reasons: dict[int, object] = {}
-        """Of every choice seen; None until it has told why it ended."""
+        """Finish reason of every choice seen; None until it is known."""
         self.error: StatedError | None = None
         """The first failure that the upstream itself reported; some say `[DONE]` after it."""
         self.has_done = False
@@ -81,10 +81,10 @@ class AnswerEnd:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the answer is whole.
+        """Return whether the answer is whole.
 
-        A finish reason for every choice suffices. So does a marked end when no choice tells why it ended: some
-        servers never do. An error makes it incomplete, whatever follows.
+        A finish reason for every choice suffices. So does a marked end when no choice has a reason: some servers never
+        send one. An error makes the answer incomplete, whatever follows.
         """
         if self.error is not None:
             return False
@@ -97,7 +97,7 @@ class AnswerEnd:
 
     @property
     def is_lasting(self) -> bool:
-        """Whether the answer is worth keeping for others: complete, and each choice ended by itself."""
+        """Return whether the answer may be stored for others: it is complete, and each choice ended by itself."""
         return (
             self.is_complete
             and not self.is_coarse
@@ -159,7 +159,7 @@ class AnswerEnd:
 
 
 def end_of_plain(body: bytes) -> AnswerEnd:
-    """How a plain answer ended. What is no JSON object with choices is incomplete."""
+    """Return how a plain answer ended; anything but a JSON object with choices is incomplete."""
     end = AnswerEnd()
     end.has_done = True
     if is_too_detailed(body):
@@ -208,14 +208,12 @@ _decode_answer: Final = msgspec.json.Decoder(_Answer).decode
 
 
 def has_first_token(piece: bytes) -> bool:
-    """Whether `piece` carries text or a tool call; a role-only delta and a comment do not count."""
+    """Return whether `piece` carries text or a tool call; a role-only delta and a comment do not count."""
     return _FIRST_TOKEN.search(piece) is not None
 
 
 def usage_of(answer: bytes) -> Usage | None:
-    """The usage of one JSON answer or event, wherever it stands; None when there is none or it is not what it should
-    be.
-    """
+    """Return the usage of one JSON answer or event, wherever it stands; None if it is absent or malformed."""
     try:
         usage = _decode_answer(answer).usage
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -30,7 +30,7 @@ class Assembled(msgspec.Struct, frozen=True):
 
     end: AnswerEnd
     completion: bytes | None
-    """As JSON; None when the stream is not complete, or cannot be put together without loss."""
+    """Completion as JSON; None when the stream is incomplete, or cannot be assembled without loss."""
 
 
 def assembled(stream: bytes) -> Assembled:
@@ -58,15 +58,16 @@ def assembled(stream: bytes) -> Assembled:
 
 
 def completion_of_stream(stream: bytes) -> bytes | None:
-    """The completion as JSON, or None for a stream that is not worth keeping: not complete, a choice that did not end
-    by itself, or anything that is no chat completion.
+    """Return the completion as JSON; None for a stream that must not be stored.
+
+    That is one that is incomplete, has a choice that did not end by itself, or is no chat completion.
     """
     found = assembled(stream)
     return found.completion if found.end.is_lasting else None
 
 
 def is_whole(completion: bytes) -> bool:
-    """Whether a plain JSON answer is a completion in which every choice has ended by itself."""
+    """Return whether a plain JSON answer is a completion in which every choice ended by itself."""
     if not end_of_plain(completion).is_lasting:
         return False
     try:
@@ -95,7 +96,7 @@ def _is_heartbeat(document: Any) -> bool:
 
 
 class _Completion:
-    """What the events have told so far."""
+    """State of a completion while its events arrive."""
 
     __slots__ = ("_choices", "_common", "_first", "_usage")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 MAX_INDEX: Final = 1024
-"""Of a choice or a tool call; nobody may ask for as many. Larger numbers come from broken servers."""
+"""Largest index of a choice or tool call; no request may have more, so larger ones mean a broken server."""
 _MAX_DEPTH: Final = 32
 _IDENTIFIERS: Final = frozenset(
     {"id", "type", "role", "name", "object", "format", "signature", "url", "mime_type", "model", "status", "title"}

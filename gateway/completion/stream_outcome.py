@@ -1,7 +1,7 @@
-"""StreamOutcome: what the events of a stream mean, read in blocks so that a piece costs next to nothing as it passes.
+"""StreamOutcome: the meaning of a stream's events, read in blocks so that a passing piece costs next to nothing.
 
-Usual events are read together, and only what surrounds their text. From the first unusual one of a block on (an error,
-a comment, several `data` lines, other line ends) each is read by the grammar of event streams.
+Usual events are read together, and only the JSON around their text. From the first unusual one of a block on, each
+is read by the grammar of event streams: an error, a comment, several `data` lines, other line ends.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class StreamOutcome:
             self._read()
 
     def end(self, *, is_over: bool = True) -> AnswerEnd:
-        """What the stream says so far; with `is_over` an event without an end counts, too."""
+        """Return the state of the stream so far; with `is_over`, an event without an end counts, too."""
         self._read()
         if is_over and self._decoder.has_pending:
             self._take_events(b"\n\n")
@@ -112,7 +112,7 @@ class StreamOutcome:
 
 
 def end_of_stream(stream: bytes) -> AnswerEnd:
-    """How a stream that is there as a whole ended."""
+    """Return how a whole stream ended."""
     outcome = StreamOutcome()
     outcome.feed(stream)
     return outcome.end()

@@ -60,7 +60,7 @@ _ROUNDING_S: Final = 0.01
 
 
 class ForwardRequest(msgspec.Struct, frozen=True, gc=False):
-    """What is to be answered, however many deployments it takes."""
+    """A request to be answered, with as many attempts as that takes."""
 
     ctx: RequestContext
     request: ChatRequest
@@ -68,7 +68,7 @@ class ForwardRequest(msgspec.Struct, frozen=True, gc=False):
     admitted: AdmissionDecision
     planned: PlannedRoute
     began_at: float
-    """When the first attempt began: the route's total time counts from here."""
+    """Start of the first attempt; the route's total time counts from here."""
     is_assembled: bool = False
     """The client wants a plain answer, and the stream that is asked for in its place becomes one."""
 
@@ -112,19 +112,19 @@ class UpstreamAttempt:
         self.response: UpstreamResponse | None = None
         self.sent_at = 0.0
         self.flight: InFlightRequest | None = None
-        """What the deployment's forecast learns from; None until the request is on the wire."""
+        """Observation for the deployment's forecast; None until the request is on the wire."""
         self.passed: list[Header] = []
         """Headers that the client sees of an answer that is passed on whole."""
         self.body: bytes | None = None
         """A plain answer, whole; None for a stream."""
         self.can_move: Callable[[], bool] | None = None
-        """Whether another deployment would take the request now; None: nobody is to be asked."""
+        """Callback that returns True if another deployment takes the request now; None if a move is ruled out."""
         self.ctx: RequestContext | None = None
-        """Whose place follows this attempt; None for one that runs beside it."""
+        """Context of the request that this attempt serves; None for an attempt that runs beside another."""
         self.on_sent: Callable[[UpstreamAttempt], None] | None = None
         """Called when the request is on the wire."""
         self.ask: RoutingRequest | None = None
-        """What the deployment's forecast is told of the request; None: nothing."""
+        """Request as the deployment's forecast sees it; None if the forecast ignores the attempt."""
         self.is_stream = True
         self.is_assembled = False
         """A plain answer is put together of the stream."""
@@ -319,8 +319,10 @@ class AttemptRunner:
     def _take_error(
         self, work: ForwardRequest, opened: UpstreamAttempt, told: StatedError, *, is_leading: bool
     ) -> None:
-        """Treat an error in a 200 answer as the status that it names. Raises RetryElsewhere unless that says that
-        the request is wrong, which the client is told.
+        """Treat an error in a 200 answer as the status that it names.
+
+        Raises:
+            RetryElsewhere: Unless the error states that the request is wrong; that goes to the client.
         """
         response, status = opened.response, told.status
         assert response is not None, "an answer is open once its request was sent"
@@ -335,8 +337,11 @@ class AttemptRunner:
         opened.passed = [(b"content-type", _JSON), *opened.passed[1:]]
 
     def _take_whole(self, work: ForwardRequest, opened: UpstreamAttempt, body: bytes, *, is_leading: bool) -> None:
-        """Take a plain answer, or the upstream's own refusal. Raises RetryElsewhere for a 200 that is neither what was
-        asked for nor such a refusal: a deployment that gives such answers is as good as down.
+        """Take a plain answer, or the upstream's own refusal.
+
+        Raises:
+            RetryElsewhere: A 200 is neither the form requested nor such a refusal. A deployment that answers like that
+                is as good as down.
         """
         response, live = opened.response, opened.live
         assert response is not None, "an answer is open once its request was sent"
@@ -377,7 +382,12 @@ class AttemptRunner:
     def _judge(
         self, work: ForwardRequest, opened: UpstreamAttempt, response: UpstreamResponse, *, is_leading: bool
     ) -> None:
-        """Whether the status lets the answer pass. Raises RetryElsewhere or another GatewayError when it does not."""
+        """Raise the error that the status stands for; return if the answer may pass.
+
+        Raises:
+            RetryElsewhere: Another deployment may serve the request.
+            GatewayError: The request fails.
+        """
         status, headers = response.status, response.headers
         if status == OK:
             return
@@ -457,7 +467,7 @@ async def _whole(opened: UpstreamAttempt, response: UpstreamResponse) -> bytes:
 
 
 def _fixed_headers(live: LiveDeployment, accept: bytes, priority: bytes) -> tuple[Header, ...]:
-    """What all such requests to the deployment have in common."""
+    """Return the headers that all such requests to the deployment share, and store them there."""
     fixed = (
         (b"content-type", _JSON),
         (b"accept", accept),

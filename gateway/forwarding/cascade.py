@@ -1,12 +1,12 @@
-"""Cascading: a small model answers first, and what its first tokens say of it decides whether its answer is passed on.
+"""Cascade: a small model answers first, and its first tokens decide whether a large one takes over.
 
     small   ├─ first tokens ─┬─ sure enough ────────────────▶ the client's answer
                              └─ not ✕
     large                      └─ sent ──────▶ the client's answer
 
-Nothing was sent to the client before the decision, so a hand-over leaves no trace but its time and its tokens, which
-are counted. For a plain answer the small model is asked for a stream, too, and what goes on is put together of that.
-Where nobody can take over, the small model's answer goes on.
+The client receives nothing before the decision, so a hand-over costs only time and tokens, which are counted.
+For a plain answer the gateway requests a stream from the small model, too, and assembles the answer from it.
+Where no other deployment can take over, the small model's answer is passed on.
 """
 
 from __future__ import annotations
@@ -57,8 +57,10 @@ class Cascader:
         next_one: Callable[[], LiveDeployment | None],
         can_move: Callable[[], bool] | None = None,
     ) -> UpstreamAttempt:
-        """Like Attempts.open, asking `live` first; the answer may be that of `next_one`. Raises what the first one's
-        failure is.
+        """Open an attempt like `Attempts.open`, at `live` first; the answer may come from `next_one`.
+
+        Raises:
+            GatewayError: The first deployment failed.
         """
         asked = _asking(work)
         opened = await self._attempts.open(asked, live, can_move=can_move)
@@ -115,7 +117,7 @@ class Cascader:
     async def _past_refusal(
         self, work: ForwardRequest, live: LiveDeployment, successor: LiveDeployment | None
     ) -> UpstreamAttempt:
-        """What the first one would not answer as it was asked goes to the second, or to the first as it came."""
+        """Send a request that the first deployment refused to the second, or to the first in its original form."""
         work.ctx.mark(Stage.UPSTREAM_FIRST_BYTE)
         if successor is not None:
             return await self._hand_over(work, live, successor)
@@ -151,8 +153,14 @@ class Cascader:
                 return inquiry.ask(reader.odds, is_whole=True) or "hand_over"
 
     async def _assemble(self, work: ForwardRequest, opened: UpstreamAttempt) -> bool:
-        """Of the stream that was asked for the plain answer that the client wants; False when it cannot be put together
-        without loss. Raises RetryElsewhere or another GatewayError when it breaks.
+        """Assemble the plain answer that the client wants from the stream.
+
+        Returns:
+            False if the answer cannot be assembled without loss.
+
+        Raises:
+            RetryElsewhere: The stream broke, and another deployment may serve the request.
+            GatewayError: The stream broke.
         """
         stream = await self._attempts.rest(work, opened)
         is_long = len(stream) > MAX_ASSEMBLED_HERE_BYTES
@@ -210,8 +218,9 @@ def _read(pieces: list[bytes]) -> LogprobReader:
 
 
 def _asking(work: ForwardRequest) -> ForwardRequest:
-    """As it is asked first: for a plain answer, too, as a stream, so that nobody waits for the end of an answer that
-    its beginning speaks against.
+    """Return the request in the form that is sent first: a stream, even for a plain answer.
+
+    So no time is lost on the end of an answer whose beginning is already rejected.
     """
     told = _telling(work)
     if work.request.stream or work.ctx.wants_timing:  # only a plain answer tells the engine's own timing whole
@@ -220,7 +229,7 @@ def _asking(work: ForwardRequest) -> ForwardRequest:
 
 
 def _telling(work: ForwardRequest) -> ForwardRequest:
-    """The same work, asked so that the answer tells how likely its tokens were."""
+    """Return the same work with log-probabilities requested for each token."""
     return msgspec.structs.replace(work, request=telling(work.request))
 
 

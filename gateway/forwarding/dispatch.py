@@ -1,7 +1,7 @@
-"""Dispatch: a request's way to a deployment, with something that begins as soon as there is nothing to do but wait.
+"""Dispatch: a request's way to a deployment, with a task that starts once the request has to wait.
 
-What waits for a deployment costs nothing; what this event loop works on until then, and to clean up when the answer is
-not wanted any more, is time of a core, and `worked_s` tells how much.
+Time spent waiting for a deployment is free. Time in which this event loop works on the task, or cleans up after an
+unwanted answer, occupies a core; `worked_s` is that time in seconds.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ Headers = Sequence[tuple[bytes, bytes]]
 SCHEMA_IGNORED: Final = b"x-penstock-schema-ignored"
 """Names the keywords of a schema, not strict, that an engine's answer need not follow."""
 PASSED_BACK: Final = frozenset({b"retry-after", b"retry-after-ms", b"x-should-retry", SCHEMA_IGNORED})
-"""What a client may see of an upstream's headers."""
+"""Headers of an upstream that a client may see."""
 
 OVERLOADED: Final = frozenset({503, 529})
 TOO_MANY_REQUESTS: Final = 429
@@ -116,7 +116,7 @@ def _object(body: bytes) -> tuple[dict[str, Any], bool]:
 
 
 def _message_in(told: Any, depth: int = 0) -> str | None:
-    """What a refusal says in words, wherever servers and web frameworks put it."""
+    """Return the text of a refusal, wherever servers and web frameworks put it."""
     if isinstance(told, str):
         return told or None
     if isinstance(told, list):
@@ -128,9 +128,9 @@ def _message_in(told: Any, depth: int = 0) -> str | None:
 
 
 def is_retryable(error: UpstreamError) -> bool:
-    """Whether the same request may go to another deployment, given that nothing of an answer reached the client.
+    """Return whether another deployment may take the request, given that no part of an answer reached the client.
 
-    Not when the whole time is spent, when the answer is larger than any may be, or when it was we who gave up.
+    It may not when the total time is spent, when the answer exceeds every limit, or when the gateway itself gave up.
     """
     if isinstance(error, Stalled):
         return True
@@ -138,7 +138,8 @@ def is_retryable(error: UpstreamError) -> bool:
 
 
 def failure_of(error: UpstreamError) -> FailureKind | None:
-    """What a failure on the wire says about the deployment's health; None: nothing."""
+    """Return the kind of failure that an error on the wire means for the deployment's health; None if it means nothing.
+    """
     if isinstance(error, ConnectError | ConnectTimeout):
         return FailureKind.CONNECT
     if isinstance(error, TotalTimeout | PoolFull | UpstreamBodyTooLarge | ResponseClosed):
@@ -147,7 +148,10 @@ def failure_of(error: UpstreamError) -> FailureKind | None:
 
 
 def failure_of_status(status: int, headers: Headers) -> FailureKind | None:
-    """What a status says about the deployment's health; None: nothing, as when it refused load and said so."""
+    """Return the kind of failure that a status means for the deployment's health.
+
+    None if it means nothing, such as a refusal for load that is marked as one.
+    """
     is_own_refusal = status in OVERLOADED and any(name == _SHED_REASON for name, _ in headers)
     is_fault = not 400 <= status < 500 or status in _CREDENTIALS
     return FailureKind.STATUS if is_fault and not is_own_refusal else None

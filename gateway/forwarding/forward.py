@@ -98,7 +98,11 @@ class Forwarder:
         return wants_stream(work.ctx, work.request, work.planned, live, self._clock())
 
     async def _started(self, work: ForwardRequest) -> bool:
-        """Whether it was worth waiting for a deployment to start; raises Shed where that takes too long."""
+        """Wait for a deployment that is starting; return False if none is.
+
+        Raises:
+            Shed: The start takes too long.
+        """
         ctx = work.ctx
         ctx.place = RequestPhase.QUEUED
         since = self._clock()
@@ -113,8 +117,16 @@ class Forwarder:
     def _next(
         self, work: ForwardRequest, tried: frozenset[str], failure: GatewayError | None, *, is_paid: bool
     ) -> LiveDeployment:
-        """The deployment for the next attempt. Raises `failure` when there is none, or no budget to ask it; `is_paid`:
-        the gateway's part of the budget was spent when the move was decided.
+        """Pick the deployment for the next attempt.
+
+        Args:
+            work: The request.
+            tried: Ids of the deployments that had an attempt.
+            failure: Failure of the last attempt; None for the first attempt.
+            is_paid: True if the gateway's part of the budget was spent when the move was decided.
+
+        Raises:
+            GatewayError: `failure`, when no deployment is left or no budget for it.
         """
         ctx = work.ctx
         try:
@@ -140,7 +152,7 @@ class Forwarder:
         return live
 
     def _successor(self, work: ForwardRequest, first: str) -> LiveDeployment | None:
-        """Who takes over from the first of a cascade; None when nobody can at once."""
+        """Return the deployment that takes over from the first of a cascade; None when none can at once."""
         try:
             live, decision = self._pick(work, frozenset({first}))
         except Shed:
@@ -159,7 +171,7 @@ class Forwarder:
         return router.pick(work.planned, tried, lane, ask, admitted.avoid, seen)
 
     def may_move(self, work: ForwardRequest, tried: frozenset[str]) -> bool:
-        """Whether another attempt could be made now; it is paid when True."""
+        """Return whether another attempt can be made now; True means that its budget is spent."""
         return (
             len(tried) < MAX_ATTEMPTS
             and self._budget.can_spend
@@ -169,8 +181,10 @@ class Forwarder:
 
 
 class _Move:
-    """One request's leave to go to another deployment. It is paid for at the decision, for many that wait at a stalled
-    deployment decide in one instant, and those that cannot pay had better stay.
+    """One request's permission to move to another deployment.
+
+    The budget is spent at the decision: many requests at a stalled deployment decide in one instant, and those
+    without budget stay.
     """
 
     __slots__ = ("_forwarder", "_tried", "_work", "is_paid")
@@ -182,6 +196,6 @@ class _Move:
         self.is_paid = False
 
     def decide(self) -> bool:
-        """Whether another deployment takes the request; from then on it is under way there."""
+        """Return whether the request moves to another deployment; True means that the move has begun."""
         self.is_paid = self.is_paid or self._forwarder.may_move(self._work, self._tried)
         return self.is_paid

@@ -1,11 +1,11 @@
-"""Hedging: a late answer is asked for a second time elsewhere; whichever begins first is taken, the other cancelled.
+"""Hedging: a late answer is requested once more elsewhere; the first to begin is taken, the other cancelled.
 
     first deployment  ├─ sent ────────── late ─────────────────────── overtaken ✕
     second deployment                     └─ sent ─────── first byte ──▶ the client's answer
 
-Off unless the route asks for it, and for streams only: when a plain answer comes depends on its length, which is the
-same elsewhere. Nothing is asked twice under load, for a client's own retry, or beyond the share of requests it allows.
-What the loser had been given to compute is counted.
+Routes turn it on, and it applies to streams only: the time of a plain answer depends on its length, which is the
+same elsewhere. No hedge runs under load, for a client's own retry, or beyond the allowed share of requests.
+The work given to the loser is counted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from routing_policies.policy.document import Hedge
 
 
 class HedgeEnd(StrEnum):
-    """How a second attempt beside the first ended; a metric label."""
+    """End of a second attempt that ran beside the first; a metric label."""
 
     WON = "won"
     LOST = "lost"
@@ -115,8 +115,9 @@ class _Race:
         return second
 
     def cancel(self) -> None:
-        """The first answer is there, or nobody wants any: the second attempt ends. Waits for nothing, so that nothing
-        can come between.
+        """Cancel the second attempt: the first answer is there, or no answer is wanted.
+
+        Returns without waiting, so no other task can run in between.
         """
         self._stop_timer()
         task, self._task = self._task, None
@@ -165,7 +166,7 @@ class _Race:
         return limiter.num_waiting > 0 or limiter.in_flight > self._rule.max_load_ratio * limiter.limit
 
     def _has_time(self) -> bool:
-        """Whether a second answer could begin before the client stops waiting, as fast as half of them do."""
+        """Return whether a second answer, at the deployment's median time, could begin before the client's deadline."""
         deadline_at, now = self._work.admitted.deadline_at, self._clock()
         usual_s = self._live.first_bytes.usual_s(now) or 0.0
         return deadline_at is None or now + usual_s < deadline_at

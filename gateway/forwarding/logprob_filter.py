@@ -1,4 +1,4 @@
-"""How likely each token of an answer was, read from the answer; and the answer without that, for who did not ask."""
+"""Log-probabilities of an answer's tokens: read from the answer, and removed for clients that did not request them."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def without_odds(answer: bytes) -> bytes:
 
 
 def events_without_odds(events: bytes) -> bytes:
-    """The same for whole events of a stream."""
+    """Return whole events of a stream with `"logprobs": null`, as they are without log-probabilities."""
     if _LOGPROBS not in events:
         return events
     if b"\r" in events or _CONTINUED.search(events) is not None:

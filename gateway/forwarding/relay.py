@@ -37,7 +37,7 @@ DONE_EVENT: Final = b"data: [DONE]\n\n"
 _DONE_EVENT: Final = re.compile(rb"(?<![^\r\n])data: ?\[DONE\]\s*")
 
 FROM_CACHE: Final = "cache"
-"""Who answered, when nobody had to."""
+"""Source of an answer that no deployment had to compute."""
 
 _STREAM_HEADERS: Final[list[Header]] = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -138,10 +138,13 @@ def _with_timing(answer: bytes, timing: dict[str, float], *, is_stream: bool) ->
 
 
 async def relay_stream(ctx: RequestContext, response: UpstreamResponse) -> None:
-    """Pass a stream on as it comes; raises UpstreamFailed when it ends without saying that it is whole.
+    """Pass a stream on as it arrives.
 
-    The first piece is awaited before the status line goes out, so that an upstream that dies before it can still be
-    answered with a status, or replaced by another.
+    The first piece is awaited before the status line goes out. An upstream that dies before it can still be answered
+    with a status, or replaced by another.
+
+    Raises:
+        UpstreamFailed: The stream ended without a mark that it is whole.
     """
     relay = _StreamRelay(ctx, response)
     told = [header for header in response.headers if header[0] == SCHEMA_IGNORED]
@@ -174,7 +177,7 @@ def _without_done(events: bytes) -> bytes:
 
 
 class _StreamRelay:
-    """What happens to each piece of one stream."""
+    """The relay of one stream, piece by piece."""
 
     __slots__ = ("_capture", "_events", "_has_done", "_outcome", "_response", "_resume", "_turn", "_whole")
 
@@ -210,13 +213,14 @@ class _StreamRelay:
                 self._resume = None
 
     async def through_asgi(self) -> None:
-        """The same for a server without our channel: one `send` per piece, which waits while the client is slow."""
+        """Relay the stream through a server without our channel: one `send` per piece, which waits for a slow client.
+        """
         async for piece in self._response.chunks():
             if ready := self._observe(piece):
                 await self._turn.send({"type": "http.response.body", "body": ready, "more_body": True})
 
     def end(self) -> AnswerEnd:
-        """How the stream ended, now that it has."""
+        """Return how the stream ended."""
         self._outcome.feed(self._whole.rest)
         return self._outcome.end()
 

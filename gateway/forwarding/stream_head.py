@@ -33,7 +33,7 @@ class StreamHead:
 
     def __init__(self) -> None:
         self.beginning: Beginning = "unknown"
-        """What the stream begins with; `nothing`: it ended, or said that it was done, without an answer."""
+        """First content of the stream; `nothing` if it ended, or was marked as done, without an answer."""
         self.error: StatedError | None = None
         self._decoder: SseDecoder | None = None
         self._num_bytes = 0
@@ -109,9 +109,9 @@ async def head_of(response: UpstreamResponse) -> StreamHead:
 
 
 def _is_text(piece: bytes) -> bool:
-    """Whether the piece plainly begins with text: no word of an error before the end of the first event that has some.
+    """Return whether the piece plainly begins with text.
 
-    The usual case, without decoding anything.
+    That is: no word of an error before the end of the first event that has text. This usual case decodes nothing.
     """
     found = _TEXT.search(piece)
     if found is None or not piece.startswith(_FIELD, piece.rfind(b"\n", 0, found.start()) + 1):
@@ -132,7 +132,7 @@ def _error_in_choices(document: Any) -> StatedError | None:
 
 
 def _has_meaning(document: Any) -> bool:
-    """Whether an event carries content of any kind, the reason of an end, or usage and nothing else."""
+    """Return whether an event carries content of any kind, a finish reason, or usage and nothing else."""
     if not isinstance(document, dict):
         return False
     choices = _choices(document)
@@ -179,8 +179,10 @@ class WholeEvents:
         self._num_held = len(data)
 
     def feed(self, piece: bytes) -> bytes:
-        """All that is whole now. A piece that ends with an event, as most do, is returned as it is. Raises
-        UpstreamFailed for an event without an end.
+        """Return everything that is whole now; a piece that ends with an event, as most do, passes unchanged.
+
+        Raises:
+            UpstreamFailed: An event is too large.
         """
         if not self._held and piece.endswith(EVENT_ENDS):
             return piece

@@ -31,7 +31,7 @@ class TimingEvents:
         """Bytes of both lists."""
 
     def feed(self, piece: bytes) -> bytes:
-        """What may go out now."""
+        """Return the part of the stream that may go out now."""
         ready: list[bytes] = []
         self._num_held += len(piece)
         # An end may lie across the seam, no further back: what was searched once is neither searched nor copied again.

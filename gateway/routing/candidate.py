@@ -11,7 +11,7 @@ from routing_policies.views import DeploymentView
 
 
 class LiveCandidate:
-    """What the policy says of it, beside its live state."""
+    """A candidate of a route: its rule in the policy beside its live state."""
 
     __slots__ = ("_rates", "_rule", "live", "weight")
 
@@ -23,7 +23,7 @@ class LiveCandidate:
         self.weight = weight
 
     def plain_view(self, *, is_ejected: bool = False) -> DeploymentView:
-        """What is at hand."""
+        """Return a view of the candidate without forecasts."""
         live, rule = self.live, self._rule
         return DeploymentView(
             id=live.id,
@@ -48,7 +48,7 @@ class LiveCandidate:
     def view_of(
         self, ask: RoutingRequest, price: Price, wait_s: float, made: TtftForecast, *, is_ejected: bool = False
     ) -> DeploymentView:
-        """The same, where the wait for a permit and what follows it were forecast just now."""
+        """Return a view of the candidate with its latency and cost for this request, from forecasts made just now."""
         live, rule, rates, verdict = self.live, self._rule, self._rates, ask.verdict
         num_taken, num_permits = live.limiter.permits()
         is_known, quality = True, rule.quality

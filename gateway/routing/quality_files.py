@@ -19,7 +19,7 @@ def load_predictors(folder: Path | None = None) -> Predictors:
 
 
 def bundled_models() -> list[PairModel]:
-    """What comes with the package."""
+    """Return the quality models that are part of the package."""
     found = files("routing_policies") / "data"
     names = sorted(entry.name for entry in found.iterdir() if entry.name.endswith(".json"))
     return [decode_model((found / name).read_bytes(), name) for name in names]

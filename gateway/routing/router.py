@@ -51,7 +51,7 @@ class Router:
         self._tracks_prefixes = any(lane.slo is not None for lane in policy.lanes) or any(
             planned.profile.looks_back and len(planned.candidates) > 1 for planned in self._planned.values()
         )
-        """Whether anything depends on who holds what of a conversation."""
+        """True if any lane or route depends on the prefixes that deployments have cached."""
         by_id = {planned.route.id: planned for planned in self._planned.values()}
         for planned in self._planned.values():
             planned.fallbacks = tuple(
@@ -62,7 +62,7 @@ class Router:
         self.reads_headers = any(route.match.headers for route in self._table.effective_routes()) or any(
             condition.needs_headers for condition in conditions
         )
-        """Whether `match` looks at headers at all; when not, they need not be decoded."""
+        """True if `match` reads headers; otherwise they need not be decoded."""
         named = [name for route in self._table.effective_routes() for name in route.match.headers]
         self.header_names = tuple(dict.fromkeys([*named, *(name for item in conditions for name in item.headers)]))
         """Those that it looks at."""
@@ -105,7 +105,7 @@ class Router:
             ) from None
 
     def with_history(self, ask: RoutingRequest, request: ChatRequest) -> RoutingRequest:
-        """The same, with who holds how much of the conversation, where that matters to anybody."""
+        """Return the request with the tokens that each deployment has cached, where any rule depends on them."""
         if not self._tracks_prefixes:
             return ask
         price, tenant, affinity = ask.price, ask.claim.tenant, self._affinity
@@ -166,11 +166,11 @@ class Router:
 
     @property
     def learns(self) -> bool:
-        """Whether labels of how good answers are can be of use to any route."""
+        """Return whether any route can use labels of answer quality."""
         return any(planned.judges or planned.route.select.shadow is not None for planned in self._planned.values())
 
     def has_another(self, planned: PlannedRoute, already_tried: frozenset[str]) -> bool:
-        """Whether a further attempt would find a deployment that is fit, free or not."""
+        """Return whether a further attempt would find a fit deployment, free or full."""
         return any(option.decide(already_tried, self._rng).is_possible for option in (planned, *planned.fallbacks))
 
     def models_for(self, tenant: str | None) -> tuple[str, ...]:

@@ -19,20 +19,20 @@ class RoutingRequest(msgspec.Struct, frozen=True):
     """With nothing taken for cached."""
     claim: AdmissionRequest
     held_tokens: Mapping[str, int] = {}
-    """By deployment, how much of the prompt it probably has in its KV cache; only those that have any."""
+    """Tokens of the prompt that each deployment probably has in its KV cache; only those that have any."""
     prefix: Prefix = ()
     session: int | None = None
     last_deployment: str | None = None
-    """Who answered the session's last request."""
+    """Deployment that served the session's last request."""
     tpot_slo_s: float | None = None
     """Seconds a token that the request wants at most."""
     key: int | None = None
     """Tells the conversation or the tenant apart, for the policies that keep one in its place."""
     verdict: QualityPrediction | None = None
-    """How good the candidates' answers would be, where that is predicted."""
+    """Predicted quality of the candidates' answers, where the route predicts it."""
 
     def with_claim(self, claim: AdmissionRequest) -> RoutingRequest:
-        """The same with another claim."""
+        """Return a copy with another claim."""
         return RoutingRequest(
             self.price,
             claim,
@@ -46,7 +46,7 @@ class RoutingRequest(msgspec.Struct, frozen=True):
         )
 
     def price_at(self, deployment: str) -> Price:
-        """What it costs there: less of the prompt where its beginning is cached."""
+        """Return the price at a deployment: lower where the prompt's beginning is cached."""
         price, held_tokens = self.price, self.held_tokens
         held = held_tokens.get(deployment) if held_tokens else None
         if not held:

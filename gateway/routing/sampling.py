@@ -1,4 +1,4 @@
-"""What a recorded request is remembered by, taken while it is being served."""
+"""Sample of a request, recorded for simulation while the request is served."""
 
 from __future__ import annotations
 
@@ -49,7 +49,10 @@ class RecordingSampler:
 
 
 def note_verdict(sample: dict[str, Any], verdict: QualityPrediction) -> None:
-    """What was predicted for the request's own route, by its embedding and what trimming left of it, counts more."""
+    """Record the quality predicted for the request's own route, which overrides earlier entries.
+
+    That prediction used the route's embedding, and the prompt that trimming left.
+    """
     for judge, judged in verdict.judged:
         sample["chances"][pair_key(*judge.predictor.pair)] = _chance(judged.prediction)
 

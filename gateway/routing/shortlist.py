@@ -1,7 +1,7 @@
-"""Shortlist: of many candidates the few that a decision looks at, so that its price does not grow with their number.
+"""Shortlist: the few of many candidates that a decision weighs, so that its cost does not grow with their number.
 
-Two drawn at random, of which the better one wins, are nearly as good as the best of all, and gateways that see the same
-state do not all run to the same deployment. Whoever holds the request's beginning is looked at besides.
+The better of two random candidates is nearly as good as the best of all. Drawing also keeps gateways with the same
+state from all choosing one deployment. Candidates with the request's beginning in their cache are added.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ class Shortlist:
         self._by_id = {option.live.id: option for option in options}
 
     def draw(self, ask: RoutingRequest, attempt: Attempt, now: float, rng: random.Random) -> list[LiveCandidate] | None:
-        """Fit ones only: those that are preferred for what they hold, then the drawn; None when so few are fit that all
-        should be looked at.
+        """Draw fit candidates: those preferred for their cached prefix, then random ones.
+
+        None when so few are fit that a decision should weigh all.
         """
         found: list[LiveCandidate] = []
         options, num, is_first = self._options, len(self._options), attempt is FIRST_ATTEMPT

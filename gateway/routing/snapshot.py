@@ -37,7 +37,7 @@ Connect = Callable[[str, UpstreamReach], UpstreamClient]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ejections:
-    """When deployments are taken out, and who is told."""
+    """Rules by which deployments are ejected, and the callback that reports it."""
 
     rules: EjectionRules = field(default_factory=EjectionRules)
     report: EjectionReport = _ignore
@@ -59,7 +59,7 @@ class PolicySnapshot:
 
     @property
     def is_servable(self) -> bool:
-        """Whether at least one deployment is ready."""
+        """Return whether at least one deployment is ready."""
         return any(deployment.is_ready for deployment in self.deployments.values())
 
 
@@ -93,8 +93,17 @@ class SnapshotBuilder:
         stored_keys: StoredKeys | None = None,
         predictors: Predictors | None = None,
     ) -> None:
-        """`environment` holds the keys that the policy only names; `connect` makes the client of each deployment;
-        `zone` is where this gateway runs.
+        """Hold what every snapshot is built from.
+
+        Args:
+            clock: Monotonic clock in seconds.
+            rng: Source of chance for routing.
+            environment: The keys that the policy only names.
+            connect: Makes the client of each deployment.
+            ejections: Rules and callback of outlier ejection.
+            zone: Zone in which this gateway runs.
+            stored_keys: API keys of the shared store.
+            predictors: Quality predictors.
         """
         self._clock = clock
         self._rng = rng
@@ -108,8 +117,10 @@ class SnapshotBuilder:
         self._connect = connect
 
     def build(self, policy: Policy, revision: str, previous: PolicySnapshot | None = None) -> PolicySnapshot:
-        """The snapshot. Raises ReachError when a deployment's URL, certificates or key are no good; `previous` is then
-        as it was.
+        """Build the snapshot of a policy, with the live state of `previous` carried over.
+
+        Raises:
+            ReachError: A deployment's URL, certificates or key is invalid; `previous` is then unchanged.
         """
         authorizations = {item.id: authorization_of(item, self._environment) for item in policy.deployments}
         deployments = {
@@ -212,7 +223,10 @@ class SnapshotBuilder:
 
 
 def _presume_ready(now: Iterable[LiveDeployment], before: Iterable[LiveDeployment]) -> None:
-    """What a reload adds is taken for ready until a probe or a failed connect says otherwise: better than a gap."""
+    """Mark the deployments that a reload adds as ready until a probe or a failed connect shows otherwise.
+
+    That is better than a gap.
+    """
     known = set(before)
     for live in now:
         live.is_ready = (live.is_ready or live not in known) and not live.is_draining
