@@ -42,7 +42,7 @@ _JSON_HEADER: Header = (b"content-type", b"application/json")
 
 
 class ShedReason(StrEnum):
-    """Why load was refused; the value of `x-penstock-shed-reason` and a metric label."""
+    """Reason for which load was refused; the value of `x-penstock-shed-reason` and a metric label."""
 
     QUEUE_FULL = "queue_full"
     DEADLINE = "deadline"
@@ -56,7 +56,7 @@ RETRY_CANNOT_HELP = frozenset({ShedReason.DEADLINE, ShedReason.SLO_UNREACHABLE})
 
 
 class Degraded(msgspec.Struct, frozen=True, kw_only=True):
-    """What a product may show its user when load was refused."""
+    """Text that a product may show its user when load was refused."""
 
     reason: ShedReason
     lane: str
@@ -104,12 +104,12 @@ class GatewayError(Exception):
         return ErrorDetail(**self.common())
 
     def common(self) -> dict[str, Any]:
-        """What every envelope says, for those that say more."""
+        """Return the fields that every envelope has, for the errors that add more."""
         return {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
 
 
 def retry_after(wait_s: float) -> tuple[Header, Header]:
-    """When to come back, in whole seconds as HTTP has it and in milliseconds for clients that read those."""
+    """Return the wait as headers: whole seconds as in HTTP, and milliseconds for clients that read those."""
     return (b"retry-after", b"%d" % math.ceil(wait_s)), (b"retry-after-ms", b"%d" % math.ceil(wait_s * 1000))
 
 
@@ -122,8 +122,9 @@ class RejectedRequest(GatewayError):
 
 
 class InvalidRequest(RejectedRequest):
-    """400 with the path of the field; `code` is `invalid_json`, `invalid_value`, `unsupported_parameter`
-    or `context_length_exceeded`.
+    """400 with the path of the field.
+
+    `code` is `invalid_json`, `invalid_value`, `unsupported_parameter` or `context_length_exceeded`.
     """
 
 

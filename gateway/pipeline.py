@@ -37,7 +37,7 @@ _NO_HEADERS: Final[dict[str, str]] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stages:
-    """What a request passes, in this order."""
+    """The stages that a request passes, in this order."""
 
     admitter: Admitter
     reader: RequestReader

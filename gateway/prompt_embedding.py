@@ -16,13 +16,13 @@ from gateway.timeline import Stage
 WAIT_S: Final = 0.01
 """Longest that a request waits for its embedding before it is routed; without it the features have to do."""
 MAX_CHARS: Final = 512
-"""Of a text that is embedded for routing alone: a longer one would be late."""
+"""Longest text, in characters, that is embedded for routing alone: a longer one would be late."""
 MAX_WAITING: Final = 2
 """Texts that wait for the encoder; one behind more of them would be late."""
 
 
 class PromptEncoder(Embeds, Protocol):
-    """What is used of the Embedder."""
+    """The part of the Embedder that routing uses."""
 
     @property
     def encoder_id(self) -> str | None:
@@ -46,8 +46,9 @@ class PromptEmbedding:
         self._wait_s = wait_s
 
     async def of(self, ctx: RequestContext, planned: PlannedRoute, request: ChatRequest) -> Vector | None:
-        """The vector of what was asked last; None when it is not there within the bound, or of another encoder than
-        the predictors learned from.
+        """Return the vector of the last user text.
+
+        None when it is not ready within the bound, or when the predictors learned from another encoder.
         """
         embedder = self._embedder
         encoder_id = embedder.encoder_id

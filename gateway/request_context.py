@@ -80,7 +80,7 @@ class RequestContext:
         self.capture: Capture | None = None
         """Copies the answer for the cache, when it wants it."""
         self.lookup: CacheLookup | None = None
-        """What is to be done with that copy."""
+        """Pending lookup for that copy."""
         self.semantic_lookup: SemanticLookup | None = None
         """The lookup of similar answers, where the route wants one and it has begun."""
         self.begin_lookup: Callable[[], SemanticLookup | None] | None = None
@@ -90,38 +90,41 @@ class RequestContext:
         self.was_left = False
         """The client has gone, and others wait for its answer."""
         self.caller: Caller | None = None
-        """Who asks; None until that is known."""
+        """The request's caller; None until it is identified."""
         self.ask: RoutingRequest | None = None
-        """What routing knows of the request; set once it is priced."""
+        """The request as routing sees it; set once it is priced."""
         self.flight: InFlightRequest | None = None
         """The exchange whose answer is being passed on."""
         self.price: Price | None = None
-        """What it was expected to cost; None where nobody asked."""
+        """Expected price of the request; None where nothing needed it."""
         self.held: BodyReservation | None = None
         """The memory that its body takes, and a whole answer to it; None: it is not counted."""
         self.quota: TenantQuota | None = None
         self.reservation: Reservation | None = None
-        """What this request holds of its tenant's quota."""
+        """Units that this request holds of its tenant's quota."""
 
     def note_gone(self) -> None:
         """The client has just left."""
         self.gone_at = self.clock()
 
     def stays_for_others(self, call_off: Callable[[], None]) -> bool:
-        """Whether the work goes on without the client, for identical requests that wait for its answer."""
+        """Return whether the work goes on without the client, for identical requests that wait for its answer."""
         shared = None if self.lookup is None else self.lookup.leading
         self.was_left = shared is not None and shared.keeps_going(call_off)
         return self.was_left
 
     def vector(self, embedder: Embeds, text: str) -> asyncio.Task[Vector | None]:
-        """What the last user text means: computed at most once, for whoever asks; None when there is no time for it."""
+        """Return a task with the embedding of the last user text, computed at most once.
+
+        None when there is no time for it.
+        """
         if self.vector_task is None:
             self.vector_task = asyncio.get_running_loop().create_task(embedder.embed(text), name="vector")
         return self.vector_task
 
     @property
     def known_vector(self) -> Vector | None:
-        """That vector, where it is there already."""
+        """Return the embedding of the last user text, if it is ready."""
         task = self.vector_task
         return None if task is None or not task.done() or task.cancelled() else task.result()
 

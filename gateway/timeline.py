@@ -24,7 +24,7 @@ class RequestIds:
 
 
 class Outcome(StrEnum):
-    """How a request ended: exactly one for each request, a closed metric label."""
+    """Outcome of a request: exactly one for each request, from a closed set of metric labels."""
 
     COMPLETED = "completed"
     CACHED = "cached"

@@ -37,7 +37,7 @@ class StoredKey(msgspec.Struct, frozen=True, kw_only=True):
         return key_name(self.tenant, self.id)
 
     def state(self, now: float) -> KeyState:
-        """What it is good for; `now` in seconds since 1970."""
+        """Return the state of the key; `now` in seconds since 1970."""
         if self.revoked_at is not None:
             return "revoked"
         if self.expires_at is None:
@@ -57,7 +57,7 @@ class StoredKeys:
         return len(self._by_name)
 
     def tenant_of(self, digest: bytes) -> str | None:
-        """Whose key has this sha256, None when it is nobody's any more."""
+        """Return the tenant whose key has this sha256; None when no usable key has it."""
         key = self._usable.get(digest)
         if key is None or (key.expires_at is not None and key.expires_at <= self._wall()):
             return None
@@ -73,7 +73,7 @@ class StoredKeys:
         return heapq.nlargest(len(found), found, key=lambda key: key.created_at)
 
     def take(self, name: str, key: StoredKey | None) -> None:
-        """What is known of one name now."""
+        """Take the current state of one named key; None removes it."""
         before = self._by_name.pop(name, None)
         if before is not None:
             self._usable.pop(bytes.fromhex(before.sha256), None)

@@ -45,8 +45,11 @@ class Admitter:
         self._tracing = tracing
 
     def identify(self, ctx: RequestContext, head: ChatHead, client_host: str | None) -> Caller:
-        """Return who is asking; raises InvalidApiKey, and Shed where the gateway itself has too much to do for the
-        caller's lane.
+        """Return the caller.
+
+        Raises:
+            InvalidApiKey: The key is absent, malformed or unknown.
+            Shed: The gateway itself is overloaded for the caller's lane.
         """
         record, snapshot = ctx.record, ctx.snapshot
         record.client_request_id = head.client_request_id
@@ -87,7 +90,7 @@ class Admitter:
     def claim(
         self, snapshot: PolicySnapshot, head: ChatHead, admission: Admission, price: Price
     ) -> tuple[AdmissionRequest, float | None]:
-        """What is claimed for the request at this price, and the seconds a token that it wants at most.
+        """Return the claim for the request at this price, and the most seconds a token that it accepts.
 
         A long prompt goes to its own lane. The lane's targets hold unless the client wants tighter ones.
         """
@@ -112,7 +115,7 @@ class Admitter:
 
 
 def _lane_of_length(snapshot: PolicySnapshot, lane: LiveLane, prompt_tokens: int) -> LiveLane:
-    """Where a prompt of this length stands."""
+    """Return the lane for a prompt of this length."""
     for _ in range(_MAX_LONGER_HOPS):
         longer, most = lane.rules.longer, lane.rules.max_prompt_tokens
         if longer is None or most is None or prompt_tokens <= most:

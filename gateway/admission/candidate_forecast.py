@@ -24,7 +24,7 @@ MAX_LOOKS: Final = 8
 ENOUGH_LOOKS: Final = 4
 """After so many the first that is in time ends the search."""
 RETRY_SHARE: Final = 0.5
-"""Of the time there is, what a client's retry may expect to wait."""
+"""Share of the remaining time that a client's retry may be forecast to wait."""
 UNTRIED_S: Final = 1.0
 """A deployment that got nothing for so long is tried although its forecast is late, or the forecast would stay so."""
 TRIED_RATIO: Final = 10.0
@@ -36,7 +36,7 @@ class CandidateForecast(msgspec.Struct, frozen=True, gc=False):
 
     option: LiveCandidate
     price: Price
-    """Of the request there."""
+    """Price of the request at this deployment."""
     made: TtftForecast
     """From the permit to the first token."""
     wait_s: float
@@ -45,7 +45,7 @@ class CandidateForecast(msgspec.Struct, frozen=True, gc=False):
     """From the permit to the first byte that the client sees: the first token of a stream, all of a plain answer."""
     is_in_time: bool
     start_s: float = 0.0
-    """Of the wait, what passes until it is ready: it is still starting."""
+    """Part of the wait until the deployment is ready; 0 unless it is still starting."""
 
     @property
     def live(self) -> LiveDeployment:
@@ -78,7 +78,7 @@ class CandidateForecasts(msgspec.Struct, frozen=True):
 
     @property
     def is_in_time(self) -> bool:
-        """Whether somebody would be."""
+        """Return whether the best candidate would be in time."""
         return self.best is not None and self.best.is_in_time
 
 
@@ -105,8 +105,9 @@ class CandidateForecaster:
     def coming(
         self, now: float, planned: PlannedRoute, ask: RoutingRequest, is_stream: bool
     ) -> CandidateForecast | None:
-        """Where nobody is ready: the outlook of the first that will be, of the route or its fallbacks; None where
-        nobody says that it is starting.
+        """Return the forecast of the first deployment to become ready, of the route or its fallbacks.
+
+        None where none is known to be starting.
         """
         start = planned.next_start(now)
         if start is None:
@@ -168,7 +169,7 @@ class CandidateForecaster:
 def _outlooks(
     now: float, options: Iterable[LiveCandidate], ask: RoutingRequest, is_stream: bool
 ) -> Iterator[CandidateForecast]:
-    """Of one candidate after the other, as far as somebody wants to know."""
+    """Yield the forecast of each candidate in turn, computed only on demand."""
     # What is the same for all of them comes first; few helpers, for the rest runs for each that is looked at.
     claim, held_tokens, wanted_tpot_s = ask.claim, ask.held_tokens, ask.tpot_slo_s
     lane, num_tokens, is_long = claim.lane, ask.price.output_tokens, claim.is_long

@@ -1,11 +1,11 @@
-"""A lower bound on a prompt's tokens, from its bytes alone: enough to refuse what cannot fit anywhere.
+"""A lower bound on a prompt's tokens, from its bytes alone: enough to refuse a prompt that fits nowhere.
 
-The gateway does not tokenise. What is refused here could not fit with any tokenizer in use; all else is for the engine,
-which counts exactly. A text has at least as many tokens as each of three counts says:
+The gateway does not tokenise. A prompt refused here could not fit with any tokenizer in use. All others go to the
+engine, which counts exactly. A text has at least as many tokens as each of three counts:
 
     bytes      a token has at most 128; only runs of blanks and of one sign come near
     words      between white space; a token is within one word, and four are allowed for in case it is not
-    content    bytes that are left once repetitions are taken out; no token says 16 bytes of anything new
+    content    bytes that are left once repetitions are taken out; no token holds 16 bytes of new content
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PIECE_BYTES: Final = 256 * 1024
 
 
 def may_be_hopeless(request: ChatRequest, context_tokens: int | None) -> bool:
-    """Whether `refuse_hopeless` could refuse it: a look at the body's length, which is never below its text's."""
+    """Return whether `refuse_hopeless` could refuse the request, by its body's length, an upper bound on its text's."""
     return context_tokens is not None and len(request.raw) > context_tokens * _LEAST_BYTES_PER_TOKEN
 
 
@@ -90,7 +90,7 @@ def _pieces(text: bytes) -> Iterator[bytes]:
 
 
 def _text_of(message: Message) -> bytes:
-    """What a chat template surely puts into the prompt: not the blanks around it, nor thoughts of earlier answers."""
+    """Return the text that every chat template puts into the prompt, without outer blanks or earlier thoughts."""
     content = message.content
     if isinstance(content, str):
         text = content

@@ -43,12 +43,12 @@ class AdmissionDecision(msgspec.Struct, frozen=True):
     """A request that may go to a deployment."""
 
     request: ChatRequest
-    """As it is to be forwarded, with what the degrade ladder took away."""
+    """Request to forward, after the cuts of the degradation ladder."""
     claim: AdmissionRequest
     avoid: frozenset[str] = _NOBODY
     """Deployments that would be late; to be asked only when nobody else is left."""
     stand_in: PlannedRoute | None = None
-    """Where to look for a deployment instead of the route itself."""
+    """Route that supplies the deployment instead of the request's own."""
     answer: CacheLookup | None = None
     """A kept answer that is given instead."""
     seen: tuple[Seen, ...] = ()
@@ -56,7 +56,7 @@ class AdmissionDecision(msgspec.Struct, frozen=True):
 
     @property
     def lane(self) -> LiveLane:
-        """Where it waits, if it has to."""
+        """Return the lane in which the request waits if it has to."""
         return self.claim.lane
 
     @property
@@ -83,8 +83,11 @@ class AdmissionGate:
         ask: RoutingRequest,
         shortened: Shortened | None = None,
     ) -> AdmissionDecision:
-        """The request as it may go on; `ctx.ask` is then what it asks for. Raises Shed with the reason and a hint at
-        what would have been admitted, and TooLongToTrim for a long request until it comes `shortened`.
+        """Return the form in which the request may go on; `ctx.ask` is then its routing request.
+
+        Raises:
+            Shed: No form is in time; the error has the reason and a hint at a request that would be admitted.
+            TooLongToTrim: A long request has to be trimmed first; call again with it `shortened`.
         """
         claim = ask.claim
         rules = claim.lane.rules
@@ -107,8 +110,10 @@ class AdmissionGate:
     def _degrade(
         self, ctx: RequestContext, now: float, whole: DegradationStep, best: CandidateForecast
     ) -> AdmissionDecision:
-        """In the first lesser form that would be in time; raises Shed when there is none, unless late is better. `best`
-        is of the whole form.
+        """Return the first lesser form that would be in time; `best` is the forecast of the whole form.
+
+        Raises:
+            Shed: No form is in time, and the route does not accept a late answer.
         """
         form = whole
         steps = whole.ask.claim.lane.rules.on_overload
@@ -199,8 +204,10 @@ class AdmissionStage:
     async def admit(
         self, ctx: RequestContext, request: ChatRequest, head: ChatHead, admission: Admission, planned: PlannedRoute
     ) -> AdmissionDecision:
-        """Price the request, claim its lane and decide; raises Shed like `decide`. A long request that has to be
-        trimmed for it is trimmed on a thread.
+        """Price the request, claim its lane and decide; a thread trims a long request where that is needed.
+
+        Raises:
+            Shed: No form of the request is in time.
         """
         record = ctx.record
         price = ctx.price or self._pricer.price(request, tenant=record.tenant, route=record.route)

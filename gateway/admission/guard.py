@@ -14,14 +14,14 @@ OVERLOADED_LAG_S: Final = 1.0
 """Mean delay of a timer; a gateway that is well serves its timers within milliseconds."""
 STRAINED_MEMORY_RATIO: Final = 0.9
 CALM_RATIO: Final = 0.5
-"""Of a threshold of lag, what the lag must fall below before work is taken again."""
+"""Share of a lag threshold below which the lag must fall before work is taken again."""
 MEMORY_EVERY_TICKS: Final = 10
 
 _SMOOTHING: Final = 0.5
 
 
 class Strain(IntEnum):
-    """What is refused: nothing, what can best wait, everything."""
+    """Level of refusal under event loop lag: nothing, the traffic that can best wait, everything."""
 
     NONE = 0
     STRAINED = 1
@@ -53,8 +53,12 @@ class OverloadGuard:
         self.strain = max(self._lag_strain, self._memory_strain)
 
     def check(self, lane: LiveLane, heaviest: float, *, is_retry: bool) -> None:
-        """Raises Shed (`overload`) when a request of this lane is among what is refused now: first retries and lanes
-        that weigh less than the `heaviest`, then everything.
+        """Refuse a request of this lane if the current strain excludes it.
+
+        First retries and lanes that weigh less than the `heaviest` are excluded, then everything.
+
+        Raises:
+            Shed: The request is excluded (`overload`).
         """
         if self.strain is Strain.OVERLOADED or (self.strain and (is_retry or lane.rules.weight < heaviest)):
             raise Shed(

@@ -47,7 +47,7 @@ def refusal_of(
 
 
 def misses_deadline(now: float, claim: AdmissionRequest, best: CandidateForecast) -> bool:
-    """Whether the client would have left before its first byte."""
+    """Return whether the client would have left before its first byte."""
     return claim.deadline_at is not None and best.total_s > claim.deadline_at - now
 
 

@@ -23,7 +23,7 @@ HEADER_NAMES: Final[dict[OverloadStep, DegradedStep]] = {
     "max_tokens": "max-tokens",
     "stale_cache": "stale-cache",
 }
-"""As `x-penstock-degraded` and the metric name the steps of a policy."""
+"""Name of each step of a policy in `x-penstock-degraded` and in the metric."""
 
 
 class TooLongToTrim(Exception):
@@ -36,7 +36,7 @@ class TooLongToTrim(Exception):
 
 
 class Shortened(msgspec.Struct, frozen=True):
-    """What a thread made of the request of a TooLongToTrim; None where there was nothing more to cut."""
+    """The request of a TooLongToTrim as a thread has cut it; None where there was nothing left to cut."""
 
     request: ChatRequest | None
 
@@ -47,9 +47,9 @@ class DegradationStep(msgspec.Struct, frozen=True):
     request: ChatRequest
     ask: RoutingRequest
     routes: tuple[PlannedRoute, ...]
-    """Where to look for a deployment: the route itself, then what stands in for it."""
+    """Routes that supply a deployment, in order: the route itself, then its stand-ins."""
     answer: CacheLookup | None = None
-    """What a cache still has, instead of a deployment."""
+    """Stored response that is served instead of a deployment's answer."""
     steps: tuple[DegradedStep, ...] = ()
     shortened: Shortened | None = None
     """The step `trim` of a long request, taken on a thread; None: it has not been."""

@@ -25,7 +25,10 @@ StartWaitEnd = Literal["ready", "late", "lost", "left"]
 
 
 class WaitingRoom:
-    """Of one gateway process; `wake` is called whenever something may have changed."""
+    """Waiting room of one gateway process for requests whose deployments are starting.
+
+    Callers invoke `wake` whenever a deployment's state may have changed.
+    """
 
     __slots__ = ("_clock", "_count", "_news")
 
@@ -41,8 +44,13 @@ class WaitingRoom:
         self._news.clear()
 
     async def until_ready(self, planned: PlannedRoute, claim: AdmissionRequest) -> bool:
-        """False at once when nobody is starting; True after a wait that ended because that is so no more. Raises Shed
-        when there is no room to wait, or no time.
+        """Wait for a deployment that is starting.
+
+        Returns:
+            False at once when none is starting; True after a wait, when one is ready or none starts any more.
+
+        Raises:
+            Shed: There is no room to wait, or no time.
         """
         lane, now = claim.lane, self._clock()
         start = planned.next_start(now)

@@ -20,17 +20,17 @@ from gateway.upstreams.http1.errors import UpstreamError
 from gateway.upstreams.http1.request import UpstreamRequest
 
 MAX_LOAD_RATIO: Final = 0.5
-"""Of a deployment's permits; with more of them taken nothing is asked in the background."""
+"""Share of a deployment's permits; with more of them taken, no background request is sent."""
 MAX_ANSWER_BYTES: Final = 1024 * 1024
 
 _NOT_SENT: Final = frozenset({"stream", "stream_options"})
 
 
 class BackgroundRequest(msgspec.Struct, frozen=True):
-    """What is asked, and on whose behalf."""
+    """A question for a deployment outside any client's request, and the tenant it is made for."""
 
     request: ChatRequest
-    """What a client asked; how the answer was to travel is not looked at."""
+    """A client's request; its transport settings are ignored."""
     snapshot: PolicySnapshot
     planned: PlannedRoute
     tenant: str
@@ -55,7 +55,7 @@ class BackgroundRequester:
         return None if decision.deployment is None else question.snapshot.deployments.get(decision.deployment)
 
     async def deployment(self, question: BackgroundRequest, live: LiveDeployment) -> bytes | None:
-        """What this deployment answers, whole; None when it is busy or fails."""
+        """Return the whole answer of this deployment; None when it is busy or fails."""
         lane = min(question.snapshot.lanes.values(), key=lambda lane: lane.rules.weight)
         permit = self._permit(live, AdmissionRequest(lane, question.tenant))
         if permit is None:

@@ -46,12 +46,12 @@ OnPair = Callable[[BackgroundRequest, tuple[str, str], bool], Awaitable[None]]
 """Told of two deployments that answered one question, and whether they said the same."""
 
 AuditEnd = Verdict | Literal["skipped"]
-"""How an audit ended; a metric label."""
+"""End of an audit; a metric label."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditSink:
-    """Where audits report."""
+    """Callbacks that receive the results of audits."""
 
     record: Callable[[AuditRecord], None]
     """Makes a record last, and known to other processes."""
@@ -172,8 +172,9 @@ class Auditor:
         await self._ask_other(case, question, live.id, fresh)
 
     async def _ask_other(self, case: _Case, question: BackgroundRequest, asked: str, answer: bytes) -> None:
-        """Whether the other model of a predicted pair says the same: audits are drawn without regard to that, so they
-        tell how good the smaller one is.
+        """Compare the answer with that of the other model of a predicted pair, and report a verdict.
+
+        Audits are drawn regardless of predictions, so they show how good the smaller model is.
         """
         other, text = question.planned.counterpart(asked), text_of(answer)
         if self.on_pair is None or other is None or text is None:
@@ -230,7 +231,7 @@ class Auditor:
         return verdict_of(similarity), "encoder", similarity
 
     async def _ask_judge(self, case: _Case, kept: str, fresh: str) -> bool | None:
-        """Whether both say the same; None without a judge, or when it did not say."""
+        """Return whether a judge finds both answers equal; None without a judge or a usable verdict."""
         question, name = case.question, case.rule.auditor
         live = None if question is None or name is None else question.snapshot.deployments.get(name)
         if question is None or live is None:

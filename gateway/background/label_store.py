@@ -23,7 +23,7 @@ MAX_WAITING: Final = 2000
 
 
 class Takes(Protocol):
-    """Who learns."""
+    """A consumer of labels."""
 
     def take(self, key: str, label: Label) -> list[str]:
         """A label; the keys of those that have to go for it."""

@@ -1,7 +1,7 @@
-"""Learner: labels from audits, shadows and feedback become better coefficients of a pair, off the path of requests.
+"""Learner: labels from audits, shadows and feedback improve the coefficients of a pair, off the request path.
 
-A label is what features were made of, as figures and hashes, without the text. Coefficients are fitted on a thread and
-take the place of those that came from a file, as long as they predict labels better that they were not fitted on.
+A label holds its features as figures and hashes, without the text. A thread fits the coefficients. They replace
+those from a file as long as they predict held-out labels better.
 """
 
 from __future__ import annotations
@@ -93,8 +93,14 @@ class Learner:
         source: Source,
         ctx: RequestContext | None = None,
     ) -> None:
-        """Two deployments have answered one question, and said the same or not. `ctx` is that of the request, where
-        it was routed by a prediction.
+        """Add a label: two deployments answered one question, and their answers agreed or not.
+
+        Args:
+            question: The question that both answered.
+            ids: Ids of the two deployments.
+            is_same: True if the answers agreed.
+            source: Origin of the label.
+            ctx: Context of the request, where it was routed by a prediction.
         """
         found = weak_and_strong([item for item in question.snapshot.policy.deployments if item.id in ids])
         if found is None:
@@ -127,7 +133,7 @@ class Learner:
         return {pair: book.all() for pair, book in self._books.items() if len(book)}
 
     def predictor(self, pair: Pair) -> Predictor | None:
-        """What predicts for a pair now."""
+        """Return the predictor in force for a pair."""
         return self._predictors.find(*pair)
 
     async def aclose(self) -> None:
@@ -157,7 +163,7 @@ class Learner:
         self.keep(label)
 
     async def _learn(self, book: LabelBook, predictor: Predictor) -> None:
-        """Where it fails, the old coefficients still stand."""
+        """Fit new coefficients for a pair; the old ones stay in force where that fails."""
         while book.is_worth_learning:
             book.forget_before(self._wall() - self._retention_s)
             predictor.adopt(await asyncio.to_thread(learn_pair, book.take(), predictor.base))

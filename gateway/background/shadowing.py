@@ -50,7 +50,7 @@ class Shadower:
         self._tasks = tasks
 
     def draw(self, ctx: RequestContext, planned: PlannedRoute) -> None:
-        """Whether this one's answer will be held against another's; it is copied then."""
+        """Draw whether this request's answer is compared with another deployment's; if so, copy it."""
         shadow = planned.route.select.shadow
         if shadow is None or self._rng.random() >= shadow.ratio or self._is_strained():
             return

@@ -34,22 +34,25 @@ class TtftForecast(msgspec.Struct, frozen=True, gc=False):
     ahead: float
     """Prompt tokens of the lane that were sent and not computed yet."""
     others: float
-    """The same of all other lanes."""
+    """Prompt tokens of all other lanes that were sent and not computed yet."""
     beyond: float
     """Requests beyond the most rows that were ever seen."""
     step_left_s: float
-    """Of the engine's step under way."""
+    """Seconds left of the engine's step under way."""
     by_report: Features | None
-    """What the engine's report said, if there was a fresh one that says enough."""
+    """Features from the engine's report, if a fresh one was complete enough."""
     tpot_s: float
     """A token, beside those that run and this one."""
     caution: float
-    """By what factor routing should distrust `seconds`, at least 1: a deployment that was, or is, far slower than
-    forecast is avoided before the forecast has followed. Ordinary error does not count."""
+    """Factor by which routing distrusts `seconds`, at least 1.
+
+    Routing thus avoids a deployment that was, or is, far slower than forecast before the forecast has followed.
+    Ordinary error does not count.
+    """
 
     @property
     def by_books(self) -> Features:
-        """What our own books said, as the model of the time to the first token learns from it."""
+        """Return the features from our own books, as the model of the time to first token learns from them."""
         uncached, rows = float(self.uncached_tokens), self.rows
         work = self.uncached_tokens + self.ahead
         return (
@@ -66,7 +69,7 @@ class TtftForecast(msgspec.Struct, frozen=True, gc=False):
         )
 
     def is_like(self, uncached_tokens: int, num_pending: int) -> bool:
-        """Whether it would be about the same for such a request of the lane, behind so many others."""
+        """Return whether the forecast would be about the same for such a request behind so many others."""
         return (
             abs(uncached_tokens - self.uncached_tokens) <= _ALIKE * self.uncached_tokens
             and abs(num_pending - self.num_pending) <= 1.0 + _ALIKE * self.num_pending
@@ -142,7 +145,7 @@ PROMPT_FACTOR: Final = 4.0
 LEAST_TOKENS: Final = 256
 """Length that is allowed for where neither the request nor earlier answers allow for more."""
 MEAN_FACTOR: Final = 2.0
-"""Where the request sets no limit, answers of so many times the usual length are allowed for."""
+"""Multiple of the usual answer length that is assumed where the request sets no limit."""
 STRANGER_S: Final = 5.0
 """Shortest patience with a deployment that never answered: nothing is known of its speed."""
 STRANGER_MOST_S: Final = 10.0

@@ -1,4 +1,4 @@
-"""What is claimed for a request, who waits for it, the permit that it gets, and how many of long prompts go out."""
+"""Permits: the claim of a request, its place among those that wait, the permit, and the pace of long prompts."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ from gateway.limits.lane import LiveLane
 
 NEVER: Final = math.inf
 LONG_PROMPT_TOKENS: Final = 1024
-"""The bundled engine lets longer interactive prompts wait for each other and not for short ones. Of a server without
-lanes nothing is assumed: what one lane's queue means for another is learned."""
+"""Number of prompt tokens above which a prompt is long.
+
+The bundled engine lets longer interactive prompts wait for each other and not for short ones. Nothing is assumed
+of a server without lanes: the effect of one lane's queue on another is learned.
+"""
 
 
 class AdmissionRequest(msgspec.Struct, frozen=True, gc=False):
@@ -33,17 +36,17 @@ class AdmissionRequest(msgspec.Struct, frozen=True, gc=False):
     """The client says that it asked before."""
     arrived_at: float = 0.0
     service_s: float = 0.0
-    """Of the time up to `ttft_by` or `deadline_at`, what the deployment itself is forecast to need."""
+    """Forecast of the deployment's own part of the time up to `ttft_by` or `deadline_at`."""
     prompt_tokens: int = 0
-    """What the deployment has to read before the first token, where that token will be seen; 0: not to be paced."""
+    """Prompt tokens that the deployment computes before the first token, if it is observed; 0: without pacing."""
 
     @property
     def is_long(self) -> bool:
-        """Whether it stands in the deployment's lane of long prompts."""
+        """Return whether the request is in the deployment's lane of long prompts."""
         return self.prompt_tokens > LONG_PROMPT_TOKENS
 
     def with_service(self, service_s: float, prompt_tokens: int = 0) -> AdmissionRequest:
-        """The same, knowing what the deployment will need."""
+        """Return a copy with the deployment's forecast service time."""
         return AdmissionRequest(
             self.lane,
             self.tenant,
@@ -162,13 +165,13 @@ class Waiter:
 
 
 MAX_PART: Final = 0.5
-"""Of the room, what one prompt counts at most: behind a long one, another can wait its turn there."""
+"""Share of the room that one prompt counts at most: behind a long one, another can wait its turn there."""
 CROWDED_ROOM: Final = 0.1
-"""Of the room, what tenants above a fair part use where several use the lane."""
+"""Share of the room for tenants above a fair part, where several tenants use the lane."""
 PATIENCE_S: Final = 0.5
 """After so long without any request sent, the next goes whatever is unread."""
 _KEPT: Final = 0.97
-"""Of what was learned of the speed, what is kept with each first token."""
+"""Share of the learned speed that remains after each first token."""
 
 
 class PrefillWindow:
@@ -178,7 +181,7 @@ class PrefillWindow:
 
     def __init__(self) -> None:
         self.room: int | None = None
-        """What one step reads; None: nobody knows, and nothing is held back."""
+        """Number of prompt tokens that one step computes; None if unknown, and then nothing is held back."""
         self.unread = 0
         """Tokens sent without a first token, as far as they count."""
         self.num_unread = 0
@@ -188,7 +191,7 @@ class PrefillWindow:
         self._busy_s = 0.0
 
     def is_open(self, now: float, *, is_crowding: bool) -> bool:
-        """Whether one more may be sent."""
+        """Return whether one more prompt may be sent."""
         if self.room is None or self.num_unread == 0:
             return True
         room = CROWDED_ROOM * self.room if is_crowding else self.room

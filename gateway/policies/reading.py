@@ -30,7 +30,7 @@ def _ignore(revision: Revision) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyChecks:
-    """How this process reads and judges a document."""
+    """Rules by which this process reads and judges a policy document."""
 
     variables: Mapping[str, str] = field(default_factory=dict)
     """Values of each `${name}` in it."""
@@ -42,7 +42,7 @@ class PolicyChecks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyHooks:
-    """Who is told of the policy in force."""
+    """Callbacks for changes of the policy in force."""
 
     on_revision: Callable[[PolicyRevision], None]
     """Gets each new good policy, and may refuse it with a ValueError."""

@@ -21,5 +21,5 @@ class InFlight:
         """The store gave less than was wished for: others want it too."""
 
     def has_room(self, now: float) -> bool:
-        """Whether one more may start without asking."""
+        """Return whether one more request may start without a call to the store."""
         return self.limit is None or (self.now < self.held and now < self.until)

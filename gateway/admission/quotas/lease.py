@@ -14,19 +14,19 @@ RATE_S: Final = 1.0
 """Over how long the rate of use is averaged."""
 MIN_AHEAD: Final = 1
 AHEAD_RATIO: Final = 1 / 8
-"""Of what is left, the most that a process draws ahead of need."""
+"""Most of the remaining quota that a process draws ahead of need, as a share."""
 TIGHT_RATIO: Final = 1 / 2
 SCRAP_RATIO: Final = 1 / 50
-"""Of the limit, what is too little to be given back in a hurry."""
+"""Share of the limit below which unused units are not returned at once."""
 LAZY_S: Final = 4.0
-"""How long the store may go without news that nobody waits for."""
+"""Seconds that the store may go without news that no request waits for."""
 TIGHT_S: Final = 1.0
-"""How long units are kept at most when they are scarce."""
+"""Seconds for which a process holds scarce units at most."""
 RENEW_AHEAD_S: Final = 0.2
 """New units are fetched this long before the present ones may no longer be used."""
 ASK_TOO_S: Final = 2.0
 ASK_AGAIN_S: Final = 0.05
-"""How long an answer that nothing is left is believed; others may have given units back since."""
+"""Seconds for which an empty answer of the store is trusted; other processes may have returned units since."""
 NANO: Final = 10**9
 """Units of cost in one unit of the currency."""
 NOW_BUCKET: Final = 1 << 52
@@ -35,7 +35,7 @@ _MAX_OWN_BUCKETS: Final = 512
 
 
 class Unit(IntEnum):
-    """What a meter counts; the value indexes a request's needs."""
+    """Unit that a meter counts; the value indexes a request's needs."""
 
     REQUEST = 0
     TOKEN = 1
@@ -81,7 +81,7 @@ class QuotaLease:
         self.until = self.renew_at = 0.0
         self.bucket = NOW_BUCKET
         self.owed: dict[int, int] = {}
-        """By bucket: what the store is to be told next, as in `Draw.returns`."""
+        """Units to report to the store next, by bucket, as in `Draw.returns`."""
         self.remaining = meter.limit
         """Units that nobody had drawn when the store was last asked."""
         self.reset_at = 0.0
@@ -89,9 +89,9 @@ class QuotaLease:
         self.dry_below: int | None = None
         """This many units could not be had until `ask_again_at`."""
         self.free_at: float | None = None
-        """When they can be had; None when never."""
+        """Time at which units become available; None when they never do."""
         self._own: dict[int, int] = {}
-        """By bucket: what this process used or holds. All it can go by once the store is lost."""
+        """Units that this process used or holds, by bucket; the only basis once the store is lost."""
         self._rate = 0.0
         self._at_grant = 0
         self._used = 0
@@ -103,7 +103,7 @@ class QuotaLease:
         self.on_loss: OnLoss = on_loss
 
     def knows_dry(self, need: int, now: float) -> bool:
-        """Whether the store said so lately, so that it need not be asked."""
+        """Return whether the store lately had too few units for this need, so that another call is useless."""
         return self.dry_below is not None and now < self.ask_again_at and need >= self.dry_below and need > self.left
 
     def give_back(self, bucket: int, units: int) -> None:
@@ -118,20 +118,25 @@ class QuotaLease:
 
     @property
     def is_tight(self) -> bool:
-        """Whether others may soon miss what this process keeps."""
+        """Return whether other processes may soon lack the units that this one holds."""
         return self.remaining < self.meter.limit * TIGHT_RATIO
 
     def has_news(self, now: float, asked_at: float) -> bool:
-        """Whether the store should hear of this slice: at once when others may miss the units, else when it suits."""
+        """Return whether the lease has news for the store: at once when others may need the units, else after a while.
+        """
         rest = self.left if now >= self.until else 0
         if not rest and not self.owed:
             return False
         return self.is_tight or rest > self.meter.limit * SCRAP_RATIO or now >= asked_at + LAZY_S
 
     def draw(self, first: int, waiting: int, now: float, *, ahead: bool) -> Draw:
-        """What to ask the store for: `first` units are of use to the first who waits, `waiting` to all of them.
+        """Return the draw to request from the store.
 
-        `ahead` adds what will be used soon.
+        Args:
+            first: Units that the first waiting request needs.
+            waiting: Units that all waiting requests need.
+            now: Current time.
+            ahead: True adds units that will be used soon.
         """
         self._learn_rate(now)
         is_over = now >= self.until or (self.is_tight and self.until - now > TIGHT_S)
@@ -172,7 +177,10 @@ class QuotaLease:
         return Draw(Meter(self.meter.name, self.meter.period, share), asked.want, asked.at_least)
 
     def _num_buckets_ahead(self) -> int:
-        """As far as a small part of what is left lasts: who is far from its limit asks seldom, and keeps little."""
+        """Return for how many buckets to draw ahead: as long as a small part of the remaining quota lasts.
+
+        A tenant far from its limit thus draws seldom and holds little.
+        """
         if self._rate <= 0.0:
             return MIN_AHEAD
         lasts_s = max(self.remaining, 0) * AHEAD_RATIO / self._rate

@@ -30,7 +30,7 @@ def rate_limit_headers(quota: TenantQuota, now: float) -> list[Header]:
 
 
 def duration(seconds: float) -> bytes:
-    """As `12ms`, `7.66s` or `6m0s`; never negative."""
+    """Return a duration as `12ms`, `7.66s` or `6m0s`; never negative."""
     if seconds < 1.0:
         return b"%dms" % max(round(seconds * 1000), 0)
     if seconds < 60.0:

@@ -26,7 +26,7 @@ def nothing_left(tenant: str, part: QuotaLease, need: int, now: float) -> QuotaE
 
 
 def too_many_under_way(tenant: str, limit: int | None) -> RateLimited:
-    """As many requests are under way as may be."""
+    """Return the error for a tenant with as many requests in flight as it may have."""
     message = (
         f"Tenant '{tenant}' has {limit} requests under way, as many as it may. Send this one when another has ended."
     )

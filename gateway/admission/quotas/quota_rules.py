@@ -23,7 +23,7 @@ class QuotaLimit(msgspec.Struct, frozen=True):
 
     @property
     def is_budget(self) -> bool:
-        """Whether it is for a calendar period: once spent, no retry helps today."""
+        """Return whether the rule is a budget for a calendar period: once spent, no retry helps within it."""
         return self.meter.period is not Period.MINUTE
 
 
@@ -58,7 +58,7 @@ def rules_of(limits: TenantLimits) -> QuotaRules | None:
 
 
 class Tariff:
-    """What tokens cost, by deployment, in billionths of the policy's currency."""
+    """Prices of tokens by deployment, in billionths of the policy's currency."""
 
     __slots__ = ("_dearest", "_nano")
 

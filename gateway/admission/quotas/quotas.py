@@ -105,7 +105,7 @@ class Quotas:
         reservation.settle(tokens, nano)
 
     def _nano_left(self, record: RequestRecord) -> int:
-        """What the answer cost that a cascade left for another."""
+        """Return the cost of the answer that a cascade dropped in favour of another."""
         left = record.handed_over
         if left is None:
             return 0

@@ -10,7 +10,7 @@ from gateway.admission.quotas.lease import Needs, QuotaLease
 
 
 class Held(Protocol):
-    """Whose units are held."""
+    """An owner of units that a reservation holds."""
 
     def ended(self) -> None:
         """A reservation has ended."""
@@ -27,7 +27,7 @@ class Reservation(msgspec.Struct, eq=False):
 
     @property
     def is_open(self) -> bool:
-        """Whether it has not ended yet."""
+        """Return whether the reservation has not ended yet."""
         return self._quota is not None
 
     @property

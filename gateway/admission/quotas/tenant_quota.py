@@ -30,18 +30,18 @@ from gateway.store.meter import Draw
 from gateway.timeline import Clock
 
 HOLD_TTL_S: Final = 10.0
-"""How long a process that died keeps its concurrent units."""
+"""Seconds after which the concurrent units of a dead process expire."""
 RENEW_S: Final = 4.0
-"""How often a process says that it lives when it has no other reason to ask."""
+"""Seconds between a process's signs of life when it has no other reason to call the store."""
 MAX_WAIT_S: Final = 0.25
-"""How long a request waits for units that others keep taking before it."""
+"""Seconds that a request waits for units that other requests take before it."""
 PREFETCH_PAUSE_S: Final = 0.05
 MIN_SPARE: Final = 2
 """Concurrent units held beyond those in use, where they are not scarce, so that not every request has to ask."""
 FLUSH_S: Final = 0.25
 IDLE_S: Final = 1.0
 ALONE_S: Final = 1.0
-"""How long a process without its store goes on before it tries the store again."""
+"""Seconds for which a process without its store goes on before it tries the store again."""
 
 _NOTHING: Final[Needs] = (0, 0, 0)
 
@@ -137,7 +137,7 @@ class TenantQuota:
 
     @property
     def slices(self) -> tuple[QuotaLease, ...]:
-        """Where each limit stands in this process."""
+        """Return this process's lease of each limit."""
         return self._slices
 
     # One request
@@ -147,7 +147,12 @@ class TenantQuota:
         return self._take((1, tokens, nano), now) if not self._waiting else None
 
     async def reserve(self, tokens: int, nano: int, now: float) -> Reservation:
-        """The same, asking the store when need be. Raises RateLimited or BudgetSpent."""
+        """Reserve units, with calls to the store as needed.
+
+        Raises:
+            RateLimited: A rate limit leaves too few units.
+            BudgetSpent: A budget is used up.
+        """
         needs = (1, tokens, nano)
         give_up_at = now + MAX_WAIT_S
         has_asked = False

@@ -33,18 +33,18 @@ class RetryBudget:
 
     @property
     def can_spend(self) -> bool:
-        """Whether one retry is affordable now."""
+        """Return whether one retry is affordable now."""
         return self._purse >= 1
 
     def spend(self) -> bool:
-        """Whether one retry is affordable; it is paid when True."""
+        """Return whether one retry is affordable; it is paid when True."""
         if self._purse < 1:
             return False
         self._purse -= 1
         return True
 
     def spend_with(self, other: RetryBudget) -> bool:
-        """Whether one retry is affordable by both purses; both have paid when True, neither when False."""
+        """Return whether both budgets can afford one retry; both have paid when True, neither when False."""
         return other.can_spend and self.spend() and other.spend()
 
 

@@ -153,7 +153,7 @@ class Deadlines:
             self.progress(now)
 
     def expired(self, now: float) -> type[UpstreamTimeout] | None:
-        """Which limit has passed, if any."""
+        """Return the first limit that has passed, if any."""
         if now >= self._total_at:
             return TotalTimeout
         if self._is_suspended or now < self._phase_at:
