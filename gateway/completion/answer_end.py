@@ -19,7 +19,7 @@ from gateway.completion.stated_errors import (
 from gateway.telemetry.records.record import Usage
 
 MAX_CHOICES: Final = 1024
-"""Choices of one answer whose ends are told apart; nobody may ask for as many."""
+"""Most choices of one answer whose ends are told apart; no request may have as many."""
 _MAX_OBJECTS: Final = 50_000
 _MAX_VALUES: Final = 250_000
 """Most JSON values decoded at once; more would hold up the event loop, even from a thread."""
@@ -32,7 +32,7 @@ _LASTING: Final = frozenset(
 """Finish reasons, in lower case, of a choice whose answer may be stored; a filtered one fits no other client."""
 
 _USUAL_REASONS: Final = (None, "stop", "length", "tool_calls")
-"""They say that nothing went wrong."""
+"""Finish reasons of an answer without failure."""
 
 
 def is_too_detailed(data: bytes) -> bool:
@@ -62,7 +62,7 @@ _decode_frame: Final = msgspec.json.Decoder(AnswerFrame).decode
 
 
 class AnswerEnd:
-    """Told of documents in their order; read it after the last one."""
+    """End of an answer: feed documents in order; read it after the last one."""
 
     __slots__ = ("_reasons", "error", "has_done", "is_coarse", "is_strange", "usage")
 
@@ -70,14 +70,14 @@ class AnswerEnd:
         self._reasons: dict[int, object] = {}
         """Finish reason of every choice seen; None until it is known."""
         self.error: StatedError | None = None
-        """The first failure that the upstream itself reported; some say `[DONE]` after it."""
+        """First failure that the upstream itself reported; some send `[DONE]` after it."""
         self.has_done = False
-        """The end was marked: by `[DONE]`, or because a plain answer is whole."""
+        """True if the end was marked: by `[DONE]`, or because a plain answer is whole."""
         self.usage: Usage | None = None
         self.is_strange = False
-        """Something in it was no document: a mark of the end alone does not make it whole."""
+        """True if a part of it was no document; an end mark alone then does not make it whole."""
         self.is_coarse = False
-        """Too much for a close look: one choice that ended stands for all."""
+        """True if it is too large to inspect closely: one choice that ended stands for all."""
 
     @property
     def is_complete(self) -> bool:
@@ -187,7 +187,7 @@ _USAGE: Final = b'"usage"'
 
 
 _NumTokens = Annotated[int, Meta(ge=0, le=1_000_000_000)]
-"""A figure beyond it is none: quotas, prices and forecasts would be spoilt by it for hours."""
+"""Number of tokens; a larger figure is discarded, because it would spoil quotas, prices and forecasts for hours."""
 
 
 class _TokenDetails(msgspec.Struct, frozen=True):
@@ -226,7 +226,7 @@ def usage_of(answer: bytes) -> Usage | None:
 
 
 def usage_in(document: Any) -> Usage | None:
-    """The usage in a decoded answer or event: its own, or that of a choice or of `x_groq`, as some servers send it."""
+    """Return the usage in a decoded answer or event: its own, or that of a choice or of `x_groq`."""
     if not isinstance(document, dict):
         return None
     choices = document.get("choices")
@@ -255,7 +255,7 @@ def _count(told: Any) -> int | None:
 
 
 def merge_timing(answer: bytes, timing: dict[str, float]) -> bytes:
-    """`answer` (a JSON object) with the gateway's stages added under `penstock.timing.gateway`, else unchanged."""
+    """Return `answer` with the gateway's stages under `penstock.timing.gateway`; unchanged if it is no JSON object."""
     try:
         document: Any = msgspec.json.decode(answer)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -1,8 +1,7 @@
-"""From the events of a finished stream to the whole completion that they tell: stored once, served both ways.
+"""Assembly of a finished stream's events into the whole completion: stored once, served both ways.
 
-Nothing is lost: fields that this code has never heard of are put together by rules of form. Text of a delta is joined,
-lists grow, objects are merged, and of anything else the last value counts. What these rules cannot put together without
-a guess gives no completion.
+Nothing is lost: rules of form cover unknown fields, too. Text of a delta is joined, lists grow, objects are merged,
+and of anything else the last value counts. Where these rules would have to guess, there is no completion.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from gateway.upstreams.http1.sse import HEARTBEATS, STRAY, SseDecoder, SseError,
 
 _ONLY_IN_EVENTS: Final = frozenset({"choices", "object", "usage", "obfuscation"})
 _FIRST_WINS: Final = ("id", "created", "model")
-"""One for all events; the first that is not empty counts, for some servers begin with empty ones."""
+"""Keys that are one for all events; the first non-empty value counts, since some servers begin with empty ones."""
 _NO_TEXT_BESIDE: Final = ("tool_calls", "function_call", "refusal", "audio")
-"""Beside these, content that is empty is null, as in a plain answer."""
+"""Keys beside which empty content is null, as in a plain answer."""
 
 
 class Assembled(msgspec.Struct, frozen=True):
-    """A stream put together."""
+    """An assembled stream."""
 
     end: AnswerEnd
     completion: bytes | None
@@ -79,7 +78,7 @@ def is_whole(completion: bytes) -> bool:
 
 
 def _events(stream: bytes) -> Iterator[SseEvent]:
-    """The events, most of which are one line each."""
+    """Yield the events, most of which are one line each."""
     stream = stream.replace(b"\r\n", b"\n")
     if b"\r" in stream:
         yield from SseDecoder(len(stream), shows_strays=True).feed(stream + b"\n\n")
@@ -107,7 +106,11 @@ class _Completion:
         self._usage: Any = None
 
     def add(self, event: Any, name: str) -> None:
-        """Raises CannotMerge for what is no event of a chat completion."""
+        """Add one event.
+
+        Raises:
+            CannotMerge: It is no event of a chat completion.
+        """
         if not isinstance(event, dict) or (name != "message" and "choices" not in event):
             raise CannotMerge(name)
         choices = event.get("choices")
@@ -127,7 +130,7 @@ class _Completion:
             self._add_choice(choice)
 
     def finished(self) -> dict[str, Any]:
-        """The completion, as a plain answer has it."""
+        """Return the completion in the form of a plain answer."""
         choices = [_choice(number, *self._choices[number]) for number in sorted(self._choices)]
         common = {**self._first, **self._common.finished()}
         holders = [*choices, common.get("x_groq") or {}]
@@ -160,7 +163,7 @@ def _choice(number: int, message: Merged, others: Merged) -> dict[str, Any]:
 
 
 def _calls(calls: list[Any]) -> list[dict[str, Any]]:
-    """Tool calls as a plain answer has them: without the index, by which their pieces were found."""
+    """Return tool calls in the form of a plain answer: without the index that located their pieces."""
     ids = [call.get("id") for call in calls if call.get("id")]
     if len(set(ids)) != len(ids):
         raise CannotMerge("two tool calls with one id")

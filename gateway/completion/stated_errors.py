@@ -16,7 +16,7 @@ _FAILED_REASONS: Final = frozenset(
         *("disconnected", "insufficient_system_resource"),
     }
 )
-"""Finish reasons of an answer that was broken off, besides all that name an error."""
+"""Finish reasons of a broken-off answer, besides all that name an error."""
 _LOOSE_KEYS: Final = frozenset(
     {"detail", "message", "msg", "errors", "error_message", "error_msg", "error_code", "fault", "status_msg"}
 )
@@ -50,15 +50,15 @@ class StatedError(msgspec.Struct, frozen=True):
     """An upstream's error, in its own words."""
 
     status: int | None = None
-    """The status that the error names by number or by word; None: the upstream failed."""
+    """Status that the error names by number or by word; None: the upstream failed."""
     body: bytes = b""
     """The error as JSON, for `enveloped`."""
     is_standard: bool = False
-    """Clients recognise it: an event with `error`, as OpenAI sends it."""
+    """True for an event with `error` in OpenAI's form, which clients recognise."""
 
 
 def document_of(data: bytes) -> Any:
-    """The JSON in `data`, also with the NaN that some servers write; None for what is no JSON."""
+    """Return the JSON document in `data`, also with the NaN that some servers write; None for other input."""
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -1,7 +1,7 @@
-"""AttemptRunner: one deployment is asked, up to the moment at which the first byte for the client is there.
+"""AttemptRunner: one attempt at one deployment, up to the first byte for the client.
 
-Until then nothing was said to the client, so whatever goes wrong may be mended by another attempt; what is open can be
-closed without a trace. After it the answer can only be passed on, or broken off with an error event.
+Before that byte the client has received nothing, so another attempt can repair any failure, and open connections
+can be closed without a trace. After it the answer can only be passed on, or broken off with an error event.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from gateway.util.header_values import media_type
 _JSON: Final = b"application/json"
 OK: Final = 200
 _ROUNDING_S: Final = 0.01
-"""Instants closer together than this are the same one, read twice."""
+"""Seconds within which two instants count as one, read twice."""
 
 
 class ForwardRequest(msgspec.Struct, frozen=True, gc=False):
@@ -70,11 +70,11 @@ class ForwardRequest(msgspec.Struct, frozen=True, gc=False):
     began_at: float
     """Start of the first attempt; the route's total time counts from here."""
     is_assembled: bool = False
-    """The client wants a plain answer, and the stream that is asked for in its place becomes one."""
+    """True if the client wants a plain answer that is assembled from a stream."""
 
 
 class RetryElsewhere(Exception):
-    """This deployment cannot take the request, and nothing of it was answered; `error` is what to say otherwise."""
+    """A failure of this deployment before any answer; `error` is the error for the client if no other one serves."""
 
     def __init__(self, error: GatewayError) -> None:
         super().__init__(error.message)
@@ -82,7 +82,7 @@ class RetryElsewhere(Exception):
 
 
 class UpstreamAttempt:
-    """An answer whose first byte is there and was not passed on yet. `close` gives back all that it holds."""
+    """An answer whose first byte has arrived and was not passed on yet. `close` returns all that it holds."""
 
     __slots__ = (
         "_clock",
@@ -122,19 +122,19 @@ class UpstreamAttempt:
         self.ctx: RequestContext | None = None
         """Context of the request that this attempt serves; None for an attempt that runs beside another."""
         self.on_sent: Callable[[UpstreamAttempt], None] | None = None
-        """Called when the request is on the wire."""
+        """Callback for the moment at which the request is on the wire."""
         self.ask: RoutingRequest | None = None
         """Request as the deployment's forecast sees it; None if the forecast ignores the attempt."""
         self.is_stream = True
         self.is_assembled = False
-        """A plain answer is put together of the stream."""
+        """True if a plain answer is assembled from the stream."""
         self.max_output_tokens: int | None = None
-        """Most tokens that the request allows for an answer; None where it does not say."""
+        """Most tokens that the request allows for an answer; None where it sets no limit."""
         self.held: BodyReservation | None = None
-        """The memory that an answer takes which is held whole; None: it is not counted."""
+        """Memory reserved for an answer that is held whole; None if it is not counted."""
 
     def note_sent(self, response: UpstreamResponse) -> None:
-        """The request is on the wire, on the connection of this response."""
+        """Note that the request is on the wire, on the connection of this response."""
         self.response = self.attempt_watch.response = response
         now = self.sent_at = self._clock()
         if self.ctx is not None:
@@ -150,7 +150,7 @@ class UpstreamAttempt:
         self._expect(now)
 
     def _expect(self, now: float) -> None:
-        """Say how long the deployment may be silent from here on."""
+        """Set how long the deployment may be silent from here on."""
         if self.is_stream:
             usual_s = stream_bound_s(self.live, now, self.flight)
             if usual_s is not None:
@@ -160,19 +160,19 @@ class UpstreamAttempt:
             self.attempt_watch.expect_whole(self._whole_bound_s)
 
     def _whole_bound_s(self) -> float:
-        """Seconds within which a plain answer is whole, or the stream behind it begins."""
+        """Return the seconds within which a plain answer is whole, or the stream behind it begins."""
         assert self.flight is not None, "only what is forecast has a bound"
         if self.is_stream:
             return hidden_stream_bound_s(self.flight)
         return plain_bound_s(self.live, self._clock(), self.flight, self.max_output_tokens)
 
     def note_first_byte(self, now: float) -> None:
-        """The stream has begun: the limit learns whether the deployment queues."""
+        """Note that the stream has begun; the limit learns whether the deployment queues."""
         if self.flight is not None:
             self._permit.note_ttft(now - self.sent_at, self.flight.unqueued_ttft_s)
 
     def move(self) -> None:
-        """The deployment has stalled before the first byte: leave it, if another would take the request."""
+        """Leave a deployment that stalled before the first byte, if another would take the request."""
         if self.response is not None and self.can_move is not None and self.can_move():
             self.give_up(Stalled, f"deployment '{self.live.id}' holds requests and sends no tokens")
 
@@ -195,7 +195,7 @@ class UpstreamAttempt:
 
 
 class AttemptRunner:
-    """Asks deployments, and passes on what they answer; tells their health what came of it."""
+    """Runs attempts at deployments, passes their answers on, and reports the results to the deployments' health."""
 
     __slots__ = ("_clock",)
 
@@ -211,10 +211,14 @@ class AttemptRunner:
         on_sent: Callable[[UpstreamAttempt], None] | None = None,
         is_leading: bool = True,
     ) -> UpstreamAttempt:
-        """The answer's beginning; the caller closes it. Raises RetryElsewhere or another GatewayError.
+        """Return the beginning of the answer; the caller closes it.
 
-        `can_move` tells whether another deployment would take the request, when this one stalls or has no capacity.
-        The time line and the place belong to the attempt that is leading; a hedge leaves them alone.
+        `can_move` returns whether another deployment would take the request, when this one stalls or has no capacity.
+        The time line and the place belong to the leading attempt; a hedge leaves them alone.
+
+        Raises:
+            RetryElsewhere: Another deployment may serve the request.
+            GatewayError: The request fails.
         """
         ctx, claim = work.ctx, work.admitted.claim
         if is_leading:
@@ -309,7 +313,11 @@ class AttemptRunner:
     def _take_failed_head(
         self, work: ForwardRequest, opened: UpstreamAttempt, head: StreamHead, *, is_leading: bool
     ) -> None:
-        """A stream that begins with an error, or ends without an answer. Raises RetryElsewhere, like `_take_error`."""
+        """Treat a stream that begins with an error, or ends without an answer, like `_take_error`.
+
+        Raises:
+            RetryElsewhere: Another deployment may serve the request.
+        """
         if head.error is not None:
             self._take_error(work, opened, head.error, is_leading=is_leading)
             return
@@ -364,9 +372,9 @@ class AttemptRunner:
             live.whole_answers.observe(now, now - opened.sent_at)
 
     def _heed(self, live: LiveDeployment, response: UpstreamResponse) -> tuple[bytes, list[Header]]:
-        """The content type, and the headers that the client sees of an answer that is passed on whole.
+        """Read the content type, and the headers that the client sees of an answer that is passed on whole.
 
-        What a server says about its load with an answer is for those that publish it in no other way.
+        Load headers of an answer count only for deployments that publish their load in no other way.
         """
         content_type, passed = b"", []
         for header in response.headers:
@@ -408,7 +416,11 @@ class AttemptRunner:
     def _judge_pushback(
         self, work: ForwardRequest, opened: UpstreamAttempt, headers: Sequence[Header]
     ) -> GatewayError | None:
-        """429: left alone for as long as it says. None: nobody else can answer, so the client gets it as it is."""
+        """Handle a 429: the deployment gets no requests for the time that it names.
+
+        Returns:
+            None if no other deployment can answer, so that the client gets the 429 unchanged.
+        """
         wait_s = retry_after_s(headers)
         if wait_s is not None:
             opened.live.health.note_pushback(self._clock(), wait_s)
@@ -433,9 +445,9 @@ class AttemptRunner:
         return from_transport(error, opened.live.id)
 
     def _timeouts(self, work: ForwardRequest) -> ExchangeTimeouts:
-        """The route's, less what earlier attempts took, and shortened to the client's own patience.
+        """Return the route's timeouts, less the time of earlier attempts, and shortened to the client's deadline.
 
-        For a client that reads a stream that patience ends with the first byte.
+        For a client that reads a stream, that deadline concerns the first byte only.
         """
         planned, is_stream, deadline_at = work.planned, work.request.stream, work.admitted.deadline_at
         timeouts = planned.stream_timeouts if is_stream else planned.plain_timeouts
@@ -458,7 +470,13 @@ class AttemptRunner:
 
 
 async def _whole(opened: UpstreamAttempt, response: UpstreamResponse) -> bytes:
-    """All of the answer, as far as there is memory for it. Raises UpstreamError, Shed or UpstreamFailed."""
+    """Return the whole answer, as far as there is memory for it.
+
+    Raises:
+        UpstreamError: The exchange failed.
+        Shed: There is no memory for the answer.
+        UpstreamFailed: The answer is too large.
+    """
     try:
         return await response.read(MAX_PLAIN_BYTES, opened.held)
     except RequestTooLarge:

@@ -36,7 +36,7 @@ from routing_policies.quality.cascade import Answer, Inquiry
 
 TOP_LOGPROBS: Final = 2
 MAX_ASSEMBLED_HERE_BYTES: Final = MAX_READ_HERE_BYTES
-"""Longer streams are put together on a thread: each of their events is decoded."""
+"""Bytes above which a thread assembles the stream, because each of its events is decoded."""
 
 
 class Cascader:
@@ -92,7 +92,8 @@ class Cascader:
     async def open_assembled(
         self, work: ForwardRequest, live: LiveDeployment, can_move: Callable[[], bool] | None
     ) -> UpstreamAttempt:
-        """Like Attempts.open for a plain answer, which is put together of a stream: a stall shows before its end."""
+        """Open an attempt like `Attempts.open` for a plain answer assembled from a stream: a stall shows before its end.
+        """
         asked = msgspec.structs.replace(work, request=work.request.as_stream(), is_assembled=True)
         opened = await self._attempts.open(asked, live, can_move=can_move)
         if opened.body is not None:
@@ -137,7 +138,11 @@ class Cascader:
     async def _listen(
         self, work: ForwardRequest, opened: UpstreamAttempt, response: UpstreamResponse, inquiry: Inquiry
     ) -> Answer:
-        """Until the tokens that have come are enough to tell. Raises RetryElsewhere when the stream breaks."""
+        """Read the stream until its tokens suffice for a decision.
+
+        Raises:
+            RetryElsewhere: The stream broke.
+        """
         reader, num_fed = LogprobReader(), 0
         while True:
             waiting = response.waiting()
@@ -175,7 +180,7 @@ class Cascader:
         return True
 
     def _break(self, work: ForwardRequest, opened: UpstreamAttempt) -> NoReturn:
-        """The stream ended before its answer did, and nothing of it was passed on."""
+        """Handle a stream that ended before its answer did, when nothing of it was passed on."""
         opened.attempt_watch.failed(work.ctx.clock(), FailureKind.BROKEN)
         raise RetryElsewhere(UpstreamFailed(f"The answer of deployment '{opened.live.id}' broke off. Try again."))
 
@@ -234,7 +239,7 @@ def _telling(work: ForwardRequest) -> ForwardRequest:
 
 
 def telling(request: ChatRequest) -> ChatRequest:
-    """The request with log-probabilities; one that asks for them itself stays as it is."""
+    """Return the request with log-probabilities; one that requests them itself is returned unchanged."""
     if request.fields.logprobs:
         return request
     return request.with_logprobs(TOP_LOGPROBS)

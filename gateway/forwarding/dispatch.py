@@ -14,19 +14,21 @@ from gateway.timeline import Clock
 
 
 class Dispatch:
-    """Awaited once; returns and raises what the coroutine does. A cancellation goes through it, as any other error."""
+    """An awaitable, for one await, with the result and errors of its coroutine. A cancellation reaches the coroutine.
+    """
 
     __slots__ = ("_clock", "_coroutine", "_on_first_wait", "worked_s")
 
     def __init__(
         self, coroutine: Coroutine[Any, Any, None], clock: Clock, on_first_wait: Callable[[], object] | None = None
     ) -> None:
-        """`on_first_wait` is called when the coroutine first waits; what it raises is raised where that waits."""
+        """Wrap a coroutine; `on_first_wait` is called when it first waits, and an error of that call is raised there.
+        """
         self._coroutine = coroutine
         self._clock = clock
         self._on_first_wait = on_first_wait
         self.worked_s = 0.0
-        """Between its waits, so far."""
+        """Seconds that the coroutine has worked between its waits."""
 
     def __await__(self) -> Generator[Any, Any, None]:
         go_on: Callable[[], Any] = partial(self._coroutine.send, None)

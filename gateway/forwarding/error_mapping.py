@@ -30,7 +30,7 @@ from gateway.upstreams.retry_after import retry_after_s
 Headers = Sequence[tuple[bytes, bytes]]
 
 SCHEMA_IGNORED: Final = b"x-penstock-schema-ignored"
-"""Names the keywords of a schema, not strict, that an engine's answer need not follow."""
+"""Header that names the keywords of a schema, not strict, that an engine's answer need not follow."""
 PASSED_BACK: Final = frozenset({b"retry-after", b"retry-after-ms", b"x-should-retry", SCHEMA_IGNORED})
 """Headers of an upstream that a client may see."""
 
@@ -38,7 +38,7 @@ OVERLOADED: Final = frozenset({503, 529})
 TOO_MANY_REQUESTS: Final = 429
 _CREDENTIALS: Final = frozenset({401, 403, 407})
 RETRYABLE: Final = frozenset({500, 502, 503, 529, TOO_MANY_REQUESTS}) | _CREDENTIALS
-"""Nothing was answered, and another deployment may do better. Not 504: the time is spent."""
+"""Statuses without an answer where another deployment may do better. Not 504: the time is spent."""
 _SHED_REASON: Final = b"x-penstock-shed-reason"
 _DEFAULT_RETRY_AFTER_S: Final = 1.0
 _KEYS: Final = frozenset({"message", "type", "param", "code"})
@@ -49,7 +49,7 @@ _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
 def from_transport(error: UpstreamError, deployment: str) -> GatewayError:
-    """502 or 504 for a failure on the wire; the message names the deployment, never its address."""
+    """Return the 502 or 504 for a failure on the wire; the message names the deployment, never its address."""
     if isinstance(error, UpstreamTimeout):
         return UpstreamTimedOut(f"Deployment '{deployment}' {_late(error)}. Try again, or ask for a shorter answer.")
     if isinstance(error, ConnectError | PoolFull):
@@ -62,7 +62,7 @@ def from_transport(error: UpstreamError, deployment: str) -> GatewayError:
 
 
 def from_status(status: int, headers: Headers, deployment: str, lane: str) -> GatewayError | None:
-    """The gateway's error for an upstream's status; None when the upstream's own answer is passed on."""
+    """Return the gateway's error for an upstream's status; None when the upstream's own answer is passed on."""
     if status in OVERLOADED:
         return overloaded(headers, deployment, lane)
     if status == 504:
@@ -75,12 +75,12 @@ def from_status(status: int, headers: Headers, deployment: str, lane: str) -> Ga
 
 
 def no_completion(deployment: str) -> UpstreamFailed:
-    """The gateway's error for a 200 that holds something else than what was asked for."""
+    """Return the gateway's error for a 200 without the requested kind of answer."""
     return UpstreamFailed(f"Deployment '{deployment}' answered with something that is no chat completion. Try again.")
 
 
 def enveloped(body: bytes, status: int, deployment: str) -> bytes:
-    """A client error of the upstream in the one envelope: as it came where it has all four keys, else put into it."""
+    """Return a client error of the upstream in the gateway's envelope; one that has all four keys stays unchanged."""
     document, is_strict = _object(body)
     error = document.get("error")
     if is_strict and isinstance(error, dict) and error.keys() >= _KEYS and isinstance(error["message"], str):
@@ -102,7 +102,7 @@ def enveloped(body: bytes, status: int, deployment: str) -> bytes:
 
 
 def _object(body: bytes) -> tuple[dict[str, Any], bool]:
-    """The object that a refusal is, and whether the body is that and strict JSON.
+    """Return the object of a refusal, and whether the body is only that and strict JSON.
 
     Some servers put it into a list, begin it with a mark, or write NaN.
     """
@@ -168,7 +168,7 @@ def _late(error: UpstreamTimeout) -> str:
 
 
 def overloaded(headers: Headers, deployment: str, lane: str) -> Shed:
-    """The gateway's refusal for a deployment that refused for load, with the deployment's own time to come back."""
+    """Return the gateway's refusal for a deployment that refused for load, with that deployment's `retry-after`."""
     wait_s = retry_after_s(headers) or _DEFAULT_RETRY_AFTER_S
     return Shed(
         ShedReason.OVERLOAD,

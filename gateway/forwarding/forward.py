@@ -1,4 +1,4 @@
-"""Forwarder: an upstream's answer, and a second deployment when the first could not give one."""
+"""Forwarder: an upstream's answer, from a second deployment when the first fails."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NO_ONE: Final[frozenset[str]] = frozenset()
 
 
 class Forwarder:
-    """Gets the answer for one request from one of its route's deployments to the client."""
+    """Forwards one request to a deployment of its route, and that answer to the client."""
 
     def __init__(
         self, *, clock: Clock, metrics: GatewayMetrics, budget: RetryBudget, room: WaitingRoom, workers: Workers
@@ -51,7 +51,15 @@ class Forwarder:
         admission: AdmissionDecision,
         planned: PlannedRoute,
     ) -> None:
-        """Raises Shed, UpstreamFailed or UpstreamTimedOut; after the status line went out, these end the stream."""
+        """Forward the request and relay the answer.
+
+        After the status line went out, the errors end the stream.
+
+        Raises:
+            Shed: No deployment is fit or in time.
+            UpstreamFailed: The deployments failed.
+            UpstreamTimedOut: The answer was too late.
+        """
         self._budget.earn()
         work = ForwardRequest(ctx, request, head, admission, planned, self._clock())
         opened = await self._open(work)
@@ -61,7 +69,7 @@ class Forwarder:
             opened.close()
 
     async def _open(self, work: ForwardRequest) -> UpstreamAttempt:
-        """The beginning of an answer, from the first deployment or, once, from another."""
+        """Return the beginning of an answer, from the first deployment or, once, from another."""
         tried, rule = _NO_ONE, work.planned.route.select.hedge
         failure: GatewayError | None = None
         is_paid = False
@@ -160,7 +168,11 @@ class Forwarder:
         return live if decision.deployment is not None else None
 
     def _pick(self, work: ForwardRequest, tried: frozenset[str]) -> tuple[LiveDeployment, Decision]:
-        """Somebody who is in time, else anybody; raises Shed when none is fit."""
+        """Pick a deployment that is in time, else any fit one.
+
+        Raises:
+            Shed: None is fit.
+        """
         router, admitted, ask = work.ctx.snapshot.router, work.admitted, work.ctx.ask
         lane, seen = admitted.claim.lane.id, () if tried else admitted.seen
         if admitted.stand_in is not None:

@@ -28,7 +28,7 @@ MAX_PLAIN_BYTES: Final = 32 * 1024 * 1024
 """Largest plain answer that is held to see whether it is whole."""
 
 _COUNTED_BYTES: Final = 64 * 1024
-"""From this size on a kept answer counts as memory of the request that it is given to."""
+"""Size from which a stored answer counts as memory of the request that it serves."""
 
 EVENT_STREAM: Final = b"text/event-stream"
 
@@ -111,7 +111,7 @@ async def relay_followed(ctx: RequestContext, request: ChatRequest, shared: Shar
         ctx.place = RequestPhase.DECODE
 
         def sink(piece: bytes) -> None:
-            """A slow follower holds up nobody: what it has not read waits here, as far as there is memory for it."""
+            """Buffer pieces for a slow follower, as far as there is memory for it, so that others are not held up."""
             if not channel.write(piece) and ctx.held is not None and not ctx.held.try_grow(len(piece)):
                 follower.cut()
 
@@ -172,7 +172,7 @@ async def relay_stream(ctx: RequestContext, response: UpstreamResponse) -> None:
 
 
 def _without_done(events: bytes) -> bytes:
-    """The events without the marks of an end among them."""
+    """Return the events without the end marks among them."""
     return _DONE_EVENT.sub(b"", events)
 
 
@@ -184,7 +184,7 @@ class _StreamRelay:
     def __init__(self, ctx: RequestContext, response: UpstreamResponse) -> None:
         self._outcome = StreamOutcome()
         self._has_done = False
-        """`[DONE]` was passed on."""
+        """True if `[DONE]` was passed on."""
         self._turn = ctx
         self._capture = ctx.capture
         self._response = response
@@ -193,7 +193,8 @@ class _StreamRelay:
         self._resume: asyncio.Task[None] | None = None
 
     async def through(self, channel: EdgeChannel) -> None:
-        """Straight from the upstream's socket callback into the client's transport, no coroutine per piece."""
+        """Relay straight from the upstream's socket callback into the client's transport, without a coroutine per piece.
+        """
 
         def sink(piece: bytes) -> None:
             ready = self._observe(piece)
@@ -225,7 +226,7 @@ class _StreamRelay:
         return self._outcome.end()
 
     def rest(self, *, is_complete: bool) -> bytes:
-        """The end of a stream: what was held back of it and, for a complete one, what its upstream left out."""
+        """Return the end of a stream: the held part and, for a complete one, the end that its upstream left out."""
         left, self._whole.rest = self._whole.rest, b""
         if DONE in left:
             left = _without_done(left)
@@ -261,7 +262,7 @@ class _StreamRelay:
         return piece if self._events is None else self._events.feed(piece)
 
     def _judge_done(self, piece: bytes) -> bytes:
-        """The mark of the end goes on only where it is true: clients read no further."""
+        """Pass the end mark on only where it is true, because clients stop reading there."""
         end = self._outcome.end(is_over=False)
         if not end.has_done:
             return piece  # part of a text

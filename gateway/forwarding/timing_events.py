@@ -26,9 +26,9 @@ class TimingEvents:
         self._last = b""
         self._behind: list[bytes] = []
         self._unfinished: list[bytes] = []
-        """Pieces; every one but the first has what an event's end can be cut into, or is the last."""
+        """Pieces; every one but the first is long enough to contain any seam, or is the last."""
         self._num_held = 0
-        """Bytes of both lists."""
+        """Number of bytes in both lists."""
 
     def feed(self, piece: bytes) -> bytes:
         """Return the part of the stream that may go out now."""
@@ -49,7 +49,7 @@ class TimingEvents:
         return b"".join(ready)
 
     def finish(self, timing: dict[str, float]) -> bytes:
-        """The held end of the stream, timing merged into its last JSON event."""
+        """Return the held end of the stream, timing merged into its last JSON event."""
         match = _JSON_EVENT.fullmatch(self._last)
         if match is not None:
             self._last = b"data: " + merge_timing(match.group(1), timing) + b"\n\n"

@@ -38,11 +38,11 @@ class NextStart(NamedTuple):
 
     option: LiveCandidate
     left_s: float
-    """Until it is forecast to be ready."""
+    """Seconds until the deployment is forecast to be ready."""
 
 
 class PlannedRoute:
-    """One route of one revision, with everything that can be worked out before a request comes."""
+    """One route of one revision, with everything that can be computed before a request comes."""
 
     __slots__ = (
         "_clock",
@@ -90,13 +90,13 @@ class PlannedRoute:
         self.hedges = None if hedge is None else RetryBudget(ratio=hedge.max_ratio, begins_empty=True)
         """Budget of second attempts beside the first; None if the route has no hedging."""
         self.is_panicking = False
-        """The last decision found every candidate ejected, and used them all the same."""
+        """True if the last decision found every candidate ejected, and used them all the same."""
         self._clock = clock
         self.profile: Profile = profile_of(route.select)
         is_judged = self.profile.looks_at_quality
         members = [rules[item.id] for item in route.select.resolved()] if is_judged else []
         self.judges = judges_of(members, predictors)
-        """Those whose quality is predicted from the prompt; nobody, where the choice does not depend on it."""
+        """Predictors of quality from the prompt; empty where the choice does not depend on it."""
         self.looks_at_prompt = bool(self.judges) or self.profile.looks_at_key
         """True if the choice depends on the prompt's content; otherwise `weighed` has nothing to add."""
         self._strongest = strongest_of(members).id if self.judges else None
@@ -112,12 +112,12 @@ class PlannedRoute:
         """True if a decision compares the forecasts of all candidates."""
         self.deployment_ids = tuple(live.id for live, _ in self.candidates)
         self.cache_candidates = "\n".join(sorted({live.model for live, _ in self.candidates})).encode()
-        """The models that may answer: what they said may be given again wherever the same ones may."""
+        """Models that may answer: a stored response of theirs may be served wherever the same models may answer."""
         self._foregone = self._decide_alone() if self.profile.takes_first or len(self.candidates) == 1 else None
         contexts = [live.context_tokens for live, _ in self.candidates]
         known = [context for context in contexts if context is not None]
         self.context_tokens = max(known) if len(known) == len(contexts) else None
-        """The largest context among the candidates; None when that of any one is unknown."""
+        """Largest context, in tokens, among the candidates; None when that of any one is unknown."""
         limits = route.timeouts
         connect_s, total_s, gap_s = limits.connect_ms / 1000, limits.total_ms / 1000, limits.inter_token_ms / 1000
         self.stream_timeouts = ExchangeTimeouts(
@@ -171,7 +171,7 @@ class PlannedRoute:
         return None if self._shortlist is None else self._shortlist.draw(ask, FIRST_ATTEMPT, now, self._rng)
 
     def views(self, now: float, ask: RoutingRequest) -> list[DeploymentView]:
-        """Every candidate as it looks to this request, in the route's order."""
+        """Return every candidate's view for this request, in the route's order."""
         out = kept_out(self._members, now)
         return [option.view(now, ask, is_ejected=option.live.id in out.ids) for option in self.options]
 
@@ -274,7 +274,7 @@ class PlannedRoute:
         return min(starts, key=_left_s, default=None)
 
     def returns_in_s(self) -> float:
-        """Seconds until the first of those who asked to be left alone may be asked again; 0 when none did."""
+        """Return the seconds until the first deployment that refused for load may be tried again; 0 when none did."""
         now = self._clock()
         members = [live for planned in (self, *self.fallbacks) for live in planned._members]
         return min((wait_s for live in members if (wait_s := live.health.pushback_s(now))), default=0.0)

@@ -1,4 +1,4 @@
-"""RoutingRequest: what the router is told about one request."""
+"""RoutingRequest: the facts of one request that the router uses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class RoutingRequest(msgspec.Struct, frozen=True):
     """One request, as far as a choice among deployments depends on it; see `Router.with_history`."""
 
     price: Price
-    """With nothing taken for cached."""
+    """Price of the request without any cached tokens."""
     claim: AdmissionRequest
     held_tokens: Mapping[str, int] = {}
     """Tokens of the prompt that each deployment probably has in its KV cache; only those that have any."""
@@ -25,9 +25,9 @@ class RoutingRequest(msgspec.Struct, frozen=True):
     last_deployment: str | None = None
     """Deployment that served the session's last request."""
     tpot_slo_s: float | None = None
-    """Seconds a token that the request wants at most."""
+    """Most seconds a token that the request accepts."""
     key: int | None = None
-    """Tells the conversation or the tenant apart, for the policies that keep one in its place."""
+    """Identity of the conversation or tenant, for the policies that route by it."""
     verdict: QualityPrediction | None = None
     """Predicted quality of the candidates' answers, where the route predicts it."""
 

@@ -19,15 +19,15 @@ _FACTS = ("turns", "prompt_bytes", "has_tools", "has_images")
 
 
 class RecordingSampler:
-    """Beside the pipeline, where the settings ask for a recording."""
+    """Sampler beside the pipeline, where the settings request a recording."""
 
     def __init__(self, tape: Tape, predictors: Predictors) -> None:
-        """`predictors`: what they say of a prompt is recorded, for policies that would ask them."""
+        """Create a sampler; the predictions of `predictors` are recorded for policies that would use them."""
         self._tape = tape
         self._predictors = predictors
 
     def sample(self, request: ChatRequest, head: ChatHead, header_names: tuple[str, ...]) -> dict[str, Any] | None:
-        """Features and digests; None for a request that no digest can be made of."""
+        """Return features and digests; None for a request without a possible digest."""
         found = fingerprint(request, scope=self._tape.salt, candidates=b"")
         if found is None:
             return None

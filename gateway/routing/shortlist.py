@@ -16,7 +16,7 @@ from gateway.routing.routing_request import RoutingRequest
 from routing_policies.views import FIRST_ATTEMPT, Attempt
 
 MANY: Final = 4
-"""Up to so many candidates all are looked at."""
+"""Number of candidates up to which all are weighed."""
 NUM_DRAWN: Final = 2
 _MAX_DRAWS: Final = 8
 
@@ -54,7 +54,7 @@ class Shortlist:
         return found
 
     def _favourites(self, ask: RoutingRequest) -> list[str]:
-        """Whoever answered last, and whoever holds most."""
+        """Return the deployment that answered last, and the one with the most cached tokens."""
         held = ask.held_tokens
         if not held:
             return [] if ask.last_deployment is None else [ask.last_deployment]
@@ -63,7 +63,7 @@ class Shortlist:
 
 
 def _is_fit(live: LiveDeployment, attempt: Attempt, now: float) -> bool:
-    """Nothing speaks against it; somebody who is due to be tried again counts as well."""
+    """Return whether nothing rules the candidate out; one that is due for another try counts as well."""
     if not live.is_ready:
         return False
     if attempt is not FIRST_ATTEMPT and (live.id in attempt.already_tried or live.id in attempt.avoid):

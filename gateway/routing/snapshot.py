@@ -1,4 +1,4 @@
-"""PolicySnapshot: one policy revision in the form requests use it; a request keeps the one it started with."""
+"""PolicySnapshot: one policy revision in the form that requests use; a request stays with its first one."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from routing_policies.policy.document import DEFAULT_LANES, Deployment, Policy
 from routing_policies.quality.predictor import Predictors
 
 EjectionReport = Callable[[str, FailureKind, float], None]
-"""Told which deployment was taken out, why, and for how many seconds."""
+"""Callback for an ejection: the deployment, the reason, and the seconds."""
 
 
 def _ignore(deployment: str, kind: FailureKind, backoff_s: float) -> None:
-    """The report of a builder whose owner does not count ejections."""
+    """Ignore an ejection; the default for owners that do not count them."""
 
 
 Connect = Callable[[str, UpstreamReach], UpstreamClient]
-"""Makes the client of a deployment, by its id."""
+"""Factory of a deployment's client, by its id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class PolicySnapshot:
     deployments: Mapping[str, LiveDeployment]
     router: Router
     trial: Trial | None = None
-    """A canary beside this one."""
+    """Canary beside this snapshot; None without one."""
 
     @property
     def is_servable(self) -> bool:
@@ -73,7 +73,7 @@ class PolicyInForce:
 
     @property
     def current(self) -> PolicySnapshot:
-        """The snapshot; only once there is one."""
+        """Return the snapshot; valid only once there is one."""
         assert self.snapshot is not None, "requests are served only after the first policy was loaded"
         return self.snapshot
 
@@ -176,9 +176,10 @@ class SnapshotBuilder:
         percent: int,
         tenants: Iterable[str] | None,
     ) -> Trial:
-        """A snapshot beside `base` for some of the traffic; lanes, permits and connections are the same ones.
+        """Build a snapshot beside `base` for some of the traffic; both share lanes, permits and connections.
 
-        Raises ReachError when a deployment that `base` does not have is no good; `base` is as it was in any case.
+        Raises:
+            ReachError: A deployment that `base` does not have is invalid; `base` is unchanged in any case.
         """
         deployments = {item.id: self._deployment(item, base.deployments.get(item.id)) for item in policy.deployments}
         for item in policy.deployments:

@@ -34,7 +34,10 @@ class Trial:
         tenants: frozenset[str] | None,
         limits: Mapping[str, int],
     ) -> None:
-        """`limits`: the percent that a tenant allows at most; `salt` makes each canary's draw its own."""
+        """Create a trial.
+
+        `limits` holds the largest percentage that each tenant allows; `salt` makes each canary's draw its own.
+        """
         self.snapshot = snapshot
         self._salt = salt
         self._percent = percent
