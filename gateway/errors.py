@@ -9,14 +9,14 @@ GatewayError
 │   ├── MethodNotAllowed       405, with Allow
 │   ├── RequestTooLarge        413
 │   └── UnsupportedMediaType   415
-├── Shed                       503, refused for load; carries when to come back
-│   └── UpstreamsRest          429, whoever could answer asked to be left alone
+├── Shed                       503, refused for load; carries the time of a retry
+│   └── UpstreamsRest          429, every deployment that could answer refuses load for a while
 ├── QuotaExceeded              429, the tenant's own limits
-│   ├── RateLimited            with when to come back
+│   ├── RateLimited            with the time of a retry
 │   └── BudgetSpent            retrying cannot help before the period is over
 ├── UpstreamFailed             502
 ├── UpstreamTimedOut           504
-└── InternalError              500, says nothing but the request id
+└── InternalError              500, carries nothing but the request id
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class ErrorEnvelope(msgspec.Struct, frozen=True):
 
 
 class GatewayError(Exception):
-    """Anything the gateway itself answers with an error envelope."""
+    """An error that the gateway itself answers with an error envelope."""
 
     status: int = 500
     type: ErrorType = "api_error"
@@ -96,11 +96,11 @@ class GatewayError(Exception):
             self.code = code
 
     def headers(self) -> Sequence[Header]:
-        """Headers that belong to this error beyond the common ones."""
+        """Return the headers that belong to this error beyond the common ones."""
         return ()
 
     def detail(self) -> ErrorDetail:
-        """The error as it stands inside the envelope."""
+        """Return the error as it stands inside the envelope."""
         return ErrorDetail(**self.common())
 
     def common(self) -> dict[str, Any]:
@@ -184,7 +184,7 @@ class UnsupportedMediaType(RejectedRequest):
 
 
 class Shed(GatewayError):
-    """503: refused for load, with an honest time to come back (`retry_after_s`, clamped to 1..60 s)."""
+    """503: refused for load, with the forecast time of a retry (`retry_after_s`, clamped to 1..60 s)."""
 
     status = 503
     type: ErrorType = "service_unavailable_error"
@@ -226,14 +226,14 @@ class Shed(GatewayError):
 
 
 class UpstreamsRest(Shed):
-    """429: whoever could answer asked to be left alone for a while, and `retry_after_s` is what is left of it."""
+    """429: every deployment that could answer refuses load for a while; `retry_after_s` is the rest of that time."""
 
     status = 429
     type: ErrorType = "rate_limit_error"
     code = "rate_limit_exceeded"
 
     def detail(self) -> ErrorDetail:
-        """Without the part of a refusal for load: nothing that the request could be would have been let in."""
+        """Return the error without details of a refusal for load, because no form of the request would be admitted."""
         return ErrorDetail(**self.common())
 
 
@@ -299,15 +299,15 @@ _encoder = msgspec.json.Encoder()
 
 
 def error_body(error: GatewayError) -> bytes:
-    """The envelope as JSON."""
+    """Return the envelope as JSON."""
     return _encoder.encode(ErrorEnvelope(error.detail()))
 
 
 def error_event(error: GatewayError) -> bytes:
-    """The envelope as the last event of a stream that had already begun."""
+    """Return the envelope as the last event of a stream that had already begun."""
     return b"data: " + error_body(error) + b"\n\n"
 
 
 def error_headers(error: GatewayError) -> list[Header]:
-    """Headers of an error response, request id and content-length excluded."""
+    """Return the headers of an error response, without request id and content-length."""
     return [_JSON_HEADER, (b"x-penstock-error-code", error.code.encode("ascii")), *error.headers()]

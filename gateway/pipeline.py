@@ -1,4 +1,4 @@
-"""The spine: one chat request, in reading order: read → admit → trim → cache → route → forward → relay → record."""
+"""Pipeline of one chat request, in reading order: read → admit → trim → cache → route → forward → relay → record."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class ChatPipeline:
         clock: Clock,
         sampler: RecordingSampler | None = None,
     ) -> None:
-        """`sampler` remembers requests for replay; None: nothing is recorded."""
+        """Create the pipeline; `sampler` records requests for replay, and None records nothing."""
         self._policy = policy
         self._admitter = stages.admitter
         self._reader = stages.reader
@@ -195,7 +195,7 @@ class ChatPipeline:
     def _conclude(
         self, ctx: RequestContext, request: ChatRequest, admitted: AdmissionDecision, planned: PlannedRoute
     ) -> None:
-        """A deployment's answer was passed on: keep it, and learn from it."""
+        """Store a deployment's answer that was passed on, and learn from it."""
         record = ctx.record
         record.outcome = _outcome_of_status(record.status, is_incomplete=record.is_incomplete)
         if ctx.lookup is not None:

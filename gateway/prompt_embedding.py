@@ -14,11 +14,11 @@ from gateway.routing.prompt_of import asked_text
 from gateway.timeline import Stage
 
 WAIT_S: Final = 0.01
-"""Longest that a request waits for its embedding before it is routed; without it the features have to do."""
+"""Most seconds that a request waits for its embedding before it is routed; without it the features have to do."""
 MAX_CHARS: Final = 512
 """Longest text, in characters, that is embedded for routing alone: a longer one would be late."""
 MAX_WAITING: Final = 2
-"""Texts that wait for the encoder; one behind more of them would be late."""
+"""Most texts that may wait for the encoder; one behind more of them would be late."""
 
 
 class PromptEncoder(Embeds, Protocol):
@@ -26,18 +26,18 @@ class PromptEncoder(Embeds, Protocol):
 
     @property
     def encoder_id(self) -> str | None:
-        """None until it is ready."""
+        """Return the encoder's id; None until it is ready."""
 
     @property
     def num_waiting(self) -> int:
-        """Texts that no batch has taken yet."""
+        """Return the number of texts that no batch has taken yet."""
 
     def start(self) -> None:
         """Begin to load; returns at once."""
 
 
 class PromptEmbedding:
-    """Asked only for routes with a predictor that has weights for an embedding."""
+    """Embedder of prompts, used only for routes with a predictor that has weights for an embedding."""
 
     __slots__ = ("_embedder", "_wait_s")
 

@@ -33,7 +33,7 @@ class StoredKey(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """Its name in the store."""
+        """Return the key's name in the store."""
         return key_name(self.tenant, self.id)
 
     def state(self, now: float) -> KeyState:
@@ -64,11 +64,11 @@ class StoredKeys:
         return key.tenant
 
     def get(self, tenant: str, id: str) -> StoredKey | None:
-        """One key, whatever its state."""
+        """Return one key, whatever its state."""
         return self._by_name.get(key_name(tenant, id))
 
     def all(self, tenant: str | None = None) -> list[StoredKey]:
-        """Every key, of one tenant if it is named, newest first."""
+        """Return every key, of one tenant if it is named, newest first."""
         found = [key for key in self._by_name.values() if tenant in (None, key.tenant)]
         return heapq.nlargest(len(found), found, key=lambda key: key.created_at)
 
@@ -85,7 +85,7 @@ class StoredKeys:
 
 
 def key_name(tenant: str, id: str) -> str:
-    """Its name in the store."""
+    """Return a key's name in the store."""
     return f"{PREFIX}{tenant}/{id}"
 
 

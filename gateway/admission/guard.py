@@ -11,7 +11,7 @@ from gateway.limits.lane import LiveLane
 
 STRAINED_LAG_S: Final = 0.25
 OVERLOADED_LAG_S: Final = 1.0
-"""Mean delay of a timer; a gateway that is well serves its timers within milliseconds."""
+"""Mean delay of a timer, in seconds, at overload; a healthy gateway serves its timers within milliseconds."""
 STRAINED_MEMORY_RATIO: Final = 0.9
 CALM_RATIO: Final = 0.5
 """Share of a lag threshold below which the lag must fall before work is taken again."""
@@ -29,12 +29,12 @@ class Strain(IntEnum):
 
 
 class OverloadGuard:
-    """Told of every tick of the lag meter; asked at every request."""
+    """Overload guard: every tick of the lag meter updates it, and every request consults it."""
 
     __slots__ = ("_lag_s", "_lag_strain", "_memory_limit", "_memory_strain", "_num_ticks", "_resident_bytes", "strain")
 
     def __init__(self, *, memory_limit_bytes: int | None, resident_bytes: Callable[[], int | None]) -> None:
-        """`memory_limit_bytes` None: memory is not looked at."""
+        """Create a guard; with `memory_limit_bytes` None, memory is ignored."""
         self._memory_limit = memory_limit_bytes
         self._resident_bytes = resident_bytes
         self._lag_s = 0.0
@@ -44,7 +44,7 @@ class OverloadGuard:
         self.strain = Strain.NONE
 
     def note_lag(self, lag_s: float) -> None:
-        """A timer of the event loop came `lag_s` late."""
+        """Record that a timer of the event loop came `lag_s` late."""
         self._lag_s += _SMOOTHING * (lag_s - self._lag_s)
         self._lag_strain = _strain_of_lag(self._lag_s, self._lag_strain)
         if self._memory_limit is not None and self._num_ticks % MEMORY_EVERY_TICKS == 0:
@@ -72,7 +72,7 @@ class OverloadGuard:
 
 
 def _strain_of_lag(lag_s: float, before: Strain) -> Strain:
-    """With hysteresis: the way back begins at half of what led there."""
+    """Return the strain of the lag, with hysteresis: it ends at half of the threshold that began it."""
     for strain, threshold_s in ((Strain.OVERLOADED, OVERLOADED_LAG_S), (Strain.STRAINED, STRAINED_LAG_S)):
         if lag_s >= (threshold_s * CALM_RATIO if before >= strain else threshold_s):
             return strain

@@ -1,4 +1,4 @@
-"""RequestReader: a request's body, understood; what takes long for a long one is done on threads."""
+"""RequestReader: reads and parses a request's body; threads do the slow part of a long one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""BackgroundRequester: a deployment is asked what no client waits for, and only while it has nothing better to do."""
+"""BackgroundRequester: requests that no client waits for, sent only to deployments with spare capacity."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class BackgroundRequest(msgspec.Struct, frozen=True):
     planned: PlannedRoute
     tenant: str
     cache_salt: bytes
-    """Keeps the tenant's prefixes apart in an engine's KV cache."""
+    """Salt that separates the tenant's prefixes in an engine's KV cache."""
     document: dict[str, Any] | None = None
-    """A request of our own, as a judge gets; None: the client's."""
+    """A request of the gateway's own, such as a judge's; None: the client's."""
 
 
 class BackgroundRequester:
-    """Waits for no permit, tries nobody twice, and leaves no trace in what is known of a deployment's health."""
+    """Sender of background requests: no wait for a permit, no retry, and no effect on a deployment's health."""
 
     __slots__ = ("_ids", "_rng")
 
@@ -50,7 +50,7 @@ class BackgroundRequester:
         self._ids = ids
 
     def choice(self, question: BackgroundRequest) -> LiveDeployment | None:
-        """Whom the route chooses; None when it can choose nobody."""
+        """Return the deployment that the route chooses; None when it can choose none."""
         decision = question.planned.decide(frozenset(), self._rng)
         return None if decision.deployment is None else question.snapshot.deployments.get(decision.deployment)
 

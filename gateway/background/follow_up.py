@@ -1,4 +1,4 @@
-"""FollowUp: what a deployment's answer is worth to later requests: prices, labels, a comparison in the background."""
+"""FollowUp: the use of a deployment's answer for later requests: prices, labels, a background comparison."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class FollowUp:
         self._shadower.draw(ctx, planned)
 
     def learn(self, ctx: RequestContext, request: ChatRequest, planned: PlannedRoute) -> None:
-        """The answer to `request` has ended."""
+        """Learn from the finished answer to `request`."""
         record = ctx.record
         if record.usage is not None:
             self._pricer.settle(request, record.usage, tenant=record.tenant, route=record.route)

@@ -1,8 +1,7 @@
-"""Shadowing: a share of the answers is asked for once more, of another deployment, when nobody waits for it.
+"""Shadowing: a share of the questions goes to another deployment once more, after the client has its answer.
 
-The client has its answer by then and never sees the other. Nothing is asked while the gateway or the deployment has
-better to do, and never more at once than the route allows. That both said the same, or not, is counted, and told to
-whoever learns which prompts need the larger model.
+The client never sees the other answer. Nothing is sent while the gateway or the deployment is busy, and never more
+at once than the route allows. Agreement of both answers is counted, and passed to the learner of predictions.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class Shadower:
             ctx.capture = ctx.capture or Capture(None)
 
     def cast(self, ctx: RequestContext, request: ChatRequest, planned: PlannedRoute) -> None:
-        """The answer has ended: ask the other deployment, in the background."""
+        """Send the question of a finished answer to the other deployment, in the background."""
         shadow, record = planned.route.select.shadow, ctx.record
         if shadow is None or record.outcome is not Outcome.COMPLETED:
             return

@@ -198,7 +198,7 @@ class PrefillWindow:
         return self.unread < room or now - self.sent_at >= PATIENCE_S
 
     def send(self, now: float, prompt_tokens: int) -> int:
-        """One goes out; what it counts, to be given back with `read` or `drop`."""
+        """Count a prompt that is sent; return the tokens to pass to `read` or `drop`."""
         self.sent_at = now
         if prompt_tokens <= 0:
             return 0
@@ -210,19 +210,19 @@ class PrefillWindow:
         return counted
 
     def read(self, now: float, counted: int) -> None:
-        """Its first token came: learn how fast they follow each other."""
+        """Note the first token of a prompt, and learn how fast first tokens follow each other."""
         self._busy_s = _KEPT * self._busy_s + now - self._begun_at
         self._num = _KEPT * self._num + 1.0
         self._begun_at = now
         self.drop(counted)
 
     def drop(self, counted: int) -> None:
-        """It is over."""
+        """Uncount a prompt that ended without a first token."""
         self.num_unread -= 1
         self.unread -= counted
         assert self.num_unread >= 0 <= self.unread, "a prompt was read twice"
 
     @property
     def per_s(self) -> float | None:
-        """First tokens a second while any is awaited; None before the first."""
+        """Return the first tokens a second while any is awaited; None before the first."""
         return self._num / max(self._busy_s, 1e-6) if self._num else None

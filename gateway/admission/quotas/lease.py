@@ -1,4 +1,4 @@
-"""QuotaLease: units of one meter that this process drew from the store and may use without asking again."""
+"""QuotaLease: units of one meter that this process drew from the store and may use without another call."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ OnLoss = Literal["allow", "refuse"]
 
 MEASURED_S: Final = 0.05
 RATE_S: Final = 1.0
-"""Over how long the rate of use is averaged."""
+"""Seconds over which the rate of use is averaged."""
 MIN_AHEAD: Final = 1
 AHEAD_RATIO: Final = 1 / 8
 """Most of the remaining quota that a process draws ahead of need, as a share."""
@@ -23,14 +23,14 @@ LAZY_S: Final = 4.0
 TIGHT_S: Final = 1.0
 """Seconds for which a process holds scarce units at most."""
 RENEW_AHEAD_S: Final = 0.2
-"""New units are fetched this long before the present ones may no longer be used."""
+"""Seconds before the present units expire at which new ones are fetched."""
 ASK_TOO_S: Final = 2.0
 ASK_AGAIN_S: Final = 0.05
 """Seconds for which an empty answer of the store is trusted; other processes may have returned units since."""
 NANO: Final = 10**9
 """Units of cost in one unit of the currency."""
 NOW_BUCKET: Final = 1 << 52
-"""Later than any bucket: what is returned to it counts where the store's clock is."""
+"""A bucket later than any other: units returned to it count at the store's current time."""
 _MAX_OWN_BUCKETS: Final = 512
 
 
@@ -40,7 +40,7 @@ class Unit(IntEnum):
     REQUEST = 0
     TOKEN = 1
     NANO = 2
-    """Billionths of the currency that the policy's prices are in."""
+    """Billionths of the currency of the policy's prices."""
 
 
 Needs = tuple[int, int, int]
@@ -48,7 +48,7 @@ Needs = tuple[int, int, int]
 
 
 class QuotaLease:
-    """Counts down. Every instant is monotonic; a slice that was never drawn has nothing."""
+    """A lease of units that counts down. Every instant is monotonic; a lease never drawn has no units."""
 
     __slots__ = (
         "_at_grant",
@@ -77,17 +77,17 @@ class QuotaLease:
         self.unit = unit
         self.left = 0
         self.low = 0
-        """Fewer than this are left: time to fetch more."""
+        """Number of units below which more are fetched."""
         self.until = self.renew_at = 0.0
         self.bucket = NOW_BUCKET
         self.owed: dict[int, int] = {}
         """Units to report to the store next, by bucket, as in `Draw.returns`."""
         self.remaining = meter.limit
-        """Units that nobody had drawn when the store was last asked."""
+        """Units that no process had drawn at the last call to the store."""
         self.reset_at = 0.0
         self.ask_again_at = 0.0
         self.dry_below: int | None = None
-        """This many units could not be had until `ask_again_at`."""
+        """Number of units that the store could not grant until `ask_again_at`."""
         self.free_at: float | None = None
         """Time at which units become available; None when they never do."""
         self._own: dict[int, int] = {}
@@ -107,7 +107,7 @@ class QuotaLease:
         return self.dry_below is not None and now < self.ask_again_at and need >= self.dry_below and need > self.left
 
     def give_back(self, bucket: int, units: int) -> None:
-        """Units of a request that needed fewer; negative when it needed more."""
+        """Return units of a request that needed fewer; a negative number charges more."""
         if bucket == self.bucket and self.left + units >= 0:
             self.left += units
         elif units > 0:
@@ -152,18 +152,20 @@ class QuotaLease:
         return Draw(self.meter, want, first, num_buckets, tuple(owed.items()))
 
     def take(self, asked: Draw, grant: Grant, asked_at: float, now: float) -> None:
-        """The store granted; `asked_at` is before its clock was read, so that units never live too long here."""
+        """Take the store's grant; `asked_at` precedes the reading of its clock, so that units never live too long here.
+        """
         self._charge(grant.bucket, grant.units)
         self._hold(asked, grant, asked_at, now)
 
     def untold(self, asked: Draw, *, may_be_known: bool) -> None:
-        """The store did not answer. What it may have heard is not said twice if that could free units twice."""
+        """Handle a call that the store did not answer; a report that it may have received is not repeated if that frees units.
+        """
         for bucket, units in asked.returns:
             if units < 0 or not may_be_known:
                 self.owed[bucket] = self.owed.get(bucket, 0) + units
 
     def draw_alone(self, asked: Draw, share: int, now: float, store_now: float) -> None:
-        """Without the store: the same, from `share` of the limit, for what this process alone uses and will report."""
+        """Draw without the store, from `share` of the limit; this process counts its use and reports it later."""
         counts = dict(self._own)
         grant = draw_units(counts, self._within(share, asked), store_now, 1)
         if not counts and asked.at_least <= self.meter.limit:
@@ -210,7 +212,7 @@ class QuotaLease:
         self.free_at = None if grant.wait_s == NEVER_S else now + grant.wait_s
 
     def _owe(self, bucket: int, units: int) -> None:
-        """To be told: these units were given back, or, negative, used; and so they are counted here from now on."""
+        """Queue units for the next report, returned or, if negative, used; they count here from now on."""
         self.owed[bucket] = self.owed.get(bucket, 0) + units
         self._charge(bucket, -units)
 
@@ -224,7 +226,7 @@ class QuotaLease:
                 del own[old]
 
     def _learn_rate(self, now: float) -> None:
-        """Units used a second, over about the last second; asked for at every draw."""
+        """Update the units used a second, over about the last second; runs at every draw."""
         self._used += max(self._at_grant - self.left, 0)
         self._at_grant = self.left
         if self._measured_at is None:
