@@ -138,6 +138,7 @@ class InvalidApiKey(RejectedRequest):
         super().__init__("No valid API key was given. Send 'Authorization: Bearer <key>' with a key of this gateway.")
 
     def headers(self) -> Sequence[Header]:
+        """Return the `www-authenticate` header."""
         return ((b"www-authenticate", b'Bearer realm="penstock"'),)
 
 
@@ -166,6 +167,7 @@ class MethodNotAllowed(RejectedRequest):
         super().__init__(f"Method {method} is not allowed here. Use {self.allow}.")
 
     def headers(self) -> Sequence[Header]:
+        """Return the `allow` header."""
         return ((b"allow", self.allow.encode("ascii")),)
 
 
@@ -214,6 +216,7 @@ class Shed(GatewayError):
         )
 
     def headers(self) -> Sequence[Header]:
+        """Return the time of a retry, whether to retry, and the reason."""
         should_retry = b"false" if self.reason in RETRY_CANNOT_HELP else b"true"
         return (
             *retry_after(self.retry_after_s),
@@ -222,6 +225,7 @@ class Shed(GatewayError):
         )
 
     def detail(self) -> ErrorDetail:
+        """Return the error with the details of the refusal."""
         return ErrorDetail(**self.common(), degraded=self.degraded)
 
 
@@ -258,6 +262,7 @@ class RateLimited(QuotaExceeded):
         self.wait_s = wait_s
 
     def headers(self) -> Sequence[Header]:
+        """Return the time of a retry; without one, a header that forbids retries."""
         if self.wait_s is None:
             return ((b"x-should-retry", b"false"),)
         wait_s = min(max(self.wait_s, MIN_RETRY_AFTER_S), MAX_RETRY_AFTER_S)
@@ -271,6 +276,7 @@ class BudgetSpent(QuotaExceeded):
     code = "insufficient_quota"
 
     def headers(self) -> Sequence[Header]:
+        """Return a header that forbids retries."""
         return ((b"x-should-retry", b"false"),)
 
 

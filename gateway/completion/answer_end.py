@@ -148,6 +148,7 @@ class AnswerEnd:
         self.error = self.error or stated_aside(document)
 
     def see_choice(self, index: object, reason: object) -> None:
+        """Note one choice and its finish reason; a false `reason` only registers the choice."""
         number = index if isinstance(index, int) and not isinstance(index, bool) else 0
         if reason:
             self._reasons[number] = reason

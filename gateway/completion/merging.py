@@ -78,8 +78,7 @@ class Merged:
     __slots__ = ("_fields", "_is_text")
 
     def __init__(self, *, is_text: bool) -> None:
-        """Create an object; `is_text` marks part of a delta, whose strings are text in pieces unless they name something.
-        """
+        """Create an object; `is_text` marks part of a delta, whose strings are text unless they name something."""
         self._fields: dict[str, Any] = {}
         self._is_text = is_text
 

@@ -92,8 +92,7 @@ class Cascader:
     async def open_assembled(
         self, work: ForwardRequest, live: LiveDeployment, can_move: Callable[[], bool] | None
     ) -> UpstreamAttempt:
-        """Open an attempt like `Attempts.open` for a plain answer assembled from a stream: a stall shows before its end.
-        """
+        """Open an attempt like `Attempts.open` for a plain answer assembled from a stream: it shows a stall early."""
         asked = msgspec.structs.replace(work, request=work.request.as_stream(), is_assembled=True)
         opened = await self._attempts.open(asked, live, can_move=can_move)
         if opened.body is not None:

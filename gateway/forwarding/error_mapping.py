@@ -138,8 +138,7 @@ def is_retryable(error: UpstreamError) -> bool:
 
 
 def failure_of(error: UpstreamError) -> FailureKind | None:
-    """Return the kind of failure that an error on the wire means for the deployment's health; None if it means nothing.
-    """
+    """Return the kind of failure that an error means for the deployment's health; None if it means nothing."""
     if isinstance(error, ConnectError | ConnectTimeout):
         return FailureKind.CONNECT
     if isinstance(error, TotalTimeout | PoolFull | UpstreamBodyTooLarge | ResponseClosed):

@@ -193,8 +193,7 @@ class _StreamRelay:
         self._resume: asyncio.Task[None] | None = None
 
     async def through(self, channel: EdgeChannel) -> None:
-        """Relay straight from the upstream's socket callback into the client's transport, without a coroutine per piece.
-        """
+        """Relay from the upstream's socket callback into the client's transport, without a coroutine per piece."""
 
         def sink(piece: bytes) -> None:
             ready = self._observe(piece)
@@ -214,8 +213,7 @@ class _StreamRelay:
                 self._resume = None
 
     async def through_asgi(self) -> None:
-        """Relay the stream through a server without our channel: one `send` per piece, which waits for a slow client.
-        """
+        """Relay the stream through a server without our channel: one `send` per piece, which waits for a slow client."""
         async for piece in self._response.chunks():
             if ready := self._observe(piece):
                 await self._turn.send({"type": "http.response.body", "body": ready, "more_body": True})

@@ -142,8 +142,8 @@ class PlannedRoute:
     ) -> Decision:
         """Choose the candidate for this attempt by the current state; one of `avoid` only when no other can serve.
 
-        Without `ask`, nothing is forecast. Of many candidates a decision weighs a few: those of `seen` if there are any,
-        which admission forecast just now. The decision names only those.
+        Without `ask`, nothing is forecast. Of many candidates a decision weighs a few, and names only those.
+        These are `seen`, if given: candidates that admission forecast just now.
         """
         if self._foregone is not None and not already_tried and not avoid:
             first, _ = self.candidates[0]

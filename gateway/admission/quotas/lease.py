@@ -122,8 +122,7 @@ class QuotaLease:
         return self.remaining < self.meter.limit * TIGHT_RATIO
 
     def has_news(self, now: float, asked_at: float) -> bool:
-        """Return whether the lease has news for the store: at once when others may need the units, else after a while.
-        """
+        """Return whether the lease has news for the store: at once when others may need the units, else after a while."""
         rest = self.left if now >= self.until else 0
         if not rest and not self.owed:
             return False
@@ -152,13 +151,14 @@ class QuotaLease:
         return Draw(self.meter, want, first, num_buckets, tuple(owed.items()))
 
     def take(self, asked: Draw, grant: Grant, asked_at: float, now: float) -> None:
-        """Take the store's grant; `asked_at` precedes the reading of its clock, so that units never live too long here.
-        """
+        """Take the store's grant; `asked_at` precedes the reading of its clock, so that units never live too long here."""
         self._charge(grant.bucket, grant.units)
         self._hold(asked, grant, asked_at, now)
 
     def untold(self, asked: Draw, *, may_be_known: bool) -> None:
-        """Handle a call that the store did not answer; a report that it may have received is not repeated if that frees units.
+        """Handle a call that the store did not answer.
+
+        A report that it may have received is not repeated where that could free units twice.
         """
         for bucket, units in asked.returns:
             if units < 0 or not may_be_known:
