@@ -221,7 +221,7 @@ def _enter(trial: Trial, ctx: RequestContext, caller: Caller) -> tuple[PolicySna
 
 
 def _is_draining(scope: Scope) -> bool:
-    """Return whether the process drains; only this gateway's own edge tells."""
+    """Return whether the process drains; only this gateway's own edge reports that."""
     state = scope.get("state")
     event = state.get("draining") if state else None
     return event is not None and event.is_set()

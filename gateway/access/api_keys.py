@@ -1,4 +1,4 @@
-"""API keys: those of the policy and those of the store, and who a caller is."""
+"""API keys of the policy and of the store, and the caller that each stands for."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KeyState = Literal["active", "expiring", "expired", "revoked"]
 
 
 class StoredKey(msgspec.Struct, frozen=True, kw_only=True):
-    """One key. It is kept after its end: who used it is asked later than that."""
+    """An API key in the store. It stays after its end, because later questions name its user."""
 
     tenant: str
     id: str
@@ -46,7 +46,7 @@ class StoredKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredKeys:
-    """All of them, as the directory knows them. A lookup is one dictionary access; for a hit, a look at the time."""
+    """All API keys of the store, from the directory. A lookup is one dictionary access; a hit also reads the clock."""
 
     def __init__(self, wall: Callable[[], float]) -> None:
         self._wall = wall

@@ -141,7 +141,7 @@ class CandidateForecaster:
     def _look_around(
         self, now: float, planned: PlannedRoute, ask: RoutingRequest, is_stream: bool
     ) -> CandidateForecasts:
-        """Forecast one candidate after the other, up to a bound; where there are many, the router weighs a few itself."""
+        """Forecast one candidate after the other, up to a bound; of many, the router weighs a few itself."""
         options = planned.options
         num, takes_first = len(options), planned.profile.takes_first
         if num > ENOUGH_LOOKS and not takes_first:

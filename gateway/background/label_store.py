@@ -40,7 +40,7 @@ class LabelJournal:
     def __init__(
         self, store: Store, learner: Takes, *, holder: str, retention_s: float, wall: Callable[[], float]
     ) -> None:
-        """Create a journal; `holder` names this process among all that share the store, and the caller closes `store`."""
+        """Create a journal; `holder` names this process among all that share the store. The caller closes `store`."""
         self._store = store
         self._learner = learner
         self._holder = holder

@@ -26,7 +26,7 @@ VERDICTS: Final = {True: "same", False: "different", None: "unclear"}
 
 
 class Shadower:
-    """Draws before an answer begins, asks after it has ended."""
+    """Shadower of answers: it draws before an answer begins, and sends the question after it has ended."""
 
     __slots__ = ("_ask", "_is_strained", "_learner", "_metrics", "_num_asked", "_rng", "_tasks")
 

@@ -19,7 +19,7 @@ from gateway.completion.stated_errors import (
 from gateway.telemetry.records.record import Usage
 
 MAX_CHOICES: Final = 1024
-"""Most choices of one answer whose ends are told apart; no request may have as many."""
+"""Most choices of one answer whose ends are recorded apart; no request may have as many."""
 _MAX_OBJECTS: Final = 50_000
 _MAX_VALUES: Final = 250_000
 """Most JSON values decoded at once; more would hold up the event loop, even from a thread."""
@@ -105,7 +105,7 @@ class AnswerEnd:
         )
 
     def see_frames(self, frames: list[AnswerFrame]) -> int:
-        """Take events, as most are; returns how many, up to the first that wants a closer look."""
+        """Take usual events; return how many were taken before the first that needs a full parse."""
         reasons = self._reasons
         for number, frame in enumerate(frames):
             choices, told = frame.choices, frame.usage

@@ -1,4 +1,4 @@
-"""Errors that an upstream states inside an answer whose status said 200: found by meaning, in any of their shapes."""
+"""Errors that an upstream states inside a 200 answer: found by meaning, in any of their shapes."""
 
 from __future__ import annotations
 

@@ -177,12 +177,12 @@ class UpstreamAttempt:
             self.give_up(Stalled, f"deployment '{self.live.id}' holds requests and sends no tokens")
 
     def give_up(self, kind: type[UpstreamError], message: str) -> None:
-        """Close the upstream's connection; whoever waits for the answer gets a `kind` error."""
+        """Close the upstream's connection; the task that waits for the answer gets a `kind` error."""
         if self.response is not None:
             self.response.give_up(kind, message)
 
     def close(self) -> None:
-        """Close what is not whole and give the permit back. Idempotent."""
+        """Close what is not whole and return the permit. Idempotent."""
         self.on_sent = self.can_move = None  # they may lead back here
         if self.response is not None:
             self.response.close()
@@ -431,7 +431,7 @@ class AttemptRunner:
     def _lost(
         self, work: ForwardRequest, opened: UpstreamAttempt, error: UpstreamError, *, is_leading: bool = True
     ) -> GatewayError:
-        """Tell the deployment's health and the record that the exchange failed; return what the client is told."""
+        """Report the failed exchange to the deployment's health and the record; return the error for the client."""
         now, deadline_at = self._clock(), work.admitted.deadline_at
         kind = failure_of(error)
         if kind is FailureKind.TIMEOUT and deadline_at is not None and now >= deadline_at - _ROUNDING_S:

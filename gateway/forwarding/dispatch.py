@@ -14,14 +14,14 @@ from gateway.timeline import Clock
 
 
 class Dispatch:
-    """An awaitable, for one await, with the result and errors of its coroutine. A cancellation reaches the coroutine."""
+    """An awaitable, for one await, with the result and errors of its coroutine; a cancellation reaches it."""
 
     __slots__ = ("_clock", "_coroutine", "_on_first_wait", "worked_s")
 
     def __init__(
         self, coroutine: Coroutine[Any, Any, None], clock: Clock, on_first_wait: Callable[[], object] | None = None
     ) -> None:
-        """Wrap a coroutine; `on_first_wait` is called when it first waits, and an error of that call is raised there."""
+        """Wrap a coroutine; `on_first_wait` is called when it first waits, and an error of that call is raised in it."""
         self._coroutine = coroutine
         self._clock = clock
         self._on_first_wait = on_first_wait

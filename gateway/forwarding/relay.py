@@ -66,7 +66,7 @@ async def relay_plain(ctx: RequestContext, status: int, headers: list[Header], b
 
 
 async def relay_kept(ctx: RequestContext, request: ChatRequest, answer: bytes, age_s: float) -> None:
-    """Send an answer that was given before, a whole JSON completion, in the form this request asked for."""
+    """Send a stored response, a whole JSON completion, in the form that this request needs."""
     record = ctx.record
     record.deployment = FROM_CACHE
     record.usage = usage_of(answer)
@@ -87,10 +87,14 @@ async def relay_kept(ctx: RequestContext, request: ChatRequest, answer: bytes, a
 
 
 async def relay_followed(ctx: RequestContext, request: ChatRequest, shared: SharedAnswer) -> bool:
-    """Share the answer of an identical request that is under way, live where it travels in the same form.
+    """Share the answer of an identical request in flight, live where both have the same form.
 
-    False when the leader failed before anything was said here, or its answer lacks what this request asks for: the
-    request is then on its own again. Raises UpstreamFailed when it fails later.
+    Returns:
+        False when the leader failed before any byte went out here, or its answer lacks a part that this request needs.
+        The request is then served on its own.
+
+    Raises:
+        UpstreamFailed: The leader failed later.
     """
     record, channel = ctx.record, ctx.channel
     ctx.place = RequestPhase.QUEUED
@@ -213,7 +217,7 @@ class _StreamRelay:
                 self._resume = None
 
     async def through_asgi(self) -> None:
-        """Relay the stream through a server without our channel: one `send` per piece, which waits for a slow client."""
+        """Relay the stream through a server without our channel: one `send` per piece, which waits on a slow client."""
         async for piece in self._response.chunks():
             if ready := self._observe(piece):
                 await self._turn.send({"type": "http.response.body", "body": ready, "more_body": True})

@@ -159,7 +159,7 @@ EVENT_ENDS: Final = (b"\n\n", b"\r\n\r\n", b"\r\r", b"\n\r\n")
 
 
 class WholeEvents:
-    """Splitter of a stream into whole events: feed pieces, send the result; `rest` is the event that is not whole yet."""
+    """Splitter of a stream into whole events: feed pieces, send the result; `rest` is the event not yet whole."""
 
     __slots__ = ("_held", "_num_held", "_num_passed")
 

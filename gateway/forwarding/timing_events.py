@@ -15,9 +15,10 @@ _JSON_EVENT: Final = re.compile(rb"data: ?(\{.*\})[\r\n]*", re.DOTALL)
 
 
 class TimingEvents:
-    """Feed the stream, send what comes back; `finish` gives the rest. Used only when the client asked for timing.
+    """Merger of the timing into a stream: feed the pieces, send the result, then the result of `finish`.
 
-    Held are the last JSON event, what followed it (`[DONE]`, comments), and the unfinished event behind that.
+    It is used only when the client requested timing. It holds the last JSON event, anything after it (`[DONE]`,
+    comments), and the unfinished event behind that.
     """
 
     __slots__ = ("_behind", "_last", "_num_held", "_unfinished")

@@ -22,18 +22,18 @@ of a server without lanes: the effect of one lane's queue on another is learned.
 
 
 class AdmissionRequest(msgspec.Struct, frozen=True, gc=False):
-    """Work in tokens, whose it is, and how long it may wait; instants are monotonic."""
+    """Claim of a request: its work in tokens, its tenant, and how long it may wait; instants are monotonic."""
 
     lane: LiveLane
     tenant: str = ""
     tokens: int = 1
     """Work tokens of the request's price, at least 1."""
     deadline_at: float | None = None
-    """The client no longer waits for a first byte after this."""
+    """Instant after which the client no longer waits for a first byte."""
     ttft_by: float | None = None
-    """A first token after this misses the latency target; None: there is no target."""
+    """Instant after which a first token misses the latency target; None without a target."""
     is_retry: bool = False
-    """The client says that it asked before."""
+    """True if the client marks the request as a retry."""
     arrived_at: float = 0.0
     service_s: float = 0.0
     """Forecast of the deployment's own part of the time up to `ttft_by` or `deadline_at`."""
@@ -131,7 +131,7 @@ class Permit(msgspec.Struct, eq=False):
 
 
 class Waiter:
-    """`granted` ends with None and the permit's work already counted, or with the refusal to raise."""
+    """A waiting request; `granted` ends with None and the permit's work already counted, or with the refusal to raise."""
 
     __slots__ = (
         "claim",
@@ -152,16 +152,16 @@ class Waiter:
         self.is_long = claim.is_long
         self.since = since
         self.due_at = claim.start_by
-        """After this it is no longer worth starting; `claim.NEVER` when it always is."""
+        """Instant after which it is no longer worth starting; `claim.NEVER` when it always is."""
         self.granted = granted
         self.is_lane_short = False
-        """It has to wait although its lane holds less than its weight's part of the permits."""
+        """True if it has to wait although its lane holds less than its weight's part of the permits."""
         self.is_tenant_short = False
-        """It has to wait although its tenant holds less than a fair part of the lane's permits."""
+        """True if it has to wait although its tenant holds less than a fair part of the lane's permits."""
         self.unread = 0
-        """Once granted, what its prompt counts until its first token."""
+        """Tokens that its prompt counts until its first token, once granted."""
         self.is_waiting = False
-        """In a queue now; kept by the queue."""
+        """True while it is in a queue; set by the queue."""
 
 
 MAX_PART: Final = 0.5
@@ -169,13 +169,13 @@ MAX_PART: Final = 0.5
 CROWDED_ROOM: Final = 0.1
 """Share of the room for tenants above a fair part, where several tenants use the lane."""
 PATIENCE_S: Final = 0.5
-"""After so long without any request sent, the next goes whatever is unread."""
+"""Seconds without any request sent after which the next goes, however many tokens are unread."""
 _KEPT: Final = 0.97
 """Share of the learned speed that remains after each first token."""
 
 
 class PrefillWindow:
-    """In prompt tokens. It is told the time and what happened; the Ledger enforces."""
+    """Window of prompt tokens sent without a first token. It reads no clock and only computes; the Ledger enforces."""
 
     __slots__ = ("_begun_at", "_busy_s", "_num", "num_unread", "room", "sent_at", "unread")
 
@@ -183,7 +183,7 @@ class PrefillWindow:
         self.room: int | None = None
         """Number of prompt tokens that one step computes; None if unknown, and then nothing is held back."""
         self.unread = 0
-        """Tokens sent without a first token, as far as they count."""
+        """Number of counted prompt tokens sent without a first token."""
         self.num_unread = 0
         self.sent_at = -math.inf
         self._begun_at = 0.0

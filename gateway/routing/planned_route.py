@@ -183,7 +183,7 @@ class PlannedRoute:
         out: EjectedCandidates,
         seen: Sequence[Seen],
     ) -> list[DeploymentView]:
-        """Return every option's view, with forecasts where the profile looks at them; those of `seen` are known."""
+        """Return every option's view, with forecasts where the profile uses them; views in `seen` are reused."""
         ids = out.ids
         if ask is None or not self.profile.needs_ask:
             return [option.plain_view(is_ejected=option.live.id in ids) for option in options]

@@ -122,7 +122,7 @@ class QuotaLease:
         return self.remaining < self.meter.limit * TIGHT_RATIO
 
     def has_news(self, now: float, asked_at: float) -> bool:
-        """Return whether the lease has news for the store: at once when others may need the units, else after a while."""
+        """Return whether the lease has news for the store: at once when others may need units, else after a while."""
         rest = self.left if now >= self.until else 0
         if not rest and not self.owed:
             return False
@@ -151,7 +151,7 @@ class QuotaLease:
         return Draw(self.meter, want, first, num_buckets, tuple(owed.items()))
 
     def take(self, asked: Draw, grant: Grant, asked_at: float, now: float) -> None:
-        """Take the store's grant; `asked_at` precedes the reading of its clock, so that units never live too long here."""
+        """Take the store's grant; `asked_at` precedes the reading of its clock, so units never live too long here."""
         self._charge(grant.bucket, grant.units)
         self._hold(asked, grant, asked_at, now)
 

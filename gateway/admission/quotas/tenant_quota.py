@@ -224,9 +224,9 @@ class TenantQuota:
     # The store
 
     async def flush(self, now: float) -> None:
-        """Tell the store what it should know by now: what was given back, what is held, that this process lives.
+        """Report to the store: units returned, permits held, and that this process lives.
 
-        At once where units are scarce and others may be refused for want of them, else when it suits.
+        The report goes at once where units are scarce and other processes may refuse requests for want of them.
         """
         if now < self._asked_at + FLUSH_S:
             return

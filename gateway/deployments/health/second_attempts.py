@@ -10,7 +10,7 @@ DEFAULT_RESERVE: Final = 10.0
 
 
 class RetryBudget:
-    """Every request puts `ratio` into the purse, every retry takes 1 out; `reserve` is what the purse can hold.
+    """Budget of retries: every request adds `ratio`, every retry takes 1, and `reserve` is the most that it holds.
 
     It begins full, unless `begins_empty`: then retries never exceed their share of the requests so far.
     """

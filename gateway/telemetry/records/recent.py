@@ -212,7 +212,7 @@ def _shown(decision: Decision) -> ShownDecision:
 HOUR_S: Final = 3600.0
 HOURS: Final = 24
 _MAX_PAIRS: Final = 10_000
-"""In an hour; further pairs are counted as `other`."""
+"""Most pairs counted in an hour; further ones are counted as `other`."""
 
 Pair = tuple[str, str]
 """Tenant and route."""
@@ -228,7 +228,7 @@ class Count(msgspec.Struct, frozen=True):
 
 
 class RouteTraffic:
-    """The counts of one process; `wall` is seconds since 1970."""
+    """Counts of one process by hour; `wall` returns seconds since 1970."""
 
     def __init__(self, wall: Callable[[], float]) -> None:
         self._wall = wall

@@ -114,10 +114,10 @@ class ExchangeTimeouts(msgspec.Struct, frozen=True, gc=False):
 
 
 class Deadlines:
-    """The instants at which one exchange becomes too late. Pure: it is told the time, it holds no timer.
+    """The instants at which one exchange becomes too late. Pure: callers pass the time, and it holds no timer.
 
     One instant belongs to the phase (first byte, then each gap) and one to the whole. A piece of the body only
-    moves the former, so the timer that watches may sleep until the earlier of both and look again then.
+    moves the former, so the timer that watches may sleep until the earlier of both and check again then.
     """
 
     __slots__ = ("_has_progress", "_is_suspended", "_phase_at", "_timeouts", "_total_at")
