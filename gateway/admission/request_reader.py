@@ -20,7 +20,7 @@ MAX_BODY_BYTES: Final = 16 * 1024 * 1024
 
 
 class RequestReader:
-    """Reads and parses within the memory that bodies may take."""
+    """Reader and parser of requests, within the memory that bodies may take."""
 
     __slots__ = ("_bodies", "_max_body_bytes", "_parser", "_workers")
 

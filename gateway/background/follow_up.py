@@ -11,7 +11,7 @@ from gateway.routing.planned_route import PlannedRoute
 
 
 class FollowUp:
-    """Learns from answers that were passed on whole."""
+    """Learning from answers that were passed on whole."""
 
     __slots__ = ("_learner", "_pricer", "_shadower")
 

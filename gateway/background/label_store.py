@@ -75,7 +75,7 @@ class LabelJournal:
             await asyncio.sleep(TICK_S)
 
     async def write_pending(self) -> None:
-        """Write what waits. Raises StoreUnavailable."""
+        """Write the labels that wait; raises StoreUnavailable."""
         while self._waiting:
             key, label = next(iter(self._waiting.items()))
             if label is None:

@@ -195,7 +195,7 @@ class UpstreamAttempt:
 
 
 class AttemptRunner:
-    """Runs attempts at deployments, passes their answers on, and reports the results to the deployments' health."""
+    """Runner of attempts at deployments: it passes their answers on, and reports the results to the deployments' health."""
 
     __slots__ = ("_clock",)
 
@@ -244,7 +244,11 @@ class AttemptRunner:
         return opened
 
     async def more(self, work: ForwardRequest, opened: UpstreamAttempt) -> bool:
-        """Wait for another piece of a stream that was not passed on yet; False at its end. Raises RetryElsewhere."""
+        """Wait for another piece of a stream that was not passed on yet; False at its end.
+
+        Raises:
+            RetryElsewhere: The stream broke.
+        """
         assert opened.response is not None, "an answer is open once its request was sent"
         try:
             return await opened.response.wait_more()
@@ -252,7 +256,12 @@ class AttemptRunner:
             raise RetryElsewhere(self._lost(work, opened, error)) from None
 
     async def rest(self, work: ForwardRequest, opened: UpstreamAttempt) -> bytes:
-        """Wait for all of a stream of which nothing was passed on. Raises RetryElsewhere or another GatewayError."""
+        """Wait for all of a stream of which nothing was passed on.
+
+        Raises:
+            RetryElsewhere: Another deployment may serve the request.
+            GatewayError: The request fails.
+        """
         assert opened.response is not None, "an answer is open once its request was sent"
         try:
             return await _whole(opened, opened.response)
@@ -261,7 +270,12 @@ class AttemptRunner:
             raise RetryElsewhere(failure) if is_retryable(error) else failure from None
 
     async def pass_on(self, work: ForwardRequest, opened: UpstreamAttempt) -> None:
-        """Relay the answer to the client. Raises UpstreamFailed or UpstreamTimedOut; the status line may be out."""
+        """Relay the answer to the client; the status line may be out when it fails.
+
+        Raises:
+            UpstreamFailed: The deployment failed.
+            UpstreamTimedOut: The rest of the answer was too late.
+        """
         ctx, attempt_watch = work.ctx, opened.attempt_watch
         assert opened.response is not None, "an answer is open once its request was sent"
         ctx.flight = opened.flight

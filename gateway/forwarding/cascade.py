@@ -40,7 +40,7 @@ MAX_ASSEMBLED_HERE_BYTES: Final = MAX_READ_HERE_BYTES
 
 
 class Cascader:
-    """Opens answers for routes that cascade."""
+    """Opener of answers for routes that cascade."""
 
     __slots__ = ("_attempts", "_metrics", "_workers")
 

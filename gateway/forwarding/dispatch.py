@@ -21,7 +21,7 @@ class Dispatch:
     def __init__(
         self, coroutine: Coroutine[Any, Any, None], clock: Clock, on_first_wait: Callable[[], object] | None = None
     ) -> None:
-        """Wrap a coroutine; `on_first_wait` is called when it first waits, and an error of that call is raised in it."""
+        """Wrap a coroutine; its first wait calls `on_first_wait`, whose errors are raised in the coroutine."""
         self._coroutine = coroutine
         self._clock = clock
         self._on_first_wait = on_first_wait

@@ -30,7 +30,7 @@ _NO_ONE: Final[frozenset[str]] = frozenset()
 
 
 class Forwarder:
-    """Forwards one request to a deployment of its route, and that answer to the client."""
+    """Forwarder of one request to a deployment of its route, and of the answer to the client."""
 
     def __init__(
         self, *, clock: Clock, metrics: GatewayMetrics, budget: RetryBudget, room: WaitingRoom, workers: Workers

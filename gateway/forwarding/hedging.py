@@ -33,7 +33,7 @@ class HedgeEnd(StrEnum):
 
 
 class Hedger:
-    """Opens answers for routes that hedge."""
+    """Opener of answers for routes that hedge."""
 
     __slots__ = ("_attempts", "_clock", "_metrics")
 

@@ -61,7 +61,7 @@ class AdmissionRequest(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def start_by(self) -> float:
-        """The last instant at which starting it is still of use; `NEVER` when it always is."""
+        """Return the last instant at which a start is still of use; `NEVER` when it always is."""
         if self.ttft_by is None:
             return NEVER if self.deadline_at is None else self.deadline_at - self.service_s
         by = self.ttft_by if self.deadline_at is None or self.ttft_by < self.deadline_at else self.deadline_at
@@ -131,7 +131,7 @@ class Permit(msgspec.Struct, eq=False):
 
 
 class Waiter:
-    """A waiting request; `granted` ends with None and the permit's work already counted, or with the refusal to raise."""
+    """A waiting request; `granted` ends with None and the permit's work counted, or with the refusal to raise."""
 
     __slots__ = (
         "claim",
@@ -217,7 +217,7 @@ class PrefillWindow:
         self.drop(counted)
 
     def drop(self, counted: int) -> None:
-        """Uncount a prompt that ended without a first token."""
+        """Uncount a prompt of `counted` tokens."""
         self.num_unread -= 1
         self.unread -= counted
         assert self.num_unread >= 0 <= self.unread, "a prompt was read twice"

@@ -22,7 +22,7 @@ _MAX_DRAWS: Final = 8
 
 
 class Shortlist:
-    """Draws from the candidates of one route."""
+    """Shortlist drawn from the candidates of one route."""
 
     __slots__ = ("_by_id", "_options")
 

@@ -79,7 +79,7 @@ class PolicyInForce:
 
 
 class SnapshotBuilder:
-    """Makes a snapshot of each revision; what did not change (connections, permits, queues) is carried over."""
+    """Builder of a snapshot for each revision; unchanged connections, permits and queues are carried over."""
 
     def __init__(
         self,

@@ -27,7 +27,7 @@ class RetryBudget:
         self._purse = 0.0 if begins_empty else reserve
 
     def earn(self) -> None:
-        """A request came."""
+        """Add the share of one request."""
         purse = self._purse + self._ratio
         self._purse = purse if purse < self._reserve else self._reserve
 
