@@ -195,7 +195,7 @@ class UpstreamAttempt:
 
 
 class AttemptRunner:
-    """Runner of attempts at deployments: it passes their answers on, and reports the results to the deployments' health."""
+    """Runner of attempts at deployments: it passes their answers on, and reports results to the deployments' health."""
 
     __slots__ = ("_clock",)
 
