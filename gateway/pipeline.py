@@ -100,7 +100,7 @@ class ChatPipeline:
             record.place = ctx.place
             record.gone_at = ctx.gone_at
         except asyncio.CancelledError:
-            # The drain ran out of time: say so, in the stream if it has begun, and let the cancellation go on.
+            # The drain ran out of time: report it, in the stream if it has begun, and let the cancellation go on.
             await self._fail(ctx, draining(record.lane))
             raise
         finally:

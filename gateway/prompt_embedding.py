@@ -70,6 +70,6 @@ class PromptEmbedding:
         if not task.done():
             await asyncio.wait((task,), timeout=self._wait_s)
             ctx.mark(Stage.EMBED)
-        if ctx.semantic_lookup is None and not task.done():  # nobody else wants it
+        if ctx.semantic_lookup is None and not task.done():  # no other stage needs it
             task.cancel()
         return ctx.known_vector

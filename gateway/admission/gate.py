@@ -100,7 +100,7 @@ class AdmissionGate:
         form, best = DegradationStep(request, ask, (planned,), shortened=shortened), looks.best
         if best is None:
             best = self._forecaster.coming(now, planned, ask, request.stream)
-            if best is None:  # nobody is fit: the router says so, or finds a fallback
+            if best is None:  # none is fit: the router refuses, or finds a fallback
                 return AdmissionDecision(request, claim)
             looks = CandidateForecasts(best, _NOBODY, planned)  # it waits for the start, if that is in time
         if _may_go(form, best):

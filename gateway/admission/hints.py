@@ -103,7 +103,7 @@ def _target_hint(now: float, ask: RoutingRequest, best: CandidateForecast, elsew
     claim, rules = ask.claim, ask.claim.lane.rules
     needed_s = now - claim.arrived_at + best.total_s
     lane_by = math.inf if rules.ttft_slo_s is None else claim.arrived_at + rules.ttft_slo_s
-    # Only a client that asked for less time than its lane gives can ask for more.
+    # Only a client that set less time than its lane's can set more.
     if claim.ttft_by is not None and claim.ttft_by < lane_by and claim.arrived_at + needed_s <= lane_by:
         return f"A latency target of {_ms(needed_s)} ms or more (x-slo-ttft-ms)."
     if elsewhere is not None:

@@ -46,7 +46,7 @@ class RequestReader:
         except BodyTooLarge as error:
             raise RequestTooLarge(f"{error} Send a smaller one.") from None
         except (RequestTooLarge, Shed):
-            ctx.close_after()  # nobody reads the rest of what the client sends
+            ctx.close_after()  # the rest of the client's body stays unread
             raise
         record.bytes_in = len(body)
         if is_long(body):

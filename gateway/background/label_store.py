@@ -69,7 +69,7 @@ class LabelJournal:
         """Wait for `begin`, read the stored labels, then write and follow until cancelled."""
         await self._is_wanted.wait()
         while True:
-            with suppress(StoreUnavailable):  # its observer was told
+            with suppress(StoreUnavailable):  # its observer has the error
                 await self._follower.catch_up()
                 await self.write_pending()
             await asyncio.sleep(TICK_S)
@@ -104,5 +104,5 @@ class LabelJournal:
         label = None if opened is None else decode_label(opened)
         if label is None:  # damaged, or of another version's figures: of no use to this one
             return
-        for gone in self._learner.take(key, label):  # whoever made it has them deleted
+        for gone in self._learner.take(key, label):  # the process that made it deletes them
             self._learner.drop(gone)

@@ -62,7 +62,7 @@ class Shadower:
         shadow, record = planned.route.select.shadow, ctx.record
         if shadow is None or record.outcome is not Outcome.COMPLETED:
             return
-        # What the shadow itself has answered tells as much of the pair, once the other model has answered it, too.
+        # An answer of the shadow itself is as useful for the pair, once the other model has answered, too.
         other = shadow.id if record.deployment != shadow.id else planned.counterpart(shadow.id)
         if other is not None:
             self._num_asked[planned.route.id] += 1

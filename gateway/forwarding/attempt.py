@@ -238,7 +238,7 @@ class AttemptRunner:
             opened.max_output_tokens = work.request.max_output_tokens
             opened.held = None if ctx.held is None else ctx.held.beside()
             await self._send(work, opened, is_leading=is_leading)
-        except BaseException:  # cancellation too: nobody is left to close it
+        except BaseException:  # cancellation too: no caller could close it
             opened.close()
             raise
         return opened
@@ -305,7 +305,7 @@ class AttemptRunner:
             self._judge(work, opened, response, is_leading=is_leading)
             content_type, opened.passed = self._heed(live, response)
             if work.request.stream and response.status == OK and media_type(content_type) != _JSON:
-                response.expect_events()  # whatever its type says: its first event tells
+                response.expect_events()  # whatever its type: its first event decides
                 head = await head_of(response)
                 if head.beginning != "answer":
                     self._take_failed_head(work, opened, head, is_leading=is_leading)
@@ -318,7 +318,7 @@ class AttemptRunner:
         except UpstreamError as error:
             failure = self._lost(work, opened, error, is_leading=is_leading)
             if isinstance(error, ConnectError | ConnectTimeout):
-                live.is_ready = False  # until a probe says otherwise
+                live.is_ready = False  # until a probe succeeds
             raise RetryElsewhere(failure) if is_retryable(error) else failure from None
         finally:
             if is_leading:
@@ -449,7 +449,7 @@ class AttemptRunner:
         now, deadline_at = self._clock(), work.admitted.deadline_at
         kind = failure_of(error)
         if kind is FailureKind.TIMEOUT and deadline_at is not None and now >= deadline_at - _ROUNDING_S:
-            kind = None  # the client's patience ended, not the route's: that says nothing about the deployment
+            kind = None  # the client's patience ended, not the route's: the deployment may be healthy
         if kind is None:
             opened.attempt_watch.dropped()
         else:

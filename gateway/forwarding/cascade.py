@@ -65,10 +65,10 @@ class Cascader:
         asked = _asking(work)
         opened = await self._attempts.open(asked, live, can_move=can_move)
         if asked.is_assembled and opened.response is not None and opened.response.status != 200:
-            opened.close()  # it may be the stream that it does not like, which nobody asked for
+            opened.close()  # the refusal may concern the stream, which the client did not request
             opened = await self._attempts.open(_telling(work), live)
         if opened.response is not None and opened.response.status != 200 and not work.request.fields.logprobs:
-            opened.close()  # or the log-probabilities, which the client did not ask for, either
+            opened.close()  # or the log-probabilities, which the client did not request, either
             return await self._past_refusal(work, live, next_one())
         try:
             answer = await self._judge(work, opened, inquiry)
@@ -78,7 +78,7 @@ class Cascader:
                 opened.close()  # nothing may be lost of it: the same once more, as the client wants it
                 work.ctx.record.attempts += 1
                 opened = await self._attempts.open(_telling(work), live)
-        except BaseException:  # cancellation too: nobody is left to close it
+        except BaseException:  # cancellation too: no caller could close it
             opened.close()
             raise
         work.ctx.mark(Stage.UPSTREAM_FIRST_BYTE)
@@ -97,8 +97,8 @@ class Cascader:
         opened = await self._attempts.open(asked, live, can_move=can_move)
         if opened.body is not None:
             if opened.response is not None and opened.response.status in (OK, TOO_MANY_REQUESTS):
-                return opened  # a server that knows no streams has answered as the client wants it
-            opened.close()  # it refuses, perhaps only the stream, which nobody asked for
+                return opened  # a server without streams has answered as the client wants it
+            opened.close()  # the refusal may concern only the stream, which the client did not request
             opened = await self._attempts.open(work, live, can_move=can_move)
             live.refuses_streams = opened.response is not None and opened.response.status == 200
             return opened
@@ -108,7 +108,7 @@ class Cascader:
                 opened.close()
                 work.ctx.record.attempts += 1
                 opened = await self._attempts.open(work, live, can_move=can_move)
-        except BaseException:  # cancellation too: nobody is left to close it
+        except BaseException:  # cancellation too: no caller could close it
             opened.close()
             raise
         work.ctx.mark(Stage.UPSTREAM_FIRST_BYTE)
@@ -204,7 +204,7 @@ class Cascader:
         try:
             return await self._attempts.open(work, successor)
         except (RetryElsewhere, GatewayError):
-            # The answer that was left is better than none: asked for once more, and passed on whatever it is like.
+            # The dropped answer is better than none: it is requested once more, and passed on unchecked.
             record.deployment = live.id
             record.attempts += 1
             self._count(live, "taken_back")
@@ -227,7 +227,7 @@ def _asking(work: ForwardRequest) -> ForwardRequest:
     So no time is lost on the end of an answer whose beginning is already rejected.
     """
     told = _telling(work)
-    if work.request.stream or work.ctx.wants_timing:  # only a plain answer tells the engine's own timing whole
+    if work.request.stream or work.ctx.wants_timing:  # only a plain answer has the engine's whole timing
         return told
     return msgspec.structs.replace(told, request=told.request.as_stream(), is_assembled=True)
 

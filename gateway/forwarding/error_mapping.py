@@ -85,7 +85,7 @@ def enveloped(body: bytes, status: int, deployment: str) -> bytes:
     error = document.get("error")
     if is_strict and isinstance(error, dict) and error.keys() >= _KEYS and isinstance(error["message"], str):
         return body
-    # Some servers leave keys out, some have them one level higher, and some say what was wrong in a string.
+    # Some servers leave keys out, some have them one level higher, and some send the error as a string.
     told = error if isinstance(error, dict) and error else document
     message = _message_in(told) or f"Deployment '{deployment}' refused the request with status {status}."
     kind, usual = told.get("type"), "rate_limit_error" if status == TOO_MANY_REQUESTS else "invalid_request_error"

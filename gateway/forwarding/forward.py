@@ -82,7 +82,7 @@ class Forwarder:
                 if failure is not None or not await self._started(work):
                     raise
                 continue
-            # Where there is nobody else nobody is looked for.
+            # Without another deployment there is none to look for.
             move = _Move(self, work, tried | {live.id}) if work.planned.has_others else None
             can_move = None if move is None else move.decide
             try:
@@ -142,7 +142,7 @@ class Forwarder:
         except GatewayError:
             if failure is None:
                 raise
-            raise failure from None  # what went wrong first says more than that nobody else is left
+            raise failure from None  # the first failure is more useful than the lack of another deployment
         if failure is None:
             live.retries.earn()
         elif not (live.retries.spend() if is_paid else self._budget.spend_with(live.retries)):

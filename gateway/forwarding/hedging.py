@@ -141,7 +141,7 @@ class _Race:
                 work.planned, frozenset({self._live.id}), work.admitted.lane.id
             )
         except GatewayError:
-            return  # nobody else is fit: the first attempt goes on alone
+            return  # no other deployment is fit: the first attempt goes on alone
         if decision.deployment is None or self._is_loaded(other):
             return
         purse.spend()

@@ -73,7 +73,7 @@ class LogprobReader:
         """Feed one piece of the stream."""
         try:
             events = self._decoder.feed(piece)
-        except SseError:  # an event so large tells nothing of single tokens
+        except SseError:  # an event so large has no odds of single tokens
             self._decoder = SseDecoder()
             return
         for event in events:

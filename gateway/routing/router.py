@@ -46,7 +46,7 @@ class Router:
         self._affinity = affinity or AffinityIndex()
         self._zone = zone
         self._predictors = predictors or Predictors()
-        # The two implied kinds share an id, so routes are told apart as objects; they live as long as the table.
+        # The two implied kinds share an id, so routes are compared as objects; they live as long as the table.
         self._planned = {id(route): self._plan(route) for route in self._table.effective_routes()}
         self._tracks_prefixes = any(lane.slo is not None for lane in policy.lanes) or any(
             planned.profile.looks_back and len(planned.candidates) > 1 for planned in self._planned.values()

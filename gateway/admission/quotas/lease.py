@@ -144,7 +144,7 @@ class QuotaLease:
             self._at_grant = self.left = 0
         num_buckets = self._num_buckets_ahead()
         soon = int(self._rate * num_buckets * BUCKET_S) + 1
-        # Who asks anyway asks for all that will be short soon.
+        # A call that is made anyway also requests all that will be short soon.
         is_short = waiting > self.left or self.left <= 2 * self.low or now >= self.renew_at - ASK_TOO_S
         want = waiting + soon if ahead and is_short and first <= self.meter.limit else 0
         owed, self.owed = self.owed, {}

@@ -240,7 +240,7 @@ class TenantQuota:
     async def give_all_back(self) -> None:
         """Return all units at the end of the process; those in use stay charged until they expire."""
         if not self._asked_at:
-            return  # nobody asked for it
+            return  # no request needs it
         if self._asking is not None:
             await asyncio.wait({self._asking})
         self._used_at = -IDLE_S
@@ -268,7 +268,7 @@ class TenantQuota:
         asked_at = self._clock()
         waiting = tuple(self._waiting.values())
         first = waiting[0] if waiting else _NOTHING
-        slices = self._slices  # a new policy revision may come while the store is asked
+        slices = self._slices  # a new policy revision may come during the call to the store
         draws = [
             part.draw(first[part.unit], sum(needs[part.unit] for needs in waiting), asked_at, ahead=ahead)
             for part in slices
