@@ -235,7 +235,7 @@ class RouteTraffic:
         self._hour = -1
         self._now: dict[Pair, int] = {}
         self._hours: dict[int, dict[Pair, int]] = {}
-        self.ctx()
+        self.begin_hour()
 
     def note(self, record: RequestRecord) -> None:
         """Count a finished request; those without a route are not counted."""
@@ -248,7 +248,7 @@ class RouteTraffic:
         except KeyError:
             counts[pair if len(counts) < _MAX_PAIRS else ("other", "other")] = 1
 
-    def ctx(self) -> None:
+    def begin_hour(self) -> None:
         """Begin a new hour when it is due; called periodically."""
         hour = int(self._wall() // HOUR_S)
         if hour != self._hour:
