@@ -1,0 +1,1 @@
+"""The admin listener: pages, their assets and live feed, drains and routes."""

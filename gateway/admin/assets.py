@@ -1,7 +1,7 @@
 """Assets: the pages' own scripts and styles, and the charting library as its package ships it.
 
-Addresses hold a hash of what is behind them, so a browser may keep what it has for ever. Own files lose their comments
-and their white space once, at the start; the sources stay readable, and nothing has to be built.
+Addresses contain a hash of the contents, so browsers may cache them forever. Our own files lose their comments and
+their white space once, at the start. The sources stay readable, and there is no build step.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _HASH_CHARS: Final = 16
 _FOREVER: Final = {"cache-control": "public, max-age=31536000, immutable", "x-content-type-options": "nosniff"}
 _PLOTLY: Final = "plotly.min.js"
 _GZIP: Final = Middleware(GZipMiddleware, minimum_size=500, compresslevel=6, thread_minimum_size=16 * 1024)
-"""What takes longer than half a millisecond to compress does so on a thread."""
+"""Compresses on a thread whatever takes longer than half a millisecond."""
 
 
 class Assets:
@@ -44,10 +44,10 @@ class Assets:
         self._files = MinifiedFiles(folder)
         self._plotly_at = _plotly_path()
         self.base = f"{STATIC_PATH}/{_digest(b''.join(self.own.values()))}"
-        """Where the own files are."""
+        """URL path of our own files."""
         stamp = f"plotly {version('plotly')} {self._plotly_at.stat().st_size}"
         self.plotly = f"{STATIC_PATH}/{_digest(stamp.encode())}/{_PLOTLY}"
-        """Where the charting library is."""
+        """URL path of the charting library."""
 
     @property
     def own(self) -> Mapping[str, bytes]:
@@ -75,7 +75,7 @@ class MinifiedFiles(StaticFiles):
     def file_response(
         self, full_path: str | os.PathLike[str], stat_result: os.stat_result, scope: Scope, status_code: int = 200
     ) -> Response:
-        """Return the whole file, whatever ranges were asked for."""
+        """Return the whole file, even for a request of ranges."""
         path = Path(full_path)
         return Response(self.contents[path.name], status_code, _FOREVER, media_type=_TYPES[path.suffix])
 

@@ -40,7 +40,7 @@ class Replica:
     name: str
     store: Store
     is_shared: bool
-    """Whether there may be others."""
+    """True if there may be other processes."""
 
     @property
     def shared_store(self) -> Store | None:
@@ -50,7 +50,7 @@ class Replica:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminSources:
-    """What the pages read."""
+    """The sources of the pages' data."""
 
     snapshot: Callable[[], PolicySnapshot | None]
     metrics: GatewayMetrics
@@ -61,7 +61,7 @@ class AdminSources:
 
 
 class AdminContext:
-    """Pages, what they read, and the few things they may do."""
+    """The pages, their data sources, and the few actions that they offer."""
 
     def __init__(
         self,

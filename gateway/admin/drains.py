@@ -1,6 +1,7 @@
-"""Drains: which deployments operators have taken out of service, kept in the store so that every replica follows.
+"""Drains: the deployments that operators have taken out of service, in the store so that every replica follows.
 
-Space `drains`, one key for each deployment that is drained. A process that cannot reach the store keeps what it knew.
+Space `drains`, one key for each deployment that is drained. A process that cannot reach the store applies what it
+read last.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _MAX_DRAINS: Final = 1000
 
 
 class DrainOrder(RequestBody, frozen=True, kw_only=True):
-    """What is submitted."""
+    """The body of a drain request."""
 
     drain: bool
     reason: Annotated[str, Meta(max_length=MAX_REASON_CHARS)] = ""
@@ -39,15 +40,15 @@ class Deployments(Protocol):
     """The live deployments by id."""
 
     def __call__(self) -> Mapping[str, LiveDeployment]:
-        """Of the policy in force."""
+        """Return the deployments of the policy in force."""
         ...
 
 
 class Drains:
-    """`POST /admin/api/deployments/{id}/drain`, and what follows the store."""
+    """`POST /admin/api/deployments/{id}/drain`, and the drains that follow the store."""
 
     def __init__(self, deployments: Deployments, store: Store, audit: AuditLog, on_change: Callable[[], None]) -> None:
-        """`on_change`: a deployment is wanted again, and somebody should see whether it is ready."""
+        """Follow the store; `on_change` is called when a deployment is wanted again and its health is unknown."""
         self._deployments = deployments
         self._store = store
         self._audit = audit
@@ -57,7 +58,10 @@ class Drains:
 
     @serves(DRAIN_PATH, "POST")
     async def order(self, request: AdminRequest) -> Response:
-        """Drain it, or take it back; raises NotFound, InvalidRequest and StoreUnavailable, which changed nothing."""
+        """Drain a deployment, or put it back into service.
+
+        Raises NotFound, InvalidRequest and StoreUnavailable; then nothing has changed.
+        """
         name = request.path_params["name"]
         asked = request.fill(DrainOrder)
         if name not in self._deployments():
@@ -72,7 +76,7 @@ class Drains:
         return ApiResponse({"deployment": name, "drain": asked.drain})
 
     def apply(self) -> None:
-        """A new revision may have brought deployments that do not know yet."""
+        """Apply the drains to a new revision, which may have brought new deployments."""
         self._take(self._drained)
 
     async def run(self) -> None:

@@ -1,7 +1,7 @@
-"""LiveFeed: server-sent events for open pages, one a second. Nothing runs and nothing is kept while no page is open.
+"""LiveFeed: server-sent events for open pages, one a second. It runs and stores nothing while no page is open.
 
-All pages of a topic are sent their events at the same moments, so that each document is made once for all that want
-it; the topics have their moments one after another, so that the loop is never kept for long.
+All pages of a topic get their events at the same moments, so that each document is made once for all of them. The
+topics have their moments one after another, so that the event loop is never busy for long.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ LIVE_PATH: Final = "/admin/api/live"
 MAX_SUBSCRIBERS: Final = 32
 PERIOD_S: Final = 1.0
 _PHASES: Final = {"overview": 0.0, "deployments": 0.25, "load": 0.5, "requests": 0.75}
-"""When in a period each topic has its moment."""
+"""Offset of each topic's moment in a period, in periods."""
 _MAX_NEW: Final = 100
-"""Requests in one event; of more, the newest."""
+"""Most requests in one event; of more, the newest."""
 _RETRY_MS: Final = 2000
 _EVENT_STREAM: Final = "text/event-stream"
 MAX_STREAM_S: Final = 600.0
-"""Then a page has to ask again, so that nobody goes on watching whose login is over."""
+"""Longest life of a stream. Then a page has to call again, so that an expired login ends it."""
 _SLACK_S: Final = 0.002
-"""A timer may be a millisecond early, and would find the period before."""
+"""Margin for a timer that fires a millisecond early and would find the period before."""
 
 
 class TooManyPages(GatewayError):
-    """503: as many pages are open as may be."""
+    """503: the limit of open pages is reached."""
 
     status = 503
     type: ErrorType = "service_unavailable_error"
@@ -50,19 +50,19 @@ class TooManyPages(GatewayError):
 
 
 class LiveFeed:
-    """`GET /admin/api/live?topic=`. A page that reads slowly misses events; it holds up nobody."""
+    """`GET /admin/api/live?topic=`. A page that reads slowly misses events and delays no other page."""
 
     def __init__(self, view: View, requests: RequestHandlers, *, clock: Clock) -> None:
         self._view = view
         self._requests = requests
         self._clock = clock
         self._made: dict[str, tuple[int, dict[Hashable, Any]]] = {}
-        """What was made for each topic in which period."""
+        """The documents made for each topic, with their period."""
         self.num_subscribers = 0
 
     @serves(LIVE_PATH)
     async def subscribe(self, request: AdminRequest) -> Response:
-        """Feed one page until it leaves or the server stops. Raises InvalidRequest or TooManyPages."""
+        """Stream events to one page until it leaves or the server stops. Raises InvalidRequest or TooManyPages."""
         feed = self._feed(request)
         if request.method == "HEAD":
             return Response(headers=NO_STORE, media_type=_EVENT_STREAM)
@@ -84,7 +84,7 @@ class LiveFeed:
         self.num_subscribers += 1
 
     def leave(self) -> None:
-        """Count a page out; nothing is kept for nobody."""
+        """Count a page out; the last page's documents go with it."""
         self.num_subscribers -= 1
         if not self.num_subscribers:
             self._made.clear()
@@ -100,11 +100,11 @@ class LiveFeed:
         return _Documents(self, topic, window_s)
 
     def period(self, topic: str) -> int:
-        """Counts up once in PERIOD_S, at the topic's moment."""
+        """Return the number of the topic's current period of PERIOD_S, which begins at the topic's moment."""
         return int((self._clock() + _PHASES[topic] * PERIOD_S) / PERIOD_S)
 
     def once(self, topic: str, key: Hashable, make: Callable[[], T]) -> T:
-        """What `make` gives, made once in a period for all pages that want the same."""
+        """Return the result of `make`, called once in a period for all pages with the same key."""
         period, (made_in, made) = self.period(topic), self._made.get(topic, (-1, {}))
         if made_in != period:
             made = {}
@@ -115,7 +115,7 @@ class LiveFeed:
         return found
 
     def document(self, topic: str, window_s: int, *, is_whole: bool) -> bytes:
-        """The event of one topic."""
+        """Return the event of one topic."""
         if topic == "overview":
             document = self._view.overview(window_s, with_series=is_whole)
         elif topic == "deployments":
@@ -142,7 +142,7 @@ class _FeedResponse(StreamingResponse):
 
 
 class _Feed:
-    """What one page is sent."""
+    """The stream of events for one page."""
 
     def __init__(self, owner: LiveFeed, topic: str) -> None:
         self._owner = owner
@@ -150,12 +150,12 @@ class _Feed:
         self.phase_s = _PHASES[topic] * PERIOD_S
 
     def event(self) -> bytes:
-        """The next event."""
+        """Return the next event."""
         raise NotImplementedError
 
 
 class _Documents(_Feed):
-    """A whole document each time; charts only when a step of theirs is over."""
+    """A whole document in each event, with charts only when one of their steps is over."""
 
     def __init__(self, owner: LiveFeed, topic: str, window_s: int) -> None:
         super().__init__(owner, topic)
@@ -163,7 +163,7 @@ class _Documents(_Feed):
         self._is_first = True
 
     def event(self) -> bytes:
-        """As _Feed."""
+        """Implement `_Feed.event`."""
         is_whole = self._is_first or self._owner.period(self._topic) % int(STEP_S / PERIOD_S) == 0
         self._is_first = False
         made = partial(self._owner.document, self._topic, self._window_s, is_whole=is_whole)
@@ -180,7 +180,7 @@ class _NewRequests(_Feed):
         self._where = where
 
     def event(self) -> bytes:
-        """As _Feed."""
+        """Implement `_Feed.event`."""
         key = tuple(self._where.items()), self._after.own, tuple(self._after.others.items())
         event, self._after = self._owner.once(self._topic, key, self._make)
         return event

@@ -1,4 +1,4 @@
-"""Pages: the frames of the admin page. They hold no data: scripts fetch that from the API, which knows who asks."""
+"""Pages: the frames of the admin page. They contain no data: scripts fetch it from the API, which checks the caller."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     title: str
     key: str
-    """Pressed after `g` it leads here."""
+    """The key that opens the page after `g`."""
     has_window: bool = False
-    """Whether it shows a stretch of time that can be chosen."""
+    """True if the page shows a time window that can be chosen."""
     has_below: bool = False
-    """Whether paths below it are the same page, such as one request's."""
+    """True if paths below it are the same page, such as one request's."""
     in_menu: bool = True
-    """Whether it is for those who are logged in."""
+    """True if the page is for users who are logged in."""
 
 
 PAGES: Final = (

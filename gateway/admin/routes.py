@@ -81,7 +81,7 @@ class GuardedPath:
 
 
 class UnknownPath:
-    """Says that a path has no route, to those who may know what has one."""
+    """Answers 404 for paths without a route, to callers who may see which routes exist."""
 
     def __init__(self, gate: AdminGate) -> None:
         self._gate = gate
@@ -94,12 +94,12 @@ class UnknownPath:
 
 
 def _least_role(method: str) -> Role:
-    """Return what it takes to be told that a path or a method is not served."""
+    """Return the access that a caller needs to see that a path or a method is not served."""
     return Role.VIEWER if method in READING else Role.EDITOR
 
 
 class OwnPagesOnly:
-    """Middleware of what needs no login: refuses pages of other sites."""
+    """Middleware for paths that need no login: refuses pages of other sites."""
 
     def __init__(self, app: ASGIApp, gate: AdminGate) -> None:
         self._app = app
@@ -112,7 +112,7 @@ class OwnPagesOnly:
 
 
 class Operations:
-    """What operators read outside `/admin`: metrics, and the public API's description."""
+    """Sources for operators outside `/admin`: metrics, and the public API's description."""
 
     def __init__(self, metrics: GatewayMetrics, needs_key: Callable[[], bool]) -> None:
         self._metrics = metrics
@@ -121,7 +121,7 @@ class Operations:
 
     @serves(METRICS_PATH)
     async def metrics(self, request: Request) -> Response:
-        """Answer in Prometheus' text format."""
+        """Return the metrics in Prometheus' text format."""
         return Response(self._metrics.instruments.render(), headers={"content-type": CONTENT_TYPE_PLAIN_0_0_4})
 
     @serves("/openapi.json")
@@ -131,7 +131,7 @@ class Operations:
 
 
 async def _ask_for_login(request: Request, error: Exception) -> Response:
-    """Send a browser that asks for a page to log in; who sends a token, calls the API or changes things is told."""
+    """Redirect a browser that requests a page to the login; refuse callers with a token, API calls and changes."""
     assert isinstance(error, NotLoggedIn), "registered for that"
     path = request.scope["path"]
     asks_for_page = request.method in ("GET", "HEAD") and is_below_admin(path) and not path.startswith(API)
@@ -141,7 +141,7 @@ async def _ask_for_login(request: Request, error: Exception) -> Response:
 
 
 async def _say_store_lost(request: Request, error: Exception) -> Response:
-    return error_response(StoreLost())  # the store's observer was told why
+    return error_response(StoreLost())  # the store's observer has the cause
 
 
 async def _say_audit_broken(request: Request, error: Exception) -> Response:

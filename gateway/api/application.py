@@ -24,7 +24,7 @@ ErrorHandler = Callable[[Request, Exception], Awaitable[Response]]
 
 
 class ApiResponse(Response):
-    """A JSON document that no cache keeps."""
+    """A JSON document with `no-store`."""
 
     media_type = "application/json"
 
@@ -70,11 +70,11 @@ def starlette_application(
     """Build a listener's application.
 
     Args:
-        routes: What it serves.
-        ids: Where the ids of its responses come from.
-        log: Told of every error that no handler knows.
-        unknown: Asked for paths without a route; raises NotFound if it is None.
-        handlers: Further errors and what answers them.
+        routes: The routes of the application.
+        ids: Source of request ids for the responses.
+        log: Log of every error without a handler.
+        unknown: Application for paths without a route; raises NotFound if it is None.
+        handlers: Handlers of further errors, by class.
     """
     application = Starlette(
         routes=routes,
@@ -88,7 +88,7 @@ def starlette_application(
 
 
 class RequestIdMiddleware:
-    """Puts `x-request-id` on every response; an error that no handler knows becomes a 500 with that id and no more."""
+    """Puts `x-request-id` on every response; an error without a handler becomes a 500 with that id and no more."""
 
     def __init__(self, app: ASGIApp, *, ids: RequestIds, log: LogWriter) -> None:
         self._app = app
@@ -135,7 +135,7 @@ async def _answer_http_error(request: Request, error: Exception) -> Response:
 
 
 def nothing_at(path: str) -> NotFound:
-    """Return the 404 of a path that has no route; it says where to look."""
+    """Return the 404 of a path that has no route, with a pointer to the routes."""
     is_admin = path.startswith("/admin/")
     where = "The admin API is under /admin/api/ of the listener that `admin.listen` names." if is_admin else ""
     return NotFound(f"There is nothing at this path. {where or 'The API is under /v1/.'}")

@@ -1,4 +1,4 @@
-"""`POST /v1/feedback`: a product says that an answer was wrong."""
+"""`POST /v1/feedback`: a product reports a wrong answer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FEEDBACK_PATH = "/v1/feedback"
 
 
 class Feedback(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is said of one answer."""
+    """Feedback on one answer."""
 
     request_id: Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
     """The `x-request-id` of the answer."""
@@ -31,16 +31,16 @@ class Feedback(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Noted(msgspec.Struct, frozen=True):
-    """What became of it."""
+    """The outcome of a feedback."""
 
     request_id: str
     verdict: Literal["wrong"]
     quarantined: bool
-    """False: this process does not know the answer and has passed the feedback on to those that may."""
+    """True if this process quarantined the answer; else it passed the feedback on to those that may know it."""
 
 
 class FeedbackHandlers:
-    """Takes feedback; what is wrong is not given again."""
+    """Handlers of feedback; a wrong answer is not given again."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class FeedbackHandlers:
         bodies: JsonBodies,
         note_wrong: Callable[[str, str], bool] = lambda request_id, tenant: False,
     ) -> None:
-        """`note_wrong` is told the request and its tenant, and says whether it was waiting for such a verdict."""
+        """Handle feedback; `note_wrong` gets request and tenant, and returns whether it waited for the verdict."""
         self._policy = policy
         self._cache = cache
         self._bodies = bodies
@@ -58,7 +58,7 @@ class FeedbackHandlers:
     async def submit(self, request: Request) -> Response:
         """Quarantine the entry behind an answer.
 
-        Raises InvalidRequest, InvalidApiKey, or NotFound for an answer that is not kept, or not this tenant's.
+        Raises InvalidRequest, InvalidApiKey, or NotFound for an answer that is not stored, or not this tenant's.
         """
         async with self._bodies.read(request, NOBODY) as document:  # its key is looked at only then
             host = request.client.host if request.client else None

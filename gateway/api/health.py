@@ -31,7 +31,7 @@ class Probes:
         self._has_started = False
 
     def missing(self) -> list[str]:
-        """Why requests cannot be served now; empty when they can."""
+        """Return the reasons why requests cannot be served now; empty when they can."""
         snapshot = self._policy()
         reasons = []
         if self._is_draining():
@@ -47,7 +47,7 @@ class Probes:
         return [Route("/livez", self.livez), Route("/readyz", self.readyz), Route("/startupz", self.startupz)]
 
     async def livez(self, request: Request) -> Response:
-        """The event loop answers."""
+        """Answer 200 while the event loop runs."""
         return ApiResponse({"status": "live"})
 
     async def readyz(self, request: Request) -> Response:
@@ -58,7 +58,7 @@ class Probes:
         return ApiResponse({"status": "ready", **self._state(request)})
 
     async def startupz(self, request: Request) -> Response:
-        """Like readyz until it was ready once; after that always fine."""
+        """Answer as readyz until it was ready once; after that always 200."""
         missing = self.missing()
         self._has_started = self._has_started or not missing
         if not self._has_started:

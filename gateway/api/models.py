@@ -21,7 +21,7 @@ _OWNER: Final = "penstock"
 
 
 class ListedModel(msgspec.Struct, frozen=True):
-    """One name that may stand in `model`."""
+    """One name that is valid in `model`."""
 
     id: str
     created: int
@@ -44,13 +44,13 @@ class Models:
         self._started_at = started_at
 
     async def list(self, request: Request) -> Response:
-        """What the caller may use."""
+        """Models that the caller may use."""
         snapshot, caller = self._identify(request)
         names = snapshot.router.models_for(caller.tenant)
         return ApiResponse(ModelList([ListedModel(name, self._started_at) for name in names]))
 
     async def one(self, request: Request) -> Response:
-        """One of them; raises NotFound (`model_not_found`)."""
+        """Return one model. Raises NotFound (`model_not_found`)."""
         snapshot, caller = self._identify(request)
         name = request.path_params["model"]
         if name not in snapshot.router.models_for(caller.tenant):

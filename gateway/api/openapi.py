@@ -23,7 +23,7 @@ FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 
 
 class AnswerMessage(msgspec.Struct, frozen=True):
-    """What the model said."""
+    """The model's answer."""
 
     role: Literal["assistant"]
     content: str | None = None
@@ -32,7 +32,7 @@ class AnswerMessage(msgspec.Struct, frozen=True):
 
 
 class ChoiceSchema(msgspec.Struct, frozen=True):
-    """One of the answers."""
+    """One choice of an answer."""
 
     index: int
     message: AnswerMessage
@@ -49,7 +49,7 @@ class CompletionUsage(msgspec.Struct, frozen=True):
 
 
 class DeltaSchema(msgspec.Struct, frozen=True):
-    """What one event adds to an answer."""
+    """The part of an answer that one event adds."""
 
     role: Literal["assistant"] | None = None
     content: str | None = None
@@ -58,7 +58,7 @@ class DeltaSchema(msgspec.Struct, frozen=True):
 
 
 class ChunkChoice(msgspec.Struct, frozen=True):
-    """One of the answers, as far as an event takes it."""
+    """The part of one choice that an event adds."""
 
     index: int
     delta: DeltaSchema
@@ -89,7 +89,7 @@ class ChatCompletion(msgspec.Struct, frozen=True):
 
 
 class ProbeState(msgspec.Struct, frozen=True):
-    """What a probe found."""
+    """The result of a probe."""
 
     status: Literal["live", "ready", "started"]
     policy: str | None = None
@@ -169,7 +169,7 @@ _REQUEST_HEADERS: Final[dict[str, str]] = {
 
 
 def openapi_document(*, needs_key: bool = True) -> Json:
-    """The document, as values that encode to JSON; `needs_key` as the policy has it."""
+    """Return the document, as values that encode to JSON; `needs_key` is true if the policy has keys."""
     structs = (
         *(ChatFields, ChatCompletion, ChatCompletionChunk, ModelList, ListedModel, ProbeState, ErrorEnvelope),
         *(Feedback, Noted),
@@ -233,7 +233,7 @@ def _referred(schema: Any) -> list[str]:
 
 
 def _add_relations(schemas: Json) -> None:
-    """What `gateway.chat.request` checks beyond the types of single fields."""
+    """Add the relations between fields that `gateway.chat.request` checks."""
     chat = schemas["ChatFields"]
     chat["properties"]["model"]["examples"] = [AUTO]
     chat["not"] = {"anyOf": [_refused(name) for name in sorted(PRIVILEGED_FIELDS)]}
@@ -253,7 +253,7 @@ def _given(name: str, schema: Json) -> Json:
 
 
 def _only_with(name: str, switch: str) -> Json:
-    """`name` is allowed only where `switch` is true."""
+    """Allow `name` only where `switch` is true."""
     return {"if": _given(name, {"not": _ABSENT}), "then": _given(switch, {"const": True})}
 
 
@@ -290,7 +290,7 @@ def _feedback() -> Json:
 
 
 def _event() -> Json:
-    """One event of a stream, as its fields."""
+    """Describe one event of a stream by its fields."""
     payload = {"anyOf": [_ref(ChatCompletionChunk), _ref(ErrorEnvelope)]}
     data = {"type": "string", "contentMediaType": _JSON, "contentSchema": payload}
     return {

@@ -1,0 +1,1 @@
+"""The assembly of one gateway process from its parts."""

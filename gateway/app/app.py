@@ -69,13 +69,13 @@ from routing_policies.policy.document import Policy
 
 _MAX_ADMIN_CONNECTIONS = 256
 _UNREAD_PARTS = 4
-"""What a listener's clients have sent too early or unfinished may take one of so many parts of what bodies may take."""
+"""Divisor of the bodies' memory that bounds what a listener's clients may send too early or leave unfinished."""
 
 LoadEncoder = Callable[[Executor], Awaitable[TextEncoder]]
 
 
 class Gateway:
-    """One gateway process' parts. `start`, then `stop`; everything runs on the loop that called `start`."""
+    """The parts of one gateway process. `start`, then `stop`; everything runs on the loop that called `start`."""
 
     def __init__(
         self,
@@ -168,7 +168,7 @@ class Gateway:
 
     @property
     def snapshot(self) -> PolicySnapshot | None:
-        """What requests begin with; None before the first policy was loaded."""
+        """Return the policy snapshot for new requests; None before the first policy was loaded."""
         return self.policy.snapshot
 
     def _make_embedder(self, load_encoder: LoadEncoder | None) -> Embedder:
@@ -274,16 +274,16 @@ class Gateway:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request is at any deployment."""
+        """Return whether no request is at any deployment."""
         return all(not live.limiter.in_flight for live in self._deployments())
 
     async def leave(self) -> None:
-        """Say that this process is going, serve for as long as the settings say, and accept no more."""
+        """Announce that this process will end, serve for the time in the settings, and accept no more."""
         self.log.event("leaving", notice_s=self.config.process.drain_notice_s)
         await self.server.leave(self.config.process.drain_notice_s)
 
     async def stop(self, *, drain_timeout_s: float | None = None) -> None:
-        """Drain, then close everything. What does not finish in time gets an error event."""
+        """Drain, then close everything. A response that does not finish in time gets an error event."""
         timeout_s = self.config.process.drain_timeout_s if drain_timeout_s is None else drain_timeout_s
         self.log.event("draining", timeout_s=timeout_s)
         report = await self.server.drain(timeout_s)
@@ -296,7 +296,7 @@ class Gateway:
             self._tasks.spawn(self.control.look(), "reload")
 
     def _note_wrong(self, request_id: str, tenant: str) -> bool:
-        """Whether somebody beside the cache waited for such a verdict: a trial of a policy, or a prediction."""
+        """Pass on a wrong verdict; return whether a canary or a quality prediction waited for it."""
         is_tried = self.control.note_wrong(request_id, tenant)
         return self._path.learner.note_wrong(request_id, tenant) or is_tried
 
@@ -372,7 +372,7 @@ class Gateway:
     # Telemetry
 
     def _facts(self) -> dict[str, Any]:
-        """What every page says at its top."""
+        """Return the facts that every admin page shows at its top."""
         status = self._status
         policy = {"revision": "", "is_current": True, "error": None}
         if status is not None:

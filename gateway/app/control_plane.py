@@ -68,7 +68,7 @@ _RESTORED: Final = "the store came back without them, or as they were before"
 
 
 class ControlPlane:
-    """Its parts share one connection to the store, on which nothing of a request's path waits."""
+    """The parts of the control plane; they share one connection to the store that no request waits for."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class ControlPlane:
         self._ids = runtime.ids
         self._wall = wall
         self._workers = Workers(1, name="admin", max_waiting=_MAX_LONG_BODIES)
-        """Its own: long bodies of chat requests leave the admin listener alone, and the other way round."""
+        """A thread of its own: long chat bodies do not delay the admin listener, nor its bodies theirs."""
         self.audit = AuditLog(store, wall=wall, told=self._note_change)
         self.directory = Directory(
             store,
@@ -143,11 +143,16 @@ class ControlPlane:
             )
         self.tape = _tape(config, holder, wall)
         self.sampler = None if self.tape is None else RecordingSampler(self.tape, predictors)
-        """For the pipeline; None where nothing is recorded."""
+        """The pipeline's sampler of recorded requests; None where nothing is recorded."""
         self.book = PolicySource(self.stored or self.file, reader=reader, in_force=self._in_force)
 
     async def load(self) -> None:
-        """Keys, admins and the policy. Raises PolicyFileError, or OSError when a recording is wanted and cannot be."""
+        """Load keys, admins and the policy.
+
+        Raises:
+            PolicyFileError: The policy file cannot be used.
+            OSError: The settings want a recording, and it cannot be opened.
+        """
         try:
             if self._admin_token is None:
                 self.token.ensure()
@@ -163,7 +168,7 @@ class ControlPlane:
             self.file.load()
 
     def start(self, spawn: Spawn) -> None:
-        """What keeps all of it current runs until it is cancelled; after `load`."""
+        """Spawn the tasks that refresh all parts until they are cancelled; call it after `load`."""
         spawn(self.file.watch() if self.stored is None else self.stored.watch(), "policy")
         spawn(self.directory.run(), "access")
         if self.tape is not None:
@@ -181,7 +186,7 @@ class ControlPlane:
             await self.stored.catch_up()
 
     async def flush(self) -> None:
-        """What the others should know before this process ends."""
+        """Write out the state that other processes need before this process ends."""
         self._workers.shutdown(wait=False, cancel_futures=True)
         if self.tape is not None:
             await asyncio.to_thread(self.tape.flush)
@@ -240,16 +245,16 @@ class ControlPlane:
         return endpoints_of(*handlers)
 
     def watchers(self) -> tuple[Callable[[RequestRecord], None], ...]:
-        """Who is told of each finished request."""
+        """Return the callbacks for finished requests."""
         canaries = () if self.canaries is None else (self.canaries.note,)
         return (self.traffic.note, *canaries, *(() if self.tape is None else (self.tape.note,)))
 
     def note_wrong(self, request_id: str, tenant: str) -> bool:
-        """Whether a product's verdict on an answer counts for a canary that runs."""
+        """Return whether a product's verdict on an answer counts for a running canary."""
         return self.canaries is not None and self.canaries.note_wrong(request_id, tenant)
 
     def note_audit(self, record: AuditRecord) -> None:
-        """The verdict of an audit on a similar answer that was given."""
+        """Pass an audit's verdict on a served similar answer to the running canary."""
         if self.canaries is not None and record.was_served and record.by not in ("feedback", "admin"):
             self.canaries.note_audit(record.id, record.tenant, record.verdict)
 
@@ -257,7 +262,7 @@ class ControlPlane:
         return None if self.canaries is None else self.canaries.current
 
     def _note_change(self, seq: int, entry: AuditEntry) -> None:
-        """A second place for the newest hash, kept by whoever keeps the log."""
+        """Log the newest hash: a second place for it, outside the audit log."""
         self._log.event(
             "admin_change", seq=seq, author=entry.author, action=entry.action, target=entry.target, hash=entry.hash
         )
@@ -271,7 +276,7 @@ class ControlPlane:
         return PolicyCopy(path, wall=self._wall, on_unwritten=report)
 
     def _note_restored(self, revision: Revision) -> None:
-        """A store that lost the policy is somebody's business."""
+        """Log that a store lost the policy and got it back, so that operators learn of it."""
         self._log.event(
             "policy_restored",
             level="warning",
@@ -281,7 +286,7 @@ class ControlPlane:
         )
 
     async def _note_access_restored(self, restored: Restored) -> None:
-        """As `_note_restored`; and a line of the audit log, which may have lost its end as well."""
+        """Log a restored store, and add a line to the audit log, which may have lost its end as well."""
         counts = asdict(restored)
         try:
             await self.audit.record(SYSTEM, "access.restore", reason=_RESTORED, detail=counts)

@@ -1,4 +1,4 @@
-"""What is true at the moment somebody scrapes: permits, queues and forecasts of whatever is in force."""
+"""Gauges that are read when metrics are scraped: permits, queues and forecasts of the policy in force."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gateway.telemetry.metrics import FORECAST_ERROR_SHARES, GatewayMetrics
 
 
 def read_live_gauges(metrics: GatewayMetrics, deployments: Iterable[LiveDeployment], lanes: Iterable[LiveLane]) -> None:
-    """Set the gauges anew; what left the policy is no longer told."""
+    """Set the gauges anew; those of objects that left the policy are removed."""
     for gauge in (
         *(metrics.queue_depth, metrics.concurrency_limit, metrics.in_flight),
         *(metrics.deployment_ready, metrics.forecast_error),

@@ -1,4 +1,4 @@
-"""What this process asks of a policy beyond what the document's schema can say."""
+"""Checks that this process makes of a policy beyond the document's schema."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from routing_policies.quality.predictor import Predictors
 def acceptance(
     config: GatewayConfig, environment: Mapping[str, str], *, has_stored_keys: Callable[[], bool] = lambda: False
 ) -> Callable[[Policy], None]:
-    """A check that raises ConfigError for listeners open without keys, ReachError for a deployment out of reach."""
+    """Return a check of policies.
 
+    It raises ConfigError for listeners open without keys, and ReachError for a deployment out of reach.
+    """
     exposed = exposure_problem(config)
 
     def accept(policy: Policy) -> None:
@@ -36,6 +38,6 @@ def policy_checks(
     *,
     has_stored_keys: Callable[[], bool] = lambda: False,
 ) -> PolicyChecks:
-    """Return what this process asks of a policy document."""
+    """Return this process's checks of a policy document."""
     accept = acceptance(config, environment, has_stored_keys=has_stored_keys)
     return PolicyChecks(variables=config.process.policy_variables, accept=accept, predictors=predictors)

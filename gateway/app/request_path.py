@@ -39,19 +39,19 @@ from routing_policies.quality.predictor import Predictors
 
 DAY_S: Final = 24 * 3600.0
 _IMAGE_PARTS: Final = 4
-"""The image that is being scaled may take one of so many parts of what bodies may take, beside them."""
+"""Divisor of the bodies' memory that bounds the image being scaled, beside the bodies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Protection:
-    """What keeps a process from taking in more than it can hold."""
+    """Guards that stop a process from admitting more than it can hold."""
 
     guard: OverloadGuard
     bodies: BodyBudget
 
 
 class RequestPath:
-    """`pipeline` serves; `aclose` ends what requests left behind, once none is served any more."""
+    """The path of requests: `pipeline` serves; `aclose` ends leftover work, once no request is served any more."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class RequestPath:
         )
         self.room = WaitingRoom(clock, lambda route, end: metrics.start_waits.labels(route, end).inc())
         self.preview = PreviewHandlers(lambda: policy.current, ChatRequestParser(), trimmer, pricer, clock, workers)
-        """Shows admins what would become of a request."""
+        """Previews for admins: the fate of a request without serving it."""
         admitter = Admitter(clock, guard, records.tracing)
         reader = RequestReader(ChatRequestParser(), bodies, workers, config.edge.body.max_bytes)
         trims = TrimStage(trimmer, self._images, pricer, workers)

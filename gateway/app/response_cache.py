@@ -1,4 +1,4 @@
-"""ResponseCache: everything that answers are kept in and found by in one process, put together and kept running."""
+"""ResponseCache: the parts of the response cache in one process, assembled and run."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from gateway.telemetry.metrics import OTHER
 from routing_policies.policy.document import Policy
 
 DIMENSIONS: Final = 384
-"""Of the encoder's vectors."""
+"""Dimensions of the encoder's vectors."""
 INDEX_FILE: Final = "similar.index"
 _READY_POLL_S: Final = 0.1
 _COMPACT_S: Final = 0.5
 
 
 class ResponseCache:
-    """The exact tier and, from the first policy that wants it, the semantic one."""
+    """The exact tier and, from the first policy with a semantic route, the semantic one."""
 
     def __init__(
         self,
@@ -88,27 +88,29 @@ class ResponseCache:
             workers=runtime.workers,
         )
         self.stage = CacheStage(self.exact, self.similar, BackgroundTasks(log.failure))
-        """Where a request's way passes the cache."""
+        """The cache's stage in the request pipeline."""
         self._file = IndexFile(config.process.runtime_dir / INDEX_FILE, dimensions=DIMENSIONS)
         self._journal: AuditJournal | None = None
         self.on_audit: Callable[[AuditRecord], None] = lambda record: None
-        """Told of every verdict that this process comes to."""
+        """Callback for every verdict that this process reaches."""
         self._is_wanted = asyncio.Event()
 
     def note_policy(self, policy: Policy) -> None:
-        """A policy is in force; what only some of them need begins with the first of those."""
+        """Start the parts of the cache that a policy needs, once the first such policy is in force."""
         if any(route.cache.mode == MODE for route in policy.routes):
             self.embedder.start()
             self._is_wanted.set()
 
     @property
     def is_ready(self) -> bool:
-        """Whether similar answers are looked for."""
+        """Return whether similar answers are looked up."""
         return self.embedder.is_ready
 
     async def run(self, store: Store, sharing: CacheSharing | None) -> None:
-        """Keep audits in `store` and, where answers outlive this process by `sharing`, the index in its file, until
-        cancelled."""
+        """Persist audits and the index until cancelled.
+
+        Audits go to `store`. The index goes to its file where `sharing` lets answers outlive this process.
+        """
         await self._is_wanted.wait()
         self._journal = AuditJournal(store, self.audits, self.books, holder=self._holder, wall=time.time)
         async with asyncio.TaskGroup() as tasks:
@@ -164,7 +166,7 @@ class ResponseCache:
                 saved_at = time.monotonic()
 
     async def _learn(self) -> None:
-        """Judge by what audits found about each tenant's route, besides what was known before."""
+        """Refit the match models to the audits of each tenant's route."""
         while True:
             await asyncio.sleep(LEARN_S)
             for _, book in self.books:
@@ -172,7 +174,7 @@ class ResponseCache:
                     book.recalibrated(await asyncio.to_thread(self._judges.learn, tuple(book.evidence.samples)))
 
     async def _save(self) -> None:
-        """A disk that will not have it costs the next start some time, and nothing else."""
+        """Write the index file. A failed write costs the next start some time, and nothing else."""
         try:
             await self._file.save()
         except OSError as error:
@@ -195,7 +197,7 @@ class ResponseCache:
         self.semantic.taken(entry)
 
     def _purged(self, selection: Selection) -> None:
-        """Texts that were kept for review go with the answers."""
+        """Remove the texts that were stored for review along with the purged entries."""
         for record in self.audits.forget_texts(lambda record: _is_covered(record, selection)):
             self._record(record)
 

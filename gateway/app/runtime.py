@@ -22,17 +22,17 @@ class Surroundings:
     clock: Clock = time.monotonic
     rng: random.Random = field(default_factory=random.Random)
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
-    """Holds the upstream keys that the policy names."""
+    """Variables with the upstream keys that the policy names."""
     connect: Connect | None = None
-    """Makes the client of each deployment; None: one that sends."""
+    """Constructor of each deployment's client; None: one that sends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
-    """What every part of one process may use."""
+    """Objects that every part of one process may use."""
 
     holder: str
-    """Names this process among all that share the store."""
+    """Name of this process among all that share the store."""
     log: LogWriter
     metrics: GatewayMetrics
     ids: RequestIds
@@ -40,7 +40,7 @@ class Runtime:
     clock: Clock
     wall: Callable[[], float]
     workers: Workers
-    """Threads for what takes too long for the event loop."""
+    """Threads for work that takes too long for the event loop."""
 
     def note_failed_task(self, name: str, error: BaseException) -> None:
         """Log what failed in the background."""

@@ -18,7 +18,7 @@ from gateway.util.private_files import private_tree
 from gateway.util.workers import LoopThreads
 
 CLOSE_S: Final = 4.0
-"""Beyond the drain: what closing everything may take before the process ends without it."""
+"""Time after the drain for closing everything; then the process ends without it."""
 
 _STDERR: Final = 2
 
@@ -57,7 +57,7 @@ async def run_gateway(
 
 
 async def _stop(gateway: Gateway, timeout_s: float) -> None:
-    """Drain and close; what hangs is left behind, as whoever asked the process to end will not wait for it."""
+    """Drain and close within `timeout_s`; what still hangs then is abandoned."""
     try:
         async with asyncio.timeout(timeout_s):
             await gateway.stop()

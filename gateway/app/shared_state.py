@@ -21,14 +21,14 @@ from gateway.telemetry.store_watch import StoreWatch
 
 _SHARING_TIMEOUT_S: Final = 0.5
 _CONTROL_TIMEOUT_S: Final = 2.0
-"""No request waits for what these bound."""
+"""Timeout of operations that no request waits for."""
 
 Spawn = Callable[[Any, str], None]
-"""Runs a coroutine in the background, by name."""
+"""Start of a coroutine in the background, by name."""
 
 
 class SharedState:
-    """The store that tenants' limits live in and, where settings share the cache, the one its entries travel by."""
+    """The store for tenants' limits and, where settings share the cache, the one for its entries."""
 
     def __init__(self, config: GatewayConfig, runtime: Runtime, cache: ExactCache) -> None:
         metrics, log = runtime.metrics, runtime.log
@@ -37,7 +37,7 @@ class SharedState:
         self._log = log
         self.limits = self._open(config.store.timeout_s, is_side=False)
         self.control = self._open(_CONTROL_TIMEOUT_S, is_side=True)
-        """For revisions, keys and whatever else admins change."""
+        """The store for revisions, keys and whatever else admins change."""
         self.quotas = Quotas(
             self.limits,
             holder=runtime.holder,
@@ -47,7 +47,7 @@ class SharedState:
             count_refusal=lambda tenant, limit: metrics.quota_refused.labels(tenant, limit).inc(),
         )
         self.sharing: CacheSharing | None = None
-        """None where the cache stays in memory."""
+        """The shared cache; None where the cache stays in memory."""
         self._entries: GuardedStore | None = None
         if config.cache.shared is not False:
             # On connections and with a breaker of its own: however much of the cache travels, limits do not wait.
@@ -66,12 +66,12 @@ class SharedState:
             cache.share_with(self.sharing)
 
     async def try_reach(self) -> None:
-        """Connect; without a store the gateway serves all the same."""
+        """Try to reach the store; without one the gateway serves all the same."""
         with contextlib.suppress(StoreUnavailable):  # the log has it
             await self.limits.ping()
 
     def start(self, spawn: Spawn) -> None:
-        """What keeps them current runs until it is cancelled."""
+        """Spawn the tasks that refresh the shared state until they are cancelled."""
         spawn(self.limits.watch(), "store")
         spawn(self.control.watch(), "control_store")
         spawn(self.quotas.run(), "quotas")

@@ -14,10 +14,10 @@ from gateway.upstreams.pool import ConnectionPool, PoolLimits
 from gateway.upstreams.reach import UpstreamReach
 
 _POOL_LIMITS: Final = PoolLimits(max_connections=200_000)
-"""Permits bound a deployment's concurrency; the pool only has to be larger, also after a limit was raised."""
+"""Limits of other pools: permits bound the concurrency; a pool only has to be larger, also after a raised limit."""
 
 _LOCAL_POOL_LIMITS: Final = PoolLimits(max_connections=200_000, idle_s=50.0)
-"""On a Unix socket there is most often a bundled engine, which keeps connections for 75 s."""
+"""Limits for Unix sockets: most often a bundled engine listens there, which holds connections open for 75 s."""
 
 
 def open_upstream(

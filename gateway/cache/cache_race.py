@@ -17,7 +17,7 @@ from gateway.request_context import RequestContext
 
 
 class CacheRace:
-    """Cancels its own body, as a timeout would; a cancellation from elsewhere stays one."""
+    """A context that cancels its own body, as a timeout would; a cancellation from elsewhere stays one."""
 
     __slots__ = ("_cancels_before", "_ctx", "_lookup", "_task", "is_lost")
 
@@ -27,7 +27,7 @@ class CacheRace:
         self._task: asyncio.Task[object] | None = None
         self._cancels_before = 0
         self.is_lost = False
-        """Whether the deployment lost: nothing of its response was sent."""
+        """True if the deployment lost: nothing of its response was sent."""
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.current_task()

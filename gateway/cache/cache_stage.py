@@ -22,11 +22,11 @@ from gateway.telemetry.records.record import CacheResult
 from gateway.timeline import Outcome, Stage
 
 MAX_LEADERS: Final = 3
-"""Shared answers that one request waits for in vain before it asks on its own."""
+"""Shared answers that one request waits for in vain before it goes upstream itself."""
 
 
 class CacheStage:
-    """Belongs to one pipeline; has no state of its own."""
+    """The cache in one pipeline; it has no state of its own."""
 
     __slots__ = ("_cache", "_similar", "_tasks")
 

@@ -26,7 +26,7 @@ MODE: Final = "exact_then_semantic"
 
 
 class Audits(Protocol):
-    """Gets what became of semantic lookups; no method waits or fails."""
+    """Receiver of the outcomes of semantic lookups; no method waits or fails."""
 
     def served(
         self, ctx: RequestContext, request: ChatRequest, planned: PlannedRoute, semantic: SemanticLookup
@@ -40,7 +40,7 @@ class Audits(Protocol):
 
 
 class SemanticStage:
-    """Looks up before or while the upstream is asked, whichever costs less."""
+    """Lookups before or during the upstream call, whichever costs less."""
 
     __slots__ = ("_audits", "_books", "_clock", "_embedder", "_tier", "_wall", "_workers")
 

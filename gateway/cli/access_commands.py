@@ -20,7 +20,7 @@ Command = Callable[[argparse.Namespace], int]
 
 
 def add_keys(commands_of: Any) -> None:
-    """`penstock keys`."""
+    """Add the command `penstock keys`."""
     actions = _noun(commands_of, "keys", "API keys of tenants")
     new = add_action(actions, "new", new_key, "make a key and show it, once")
     new.add_argument("--tenant", required=True, metavar="ID", help="the tenant it will belong to")
@@ -39,7 +39,7 @@ def add_keys(commands_of: Any) -> None:
 
 
 def add_tenants(commands_of: Any) -> None:
-    """`penstock tenants`."""
+    """Add the command `penstock tenants`."""
     actions = _noun(commands_of, "tenants", "tenants of the policy in force")
     add_action(actions, "list", list_tenants, "every tenant, its keys and its traffic of the last day")
     new = add_action(actions, "new", new_tenant, "add a tenant to the policy in force, as a revision of its own")
@@ -48,7 +48,7 @@ def add_tenants(commands_of: Any) -> None:
 
 
 def add_admin(commands_of: Any) -> None:
-    """`penstock admin`."""
+    """Add the command `penstock admin`."""
     actions = _noun(commands_of, "admin", "who may log in at the admin page and API")
     create = add_action(actions, "create", create_admin, "make an admin; from the first one on, reading takes a login")
     create.add_argument("name")
@@ -61,7 +61,7 @@ def add_admin(commands_of: Any) -> None:
 
 
 def add_audit(commands_of: Any) -> None:
-    """`penstock audit`."""
+    """Add the command `penstock audit`."""
     actions = _noun(commands_of, "audit", "the log of every change")
     listed = add_action(actions, "list", list_audit, "the last changes: who, what, why")
     listed.add_argument("--limit", type=count, default=20, metavar="N", help="default %(default)s")
@@ -69,7 +69,7 @@ def add_audit(commands_of: Any) -> None:
 
 
 def new_key(options: argparse.Namespace) -> int:
-    """In the store of a gateway; without `--store` only the lines for the policy document."""
+    """Create a key in a gateway's store; without `--store`, print only the lines for the policy document."""
     if not options.store:
         if options.expires_in_s is not None:
             raise UsageError("--expires-in-s: needs --store; keys in the policy document do not expire")
@@ -81,7 +81,7 @@ def new_key(options: argparse.Namespace) -> int:
 
 
 def rotate_key(options: argparse.Namespace) -> int:
-    """The new key, shown once."""
+    """Rotate a key and print the new one, which is shown once."""
     with open_client(options) as client:
         body = {"overlap_s": options.overlap_s}
         made = client.call("POST", f"keys/{options.tenant}/{options.id}/rotate", body)
@@ -96,7 +96,7 @@ def revoke_key(options: argparse.Namespace) -> int:
 
 
 def list_keys(options: argparse.Namespace) -> int:
-    """One line a key."""
+    """Print the keys, one a line."""
     with open_client(options) as client:
         found = client.get("keys" + (f"?tenant={options.tenant}" if options.tenant else ""))
     rows = [
@@ -107,7 +107,7 @@ def list_keys(options: argparse.Namespace) -> int:
 
 
 def list_tenants(options: argparse.Namespace) -> int:
-    """One line a tenant."""
+    """Print the tenants, one a line."""
     with open_client(options) as client:
         found = client.get("tenants")
     rows = [
@@ -119,7 +119,7 @@ def list_tenants(options: argparse.Namespace) -> int:
 
 
 def new_tenant(options: argparse.Namespace) -> int:
-    """A revision that adds it."""
+    """Apply a revision that adds a tenant."""
     with open_client(options) as client:
         etag = client.get("policy")["etag"]
         done = client.call("POST", "tenants", {"id": options.id, "reason": options.reason}, if_match=etag)
@@ -127,7 +127,7 @@ def new_tenant(options: argparse.Namespace) -> int:
 
 
 def create_admin(options: argparse.Namespace) -> int:
-    """With the local token, also the first one."""
+    """Create an admin; the local token may also create the first one."""
     body: Json = {"name": options.name, "role": options.role}
     if options.oidc_subject:
         body["oidc_subject"] = options.oidc_subject
@@ -139,7 +139,7 @@ def create_admin(options: argparse.Namespace) -> int:
 
 
 def list_admins(options: argparse.Namespace) -> int:
-    """One line an admin."""
+    """Print the admins, one a line."""
     with open_client(options) as client:
         found = client.get("admins")
     rows = [f"{admin['name']:<24} {admin['role']}" for admin in found["admins"]]
@@ -158,7 +158,7 @@ def delete_admin(options: argparse.Namespace) -> int:
 
 
 def list_audit(options: argparse.Namespace) -> int:
-    """One line a change, newest first."""
+    """Print the audit log, one change a line, newest first."""
     with open_client(options) as client:
         found = client.get(f"audit?newest=true&limit={options.limit}")
     rows = [
@@ -170,7 +170,7 @@ def list_audit(options: argparse.Namespace) -> int:
 
 
 def verify_audit(options: argparse.Namespace) -> int:
-    """1 when the chain is broken."""
+    """Verify the audit log; return 1 when its chain is broken."""
     with open_client(options) as client:
         found = client.get("audit/verify")
     said = f"{found['num_entries']} lines, unbroken; newest hash {found['head']}"

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import httpx
 
 TIMEOUT_S: Final = 90.0
-"""A plan over many recorded requests takes a while."""
+"""Timeout of one request: a plan over many recorded requests takes a while."""
 
 Json = dict[str, Any]
 
@@ -22,7 +22,7 @@ class AdminClient:
     """One command's connection; use it as a context manager."""
 
     def __init__(self, client: httpx.Client, *, source: str = "policy") -> None:
-        """`source` is what problems of a document are said to be in."""
+        """Connect to an admin listener; `source` names the document in problems that the gateway reports."""
         self._client = client
         self._source = source
 
@@ -33,11 +33,11 @@ class AdminClient:
         self._client.close()
 
     def get(self, path: str) -> Json:
-        """GET; the JSON object."""
+        """Send a GET request and return the JSON object."""
         return self.call("GET", path)
 
     def call(self, method: str, path: str, body: Json | None = None, *, if_match: str | None = None) -> Json:
-        """One request; raises CommandError with what the gateway said."""
+        """Send one request and return the JSON object. Raises CommandError with the gateway's message."""
         import httpx
 
         headers = {} if if_match is None else {"if-match": if_match}
@@ -67,7 +67,7 @@ class AdminClient:
 
 
 def open_client(options: argparse.Namespace, *, source: str = "policy") -> AdminClient:
-    """The gateway that `--url` names, else the one that the settings describe. Raises UsageError."""
+    """Open a client for the gateway that `--url` names, else for that of the settings. Raises UsageError."""
     import httpx
 
     config = settings(options)

@@ -1,4 +1,4 @@
-"""Types of command-line arguments that argparse lacks; what is wrong is said in words."""
+"""Types of command-line arguments that argparse lacks; errors are explained in words."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from argparse import ArgumentTypeError
 
 
 def duration_s(text: str) -> float:
-    """Seconds, zero or more; raises ArgumentTypeError."""
+    """Parse a duration in seconds, zero or more. Raises ArgumentTypeError."""
     try:
         value = float(text)
     except ValueError:
@@ -18,7 +18,7 @@ def duration_s(text: str) -> float:
 
 
 def count(text: str) -> int:
-    """A whole number, 1 or more; raises ArgumentTypeError."""
+    """Parse a whole number, 1 or more. Raises ArgumentTypeError."""
     if not (text.isascii() and text.isdigit() and int(text[:10]) > 0 and len(text) <= 9):
         raise ArgumentTypeError(f"expected a whole number from 1 on, got {text!r}")
     return int(text)

@@ -76,7 +76,7 @@ def _figures(options: argparse.Namespace) -> EngineFigures:
 
 
 def _first_event(address: str) -> Any:
-    """The load as the engine says it first. Raises CommandError."""
+    """Return the first load report of the engine's feed. Raises CommandError."""
     import httpx
 
     is_unix = address.startswith("unix:")
@@ -93,7 +93,7 @@ def _first_event(address: str) -> Any:
 
 
 def _read(path: Path) -> Any:
-    """The last line that is a JSON object: benches and tools print text before it. Raises CommandError."""
+    """Return the last line that is a JSON object: benches and tools print text before it. Raises CommandError."""
     try:
         lines = path.read_text().strip().splitlines()
         whole = "\n".join(lines)

@@ -1,4 +1,7 @@
-"""What each command does. Every import of weight is inside its command: `penstock --help` answers at once."""
+"""The implementation of each command.
+
+Slow imports are inside their command, so that `penstock --help` answers at once.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ _SETTING_FLAGS = {
 
 
 class CommandError(RuntimeError):
-    """The command could not do its work; the message says why and what to do."""
+    """The command could not do its work; the message has the cause and the remedy."""
 
 
 class UsageError(CommandError):
@@ -40,7 +43,7 @@ class UsageError(CommandError):
 
 
 def up(options: argparse.Namespace) -> int:
-    """Start engines and gateway, and keep them running until a signal."""
+    """Start engines and gateway, and restart them as needed until a signal."""
     from gateway.app.policy_acceptance import policy_checks
     from gateway.app.store_opening import open_store
     from gateway.app.supervision import supervised
@@ -214,7 +217,7 @@ def policy_train(options: argparse.Namespace) -> int:
 
 
 def keys_new(options: argparse.Namespace) -> int:
-    """Print a fresh key and the lines that make it known. The key itself is kept nowhere."""
+    """Print a fresh key and the lines for the policy document. The key itself is stored nowhere."""
     import datetime
 
     key_id = options.key_id or f"key-{datetime.datetime.now(datetime.UTC):%Y-%m-%d}"
@@ -241,7 +244,7 @@ def doctor(options: argparse.Namespace) -> int:
 
 
 def settings(options: argparse.Namespace) -> GatewayConfig:
-    """The settings that file, environment and flags make. Raises UsageError."""
+    """Load the settings from file, environment and flags. Raises UsageError."""
     from gateway.config.checks import ConfigError
     from gateway.config.sources import load_config
 
@@ -265,8 +268,12 @@ def _with_port(address: str, port: int) -> str:
 
 
 def _policy_text(options: argparse.Namespace) -> tuple[Path, str, dict[str, str]]:
-    """A policy file's name as given, its text, and the variables in it. Raises UsageError when it cannot be read, and
-    PolicyError when it is no text."""
+    """Return a policy file's name as given, its text, and the variables in it.
+
+    Raises:
+        UsageError: The file cannot be read.
+        PolicyError: The file is not UTF-8 text.
+    """
     from routing_policies.policy.problems import PolicyError, Problem
 
     config = settings(options)

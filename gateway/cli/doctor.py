@@ -46,7 +46,7 @@ MIN_MEMORY_BYTES = 2 * 1024**3
 MIN_OPEN_FILES = 1024
 GOOD_OPEN_FILES = 16_384
 MIN_WEIGHTS_BYTES = 64 * 1024
-"""Smaller than any real checkpoint: a Git LFS pointer, or a download that was cut off."""
+"""Size below that of any real checkpoint: a Git LFS pointer, or a download that was cut off."""
 MIN_DISK_BYTES = 64 * 1024**2
 DEVICE_TIMEOUT_S = 60.0
 _DEVICE_PROBE = (
@@ -78,7 +78,7 @@ def run_doctor(read_settings: Callable[[], GatewayConfig], *, as_json: bool) -> 
 
 
 def examine(config: GatewayConfig) -> Iterator[Check]:
-    """Every check, cheap ones first."""
+    """Run every check, cheap ones first."""
     yield check_python(sys.version_info[:3])
     yield check_packages(requires("penstock") if _is_installed("penstock") else None)
     yield check_cores(available_cores())
@@ -97,7 +97,7 @@ def examine(config: GatewayConfig) -> Iterator[Check]:
 
 
 def check_python(found: tuple[int, ...]) -> Check:
-    """Whether this Python is new enough."""
+    """Check that this Python is new enough."""
     text = ".".join(map(str, found))
     if found[:2] < MIN_PYTHON:
         remedy = f"install Python {'.'.join(map(str, MIN_PYTHON))} or newer and make a new environment with it"
@@ -106,7 +106,7 @@ def check_python(found: tuple[int, ...]) -> Check:
 
 
 def check_packages(requirements: list[str] | None) -> Check:
-    """Whether every package that ours asks for is installed in a version it accepts."""
+    """Check that every required package is installed in a version that our package accepts."""
     if requirements is None:
         message = "penstock itself is not installed; its requirements cannot be compared"
         return Check(name="packages", level="warn", message=message, remedy="pip install -e . in the checkout")
@@ -130,7 +130,7 @@ def check_packages(requirements: list[str] | None) -> Check:
 
 
 def check_cores(num_cores: int) -> Check:
-    """Whether engines and gateway need not share one core."""
+    """Check that there are enough cores for the engines and the gateway."""
     if num_cores < MIN_CORES:
         remedy = f"give this process {MIN_CORES} cores or more; until then expect waits while the engine computes"
         return Check(name="cores", level="warn", message=f"{num_cores} usable", remedy=remedy)
@@ -138,7 +138,7 @@ def check_cores(num_cores: int) -> Check:
 
 
 def check_memory(num_bytes: int | None) -> Check:
-    """Whether both engines fit."""
+    """Check that both engines fit into memory."""
     if num_bytes is None:
         remedy = f"make sure that {_gib(MIN_MEMORY_BYTES)} are free"
         return Check(name="memory", level="warn", message="cannot be told on this system", remedy=remedy)
@@ -149,7 +149,7 @@ def check_memory(num_bytes: int | None) -> Check:
 
 
 def check_open_files(limits: tuple[int, int]) -> Check:
-    """Whether enough connections can be open at once."""
+    """Check that enough connections can be open at once."""
     soft, hard = limits
     shown = "unlimited" if soft == resource.RLIM_INFINITY else str(soft)
     if soft == resource.RLIM_INFINITY or soft >= GOOD_OPEN_FILES:
@@ -161,7 +161,7 @@ def check_open_files(limits: tuple[int, int]) -> Check:
 
 
 def check_runtime_dir(directory: Path) -> Check:
-    """Whether sockets can be made there."""
+    """Check that sockets can be created in the runtime directory."""
     place = directory
     while not place.exists() and place != place.parent:
         place = place.parent
@@ -176,7 +176,7 @@ def check_runtime_dir(directory: Path) -> Check:
 
 
 def check_policy(config: GatewayConfig) -> Check:
-    """Whether the gateway would start with the policy it is given."""
+    """Check that the gateway would start with its policy."""
     try:
         predictors = load_predictors(config.policy.quality_dir)
         found = read_policy(config.policy.document, policy_checks(config, os.environ, predictors))
@@ -189,13 +189,13 @@ def check_policy(config: GatewayConfig) -> Check:
 
 
 def check_store(config: GatewayConfig) -> Iterator[Check]:
-    """Whether replicas could share what they must agree on."""
+    """Check that replicas could share their state through the store."""
     for found in asyncio.run(examine_store(config.store_address, open_examined, timeout_s=config.store.timeout_s)):
         yield Check(name="store", level=found.level, message=found.message, remedy=found.remedy)
 
 
 def check_weights(size: str, folder: Path) -> Check:
-    """Whether a bundled model's files are there and whole."""
+    """Check that a bundled model's files are present and complete."""
     weights = folder / "model.safetensors"
     num_bytes = weights.stat().st_size if weights.is_file() else 0
     missing = [name for name in ("config.json", "tokenizer.json") if not (folder / name).is_file()]
@@ -207,7 +207,7 @@ def check_weights(size: str, folder: Path) -> Check:
 
 
 def check_instance(config: GatewayConfig) -> Iterator[Check]:
-    """Whether a running instance is ready, or else whether the ports are free for one."""
+    """Check that a running instance is ready, or that the ports are free for a new one."""
     pid = running_pid(config.process.runtime_dir)
     answer = asyncio.run(get(config.public.listen, "/readyz"))
     if pid is not None or answer is not None:
@@ -226,7 +226,7 @@ def check_instance(config: GatewayConfig) -> Iterator[Check]:
 
 
 def check_port(address: str, flag: str) -> Check:
-    """Whether one can listen there."""
+    """Check that the port can be bound."""
     if address.startswith(("unix:", "fd:")):
         return Check(name="port", level="ok", message=address)
     host, _, port = address.rpartition(":")
@@ -242,7 +242,7 @@ def check_port(address: str, flag: str) -> Check:
 
 
 def check_device(probe: str = _DEVICE_PROBE) -> Check:
-    """What torch computes on, asked in another process: nothing here imports torch."""
+    """Report the device that torch computes on; another process imports torch, this one never does."""
     if missing := missing_engine_packages():
         message = f"this is a gateway alone: {', '.join(missing)} not installed"
         return Check(name="device", level="warn", message=message, remedy=f"for an engine: {ENGINE_REMEDY}")
@@ -263,7 +263,10 @@ def check_device(probe: str = _DEVICE_PROBE) -> Check:
 
 
 def available_memory_bytes(meminfo: Path = Path("/proc/meminfo"), limit: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Memory that can still be had: the machine's, or what the container's limit leaves; None where neither is told."""
+    """Return the memory that is still available: the machine's, or the rest of the container's limit.
+
+    None where the system reports neither.
+    """
     try:
         lines = meminfo.read_text().splitlines()
         free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))

@@ -9,12 +9,12 @@ _BAR = 30
 
 
 def render_request(found: Mapping[str, Any]) -> str:
-    """What `GET /admin/api/requests/{id}` says."""
+    """Render the response of `GET /admin/api/requests/{id}` as text."""
     return "\n".join(_request(found))
 
 
 def render_preview(found: Mapping[str, Any]) -> str:
-    """What `POST /admin/api/explain` says."""
+    """Render the response of `POST /admin/api/explain` as text."""
     return "\n".join(_preview(found))
 
 

@@ -1,5 +1,7 @@
-"""`penstock policy train --from-gateway`: from what audits, shadows and feedback told a gateway to the coefficients of
-one pair of models."""
+"""Training a pair's quality predictor from a gateway's labels: `penstock policy train --from-gateway`.
+
+The labels come from audits, shadows and feedback.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,15 @@ from routing_policies.quality.training.trainer_import import TrainingUnavailable
 
 
 def train_from_gateway(options: argparse.Namespace) -> tuple[PairModel, dict[str, Any]]:
-    """The coefficients, and how far off they and those before were for labels that were kept back. Raises CommandError
-    or TrainingError."""
+    """Fit a pair's coefficients to the labels of a gateway.
+
+    Returns:
+        The coefficients, and the errors of the new and the former ones on labels that were held out.
+
+    Raises:
+        CommandError: The settings are wrong or the admin API refuses.
+        TrainingError: The labels are too few or all alike, or scikit-learn is not installed.
+    """
     try:
         known = load_predictors(settings(options).policy.quality_dir)
     except ConfigError as error:
@@ -62,7 +71,7 @@ def train_from_labels(labels: Sequence[Label], pair: Pair, base: PairModel | Non
 
 
 def _pair(client: AdminClient, weak: str | None, strong: str | None) -> Pair:
-    """The one that was named, or the only one that there are labels of."""
+    """Return the named pair, or the only pair that has labels."""
     pairs: list[Pair] = [(found["weak"], found["strong"]) for found in client.get("routing/labels")["pairs"]]
     fitting = [pair for pair in pairs if weak in (None, pair[0]) and strong in (None, pair[1])]
     if len(fitting) == 1:

@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The whole command line."""
+    """Build the parser of the whole command line."""
     parser = argparse.ArgumentParser(
         prog="penstock",
         description="One chat endpoint: a latency-aware gateway in front of a decode engine that comes with it.",
@@ -153,7 +153,7 @@ def _print_anything() -> None:
 
 
 def _guarded(command: Callable[[], int]) -> int:
-    """Turn errors that an operator can mend into one line and an exit code; a defect of ours keeps its trace."""
+    """Turn errors that an operator can fix into one line and an exit code; a defect of ours shows its trace."""
     try:
         return command()
     except commands.UsageError as error:

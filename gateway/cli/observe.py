@@ -21,7 +21,7 @@ _LATEST: Final = 20
 
 
 def add_diagnose(commands_of: Any) -> None:
-    """`penstock diagnose`."""
+    """Add the command `penstock diagnose`."""
     parser = commands_of.add_parser("diagnose", help="say which stage is slow, why, and which line to change; 1 if any")
     parser.add_argument(
         "--seconds", type=float, default=10.0, help="how long to watch, 0.2 to 60 (default %(default)g)"
@@ -31,7 +31,7 @@ def add_diagnose(commands_of: Any) -> None:
 
 
 def add_explain(commands_of: Any) -> None:
-    """`penstock explain`."""
+    """Add the command `penstock explain`."""
     parser = commands_of.add_parser("explain", help="one request stage by stage, or what would become of one")
     asked = parser.add_mutually_exclusive_group(required=True)
     asked.add_argument("request_id", nargs="?", metavar="REQUEST_ID", help="as in x-request-id, or the client's own")
@@ -42,7 +42,7 @@ def add_explain(commands_of: Any) -> None:
 
 
 def add_top(commands_of: Any) -> None:
-    """`penstock top`."""
+    """Add the command `penstock top`."""
     parser = commands_of.add_parser("top", help="lanes, deployments and latencies, live; once without a terminal")
     parser.add_argument("--interval-s", type=float, default=1.0, metavar="S", help="default %(default)g")
     parser.add_argument("--window-s", type=int, default=300, metavar="S", help="60, 300, 900 or 3600 (default 300)")
@@ -52,7 +52,7 @@ def add_top(commands_of: Any) -> None:
 
 
 def add_capacity(commands_of: Any) -> None:
-    """`penstock capacity`."""
+    """Add the command `penstock capacity`."""
     parser = commands_of.add_parser("capacity", help="replicas, memory and GPU hours for a peak, from measured steps")
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--engine", metavar="ADDRESS", help="a running engine: http://host:port or unix:/path")
@@ -77,7 +77,7 @@ def add_capacity(commands_of: Any) -> None:
 
 
 def show_diagnosis(options: argparse.Namespace) -> int:
-    """Watch for some seconds and say what is slow; 1 when anything is."""
+    """Measure for some seconds and print what is slow; return 1 when anything is."""
     from gateway.diagnosis.render import render_diagnosis
 
     with open_client(options) as client:
@@ -87,7 +87,7 @@ def show_diagnosis(options: argparse.Namespace) -> int:
 
 
 def show_request(options: argparse.Namespace) -> int:
-    """A finished request by its id, or a preview of one."""
+    """Print a finished request by its id, or a preview of one."""
     from gateway.cli.explain import render_preview, render_request
 
     if options.request is None:

@@ -24,7 +24,7 @@ _FIGURES = (("hit_ratio", ""), ("shed_ratio", ""), ("cost_per_1k", ""), ("ttft_p
 
 
 def add_policy_life(actions: Any) -> None:
-    """The subcommands, beside those that look at a file only."""
+    """Add the subcommands that need a gateway to those that only read a file."""
     diff = add_action(actions, "diff", diff_policies, "what changes from one policy to another, by meaning")
     diff.add_argument("old", type=Path, help="a policy file; alone: what would change in the gateway")
     diff.add_argument("new", type=Path, nargs="?", help="the other policy file")
@@ -63,7 +63,7 @@ def _add_change(parser: argparse.ArgumentParser) -> None:
 
 
 def add_canary(actions: Any) -> None:
-    """`penstock policy canary`."""
+    """Add the command `penstock policy canary`."""
     parser = actions.add_parser("canary", help="a policy in force for some of the traffic, watched against the other")
     verbs = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     start = add_action(verbs, "start", start_canary, "begin one; it rolls back by itself when it is surely worse")
@@ -82,7 +82,7 @@ def add_canary(actions: Any) -> None:
 
 
 def start_canary(options: argparse.Namespace) -> int:
-    """Show what it would do, ask, and begin."""
+    """Start a canary after showing its changes and a confirmation."""
     document, reason = _text(options.file), _reason(options)
     body: Json = {"document": document, "reason": reason, "percent": options.percent}
     body |= {"tenants": options.tenant} if options.tenant else {}
@@ -99,7 +99,7 @@ def start_canary(options: argparse.Namespace) -> int:
 
 
 def show_canary(options: argparse.Namespace) -> int:
-    """What is known of it."""
+    """Print the evidence about the running canary, or else about the last one."""
     with open_client(options) as client:
         found = client.get("policy/canary")
     if options.json:
@@ -116,14 +116,14 @@ def show_canary(options: argparse.Namespace) -> int:
 
 
 def promote_canary(options: argparse.Namespace) -> int:
-    """For all from now on."""
+    """Put the canary's policy in force for all requests."""
     with open_client(options) as client:
         done = client.call("POST", "policy/canary/promote", {"reason": _reason(options)})
     return _report(options, done)
 
 
 def stop_canary(options: argparse.Namespace) -> int:
-    """For nobody from now on."""
+    """Stop the canary: no request is served by its policy any more."""
     with open_client(options) as client:
         canary = client.call("POST", "policy/canary/stop", {"reason": _reason(options)})["canary"]
     print_json(canary) if options.json else print(_canary_line(canary))
@@ -145,7 +145,7 @@ def _arm(arm: Json) -> str:
 
 
 def diff_policies(options: argparse.Namespace) -> int:
-    """Two files, or a file against what a gateway has in force."""
+    """Print the differences of two files, or of a file from a gateway's policy in force."""
     if options.new is None:
         with open_client(options, source=str(options.old)) as client:
             changes = client.call("POST", "policy/diff", {"document": _text(options.old)})["changes"]
@@ -156,7 +156,7 @@ def diff_policies(options: argparse.Namespace) -> int:
 
 
 def plan_policy(options: argparse.Namespace) -> int:
-    """Changes, blast radius and replay; 1 when the document is no good."""
+    """Print changes, blast radius and replay; return 1 when the document is invalid."""
     body = {"document": _text(options.file), "replay": not options.no_replay}
     with open_client(options, source=str(options.file)) as client:
         plan = client.call("POST", "policy/plan", body)
@@ -174,7 +174,7 @@ def plan_policy(options: argparse.Namespace) -> int:
 
 
 def apply_policy(options: argparse.Namespace) -> int:
-    """Show what it would do, ask, and do it."""
+    """Apply a document after showing its changes and a confirmation."""
     document, reason = _text(options.file), _reason(options)
     with open_client(options, source=str(options.file)) as client:
         etag = options.if_match or client.get("policy")["etag"]
@@ -186,7 +186,7 @@ def apply_policy(options: argparse.Namespace) -> int:
 
 
 def roll_back(options: argparse.Namespace) -> int:
-    """As `apply`, with an older revision's document."""
+    """Apply an older revision's document."""
     reason = _reason(options)
     with open_client(options) as client:
         etag = options.if_match or client.get("policy")["etag"]
@@ -199,7 +199,7 @@ def roll_back(options: argparse.Namespace) -> int:
 
 
 def show_history(options: argparse.Namespace) -> int:
-    """One line a revision."""
+    """Print the revisions, one a line."""
     with open_client(options) as client:
         found = client.get(f"policy/revisions?limit={options.limit}")
         canaries = client.get("policy/canary")
@@ -219,7 +219,7 @@ def show_history(options: argparse.Namespace) -> int:
 
 
 def export_policy(options: argparse.Namespace) -> int:
-    """The document, to a file or to stdout."""
+    """Write the document to a file or to stdout."""
     with open_client(options) as client:
         path = "policy" if options.revision is None else f"policy/revisions/{options.revision}"
         found = client.get(path)
@@ -234,7 +234,7 @@ def export_policy(options: argparse.Namespace) -> int:
 
 
 def init_policy(options: argparse.Namespace) -> int:
-    """A document to begin with; never over one that is there."""
+    """Write a first document; a file that exists is never overwritten."""
     starter = files("routing_policies") / "presets" / "starter.yaml"
     _write(options.file, starter.read_text(encoding="utf-8"), may_replace=False)
     if options.json:
@@ -245,7 +245,7 @@ def init_policy(options: argparse.Namespace) -> int:
 
 
 def import_policy(options: argparse.Namespace) -> int:
-    """The document, and on stderr everything that somebody has to look at."""
+    """Convert a document; everything that needs a person's attention goes to stderr."""
     import yaml
 
     from routing_policies.policy.importing import ImportFailed, import_litellm
@@ -267,7 +267,12 @@ def import_policy(options: argparse.Namespace) -> int:
 
 
 def _confirmed(options: argparse.Namespace, client: AdminClient, document: str) -> Json | None:
-    """What would change, once somebody has agreed to it; None when nothing would. Raises CommandError."""
+    """Return the plan of a change that the user has agreed to.
+
+    Raises:
+        CommandError: The policy is invalid, or the user declined.
+        UsageError: No terminal is attached and `--yes` is missing.
+    """
     plan = client.call("POST", "policy/plan", {"document": document, "replay": False})
     if not plan["ok"]:
         problems = [_rendered(getattr(options, "file", "policy"), problem) for problem in plan["problems"]]

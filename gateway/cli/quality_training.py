@@ -25,7 +25,7 @@ _BATCH = 16
 
 
 class TrainingError(ValueError):
-    """The data cannot be learned from; the message says where and why."""
+    """The data are no use for training; the message has the place and the cause."""
 
 
 class _Message(msgspec.Struct, frozen=True):
@@ -40,14 +40,14 @@ class Line(msgspec.Struct, frozen=True):
     messages: tuple[_Message, ...] = ()
     prompt: str = ""
     category: str = ""
-    """What kind of work it is, if anybody knows: learned from, never needed afterwards."""
+    """The kind of task, where it is known: used for training, never needed for a prediction."""
     logprobs: dict[str, list[float]] = {}
-    """Of the first tokens of each model's answer; for cascades."""
+    """Log probabilities of the first tokens of each model's answer, by model; used for cascades."""
     margins: dict[str, list[float]] = {}
     tokens: dict[str, int] = {}
 
     def as_prompt(self) -> Prompt:
-        """As the gateway would see it."""
+        """Return the prompt in the form that the gateway extracts from a request."""
         asked = [message.content or "" for message in self.messages if message.role == "user"] or [self.prompt]
         sizes = [len(message.content or "") for message in self.messages] or [len(self.prompt)]
         return Prompt(
@@ -59,7 +59,7 @@ class Line(msgspec.Struct, frozen=True):
         )
 
     def as_outcome(self, weak: str, strong: str) -> PairOutcome:
-        """Of a pair; both must have a score."""
+        """Return the outcome of a pair of models; both must have a score."""
         logprobs, margins = self.logprobs.get(weak, []), self.margins.get(weak, [])
         odds = tuple(TokenOdds(*pair) for pair in zip(logprobs, margins, strict=True))
         scores = self.outcomes[weak], self.outcomes[strong]
@@ -68,7 +68,7 @@ class Line(msgspec.Struct, frozen=True):
 
 
 def read_lines(paths: Sequence[Path]) -> Iterator[Line]:
-    """Every line of every file. Raises TrainingError."""
+    """Read every line of every file. Raises TrainingError."""
     decoder = msgspec.json.Decoder(Line)
     for path in paths:
         try:
@@ -87,7 +87,7 @@ def train_from_files(paths: Sequence[Path], weak: str, strong: str, *, encoder_f
     """Return the coefficients; with a folder for the encoder's graph they use the embedding too.
 
     Raises:
-        TrainingError: The files cannot be learned from, or scikit-learn is not installed.
+        TrainingError: The files are no use for training, or scikit-learn is not installed.
     """
     try:
         trainer = import_trainer()
@@ -109,7 +109,7 @@ def train_from_files(paths: Sequence[Path], weak: str, strong: str, *, encoder_f
 
 
 def report_of(model: PairModel, size: int) -> dict[str, Any]:
-    """What was learned, in figures."""
+    """Summarize the trained model in figures."""
     return {
         "weak": model.weak,
         "strong": model.strong,
@@ -122,12 +122,12 @@ def report_of(model: PairModel, size: int) -> dict[str, Any]:
 
 
 def texts_of(lines: Sequence[Line]) -> list[str]:
-    """What is embedded of each."""
+    """Return the text to embed for each line."""
     return [line.as_prompt().text for line in lines]
 
 
 def embedded(texts: Sequence[str], folder: Path) -> tuple[NDArray[np.float32], str]:
-    """Each text's vector, and the encoder's id. Raises TrainingError."""
+    """Embed the texts; return one vector a text, and the encoder's id. Raises TrainingError."""
     try:
         with ThreadPoolExecutor(1) as thread:
             encoder = asyncio.run(InstalledEncoder(folder, "int8").load(thread))

@@ -12,7 +12,7 @@ _LATEST = 8
 
 
 def render_top(overview: Json, requests: Sequence[Json], *, width: int, height: int, is_colored: bool) -> str:
-    """One screen, no line longer than `width`, no more lines than `height`."""
+    """Render one screen: no line longer than `width`, no more lines than `height`."""
     lines = [line[:width] for line in _lines(overview, requests)][: max(1, height)]
     if not is_colored:
         return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""Settings of one gateway process: sources, fields and checks."""

@@ -9,8 +9,10 @@ from routing_policies.policy.document import Policy
 
 
 def exposure_problem(config: GatewayConfig) -> str | None:
-    """Return what is wrong with the listeners of a gateway whose policy has no key, None when only this machine
-    reaches them."""
+    """Return the problem of listeners that other machines reach while the policy has no key.
+
+    None when only this machine reaches them.
+    """
     for key, address in (("public.listen", config.public.listen), ("admin.listen", config.admin.listen)):
         if not is_loopback(address):
             return (

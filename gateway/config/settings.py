@@ -17,7 +17,7 @@ from gateway.store.address import StoreAddress, parse_store
 DEFAULT_STORE: Final = "store.sqlite3"
 ANSWERS_SUFFIX: Final = ".answers"
 _LONGEST_SOCKET: Final = "small.sock"
-"""In `runtime_dir`: of a bundled engine."""
+"""The longest name of a bundled engine's socket in `runtime_dir`."""
 
 
 def bundled_policy_path() -> Path:
@@ -32,13 +32,13 @@ class ProcessSettings:
     runtime_dir: Path = field(default_factory=lambda: Path("run").absolute())
     """Sockets and the pid file; `${runtime_dir}` in the policy."""
     zone: str = ""
-    """Where this gateway runs, as `zone` of deployments says it; empty: near all of them."""
+    """Zone of this gateway, in the words of the deployments' `zone`; empty: near all of them."""
     memory_limit_mb: int | None = None
     """Above it new requests are refused, near it the least urgent ones; None is 90 % of the control group's limit."""
     drain_notice_s: float = 0.0
-    """How long everybody is still served after SIGTERM while `/readyz` says 503 and answers say `connection: close`."""
+    """Time after SIGTERM in which requests are still served; `/readyz` is 503, answers have `connection: close`."""
     drain_timeout_s: float = 30.0
-    """How long requests under way may take to finish once the process is asked to stop."""
+    """Longest time for requests under way to finish after the process gets SIGTERM."""
 
     def __post_init__(self) -> None:
         """Reject values no type can; ConfigError starts with the key."""
@@ -49,7 +49,7 @@ class ProcessSettings:
 
     @property
     def recording_dir(self) -> Path:
-        """Where recorded requests are."""
+        """Return the folder of recorded requests."""
         return self.runtime_dir / "recorded"
 
     @property
@@ -66,7 +66,7 @@ class PublicSettings:
     """`host:port` (port 0: any free one), `[v6]:port`, `unix:/path`, or `fd:N` for a listening socket that the parent
     process holds."""
     shared: bool = False
-    """Whether other gateway processes may listen on `listen` too, each with its own queue (SO_REUSEPORT)."""
+    """True if other gateway processes may listen on `listen` too, each with its own queue (SO_REUSEPORT)."""
 
     def __post_init__(self) -> None:
         """Reject an address that cannot be bound; ConfigError starts with the key."""
@@ -80,7 +80,7 @@ class OidcSettings:
     issuer: str = ""
     """URL of the provider, such as `https://login.example.com`; empty: none."""
     client_id: str = ""
-    """As the provider knows this gateway."""
+    """Client ID of this gateway at the provider."""
     client_secret_env: str = ""
     """The variable that holds the client's secret; empty for a public client."""
     redirect_url: str = ""
@@ -97,10 +97,11 @@ class AdminSettings:
     """`[admin]`: the listener for operators: metrics, admin pages."""
 
     listen: str = "127.0.0.1:8081"
-    """As `listen` of `[public]`."""
+    """Address of the listener, in the forms of `public.listen`."""
     allow_remote: bool = False
-    """Whether other machines may reach `listen`, directly or through a proxy. All but probes then takes a login or a
-    token, whoever asks."""
+    """True if other machines may reach `listen`, directly or through a proxy. Every endpoint except probes then needs a
+    login or a token, from this machine too.
+    """
     token_file: Path | None = None
     """File with a token of 32 characters or more that may do everything at this listener, such as a mounted Secret;
     None: `admin.token` in `runtime_dir`, made at start."""
@@ -120,28 +121,32 @@ class AdminSettings:
 
     @property
     def is_socket(self) -> bool:
-        """Whether operators come through a Unix socket, which only this machine's users reach."""
+        """Return whether operators come through a Unix socket, which only this machine's users reach."""
         return is_socket(self.listen)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicySettings:
-    """`[policy]`: where the policy is kept, and what is learned for it."""
+    """`[policy]`: where the policy is stored, and what is trained for it."""
 
     document: Path = field(default_factory=bundled_policy_path)
     """The policy document; watched, and taken again within a second of a change."""
     source: Literal["file", "store"] | None = None
-    """Where the policy is kept: `file` is the document above, watched; `store` is the newest revision in the store,
-    changed by the admin API, the document above being what an empty store begins with. None: `store` without a document
-    of one's own, else `file`."""
+    """Place of the policy: `file` is the document above, watched; `store` is the newest revision in the store.
+
+    The admin API changes the policy in the store; an empty store begins with the document above. None: `store` without
+    a document of one's own, else `file`.
+    """
     poll_s: float = 0.25
-    """How often the policy file is looked at."""
+    """Interval between two looks at the policy file."""
     max_revisions: int = 1000
     """Revisions of the policy that the store remembers; of more the oldest go."""
     quality_dir: Path | None = None
     """Folder with `*.json` of `penstock policy train`, read at start; None: only what comes with the package."""
     label_retention_days: float = 30.0
-    """How long what audits, shadows and feedback said of a small model is learned from: figures and hashes, no text."""
+    """Time for which labels of small models from audits, shadows and feedback are used for training: figures and
+    hashes, no text.
+    """
 
     def __post_init__(self) -> None:
         """Reject values no type can; ConfigError starts with the key."""
@@ -152,12 +157,12 @@ class PolicySettings:
 
     @property
     def is_bundled(self) -> bool:
-        """Whether nobody has named a document."""
+        """Return whether the settings name no document."""
         return self.document == bundled_policy_path()
 
     @property
     def is_in_store(self) -> bool:
-        """Whether the store's newest revision is the policy."""
+        """Return whether the store's newest revision is the policy."""
         return self.source == "store" or (self.source is None and self.is_bundled)
 
 
@@ -171,7 +176,7 @@ class StoreSettings:
     ca_file: Path | None = None
     """PEM certificates of the authorities that a `rediss` store is verified against; None: the system's."""
     timeout_s: float = 0.03
-    """How long one operation of the store may take before the gateway goes on without it."""
+    """Longest time for one operation of the store before the gateway goes on without it."""
 
     def __post_init__(self) -> None:
         """Reject values no type can; ConfigError starts with the key."""
@@ -184,13 +189,15 @@ class StoreSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheSettings:
-    """`[cache]`: memory for cached responses; which are cached, the policy says."""
+    """`[cache]`: memory for cached responses; the policy determines which are cached."""
 
     max_mb: int = 64
     """Memory of one process for cached responses."""
     shared: bool | None = None
-    """Whether gateways with the same store share cached responses; None: where it is a Redis, else only later starts of
-    this one find them; false: they are kept in memory alone."""
+    """True if gateways with the same store share cached responses, false if they stay in memory alone.
+
+    None: they are shared where the store is a Redis; else only later starts of this gateway find them.
+    """
 
     def __post_init__(self) -> None:
         """Reject values no type can; ConfigError starts with the key."""
@@ -229,18 +236,18 @@ class GatewayConfig:
 
     @property
     def store_address(self) -> StoreAddress:
-        """Where the store is."""
+        """Return the address of the store."""
         address = self.store.address or f"embedded:{self.process.runtime_dir / DEFAULT_STORE}"
         return parse_store(address, ca_file=self.store.ca_file)
 
     @property
     def shares_cache(self) -> bool:
-        """Whether other gateways find cached responses."""
+        """Return whether other gateways find cached responses."""
         return self.store_address.kind != "embedded" if self.cache.shared is None else self.cache.shared
 
     @property
     def answers_address(self) -> StoreAddress:
-        """Where cached responses are: beside an embedded store, so that nothing else waits for its file."""
+        """Return the address of cached responses: beside an embedded store, so that nothing else waits for its file."""
         address = self.store_address
         if address.kind != "embedded" or address.path is None:
             return address

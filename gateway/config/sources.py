@@ -1,4 +1,4 @@
-"""Where settings come from: `penstock.toml`, then `PENSTOCK_*`, then flags; read once, strictly."""
+"""Sources of settings: `penstock.toml`, then `PENSTOCK_*`, then flags; read once, strictly."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def setting_types() -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A value and where it was given; kept under its path."""
+    """A value and the place where it was given; stored under its path."""
 
     value: Any
     place: str
@@ -149,7 +149,7 @@ def _from_file(file: Path) -> dict[str, _Found]:
 
 
 def _in_tables(table: Mapping[str, Any], prefix: str, file: Path) -> Iterator[tuple[str, _Found]]:
-    """Yield every setting of a table and the tables in it. Raises ConfigError for what is not known."""
+    """Yield every setting of a table and the tables in it. Raises ConfigError for an unknown one."""
     types = setting_types()
     for key, value in table.items():
         path = prefix + key

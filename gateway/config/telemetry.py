@@ -14,13 +14,13 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings:
-    """`[telemetry.log]`: what the log says."""
+    """`[telemetry.log]`: the contents of the log."""
 
     level: LogLevel = "info"
     sample_ratio: float = 1.0
     """Share of the answered requests that get a line in the log; what was refused or failed always does."""
     omit: str = ""
-    """What a request's line leaves out, comma-separated: of client_request_id, detail, model, tenant."""
+    """Fields left out of a request's line, comma-separated: of client_request_id, detail, model, tenant."""
 
     def __post_init__(self) -> None:
         """Reject values no type can; ConfigError starts with the key."""
@@ -40,7 +40,7 @@ class TraceSettings:
     """`[telemetry.trace]`: spans of requests."""
 
     otlp_endpoint: str = ""
-    """Where spans are posted in OTLP's JSON, such as `http://127.0.0.1:4318/v1/traces`; empty: no tracing."""
+    """URL that spans are posted to in OTLP's JSON, such as `http://127.0.0.1:4318/v1/traces`; empty: no tracing."""
     sample_ratio: float = 0.1
     """Share of the traced requests among those whose caller sent no `traceparent`; else the caller decides."""
 
@@ -56,11 +56,11 @@ class RecorderSettings:
     """`[telemetry.recorder]`: requests recorded for `penstock policy plan`, in `runtime_dir`/recorded."""
 
     mode: Literal["off", "features", "text"] = "off"
-    """`features` keeps sizes, flags and salted digests, `text` also the beginning of each last message."""
+    """`features` records sizes, flags and salted digests, `text` also the beginning of each last message."""
     max_mb: int = 256
     """Size of one machine's recording; the oldest goes first."""
     retention_h: float = 24.0
-    """How long a recorded request is kept."""
+    """Hours for which a recorded request is stored."""
 
     def __post_init__(self) -> None:
         """Reject values no type can; ConfigError starts with the key."""
@@ -71,7 +71,7 @@ class RecorderSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetrySettings:
-    """`[telemetry]`: what is told of requests, and to whom."""
+    """`[telemetry]`: logs, traces and recordings of requests."""
 
     log: LogSettings = field(default_factory=LogSettings)
     trace: TraceSettings = field(default_factory=TraceSettings)

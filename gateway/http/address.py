@@ -57,7 +57,7 @@ async def bind(address: str, *, reuse_port: bool, limits: EdgeLimits) -> list[so
 
 
 def is_loopback_host(host: str) -> bool:
-    """Whether a peer's address is this machine's loopback, an IPv4 address written as IPv6 included."""
+    """Return whether a peer's address is this machine's loopback, an IPv4 address written as IPv6 included."""
     if host == "127.0.0.1":
         return True
     try:
@@ -75,7 +75,7 @@ def inherited_addresses(address: str) -> tuple[str, ...]:
 
 
 def inherited_sockets(address: str) -> list[socket.socket]:
-    """Duplicates of listening sockets that the parent process bound and keeps. Raises OSError.
+    """Return duplicates of listening sockets that the parent process bound and holds open. Raises OSError.
 
     Their queues outlive every process that serves them.
     """
@@ -99,7 +99,7 @@ def inherited_descriptors(address: str) -> tuple[int, ...]:
 
 
 def describe(listening: socket.socket) -> str:
-    """The address a socket really has, in the form `bind` takes."""
+    """Return the address that a socket really has, in the form `bind` takes."""
     name = listening.getsockname()
     if listening.family == socket.AF_UNIX:
         return f"unix:{name}"
@@ -127,7 +127,7 @@ def _set_tcp_options(listening: socket.socket, *, limits: EdgeLimits) -> None:
 
 
 def bind_unix(path: str) -> socket.socket:
-    """Bind a Unix socket, replacing one that a dead process left behind; OSError when somebody listens on it."""
+    """Bind a Unix socket, replacing one that a dead process left behind. Raises OSError when it is in use."""
     _remove_stale(path)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:

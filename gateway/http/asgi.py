@@ -27,10 +27,10 @@ Header = tuple[bytes, bytes]
 
 
 class EdgeChannel(Protocol):
-    """One request's line to the edge, beside `receive` and `send`. Valid until the application returns."""
+    """One request's channel to the edge, beside `receive` and `send`. Valid until the application returns."""
 
     keep_alive: bool
-    """Set it to False, at the latest before the last byte, to have the connection closed behind this response."""
+    """Flag for a reusable connection; False, set before the last byte, closes it behind this response."""
 
     @property
     def is_gone(self) -> bool:
@@ -41,7 +41,7 @@ class EdgeChannel(Protocol):
         """True once a drain ran out of time: the request was cancelled and may still send a last event at once."""
 
     def take_body(self) -> bytes | None:
-        """The request's body, once, when all of it is here; None when it has to be awaited with `receive`."""
+        """Return the request's body, once, when all of it is here; None when it has to be awaited with `receive`."""
 
     def on_gone(self, callback: Callable[[], None]) -> None:
         """Call back when the client goes before the response is complete; at once when it is gone already."""
@@ -68,7 +68,7 @@ class ClientGone(Exception):
 
 
 def edge_channel(scope: Scope) -> EdgeChannel | None:
-    """The edge's channel for this request, or None behind any other server."""
+    """Return the edge's channel for this request, None behind any other server."""
     extensions = scope.get("extensions")
     return extensions.get("penstock") if extensions else None
 
@@ -89,9 +89,13 @@ def find_headers(scope: Scope, name: bytes) -> list[bytes]:
 async def read_body(
     receive: Receive, limit: int, channel: EdgeChannel | None = None, room: BodyMemory | None = None
 ) -> bytes:
-    """The whole request body; raises BodyTooLarge past `limit` bytes and ClientGone when it ends early.
+    """Read the whole request body.
 
-    What is not here yet is read only as far as there is `room` for it, and left in the socket otherwise.
+    Bytes that are not here yet are read only as far as there is `room` for them, and left in the socket otherwise.
+
+    Raises:
+        BodyTooLarge: The body is longer than `limit` bytes.
+        ClientGone: The body ends early.
     """
     if channel is not None and (body := channel.take_body()) is not None:
         if len(body) > limit:
@@ -121,7 +125,7 @@ async def read_body(
 
 
 async def respond(send: Send, status: int, headers: Iterable[Header], body: bytes = b"") -> None:
-    """A whole response; content-length is added here, names must be lower case."""
+    """Send a whole response; content-length is added here, names must be lower case."""
     length = (b"content-length", b"%d" % len(body))
     await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
     await send({"type": "http.response.body", "body": body, "more_body": False})

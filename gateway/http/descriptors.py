@@ -17,7 +17,7 @@ def raise_open_file_limit() -> int:
 
 
 def open_file_limit() -> int:
-    """How many files this process may have open; a very large number where there is no limit."""
+    """Return the number of files that this process may have open; very large where there is no limit."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 2**31 if soft == resource.RLIM_INFINITY else soft
 

@@ -31,7 +31,7 @@ class UntilGone:
         self.is_gone = False
         self.receive = receive
         self.stays: Callable[[Callable[[], None]], bool] | None = None
-        """Asked when the client goes: True to let the body run on; what it was given then ends the body after all."""
+        """Callback when the client goes, with a function that ends the body; True lets the body run on until then."""
         self._channel: EdgeChannel | None = edge_channel(scope)
         self._pump: _ReceivePump | None = None
         self._has_cancelled = False
@@ -87,7 +87,7 @@ class UntilGone:
 
 
 def until_gone(scope: Scope, receive: Receive) -> UntilGone:
-    """Run the body only as long as somebody waits for it; raises ClientGone when nobody does."""
+    """Return a context that runs its body until the client leaves, and then raises ClientGone."""
     return UntilGone(scope, receive)
 
 
@@ -101,7 +101,7 @@ class _ReceivePump:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def receive(self) -> Message:
-        """The next message; after a disconnect, `http.disconnect` again and again."""
+        """Return the next message; after a disconnect, `http.disconnect` again and again."""
         if self._task.done() and self._messages.empty():
             self._task.result()  # what the server's receive raised is the caller's to see
             return {"type": "http.disconnect"}

@@ -25,7 +25,7 @@ _COPIED_BYTES = 64 * 1024
 
 
 class Framing(Enum):
-    """How the end of the response body is told."""
+    """The ways to mark the end of a response body."""
 
     UNDECIDED = auto()
     NONE = auto()
@@ -35,7 +35,7 @@ class Framing(Enum):
 
 
 class Outflow(FlowControl):
-    """A connection's outgoing side: counts what was written, so that a client that takes nothing is seen."""
+    """A connection's outgoing side: counts written bytes, so that a client that reads nothing is seen."""
 
     def __init__(self, transport: asyncio.Transport, now: float) -> None:
         super().__init__(transport)
@@ -49,7 +49,7 @@ class Outflow(FlowControl):
         self._transport.write(data)
 
     def has_stalled(self, now: float, limit_s: float) -> bool:
-        """True when bytes are waiting and not one left for `limit_s`; to be asked a few times per limit."""
+        """Return whether bytes are waiting and none left for `limit_s`; call it a few times per limit."""
         waiting = self._transport.get_write_buffer_size()
         flushed = self._written - waiting
         if waiting == 0 or flushed != self._flushed:
@@ -101,11 +101,11 @@ class Exchange(RequestResponseCycle):
 
     @property
     def is_gone(self) -> bool:
-        """True once nobody will read this response."""
+        """True once the client has left, so that this response has no reader."""
         return self.disconnected
 
     def take_body(self) -> bytes | None:
-        """The request's body, once, when all of it is here; None when it has to be awaited with `receive`."""
+        """Return the request's body, once, when all of it is here; None when it has to be awaited with `receive`."""
         if self.more_body or self.disconnected or self.waiting_for_100_continue:
             return None
         body, self.body = bytes(self.body), bytearray()
@@ -176,10 +176,10 @@ class Exchange(RequestResponseCycle):
         if self.flow.write_paused and not self.disconnected:
             await self.flow.drain()
 
-    # What the connection tells
+    # Events of the connection
 
     def mark_gone(self) -> None:
-        """Nobody will read this response: wake whoever waits and tell whoever asked."""
+        """Mark the response as unwanted: wake the waiting application and notify the watchers."""
         if self.disconnected or self.response_complete:
             return
         self.disconnected = True
@@ -195,7 +195,7 @@ class Exchange(RequestResponseCycle):
                 _LOGGER.exception("a disconnect callback failed")
 
     def stop(self) -> None:
-        """A drain ran out of time: cancel the application, which may still send a last event."""
+        """Cancel the application after a drain ran out of time; it may still send a last event."""
         self.is_stopping = True
         if self.task is not None:
             self.task.cancel()
@@ -215,7 +215,7 @@ class Exchange(RequestResponseCycle):
         if self.disconnected:
             return
         if self.waiting_for_100_continue:
-            # The body was never asked for: the client may send it or not, so what follows cannot be told apart.
+            # The body was never requested: the client may send it or not, so the bytes behind are ambiguous.
             self.waiting_for_100_continue = False
             self.keep_alive = False
         lines = [STATUS_LINE[status], self._edge.date_line]
@@ -248,7 +248,7 @@ class Exchange(RequestResponseCycle):
             self._put(self._finish_head(None))
 
     def _finish_head(self, body_length: int | None) -> bytes:
-        """The head with its framing lines; `body_length` is known when the whole body goes with it."""
+        """Return the head with its framing lines; `body_length` is known when the whole body goes with it."""
         assert self._head is not None, "the head is finished once"
         head, self._head = self._head, None
         tail = b""
@@ -306,7 +306,10 @@ class Exchange(RequestResponseCycle):
         self.on_response()
 
     def _answer_for_application(self) -> None:
-        """500 when nothing was sent; a cut connection when something was, never a response that looks whole."""
+        """End a response that the application left unfinished.
+
+        Send 500 when nothing was sent; cut the connection when something was, so that no response wrongly looks whole.
+        """
         if self.disconnected or self.response_complete:
             return
         if self.is_on_wire:

@@ -17,13 +17,13 @@ from gateway.http.refusal import ExpectationFailed, HeadersTooLarge, MalformedRe
 Headers = list[tuple[bytes, bytes]]
 
 METHODS: Final = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
-"""What may reach an application; all others are answered with 405."""
+"""Methods that may reach an application; all others get 405."""
 
 _ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
 _METHODS: Final = frozenset(method.encode("ascii") for method in METHODS)
 _AUTHORITY: Final = re.compile(rb"(?:[A-Za-z0-9._~-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
-# One value decides who asks, for what, and where the request ends; a second value is an attack or a broken client.
+# One value decides the caller, the target and the end of the request; a second value is an attack or a broken client.
 _SINGLE: Final = frozenset(
     {b"host", b"content-length", b"transfer-encoding", b"content-encoding", b"content-type", b"expect"}
     | {b"authorization"}
@@ -74,7 +74,7 @@ def http_scope(
     client: tuple[str, int] | None,
     draining: asyncio.Event,
 ) -> HTTPScope:
-    """The ASGI scope of a request; `state` is the application's to fill further."""
+    """Return the ASGI scope of a request; the application may fill `state` further."""
     return cast(
         HTTPScope,
         {
@@ -96,7 +96,7 @@ def http_scope(
 
 
 def request_too_large(limits: EdgeLimits) -> RequestTooLarge:
-    """413, for a declared length and for a chunked body that grew past the limit."""
+    """Return the 413 for a declared length, and for a chunked body that grew past the limit."""
     return RequestTooLarge(f"The body exceeds {limits.body.max_bytes} bytes. Send a smaller one.")
 
 

@@ -1,4 +1,4 @@
-"""What one connection and one request may cost before the application sees it."""
+"""Bounds on the cost of one connection and one request before the application sees it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass, field, fields
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
-    """Bounds of a listener's connections; ValueError names the field when one makes no sense."""
+    """Bounds of a listener's connections; an impossible value raises a ValueError that names its field."""
 
     max_total: int = 10_000
     max_per_ip: int = 0
-    """0 switches this cap off; Unix sockets have no IP and are never counted."""
+    """Cap on the connections of one IP; 0 switches it off. Unix sockets have no IP and are never counted."""
     max_pipelined: int = 16
     idle_keep_alive_s: float = 75.0
     write_stall_timeout_s: float = 30.0
-    """How long a client may take nothing at all while bytes for it are waiting."""
+    """Longest time in which a client accepts no byte at all while bytes for it are waiting."""
     linger_s: float = 2.0
     write_high_water_bytes: int = 64 * 1024
 
@@ -27,7 +27,7 @@ class ConnectionLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeaderLimits:
-    """Bounds of a request's line and header fields; ValueError names the field when one makes no sense."""
+    """Bounds of a request's line and header fields; an impossible value raises a ValueError that names its field."""
 
     timeout_s: float = 10.0
     max_bytes: int = 32 * 1024
@@ -41,7 +41,7 @@ class HeaderLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BodyLimits:
-    """Bounds of a request's body; ValueError names the field when one makes no sense.
+    """Bounds of a request's body; an impossible value raises a ValueError that names its field.
 
     The rate is checked from `grace_s` on, the total time is `timeout_s`.
     """

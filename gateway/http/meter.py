@@ -1,4 +1,4 @@
-"""What a client has cost so far with the part of a request it is sending: bytes and time, judged, not acted on."""
+"""The cost of the part of a request that a client is sending: bytes and time, judged without acting on it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FRAMING_PER_BODY_BYTE = 8
 
 
 class MeterState(Enum):
-    """What the next byte from the client belongs to."""
+    """The part of a connection's input that the next byte from the client belongs to."""
 
     IDLE = auto()
     HEAD = auto()
@@ -55,62 +55,62 @@ class InputMeter:
         self._num_trailers = 0
 
     def begin_read(self, num_bytes: int) -> None:
-        """Bytes arrived and are about to be parsed."""
+        """Start a read: bytes arrived and are about to be parsed."""
         self._read_bytes = num_bytes
         self._part_before = self._part
         self._was_idle = self.reading is MeterState.IDLE
 
     def begin_head(self) -> None:
-        """A request line begins."""
+        """Start a request line."""
         self.reading = MeterState.HEAD
         self._part += 1
         self._wire_bytes = 0
 
     def begin_body(self) -> None:
-        """A head is complete and passed."""
+        """Start the body, once a head is complete and passed."""
         self.reading = MeterState.BODY
         self._part += 1
         self._wire_bytes = self._body_bytes = self._num_trailers = 0
 
     @property
     def head_bytes(self) -> int:
-        """About how many bytes of an unfinished head are here; 0 when none is being read."""
+        """Approximate bytes of an unfinished head that are here; 0 when none is being read."""
         if self.reading is not MeterState.HEAD:
             return 0
         return self._read_bytes if self._wire_bytes is None else self._wire_bytes
 
     @property
     def since(self) -> float:
-        """When the part being read, or the wait for the next request, began."""
+        """Start of the part being read, or of the wait for the next request."""
         return self._since
 
     def begin_wait(self, now: float) -> None:
-        """A request is read and answered; the wait for the next one begins."""
+        """Start the wait for the next request, once one is read and answered."""
         self._since = now
         self._has_served = True
 
     def begin_linger(self, now: float) -> None:
-        """Our side of the connection is closed; the client's is dropped for a while."""
+        """Start the linger: our side of the connection is closed, and input is dropped for a while."""
         self.reading = MeterState.DEAF
         self._since = now
 
     def may_exceed_head(self) -> bool:
-        """False when the head that just ended is surely small enough, so that nobody needs to count it."""
+        """Return False when the head that just ended is surely small enough, so that counting it is needless."""
         return self._wire_bytes is None or self._wire_bytes + self._read_bytes > self._limits.header.max_bytes
 
     def count_body(self, num_bytes: int) -> GatewayError | None:
-        """A piece of the body."""
+        """Count a piece of the body; return the error when the body is too large."""
         self._body_bytes += num_bytes
         return request_too_large(self._limits) if self._body_bytes > self._limits.body.max_bytes else None
 
     def count_trailer(self) -> GatewayError | None:
-        """A field behind a chunked body."""
+        """Count a field behind a chunked body; return the error when there are too many."""
         self._num_trailers += 1
         limit = self._limits.header.max_fields
         return HeadersTooLarge(f"{limit} trailer fields") if self._num_trailers > limit else None
 
     def end_read(self, now: float, *, target_bytes: int) -> GatewayError | None:
-        """The read ended inside a part: start the part's clock when it is new, count its bytes when it is not."""
+        """End a read inside a part: start the part's clock when it is new, count its bytes when it is not."""
         if self._part == self._part_before:
             if self._wire_bytes is not None:
                 self._wire_bytes += self._read_bytes
@@ -129,13 +129,13 @@ class InputMeter:
         return None
 
     def next_look(self, now: float) -> float:
-        """When `overdue` is worth asking again, while a part is being read."""
+        """Return the next time at which `overdue` should be called while a part is being read."""
         if self.reading is MeterState.HEAD:
             return self._since + self._limits.header.timeout_s
         return now + _BODY_LOOK_S
 
     def overdue(self, now: float, *, is_held_up: bool) -> GatewayError | None:
-        """The verdict on a part that is being read; `is_held_up`: it is the server that keeps the client waiting."""
+        """Return the error for a part that comes too slowly; `is_held_up`: the server makes the client wait."""
         limits = self._limits
         if self.reading is MeterState.HEAD:
             if now < self._since + limits.header.timeout_s:
@@ -151,8 +151,10 @@ class InputMeter:
         return None
 
     def quiet_deadline(self) -> float:
-        """When a connection on which nothing is read or answered is closed: the first request must come sooner than
-        the next one, and a client that was refused is listened to only for a moment."""
+        """Return the time at which a connection is closed on which nothing is read or answered.
+
+        The first request must come sooner than the next one. Input after a refusal is read only for a moment.
+        """
         limits = self._limits
         if self.reading is MeterState.DEAF:
             return self._since + limits.connections.linger_s

@@ -78,14 +78,14 @@ class EdgeProtocol(HttpToolsProtocol):
         self.edge.wheel.look_at(self, now + self.limits.header.timeout_s)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the requests under way that nobody waits for them."""
+        """Mark the responses under way as unwanted."""
         self._release()
         self._meter.reading = MeterState.DEAF
         self._lose_exchanges()
         super().connection_lost(exc)
 
     def eof_received(self) -> None:
-        """A half-close counts as gone (see above); returning None closes the transport."""
+        """Treat a half-close as a client that left (see above); returning None closes the transport."""
         self._meter.reading = MeterState.DEAF
         self._lose_exchanges()
 
@@ -110,7 +110,7 @@ class EdgeProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def stop(self) -> None:
-        """The drain ran out of time: requests not started are dropped, the one that runs is cancelled."""
+        """Stop after a drain ran out of time: drop requests not started, cancel the one that runs."""
         self.pipeline.clear()
         self._meter.reading = MeterState.DEAF
         if self._is_answering and self.running is not None:
@@ -127,16 +127,16 @@ class EdgeProtocol(HttpToolsProtocol):
 
     @property
     def may_be_asking(self) -> bool:
-        """Whether a request is being read or, on a new connection, on its way."""
+        """Return whether a request is being read or, on a new connection, on its way."""
         return self.exchange is None or self._meter.reading in (MeterState.HEAD, MeterState.BODY)
 
     @property
     def idle_since(self) -> float:
-        """When the last request ended, or the connection began, while it is idle."""
+        """End of the last request, or start of the connection, while it is idle."""
         return self._meter.since
 
     def abort(self) -> None:
-        """Reset the connection; requests under way learn that nobody waits for them."""
+        """Reset the connection, and mark the responses under way as unwanted."""
         self._lose_exchanges()
         self.transport.abort()
 
@@ -171,7 +171,7 @@ class EdgeProtocol(HttpToolsProtocol):
         self._held.append(data)
         self._held_bytes += len(data)
         if not self._count_unread(self._held_bytes):
-            # Nobody has promised to read it: the connection ends behind the answer, and the client asks again.
+            # Nobody has promised to read it: the connection ends behind the answer, and the client retries.
             self._held, self._held_bytes = [], 0
             self._count_unread(0)
             self._meter.reading = MeterState.DEAF
@@ -180,7 +180,7 @@ class EdgeProtocol(HttpToolsProtocol):
             self.flow.pause_reading()
 
     def _count_unread(self, num_bytes: int) -> bool:
-        """Have the listener know how much this connection holds; False when that is more than there is room for."""
+        """Report the bytes that this connection holds to the listener; return False when there is no room for them."""
         edge, more = self.edge, num_bytes - self._unread_bytes
         edge.unread_bytes += more
         self._unread_bytes = num_bytes
@@ -218,7 +218,7 @@ class EdgeProtocol(HttpToolsProtocol):
     # Parser callbacks; what they raise ends in `_feed`
 
     def on_message_begin(self) -> None:
-        """A request line begins."""
+        """Begin a request line."""
         if len(self.pipeline) >= self.limits.connections.max_pipelined:
             raise self._faulty(
                 MalformedRequest(f"more than {self.limits.connections.max_pipelined} requests are pipelined")
@@ -229,13 +229,13 @@ class EdgeProtocol(HttpToolsProtocol):
         self.headers = []
 
     def on_url(self, url: bytes) -> None:
-        """A piece of the request target."""
+        """Add a piece of the request target."""
         self.url += url
         if len(self.url) > self.limits.header.max_uri_bytes:
             raise self._faulty(UriTooLong(self.limits.header.max_uri_bytes))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A complete header; those behind a chunked body (trailers) are counted and dropped."""
+        """Add a complete header; those behind a chunked body (trailers) are counted and dropped."""
         if self._meter.reading is MeterState.HEAD:
             self.headers.append((name.lower(), value.rstrip(b" \t")))
             return
@@ -293,7 +293,7 @@ class EdgeProtocol(HttpToolsProtocol):
             self._start(exchange)
 
     def on_body(self, body: bytes) -> None:
-        """A piece of the body: counted, then handed to whoever reads it."""
+        """Count a piece of the body, then pass it to its reader."""
         exchange = self.exchange
         assert exchange is not None, "a body follows a head"
         fault = self._meter.count_body(len(body))
@@ -307,7 +307,7 @@ class EdgeProtocol(HttpToolsProtocol):
         exchange.message_event.set()
 
     def on_message_complete(self) -> None:
-        """The request is read to its end."""
+        """End the reading of the request."""
         if self._meter.reading is MeterState.HEAD:  # an upgrade offer, about to be replayed
             return
         self._meter.reading = MeterState.IDLE
@@ -333,7 +333,7 @@ class EdgeProtocol(HttpToolsProtocol):
         exchange.task.add_done_callback(self.tasks.discard)
 
     def on_response_complete(self) -> None:
-        """The running exchange is answered: go on with the next one, the next bytes, or the wait for them."""
+        """Continue after a response with the next exchange, the next bytes, or the wait for them."""
         done = self.running
         assert done is not None, "only a running exchange completes"
         self.edge.total_requests += 1
@@ -387,8 +387,11 @@ class EdgeProtocol(HttpToolsProtocol):
         self._close(is_input_pending=True)
 
     def _close(self, *, is_input_pending: bool) -> None:
-        """Close after what is queued was sent. Unread input would make the kernel reset the connection and the
-        client lose the answer, so with input pending only our side is closed and theirs is read for a while."""
+        """Close after all queued bytes were sent.
+
+        Unread input would make the kernel reset the connection, and the client would lose the answer. So with input
+        pending only our side is closed, and input is read for a while.
+        """
         self._meter.reading = MeterState.DEAF
         self.pipeline.clear()
         if not is_input_pending or not self.transport.can_write_eof():
@@ -430,5 +433,5 @@ class EdgeProtocol(HttpToolsProtocol):
 
     @property
     def _is_held_up(self) -> bool:
-        """True while it is this server that keeps the client from sending its body."""
+        """True while the server itself stops the client from sending its body."""
         return self.flow.read_paused or (self.exchange is not None and self.exchange.waiting_for_100_continue)

@@ -47,7 +47,7 @@ class ExpectationFailed(RejectedRequest):
 
 
 class UpgradeNotServed(RejectedRequest):
-    """400: the client asks for WebSocket."""
+    """400: the client requests WebSocket."""
 
     code = "invalid_request"
 
@@ -56,7 +56,7 @@ class UpgradeNotServed(RejectedRequest):
 
 
 class HeadersTooLarge(RejectedRequest):
-    """431: too many bytes or too many fields; `what` says which, with the limit."""
+    """431: the headers have too many bytes or too many fields; the message gives the limit."""
 
     status = 431
     code = "headers_too_large"
@@ -66,7 +66,7 @@ class HeadersTooLarge(RejectedRequest):
 
 
 def explain_refusal(reason: str, data: bytes) -> MalformedRequest:
-    """The 400 for bytes the parser gave up on; `data` is the read it gave up in."""
+    """Return the 400 for bytes that the parser could not read; `data` is the read in which it gave up."""
     if data.startswith(b"PRI * HTTP/2"):
         return MalformedRequest("HTTP/2 is not served on this port, use HTTP/1.1")
     if data.startswith(b"\x16\x03"):
@@ -75,21 +75,24 @@ def explain_refusal(reason: str, data: bytes) -> MalformedRequest:
 
 
 def too_many_connections() -> Shed:
-    """503 for a connection that does not fit; its lane is empty because nothing was read."""
+    """Return the 503 for a connection that does not fit; its lane is empty because nothing was read."""
     hint = "Retry in a second, or reuse connections that are already open."
     message = f"This server has no connection left. {hint}"
     return Shed(ShedReason.OVERLOAD, lane="", message=message, hint=hint, predicted_wait_s=1.0)
 
 
 def too_many_unfinished() -> Shed:
-    """503 for a head that comes in pieces while too many others do; its lane is empty because it was not read."""
+    """Return the 503 for a head in pieces while too many others are unfinished.
+
+    Its lane is empty because no head was read.
+    """
     hint = "Send the request in one piece, or retry in a second."
     message = f"This server holds too many unfinished requests. {hint}"
     return Shed(ShedReason.OVERLOAD, lane="", message=message, hint=hint, predicted_wait_s=1.0)
 
 
 def render_refusal(error: GatewayError, *, request_id: str, date_line: bytes = b"") -> bytes:
-    """The whole closing response as bytes; `date_line` is a ready header line with its CRLF."""
+    """Return the whole closing response as bytes; `date_line` is a ready header line with its CRLF."""
     body = error_body(error)
     lines = [b"HTTP/1.1 %d %b\r\n" % (error.status, http.HTTPStatus(error.status).phrase.encode()), date_line]
     lines += [b"%b: %b\r\n" % header for header in error_headers(error)]

@@ -24,12 +24,12 @@ from gateway.http.state import MAX_UNREAD_BYTES, EdgeHooks, EdgeState, RefusalHo
 _LOGGER = logging.getLogger("penstock.edge")
 _CANCEL_TIMEOUT_S = 5.0
 _SETTLE_S = 1.0
-"""How long a connection accepted just before the end may take to send its request."""
+"""Longest wait for the request of a connection that was accepted just before the end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
-    """Where one application is served: `host:port` (port 0: any free one), `[v6]:port`, `unix:/path` or `fd:N`."""
+    """The address of one application: `host:port` (port 0: any free one), `[v6]:port`, `unix:/path` or `fd:N`."""
 
     name: str
     address: str
@@ -40,14 +40,14 @@ class Listener:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainReport:
-    """What became of the requests that were under way when a drain began."""
+    """The outcome of the requests that were under way when a drain began."""
 
     num_connections: int
     num_cancelled: int
 
 
 def _ignore_refusal(listener: str, error: GatewayError) -> None:
-    """The hook of a server whose owner does not count refusals."""
+    """Ignore a refusal: the hook of a server whose owner does not count them."""
 
 
 class Server:
@@ -82,7 +82,7 @@ class Server:
         self._timer: asyncio.TimerHandle | None = None
         self._date_at = 0.0
         self.leaving = asyncio.Event()
-        """Set while requests are still served, so that clients and load balancers move on without a failure."""
+        """Event that is set while requests are still served, so that clients and balancers leave without a failure."""
         self.draining = asyncio.Event()
         self.addresses: dict[str, tuple[str, ...]] = {}
 
@@ -226,7 +226,7 @@ async def _serve(listening: socket.socket, make: Callable[[], EdgeProtocol]) -> 
 
 
 def _accept(listening: socket.socket) -> socket.socket | None:
-    """The next connection in the queue, None when it is empty."""
+    """Accept the next connection in the queue; None when it is empty."""
     try:
         accepted, _ = listening.accept()
     except (BlockingIOError, ConnectionAbortedError):
@@ -236,7 +236,7 @@ def _accept(listening: socket.socket) -> socket.socket | None:
 
 
 def _connection_caps(listeners: Sequence[Listener]) -> list[int]:
-    """What each listener may accept under this process's open file limit; says so when it is less than configured."""
+    """Return each listener's cap under this process's open file limit; log when it is below the configured one."""
     open_files = open_file_limit()
     caps = share_connections([listener.limits.connections.max_total for listener in listeners], open_files)
     for listener, cap in zip(listeners, caps, strict=True):
@@ -249,7 +249,7 @@ def _connection_caps(listeners: Sequence[Listener]) -> list[int]:
 
 
 def uvicorn_config(app: ASGIApp) -> Config:
-    """What uvicorn's protocol class asks of a Config; everything it would do beyond that is switched off."""
+    """Return the configuration for uvicorn's protocol class, with all other parts of uvicorn switched off."""
     config = Config(
         cast(ASGI3Application, app),
         interface="asgi3",

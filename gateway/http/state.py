@@ -1,4 +1,4 @@
-"""What all connections of one listener share: its limits, its counts, its clock and its wheel of deadlines."""
+"""State that all connections of one listener share: limits, counts, clock and wheel of deadlines."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _MIN_IDLE_S = 1.0  # a younger one may have its next request on the wire
 _MAX_DUE_PER_TICK = 1000  # about a millisecond's work
 
 RefusalHook = Callable[[str, GatewayError], None]
-"""Told the listener's name and the error whenever the edge answers by itself."""
+"""Callback with the listener's name and the error of each answer that the edge gives by itself."""
 
 
 def date_line() -> bytes:
-    """The header line that tells the current time."""
+    """Return the header line with the current time."""
     return b"date: %b\r\n" % formatdate(usegmt=True).encode("ascii")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShutdownEvents:
-    """How far all listeners of a server are on their way out."""
+    """Events that mark how far the shutdown of a server's listeners has come."""
 
     leaving: asyncio.Event
     draining: asyncio.Event
@@ -42,7 +42,7 @@ class ShutdownEvents:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeHooks:
-    """What the edge calls for a request that it refuses itself."""
+    """Callbacks of the edge for a request that it refuses itself."""
 
     new_request_id: Callable[[], str]
     on_refusal: RefusalHook
@@ -75,7 +75,7 @@ class EdgeState(ServerState):
         self.on_refusal = hooks.on_refusal
         self.max_unread_bytes = max_unread_bytes
         self.unread_bytes = 0
-        """What all clients have sent too early (behind a request that is being answered) or of unfinished heads."""
+        """Bytes that clients have sent too early (behind a request that is being answered) or of unfinished heads."""
         self.date_line = date_line()
         self.open: set[EdgeProtocol] = set()
         self.wheel: DeadlineWheel[EdgeProtocol] = DeadlineWheel(resolution_s=resolution_s, now=clock())
@@ -116,12 +116,12 @@ class EdgeState(ServerState):
         return True
 
     def refuse(self, error: GatewayError) -> bytes:
-        """The bytes of the edge's own answer, counted."""
+        """Return the bytes of the edge's own answer, and count it."""
         self.on_refusal(self.name, error)
         return render_refusal(error, request_id=self.new_request_id(), date_line=self.date_line)
 
     def refuse_connection(self) -> bytes:
-        """The bytes for a connection that was not admitted."""
+        """Return the bytes for a connection that was not admitted."""
         return self.refuse(too_many_connections())
 
     def sweep(self, now: float) -> None:

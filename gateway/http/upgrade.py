@@ -8,12 +8,12 @@ _OFFER_HEADERS = frozenset({b"upgrade", b"http2-settings"})
 
 
 def is_websocket(headers: Headers) -> bool:
-    """True when the client cannot go on without WebSocket; other offers (h2c) are optional by their RFC."""
+    """Return whether the client cannot go on without WebSocket; other offers (h2c) are optional by their RFC."""
     return any(name == b"upgrade" and b"websocket" in value.lower() for name, value in headers)
 
 
 def head_without_upgrade(method: bytes, target: bytes, headers: Headers) -> bytes:
-    """The same request head, in bytes, without the offer of another protocol."""
+    """Return the request head in bytes, without the offer of another protocol."""
     lines = [b"%b %b HTTP/1.1" % (method, target)]
     for name, value in headers:
         if name in _OFFER_HEADERS:

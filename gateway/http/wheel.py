@@ -10,10 +10,10 @@ Item = TypeVar("Item", bound=Hashable)
 
 
 class DeadlineWheel(Generic[Item]):
-    """Which items to look at by when, at `resolution_s`; every item is in at most one slot.
+    """A timer wheel: which items to look at by which time, at `resolution_s`; every item is in at most one slot.
 
-    Lazy: an item that gained time is not moved, it is looked at early and put back by its owner. So the common
-    case (a request that came and went in time) costs nothing here.
+    The wheel is lazy: an item that gained time is not moved. Its owner looks at it early and puts it back.
+    So the common case (a request that ends in time) costs nothing here.
     """
 
     def __init__(self, *, resolution_s: float, now: float) -> None:
@@ -26,7 +26,7 @@ class DeadlineWheel(Generic[Item]):
         return len(self._slot_of)
 
     def look_at(self, item: Item, by: float) -> None:
-        """Have `item` come due at `by` or before: an earlier slot it already has is kept."""
+        """Make `item` due at `by` or before: an earlier slot that it already has stays."""
         slot = max(math.ceil(by / self.resolution_s), self._next_slot)
         held = self._slot_of.get(item)
         if held is not None:
@@ -43,7 +43,10 @@ class DeadlineWheel(Generic[Item]):
             del self._slots[slot][item]
 
     def due(self, now: float, *, limit: int) -> list[Item]:
-        """Up to `limit` items whose slot has come, removed, in no order; the rest stay due, so one tick is short."""
+        """Remove and return up to `limit` items whose slot has come, in no order.
+
+        The rest stay due, so one tick is short.
+        """
         current = math.floor(now / self.resolution_s)
         items: list[Item] = []
         while self._next_slot <= current:

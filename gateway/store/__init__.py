@@ -1,0 +1,1 @@
+"""Stores for state that outlives a process or is shared by replicas: SQLite file, Redis."""

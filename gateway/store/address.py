@@ -32,7 +32,7 @@ _FORMS: Final = "embedded:PATH, redis://host:port/0, redis+sentinel://host:port,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreAddress:
-    """Where the store is; `repr` and `shown` have no secret in them."""
+    """The place of the store; `repr` and `shown` contain no secret."""
 
     kind: StoreKind
     path: Path | None = None
@@ -40,7 +40,7 @@ class StoreAddress:
     hosts: tuple[tuple[str, int], ...] = ()
     """The Sentinels, the nodes of a Cluster, or the one Redis."""
     service: str = ""
-    """The name that Sentinels know the primary by."""
+    """The name of the primary at the Sentinels."""
     db: int = 0
     is_tls: bool = False
     ca_file: Path | None = None

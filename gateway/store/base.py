@@ -1,8 +1,8 @@
 """Store: the interface to everything that two workers or replicas must agree on.
 
-A *space* is a named corner of the store, such as `policy` or `quota.support`. What is in one space changes together
-(in Redis it lives on one node of a Cluster); two spaces know nothing of each other. Each write in a space takes the
-space's next version, so a version is also the position of that write in the space's change feed.
+A *space* is a named part of the store, such as `policy` or `quota.support`. The contents of one space change together
+(in Redis they are on one node of a Cluster); two spaces are independent. Each write in a space takes the space's next
+version, so a version is also the position of that write in the space's change feed.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class StoreLoss(StrEnum):
 
 
 class StoreUnavailable(Exception):
-    """The store did not confirm an operation; `reason` says why in one word."""
+    """The store did not confirm an operation; `reason` is the cause in one word."""
 
     def __init__(self, reason: StoreLoss, detail: str, *, was_sent: bool = True) -> None:
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
         self.was_sent = was_sent
-        """False when the operation was surely not done."""
+        """True unless the operation was surely not done."""
 
 
 class StoreEntry(msgspec.Struct, frozen=True):
@@ -53,7 +53,7 @@ class StoreEntry(msgspec.Struct, frozen=True):
 
 
 class StoreChange(msgspec.Struct, frozen=True):
-    """A key that was written or deleted; read it to learn its value."""
+    """A key that was written or deleted; its value has to be read."""
 
     version: int
     key: str
@@ -66,7 +66,7 @@ class Changes(msgspec.Struct, frozen=True):
     """The value of `after` for the next part."""
     changes: tuple[StoreChange, ...]
     is_gap: bool = False
-    """Changes between `after` and this part are not known any more: list the space and go on from `cursor`."""
+    """True if changes between `after` and this part are lost: list the space and go on from `cursor`."""
 
 
 class LogEntry(msgspec.Struct, frozen=True):

@@ -21,7 +21,7 @@ class Breaker:
 
     @property
     def is_closed(self) -> bool:
-        """Whether operations are tried."""
+        """Return whether operations are tried."""
         return self._retry_at is None
 
     def is_trial_due(self, now: float) -> bool:
@@ -40,6 +40,6 @@ class Breaker:
         if self._retry_at is None:
             if is_sure or self._failures >= FAILURES_TO_OPEN:
                 self._retry_at = now + self._pause_s
-        elif now >= self._retry_at:  # a trial; what was under way when it opened says nothing new
+        elif now >= self._retry_at:  # a trial; an operation under way when it opened is no new evidence
             self._pause_s = min(self._pause_s * 2, MAX_PAUSE_S)
             self._retry_at = now + self._pause_s

@@ -1,4 +1,4 @@
-"""What an operator should know about a store before relying on it."""
+"""Facts about a store that an operator needs before relying on it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from gateway.store.guarded import GuardedStore, StoreObserver
 from gateway.store.redis_facts import RedisFacts
 
 SLOW_RATIO = 0.5
-"""An answer that takes more of the operation timeout than this leaves no room for a bad moment."""
+"""Share of the operation timeout above which an answer leaves no room for a bad moment."""
 _TRIES = 5
 
 
 OpenExamined = Callable[[StoreAddress, StoreObserver], tuple[Store, GuardedStore]]
-"""Opens the store at an address, and its guarded form around it."""
+"""Opener of the store at an address, and of its guarded form around it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,10 +72,10 @@ class _Nobody:
     """An observer that ignores everything."""
 
     def took(self, operation: str, seconds: float) -> None:
-        """As StoreObserver."""
+        """Implement `StoreObserver.took`."""
 
     def failed(self, operation: str, reason: str) -> None:
-        """As StoreObserver."""
+        """Implement `StoreObserver.failed`."""
 
     def is_up(self, is_up: bool, reason: str) -> None:
-        """As StoreObserver."""
+        """Implement `StoreObserver.is_up`."""

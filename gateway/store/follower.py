@@ -14,7 +14,7 @@ FOLLOW_S: Final = 0.2
 _PAGE: Final = 500
 
 Take = Callable[[str, bytes | None], Awaitable[None]]
-"""Gets a key and its value, None when it is gone."""
+"""Callback with a key and its value, None when the key is gone."""
 
 
 class ChangeFollower:
@@ -29,7 +29,7 @@ class ChangeFollower:
         wants: Callable[[str], bool] = lambda key: True,
         follow_s: float = FOLLOW_S,
     ) -> None:
-        """Keys for which `wants` returns False are not read."""
+        """Follow a space; keys for which `wants` returns False are not read."""
         self._store = store
         self._space = space
         self._take = take
@@ -45,7 +45,7 @@ class ChangeFollower:
 
     @property
     def has_read(self) -> bool:
-        """Whether the whole space was read at least once."""
+        """Return whether the whole space was read at least once."""
         return self._cursor is not None
 
     async def catch_up(self) -> None:
@@ -69,7 +69,7 @@ class ChangeFollower:
     async def run(self) -> None:
         """Follow until cancelled."""
         while True:
-            with suppress(StoreUnavailable):  # the store's observer was told; what was missed is read later
+            with suppress(StoreUnavailable):  # the store's observer has the error; missed changes are read later
                 await self.catch_up()
             await asyncio.sleep(self._follow_s)
 

@@ -16,53 +16,53 @@ Pending = Coroutine[Any, Any, T]
 
 
 class ForwardingStore(ABC):
-    """A Store for subclasses that do the same with every operation."""
+    """A Store for subclasses that treat every operation alike."""
 
     @abstractmethod
     async def _forward(self, operation: str, *arguments: Any, **options: Any) -> Any:
         """Carry out the operation of that name, with the arguments of the Store's method."""
 
     def get(self, space: str, key: str) -> Pending[StoreEntry | None]:
-        """As Store."""
+        """Implement `Store.get`."""
         return self._forward("get", space, key)
 
     def put(
         self, space: str, key: str, value: bytes, *, ttl_s: float | None = None, expect: int | None = None
     ) -> Pending[int | None]:
-        """As Store."""
+        """Implement `Store.put`."""
         check_key(key)
         check_value(value)
         return self._forward("put", space, key, value, ttl_s=ttl_s, expect=expect)
 
     def delete(self, space: str, key: str, *, expect: int | None = None) -> Pending[bool]:
-        """As Store."""
+        """Implement `Store.delete`."""
         return self._forward("delete", space, key, expect=expect)
 
     def keys(self, space: str, *, after: str = "", limit: int = 1000) -> Pending[tuple[str, ...]]:
-        """As Store."""
+        """Implement `Store.keys`."""
         return self._forward("keys", space, after=after, limit=limit)
 
     def changes(self, space: str, *, after: int | None = None, limit: int = 1000) -> Pending[Changes]:
-        """As Store."""
+        """Implement `Store.changes`."""
         return self._forward("changes", space, after=after, limit=limit)
 
     def append(self, space: str, log: str, payload: bytes, *, after: int | None = None) -> Pending[int | None]:
-        """As Store."""
+        """Implement `Store.append`."""
         check_value(payload)
         return self._forward("append", space, log, payload, after=after)
 
     def read_log(self, space: str, log: str, *, after: int = 0, limit: int = 1000) -> Pending[tuple[LogEntry, ...]]:
-        """As Store."""
+        """Implement `Store.read_log`."""
         return self._forward("read_log", space, log, after=after, limit=limit)
 
     def exchange(self, space: str, holder: str, draws: Sequence[Draw], hold: Hold | None = None) -> Pending[Exchanged]:
-        """As Store."""
+        """Implement `Store.exchange`."""
         return self._forward("exchange", space, holder, draws, hold)
 
     def room(self) -> Pending[Room | None]:
-        """As Store."""
+        """Implement `Store.room`."""
         return self._forward("room")
 
     def ping(self) -> Pending[None]:
-        """As Store."""
+        """Implement `Store.ping`."""
         return self._forward("ping")

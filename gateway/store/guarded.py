@@ -56,7 +56,7 @@ class GuardedStore(ForwardingStore):
 
     @property
     def is_up(self) -> bool:
-        """Whether the last operation succeeded."""
+        """Return whether the last operation succeeded."""
         return self._is_up is True
 
     async def _forward(self, operation: str, *arguments: Any, **options: Any) -> Any:
@@ -87,7 +87,7 @@ class GuardedStore(ForwardingStore):
             is_closed = self._breaker.is_closed
             if self._breaker.is_trial_due(now) or (is_closed and now - checked_at >= CHECK_S):
                 checked_at = now
-                with suppress(StoreUnavailable):  # the observer was told
+                with suppress(StoreUnavailable):  # the observer has the error
                     await self.ping()
             await asyncio.sleep(CHECK_S / 10 if self._breaker.is_closed else FIRST_PAUSE_S / 2)
 

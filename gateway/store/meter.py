@@ -45,7 +45,7 @@ class Meter(msgspec.Struct, frozen=True):
 
 
 class Draw(msgspec.Struct, frozen=True):
-    """Units that a holder gives back to a meter and wants from it."""
+    """Units that a holder returns to a meter, and units that it requests."""
 
     meter: Meter
     want: int = 0
@@ -98,7 +98,10 @@ def draw_units(counts: dict[int, int], request: Draw, now: float, num_holders: i
 
 
 def even_share(free: int, want: int, at_least: int, num_holders: int) -> int:
-    """How many of the free units one holder gets: alone all it wants, else no more than half of its even share."""
+    """Compute the number of free units that one holder gets.
+
+    A single holder gets all that it wants, one of several no more than half of its even share.
+    """
     if free < max(at_least, 1):
         return 0
     fair = free if num_holders <= 1 else free // (2 * num_holders)
@@ -133,7 +136,7 @@ def _end_s(period: Period, bucket: int, now: float) -> float:
 
 
 def _wait_s(counts: Mapping[int, int], meter: Meter, missing: int, now: float) -> float:
-    """Until `missing` units will have left the sum, if nobody draws in between."""
+    """Compute the time until `missing` units will have left the sum, if there is no draw in between."""
     if missing > sum(counts.values()):
         return NEVER_S
     for bucket in sorted(counts):

@@ -60,7 +60,7 @@ class RedisStore:
     """A Store in Redis. The first operation connects; every failure of Redis becomes StoreUnavailable."""
 
     def __init__(self, client: RedisClient, *, clock: Clock, wall: Callable[[], float], prefix: str = PREFIX) -> None:
-        """`prefix` begins every key; `wall` only says which calendar day it is."""
+        """Wrap a client; `prefix` begins every key, and `wall` determines only the calendar day."""
         self._client: Any = client
         self._clock = clock
         self._wall = wall
@@ -69,7 +69,7 @@ class RedisStore:
         self._evicted_at = _NEVER_EVICTED
 
     async def get(self, space: str, key: str) -> StoreEntry | None:
-        """As Store."""
+        """Implement `Store.get`."""
         self._require_memory()
         with translated():
             value, version = await self._client.hmget(self._name(space, "e", key), ["v", "n"])
@@ -78,7 +78,7 @@ class RedisStore:
     async def put(
         self, space: str, key: str, value: bytes, *, ttl_s: float | None = None, expect: int | None = None
     ) -> int | None:
-        """As Store."""
+        """Implement `Store.put`."""
         check_key(key)
         check_value(value)
         ttl_ms = "" if ttl_s is None else max(round(ttl_s * 1000), 1)
@@ -87,17 +87,17 @@ class RedisStore:
         return None if version is None else int(version)
 
     async def delete(self, space: str, key: str, *, expect: int | None = None) -> bool:
-        """As Store."""
+        """Implement `Store.delete`."""
         names = self._entry_names(space, key)
         return bool(await self._call(_DELETE, names, (key, "" if expect is None else expect)))
 
     async def keys(self, space: str, *, after: str = "", limit: int = 1000) -> tuple[str, ...]:
-        """As Store."""
+        """Implement `Store.keys`."""
         found = await self._call(_KEYS_AFTER, (self._name(space, "i"), self._name(space, "x")), (after, limit))
         return tuple(key.decode() for key in found)
 
     async def changes(self, space: str, *, after: int | None = None, limit: int = 1000) -> Changes:
-        """As Store."""
+        """Implement `Store.changes`."""
         names = (self._name(space, "v"), self._name(space, "c"))
         newest, is_gap, members = await self._call(_CHANGES, names, ("" if after is None else after, limit))
         if not members:
@@ -112,20 +112,20 @@ class RedisStore:
         return Changes(changes[-1].version, tuple(changes))
 
     async def append(self, space: str, log: str, payload: bytes, *, after: int | None = None) -> int | None:
-        """As Store."""
+        """Implement `Store.append`."""
         check_value(payload)
         length = await self._call(_APPEND, (self._name(space, "l", log),), (payload, "" if after is None else after))
         return None if length is None else int(length)
 
     async def read_log(self, space: str, log: str, *, after: int = 0, limit: int = 1000) -> tuple[LogEntry, ...]:
-        """As Store."""
+        """Implement `Store.read_log`."""
         self._require_memory()
         with translated():
             found = await self._client.lrange(self._name(space, "l", log), after, after + limit - 1)
         return tuple(LogEntry(after + 1 + index, payload) for index, payload in enumerate(found))
 
     async def exchange(self, space: str, holder: str, draws: Sequence[Draw], hold: Hold | None = None) -> Exchanged:
-        """As Store."""
+        """Implement `Store.exchange`."""
         names = [self._name(space, "m", request.meter.name) for request in draws]
         arguments: list[str | int] = [holder, len(draws)]
         for request in draws:
@@ -164,7 +164,7 @@ class RedisStore:
         )
 
     async def aclose(self) -> None:
-        """As Store."""
+        """Implement `Store.aclose`."""
         with suppress(StoreUnavailable), translated():
             await close(self._client)
 
@@ -177,7 +177,7 @@ class RedisStore:
                 return await self._client.execute_command("EVAL", script.text, len(names), *names, *arguments)
 
     async def _asked(self, command: str, argument: str) -> list[Mapping[str, Any]]:
-        """Return the answer of every primary; an empty one where the user may not ask."""
+        """Return the answer of every primary; an empty one where the user lacks the permission."""
         ask = getattr(self._client, command)
         try:
             with translated():

@@ -126,6 +126,7 @@ class SqliteFile:
     # Operations, as in Store
 
     def get(self, space: str, key: str) -> StoreEntry | None:
+        """Implement `Store.get`."""
         row = self._db.execute(
             "SELECT value, version FROM entries WHERE space = ? AND key = ? AND (expires_at IS NULL OR expires_at > ?)",
             (space, key, self._wall()),
@@ -133,6 +134,7 @@ class SqliteFile:
         return None if row is None else StoreEntry(row[0], row[1])
 
     def put(self, space: str, key: str, value: bytes, *, ttl_s: float | None, expect: int | None) -> int | None:
+        """Implement `Store.put`."""
         if expect is not None and self._version_of(space, key) != expect:
             return None
         version = self._announce(space, key)
@@ -149,6 +151,7 @@ class SqliteFile:
         return version
 
     def delete(self, space: str, key: str, *, expect: int | None) -> bool:
+        """Implement `Store.delete`."""
         version = self._version_of(space, key)
         if version == 0 or (expect is not None and version != expect):
             return False
@@ -157,6 +160,7 @@ class SqliteFile:
         return True
 
     def keys(self, space: str, *, after: str, limit: int) -> tuple[str, ...]:
+        """Implement `Store.keys`."""
         rows = self._db.execute(
             "SELECT key FROM entries WHERE space = ? AND key > ? AND (expires_at IS NULL OR expires_at > ?) "
             "ORDER BY key LIMIT ?",
@@ -165,6 +169,7 @@ class SqliteFile:
         return tuple(key for (key,) in rows)
 
     def changes(self, space: str, *, after: int | None, limit: int) -> Changes:
+        """Implement `Store.changes`."""
         newest = self._space_version(space)
         if after is None or after == newest:
             return Changes(newest, ())
@@ -178,6 +183,7 @@ class SqliteFile:
         return Changes(max(latest.values()), tuple(StoreChange(version, key) for key, version in _by_version(latest)))
 
     def append(self, space: str, log: str, payload: bytes, *, after: int | None) -> int | None:
+        """Implement `Store.append`."""
         (last,) = self._db.execute(
             "SELECT COALESCE(MAX(seq), 0) FROM log WHERE space = ? AND name = ?", (space, log)
         ).fetchone()
@@ -187,6 +193,7 @@ class SqliteFile:
         return int(last) + 1
 
     def read_log(self, space: str, log: str, *, after: int, limit: int) -> tuple[LogEntry, ...]:
+        """Implement `Store.read_log`."""
         rows = self._db.execute(
             "SELECT seq, payload FROM log WHERE space = ? AND name = ? AND seq > ? ORDER BY seq LIMIT ?",
             (space, log, after, limit),
@@ -194,6 +201,7 @@ class SqliteFile:
         return tuple(LogEntry(seq, payload) for seq, payload in rows)
 
     def exchange(self, space: str, holder: str, draws: Sequence[Draw], hold: Hold | None) -> Exchanged:
+        """Implement `Store.exchange`."""
         now = self._wall()
         held, num_holders = (0, 1) if hold is None else self._keep(space, holder, hold, now)
         grants = tuple(self._draw(space, request, now, num_holders) for request in draws)
@@ -203,6 +211,7 @@ class SqliteFile:
         """Return None: a file has no limit."""
 
     def ping(self) -> None:
+        """Implement `Store.ping`."""
         self._db.execute("INSERT OR REPLACE INTO spaces VALUES ('penstock.ping', ?)", (int(self._wall()),))
 
     def _draw(self, space: str, request: Draw, now: float, num_holders: int) -> Grant:

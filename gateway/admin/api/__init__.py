@@ -1,0 +1,1 @@
+"""The admin API's requests, typed fields, errors and access gate."""

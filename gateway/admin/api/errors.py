@@ -1,4 +1,4 @@
-"""What the admin API refuses beyond the errors every listener has; the envelope is the same, some say more in it."""
+"""Errors of the admin API beyond those of every listener; the envelope is the same, some add fields."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Explained(ErrorDetail, frozen=True, kw_only=True):
 
 
 class NotLoggedIn(RejectedRequest):
-    """401: nobody, or somebody whose session or token is over."""
+    """401: no login, or a session or token that has ended."""
 
     status = 401
     code = "not_logged_in"
@@ -36,11 +36,12 @@ class NotLoggedIn(RejectedRequest):
         super().__init__(f"This needs somebody who is logged in. {remedy}")
 
     def headers(self) -> Sequence[Header]:
+        """Return the `www-authenticate` header."""
         return ((b"www-authenticate", b'Bearer realm="penstock-admin"'),)
 
 
 class BadLogin(RejectedRequest):
-    """401: says the same for an unknown name and a wrong password."""
+    """401: the same message for an unknown name and a wrong password."""
 
     status = 401
     code = "bad_login"
@@ -50,14 +51,14 @@ class BadLogin(RejectedRequest):
 
 
 class RoleTooLow(RejectedRequest):
-    """403: logged in, and not allowed to do this."""
+    """403: the role is too low for this request."""
 
     status = 403
     code = "role_too_low"
 
 
 class CsrfFailed(RejectedRequest):
-    """403: a browser sent it, and not from our page."""
+    """403: the request came from a browser, but not from our page."""
 
     status = 403
     code = "csrf_failed"
@@ -77,7 +78,7 @@ class ForeignHost(RejectedRequest):
 
 
 class TooManyLogins(GatewayError):
-    """429: wrong passwords or begun logins, too many of them from one source."""
+    """429: too many wrong passwords or begun logins from one source."""
 
     status = 429
     type: ErrorType = "rate_limit_error"
@@ -88,11 +89,12 @@ class TooManyLogins(GatewayError):
         self.wait_s = wait_s
 
     def headers(self) -> Sequence[Header]:
+        """Return the `retry-after` header."""
         return retry_after(max(self.wait_s, MIN_RETRY_AFTER_S))
 
 
 class IfMatchRequired(RejectedRequest):
-    """428: nobody may overwrite what they have not seen."""
+    """428: a change needs the etag of the policy that it replaces."""
 
     status = 428
     code = "if_match_required"
@@ -102,7 +104,7 @@ class IfMatchRequired(RejectedRequest):
 
 
 class Conflict(RejectedRequest):
-    """409: it does not fit the state of things; `code` says which."""
+    """409: the request conflicts with the present state; `code` names the conflict."""
 
     status = 409
 
@@ -111,7 +113,7 @@ class Conflict(RejectedRequest):
 
 
 class Outdated(RejectedRequest):
-    """412: somebody else was faster; names both sides."""
+    """412: the policy has changed since the caller read it; the message names both sides."""
 
     status = 412
     code = "revision_conflict"
@@ -121,11 +123,12 @@ class Outdated(RejectedRequest):
         self.conflict = conflict
 
     def detail(self) -> ErrorDetail:
+        """Return the envelope's error with both sides of the conflict."""
         return _Explained(**self.common(), conflict=self.conflict)
 
 
 class BadPolicy(RejectedRequest):
-    """400: the document is no good; every reason with its line."""
+    """400: the document is invalid; every reason with its line."""
 
     code = "invalid_policy"
 
@@ -136,6 +139,7 @@ class BadPolicy(RejectedRequest):
         self.problems = tuple(problems)
 
     def detail(self) -> ErrorDetail:
+        """Return the envelope's error with every problem of the document."""
         return _Explained(**self.common(), problems=self.problems)
 
 
@@ -151,7 +155,7 @@ class AuditUnreadable(RejectedRequest):
 
 
 class StoreLost(GatewayError):
-    """503: what must be written down cannot be."""
+    """503: the store is lost, so the audit log cannot be written."""
 
     status = 503
     type: ErrorType = "service_unavailable_error"
@@ -161,4 +165,5 @@ class StoreLost(GatewayError):
         super().__init__("The store cannot be used right now, so this was not done. Try again when it is back.")
 
     def headers(self) -> Sequence[Header]:
+        """Return the `retry-after` header."""
         return retry_after(_STORE_WAIT_S)

@@ -1,4 +1,4 @@
-"""From a submitted JSON object to a typed one."""
+"""Conversion of a submitted JSON object to a typed one."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _BOUNDS: Final = {">=": "at least", "<=": "at most"}
 
 
 class RequestBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of what is submitted."""
+    """Base of submitted documents."""
 
 
 def fill(form: type[S], document: dict[str, Any]) -> S:
-    """The form; raises InvalidRequest, which names the field."""
+    """Convert the document to a form. Raises InvalidRequest, which names the field."""
     try:
         return msgspec.convert(document, form)
     except msgspec.ValidationError as error:
@@ -44,7 +44,7 @@ def fill(form: type[S], document: dict[str, Any]) -> S:
 
 
 def _in_words(said: str, kind: Any) -> str:
-    """Without msgspec's types and patterns, which tell people little."""
+    """Reword a message without msgspec's types and patterns, which mean little to people."""
     wanted = _description(kind) if " matching regex " in said else None
     said = said if wanted is None else f"Expected {wanted}"
     said = _LENGTH.sub(lambda found: f"{_BOUNDS[found[1]]} {found[2]} characters", said)
@@ -52,7 +52,7 @@ def _in_words(said: str, kind: Any) -> str:
 
 
 def _description(kind: Any) -> str | None:
-    """Of a type, or of one that it is made of."""
+    """Return the description of a type, or of a type that it is made of."""
     for part in get_args(kind):
         found = part.description if isinstance(part, Meta) else _description(part)
         if found:

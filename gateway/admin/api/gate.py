@@ -29,7 +29,7 @@ _LOCAL: Final = Identity(name="local", role=Role.ADMIN, mode="local")
 
 
 class AdminGate:
-    """One for the admin listener."""
+    """The gate of the admin listener, which identifies and admits its callers."""
 
     def __init__(
         self,
@@ -60,9 +60,9 @@ class AdminGate:
         return self._authorize(connection, await self._identify(connection), least)
 
     def check_page(self, connection: HTTPConnection) -> None:
-        """Refuse what another site's page makes a browser send; no such page knows a token.
+        """Refuse a request that another site's page makes a browser send.
 
-        Raises ForeignHost or CsrfFailed.
+        A valid token passes: no such page has one. Raises ForeignHost or CsrfFailed.
         """
         authorization = connection.headers.get("authorization")
         if authorization is not None and self._owner_of(authorization) is not None:
@@ -74,7 +74,10 @@ class AdminGate:
             raise CsrfFailed("This request comes from a page of another site.")
 
     async def known(self, connection: HTTPConnection) -> Identity | None:
-        """Return who makes a request that needs nobody: a token or session that is none is nobody's."""
+        """Return the caller of a request that needs no login.
+
+        None without a login, for an invalid token or session, and while the store is lost.
+        """
         try:
             return await self._identify(connection)
         except (NotLoggedIn, StoreLost):
@@ -92,7 +95,7 @@ class AdminGate:
         return self._authorize(connection, await self._identify(connection), Role.VIEWER)
 
     async def _identify(self, connection: HTTPConnection) -> Identity | None:
-        """Return who it is, None when nobody is known to be there; raises NotLoggedIn for a token that is none."""
+        """Return the caller's identity, None without a login. Raises NotLoggedIn for an invalid token."""
         authorization = connection.headers.get("authorization")
         if authorization is not None:
             found = self._owner_of(authorization)

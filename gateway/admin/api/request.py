@@ -27,9 +27,9 @@ class AdminRequest(Request):
     """A request that has passed the gate. Every reading raises InvalidRequest that names the field or parameter."""
 
     who: Identity
-    """Who makes it."""
+    """The caller."""
     document: dict[str, Any]
-    """Its JSON body, for methods that have one."""
+    """The request's JSON body, for methods that have one."""
 
     def fill(self, kind: type[S]) -> S:
         """Return the document as a struct."""
@@ -61,18 +61,18 @@ class AdminEndpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     method: str = "GET"
     path: str
-    """As Starlette writes it: `{name}` takes one segment."""
+    """The path in Starlette's notation: `{name}` matches one segment."""
     handler: Callable[[AdminRequest], Awaitable[Response]]
-    """May raise GatewayError."""
+    """The coroutine that answers; it may raise GatewayError."""
     role: Role | None = None
-    """None: viewer for GET, else editor."""
+    """The least role; None: viewer for GET, else editor."""
     is_public: bool = False
-    """Needs nobody to be logged in."""
+    """True if no login is needed."""
     max_bytes: int = MAX_SUBMISSION_BYTES
 
     @property
     def least_role(self) -> Role | None:
-        """What the caller needs; None: nothing."""
+        """Return the least role that the caller needs; None: no login is needed."""
         if self.is_public:
             return None
         return self.role or (Role.VIEWER if self.method == "GET" else Role.EDITOR)

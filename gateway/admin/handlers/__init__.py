@@ -1,0 +1,1 @@
+"""Handlers of the admin API, one module for each resource."""

@@ -62,12 +62,12 @@ class AccountHandlers:
 
     @serves(ADMINS, role=Role.ADMIN)
     async def list(self, request: AdminRequest) -> Response:
-        """Everybody who may log in."""
+        """List the admins."""
         return ApiResponse({"admins": [_shown(admin) for admin in self._accounts.admins()]})
 
     @serves(ADMINS, "POST", role=Role.ADMIN)
     async def create(self, request: AdminRequest) -> Response:
-        """Somebody new."""
+        """Create an admin."""
         form = request.fill(_NewAdmin)
         if form.password is None and form.oidc_subject is None:
             raise InvalidRequest("password: an admin needs a password, or an oidc_subject.", param="password")
@@ -93,7 +93,7 @@ class AccountHandlers:
 
     @serves(f"{ADMINS}/{{name}}", "POST", role=Role.VIEWER)
     async def change(self, request: AdminRequest) -> Response:
-        """Another role, or another password; one's own password anybody may change."""
+        """Change an admin's role or password; all admins may change their own password."""
         form = request.fill(_ChangedAdmin)
         admin = self._admin(request.path_params["name"])
         if request.who.role < Role.ADMIN and (form.role is not None or request.who.name != admin.name):
@@ -111,7 +111,7 @@ class AccountHandlers:
 
     @serves(f"{ADMINS}/{{name}}", "DELETE", role=Role.ADMIN)
     async def delete(self, request: AdminRequest) -> Response:
-        """Nobody's session, and none of that admin's tokens, outlives it."""
+        """Delete an admin, and end all sessions and tokens of that admin."""
         admin = self._admin(request.path_params["name"])
         self._require_another(admin)
         await self._audit.record(request.who, "admin.delete", admin.name)
@@ -123,13 +123,13 @@ class AccountHandlers:
 
     @serves(TOKENS)
     async def tokens(self, request: AdminRequest) -> Response:
-        """One's own; all of them for the role admin."""
+        """List one's own tokens; the role admin sees all of them."""
         listed = [token for token in self._accounts.tokens() if _may(request, token.admin)]
         return ApiResponse({"tokens": [_shown_token(token) for token in listed]})
 
     @serves(TOKENS, "POST", role=Role.VIEWER)
     async def create_token(self, request: AdminRequest) -> Response:
-        """A token of the caller, shown this once; it can do what the caller can, or less."""
+        """Create a token of the caller, shown this once; its role is the caller's or a lower one."""
         form = request.fill(_NewToken)
         owner = self._accounts.admin(request.who.name)
         if owner is None:
@@ -152,7 +152,7 @@ class AccountHandlers:
 
     @serves(f"{TOKENS}/{{id}}", "DELETE", role=Role.VIEWER)
     async def delete_token(self, request: AdminRequest) -> Response:
-        """It is good for nothing any more."""
+        """Revoke a token, which is then refused everywhere."""
         id = request.path_params["id"]
         found = next(
             (token for token in self._accounts.tokens() if token.id == id and _may(request, token.admin)), None

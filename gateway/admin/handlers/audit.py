@@ -23,7 +23,7 @@ class AuditHandlers:
 
     @serves(PATH)
     async def list(self, request: AdminRequest) -> Response:
-        """Lines behind `after`, oldest first; with `newest=true` the last ones, newest first."""
+        """List the lines behind `after`, oldest first; with `newest=true` the last ones, newest first."""
         limit = min(max(request.integer("limit", 100, least=0, most=_MAX_NUMBER), 1), _MAX_LISTED)
         last = await self._audit.last()
         if request.text("newest") == "true":
@@ -34,5 +34,5 @@ class AuditHandlers:
 
     @serves(f"{PATH}/verify")
     async def verify(self, request: AdminRequest) -> Response:
-        """Whether nobody has changed a line."""
+        """Verify that nobody has changed a line of the audit log."""
         return ApiResponse(await self._audit.verify())

@@ -37,7 +37,7 @@ _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 
 
 class Purge(RequestBody, frozen=True, kw_only=True):
-    """Which entries; at least one condition, and all that are given must hold."""
+    """The entries to remove: at least one condition, and an entry must meet all that are given."""
 
     id: _Name | None = None
     tenant: _Name | None = None
@@ -51,7 +51,7 @@ class _Review(RequestBody, frozen=True, kw_only=True):
 
 
 class AuditedCache(Protocol):
-    """The response cache as its administrators see it: both tiers, and what audits know of the semantic one."""
+    """The response cache for its administrators: both tiers, and the audits of the semantic one."""
 
     books: RouteStatsTable
     audits: AuditBook
@@ -61,11 +61,11 @@ class AuditedCache(Protocol):
 
     @property
     def is_ready(self) -> bool:
-        """Whether texts are encoded, so that similar questions can be found."""
+        """Return whether texts are encoded, so that similar questions can be found."""
 
 
 class CacheHandlers:
-    """`/admin/api/cache` and what is below it."""
+    """`/admin/api/cache` and the paths below it."""
 
     def __init__(
         self, answers: AuditedCache, audit: AuditLog, *, policy: Callable[[], Policy], wall: Callable[[], float]
@@ -78,7 +78,7 @@ class CacheHandlers:
 
     @serves(CACHE_PATH)
     async def show(self, request: AdminRequest) -> Response:
-        """How much is kept, and for each tenant's route what is dared and what came of it."""
+        """Show the size of the cache, and for each tenant's route its threshold and its results."""
         answers, rules = self._answers, {route.id: route.cache for route in self._policy().routes}
         return ApiResponse(
             {
@@ -97,14 +97,14 @@ class CacheHandlers:
 
     @serves(AUDITS_PATH)
     async def audits(self, request: AdminRequest) -> Response:
-        """Audits, newest first, of a tenant, a route or a verdict. Raises InvalidRequest."""
+        """List the audits of a tenant, a route or a verdict, newest first. Raises InvalidRequest."""
         wanted = {name: value for name in _FILTERS if (value := request.text(name)) is not None}
         limit = request.integer("limit", _SHOWN, least=1, most=_MAX_SHOWN)
         return ApiResponse({"audits": [record for record, _ in zip(self._found(wanted), range(limit), strict=False)]})
 
     @serves(AUDITS_PATH + "/{id}", "POST")
     async def review(self, request: AdminRequest) -> Response:
-        """A person's verdict in place of the audit's. Raises InvalidRequest or NotFound."""
+        """Put a person's verdict in place of the audit's. Raises InvalidRequest or NotFound."""
         verdict = request.fill(_Review).verdict
         known = self._answers.audits.get(request.path_params["id"])
         if known is None:
@@ -121,7 +121,7 @@ class CacheHandlers:
 
     @serves(f"{CACHE_PATH}/purge", "POST")
     async def purge(self, request: AdminRequest) -> Response:
-        """Name the entries that the conditions cover; they are removed when `dry_run` is false.
+        """List the entries that meet the conditions; remove them when `dry_run` is false.
 
         Raises InvalidRequest.
         """
@@ -170,7 +170,7 @@ def _shown_book(whose: TenantRoute, book: RouteStats, rule: Cache) -> dict[str, 
 
 
 def _shown_bound(book: RouteStats, bound: float) -> dict[str, Any]:
-    """What the evidence says of another bound; a floor above 1 serves nothing."""
+    """Return the audit evidence for another error bound; a floor above 1 serves nothing."""
     floor = book.predictor.floor(bound)
     found = book.evidence.above(floor)
     return {
@@ -186,7 +186,7 @@ def _shown_bound(book: RouteStats, bound: float) -> dict[str, Any]:
 
 
 def _shown(record: AuditRecord) -> dict[str, Any]:
-    """Texts only where the route's policy has them kept."""
+    """Show the texts only where the route's policy stores them."""
     texts = record.texts
     return {
         "id": record.id,
@@ -209,7 +209,7 @@ def _shown(record: AuditRecord) -> dict[str, Any]:
 
 
 def _shown_entry(entry: CacheEntry) -> dict[str, Any]:
-    """Without the answer and the question: they are the tenant's."""
+    """Describe an entry without its answer and question, which are the tenant's."""
     return {
         "id": entry.id,
         "tenant": entry.tenant,

@@ -45,7 +45,7 @@ class CanaryHandlers:
 
     @serves(CANARY)
     async def show(self, request: AdminRequest) -> Response:
-        """The one that runs, and those that have ended."""
+        """Show the running canary, and those that have ended."""
         if self._canaries is None:
             return ApiResponse({"canary": None, "past": []})
         canary = await self._canaries.shown()
@@ -83,7 +83,7 @@ class CanaryHandlers:
 
     @serves(f"{CANARY}/promote", "POST")
     async def promote(self, request: AdminRequest) -> Response:
-        """The canary's document becomes the newest revision."""
+        """Make the canary's document the newest revision."""
         form, canaries = request.fill(_End), self._required()
         before = self._book.head
         try:
@@ -98,7 +98,7 @@ class CanaryHandlers:
 
     @serves(f"{CANARY}/stop", "POST")
     async def stop(self, request: AdminRequest) -> Response:
-        """Everybody is back at the revision in force."""
+        """Stop the canary: all requests are served by the revision in force."""
         form = request.fill(_End)
         canary = await self._required().stop(request.who, form.reason)
         if canary is None:

@@ -1,4 +1,4 @@
-"""`GET /admin/api/diagnosis`: watch for some seconds, then say which stage is slow and what to change."""
+"""`GET /admin/api/diagnosis`: measure for some seconds, then name the slow stage and what to change."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LEAST_SECONDS: Final = 0.2
 
 
 class DiagnosisHandlers:
-    """Answers with a Diagnosis; those who ask at the same time share one window of the same length."""
+    """Answers with a Diagnosis; simultaneous requests share one window of the same length."""
 
     def __init__(self, collector: SampleCollector, policy: Callable[[], Policy]) -> None:
         self._collector = collector
@@ -32,7 +32,7 @@ class DiagnosisHandlers:
 
     @serves(DIAGNOSIS_PATH)
     async def show(self, request: AdminRequest) -> Response:
-        """After `seconds` (10 unless said). Raises InvalidRequest."""
+        """Diagnose the gateway from `seconds` (default 10) of its metrics. Raises InvalidRequest."""
         seconds = _seconds(request)
         task = self._running.get(seconds)
         if task is None:

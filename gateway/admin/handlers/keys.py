@@ -58,7 +58,7 @@ class KeyHandlers:
 
     @serves(PATH)
     async def list(self, request: AdminRequest) -> Response:
-        """Every key, those in the document included."""
+        """List every key, those in the document included."""
         tenant = request.text("tenant")
         now = self._wall()
         written = [
@@ -71,7 +71,7 @@ class KeyHandlers:
 
     @serves(PATH, "POST")
     async def create(self, request: AdminRequest) -> Response:
-        """A new key, shown this once."""
+        """Create a key, shown this once."""
         form = request.fill(_New)
         self._require_tenant(form.tenant)
         id = form.id or self._free_id(form.tenant)
@@ -81,7 +81,7 @@ class KeyHandlers:
 
     @serves(f"{PATH}/{{tenant}}/{{id}}/rotate", "POST")
     async def rotate(self, request: AdminRequest) -> Response:
-        """A new key of the same tenant; the old one is good for a while yet."""
+        """Create a new key of the same tenant; the old one works for a while longer."""
         old = self._stored(request)
         form = request.fill(_Rotate)
         now = self._wall()
@@ -96,7 +96,7 @@ class KeyHandlers:
 
     @serves(f"{PATH}/{{tenant}}/{{id}}/revoke", "POST")
     async def revoke(self, request: AdminRequest) -> Response:
-        """No replica takes the key any more, within a second."""
+        """Revoke a key: within a second no replica accepts it."""
         old = self._stored(request)
         form = request.fill(_Revoke)
         if old.revoked_at is None:

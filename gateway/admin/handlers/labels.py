@@ -1,4 +1,4 @@
-"""What audits, shadows and feedback said of small models, at the admin API: counted, and to be trained from."""
+"""Labels from audits, shadows and feedback at the admin API: their counts, and an export for training."""
 
 from __future__ import annotations
 
@@ -26,14 +26,16 @@ class LabelHandlers:
 
     @serves(PATH)
     async def count(self, request: AdminRequest) -> Response:
-        """How many there are of each pair, and whether something was learned from them."""
+        """Count the labels of each pair, and show which pairs have a trained predictor."""
         pairs = [self._described(pair, [label for _, label in found]) for pair, found in self._learner.labels().items()]
         return ApiResponse({"pairs": pairs})
 
     @serves(f"{PATH}/export", role=Role.EDITOR)
     async def export(self, request: AdminRequest) -> Response:
-        """A page of one pair's labels, oldest first: figures, hashes and vectors; `next` is the `after` of the page
-        that follows."""
+        """Export a page of a pair's labels, oldest first; `next` is the `after` of the following page.
+
+        A label has figures, hashes and a vector.
+        """
         pair, after = (request.text("weak") or "", request.text("strong") or ""), request.text("after") or ""
         rest = [(key, label) for key, label in self._learner.labels().get(pair, []) if key > after]
         page = rest[:PAGE]

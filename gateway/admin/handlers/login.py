@@ -1,4 +1,4 @@
-"""Logging in and out at the admin API, and what a page has to know before."""
+"""Login and logout at the admin API, and the data that a page needs before them."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from gateway.api.application import ApiResponse
 API: Final = "/admin/api"
 OIDC_START: Final = f"{API}/oidc/start"
 _UNKNOWN: Final = "unknown"
-"""In the audit log in place of a name that no admin has: it may be a password in the wrong field."""
+"""The audit log's entry in place of a name that no admin has: it may be a password in the wrong field."""
 _BUSY_S: Final = 1.0
 _BUSY: Final = "Too many logins are being checked."
 FAILED_LINES: Final = 30
 FAILED_LINES_PER_S: Final = 0.1
-"""The audit log is kept for ever, so failed logins may not fill it."""
+"""Rate of failed logins that are written to the audit log, which is stored forever and may not be filled by them."""
 _NOBODY: Final = Identity(name="nobody", role=Role.VIEWER, mode="open")
 
 
@@ -43,7 +43,7 @@ class _Login(RequestBody, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignIn:
-    """What a login by name and password looks at."""
+    """The parts that check a login by name and password."""
 
     accounts: Accounts
     sessions: Sessions
@@ -79,12 +79,12 @@ class LoginHandlers:
 
     @serves(f"{API}/session", is_public=True)
     async def session(self, request: AdminRequest) -> Response:
-        """Who the caller is, and how to log in."""
+        """Show the caller's identity, and the ways to log in."""
         return ApiResponse(self._described(await self._gate.known(request)))
 
     @serves(f"{API}/login", "POST", is_public=True)
     async def log_in(self, request: AdminRequest) -> Response:
-        """A session for the right password. Raises BadLogin or TooManyLogins."""
+        """Start a session for the right password. Raises BadLogin or TooManyLogins."""
         form = request.fill(_Login)
         admin, source = self._accounts.admin(form.name), source_of(request.scope)
         device = device_id(request.cookies.get(DEVICE_COOKIE), admin, self._wall())
@@ -117,14 +117,14 @@ class LoginHandlers:
         return response
 
     async def begin_session(self, admin: Admin) -> tuple[str, Identity]:
-        """Log somebody in; returns the session's cookie and who it stands for."""
+        """Start a session; return its cookie and its identity."""
         cookie, identity = await self._sessions.begin(admin)
         await self._audit.record(identity, "login", admin.name)
         return cookie, identity
 
     @serves(f"{API}/logout", "POST", role=Role.VIEWER)
     async def log_out(self, request: AdminRequest) -> Response:
-        """The session is over at every replica."""
+        """End the session at every replica."""
         if cookie := request.cookies.get(COOKIE):
             await self._sessions.end(cookie)
         response = ApiResponse({})
@@ -160,7 +160,7 @@ def set_cookie(
     same_site: Literal["lax", "strict"] = "strict",
     is_secure: bool,
 ) -> None:
-    """Have the browser keep a value that no script reads."""
+    """Set a cookie that no script can read."""
     response.set_cookie(
         name, value, max_age=int(max_age_s), path=path, secure=is_secure, httponly=True, samesite=same_site
     )

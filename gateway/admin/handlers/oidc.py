@@ -22,7 +22,7 @@ CALLBACK: Final = f"{API}/oidc/callback"
 COOKIE: Final = "penstock_oidc"
 STARTS: Final = 20
 STARTS_PER_S: Final = 0.1
-"""Of one source: each start asks the provider and is kept for minutes."""
+"""Starts per second of one source: each start calls the provider and is stored for minutes."""
 _COOKIE_PATH: Final = "/admin/api/oidc"
 # A redirect would still count as coming from the provider, and a strict cookie stay at home.
 _ONWARD: Final = '<!doctype html><meta http-equiv="refresh" content="0;url=/admin/"><a href="/admin/">Go on</a>'
@@ -42,7 +42,7 @@ class OidcHandlers:
 
     @serves(OIDC_START, is_public=True)
     async def start(self, request: AdminRequest) -> Response:
-        """To the provider. Raises TooManyLogins, NotLoggedIn."""
+        """Redirect to the identity provider. Raises TooManyLogins, NotLoggedIn."""
         wait_s = self._starts.take(source_of(request.scope))
         if wait_s > 0.0:
             raise TooManyLogins(wait_s, "Too many logins were begun from here.")
@@ -56,7 +56,7 @@ class OidcHandlers:
 
     @serves(CALLBACK, is_public=True)
     async def callback(self, request: AdminRequest) -> Response:
-        """Back from the provider: a session for an admin that it knows."""
+        """Start a session after the provider's login, for an admin of this gateway."""
         state, code = request.query_params.get("state", ""), request.query_params.get("code", "")
         kept = request.cookies.get(COOKIE, "")
         if not state or not code or not hmac.compare_digest(state.encode(), kept.encode()):

@@ -1,4 +1,4 @@
-"""What a policy would do: to whom, and to requests that were recorded. Nothing is changed here."""
+"""Dry runs of a policy: whom it reaches, and its effect on recorded requests. Nothing is changed here."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class PlanHandlers:
 
     @serves(f"{PATH}/plan", "POST", role=Role.VIEWER, max_bytes=MAX_DOCUMENT_SUBMISSION_BYTES)
     async def plan(self, request: AdminRequest) -> Response:
-        """Changes, blast radius, replay."""
+        """Plan a document: its changes, their blast radius and a replay."""
         form = request.fill(_Plan)
         found = await asyncio.to_thread(self._book.reader.examine, form.document)
         body: dict[str, Any] = {
@@ -73,7 +73,7 @@ class PlanHandlers:
 
     @serves(f"{PATH}/edit", "POST", role=Role.VIEWER, max_bytes=MAX_DOCUMENT_SUBMISSION_BYTES)
     async def edit(self, request: AdminRequest) -> Response:
-        """The text with some values changed; nothing is applied."""
+        """Return the text with some values changed; nothing is applied."""
         form = request.fill(_Edit)
         before = document = form.document or self._book.head.document
         try:
@@ -96,7 +96,7 @@ class PlanHandlers:
         }
 
     async def _replayed(self, document: str) -> dict[str, Any]:
-        """One at a time: each takes a core for up to a minute."""
+        """Replay the recording, one replay at a time: each takes a core for up to a minute."""
         folder = self._config.process.recording_dir
         if self._tape is not None:
             await asyncio.to_thread(self._tape.flush)

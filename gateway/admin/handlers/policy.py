@@ -62,7 +62,7 @@ class _Rollback(RequestBody, frozen=True, kw_only=True):
 
 
 class PolicyHandlers:
-    """`/admin/api/policy` and what is below it, canaries excepted."""
+    """`/admin/api/policy` and the paths below it, canaries excepted."""
 
     def __init__(
         self, book: PolicySource, audit: AuditLog, last_day: LastDay, *, canary: Callable[[], CanaryTrial | None]
@@ -75,7 +75,7 @@ class PolicyHandlers:
 
     @serves(PATH)
     async def show(self, request: AdminRequest) -> Response:
-        """What is in force, and what an editor has to send back as `if-match`."""
+        """Show the policy in force, and the etag that an editor has to send back as `if-match`."""
         book, head = self._book, self._book.head
         body = {
             "source": "store" if book.path is None else "file",
@@ -93,14 +93,14 @@ class PolicyHandlers:
 
     @serves(f"{PATH}/check", "POST", role=Role.VIEWER, max_bytes=MAX_DOCUMENT_SUBMISSION_BYTES)
     async def check(self, request: AdminRequest) -> Response:
-        """Everything that is wrong with a document."""
+        """List everything that is wrong with a document."""
         form = request.fill(_Document)
         found = await asyncio.to_thread(self._book.reader.examine, form.document)
         return ApiResponse({"ok": not found.problems, "num_tests": found.num_tests, "problems": found.problems})
 
     @serves(f"{PATH}/diff", "POST", role=Role.VIEWER, max_bytes=MAX_DOCUMENT_SUBMISSION_BYTES)
     async def compare(self, request: AdminRequest) -> Response:
-        """What differs, by meaning and by line."""
+        """List the differences between two documents, by meaning and by line."""
         form = request.fill(_Comparison)
         against = self._book.head if form.against is None else await self._revision(form.against)
         changes = await self.changes(against.document, form.document)
@@ -109,7 +109,7 @@ class PolicyHandlers:
 
     @serves(f"{PATH}/patch", "POST", role=Role.VIEWER, max_bytes=MAX_DOCUMENT_SUBMISSION_BYTES)
     async def patch(self, request: AdminRequest) -> Response:
-        """For `patch`, beside the file that the policy is."""
+        """Return a patch file for the `patch` command, relative to the policy file."""
         form = request.fill(_Document)
         await asyncio.to_thread(_read, self._book, form.document)
         name = patch_name((self._book.path or "policy.yaml").rpartition("/")[2])
@@ -133,7 +133,7 @@ class PolicyHandlers:
 
     @serves(f"{PATH}/revisions")
     async def history(self, request: AdminRequest) -> Response:
-        """Revisions, newest first."""
+        """List the revisions, newest first."""
         newest = self._book.head
         limit = min(max(request.integer("limit", 50, least=0, most=_MAX_NUMBER), 1), _MAX_LISTED)
         before = request.integer("before", newest.number + 1, least=0, most=_MAX_NUMBER)
@@ -145,7 +145,7 @@ class PolicyHandlers:
 
     @serves(f"{PATH}/revisions/{{number}}")
     async def revision(self, request: AdminRequest) -> Response:
-        """One revision, and what it changed."""
+        """Show one revision and its changes."""
         digits = request.path_params["number"]
         if not (digits.isascii() and digits.isdigit() and len(digits) < 9):
             raise NotFound("Revisions have numbers. GET /admin/api/policy/revisions lists them.")
@@ -165,7 +165,7 @@ class PolicyHandlers:
 
     @serves(f"{PATH}/schema")
     async def schema(self, request: AdminRequest) -> Response:
-        """The JSON Schema of documents."""
+        """Return the JSON Schema of documents."""
         from routing_policies.policy.schema import schema_of_policies
 
         return ApiResponse(schema_of_policies())
@@ -212,24 +212,24 @@ class PolicyHandlers:
         return await self.applied(before, revision)
 
     async def changes(self, old: str, new: str) -> tuple[PolicyChange, ...]:
-        """By meaning; raises BadPolicy."""
+        """Return the changes by meaning. Raises BadPolicy."""
         return await asyncio.to_thread(_changes, self._book, old, new)
 
     async def blast(self, changes: tuple[PolicyChange, ...], old: Policy, new: Policy) -> dict[str, Any]:
-        """Whom the changes reach, and how much of the last day's traffic."""
+        """Return the reach of the changes, and their share of the last day's traffic."""
         radius = blast_radius(changes, old, new)
         reach = await self._last_day.reach(radius)
         tenants: Any = "all" if radius.tenants is None else list(radius.tenants)
         return {"tenants": tenants, "routes": list(radius.routes), **msgspec.to_builtins(reach)}
 
     def require_writable(self) -> None:
-        """Raises Conflict when the policy is a file."""
+        """Raise Conflict when the policy is a file."""
         why = self._book.read_only_why
         if why is not None:
             raise Conflict(f"Nothing was changed: {why}.", code="policy_read_only")
 
     async def applied(self, before: Revision, revision: Revision) -> Response:
-        """What an apply answers."""
+        """Return the response to an apply."""
         old, new = await asyncio.to_thread(_both, self._book, before.document, revision.document)
         changes = diff(old, new)
         body = {
@@ -241,7 +241,7 @@ class PolicyHandlers:
         return ApiResponse(body, headers={"etag": revision.etag})
 
     async def outdated(self, error: RevisionConflict) -> Outdated:
-        """Both sides by name, and what the other one changed, as far as the caller's own revision is still known."""
+        """Return an error that names both sides, with the other's changes if the caller's revision is stored."""
         theirs = error.theirs
         conflict: dict[str, Any] = {"yours": error.yours, "theirs": theirs.as_line(), "changes": []}
         digits = error.yours.strip('"').partition("-")[0]
@@ -256,7 +256,7 @@ class PolicyHandlers:
         return Outdated(message, conflict)
 
     async def _parent(self, revision: Revision) -> Revision | None:
-        """None for the first one, and for the oldest that is still kept."""
+        """Return the revision before; None for the first one, and for the oldest that is still stored."""
         try:
             return None if revision.parent is None else await self._book.revision(revision.parent)
         except NoSuchRevision:
@@ -272,7 +272,7 @@ class PolicyHandlers:
 
 
 def wanted_match(request: AdminRequest) -> str:
-    """The etag that the caller has seen; raises IfMatchRequired."""
+    """Return the etag that the caller has seen. Raises IfMatchRequired."""
     text = request.headers.get("if-match", "").strip()
     if not text:
         raise IfMatchRequired

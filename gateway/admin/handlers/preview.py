@@ -27,16 +27,16 @@ _MAX_BYTES: Final = 1024 * 1024
 
 
 class Preview(RequestBody, frozen=True, kw_only=True):
-    """What is submitted: a chat request's body, and who would send it."""
+    """The body of a preview request: a chat request's body, and its sender."""
 
     request: dict[str, Any]
     tenant: str | None = None
-    """None: the one of loopback clients, where the policy has no keys."""
+    """The sending tenant; None: that of loopback clients, where the policy has no keys."""
     headers: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class PreviewHandlers:
-    """Reads only: nothing is counted, sent, kept or held."""
+    """Previews requests; nothing is counted, sent, stored or held."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class PreviewHandlers:
 
     @serves(EXPLAIN_PATH, "POST", role=Role.VIEWER, max_bytes=_MAX_BYTES)
     async def explain(self, request: AdminRequest) -> Response:
-        """The preview; raises what the request itself would get."""
+        """Preview a request. Raises the errors that the request itself would get."""
         asked = request.fill(Preview)
         snapshot = self._policy()
         tenant = asked.tenant or DEV_TENANT

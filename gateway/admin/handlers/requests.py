@@ -1,4 +1,4 @@
-"""What operators see of finished requests, over all processes: a list with filters, and one of them explained."""
+"""Finished requests of all processes for operators: a list with filters, and one request explained."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _DEFAULT_LIMIT: Final = 100
 
 
 class Position(NamedTuple):
-    """Up to where somebody has read the processes' lists."""
+    """A position in the processes' lists: everything up to it has been read."""
 
     own: int
     others: dict[str, int]
-    """By the process's name."""
+    """The positions in other processes' lists, by process name."""
 
 
 class RequestHandlers:
@@ -36,7 +36,7 @@ class RequestHandlers:
 
     @serves(REQUESTS_PATH)
     async def list(self, request: AdminRequest) -> Response:
-        """The newest first; raises InvalidRequest."""
+        """List the finished requests, newest first. Raises InvalidRequest."""
         document, _ = self.listed(
             after=Position(request.integer("after", 0, least=0, most=2**53), {}),
             limit=request.integer("limit", _DEFAULT_LIMIT, least=1, most=MAX_LISTED),
@@ -46,7 +46,7 @@ class RequestHandlers:
 
     @serves(f"{REQUESTS_PATH}/{{id:path}}")
     async def one(self, request: AdminRequest) -> Response:
-        """Everything that is known of it, by whichever process served it; raises NotFound."""
+        """Show one request with all its data, whichever process served it. Raises NotFound."""
         found = await self._shared.find(request.path_params["id"])
         if found is None:
             raise NotFound(
@@ -56,7 +56,7 @@ class RequestHandlers:
         return ApiResponse({"request": found})
 
     def listed(self, *, after: Position, limit: int, where: dict[Filter, str]) -> tuple[dict[str, Any], Position]:
-        """The document, and where to go on; `last` is this process's own part of that."""
+        """Return the document and the next position; `last` is this process's own part of the position."""
         self._shared.look(where)
         own = self._recent.newest(after=after.own, limit=limit, where=where)
         others = [row for row in self._shared.others(where) if row.seq > after.others.get(row.replica, 0)]
@@ -73,5 +73,5 @@ def _came_at(row: ShownRequest) -> float:
 
 
 def filters(request: AdminRequest) -> dict[Filter, str]:
-    """Those that were given."""
+    """Return the filters that were given."""
     return {name: value for name in get_args(Filter) if (value := request.text(name)) is not None}

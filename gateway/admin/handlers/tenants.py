@@ -42,7 +42,7 @@ class TenantHandlers:
 
     @serves(PATH)
     async def list(self, request: AdminRequest) -> Response:
-        """Every tenant of the policy in force."""
+        """List the tenants of the policy in force."""
         requests: dict[str, int] = {}
         for (tenant, _), count in (await self._last_day.sums()).items():
             requests[tenant] = requests.get(tenant, 0) + count
@@ -61,7 +61,7 @@ class TenantHandlers:
 
     @serves(PATH, "POST")
     async def create(self, request: AdminRequest) -> Response:
-        """One more, as a revision of its own."""
+        """Add a tenant, as a revision of its own."""
         form = request.fill(_New)
         self._policies.require_writable()
         if any(tenant.id == form.id for tenant in self._book.policy.tenants):

@@ -7,7 +7,7 @@ import os
 from typing import Final
 
 _MAX_UNIFIED_LINES: Final = 20_000
-"""Comparing texts line by line is quadratic."""
+"""Bound on the lines of both texts: comparing them is quadratic."""
 
 _NO_NEWLINE: Final = "\n\\ No newline at end of file\n"
 

@@ -1,0 +1,1 @@
+"""Documents behind the admin pages, over all processes."""

@@ -1,4 +1,4 @@
-"""EngineFacts: counters of our own engines that their load feed leaves out, asked for while somebody looks."""
+"""EngineFacts: counters of our own engines that their load feed leaves out, fetched while a page is open."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _WANTED: Final = {
 
 
 class EngineCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """Since the engine started."""
+    """Counters of one engine since its start."""
 
     prefix_queried_tokens: int = 0
     prefix_hit_tokens: int = 0
@@ -41,7 +41,7 @@ class EngineCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EngineFacts:
-    """Asks each engine at most every other second."""
+    """The counters of all our engines; each engine is read at most every other second."""
 
     def __init__(self, deployments: Callable[[], Iterable[LiveDeployment]], clock: Clock) -> None:
         self._deployments = deployments
@@ -51,7 +51,7 @@ class EngineFacts:
         self._asking: asyncio.Task[None] | None = None
 
     def of(self, deployment: str) -> EngineCounts | None:
-        """What it said last, None where it is no engine of ours."""
+        """Return an engine's last report, None where the deployment is no engine of ours."""
         return self._found.get(deployment)
 
     async def refresh(self) -> None:
@@ -61,7 +61,7 @@ class EngineFacts:
             await asyncio.shield(self._asking)
 
     def refresh_soon(self) -> None:
-        """The same, not waiting for the answers."""
+        """Start a refresh without waiting for the answers."""
         now = self._clock()
         if self._asking is None and now - self._asked_at >= _MIN_AGE_S:
             self._asked_at = now
@@ -92,7 +92,7 @@ async def _ask(live: LiveDeployment) -> EngineCounts | None:
 
 
 def _counts(text: bytes) -> EngineCounts | None:
-    """From Prometheus' text format; None when none of the names is there."""
+    """Parse Prometheus' text format; None when it contains none of the names."""
     found: dict[str, Any] = {}
     for line in text.decode("utf-8", "replace").splitlines():
         name, _, value = line.partition(" ")

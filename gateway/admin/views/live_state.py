@@ -34,7 +34,7 @@ class LaneState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EngineReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What an engine last said of itself; None of it for servers without a load feed."""
+    """An engine's last load report; every field is None for servers without a load feed."""
 
     state: str
     running: int
@@ -62,7 +62,7 @@ class DeploymentState(msgspec.Struct, frozen=True, kw_only=True):
     limit: int
     waiting: int
     forecast_ttft_ms: dict[str, float]
-    """For a prompt of each bucket that would come now, by bucket."""
+    """Forecast TTFT of a prompt that would arrive now, by bucket."""
     forecast_tpot_ms: float
     forecast_error_p50: float | None
     forecast_error_p90: float | None
@@ -72,7 +72,7 @@ class DeploymentState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LiveState(msgspec.Struct, frozen=True, kw_only=True):
-    """One process."""
+    """The live state of one process."""
 
     lanes: tuple[LaneState, ...] = ()
     deployments: tuple[DeploymentState, ...] = ()
@@ -81,7 +81,7 @@ class LiveState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def live_state(snapshot: PolicySnapshot | None, now: float, *, cache_entries: int, cache_bytes: int) -> LiveState:
-    """As everything is at monotonic `now`."""
+    """Return the live state at monotonic time `now`."""
     if snapshot is None:
         return LiveState(cache_entries=cache_entries, cache_bytes=cache_bytes)
     rules = {rule.id: rule for rule in snapshot.policy.deployments}
@@ -94,8 +94,10 @@ def live_state(snapshot: PolicySnapshot | None, now: float, *, cache_entries: in
 
 
 def added(states: Sequence[LiveState]) -> LiveState:
-    """Over all processes: counts add up, of what can only be one the worst is taken. What a process that runs an older
-    revision knows nothing of is counted by the others."""
+    """Combine the states of all processes: counts add up, and of a value that can only be one the worst is taken.
+
+    A process with an older revision does not count what is new to it; the others do.
+    """
     return LiveState(
         lanes=tuple(_add_lanes(same) for same in _grouped(lane for state in states for lane in state.lanes)),
         deployments=tuple(_add_deployments(same) for same in _grouped(one for s in states for one in s.deployments)),
@@ -172,7 +174,7 @@ def _add_lanes(states: Sequence[LaneState]) -> LaneState:
 
 
 def _add_deployments(states: Sequence[DeploymentState]) -> DeploymentState:
-    """Every process has permits of its own; the engine behind them is one, and says the same to all."""
+    """Combine one deployment's states: permits add up; all processes see the same engine."""
     return msgspec.structs.replace(
         states[0],
         is_ready=any(state.is_ready for state in states),

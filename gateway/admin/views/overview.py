@@ -1,4 +1,4 @@
-"""The overview: from what was counted and how things stand to what a person wants to see first. Pure."""
+"""The overview page's document, computed from metrics and the live state. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ANSWERED: Final = ("completed", "cached")
 
 
 def overview(totals: Totals, live: LiveState) -> dict[str, Any]:
-    """Everything but the charts."""
+    """Return everything but the charts."""
     outcomes = {outcome: int(count) for (outcome,), count in totals.by("requests_total", 2).items()}
     num = sum(outcomes.values())
     return {
@@ -55,7 +55,7 @@ def overview(totals: Totals, live: LiveState) -> dict[str, Any]:
 
 
 class Charts:
-    """Rates by outcome and times to first token, one point a step. What was drawn is remembered by the step itself."""
+    """Rates by outcome and times to first token, one point a step. Drawn points are cached by the step."""
 
     def __init__(self) -> None:
         self._drawn: dict[int, tuple[Totals, dict[str, Any]]] = {}
@@ -68,7 +68,7 @@ class Charts:
 
 
 def deployment_row(one: DeploymentState, totals: Totals) -> dict[str, Any]:
-    """One deployment's traffic in the window beside its state."""
+    """Return one deployment's traffic in the window beside its state."""
     outcomes = {
         outcome: int(count)
         for (deployment, outcome), count in totals.by("requests_total", 1, 2).items()
@@ -91,7 +91,7 @@ def deployment_row(one: DeploymentState, totals: Totals) -> dict[str, Any]:
 
 
 def deployment_state(one: DeploymentState) -> str:
-    """One word."""
+    """Return the state of a deployment in one word."""
     if one.is_draining:
         return "draining"
     if one.is_ejected:
@@ -102,7 +102,7 @@ def deployment_state(one: DeploymentState) -> str:
 
 
 def spread_by(totals: Totals, name: str, *positions: int) -> dict[tuple[str, ...], dict[str, Any]]:
-    """Count, mean and quantiles of a histogram by some of its labels."""
+    """Return count, mean and quantiles of a histogram by some of its labels."""
     return {labels: _spread(seen) for labels, seen in totals.observed(name, *positions).items()}
 
 
@@ -143,7 +143,7 @@ def _by_bucket(totals: Totals, name: str) -> list[dict[str, Any]]:
 
 
 def _stages(totals: Totals) -> list[dict[str, Any]]:
-    """In the order of a request's way; `share` is of all time spent."""
+    """Return the stages in the order of a request's path; `share` is of the whole time."""
     found = {stage: seen for (stage,), seen in totals.observed("stage_seconds", 0).items()}
     whole = sum(seconds for _, seconds in found.values())
     return [

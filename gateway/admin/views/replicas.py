@@ -1,8 +1,8 @@
-"""Replicas: totals over every process that serves. Each puts a small report into the store while somebody looks.
+"""Replicas: totals over every process that serves. Each puts a small report into the store while a page is open.
 
-Space `replicas`: `viewer` is there, for some seconds, while a page is open anywhere; a process that finds it puts
-`process/<name>` every second and takes it away when it leaves. Who stops putting it without that has died, and is
-shown as such for some minutes. With an embedded store nobody else can be seen, and nothing is written.
+Space `replicas`: `viewer` is there, for some seconds, while a page is open anywhere. A process that finds it puts
+`process/<name>` every second, and deletes it when it leaves. A process that stops without that is lost, and is shown
+as lost for some minutes. With an embedded store there are no other processes, and nothing is written.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ REPORT_S: Final = 1.0
 _VIEWER: Final = "viewer"
 _VIEWER_TTL_S: Final = 10.0
 _SILENT_S: Final = 4.0
-"""A process that puts no new report for so long, while somebody looks, is lost."""
+"""Time without a new report, while a page is open, after which a process is lost."""
 _KEPT_S: Final = 600.0
-"""How long a lost one is spoken of."""
+"""Time for which a lost process is still shown."""
 _MAX_PROCESSES: Final = 200
 
 
 class ReplicaReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One process."""
+    """The report of one process."""
 
     name: str
     at: float
@@ -39,7 +39,7 @@ class ReplicaReport(msgspec.Struct, frozen=True, kw_only=True):
     revision: str
     live: LiveState
     windows: dict[int, Totals]
-    """By seconds."""
+    """Totals by window, in seconds."""
     series: dict[int, list[Totals]]
 
 
@@ -48,11 +48,11 @@ class Lost(msgspec.Struct, frozen=True):
 
     name: str
     silent_s: float
-    """For how long at least."""
+    """Least time of the silence."""
 
 
 class _Seen:
-    """The last report of one process: what is compared is its version, for clocks differ."""
+    """The last report of one process; versions are compared, because clocks differ."""
 
     __slots__ = ("changed_at", "is_moving", "version")
 
@@ -60,7 +60,7 @@ class _Seen:
         self.version = version
         self.changed_at = now
         self.is_moving = is_moving
-        """Whether it was put while somebody looked here; what lay there before says nothing of now."""
+        """True if the report was put while a page was open here; an earlier report may be of any age."""
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -68,7 +68,7 @@ _decoder: Final = msgspec.msgpack.Decoder(ReplicaReport)
 
 
 class Replicas:
-    """The other processes, as they last reported. Everything runs on the event loop."""
+    """The other processes by their last reports. Everything runs on the event loop."""
 
     def __init__(self, store: Store | None, name: str, report: Callable[[], ReplicaReport], *, clock: Clock) -> None:
         """Without a store that others can see, `store` is None and this process is all there is."""
@@ -81,21 +81,21 @@ class Replicas:
         self._others: tuple[ReplicaReport, ...] = ()
         self._seen: dict[str, _Seen] | None = None
         self.lost: tuple[Lost, ...] = ()
-        """Processes that reported and fell silent, as far as one who looks can tell."""
+        """Processes that reported and fell silent, as far as a process with an open page can see."""
         self.is_store_lost = False
 
     @property
     def is_alone(self) -> bool:
-        """Whether other processes could not be seen."""
+        """Return whether other processes cannot be seen."""
         return self._store is None
 
     @property
     def others(self) -> tuple[ReplicaReport, ...]:
-        """Reports of this moment, but for this process's own; empty until somebody looked."""
+        """Reports of this moment from the other processes; empty until a page is open."""
         return self._others
 
     def look(self) -> None:
-        """Somebody looks: see the others for the next seconds."""
+        """Note a look: the other processes report for the next seconds."""
         self._wanted_at = self._clock()
 
     async def run(self) -> None:
@@ -143,7 +143,7 @@ class Replicas:
         return tuple(report for report in reports if report is not None)
 
     def _note(self, versions: dict[str, int], now: float) -> None:
-        """Which reports are new since the last look; those found at the first look may be of any age."""
+        """Note which reports are new since the last look; those of the first look may be of any age."""
         before, self._seen = self._seen, {}
         for key, version in versions.items():
             known = (before or {}).get(key)
@@ -158,18 +158,18 @@ class Replicas:
         )
 
     def _heard(self, now: float) -> list[tuple[str, bool]]:
-        """Each process that has a report, and whether it is of now."""
+        """Return each process that has a report, and whether the report is of now."""
         seen = self._seen or {}
         return [(key, one.is_moving and now - one.changed_at < _SILENT_S) for key, one in seen.items()]
 
 
 def windows_of(totals: Callable[[float], Totals]) -> dict[int, Totals]:
-    """All windows that pages offer."""
+    """Return all windows that pages offer."""
     return {window: totals(window) for window in WINDOWS_S}
 
 
 def _decoded(data: bytes) -> ReplicaReport | None:
-    """None for the report of a process of another version."""
+    """Decode a report; None for that of a process of another version."""
     try:
         return _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -1,9 +1,9 @@
-"""SharedRequests: finished requests of every process that shares a store, while somebody looks at them.
+"""SharedRequests: finished requests of every process that shares a store, while a page shows them.
 
-Space `requests`: who looks puts `looking/<process>` with the filters that are wanted; who finds that puts the newest
-requests under each filter as `recent/<process>`. `ask/<request id>` asks everybody for all that is known of one, and
-who knows it puts `found/<request id>`. All of it is gone by itself seconds later. While nobody looks, a process reads
-one short list of keys a second and writes nothing.
+Space `requests`: a process with an open page puts `looking/<process>` with its filters. The others then put their
+newest requests under each filter as `recent/<process>`. `ask/<request id>` requests all data of one request, and
+the process that has it puts `found/<request id>`. Every key expires seconds later. While no page is open, a process
+reads one short list of keys a second and writes nothing.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ MAX_ROWS: Final = 100
 _IDLE_S: Final = 1.0
 _BUSY_S: Final = 0.5
 _WANTED_S: Final = 10.0
-"""How long after the last look the others go on."""
+"""Time after the last look for which other processes go on reporting."""
 _AGAIN_S: Final = 3.0
-"""How often what has not changed is put again, so that it stays."""
+"""Interval at which unchanged rows are put again, so that they do not expire."""
 _ASK_TTL_S: Final = 5.0
 _FIND_S: Final = 2.5
 _FIND_STEP_S: Final = 0.1
@@ -47,7 +47,7 @@ _one_decoder: Final = msgspec.msgpack.Decoder(ExplainedRequest)
 
 
 class _Standing:
-    """One filter that others want answered for as long as they look."""
+    """One filter of other processes' pages, answered while they are open."""
 
     def __init__(self) -> None:
         self.rows: deque[ShownRequest] = deque(maxlen=MAX_ROWS)
@@ -77,22 +77,22 @@ class SharedRequests:
         self._others: dict[_Filters, list[ShownRequest]] = {}
 
     def look(self, where: Where) -> None:
-        """Somebody looks through this filter: see the others' for the next seconds."""
+        """Note a look through this filter: the others' requests come for the next seconds."""
         key = _filters(where)
         if key in self._wanted or len(self._wanted) < _MAX_FILTERS:
             self._wanted[key] = self._clock()
 
     def others(self, where: Where) -> Sequence[ShownRequest]:
-        """The others' newest under a filter that was looked through; in no order."""
+        """Return the others' newest requests under a filter in use, in no order."""
         return self._others.get(_filters(where), ())
 
     async def find(self, request_id: str) -> ExplainedRequest | None:
-        """One request, whoever served it; None after some seconds in which nobody knew it."""
+        """Return one request of any process; None when no process reports it within some seconds."""
         found = self._recent.find(request_id)
         store = self._store
         if found is not None or store is None or len(request_id.encode()) > _MAX_ID_BYTES or "\0" in request_id:
             return found
-        with suppress(StoreUnavailable):  # then this process is all that can be asked; the page says that it is
+        with suppress(StoreUnavailable):  # then only this process can answer; the page shows that
             await store.put(SPACE, f"ask/{request_id}", b"", ttl_s=_ASK_TTL_S)
             for _ in range(round(_FIND_S / _FIND_STEP_S)):
                 entry = await store.get(SPACE, f"found/{request_id}")
@@ -118,7 +118,7 @@ class SharedRequests:
                 await self._store.delete(SPACE, f"recent/{self._name}")
 
     async def _exchange(self, store: Store) -> bool:
-        """Whether anybody looks."""
+        """Exchange requests with the other processes; return whether anybody looks."""
         is_looking = await self._say(store)
         keys = await store.keys(SPACE, limit=_MAX_KEYS)
         for key in keys:
@@ -147,7 +147,7 @@ class SharedRequests:
             await store.put(SPACE, f"found/{request_id}", _encode(found), ttl_s=_ASK_TTL_S)
 
     async def _tell(self, store: Store, lookers: Sequence[str]) -> None:
-        """Put the newest under every filter that any of the others wants."""
+        """Put the newest requests under every filter of the other processes."""
         wanted = list(dict.fromkeys(_flat(await _values(store, lookers))))[:_MAX_FILTERS]
         is_new = wanted != list(self._standing)
         self._standing = {key: self._standing.get(key) or _Standing() for key in wanted}
@@ -183,7 +183,7 @@ def _filters(where: Where) -> _Filters:
 
 
 def _decoded(decoder: msgspec.msgpack.Decoder[T], data: bytes) -> T | None:
-    """None for what a process of another version put."""
+    """Decode rows; None for those of a process of another version."""
     try:
         return decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -9,7 +9,7 @@ from gateway.cache.audit.route_stats import RouteStats, TenantRoute
 
 
 def worst_error(books: Iterable[tuple[TenantRoute, RouteStats]]) -> dict[str, Any] | None:
-    """None where nothing was audited yet."""
+    """Return the worst route's error; None where nothing was audited yet."""
     found = [(whose, book.evidence.served()) for whose, book in books]
     audited = [(whose, estimate) for whose, estimate in found if estimate.num_audited]
     if not audited:

@@ -22,7 +22,7 @@ LOAD_PATH: Final = "/admin/api/load"
 DEFAULT_WINDOW_S: Final = 300
 
 Facts = Callable[[], Mapping[str, Any]]
-"""What else is worth a line on every page, such as whether the policy file is any good."""
+"""Source of further facts for every page, such as whether the policy file is valid."""
 
 
 class View:
@@ -39,7 +39,7 @@ class View:
         similar_error: Callable[[], dict[str, Any] | None],
         wall: Clock,
     ) -> None:
-        """`name` is this process's among all that share a store; `similar_error` what audits say of similar answers."""
+        """Show all processes; `name` is this one's, `similar_error` returns the audits' result for similar answers."""
         self._name = name
         self._history = history
         self._live = live
@@ -49,10 +49,10 @@ class View:
         self._wall = wall
         self._charts = {window_s: Charts() for window_s in WINDOWS_S}
         self.replicas: Replicas | None = None
-        """The others, once there is a store to see them in."""
+        """The other processes, once there is a store to see them in."""
 
     def report(self) -> ReplicaReport:
-        """This process, for the others."""
+        """Return this process's report for the others."""
         return ReplicaReport(
             name=self._name,
             at=self._wall(),
@@ -64,18 +64,18 @@ class View:
 
     @serves(OVERVIEW_PATH)
     async def show_overview(self, request: AdminRequest) -> Response:
-        """Everything for the first look."""
+        """Show the overview page's document."""
         return ApiResponse(self.overview(_window(request)))
 
     @serves(DEPLOYMENTS_PATH)
     async def show_deployments(self, request: AdminRequest) -> Response:
-        """Each deployment: its state, its traffic, what it said of itself."""
+        """Show each deployment: its state, its traffic and its engine's report."""
         await self._engines.refresh()
         return ApiResponse(self.deployments(_window(request)))
 
     @serves(LOAD_PATH)
     async def show_load(self, request: AdminRequest) -> Response:
-        """Queues and lanes."""
+        """Show queues and lanes."""
         return ApiResponse(self.load(_window(request)))
 
     def overview(self, window_s: int, *, with_series: bool = True) -> dict[str, Any]:
@@ -89,7 +89,7 @@ class View:
         return document
 
     def deployments(self, window_s: int) -> dict[str, Any]:
-        """Of what engines said, what is at hand."""
+        """Return the deployments page's document, with the engine reports at hand."""
         totals, live = self._totals(window_s), self._live_state()
         buckets = spread_by(totals, "ttft_seconds", 0, 1)
         return {
@@ -130,7 +130,7 @@ class View:
         return {"at": self._wall(), "window_s": window_s, "replicas": self.who_reports(), **self._facts()}
 
     def who_reports(self) -> dict[str, Any]:
-        """Which processes there are; from now on they report, for as long as this is asked."""
+        """Return the names of all processes; each call makes them report for some more seconds."""
         seen = self.replicas
         if seen is not None:
             seen.look()

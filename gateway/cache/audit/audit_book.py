@@ -1,4 +1,4 @@
-"""AuditBook: every audit that this process knows, by request and by the entry that it is about; bounded."""
+"""AuditBook: every audit that this process has seen, by request and by entry; bounded."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class AuditBook:
         return self._records.get(record_id)
 
     def add(self, record: AuditRecord, now: float, *, is_news: bool = True) -> None:
-        """Add a record; `is_news` is False where its effect on the level is already known."""
+        """Add a record; `is_news` is False where its effect on the level is already counted."""
         self._forget(record.id)
         self._records[record.id] = record
         self._by_exact.setdefault(record.exact, {})[record.id] = record

@@ -46,7 +46,7 @@ _levels: Final = msgspec.json.Decoder(Level)
 
 
 class AuditJournal:
-    """Methods that are not coroutines never wait and never fail; without the store everything goes on in memory."""
+    """The audits in the store; without it all stays in memory. Methods that are not coroutines never wait or fail."""
 
     def __init__(
         self, store: Store, book: AuditBook, books: RouteStatsTable, *, holder: str, wall: Callable[[], float]
@@ -72,9 +72,9 @@ class AuditJournal:
         self._put(f"{_LEVEL}{whose.tenant}/{whose.route}", seal(value), RECORD_S)
 
     async def run(self) -> None:
-        """Read what is known, then write and follow until cancelled."""
+        """Read the stored audits, then write and follow until cancelled."""
         while True:
-            with suppress(StoreUnavailable):  # its observer was told
+            with suppress(StoreUnavailable):  # its observer has the error
                 await self.follow()
                 self.count_traffic()
                 await self.write_pending()

@@ -1,4 +1,4 @@
-"""AuditRecord: one entry compared with what a deployment says to the same question."""
+"""AuditRecord: one entry compared with a deployment's answer to the same question."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_TEXT_CHARS: Final = 2000
 
 
 class Texts(msgspec.Struct, frozen=True):
-    """The texts of questions and responses; stored only where the policy says so."""
+    """The texts of questions and responses; stored only where the policy allows it."""
 
     asked: str
     kept_question: str

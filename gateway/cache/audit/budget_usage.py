@@ -1,8 +1,8 @@
 """BudgetUsage: how much of a route's error budget the recent hits are expected to have used.
 
-A threshold bounds the doubt about one hit, not the number of hits: where questions lie close together, many hits just
-above it break the bound although every probability is right. So the doubts (1 - probability) of hits are added up over
-all requests, and as their sum nears its share of the bound the threshold rises.
+A threshold bounds the doubt about one hit, not the number of hits. Where questions lie close together, many hits just
+above it break the bound although every probability is right. So the doubts (1 - probability) of hits are added up
+over all requests. As their sum nears its share of the bound, the threshold rises.
 """
 
 from __future__ import annotations

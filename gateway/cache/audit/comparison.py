@@ -50,7 +50,7 @@ _INSTRUCTION: Final = (
 
 
 def judge_document(question: str, cached: str, fresh: str) -> dict[str, Any]:
-    """Return the chat request that asks a model whether both responses say the same."""
+    """Return the chat request with which a model judges whether both responses mean the same."""
     told = msgspec.json.encode(
         {
             "question": question,

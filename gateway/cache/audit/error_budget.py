@@ -64,7 +64,7 @@ def next_level(level: int, here: Estimate, looser: Estimate | None, max_error_ra
 def audit_probability(audit_ratio: float, doubt: float, usual_doubt: float) -> float:
     """Return the probability of an audit: `audit_ratio` on average, up to four times less or more by the hit's doubt.
 
-    What is doubtful tells more: sampling in proportion to doubt makes the estimate's variance smaller.
+    Sampling in proportion to doubt makes the estimate's variance smaller.
     """
     factor = doubt / usual_doubt if usual_doubt > 0 else 1.0
     return min(1.0, audit_ratio * min(4.0, max(0.25, factor)))

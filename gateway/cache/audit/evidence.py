@@ -37,7 +37,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Hits that the sample stands for: one over the probability of its audit."""
     is_wrong: bool
     was_served: bool
-    """False where it was only compared with a deployment's response: a lower threshold would have served it."""
+    """True if the answer was served; False: it was only compared, and a lower threshold would have served it."""
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -60,7 +60,7 @@ class LookupTraffic(msgspec.Struct, gc=False):
 
 
 class AuditEvidence:
-    """Samples and counts of requests. Bounded; time is passed in; `source` tells processes apart."""
+    """Samples and counts of requests. Bounded; time is passed in; `source` names the process that counted."""
 
     __slots__ = ("_samples", "_traffic")
 

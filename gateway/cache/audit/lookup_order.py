@@ -1,12 +1,12 @@
 """LookupOrder: whether a request waits for the semantic lookup, or is sent upstream while the lookup runs.
 
 Waiting delays each miss by the time of a lookup. Sending at once wastes work where the lookup then hits: time of the
-gateway's core, and a prompt at a deployment, which costs as much as the deployments are loaded. Wait where
+gateway's core, and a prompt at a deployment. The prompt costs as much as the deployments are loaded. Wait where
 
     P(hit) x (dispatch + saved x load)  >  P(miss) x lookup
 
-With usual figures (half a millisecond to send and cancel, five for a lookup) requests wait for an idle deployment from
-nine hits in ten lookups on.
+Usual figures are half a millisecond to send and cancel, and five for a lookup. With these, requests wait for an idle
+deployment from nine hits in ten lookups on.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ class MatchModels:
     encoder_id: str | None
     """The encoder that the model was calibrated with; None: any."""
     learn: Callable[[Iterable[Sample]], MatchPredictor]
-    """Returns the model that fits the samples best. Takes milliseconds, on any thread."""
+    """Fit of the model to the samples. Takes milliseconds, on any thread."""
 
     @classmethod
     def shipped(cls) -> MatchModels:

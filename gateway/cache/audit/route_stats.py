@@ -1,4 +1,4 @@
-"""RouteStats: what is known of semantic hits of one tenant on one route, and their threshold."""
+"""RouteStats: statistics of semantic hits of one tenant on one route, and their threshold."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class RouteStats:
 
     @property
     def is_recalibrated(self) -> bool:
-        """Whether the model is other than the shipped one."""
+        """Return whether the model differs from the shipped one."""
         return self.predictor is not self.shipped
 
     def recalibrated(self, predictor: MatchPredictor) -> None:

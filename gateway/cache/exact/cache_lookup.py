@@ -1,4 +1,4 @@
-"""CacheLookup: what the cache knows about one request, and CacheIdentity: whose request it is for the cache."""
+"""CacheLookup: the cache's state of one request, and CacheIdentity: its tenant, route, rule and candidates."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ MAX_STORED_BYTES: Final = 1024 * 1024
 """Length of one response; a longer one is not stored."""
 
 OnStored = Callable[[CacheEntry, Callable[[CacheEntry], None]], None]
-"""Gets a new entry and the means to share it."""
+"""Callback with a new entry and the means to share it."""
 
 
 class CacheIdentity(msgspec.Struct, frozen=True):
-    """Whose request it is and what may answer it, as far as the cache cares."""
+    """The identity of a request for the cache: its tenant, route, rule and candidates."""
 
     rule: Cache
     route: str
     tenant: str
     candidates: bytes
-    """What tells the route's candidates apart from another's."""
+    """Digest that separates the route's candidates from another's."""
     control: CacheControl = NO_WISHES
 
 
 class CacheLookup:
-    """What the cache knows about one request, and what it wants to learn from it."""
+    """The state of one request in the cache: its result, its key and the response to store."""
 
     __slots__ = (
         *("age_s", "answer", "entry_id", "following", "key"),
@@ -54,12 +54,12 @@ class CacheLookup:
     ) -> None:
         self.result = result
         self.reason = reason
-        """Why the lookup had this result; a metric label."""
+        """Reason for the lookup's result; a metric label."""
         self.key = key
-        """Set when the response to this request is to be stored."""
+        """Fingerprint to store the response under; None when it is not stored."""
         self.wanted = wanted
         self.answer = answer
-        """A whole JSON completion on a hit."""
+        """The whole JSON completion on a hit."""
         self.age_s = age_s
         self.entry_id = entry_id
         self.leading: SharedAnswer | None = None
@@ -67,7 +67,7 @@ class CacheLookup:
         self.following: SharedAnswer | None = None
         """A shared answer that this request may join."""
         self.on_stored: OnStored | None = None
-        """Called with the entry that this request makes, and passes it on to other processes."""
+        """Callback with the entry that this request makes; it passes the entry on to other processes."""
 
     def drop(self) -> None:
         """End the request; followers of an answer that did not come look for another."""

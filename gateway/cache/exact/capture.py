@@ -36,7 +36,7 @@ class Capture:
 
     @property
     def is_long(self) -> bool:
-        """Whether `completion` takes too long for the event loop, so that `completed` should be used."""
+        """Return whether `completion` takes too long for the event loop, so that `completed` should be used."""
         num_bytes = self._num_bytes if self._body is None else len(self._body)
         return MAX_READ_HERE_BYTES < num_bytes <= MAX_STORED_BYTES
 

@@ -1,4 +1,4 @@
-"""ExactCache: cached responses by what was asked, and answers under way that identical requests share."""
+"""ExactCache: cached responses by request, and answers under way that identical requests share."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STALE_S: Final = 24 * 3600.0
 
 
 def is_current(entry: CacheEntry, ttl_s: float, now: float) -> bool:
-    """Return whether an entry is fresh by its own lifetime and by that of the route that asks."""
+    """Return whether an entry is fresh by its own lifetime and by that of the requesting route."""
     return now < min(entry.expires_at - STALE_S, entry.created_at + ttl_s)
 
 
@@ -55,7 +55,7 @@ class Others(Protocol):
         ...
 
     def doubted(self, request_id: str, tenant: str) -> bool:
-        """Share feedback on a response that this process does not know; return False without other processes."""
+        """Share feedback on a response that this process does not have; return False without other processes."""
         ...
 
 
@@ -91,7 +91,7 @@ class ExactCache:
         self._hits: FairRecent[str, str] = FairRecent(_MAX_HITS_KNOWN)
         """Request ids of hits with the ids of their entries."""
         self.on_doubt: Callable[[str, str], object] = lambda request_id, tenant: None
-        """Gets feedback that came to another process; its response may not be stored anywhere."""
+        """Callback for feedback that came to another process; its response may not be stored anywhere."""
 
     @property
     def num_entries(self) -> int:
@@ -135,7 +135,6 @@ class ExactCache:
 
     def stale(self, request: ChatRequest, wanted: CacheIdentity) -> CacheLookup | None:
         """Return a hit that may have expired up to a day ago."""
-
         if wanted.rule.mode == "off" or wanted.control.no_store or wanted.control.no_cache:
             return None
         key = self._key(request, wanted)
@@ -205,7 +204,7 @@ class ExactCache:
         return True
 
     def take_doubt(self, request_id: str, tenant: str) -> None:
-        """Apply feedback that came to another process, which may not know the response."""
+        """Apply feedback that came to another process; this process may not have the response."""
         self.note_wrong(request_id, tenant)
         self.on_doubt(request_id, tenant)
 

@@ -1,4 +1,4 @@
-"""ExactTier: cache entries by fingerprint, in bounded memory; `eviction` says what goes first."""
+"""ExactTier: cache entries by fingerprint, in bounded memory; `eviction` chooses which goes first."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class ExactTier:
 
     @property
     def is_full(self) -> bool:
-        """Whether the next entry evicts another one, or soon will."""
+        """Return whether the next entry evicts another one, or soon will."""
         return self.num_bytes > _FULL_RATIO * self._max_bytes
 
     def __iter__(self) -> Iterator[CacheEntry]:
@@ -135,7 +135,7 @@ class ExactTier:
         if entry.num_bytes > self._max_bytes or now >= entry.expires_at:
             return False
         if self._by_id.get(entry.id, entry.exact) != entry.exact:
-            return False  # ids name one entry only; this one is somebody's mistake
+            return False  # ids name one entry only; this one is a mistake
         known = self._held.get(entry.exact)
         if known is not None:
             if known.entry.created_at > entry.created_at:

@@ -31,14 +31,14 @@ class Fingerprint(msgspec.Struct, frozen=True, gc=False):
     """The digests of one request in one scope."""
 
     exact: bytes
-    """Equal for requests with equal content."""
+    """Digest of the whole content: equal for requests with equal content."""
     context: bytes
-    """Equal for requests that differ in their last user text only: system prompt, history, tools and all are equal.
+    """Digest of the content without the last user text: system prompt, history, tools and all else.
 
     Where the policy relaxes history, texts that stand alone are in a context of instructions without history.
     """
     text: str | None
-    """That last user text; None where there is none alone: an image, an audio, a tool's result."""
+    """The last user text; None where it is not text alone: an image, an audio, a tool's result."""
 
 
 class Outline:
@@ -47,7 +47,7 @@ class Outline:
     __slots__ = ("_encode", "around", "frame", "instructions", "last", "shaping", "text")
 
     def __init__(self, request: ChatRequest) -> None:
-        """Raises OverflowError or TypeError where JSON cannot carry a number of the request exactly."""
+        """Digest a request's content. Raises OverflowError or TypeError for a number that JSON cannot carry exactly."""
         document = request.document
         shaping = {name: value for name, value in document.items() if name not in SHAPELESS and value is not None}
         messages: list[Any] = shaping.pop("messages")
@@ -122,7 +122,7 @@ def last_user_text(request: ChatRequest) -> str | None:
 
 
 def scope_of(rule: CacheScope, *, tenant: str, user: str | None) -> bytes | None:
-    """Return what tells owners of responses apart; None where the rule wants a user and the request names none."""
+    """Return the value that separates owners of responses; None where the rule needs a user and there is none."""
     if rule == "shared":
         return b"shared"
     if rule == "tenant":

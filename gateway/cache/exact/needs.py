@@ -30,7 +30,7 @@ class Needs(msgspec.Struct, frozen=True, gc=False):
     is_plain: bool = False
     """The response must have its usage wherever its upstream sends it, as plain responses always do."""
     service_tier: str | None = None
-    """None: any will do."""
+    """The service tier that the response must have; None: any."""
 
     def are_met_by(self, answer: bytes) -> bool:
         """Return whether a whole completion meets the needs."""

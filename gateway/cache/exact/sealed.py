@@ -1,4 +1,4 @@
-"""Sealed values: stored bytes with a digest, which tells whether they are still what was stored."""
+"""Sealed values: stored bytes with a digest, which shows whether they are still as they were stored."""
 
 from __future__ import annotations
 

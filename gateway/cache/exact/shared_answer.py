@@ -16,7 +16,7 @@ MAX_SHARED_BYTES: Final = 1024 * 1024
 """Length of a shared answer; a longer one is not followed from then on."""
 
 Sink = Callable[[bytes], object]
-"""Takes a piece; the result is ignored."""
+"""Callback with a piece; the result is ignored."""
 
 
 class SharedAnswerFollower:
@@ -31,7 +31,7 @@ class SharedAnswerFollower:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the follower gets nothing more."""
+        """Return whether the follower gets nothing more."""
         return self._cut.done()
 
     def cut(self) -> None:
@@ -70,7 +70,7 @@ class SharedAnswer:
         self.is_joinable = True
         loop = asyncio.get_running_loop()
         self.begun: asyncio.Future[None] = loop.create_future()
-        """Set with the first piece, or with the end."""
+        """Event that is set with the first piece, or with the end."""
         self.done: asyncio.Future[bytes | None] = loop.create_future()
         self._num_bytes = 0
         self._followers: dict[SharedAnswerFollower, None] = {}

@@ -1,0 +1,1 @@
+"""The fit of the match model's coefficients to labelled questions."""

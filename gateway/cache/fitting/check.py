@@ -21,7 +21,7 @@ _SHARES: Final = (0.25, 0.5, 1.0)
 
 
 def check(questions: Questions, vectors: Vectors, seeds: Sequence[int], note: Callable[[str], None]) -> int:
-    """How often a bound was broken: the error's upper 95 % limit lay above it."""
+    """Count the broken bounds: those below the upper 95 % limit of the error."""
     num_broken = 0
     for seed in seeds:
         is_out = held_out(questions, seed)
@@ -62,7 +62,7 @@ def growth(questions: Questions, vectors: Vectors, seed: int, note: Callable[[st
 
 
 def held_out(questions: Questions, seed: int, share: float = _SHARE) -> NDArray[np.bool_]:
-    """Which questions are of a share of the components, drawn by the seed."""
+    """Return the mask of the questions in a share of the components, drawn by the seed."""
     names = np.unique(questions.components)
     return np.isin(questions.components, names[np.random.default_rng(seed).random(len(names)) < share])
 

@@ -1,4 +1,4 @@
-"""Fit: from a stream of questions with known meanings to the coefficients of the decision."""
+"""Fit: the coefficients of the decision, computed from a stream of questions with known meanings."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TREES: Final[dict[str, Any]] = {
     "max_bins": 64,
     "monotonic_cst": [int(name == "similarity") for name in FEATURES],
 }
-"""A higher similarity never lowers the probability."""
+"""Parameters of the trees; a higher similarity never lowers the probability."""
 _FOLDS: Final = 5
 _MARGIN: Final = 0.9
 _LATER: Final = 0.25
@@ -50,7 +50,7 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """One run. Held out by component, so that no text is judged by trees that saw it."""
+    """One run of the fit, held out by component, so that no text is judged by trees that saw it."""
 
     encoder: str
     seed: int

@@ -14,7 +14,7 @@ _BLOCK: Final = 512
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbours:
-    """[texts, count] places and cosines, closest first; place -1 where fewer came before."""
+    """Nearest earlier questions: [texts, count] places and cosines, closest first; place -1 where fewer came before."""
 
     places: NDArray[np.int64]
     similarities: NDArray[np.float32]

@@ -18,7 +18,10 @@ INTENTS = "cache/intent_clinc150.csv.gz"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Questions:
-    """Equal meaning: the same answer is right. Equal component: somebody compared them, so both are held out."""
+    """Questions by meaning and component. Equal meaning: the same answer is right.
+
+    Equal component: an annotator compared them, so both are held out together.
+    """
 
     texts: Sequence[str]
     question_groups: NDArray[np.int64]
@@ -29,7 +32,7 @@ class Questions:
 
 
 def read_questions(data: Path) -> Questions:
-    """The QQP calibration questions. Raises FileNotFoundError where the folder has none."""
+    """Read the QQP calibration questions. Raises FileNotFoundError where the folder has none."""
     rows = _rows(data / QUESTIONS)
     place = {row["qid"]: number for number, row in enumerate(rows)}
     parents = list(range(len(rows)))
@@ -43,7 +46,7 @@ def read_questions(data: Path) -> Questions:
 
 
 def read_intents(data: Path) -> Questions:
-    """CLINC150 in its order: one meaning an intent, and one for each question outside of all of them."""
+    """Read CLINC150 in its order: one meaning an intent, and one for each question outside of all of them."""
     rows = _rows(data / INTENTS)
     names = {name: number for number, name in enumerate(sorted({row["intent"] for row in rows}))}
     question_groups = [

@@ -17,12 +17,12 @@ from gateway.cache.similarity.wording import Wording
 _CONTEXT: Final = b"one"
 _RESAMPLES: Final = 1000
 _NONE_SEEN: Final = 3.689
-"""-ln(0.025)."""
+"""The upper 95 % limit of the number of errors when none was seen: -ln(0.025)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """One entry for each request; errors are over all requests."""
+    """The outcome of each request of a stream; errors are over all requests."""
 
     hits: NDArray[np.bool_]
     wrong: NDArray[np.bool_]
@@ -35,11 +35,14 @@ class Played:
 
     @property
     def error_ratio(self) -> float:
-        """Wrong ones, over all requests."""
+        """Wrong answers, over all requests."""
         return float(self.wrong.mean())
 
     def error_limits(self, seed: int = 1) -> tuple[float, float]:
-        """95 % limits: components drawn with replacement (percentiles), and never below what none seen would allow."""
+        """Compute the error's 95 % limits: percentiles over components drawn with replacement.
+
+        The upper limit is never below the one for no wrong answer at all.
+        """
         names, place = np.unique(self.groups, return_inverse=True)
         sizes = np.bincount(place)
         wrong = np.bincount(place, self.wrong)

@@ -1,4 +1,4 @@
-"""IndexFile: the vector index of one process, kept on disk so that the next process starts with it."""
+"""IndexFile: the vector index of one process on disk, so that the next process starts with it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _COMPACT_S: Final = 0.2
 
 
 class IndexFile:
-    """Works off the event loop; an unusable file counts as none."""
+    """The file of an index; it works off the event loop, and an unusable file counts as none."""
 
     def __init__(self, path: Path, *, dimensions: int) -> None:
         self._path = path

@@ -40,7 +40,7 @@ class Partition:
 
     @property
     def is_quick(self) -> bool:
-        """Whether a search takes well under a millisecond."""
+        """Return whether a search takes well under a millisecond."""
         return all(segment.is_flat for segment in self.segments) and sum(map(len, self.segments)) <= self.flat_rows
 
     def add(self, exact: bytes, vector: Vector) -> None:

@@ -32,7 +32,7 @@ _ROWS_AT_ONCE: Final = 4096
 _WORN_RATIO: Final = 0.25
 _FEW_DEAD: Final = 4
 _END_MARK: Final = b"\1"
-"""NumPy strips zero bytes from the end of byte strings, and digests may end with some."""
+"""End of each id: NumPy strips zero bytes from the end of byte strings, and digests may end with some."""
 
 Matrix = NDArray[np.float32]
 Ids = NDArray[np.bytes_]
@@ -48,7 +48,7 @@ class IndexSegment:
     __slots__ = ("_living", "ids", "index", "is_flat", "num_living")
 
     def __init__(self, index: Any, ids: Ids, living: Flags) -> None:
-        """`living` says which rows still count."""
+        """Wrap a FAISS index; `living` flags the rows that still count."""
         self.index = index
         self.is_flat = isinstance(index, faiss.IndexFlat)
         self.ids = ids
@@ -65,16 +65,16 @@ class IndexSegment:
         return cls(index, np.array([exact + _END_MARK for exact in exacts]), np.ones(len(exacts), np.bool_))
 
     def __len__(self) -> int:
-        """Number of rows, removed ones included."""
+        """Return the number of rows, removed ones included."""
         return len(self.ids)
 
     @property
     def is_worn(self) -> bool:
-        """Whether so many rows are removed that the segment should be written again."""
+        """Return whether so many rows are removed that the segment should be written again."""
         return len(self) - self.num_living > max(_FEW_DEAD, _WORN_RATIO * len(self))
 
     def living(self) -> Flags:
-        """Return a copy of the flags that say which rows still count."""
+        """Return a copy of the flags of the rows that still count."""
         return np.unpackbits(self._living, count=len(self), bitorder="little").view(np.bool_)
 
     def __contains__(self, exact: bytes) -> bool:

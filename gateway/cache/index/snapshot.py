@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class SnapshotUnusable(Exception):
-    """The file is missing, damaged, or of another encoder, as the message says: start with an empty index."""
+    """The file is missing, damaged, or of another encoder, as the message explains: start with an empty index."""
 
 
 class _Head(msgspec.Struct, frozen=True):

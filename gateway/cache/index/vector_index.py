@@ -34,14 +34,14 @@ class VectorIndex:
         self.dimensions = dimensions
         self.encoder_id = encoder_id
         self.num_changes = 0
-        """Grows with every change: tells whether a snapshot is up to date."""
+        """Count of changes, which shows whether a snapshot is up to date."""
         self._flat_rows: Final = max(flat_rows, MIN_FLAT_ROWS)
         self._partitions: dict[bytes, Partition] = {}
         self._num_entries = 0
         self._due: dict[bytes, None] = {}
         """Contexts whose segments may have to be merged."""
         self._lock = Lock()
-        """Held for well under a millisecond."""
+        """Lock that is held for well under a millisecond."""
         self._compacting = Lock()
         self._is_stopped = False
 
@@ -55,7 +55,7 @@ class VectorIndex:
 
     @property
     def needs_compaction(self) -> bool:
-        """Whether `compact` may have something to do."""
+        """Return whether `compact` may have something to do."""
         return bool(self._due) and not self._is_stopped
 
     def contains(self, context: bytes, exact: bytes) -> bool:

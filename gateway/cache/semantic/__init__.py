@@ -1,0 +1,1 @@
+"""The semantic tier: the lookup of entries whose question means the same."""

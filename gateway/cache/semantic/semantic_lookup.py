@@ -1,4 +1,4 @@
-"""SemanticLookup: one request's lookup in the semantic tier, which runs while the upstream is already asked."""
+"""SemanticLookup: one request's lookup in the semantic tier, which may run beside the upstream call."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class LookupSubject(msgspec.Struct, frozen=True):
-    """What is looked up, and for whom."""
+    """The subject of a lookup: the request's key, its tenant and route, and its needs."""
 
     key: Fingerprint
     wanted: CacheIdentity
@@ -56,14 +56,10 @@ class SemanticLookup:
         Args:
             tier: The semantic tier.
             vector: The embedding of the last user text, once it is there.
-            key: The request's fingerprint.
-            wanted: Whose request it is.
-            whose: The tenant and route whose statistics count.
-            book: These statistics.
+            subject: The request's fingerprint, identity and needs, and the statistics that count it.
             clock: Seconds on a monotonic clock.
             workers: Threads for searches that take too long for the event loop.
             looks: False where nothing is looked up, but the response is indexed.
-            needs: What the response must have.
         """
         self._tier = tier
         self.vector = vector
@@ -82,14 +78,14 @@ class SemanticLookup:
         self.finding: SemanticResult | None = None
         self.on_hit: Callable[[], None] | None = None
         self.on_other: Callable[[SemanticLookup, SemanticResult, CacheEntry], None] | None = None
-        """Called when a deployment has answered what an entry might have answered: the two can be compared."""
+        """Callback when a deployment has answered what an entry might have answered: the two can be compared."""
         self.done: asyncio.Future[None] = vector.get_loop().create_future()
-        """Set when the lookup has ended."""
+        """Future that is set when the lookup has ended."""
         vector.add_done_callback(self._look)
 
     @property
     def reason(self) -> SimilarReason:
-        """Why the lookup has had no effect so far; one that has not ended, or hit too late, is late."""
+        """Return why the lookup has had no effect so far; one that has not ended, or hit too late, is late."""
         return "late" if self.finding is None or self.finding.is_hit else self.finding.reason
 
     def close(self) -> None:

@@ -39,7 +39,7 @@ class Embeds(Protocol):
 
     @property
     def is_ready(self) -> bool:
-        """Whether texts are encoded."""
+        """Return whether texts are encoded."""
         ...
 
     async def embed(self, text: str) -> Vector | None:
@@ -64,12 +64,12 @@ class SemanticResult(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_hit(self) -> bool:
-        """Whether the entry is to be served."""
+        """Return whether the entry is to be served."""
         return self.reason == "similar"
 
     @property
     def careful_chance(self) -> float:
-        """The lower of both probabilities: what was learnt may be about questions that are no longer asked."""
+        """The lower of both probabilities: the audits may be about questions that no longer come."""
         return min(self.chance, self.shipped_chance)
 
 
@@ -94,7 +94,7 @@ class SemanticTier:
         self._index: VectorIndex | None = None
         self._encoder_id = ""
         self.drops_orphans = False
-        """Whether ids in the index without an entry are gone for good; False while entries are still read."""
+        """True if ids in the index without an entry are gone for good; False while entries are still read."""
         self._early: dict[bytes, CacheEntry] = {}
         """Entries of other processes that came before the encoder was ready."""
         self._track_of = track_of

@@ -1,0 +1,1 @@
+"""Cache entries shared between gateways through the store."""

@@ -1,9 +1,9 @@
-"""Notices: what gateway processes tell each other about the cache, as keys and values of the space `cache`.
+"""Notices: messages of gateway processes about the cache, as keys and values of the space `cache`.
 
 e.FINGERPRINT           an entry
 p.RANDOM                a purge
 q.FINGERPRINT.DIGEST    a response that is wrong
-w.RANDOM                feedback on a response that its receiver does not know
+w.RANDOM                feedback on a response that its receiver does not have
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Quarantine(msgspec.Struct, frozen=True):
 
 
 class WrongReport(msgspec.Struct, frozen=True):
-    """A tenant called the response to this request wrong; the process that served it knows its entry."""
+    """A tenant reported the response to this request as wrong; the process that served it has its entry."""
 
     request_id: str
     tenant: str

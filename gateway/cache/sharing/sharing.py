@@ -80,7 +80,7 @@ class CacheSharing:
 
     @property
     def is_caught_up(self) -> bool:
-        """Whether the whole store was read once."""
+        """Return whether the whole store was read once."""
         return self._cursor is not None
 
     # Events of this process.
@@ -112,7 +112,7 @@ class CacheSharing:
         self._queue.put_notice(key, notices.encode_notice(notices.PURGE, purge), self._wall() + notices.PURGE_S)
 
     def doubted(self, request_id: str, tenant: str) -> bool:
-        """Share feedback on a response that this process does not know; return False without other processes."""
+        """Share feedback on a response that this process does not have; return False without other processes."""
         if self._is_alone:
             return False
         key, doubt = notices.DOUBT + self._new_name(), WrongReport(request_id, tenant)
@@ -167,7 +167,7 @@ class CacheSharing:
 
     async def _follow(self) -> None:
         while True:
-            with suppress(StoreUnavailable):  # the store's observer was told; what was missed is read later
+            with suppress(StoreUnavailable):  # the store's observer has the error; missed changes are read later
                 await self.catch_up()
                 if self._is_alone:
                     return

@@ -1,8 +1,9 @@
 """StoreShares: the memory of cache entries in the store, in bounded bytes, and which of them go for a new one.
 
-Every process follows the store's feed, so each knows what all of them share. A write that would not fit into
-`max_bytes`, or into the room that the server has left, first removes entries of tenants above their even share, or of
-its own tenant. When none of them is worth less than the new entry, that is not written: the server never has to refuse.
+Every process follows the store's feed, so each has the list of all entries. A write that would not fit into
+`max_bytes`, or into the server's free room, first removes other entries. Those are of tenants above their even share,
+or of its own tenant. When none of them is worth less than the new entry, that is not written: the server never has to
+refuse.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ LOOK_S: Final = 1.0
 _SURE_PARTS: Final = 8
 """The divisor of the server's limit that is divided among tenants, whatever else fills it."""
 _FADING: Final = 0.99
-"""What remains, after a second, of the most that fitted."""
+"""Factor per second of the decay of the most that fitted."""
 _SLACK: Final = 4
 """Ends of entries that are gone, per entry, before the heap is rebuilt."""
 
@@ -33,7 +34,7 @@ def stored_bytes(num_bytes: int) -> int:
 
 
 LookAtRoom = Callable[[], Awaitable[Room | None]]
-"""Returns what the server has room for, None where it has no limit. Raises StoreUnavailable."""
+"""Source of the server's free room, None where it has no limit. Raises StoreUnavailable."""
 
 
 class StoreShares:
@@ -59,12 +60,12 @@ class StoreShares:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether the server has a memory limit, or may have one."""
+        """Return whether the server has a memory limit, or may have one."""
         return self._free is not None or self._looked_at < 0
 
     @property
     def num_bytes(self) -> int:
-        """Memory of all entries in the store, as far as is known here."""
+        """Memory of all entries in the store, as far as this process has seen them."""
         return self._eviction.num_bytes
 
     def used_by(self, tenant: str) -> int:

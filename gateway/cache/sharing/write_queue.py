@@ -15,7 +15,7 @@ from gateway.store.base import Store, StoreLoss, StoreUnavailable
 from gateway.util.bounded_dict import Recent
 
 SharingEvent = Literal["written", "taken", "purged", "quarantined", "dropped", "corrupt"]
-"""The end of something shared; a metric label."""
+"""The outcome of a shared write; a metric label."""
 
 MAX_ENTRY_BYTES: Final = 256 * 1024
 """Length of one shared entry; a longer one stays with its process."""
@@ -28,7 +28,7 @@ MAX_TRIES: Final = 3
 """Number of tries for an entry that the store was sent and did not take."""
 _MAX_KNOWN: Final = 4096
 _GONE: Final = 0
-"""Stands for the version of an entry that this process removed."""
+"""Mark in place of the version of an entry that this process removed."""
 
 
 class _StoreWrite:
@@ -45,7 +45,7 @@ class _StoreWrite:
 
 
 class StoreWriteQueue:
-    """Writes in order: entries and removals may be dropped, oldest first; notices wait for as long as it takes."""
+    """Writes in order: entries and removals may be dropped, oldest first; notices wait until they are written."""
 
     def __init__(
         self,

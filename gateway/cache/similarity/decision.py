@@ -41,7 +41,7 @@ class Threshold(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Calibration(msgspec.Struct, frozen=True):
-    """From the trees' log odds to a probability: `slope` × log odds + `shift` (Platt, 1999)."""
+    """A map from the trees' log odds to a probability: the sigmoid of `slope` × log odds + `shift` (Platt, 1999)."""
 
     slope: float = 1.0
     shift: float = 0.0
@@ -56,18 +56,18 @@ class Coefficients(msgspec.Struct, frozen=True, kw_only=True):
     """The id of the encoder whose similarities these are."""
     features: tuple[str, ...]
     min_similarity: float
-    """Nothing was fitted below it, and nothing is served there."""
+    """The least similarity that was fitted and is served."""
     bias: float
     trees: tuple[BoostedTree, ...]
     calibration: Calibration
     strength: float
-    """How many audits the pooled chance counts as beside an entry's own record."""
+    """The weight of an entry's pooled chance against its own record, in audits."""
     floors: tuple[Threshold, ...]
-    """By growing bound, so with falling chances."""
+    """Thresholds by growing bound, so with falling chances."""
 
 
 class MatchModel:
-    """Gives the probability that a cached answer is right. Pure: no clock, no chance, no I/O; about 0.1 ms."""
+    """A model of the probability that a cached answer is right. Pure: no clock, no chance, no I/O; about 0.1 ms."""
 
     __slots__ = ("_coefficients", "_without", "calibration")
 

@@ -1,7 +1,7 @@
 """Denials: exceptions and restrictions, by a word, by two words together, or by how a word is built.
 
-Lists of words end. That some words exclude what stands behind them (`other than`, `far from`), and that some
-beginnings and endings deny the rest of a word, holds for words in no list.
+Lists of words end. Two rules hold for words in no list. Some words exclude what stands behind them (`other than`,
+`far from`), and some beginnings and endings deny the rest of a word.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _EXCLUDING: Final = {
     "for": words_of("save"),
     "to": words_of("opposed contrary averse"),
 }
-"""By the second of two words, the first: together they say what is left out."""
+"""First words by second word; each pair names what a question leaves out."""
 _MEASURING: Final = "how"
-"""Before them it is a distance: `how far from`."""
+"""Word before these that makes them a distance: `how far from`."""
 _BUILT: Final = re.compile(
     r"un(?!i|der|til|le)[a-z]{3,}(?:ed|able|ible|ing|en)|non[a-z]{4,}|(?!unless|bless|regardless|nonethe|neverthe)[a-z]{3,}less"
 )

@@ -1,4 +1,4 @@
-"""The language of a text, told by its small words: encoder, guards and calibration know English only."""
+"""The language of a text, recognized by its small words: encoder, guards and calibration are for English only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lexicon: the words that the comparison of two questions knows, read from `gateway/cache/data/english.toml`."""
+"""Lexicon: the words for the comparison of two questions, read from `gateway/cache/data/english.toml`."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ _LATIN: Final = re.compile(r"[a-z]")
 _WORD: Final = re.compile(r"\w+")
 _MAX_FOLDS: Final = 4
 _MAX_MARKS: Final = 30
-"""As in Unicode's stream-safe text format (UAX 15): no language puts more on a letter."""
+"""The bound of Unicode's stream-safe text format (UAX 15): no language puts more marks on a letter."""
 
 
 def normal_form(text: str) -> str:

@@ -1,7 +1,7 @@
-"""Standalone texts: they ask the same whatever was said before. Pure, microseconds.
+"""Standalone texts: their meaning does not depend on the conversation before. Pure, microseconds.
 
-A rule on the safe side: nothing in the text may point back, nothing may be left out that the conversation would fill
-in, and it must say what it is about in several words of its own.
+A rule on the safe side: nothing in the text may point back, and nothing may be left out that the conversation would
+fill in. It must name its topic in several words of its own.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from gateway.cache.similarity.lexicon import GOING_ON, POINTING
 from gateway.cache.similarity.wording import Wording
 
 MAX_CHARS: Final = 600
-"""About as much as the encoder reads; what stands behind that would not be compared."""
+"""Longest text, about as much as the encoder reads; what stands behind that would not be compared."""
 MIN_TOPIC_WORDS: Final = 3
-"""Different words that few questions share; fewer are as good as none: `Who wrote the songs?`."""
+"""Least number of different words that few questions share; fewer are as good as none: `Who wrote the songs?`."""
 
 _SHORTENED: Final = frozenset({("what", "about"), ("how", "about"), ("how", "so"), ("what", "if"), ("why", "not")})
 _NOT_KNOWN: Final = re.compile(r".+est|best|most|least|worst|difference|differences|way|ways|same")
-"""Behind `the` these say which one is meant; of any other thing the conversation has to."""
+"""Words that are clear behind `the` without earlier text; any other thing needs the conversation."""
 _word: Final = re.compile(r"[^\W_]+(?:['’][^\W_]+)*").findall
 _ENDING: Final = re.compile(r"['’](?:s|re|ve|ll|d|m)$")
 
 
 def is_standalone(text: str) -> bool:
-    """Return whether the answer depends on nothing that was said before, as far as the words tell."""
+    """Return whether the answer depends on nothing before the text, as far as the words show."""
     if len(text) > MAX_CHARS:
         return False
     words = [_ENDING.sub("", word) for word in _word(text.lower())]

@@ -26,7 +26,7 @@ _DISGUISES: Final = ((0xFF01, 0xFF5E), (0x1D400, 0x1D7FF), (0x2460, 0x24FF), (0x
 """Latin letters in other clothes: full width, mathematical, circled, squared; and variation selectors."""
 _LATIN: Final = "LATIN"
 _LOOK_ALIKES: Final = frozenset({"CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU"})
-"""Scripts with letters that cannot be told from Latin ones."""
+"""Scripts with letters that look like Latin ones."""
 
 
 def is_suspicious(text: str) -> bool:
@@ -51,7 +51,7 @@ def is_suspicious(text: str) -> bool:
 
 
 def is_latin(text: str) -> bool:
-    """Return whether the letters are Latin, up to a tenth: the encoder and its calibration know English only."""
+    """Return whether the letters are Latin, up to a tenth: the encoder and its calibration are for English only."""
     if text.isascii():
         return True
     letters = [char for char in text if char.isalpha()]
@@ -59,7 +59,7 @@ def is_latin(text: str) -> bool:
 
 
 def _is_garbled(text: str) -> bool:
-    """Return whether so many words of plain letters and signs are no words that nobody wrote the text."""
+    """Return whether too many words are random letters and signs for a text that a person wrote."""
     words = text.split()
     num_odd = sum([_odd(word) is not None for word in words])
     return num_odd > MAX_ODD and num_odd > MAX_ODD_RATIO * len(words)

@@ -18,15 +18,15 @@ from gateway.cache.similarity.wording import Word, Wording
 Veto = Literal["too_long", "number", "unit", "negation", "opposite", "name", "word", "verb", "direction", "addition"]
 
 _BOTH_WAYS: Final = words_of("far distanc between differenc versus vs")
-"""Stems; behind them the order of two things does not matter."""
+"""Stems behind which the order of two things does not matter."""
 _SYMMETRIC: Final = words_of("and or vs versus between among & / v nor plus with")
-"""They stand between two things that may be named in either order."""
+"""Words between two things that may be named in either order."""
 _REPLACING: Final = words_of("replac substitut cover fill coat treat feed begin start end")
-"""Stems; behind them `x with y` is another thing than `y with x`."""
+"""Stems behind which `x with y` is another thing than `y with x`."""
 _ASKING: Final = words_of("who whom what which")
 _DOING: Final = words_of("do does did")
 _ORDERED: Final = words_of("then later afterward thereafter")
-"""With these the order matters, whatever else stands between: `x and then y`."""
+"""Words that make the order matter, whatever else stands between: `x and then y`."""
 _AVERTING: Final = words_of("off out up from away against")
 _GOVERNING: Final = words_of("from of on about against up with off")
 MAX_TURNED: Final = 24
@@ -38,7 +38,7 @@ MAX_ADDED: Final = 4
 MIN_CLAUSE: Final = 2
 """Words other than grammar, one of weight, none of which the other text has: a clause about something else."""
 MAX_REPEATED: Final = 1
-"""Words that one text says once more than the other."""
+"""Number of words that one text may repeat once more than the other."""
 
 
 def find_veto(found: Comparison, without: frozenset[Veto] = frozenset()) -> Veto | None:
@@ -179,7 +179,7 @@ def _beside(word: Word, text: Wording) -> set[tuple[int, str]]:
 
 
 def _averted(words: Sequence[Word]) -> set[str]:
-    """Return what is not done, whichever verb says so: `put off watering`, `get out of watering`."""
+    """Return the action that is not done, whichever verb denies it: `put off watering`, `get out of watering`."""
     found = set()
     for at, word in enumerate(words[2:], start=2):
         if word.text.endswith("ing") and word.rarity:
@@ -192,7 +192,7 @@ def _averted(words: Sequence[Word]) -> set[str]:
 
 
 def _is_headed(extra: Sequence[Word], words: Sequence[Word]) -> bool:
-    """Return whether a text asks about something of the rest: `the reverse of a good idea`."""
+    """Return whether a text is about something of the rest: `the reverse of a good idea`."""
     if not any(word.text == "of" for word in extra):
         return False
     return any(

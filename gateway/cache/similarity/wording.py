@@ -22,7 +22,7 @@ from gateway.cache.similarity.quantities import number_of, unit_of
 from gateway.cache.similarity.stems import stem_of
 
 MAX_WORDS: Final = 128
-"""Words behind them are not looked at; `Wording.is_whole` tells."""
+"""Most words that are read; `Wording.is_whole` is false for a longer text."""
 
 _tokens: Final = re.compile(
     r"(?<=\d\s)[*/-](?=\s\d)|\d+(?:[.,:/-]\d+)*\w*|\.?[^\W\d_](?:[\w']|[.@](?=[^\W\d]))*(?:\+\+|#)?|[%$€£¥₹°]|[^\w\s'\".,;:!?()*`~|_-]"
@@ -34,7 +34,7 @@ _ASKING: Final = {"whats": "what", "which": "what", "whom": "who", "whose": "who
     word: word for word in ("how", "what", "who", "when", "where", "why")
 }
 _QUESTION_SPAN: Final = 12
-"""Among so many first words the one is looked for that asks."""
+"""Number of first words among which the question word is searched."""
 _MEMORY: Final = 16_384
 
 
@@ -43,7 +43,7 @@ class Word(NamedTuple):
 
     stem: str
     text: str
-    """In lower case, without contractions."""
+    """The word in lower case, without contractions."""
     rarity: float
     """0 grammar, 0.5 in every other question, 1 what the text is about."""
     is_name: bool = False
@@ -55,15 +55,15 @@ class Wording(msgspec.Struct, frozen=True, gc=False):
     """The contents of a text, for comparing it with another."""
 
     text: str
-    """In normal form and lower case, one space between words."""
+    """The text in normal form and lower case, one space between words."""
     words: tuple[Word, ...]
     numbers: tuple[str, ...]
     units: frozenset[str]
     num_negations: int
     num_exceptions: int
-    """How often it narrows the question or leaves something out: `only`, `other than`, `-less`."""
+    """Number of times that it narrows the question or leaves something out: `only`, `other than`, `-less`."""
     question: str
-    """The kind of answer that is asked for; empty when no word tells."""
+    """The kind of answer that the question wants; empty when no word shows it."""
     clauses: tuple[frozenset[str], ...]
     """The stems of each sentence or clause, without grammar; empty where there is one only."""
     is_whole: bool
@@ -102,7 +102,7 @@ class _Known(NamedTuple):
 
 @lru_cache(maxsize=_MEMORY)
 def _known(text: str) -> _Known:
-    """Look up a lower-case token; few words make most of what is asked."""
+    """Look up a lower-case token; few words make up most questions."""
     bare = _CONTRACTED.sub("", text) if "'" in text else text
     return _Known(
         _word_of(text, bare),
@@ -126,7 +126,7 @@ _COMMON_STEMS: Final = frozenset(map(stem_of, COMMON_WORDS))
 
 
 class _Reader:
-    """Goes through the tokens once."""
+    """A reader that goes through the tokens once."""
 
     def __init__(self, tokens: Sequence[str]) -> None:
         self._tokens = tokens
@@ -182,7 +182,7 @@ def _stems_of_clauses(text: str) -> tuple[frozenset[str], ...]:
 
 
 def _question(lowered: Sequence[str]) -> str:
-    """Return the first word that asks; `how` with the amount that it asks for."""
+    """Return the first question word; `how` with the amount that it asks for."""
     if lowered and lowered[0] in YES_OR_NO:
         return "whether"
     for at, word in enumerate(lowered[:_QUESTION_SPAN]):

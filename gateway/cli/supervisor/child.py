@@ -1,4 +1,4 @@
-"""Child: one process kept running — started in a group of its own, its lines named, started again when it ends."""
+"""Child: one process, started in a group of its own, its lines named, started again when it ends."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 EXIT_SETTINGS = 2
-"""What our programs return when a setting is wrong: starting them again cannot help."""
+"""Exit status of our programs for a wrong setting: a restart cannot help."""
 MAX_LINE_BYTES = 16 * 1024
 _PR_SET_PDEATHSIG = 1
 
 Report = Callable[[str, str], None]
-"""Takes a name and a line of text."""
+"""Callback with a name and a line of text."""
 
 
 class ChildGaveUp(RuntimeError):
-    """A child ended in a way that starting it again cannot mend; `code` is its exit code."""
+    """A child ended in a way that a restart cannot repair; `code` is its exit code."""
 
     def __init__(self, name: str, code: int) -> None:
         self.name = name
@@ -32,7 +32,10 @@ class ChildGaveUp(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildSpec:
-    """How to run one child. `env` is added to the parent's; `stop_timeout_s` lies between SIGTERM and SIGKILL."""
+    """The command and environment of one child.
+
+    `env` is added to the parent's environment; `stop_timeout_s` is the time between SIGTERM and SIGKILL.
+    """
 
     name: str
     argv: tuple[str, ...]
@@ -43,7 +46,7 @@ class ChildSpec:
 
 
 class BackOff:
-    """Pauses before a restart: doubling, and from the start again after a long enough life. Told the times."""
+    """Pauses before restarts: doubling, and from the start again after a long enough life. Times are passed in."""
 
     def __init__(self, *, first_s: float = 0.5, longest_s: float = 30.0, healthy_s: float = 60.0) -> None:
         self._first_s = first_s
@@ -52,7 +55,7 @@ class BackOff:
         self._next_s = first_s
 
     def pause_s(self, lived_s: float) -> float:
-        """How long to wait after a child that lived `lived_s`."""
+        """Compute the pause before the restart of a child that lived `lived_s`."""
         if lived_s >= self._healthy_s:
             self._next_s = self._first_s
         pause = self._next_s
@@ -69,7 +72,7 @@ class Child:
         self.spec = spec
         self.num_starts = 0
         self.was_healthy = False
-        """Whether it served once: settings that turn bad later may be mended, and are never a reason to give up."""
+        """True if it was healthy once: settings that turn bad later can be repaired, so restarts go on."""
         self._report = report
         self._backoff = backoff
         self._clock = clock
@@ -113,7 +116,7 @@ class Child:
         self._signal_group(signal.SIGKILL)
 
     async def _live(self) -> int:
-        """One life of the child: its exit code, negative for a signal."""
+        """Run the child once and return its exit code, negative for a signal."""
         process = self._process = await asyncio.create_subprocess_exec(
             *self.spec.argv,
             stdin=asyncio.subprocess.DEVNULL,
@@ -132,7 +135,7 @@ class Child:
             code = await process.wait()
             # What the child started may hold the pipe open; the group goes first, so that the pump ends.
             self._signal_group(signal.SIGKILL)
-            self._process = None  # its number may belong to somebody else from now on
+            self._process = None  # its number may belong to another process from now on
             await pump
         finally:
             pump.cancel()
@@ -164,7 +167,7 @@ class Child:
 
 
 def describe_exit(code: int) -> str:
-    """An exit code in words."""
+    """Describe an exit code in words."""
     if code >= 0:
         return f"ended with code {code}"
     try:
@@ -174,7 +177,10 @@ def describe_exit(code: int) -> str:
 
 
 def _die_with_parent() -> Callable[[], None] | None:
-    """What a child runs before its program, so that no child outlives a supervisor that was killed; Linux only."""
+    """Let the kernel end the child when its supervisor is killed.
+
+    This runs in the child before its program, on Linux only.
+    """
     if sys.platform != "linux":
         return None
     prctl, parent = ctypes.CDLL(None).prctl, os.getpid()

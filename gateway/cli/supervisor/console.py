@@ -10,7 +10,7 @@ _UNSEEN: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u2
 
 
 def plain(text: str) -> str:
-    """What others wrote, for a terminal: its control characters are shown instead of obeyed."""
+    """Make foreign text safe for a terminal: control characters are printed visibly and have no effect."""
     return _UNSEEN.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 
@@ -22,15 +22,15 @@ class Console:
         self._is_open = True
 
     def line(self, name: str, text: str) -> None:
-        """One line of a process."""
+        """Print one line of a process."""
         self._write(f"{name:<8} | {text}\n")
 
     def say(self, text: str) -> None:
-        """One line of our own."""
+        """Print one line of our own."""
         self.line(OWN_NAME, text)
 
     def block(self, text: str) -> None:
-        """Text to copy, so without a name before it."""
+        """Print text to copy, without a name before it."""
         self._write(f"\n{text}\n\n")
 
     def _write(self, text: str) -> None:

@@ -10,7 +10,7 @@ QUESTION = "What is 12 plus 30?"
 
 
 def first_request(public: str, *, needs_key: bool) -> str:
-    """The same question for curl and for OpenAI's library."""
+    """Return one example request, for curl and for OpenAI's library."""
     if public.startswith("unix:"):
         path = shlex.quote(public.removeprefix("unix:"))
         return _curl("http://penstock", f" --unix-socket {path}", needs_key=needs_key)

@@ -1,4 +1,4 @@
-"""HeldAddress: listening sockets that outlive the process that serves them, so that its restart refuses nobody."""
+"""HeldAddress: listening sockets that outlive their process, so that its restart refuses no connection."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from gateway.http.address import BACKLOG, bind_unix, describe, inherited_sockets
 
 
 class AddressError(RuntimeError):
-    """An address cannot be listened on; the message says why and what to do."""
+    """An address cannot be listened on; the message has the cause and the remedy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldAddress:
-    """Connections wait in the sockets' queues while no process serves them; `close` lets the address go."""
+    """Open sockets: connections wait in their queues while no process serves them; `close` releases the address."""
 
     shown: str
-    """For people and clients, with the port that the system chose."""
+    """The address for people and clients, with the port that the system chose."""
     sockets: tuple[socket.socket, ...]
 
     @property
@@ -29,7 +29,7 @@ class HeldAddress:
 
     @property
     def inherited(self) -> str:
-        """The address as a child that inherits the sockets is told it."""
+        """The address in the form for a child that inherits the sockets."""
         return "fd:" + ",".join(map(str, self.descriptors))
 
     def close(self) -> None:

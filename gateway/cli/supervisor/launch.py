@@ -1,4 +1,4 @@
-"""What `penstock up` starts on this machine: the programs, their flags and their share of its cores."""
+"""The child processes of `penstock up` on this machine: programs, flags and shares of the cores."""
 
 from __future__ import annotations
 
@@ -22,19 +22,22 @@ from routing_policies.policy.document import Policy
 Size = Literal["small", "large"]
 SIZES: tuple[Size, ...] = ("small", "large")
 ENGINE_STOP_TIMEOUT_S = 10.0
-"""The gateway has drained by then, so an engine has nothing left to finish."""
+"""Time for an engine to stop: the gateway has drained by then, so an engine has nothing left to finish."""
 GATEWAY_STOP_MARGIN_S = 5.0
 _ENGINE_PACKAGES = ("llguidance", "numba", "torch")
 ENGINE_REMEDY = "pip install 'penstock[engine]'"
 KV_MEMORY_BYTES = 512 * 1024**2
-"""For each bundled engine: 85,000 tokens of the large model. More lengthens the start, which touches all of it."""
+"""KV memory of each bundled engine: 85,000 tokens of the large model.
+
+A larger pool lengthens the start, which touches all of it.
+"""
 _PREDICTION_HEADS = "prediction_heads.safetensors"
-"""In the folder of a model that says drafts itself."""
+"""The file in a model's folder that makes it propose its own draft tokens."""
 _CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
 class LaunchError(RuntimeError):
-    """Nothing was started; the message says why and what to do."""
+    """Nothing was started; the message has the cause and the remedy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +72,12 @@ class LaunchPlan:
 
 
 def plan_launch(config: GatewayConfig, policy: Policy, *, num_cores: int, python: str = sys.executable) -> LaunchPlan:
-    """The plan for a policy: a bundled engine is started when a deployment's URL is its socket. Raises LaunchError.
+    """Plan the processes for a policy: a bundled engine is started when a deployment's URL is its socket.
 
-    Every life of the gateway has the settings in `config`, whatever became of the file that they were read from.
+    Every life of the gateway has the settings in `config`, even if the file that they came from changes.
+
+    Raises:
+        LaunchError: An engine's model or packages are missing.
     """
     threads = split_threads(num_cores)
     served = {size: _served_by(policy, socket_path(config, size)) for size in SIZES}
@@ -115,7 +121,7 @@ def available_cores(quota_file: Path = _CGROUP_QUOTA) -> int:
 
 
 def socket_path(config: GatewayConfig, size: Size) -> Path:
-    """Where a bundled engine listens."""
+    """Return the path of a bundled engine's socket."""
     return config.process.runtime_dir / f"{size}.sock"
 
 
@@ -125,8 +131,11 @@ def missing_engine_packages() -> list[str]:
 
 
 def bundled_model_dir(size: Size) -> Path:
-    """Folder of a bundled model, found without importing the engine. Raises LaunchError when it is not there, or
-    nothing that could compute with it."""
+    """Return the folder of a bundled model, found without importing the engine.
+
+    Raises:
+        LaunchError: The model or a package that the engine needs is not installed.
+    """
     if missing := missing_engine_packages():
         raise LaunchError(f"the engine needs {', '.join(missing)}; {ENGINE_REMEDY}")
     spec = importlib.util.find_spec("engine")
@@ -152,7 +161,7 @@ def _hold(config: GatewayConfig) -> tuple[HeldAddress, HeldAddress]:
 def _served_by(policy: Policy, path: Path) -> tuple[str, ...]:
     ids = []
     for deployment in policy.deployments:
-        with contextlib.suppress(TargetError):  # the gateway refuses such a policy, and says why
+        with contextlib.suppress(TargetError):  # the gateway refuses such a policy with the reason
             if Target.parse(deployment.url).socket_path == str(path):
                 ids.append(deployment.id)
     return tuple(ids)
@@ -175,9 +184,9 @@ def _engine(
 
 
 def module_argv(python: str, name: str) -> tuple[str, ...]:
-    """`python -m name` that finds our packages and nothing else of that name.
+    """Return the command `python -m name` that finds our packages and nothing else of that name.
 
-    -P keeps the working directory out of the search path: a folder there called "engine" must not win. A checkout
+    -P removes the working directory from the search path: a folder there called "engine" must not win. A checkout
     that was never installed is reachable only through `python_env`.
     """
     return (python, "-P", "-u", "-m", name)

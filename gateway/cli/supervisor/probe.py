@@ -20,7 +20,7 @@ class ProbeResult:
 
 
 async def get(address: str, path: str, *, timeout_s: float = TIMEOUT_S) -> ProbeResult | None:
-    """GET `path` at `host:port` or `unix:/path`; None when nobody answers in time."""
+    """Send GET `path` to `host:port` or `unix:/path`; None when no answer comes in time."""
     is_unix = address.startswith("unix:")
     transport = httpx.AsyncHTTPTransport(uds=address.removeprefix("unix:") if is_unix else None)
     base_url = "http://penstock" if is_unix else f"http://{reachable(address)}"
@@ -36,6 +36,6 @@ async def get(address: str, path: str, *, timeout_s: float = TIMEOUT_S) -> Probe
 
 
 def reachable(address: str) -> str:
-    """An address to connect to for one to listen on: every interface includes this machine's own."""
+    """Return an address to connect to for one to listen on: every interface includes this machine's own."""
     host, _, port = address.rpartition(":")
     return {"0.0.0.0": f"127.0.0.1:{port}", "[::]": f"[::1]:{port}"}.get(host, address)

@@ -13,7 +13,7 @@ PID_FILE = "penstock.pid"
 
 
 class RuntimeDirError(RuntimeError):
-    """The directory cannot be used; the message says why and what to do."""
+    """The directory cannot be used; the message has the cause and the remedy."""
 
 
 class AlreadyRunning(RuntimeDirError):
@@ -62,7 +62,7 @@ class RuntimeLock:
 
 
 def running_pid(directory: Path) -> int | None:
-    """The pid of the supervisor that holds the directory, or None."""
+    """Return the pid of the supervisor that holds the directory, or None."""
     try:
         fd = os.open(directory / PID_FILE, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -1,4 +1,4 @@
-"""Supervisor: `penstock up` — starts the engines and the gateway, says when a first request can be sent, stops them."""
+"""Supervisor: `penstock up` — starts the engines and the gateway, prints a first request, stops them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from gateway.cli.supervisor.probe import ProbeResult, reachable
 POLL_S = 0.2
 STILL_WAITING_S = 15.0
 ASKED_AGAIN_S = 1.0
-"""A wrapper such as `timeout` or `make` may deliver one request to stop twice at once."""
+"""Time in which a second stop counts as the first: `timeout` or `make` may deliver one signal twice at once."""
 
 Probe = Callable[[str, str], Awaitable[ProbeResult | None]]
-"""GET of a path at an address; None when nobody answers."""
+"""GET of a path at an address; None when no answer comes."""
 
 
 class Supervisor:
@@ -52,7 +52,7 @@ class Supervisor:
         self._asked_at: float | None = None
 
     def stop(self) -> None:
-        """Stop in order; asked again later, stop at once."""
+        """Stop in order; a second call some time later stops at once."""
         if self._asked_at is None:
             self._asked_at = self._clock()
             self._stop_asked.set()
@@ -62,7 +62,7 @@ class Supervisor:
                 child.kill()
 
     async def run(self) -> int:
-        """The exit code: 0 after `stop`, else that of the child that gave up."""
+        """Run all children; return 0 after `stop`, else the exit code of the child that gave up."""
         started_at = self._clock()
         runs = [asyncio.create_task(child.run(), name=child.spec.name) for child in (*self._engines, self._gateway)]
         watches = [
@@ -118,7 +118,7 @@ class Supervisor:
             await asyncio.sleep(self._poll_s)
 
     async def _watch_gateway(self, started_at: float) -> None:
-        """Show the first request, once every engine started here is ready and the gateway knows."""
+        """Show the first request, once every engine started here is ready and the gateway reaches it."""
         note_at = self._clock() + STILL_WAITING_S
         while missing := self._missing(await self._probe_gateway()):
             if self._clock() >= note_at:
@@ -137,7 +137,10 @@ class Supervisor:
         return answer
 
     def _missing(self, answer: ProbeResult | None) -> str | None:
-        """What is still to come, given the gateway's `/readyz`; None when requests go to every engine started here."""
+        """Describe what is not ready yet, given the gateway's `/readyz`.
+
+        None when requests reach every engine that was started here.
+        """
         place = f"the gateway on {self._public}"
         if answer is None:
             return f"{place}: no answer yet"
@@ -165,7 +168,10 @@ async def supervise(supervisor: Supervisor) -> int:
 
 
 def _phases(answer: ProbeResult | None) -> str:
-    """` (import 2.1 s, weights 0.4 s)` and a failure, as an engine's `/startupz` has them; empty when it has none."""
+    """Render the start phases and a failure of an engine's `/startupz`, as ` (import 2.1 s, weights 0.4 s)`.
+
+    Empty when the response has none.
+    """
     if answer is None or not isinstance(answer.body, dict):
         return ""
     failure = answer.body.get("failure")
