@@ -47,7 +47,8 @@ def _median(values: Collection[float]) -> float:
 
 class _Correction:
     """How far a measurement is believed that only drafting makes anew: half as far whenever so many plain steps have
-    passed. One that was wrong because the machine was busy must not keep drafts away for good."""
+    passed. One that was wrong because the machine was busy must not keep drafts away for good.
+    """
 
     def __init__(self) -> None:
         self._num_plain = 0

@@ -157,7 +157,8 @@ def measure_verification(
 
 def _observe_step(batch: SchedulerOutput, times: list[float], costs: StepCosts) -> None:
     """Of a plain step the usual time counts, of one with drafts the best: what looks too dear is not tried and stays
-    believed, what looks too cheap is found out by the first requests."""
+    believed, what looks too cheap is found out by the first requests.
+    """
     num_drafts = sum(len(row.draft_token_ids) for row in batch.rows)
     costs.observe(len(batch.rows), num_drafts, min(times) if num_drafts else median(times))
 

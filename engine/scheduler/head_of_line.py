@@ -19,7 +19,8 @@ class _Head:
 
 class HeadOfLineBlocking:
     """A lane's blocked head holds back its own lane and those behind it; lanes before it may pass, a bounded number
-    of times: then it holds back everyone, so that blocks gather for it."""
+    of times: then it holds back everyone, so that blocks gather for it.
+    """
 
     def __init__(self, max_passed: int) -> None:
         self._max_passed = max_passed

@@ -76,7 +76,8 @@ class WaitingAdmission:
 
     def _try_start(self, seq: Sequence, reserved: int, now: float) -> Literal["started", "passed", "blocked"]:
         """Start a waiting sequence; or pass it over, because it ended or waits for a prefix; or find that it lacks
-        blocks beside the `reserved` ones."""
+        blocks beside the `reserved` ones.
+        """
         running = self._sequence_table.running
         if running and self._blocked.is_still_blocked(seq, self._blocks.num_frees):
             return "blocked"

@@ -136,7 +136,7 @@ class InputBuffers:
         return tables
 
     def _fill_slots(self, tables: npt.NDArray[np.int64], starts: list[int]) -> None:
-        """slot = block_table[row, position // block_size] * block_size + position % block_size, for all tokens."""
+        """Slot = block_table[row, position // block_size] * block_size + position % block_size, for all tokens."""
         num_tokens, num_rows = starts[-1], len(starts) - 1
         positions = self._positions_np[:num_tokens]
         owners = np.repeat(self._ramp[:num_rows], np.diff(starts))

@@ -40,7 +40,7 @@ class SampleRows:
         ]
 
     def _allowed(self, seq: Sequence, draft_token_ids: SequenceOf[int]) -> torch.Tensor | None:
-        """bool [1 + drafts, vocab]: what the sequence's grammar allows at each position; None without a grammar."""
+        """Bool [1 + drafts, vocab]: what the sequence's grammar allows at each position; None without a grammar."""
         if seq.grammar is None:
             return None
         return unpack_mask(seq.grammar.masks(draft_token_ids), seq.grammar.vocab_size, self._device)

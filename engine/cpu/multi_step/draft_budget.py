@@ -57,7 +57,8 @@ def judge(
     found_tokens: Any, found_kinds: Any, ends: Any, said: Any, num_said: Any, decay: float, record: Any, chances: Any
 ) -> None:
     """Guesses up to the first wrong one were put to the test by what each row said; `record` [2, kinds] holds how many
-    were right and how many were tried, both fading with each trial."""
+    were right and how many were tried, both fading with each trial.
+    """
     start = 0
     for index in range(len(num_said)):
         behind = start + num_said[index]

@@ -80,7 +80,8 @@ def is_stop(step, token):
 @compiled
 def _choose(model, step, normed):
     """The likeliest token behind the right drafts of each row, and its state and embedding where heads read them;
-    whether there is something to ask them. Each thread does it: to wait for one that did would take longer."""
+    whether there is something to ask them. Each thread does it: to wait for one that did would take longer.
+    """
     size, vocabulary = model.hidden_size, model.head.num_outputs
     starts, chosen = integers(step.row_starts, step.num_looking + 1), integers(step.chosen, step.num_looking)
     taken = integers(step.taken, step.num_looking)

@@ -158,7 +158,8 @@ def _likelier(
 @compiled_exactly
 def find(text: Any, tail: Any, num_tail: int) -> tuple[int, int]:
     """Where the continuation of the longest run known among a tail's newest tokens stands, the latest of several, and
-    how long the run is; (-1, 0): nowhere."""
+    how long the run is; (-1, 0): nowhere.
+    """
     best_place, best = -1, 0
     last = tail[num_tail - 1]
     most = min(num_tail, LONGEST)

@@ -96,7 +96,8 @@ class MultiStepRecord:
 
     def open(self, table_rows: Sequence[int], max_tokens: int) -> int:
         """Say in the record what follows a step of which these rows choose tokens, while heads look ahead;
-        `max_tokens`: of a round. How many tokens the longest text gets at most; 0: nothing follows."""
+        `max_tokens`: of a round. How many tokens the longest text gets at most; 0: nothing follows.
+        """
         self.close()
         order, self._order = self._order, None
         num_rows = len(table_rows)

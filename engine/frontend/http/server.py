@@ -47,7 +47,7 @@ class DrainingServer(uvicorn.Server):
 
 
 def server_config(app: Any) -> uvicorn.Config:
-    """uvicorn as the engine runs it."""
+    """Uvicorn as the engine runs it."""
     return uvicorn.Config(
         app,
         http=LimitedProtocol,
