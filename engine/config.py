@@ -26,7 +26,7 @@ class EngineConfigError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComputeConfig:
-    """How the model is computed; EngineConfigError names the setting that makes no sense."""
+    """Settings of the model's computation; EngineConfigError names an invalid one."""
 
     device: Device = "auto"
     """Device of the model; `auto`: the first GPU if there is one, otherwise the CPU."""
@@ -76,7 +76,7 @@ class KVConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchConfig:
-    """What may be in a step, and what may wait for one; EngineConfigError names the setting that makes no sense."""
+    """Limits of a step and of the waiting queue; EngineConfigError names an invalid one."""
 
     max_model_len: int = 0
     """Maximum number of prompt and output tokens of a sequence; 0: the limit in the model's config. A model with two
@@ -128,7 +128,7 @@ class DraftingConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreConfig:
-    """What the core process needs; everything the scheduler, the KV pool and the model runner read.
+    """Settings of the core process: everything the scheduler, the KV pool and the model runner read.
 
     A setting has the name of its flag; no two sections have one alike.
     """

@@ -56,13 +56,13 @@ _PROBE_CONTEXT_TOKENS = 8192
 """Longest context of the step whose memory is measured; attention works in tiles above it."""
 _WARM_UP_S = {"cpu": 3.0, "cuda": 60.0}
 _TAKE_OVER_WARM_UP_S = 0.5
-"""On a CPU, when clients wait for a core to come back: the rest is learned from their requests."""
+"""Warm-up limit in seconds on a CPU while clients wait for a core to return; requests then supply the measurements."""
 """On a GPU kernels are compiled and steps captured."""
 _DRAWN_PARAMS = SamplingParams(max_tokens=1, temperature=1.0, seed=1)
 
 
 class _Common(TypedDict):
-    """What every kind of loop is given."""
+    """Arguments that every kind of step loop takes."""
 
     reporter: Reporter
     observer: StepObserver
@@ -282,7 +282,7 @@ def _runner(
 
 
 def _overlaps(config: CoreConfig, machine: Machine) -> bool:
-    """Whether steps are launched before the last one's tokens are there."""
+    """Return whether a step is launched before the tokens of the previous one have arrived."""
     is_wanted = config.compute.overlap == "on" or (config.compute.overlap == "auto" and machine.device.type == "cuda")
     return is_wanted and config.drafting.speculation == "off"
 

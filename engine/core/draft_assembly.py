@@ -177,7 +177,7 @@ def _measure_drafting(
 
 
 def _vocabulary(folder: Path) -> Any:
-    """What a tokenizer file says about which id means what; None without a file."""
+    """Return the vocabulary and the added tokens, by id, of a tokenizer file; None without a file."""
     path = folder / "tokenizer.json"
     if not path.is_file():
         return None

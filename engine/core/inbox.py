@@ -43,7 +43,7 @@ class Inbox:
         self._queue.put(Received(done, self._clock()))
 
     def drain(self, *, wait: bool) -> list[Received]:
-        """What came since the last call; with `wait`, at least one message. Raises FrontGoneError at the end."""
+        """Return the messages since the last call; with `wait`, at least one. Raises FrontGoneError at the end."""
         received: list[Received] = []
         if wait:
             received.append(self._checked(self._queue.get()))

@@ -16,7 +16,7 @@ from engine.step.step_output import StepOutput
 
 
 class MessageSource(Protocol):
-    """Where the front's messages come from."""
+    """Source of the front's messages."""
 
     def drain(self, *, wait: bool) -> list[Received]:
         """Return the messages since the last call, at least one with `wait`. Raises FrontGoneError."""

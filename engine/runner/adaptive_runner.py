@@ -22,7 +22,7 @@ _MAX_TRIAL_S = 0.05
 
 
 class StepSettings(Protocol):
-    """How the model's steps are computed, as far as that can change between two of them."""
+    """Settings of the model's steps that may change between two steps."""
 
     prompt_way: PromptWay
     """The way that the next prompt is computed."""

@@ -1,4 +1,4 @@
-"""How steps run on a CPU: which of them compiled, by the processor's features and the model's shapes."""
+"""Execution of steps on a CPU: which ones run compiled, by the processor's features and the model's shapes."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class CompiledSteps(Protocol):
     """A model some of whose steps can run compiled."""
 
     max_tokens: int
-    """Of rows of few tokens that do."""
+    """Maximum number of tokens of a compiled step whose rows have few tokens each."""
     prompt_way: PromptWay
-    """How steps of more tokens are computed."""
+    """Execution path of steps with more tokens."""
     max_verified: int
     """Tokens of a row whose drafts are verified: such rows are computed as those that decode."""
 
@@ -44,7 +44,7 @@ class CompiledSteps(Protocol):
         ...
 
     def computes(self, num_tokens: int) -> bool:
-        """Whether steps of so many tokens run compiled."""
+        """Return whether a step of `num_tokens` tokens runs compiled."""
         ...
 
     def resize(self, num_threads: int) -> None:
@@ -53,7 +53,7 @@ class CompiledSteps(Protocol):
 
 
 def kept_weights(config: CoreConfig, machine: Machine, folder: Path) -> RawWeights | None:
-    """Where the loader puts a model's weights for compiled steps; None where no step of it will run compiled."""
+    """Return the store for weights of compiled steps that the loader fills; None where no step will run compiled."""
     is_whole = (
         config.compute.compiled_steps
         and config.compute.quantization in ("none", "int8", "int8_dynamic")
@@ -98,7 +98,7 @@ def with_compiled_steps(config: CoreConfig, model: Model, backend: AttentionBack
 
 
 def _may_round_kv(config: CoreConfig, model: Model) -> bool:
-    """Whether keys and values are kept in bfloat16: as the checkpoint is, unless somebody asks for something else."""
+    """Return whether the KV pool may hold bfloat16: by the checkpoint's own dtype, or by the setting."""
     is_own = model.config.dtype == torch.bfloat16 and config.compute.dtype == config.kv.kv_dtype == "auto"
     return is_own or config.kv.kv_dtype == "bfloat16"
 
@@ -133,7 +133,7 @@ def follow(model: Model | None, other: Model) -> None:
 
 
 class _Settings:
-    """How steps are computed at the moment: compiled or in torch, and on how many threads of either."""
+    """Current settings of the steps: compiled or in torch, and the number of threads of each."""
 
     def __init__(self, num_threads: int, compiled: CompiledSteps | None) -> None:
         """`num_threads` is what torch and compiled steps are set to now."""

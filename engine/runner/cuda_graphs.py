@@ -35,12 +35,15 @@ class Graph(Protocol):
 
 
 class GraphApi(Protocol):
-    """How work is captured."""
+    """Interface to the capture of CUDA work."""
 
     def capture(self, run: Callable[[], torch.Tensor]) -> tuple[Graph, torch.Tensor]:
-        """What `run` launches, and the tensor that each replay fills; capturing itself computes nothing.
+        """Return a graph of the work that `run` launches, and the tensor that each replay fills.
 
-        Raises RuntimeError when something in it cannot be captured.
+        The capture itself computes nothing.
+
+        Raises:
+            RuntimeError: Some of the work cannot be captured.
         """
         ...
 

@@ -17,7 +17,7 @@ class LaunchedStep(Protocol):
 
     @property
     def scheduled(self) -> SchedulerOutput:
-        """What it computes."""
+        """Rows that the launched step computes."""
         ...
 
     def result(self) -> StepOutput:
@@ -33,7 +33,7 @@ class LaunchingRunner(Protocol):
         ...
 
     def can_launch(self, scheduled: SchedulerOutput) -> bool:
-        """Whether every row's token can be chosen where the logits are."""
+        """Return whether every row's token can be chosen on the device."""
         ...
 
     def launch(self, scheduled: SchedulerOutput, behind: LaunchedStep | None = None) -> LaunchedStep:

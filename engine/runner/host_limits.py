@@ -1,4 +1,4 @@
-"""How many cores and how much memory this process may use: the machine's, within its control group's limits."""
+"""Number of cores and amount of memory available to this process, within its control group's limits."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class HostLimits:
             return  # A peak that is too high only makes the pool smaller.
 
     def transient_memory_bytes(self) -> int:
-        """How far the process's use rose above what it holds now, since the last reset."""
+        """Return the peak of the process's memory since the last reset, in bytes above its present use."""
         status = _read_table(self.root / "proc/self/status")
         return max(0, status.get("VmHWM", 0) - status.get("VmRSS", 0)) * 1024
 

@@ -156,15 +156,17 @@ def measure_verification(
 
 
 def _observe_step(batch: SchedulerOutput, times: list[float], costs: StepCosts) -> None:
-    """Of a plain step the usual time counts, of one with drafts the best: what looks too dear is not tried and stays
-    believed, what looks too cheap is found out by the first requests.
+    """Record a step's duration: the median of plain ones, the minimum of those with draft tokens.
+
+    A cost that is too high is never corrected, because such drafts are not tried. The first requests correct one that
+    is too low.
     """
     num_drafts = sum(len(row.draft_token_ids) for row in batch.rows)
     costs.observe(len(batch.rows), num_drafts, min(times) if num_drafts else median(times))
 
 
 def _with_drafts(batch: SchedulerOutput, num_drafts: int) -> SchedulerOutput:
-    """The same step, but its last tokens are drafts behind shorter sequences."""
+    """Return a copy of the step whose last tokens are draft tokens behind shorter sequences."""
     rows = []
     for row in batch.rows:
         seq = replace(row.seq, token_ids=row.seq.token_ids[: row.end - num_drafts])

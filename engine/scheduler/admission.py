@@ -1,4 +1,4 @@
-"""Whether a sequence may be served at all, and whether it may start now."""
+"""Admission of sequences: whether one may be served at all, and whether it may start now."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HEADROOM_RATIO = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What bounds one core."""
+    """Limits of one core."""
 
     max_model_len: int
     """Longest prompt plus output; never more than the whole pool holds."""
@@ -30,8 +30,10 @@ class Limits:
     itl_target_s: float = 0.05
     """Longest step that a short prompt's chunk may make while others decode."""
     prefill_slack_ratio: float = 1.4
-    """How many times a plain decode step another prompt's chunk may make it, within the target; those of several add
-    twice as much."""
+    """Factor by which a long or batch prompt's chunk may lengthen a plain decode step, within the target.
+
+    Where several of them wait, the slack above 1 doubles.
+    """
 
 
 class SequenceAdmission:
@@ -49,7 +51,7 @@ class SequenceAdmission:
         self._headroom_blocks = max(1, int(_HEADROOM_RATIO * blocks.num_blocks))
 
     def refusal(self, add: Add, num_waiting: int) -> str | None:
-        """Why this request can never be served (or, for a full queue, not by this core now); None: it can."""
+        """Return why this core can never serve the request, or not now for a full queue; None if it can."""
         prompt, params = add.prompt_token_ids, add.params
         if not prompt:
             return "the prompt is empty"
@@ -73,7 +75,7 @@ class SequenceAdmission:
         return sum(max(0, self._expected_blocks(seq) - len(seq.block_table)) for seq in running)
 
     def can_start(self, seq: Sequence, prefix: list[int], reserved_blocks: int) -> bool:
-        """Whether the sequence's expected need leaves what is reserved for the others, and some headroom."""
+        """Return whether the sequence's expected blocks fit beside the reserved ones and some headroom."""
         need = self._blocks.num_new_blocks(seq, prefix, seq.num_tokens + self.growth_tokens(seq))
         return need + reserved_blocks + self._headroom_blocks <= self._blocks.num_free
 

@@ -1,4 +1,4 @@
-"""What a request that arrives now can expect: what is ahead of it, how fast that goes, how long it waits."""
+"""Forecast for a request that arrives now: the work ahead of it, the rate of that work, the resulting wait."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class ArrivalForecaster:
         self.now = 0.0
         """The scheduler's last instant."""
         self.is_short_of_blocks = False
-        """Whether the last step left a sequence waiting for want of blocks: free rows are of no use then."""
+        """True if the last step left a sequence waiting for want of blocks; free rows are of no use then."""
 
     def lanes(self) -> dict[Lane, LaneLoad]:
         """Every lane's load and forecast."""
@@ -91,7 +91,7 @@ class ArrivalForecaster:
         return self._forecast.expected_tokens(seq.lane, seq.num_output_tokens, seq.params.max_tokens)
 
     def _backlogs(self, remaining: dict[int, int]) -> dict[Lane, Backlog]:
-        """What each lane has in the core."""
+        """Return the backlog of each lane."""
         sums = {lane: _Sums() for lane in LANES}
         for seq in self._sequence_table.running.values():
             lane_sums, num_uncomputed = sums[seq.lane], seq.num_uncomputed_tokens
@@ -134,7 +134,7 @@ class ArrivalForecaster:
         return max(1.0, sum(self._waiting_output_tokens(lane) for lane in LANES) / num_waiting)
 
     def _paces(self) -> dict[Lane, ServiceRate]:
-        """How fast the core works, for a prompt of each lane."""
+        """Return the core's service rate for a prompt of each lane."""
         decoding = [seq for seq in self._sequence_table.running.values() if seq.num_uncomputed_tokens == 1]
         num_context = self._blocks.block_size * (self._blocks.num_blocks - self._blocks.num_free)
         decode_step_s = self._step_time.predict(StepShape(len(decoding), 0, num_context))

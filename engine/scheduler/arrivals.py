@@ -1,4 +1,4 @@
-"""How fast work arrives lane by lane lately, which is what overtakes a request while it waits. Pure."""
+"""Recent arrival rates of work by lane, which decide how much overtakes a waiting request. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engine.scheduler.lanes import LANES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrivalRate:
-    """Of one lane."""
+    """Arrival rate of one lane."""
 
     sequences_per_s: float
     prompt_tokens_per_s: float

@@ -1,15 +1,15 @@
-"""How many prompt tokens a step may hold beside decoding rows, so that their next token is not late. Pure."""
+"""Limit of the prompt tokens in a step beside decoding rows, so that their next token is not late. Pure."""
 
 from __future__ import annotations
 
 from engine.forecast.step_time import StepShape, StepTimeModel
 
 _MIN_CHUNK_TOKENS = 4
-"""Prompts go on however slow the machine is."""
+"""Least prompt tokens of a step, so that prompts progress however slow the machine is."""
 _CROWDED_SLACKS = 2.0
-"""Times as much may be added where several patient prompts wait for each other: a queue has to be worked off."""
+"""Factor on the slack where several patient prompts wait, so that their queue gets shorter."""
 _MIN_SLOWDOWN = 1.25
-"""Where plain steps take longer than the target already, chunks lengthen them by this factor at most."""
+"""Maximum factor by which chunks lengthen plain steps that already exceed the target."""
 
 
 class ChunkLimit:

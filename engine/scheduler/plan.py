@@ -17,7 +17,7 @@ class StepDraft:
         self.multi_step: MultiStepOrder | None = None
         self.has_preempted = False
         self.is_short_of_blocks = False
-        """Whether a sequence waits for want of blocks, not of a row or of budget."""
+        """True if a sequence waits for want of blocks, not of a row or of budget."""
 
     def add(self, row: ScheduledRow) -> None:
         """Take a row in."""

@@ -107,7 +107,7 @@ class Scheduler:
 
     @property
     def has_work(self) -> bool:
-        """Whether a step would compute something."""
+        """Return whether a step would compute something."""
         return self._sequence_table.has_work
 
     def running(self) -> list[Sequence]:

@@ -1,4 +1,4 @@
-"""Where every sequence of the core is: the only way in, the moves between, and the only way out."""
+"""Place of every sequence in the core: the only entry, the moves between queues, and the only exit."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SequenceTable:
     def __init__(self, blocks: BlockManager, blocked: HeadOfLineBlocking, grammars: Grammars | None) -> None:
         self.waiting = WaitingLanes()
         self.running: dict[int, Sequence] = {}
-        """By id, in the order of admission: sequences that hold blocks and a row."""
+        """Sequences that hold blocks and a row, by id in the order of admission."""
         self.pending = PendingPrefixes()
         self.arrivals = Arrivals()
         self._blocks = blocks
@@ -54,14 +54,14 @@ class SequenceTable:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether several patient prompts are not computed yet."""
+        """True if several patient prompts are not computed yet."""
         waiting = sum(len(self.waiting.of(lane)) for lane in PATIENT_LANES)
         running = [seq for seq in self.running.values() if seq.lane in PATIENT_LANES and seq.num_uncomputed_tokens > 1]
         return waiting + len(running) > 1
 
     @property
     def has_work(self) -> bool:
-        """Whether a step would compute something."""
+        """Return whether a step would compute something."""
         return len(self._live) > len(self._compiling)
 
     def check_id(self, seq_id: int) -> None:

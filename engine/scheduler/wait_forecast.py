@@ -1,4 +1,4 @@
-"""How long a request that arrives now would wait for its first chunk, lane by lane. Pure."""
+"""Forecast of a new request's wait for its first chunk, lane by lane. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _END_ROUNDS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backlog:
-    """What one lane has in the core."""
+    """Waiting and running work of one lane."""
 
     num_running: int
     num_waiting: int
@@ -33,16 +33,16 @@ class Backlog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceRate:
-    """How fast the core works the backlogs off."""
+    """Rate at which the core works off the backlogs."""
 
     decode_step_s: float
     """Duration of a step without prompts."""
     num_step_tokens: int
     """Prompt tokens a step can hold beside the rows that decode; at least 1."""
     num_patient_tokens: int
-    """The same of prompts that are not urgent."""
+    """Prompt tokens that are not urgent and fit into a step beside the rows that decode."""
     prompt_token_s: float
-    """What each of them adds to the step."""
+    """Seconds that each prompt token adds to the step."""
 
     @property
     def full_step_s(self) -> float:

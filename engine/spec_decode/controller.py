@@ -44,17 +44,17 @@ class Proposers(NamedTuple):
 
     ngram: NgramProposer | None = None
     has_heads: bool = False
-    """Whether prediction heads are asked within steps; taken with what is looked up, whichever is likelier."""
+    """True if prediction heads run within steps; the more likely one of their tokens and lookup's is taken."""
     multi_step: MultiStepPlanner | None = None
-    """What may follow a step in which heads are asked."""
+    """Planner of the steps that may follow a step within which heads run."""
     draft_model: DraftModelProposer | None = None
 
 
 class SpeculationController:
-    """Proposes draft tokens for pure decode steps, and steps that follow a step in the same call.
+    """Controller of draft tokens in pure decode steps, and of steps that follow a step in the same call.
 
-    Decisions depend on time measured; answers do not, for a draft token only stands where it is what would have been
-    said.
+    Decisions depend on measured time, but outputs do not: a draft token only stands where the model chooses the same
+    one.
     """
 
     def __init__(
@@ -74,17 +74,17 @@ class SpeculationController:
         self._clock = clock
         self._guard = ResponseGuard(clock)
         self._are_open: list[bool] = []
-        """Of the step that is being scheduled: the rows for which tokens are drafted."""
+        """True for each row of the current step that is open to draft tokens."""
         self._follows = False
-        """Whether others may follow it."""
+        """True if other steps may follow the current step."""
         self._found: NgramDrafts | None = None
-        """What was looked up for it."""
+        """Draft tokens of lookup for the current step."""
         self._prefixes: list[tuple[int, ...]] = []
-        """Behind which tokens."""
+        """Draft tokens of each row behind which lookup continues."""
         self._by_model: list[tuple[int, ...]] = []
-        """What the draft model said in it."""
+        """Draft tokens of the draft model for the current step."""
         self._drafting_s = 0.0
-        """What that took."""
+        """Seconds that the draft model took for the current step."""
         self._num_since_plain: dict[int, int] = {}
         self._num_since_asked = 0
         # What heads said last: of which sequence at which length, by row.

@@ -24,9 +24,9 @@ _FIRST_INTERVAL, _LONGEST_INTERVAL, _GROWTH = 2, 32, 4
 """Blocks until the other way is tried again, and how many times as many where it was found slower again. Few at first:
 draft tokens get right as responses are said with them."""
 _LEAST_SAVED = 1.03
-"""Draft tokens have to be so many times as fast to be worth it."""
+"""Least speed-up by draft tokens at which they are used."""
 _CLOSED_TOKENS = 64
-"""Said without draft tokens until they are tried all the same: a response that goes on may come to repeat itself."""
+"""Output tokens after which draft tokens are tried anyway: a long response may come to repeat itself."""
 
 
 class ResponseKind(NamedTuple):
@@ -38,7 +38,7 @@ class ResponseKind(NamedTuple):
 
 
 class _Response:
-    """One that is under way."""
+    """One response that is being generated."""
 
     __slots__ = ("begun_at", "counts", "kind", "num_tokens", "with_drafts")
 
@@ -46,15 +46,15 @@ class _Response:
         self.kind = kind
         self.with_drafts = with_drafts
         self.begun_at: float | None = None
-        """When its time began."""
+        """Instant at which the measurement began."""
         self.num_tokens = 0
-        """That the sequence had then."""
+        """Number of tokens that the sequence had at `begun_at`."""
         self.counts = True
-        """Whether the time that it takes tells anything."""
+        """True if the response's duration is a valid measurement."""
 
 
 class ResponseGuard:
-    """Says of each response at its beginning whether tokens are drafted for it."""
+    """Decision, at the beginning of each response, whether tokens are drafted for it."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock

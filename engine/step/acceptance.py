@@ -1,4 +1,4 @@
-"""What becomes part of a sequence's output of the tokens a step chose, and whether they end it."""
+"""Acceptance of the tokens that a step chose into a sequence's output, up to the one that ends it."""
 
 from __future__ import annotations
 

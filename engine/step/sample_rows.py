@@ -1,4 +1,4 @@
-"""What the sampler has to know of a sequence at one or several of its next positions."""
+"""Sampler inputs of a sequence at one or several of its next positions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class SampleRows:
         ]
 
     def _allowed(self, seq: Sequence, draft_token_ids: SequenceOf[int]) -> torch.Tensor | None:
-        """Bool [1 + drafts, vocab]: what the sequence's grammar allows at each position; None without a grammar."""
+        """Return the tokens allowed by the grammar at each position, bool [1 + drafts, vocab]; None without one."""
         if seq.grammar is None:
             return None
         return unpack_mask(seq.grammar.masks(draft_token_ids), seq.grammar.vocab_size, self._device)

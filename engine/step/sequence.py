@@ -14,7 +14,10 @@ INT64 = "q"
 
 
 class SequenceState(Enum):
-    """Where a sequence is. Legal moves: [grammar →] waiting → running ⇄ preempted, and any of them → finished, once."""
+    """State of a sequence.
+
+    Legal moves: [grammar →] waiting → running ⇄ preempted, and any of them → finished, once.
+    """
 
     GRAMMAR = "grammar"
     """Its grammar is being compiled; not in any queue yet."""
@@ -25,7 +28,7 @@ class SequenceState(Enum):
 
 
 class SequenceStage(Enum):
-    """What a sequence's time is charged to."""
+    """Stage to which a sequence's time is charged."""
 
     QUEUE = "queue"
     PREFILL = "prefill"

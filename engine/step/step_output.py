@@ -30,7 +30,7 @@ class StepOutput:
 
     results: list[RowResult]
     predictions: HeadPredictions | None = None
-    """What prediction heads say of the rows that chose tokens, in order; None: they were not asked, or none knows."""
+    """Predictions of the heads for the rows that chose tokens, in order; None if no head ran."""
     steps: SequenceOf[StepTaken] = ()
     """The steps of this call where several followed one another."""
 

@@ -8,7 +8,7 @@ from operator import mul
 from typing import Final
 
 _RIDGE: Final = 2.0
-"""How many samples the prior is worth."""
+"""Weight of the prior, in samples."""
 _SWEEPS: Final = 3
 _OUTLIER_RATIO: Final = 3.0
 """A target counts as so many times its prediction at most: one hiccup is not a new speed."""
@@ -36,14 +36,14 @@ class NonNegativeRegression:
         self._gram = [[0.0] * num for _ in range(num)]
         self._moments = [0.0] * num
         self._weight = 1.0
-        """Of the last sample, beside which those before it count less and less."""
+        """Weight of the last sample, relative to which earlier ones fade."""
         self._num_samples = 0
         self.terms = list(prior)
         """The coefficients; the list stays the same one."""
 
     @property
     def num_samples(self) -> int:
-        """How many were seen in all."""
+        """Number of samples observed in all."""
         return self._num_samples
 
     def predict(self, features: Sequence[float]) -> float:

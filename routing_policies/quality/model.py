@@ -23,7 +23,7 @@ class Prediction(msgspec.Struct, frozen=True, gc=False):
     """The expectation of the weaker model's answer to one prompt."""
 
     log_odds: float
-    """That its answer is as good as the stronger one's."""
+    """Log odds that the weaker model's answer is as good as the stronger one's."""
     is_known: bool
     """False: nothing in the training was like this prompt, so the log odds mean nothing."""
 
@@ -67,7 +67,7 @@ class PairModel(msgspec.Struct, frozen=True, kw_only=True):
     hashes_words: bool = False
     """Its words are hashes, and it takes features with hashes for words; see `hashing`."""
     openings: tuple[str, ...] = ()
-    """How the prompts of the training begin; see `preamble`."""
+    """Openings of the training prompts; see `preamble`."""
     checkpoints: tuple[CascadeCheckpoint, ...] = ()
     """They score the weaker model's first tokens, for cascades; fewest tokens first."""
 

@@ -28,7 +28,7 @@ OPENING_WORDS: Final = 2
 _WORD: Final = re.compile(r"\S+")
 _MAX_CHARS: Final = 400
 _QUESTION_CHARS: Final = 48
-"""By so many of its characters a question is told from others."""
+"""Number of leading characters that distinguish one question from another."""
 
 
 def opening_of(words: Sequence[str]) -> str:

@@ -56,7 +56,7 @@ def another_round(model, step, rounds):
 
 @compiled_exactly
 def _take_over(step, rounds):
-    """Add what was chosen to the texts, and judge what was guessed by it; whether all of them go on."""
+    """Append the chosen tokens to the texts and update the acceptance rates; return whether every row continues."""
     num_rows = rounds.num_rows
     rows, texts = _table(rounds.rows, num_rows, 6), _table(rounds.texts, num_rows, rounds.capacity)
     if rounds.num_done == 0:
@@ -91,9 +91,9 @@ def _take_over(step, rounds):
 
 @compiled_exactly
 def _choose_drafts(model, step, rounds):
-    """Guesses at what comes next, and how many of them are verified, none too; whether a round has room for them.
+    """Choose the draft tokens of each row and how many of them to verify; return whether the step has room for them.
 
-    A round without guesses is a step for which nobody is asked, and what it says may be guessed behind.
+    A step without draft tokens runs no heads, and draft tokens may follow its output.
     """
     num_rows, num_heads = rounds.num_rows, model.ahead.num_heads
     said = carray(pointer_to_integers(step.said), (2, num_rows, num_heads))

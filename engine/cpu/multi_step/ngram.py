@@ -66,7 +66,7 @@ def look_ahead(
         ahead_kinds: int64 [rows, heads]: kinds of those tokens.
         found_tokens: Receives the new draft tokens.
         found_kinds: Receives their kinds.
-        ends: int64 [rows, 2]: receives the number of new draft tokens, and 1 if a token that ends the text would follow.
+        ends: int64 [rows, 2]: receives the number of new draft tokens, and 1 if a token that ends the text follows.
     """
     tail = np.empty(LONGEST + found_tokens.shape[1], np.int64)
     start = 0

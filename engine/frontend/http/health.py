@@ -120,7 +120,7 @@ class EngineProbes:
 
 
 def _without_load(ready: Ready) -> dict[str, Any]:
-    """What the core said of itself; its load has a feed of its own."""
+    """Return the core's Ready message without its load, which has a feed of its own."""
     return {name: value for name, value in msgspec.structs.asdict(ready).items() if name != "load"}
 
 

@@ -23,7 +23,7 @@ MAX_URI_BYTES: Final = 8 * 1024
 HEADERS_TIMEOUT_S = 10.0
 BODY_TIMEOUT_S = 60.0
 LINGER_S = 2.0
-"""How long a client is listened to after a refusal: unread input would make the kernel drop the answer."""
+"""Seconds of reading on after a refusal, because unread input would make the kernel drop the answer."""
 MAX_PIPELINED: Final = 16
 MAX_PIPELINED_BODY_BYTES: Final = 64 * 1024
 _FRAMING_PER_BODY_BYTE: Final = 8
@@ -39,18 +39,18 @@ class LimitedProtocol(HttpToolsProtocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._reading: Literal["idle", "head", "body"] = "idle"
-        """What the next byte belongs to."""
+        """Part of the request that the next byte belongs to."""
         self._part = 0
         """Counts heads and bodies."""
         self._part_bytes = self._body_bytes = self._num_trailers = 0
         self._deadline: asyncio.TimerHandle | None = None
         self._running: RequestResponseCycle | None = None
         self._fault: ApiError | None = None
-        """What a callback is about to raise: the parser reports only that one failed."""
+        """Error that a callback is about to raise; the parser only reports that a callback failed."""
         self._deferred: ApiError | None = None
         """A refusal that waits for the answers before it."""
         self._is_deaf = False
-        """What comes now is dropped: the connection is being closed."""
+        """True if incoming bytes are dropped, because the connection is being closed."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client that connects must send something."""

@@ -1,4 +1,4 @@
-"""Where one answer's time went, for clients that ask (`x-penstock-timing: full`)."""
+"""Durations of one answer's stages, on request (`x-penstock-timing: full`)."""
 
 from __future__ import annotations
 

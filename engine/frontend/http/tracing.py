@@ -190,7 +190,7 @@ class Tracer:
             self.num_dropped += num
 
     def _post(self, spans: list[dict[str, Any]]) -> bool:
-        """Whether the collector took them; they are not sent again."""
+        """Post the spans; return whether the collector accepted them. They are not sent again."""
         resource = {"attributes": [_attribute("service.name", "penstock-engine")]}
         scoped = [{"scope": {"name": "penstock.engine"}, "spans": spans}]
         body = msgspec.json.encode({"resourceSpans": [{"resource": resource, "scopeSpans": scoped}]})

@@ -22,7 +22,7 @@ TokenBytes = Callable[[int], bytes]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerIdentity:
-    """What all events of one answer have in common."""
+    """Fields that all events of one answer share."""
 
     id: str
     created: int
@@ -30,7 +30,7 @@ class AnswerIdentity:
     model: str
     include_usage: bool
     token_bytes: TokenBytes
-    """For log probabilities: special tokens have bytes too."""
+    """Bytes of a token, for log probabilities; special tokens have bytes too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class Wire(Protocol):
     """The shape of one endpoint's answers. `extra` is a JSON object's members, or None."""
 
     def opening(self, index: int) -> bytes:
-        """What comes before a choice's first text; may be nothing."""
+        """Return the event ahead of a choice's first text; may be empty."""
 
     def delta(self, index: int, delta: Delta) -> bytes:
         """An event with text."""
@@ -87,7 +87,7 @@ class CollectedChoice:
 
 
 class _EventWire:
-    """What the two endpoints' shapes share."""
+    """Base of the two endpoints' wire formats."""
 
     def __init__(self, identity: AnswerIdentity, event_kind: str, body_kind: str) -> None:
         self._token_bytes = identity.token_bytes

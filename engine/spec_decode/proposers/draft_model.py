@@ -25,7 +25,7 @@ class Behind(NamedTuple):
 
 @dataclass(slots=True)
 class _Progress:
-    """What of a sequence the pool holds: `num_tokens` of its tokens, then draft tokens that were read behind them."""
+    """Content of the draft model's pool for a sequence: `num_tokens` of its tokens, then draft tokens behind them."""
 
     num_preemptions: int
     num_tokens: int = 0
@@ -50,7 +50,7 @@ class DraftModelProposer:
         # Digest of the full block whose keys stand in each block's slots; None after anything else was written there.
         self._written: list[bytes | None] = [None] * num_blocks
         self.is_broken = False
-        """Whether the model failed; it is not asked again."""
+        """True if the model failed; it does not run again."""
 
     def has_room(self, seq: Sequence, limit: int) -> bool:
         """Return whether the model can read so far behind a sequence."""

@@ -29,7 +29,7 @@ def shared_stops(seqs: SequenceOf[Sequence]) -> tuple[int, ...] | None:
 
 
 class MedusaProposer:
-    """Asks the heads within the call that computes a step where they can do that, and otherwise behind it."""
+    """Proposer by Medusa heads, which run within the call that computes a step if possible, else behind it."""
 
     def __init__(self, heads: MedusaHeads) -> None:
         likely.prepare()
@@ -38,11 +38,11 @@ class MedusaProposer:
 
     @property
     def multi_step(self) -> MultiStep | None:
-        """What computes steps that follow one another; None where nothing can."""
+        """Computation of steps that follow one another; None if the model has none."""
         return None if self._glances is None else self._glances.multi_step
 
     def prepare(self, scheduled: SchedulerOutput) -> None:
-        """Say what is to happen within the call that computes this step."""
+        """Set which heads and further steps run within the call that computes this step."""
         glances = self._glances
         if glances is None:
             return
@@ -56,11 +56,11 @@ class MedusaProposer:
         glances.glance(0, ())
 
     def report(self) -> MultiStepReport | None:
-        """Return what several steps said together; None where no step followed the last one."""
+        """Return the output of several steps together; None where no step followed the last one."""
         return None if self._glances is None else self._glances.multi_step.report()
 
     def seen(self, newest: list[int]) -> HeadPredictions | None:
-        """Return what heads said within the last call behind these tokens, its rows' newest ones, if they did."""
+        """Return the heads' predictions of the last call, if its newest tokens are `newest`."""
         seen = None if self._glances is None else self._glances.seen()
         return seen.predictions if seen is not None and seen.chosen == newest else None
 

@@ -15,7 +15,7 @@ from routing_policies.quality.model import FORMAT
 from routing_policies.quality.training.outcome import PairOutcome
 
 Source = Literal["shadow", "audit", "feedback"]
-"""Where a comparison came from."""
+"""Origin of a comparison."""
 
 Pair = tuple[str, str]
 """Weak and strong, by model name."""

@@ -17,7 +17,7 @@ class PairOutcome(msgspec.Struct, frozen=True, kw_only=True):
     lost: float
     """Loss by asking the weaker model, in [-1, 1]: the stronger one's score less its own."""
     opening: str = ""
-    """How the prompt begins; see `preamble`."""
+    """Opening of the prompt; see `preamble`."""
     category: str = ""
     """Kind of work, where the data says so; never needed for a prediction."""
     odds: tuple[TokenOdds, ...] = ()
