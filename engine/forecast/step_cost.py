@@ -163,9 +163,9 @@ class StepCosts:
             verification.correction.pass_plain()
 
     def observe_verification(self, num_rows: int, num_drafts: int, seconds: float) -> None:
-        """Learn from a decode step with draft tokens, less the time in which a model made them.
+        """Record a decode step with draft tokens; `seconds` excludes the time in which a model made them.
 
-        It is ignored while plain steps are unknown.
+        The step is ignored while no plain step was measured.
         """
         plain_s = self.plain_s(num_rows)
         if plain_s > 0.0:

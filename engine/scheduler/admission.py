@@ -93,7 +93,7 @@ class SequenceAdmission:
         return max(self.growth_tokens(seq), min(may_produce, share))
 
     def misses_deadline(self, seq: Sequence, num_cached_tokens: int, num_running: int, now: float) -> bool:
-        """Whether not even a first token can come in time, started now, by the step-time model."""
+        """Return whether even a start now would miss the deadline for the first token, by the step-time model."""
         if seq.deadline_at is None or not self._step_time.is_fitted:
             return False
         num_tokens = seq.num_tokens - num_cached_tokens
