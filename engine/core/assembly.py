@@ -57,7 +57,7 @@ _PROBE_CONTEXT_TOKENS = 8192
 _WARM_UP_S = {"cpu": 3.0, "cuda": 60.0}
 _TAKE_OVER_WARM_UP_S = 0.5
 """Warm-up limit in seconds on a CPU while clients wait for a core to return; requests then supply the measurements."""
-"""On a GPU kernels are compiled and steps captured."""
+"""Warm-up limit in seconds on a GPU while clients wait; kernels are compiled and steps captured in it."""
 _DRAWN_PARAMS = SamplingParams(max_tokens=1, temperature=1.0, seed=1)
 
 

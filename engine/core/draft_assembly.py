@@ -41,9 +41,10 @@ _ROUNDS_AFTER_READING = 2
 
 
 def load_heads(config: CoreConfig, model: Model, machine: Machine) -> MedusaHeads | None:
-    """The prediction heads in the model's folder; None where there are none, or nobody asks for them.
+    """Load the prediction heads from the model's folder; None without heads or if the settings do not enable them.
 
-    Raises CheckpointError when they do not fit the model.
+    Raises:
+        CheckpointError: The heads do not fit the model.
     """
     if config.drafting.speculation != "auto":
         return None
@@ -64,7 +65,11 @@ def load_heads(config: CoreConfig, model: Model, machine: Machine) -> MedusaHead
 
 
 def load_draft_model(config: CoreConfig, model: Model, machine: Machine) -> Model | None:
-    """The draft model; None where none is asked for. Raises EngineConfigError when it does not go with the model."""
+    """Load the draft model; None if the settings name none.
+
+    Raises:
+        EngineConfigError: The draft model does not fit the model.
+    """
     folder = config.drafting.draft_model_dir
     if folder is None or config.drafting.speculation in ("off", "ngram"):
         return None

@@ -1,4 +1,4 @@
-"""Keeps a fault to the rows that cause it."""
+"""Isolation of a fault to the rows that cause it."""
 
 from __future__ import annotations
 

@@ -19,7 +19,11 @@ class Outbox:
         self._clock = clock
 
     def send(self, message: ToFront) -> None:
-        """Raises FrontGoneError when nobody reads any more."""
+        """Send a message to the front.
+
+        Raises:
+            FrontGoneError: The front no longer reads.
+        """
         try:
             self._sock.sendall(encode_frame(message))
         except OSError as error:

@@ -102,5 +102,5 @@ class OverlappedStepLoop(StepLoop):
 
 
 def _is_dead(flight: LaunchedStep) -> bool:
-    """Return whether nobody waits for any of its results."""
+    """Return whether no result of the step is needed any more."""
     return all(row.seq.state is not SequenceState.RUNNING for row in flight.scheduled.rows)

@@ -60,8 +60,8 @@ class StepLoop:
     def step(self) -> StepOutput | None:
         """Schedule a step, execute it and update the sequences; None where nothing can run.
 
-        One call of the runner may compute several steps, and verify draft tokens in each: the scheduler's output says
-        so.
+        One call of the runner may compute several steps and verify draft tokens in each, as the scheduler's output
+        specifies.
         """
         started_at = self._clock()
         scheduled = self._scheduler.schedule(started_at)

@@ -46,7 +46,7 @@ class HeadPredictions(NamedTuple):
     """Tokens that heads expect behind each row's newest one."""
 
     tokens: npt.NDArray[Any]
-    """int64 [rows, heads]; -1 where they say nothing."""
+    """Predicted tokens, int64 [rows, heads]; -1 where a head makes no prediction."""
     kinds: npt.NDArray[Any]
     """int64 [rows, heads]: the head, and how sure it is."""
 

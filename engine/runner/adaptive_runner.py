@@ -38,7 +38,7 @@ class StepSettings(Protocol):
         ...
 
     def use_threads(self, num_threads: int, num_tokens: int) -> None:
-        """Have a step of so many tokens computed on so many threads."""
+        """Use `num_threads` threads for a step of `num_tokens` tokens."""
         ...
 
 

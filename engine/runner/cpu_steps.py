@@ -127,7 +127,7 @@ def settle_steps(
 
 
 def follow(model: Model | None, other: Model) -> None:
-    """Have steps of a model that drafts for another run compiled as far as those of the other do, on one thread."""
+    """Compile the steps of a draft model as far as those of the other model are compiled, on one thread."""
     if isinstance(model, CompiledSteps) and isinstance(other, CompiledSteps):
         model.max_tokens, model.prompt_way, model.max_verified = other.max_tokens, other.prompt_way, other.max_verified
 
@@ -161,7 +161,7 @@ class _Settings:
             self._compiled.prompt_way = way
 
     def use_threads(self, num_threads: int, num_tokens: int) -> None:
-        """Have a step of so many tokens computed on so many threads."""
+        """Use `num_threads` threads for a step of `num_tokens` tokens."""
         of_torch = num_threads
         if self._compiled is not None and self._compiled.computes(num_tokens):
             # Torch has little left to do then, for which it would have its threads wait for each other.

@@ -11,7 +11,7 @@ _UNLIMITED = 1 << 60
 
 @dataclass(frozen=True, slots=True)
 class HostLimits:
-    """Reads the kernel's files below `root` (`/`; another folder in tests)."""
+    """Reader of the kernel's limit files below `root` (`/`; another folder in tests)."""
 
     root: Path = Path("/")
 
@@ -43,7 +43,7 @@ class HostLimits:
         return max(0, free)
 
     def reset_peak_memory(self) -> None:
-        """Forget the process's highest memory use so far; where that is not allowed the old peak stands."""
+        """Reset the process's peak memory; where the kernel does not allow it, the old peak stands."""
         try:
             (self.root / "proc/self/clear_refs").write_text("5")
         except OSError:

@@ -105,7 +105,7 @@ def find_machine(config: CoreConfig) -> Machine:
 
 
 def _check_kv_dtype(kv_dtype: torch.dtype | None, device: torch.device) -> None:
-    """Raise EngineConfigError for fp8 pools on a card whose kernels know no fp8."""
+    """Raise EngineConfigError for an fp8 pool on a card whose kernels do not support fp8."""
     capability = torch.cuda.get_device_capability(device)
     if kv_dtype == torch.float8_e4m3fn and torch.version.hip is None and capability < _FLOAT8_CAPABILITY:
         raise EngineConfigError(

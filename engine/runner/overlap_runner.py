@@ -55,7 +55,7 @@ class ModelFlight:
 
 
 class OverlapRunner(ModelRunner):
-    """Runs batches like any runner; launches those whose rows all choose tokens without the host."""
+    """Runner that launches a batch without waiting if none of its rows needs the host to choose a token."""
 
     def __init__(
         self,

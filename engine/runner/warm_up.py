@@ -71,9 +71,9 @@ def made_up_batch(
 def typical_batches(
     *, max_rows: int, max_tokens: int, max_context: int, num_blocks: int, block_size: int
 ) -> Iterator[SchedulerOutput]:
-    """Prompts of several lengths and decode steps of 1, 2, 4 … rows at a short and a long context, in turn.
+    """Return prompts of several lengths and decode steps of 1, 2, 4 … rows at a short and a long context, alternating.
 
-    In turn, because a model that knows decode steps only takes its first long prompts for hiccups of the machine.
+    A step-time model that has seen only decode steps takes its first long prompts for hiccups of the machine.
     """
     shapes = zip_longest(_prompts(max_tokens, max_context), _decode_steps(max_rows, max_context))
     for shape in chain.from_iterable(shapes):

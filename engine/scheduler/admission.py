@@ -106,7 +106,7 @@ class SequenceAdmission:
 
 
 def _token_ids(add: Add) -> _IdsByField:
-    """All token ids of a request by the field they stand in."""
+    """Return all token ids of a request by their field."""
     params = add.params
     return (
         ("prompt_token_ids", add.prompt_token_ids),

@@ -51,7 +51,7 @@ class ArrivalForecaster:
         """True if the last step left a sequence waiting for want of blocks; free rows are of no use then."""
 
     def lanes(self) -> dict[Lane, LaneLoad]:
-        """Every lane's load and forecast."""
+        """Return the load and the forecast of every lane."""
         remaining = self._remaining()
         backlogs = self._backlogs(remaining)
         rows = self._rows(remaining)
@@ -71,7 +71,7 @@ class ArrivalForecaster:
         return loads
 
     def first_token_s(self, seq: Sequence) -> float:
-        """Seconds until the first token of the sequence that its lane queued last; 0 while no step time is known."""
+        """Return the seconds until the first token of the sequence that its lane queued last; 0 without a step time."""
         remaining = self._remaining()
         backlogs = self._backlogs(remaining)
         own, num_uncached = backlogs[seq.lane], seq.num_expected_uncached_tokens
@@ -117,7 +117,7 @@ class ArrivalForecaster:
         return min(int(len(queue) * self._forecast.mean_tokens(lane)), queue.max_output_tokens)
 
     def _rows(self, remaining: dict[int, int]) -> SequenceReleases:
-        """When rows become free for whoever waits."""
+        """Return the times at which rows become free for waiting sequences."""
         num_running = len(remaining)
         num_free = 0 if self.is_short_of_blocks else self._max_num_seqs - num_running
         num_ends = len(self._sequence_table.waiting) + 1 - num_free

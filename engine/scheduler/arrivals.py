@@ -15,7 +15,7 @@ class ArrivalRate:
 
     sequences_per_s: float
     prompt_tokens_per_s: float
-    """Without those that the prefix cache is expected to hold."""
+    """Prompt tokens per second, without those that the prefix cache is expected to hold."""
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class Arrivals:
         sums.num_tokens += num_prompt_tokens
 
     def rates(self, now: float) -> dict[Lane, ArrivalRate]:
-        """Every lane's rate; in the first moments what came counts over one second at least."""
+        """Return the rate of every lane; a short history counts as one second at least."""
         age_s = max(1.0, now - self._first_at) if self._first_at is not None else 1.0
         # What a steady rate of 1/s has summed up to after this long.
         norm = self._window_s * (1.0 - math.exp(-age_s / self._window_s))

@@ -9,8 +9,8 @@ from engine.protocol import Lane
 
 LANES: tuple[Lane, ...] = ("interactive", "long", "batch")
 PATIENT_LANES: tuple[Lane, ...] = ("long", "batch")
-"""Whose first tokens are not as urgent as the next ones of those that decode."""
-"""In the order in which ties are settled."""
+"""Lanes whose first tokens are less urgent than the next tokens of decoding sequences."""
+"""Lanes in the order in which ties are settled."""
 WEIGHTS: Mapping[Lane, int] = MappingProxyType({"interactive": 8, "long": 3, "batch": 1})
 
 
@@ -41,7 +41,7 @@ class LaneShares:
         return grants
 
     def next_turn(self, lanes: Collection[Lane]) -> Lane:
-        """Whose sequence starts next among the lanes that have one waiting: smooth weighted round robin."""
+        """Return the lane whose sequence starts next among those with a waiting one: smooth weighted round robin."""
         total = 0
         for lane in LANES:
             if lane in lanes:

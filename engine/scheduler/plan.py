@@ -35,7 +35,7 @@ class StepDraft:
         return SchedulerOutput(list(self.rows.values()), self.predicts, self.multi_step)
 
     def extend(self, row: ScheduledRow, draft_token_ids: tuple[int, ...]) -> None:
-        """Let a planned row verify drafts."""
+        """Add draft tokens to a planned row."""
         self.rows[row.seq.seq_id] = ScheduledRow(
             row.seq, row.start, row.num_tokens, row.samples, draft_token_ids, row.is_stored
         )
@@ -43,7 +43,7 @@ class StepDraft:
 
 
 def next_chunk(seq: Sequence, budget: int) -> ScheduledRow:
-    """The row that computes the next of a sequence's known tokens, at most `budget` of them."""
+    """Return the row that computes the next of a sequence's tokens, at most `budget` of them."""
     num_tokens = min(seq.num_uncomputed_tokens, budget)
     start = seq.num_computed_tokens
     return ScheduledRow(

@@ -212,7 +212,7 @@ class Scheduler:
         self._tally.preemptions += 1
 
     def _share_out(self, plan: StepDraft, now: float) -> None:
-        """Give the lanes their shares of the step's prompt tokens, then what one left over to whoever can use it."""
+        """Divide the step's prompt tokens among the lanes, then offer what one left over to the others."""
         running = self._sequence_table.running
         prefilling = [seq for seq in running.values() if seq.num_uncomputed_tokens > 1]
         prefilling.sort(key=_lane_order)

@@ -212,7 +212,7 @@ class SequenceTable:
         assert len(self.waiting) or not self._expected, "nobody waits with an expected prefix"
 
     def _compile(self, seq: Sequence, grammar: str, now: float) -> None:
-        """Have a new sequence's grammar compiled; `grammar_done` follows."""
+        """Start the compilation of a new sequence's grammar; `grammar_done` follows."""
         seq.state = SequenceState.GRAMMAR
         self._compiling[seq.seq_id] = seq
         if self._grammars is None:

@@ -26,7 +26,7 @@ class Backlog:
     num_prompt_tokens: int
     """Prompt tokens still to be computed, waiting or running, without those the prefix cache is expected to hold."""
     num_started_tokens: int
-    """Those of them that belong to running sequences."""
+    """Uncomputed prompt tokens of running sequences."""
     num_output_tokens: int
     """Tokens that are expected to be generated, waiting or running."""
 
@@ -56,13 +56,13 @@ class ServiceRate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequenceReleases:
-    """When rows become free, counted in steps."""
+    """Times at which rows become free, counted in steps."""
 
     num_free: int
     end_steps: Sequence[float]
-    """After how many steps the next sequences will end, ascending."""
+    """Number of steps until each of the next sequences ends, ascending."""
     steps_per_end: float
-    """Beyond those; 0 when nothing runs."""
+    """Average number of steps from one end to the next beyond `end_steps`; 0 when nothing runs."""
 
     def steps_until_free(self, num_before: int) -> float:
         """Steps until a row is free for whoever comes behind `num_before` sequences."""

@@ -28,15 +28,15 @@ _MIN_GAIN = 1.2
 _LEAST_CHANCE = 0.1
 """Draft tokens end where all of them together are accepted more rarely."""
 _PLAIN_EVERY = 64
-"""While draft tokens pay, one step in so many is plain, so that it is known what plain steps take now."""
+"""Interval, in steps, of plain steps while draft tokens pay, which keep the plain step's time up to date."""
 _TRIED_EVERY = 64
-"""Steps until a draft model or heads that do not seem to pay are asked all the same."""
+"""Number of steps after which a draft model or heads that do not seem to pay are tried again."""
 _NUM_HEADS = 3
-"""Tokens that heads are supposed to say ahead where it is weighed whether to ask them."""
+"""Number of tokens that heads are assumed to predict in the decision whether to run them."""
 _READING_RATIO = 0.2
 """Reading a sequence's text may take the draft model this share of the time that its answer may take."""
 _MOST_PUT_OFF = 16
-"""Answers that wait to be remembered until nobody waits for a step; of more, one a step is remembered all the same."""
+"""Maximum number of answers whose n-grams are still to be stored; beyond it, each step stores one."""
 
 
 class Proposers(NamedTuple):
@@ -118,7 +118,7 @@ class SpeculationController:
         return Proposal(drafts, is_open, self._multi_step.order(requests, found, until, guesses=is_open))
 
     def observe(self, scheduled: SchedulerOutput, output: StepOutput, seconds: float) -> None:
-        """Learn from a step that took `seconds`, drafting included."""
+        """Update the statistics from a step that took `seconds`, drafting included."""
         rows = [row for row in scheduled.rows if row.samples]
         said = [result.token_ids for row, result in zip(scheduled.rows, output.results, strict=True) if row.samples]
         is_decode = len(rows) == len(scheduled.rows) and all(row.num_tokens == 1 for row in rows)
@@ -142,17 +142,17 @@ class SpeculationController:
         self._remember(at_most=_MOST_PUT_OFF)
 
     def ended(self, seq: Sequence) -> None:
-        """Learn how long a response took; what it said is remembered as soon as nobody waits to be told of its end."""
+        """Record the duration of a response; its n-grams are stored later, while no client waits for a step."""
         self._guard.end(seq)
         if self._ngram is not None:
             self._put_off.append(seq)
 
     def rest(self) -> None:
-        """Do what was put off: nobody waits for a step."""
+        """Store the n-grams of ended answers while no step is to be computed."""
         self._remember(at_most=0)
 
     def _remember(self, at_most: int) -> None:
-        """Learn what answers said until so many are left to learn from."""
+        """Store the n-grams of ended answers until at most `at_most` answers remain."""
         while self._ngram is not None and len(self._put_off) > at_most:
             self._ngram.learn(self._put_off.popleft())
 
@@ -189,7 +189,7 @@ class SpeculationController:
         ]
 
     def _predictions_of(self, seqs: SequenceOf[Sequence]) -> HeadPredictions | None:
-        """Return what prediction heads said of the newest tokens of these rows; None where that is nothing."""
+        """Return the heads' predictions for the newest tokens of these rows; None without any."""
         if self._predictions is None:
             return None
         places = [self._predicted.get(seq, (-1, -1)) for seq in seqs]
@@ -216,7 +216,7 @@ class SpeculationController:
     def _ask_model(
         self, model: DraftModelProposer, requests: SequenceOf[DraftRequest], limits: list[int], gain: float
     ) -> bool:
-        """Have the draft model say the step's draft tokens where they promise to gain more than others do."""
+        """Run the draft model for the step's draft tokens where the expected gain exceeds that of other proposers."""
         num_rows = len(requests)
         token_s = self._costs.plain_s(num_rows) / num_rows
         most = [
@@ -250,7 +250,7 @@ class SpeculationController:
         return reading_s <= _READING_RATIO * token_s * (seq.max_total_tokens - seq.num_tokens)
 
     def _judge(self, said: SequenceOf[SequenceOf[int]]) -> None:
-        """Learn which draft tokens of a single step are what its rows said."""
+        """Update the acceptance rates of the draft tokens of a single step from its output."""
         if self._found is not None and self._ngram is not None:
             behind = [
                 token_ids[len(prefix) :] if tuple(token_ids[: len(prefix)]) == prefix else ()
@@ -264,7 +264,7 @@ class SpeculationController:
                     break
 
     def _judge_heads(self, rows: SequenceOf[ScheduledRow], said: SequenceOf[SequenceOf[int]]) -> None:
-        """Learn whether what the first head said of the last step's tokens is what came."""
+        """Update the acceptance rate of the first head's predictions for the previous step."""
         if self._predictions is None:
             return
         for row, token_ids in zip(rows, said, strict=True):
@@ -273,7 +273,7 @@ class SpeculationController:
                 self._stats.observe(HEADS, was_right=int(self._predictions.tokens[index, 0]) == token_ids[0])
 
     def _observe_decode(self, scheduled: SchedulerOutput, seconds: float) -> None:
-        """Learn what a decode step that was scheduled alone takes."""
+        """Record the cost of a decode step that was scheduled alone."""
         num_rows = len(scheduled.rows)
         num_drafts = sum(len(row.draft_token_ids) for row in scheduled.rows)
         self._num_since_plain[num_rows] = self._num_since_plain.get(num_rows, 0) + 1 if num_drafts else 0

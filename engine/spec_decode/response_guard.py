@@ -1,7 +1,7 @@
-"""The test whether responses are over sooner with draft tokens or without, made on whole responses.
+"""Comparison of whole responses with draft tokens and without, to decide which are complete sooner.
 
-What steps take does not show everything: caches that drafting emptied, heads that were asked in vain, rows in company
-that wait. A few responses in a hundred said the other way tell all of it.
+The duration of steps does not include every cost: caches emptied by drafting, heads run in vain, other rows that wait.
+A few responses in a hundred, generated the other way, measure all of it.
 """
 
 from __future__ import annotations
@@ -16,13 +16,17 @@ from engine.step.sequence import Sequence
 
 _KEPT = 12
 _FEWEST = 4
-"""Responses said either way that a verdict takes."""
+"""Number of responses of either way that a verdict needs."""
 _BLOCK = 4
-"""Responses in succession that are said the other way, times the rows of a step: those that share steps mostly are said
-the same way, too."""
+"""Number of successive responses generated the other way, for each row of a step.
+
+So responses that share steps are mostly generated the same way.
+"""
 _FIRST_INTERVAL, _LONGEST_INTERVAL, _GROWTH = 2, 32, 4
-"""Blocks until the other way is tried again, and how many times as many where it was found slower again. Few at first:
-draft tokens get right as responses are said with them."""
+"""First and longest interval, in blocks, until the other way is tried again, and its growth after a slower trial.
+
+The first interval is short, because draft tokens improve as responses are generated with them.
+"""
 _LEAST_SAVED = 1.03
 """Least speed-up by draft tokens at which they are used."""
 _CLOSED_TOKENS = 64
@@ -84,7 +88,7 @@ class ResponseGuard:
             response.begun_at, response.num_tokens = self._clock() - ago_s, seq.num_tokens + num_said
 
     def end(self, seq: Sequence) -> None:
-        """Learn from a response that is complete."""
+        """Update the trial from a complete response."""
         response = self._responses.pop(seq, None)
         if response is None or response.begun_at is None or not response.counts:
             return
@@ -103,10 +107,10 @@ class ResponseGuard:
 
 
 class _Trial:
-    """Blocks of responses said the usual way, and now and then one said the other way."""
+    """Trial of both ways: blocks of responses the usual way, and now and then one the other way."""
 
     def __init__(self, block: int) -> None:
-        """Have so many responses in succession said the other way."""
+        """Begin a trial with `block` successive responses in each block of the other way."""
         self._block = block
         self._seconds: dict[bool, deque[float]] = {way: deque(maxlen=_KEPT) for way in (False, True)}
         self._usual = True
@@ -115,7 +119,7 @@ class _Trial:
         self._num_left = block
 
     def next_with_drafts(self) -> bool:
-        """Return how the next response is said."""
+        """Return whether the next response gets draft tokens."""
         if not self._num_left:
             if self._is_trying:
                 self._conclude()
@@ -127,7 +131,7 @@ class _Trial:
         return self._usual != self._is_trying
 
     def observe(self, seconds: float, *, with_drafts: bool) -> None:
-        """Learn from one response that took so long for each token."""
+        """Record one response that took `seconds` for each token."""
         self._seconds[with_drafts].append(seconds)
 
     def _conclude(self) -> None:

@@ -20,7 +20,7 @@ class SequenceState(Enum):
     """
 
     GRAMMAR = "grammar"
-    """Its grammar is being compiled; not in any queue yet."""
+    """State of a sequence whose grammar is being compiled; it is not in any queue yet."""
     WAITING = "waiting"
     RUNNING = "running"
     PREEMPTED = "preempted"
@@ -74,12 +74,12 @@ class Sequence:
     stages: StageClock
     state: SequenceState = SequenceState.WAITING
     grammar: GrammarState | None = None
-    """Its place in the grammar that its output follows, behind the last accepted token."""
+    """State of the output's grammar behind the last accepted token."""
     num_computed_tokens: int = 0
     """Leading tokens whose keys and values are in the KV pool."""
     block_table: array[int] = field(default_factory=lambda: array(INT64))
     block_digests: list[bytes] = field(default_factory=list)
-    """Chained digests of the leading full blocks, as far as anybody asked for them."""
+    """Chained digests of the leading full blocks, as far as they were computed."""
     num_shared_tokens: int = 0
     """Leading tokens that were found in the pool, in blocks which others read too."""
     num_registered_blocks: int = 0
@@ -116,12 +116,12 @@ class Sequence:
 
     @property
     def num_tokens(self) -> int:
-        """Prompt and output tokens known so far."""
+        """Number of prompt and output tokens so far."""
         return len(self.token_ids)
 
     @property
     def num_output_tokens(self) -> int:
-        """Output tokens known so far."""
+        """Number of output tokens so far."""
         return len(self.token_ids) - self.num_prompt_tokens
 
     @property

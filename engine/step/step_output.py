@@ -50,7 +50,7 @@ class StepOutput:
 
 
 class Runner(Protocol):
-    """Computes steps."""
+    """Interface of whatever computes steps."""
 
     def execute(self, scheduled: SchedulerOutput) -> StepOutput:
         """Compute a step and those that follow it. May raise anything; executing the same rows again is harmless."""

@@ -72,7 +72,7 @@ class BytesPerToken:
         self._num = 0
 
     def observe(self, num_bytes: int, num_tokens: int) -> None:
-        """Learn from a request of `num_bytes` that was counted as `num_tokens`; counts below 1 are ignored."""
+        """Record a request of `num_bytes` that was counted as `num_tokens`; counts below 1 are ignored."""
         if num_bytes < 1 or num_tokens < 1:
             return
         kept = _BYTES_KEPT
@@ -122,7 +122,7 @@ class OutputEstimate:
         self._num_new = 0
 
     def observe(self, num_tokens: float) -> None:
-        """Learn from an answer of `num_tokens`."""
+        """Record an answer of `num_tokens`."""
         # Instead of fading every count, new ones weigh more; rescaled before the numbers overflow.
         weight = self._total * _NEW_PART
         if weight < 1.0:

@@ -17,10 +17,11 @@ _MAX_WEIGHT: Final = 1e9
 
 
 class NonNegativeRegression:
-    """target = Σ coefficient·feature, in proportion: an error of 10 % weighs the same for small targets and large ones.
+    """Linear model, target = Σ coefficient·feature, whose errors count in proportion to the target.
 
-    Samples fade by `decay` each. `prior` is where the coefficients start and what they are drawn to where the samples
-    say little. Solved by coordinate descent from the last solution, every `refit_every` samples.
+    An error of 10 % weighs the same for small and large targets. Samples fade by `decay` each. The coefficients start
+    at `prior` and stay near it where the samples carry little information. Coordinate descent solves from the last
+    solution, every `refit_every` samples.
     """
 
     __slots__ = ("_decay", "_gram", "_moments", "_num_samples", "_prior", "_refit_every", "_ridge", "_weight", "terms")
@@ -139,7 +140,7 @@ class SpeedGain:
         self._at = -math.inf
 
     def observe(self, now: float, ratio: float) -> None:
-        """Learn from `ratio`: the measurement over the model's value without the gain."""
+        """Record `ratio`: the measurement over the model's value without the gain."""
         log = self._log_at(now)
         surprise = math.log(ratio if ratio > 1e-6 else 1e-6) - log
         self._log = _within(_MAX_LOG_GAIN, log + _GAIN_STEP * _within(_MAX_LOG_RATIO, surprise))
@@ -197,7 +198,7 @@ class TtftModel:
         return plain_s * self.gain.value(now)
 
     def observe(self, now: float, features: Sequence[float], seconds: float) -> None:
-        """Learn from a TTFT measured for a request with these features."""
+        """Record a TTFT measured for a request with these features."""
         plain_s = self._regression.predict(features)
         if plain_s > 0.0:
             ratio = (seconds if seconds > _TINY_S else _TINY_S) / (plain_s * self.gain.value(now))
@@ -240,7 +241,7 @@ class TpotModel:
         return first + each * rows
 
     def observe(self, now: float, rows: float, seconds: float) -> None:
-        """Learn from an answer that took `seconds` per token while about `rows` ran."""
+        """Record an answer that took `seconds` per token while about `rows` ran."""
         features = (1.0, rows)
         plain_s = self._regression.predict(features)
         if plain_s > 0.0:

@@ -26,7 +26,7 @@ GIVE_UP_RATIO: Final = 0.4
 
 
 class Inquiry(msgspec.Struct, frozen=True):
-    """State of the cascade's decision about one answer."""
+    """Rules of the cascade's decision about one answer."""
 
     min_quality: float
     first_tokens: int

@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 Handler = Callable[[Headers, Receive, Send], Awaitable[None]]
 _CLOSE: Final = {"connection": "close"}
-"""A body nobody read may still be on its way, so the connection cannot serve another request."""
+"""Headers of a refusal after which the connection closes, because an unread body may still be on its way."""
 
 
 class EngineApp:
@@ -92,7 +92,7 @@ class EngineApp:
 
 
 class _Answer:
-    """`send` that puts the request id on the response and remembers how far it is."""
+    """Wrapper of `send` that adds the request id to the response and tracks its progress."""
 
     def __init__(self, send: Send, request_id: str) -> None:
         self._send = send
@@ -108,7 +108,7 @@ class _Answer:
         await self._send(message)
 
     async def fail(self, error: ApiError) -> None:
-        """Say the error in the form that is still possible."""
+        """Send the error in the form that is still possible."""
         if self._status == "none":
             await send_error(self, error)
         elif self._status == "stream":
@@ -126,7 +126,7 @@ async def _answer_error(request: Request, error: Exception) -> Response:
 
 
 async def _answer_failure(request: Request, error: Exception) -> Response:
-    """Say that the fault is ours; Starlette raises the error again, for `EngineApp` to log."""
+    """Return a response for an internal error; Starlette raises it again, for `EngineApp` to log."""
     return await _answer_error(request, internal_error(request.scope["state"]["request_id"]))
 
 
@@ -150,10 +150,10 @@ def _connection(scope: Scope) -> ClientConnection:
 
 class _NoConnection:
     def abort(self) -> None:
-        """Nothing to abort."""
+        """Do nothing: there is nothing to abort."""
 
     def close_when_sent(self) -> None:
-        """Nothing to close."""
+        """Do nothing: there is nothing to close."""
 
 
 _NO_CONNECTION = _NoConnection()

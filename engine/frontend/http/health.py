@@ -45,7 +45,7 @@ class EngineProbes:
         return _json({"alive": True})
 
     async def readyz(self, request: Request) -> Response:
-        """200 when requests are served, else 503; both say the state and the phases so far."""
+        """Return 200 while requests are served, else 503; both contain the state and the phases so far."""
         return _json(self._state(), 200 if self._service.is_ready else 503)
 
     async def startupz(self, request: Request) -> Response:
@@ -65,7 +65,7 @@ class EngineProbes:
         return _json(self._model())
 
     async def metrics(self, request: Request) -> Response:
-        """All metrics in Prometheus's text format."""
+        """Return all metrics in Prometheus's text format."""
         return Response(generate_latest(self._service.metrics.registry), headers={"content-type": CONTENT_TYPE_LATEST})
 
     async def load(self, request: Request) -> Response:
@@ -85,7 +85,7 @@ class EngineProbes:
                 changed.clear()
 
     def _load(self) -> dict[str, Any]:
-        """One event; README says what its members mean."""
+        """Return one event of the load feed; README describes its members."""
         ready = self._service.link.ready
         return {
             "state": self._service.state,

@@ -58,7 +58,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._expect_within(HEADERS_TIMEOUT_S)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the request that is being answered, not only the one that came last."""
+        """Disconnect the request that is being answered, not only the last one that arrived."""
         self._stop_expecting()
         running = self._running
         super().connection_lost(exc)
@@ -213,7 +213,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._answer_and_close(error)
 
     def _answer_and_close(self, error: ApiError) -> None:
-        """Say why, and close our side; theirs is read for a while."""
+        """Send the error and close the write side; reading goes on for a while."""
         if self.transport.is_closing():
             return
         body = error.body()
@@ -254,7 +254,7 @@ def _headers_too_large() -> ApiError:
 
 
 def _lose(cycle: RequestResponseCycle | None) -> None:
-    """Let a request's application know that nobody waits for it."""
+    """Notify a request's application that its client is gone."""
     if cycle is not None and not cycle.response_complete:
         cycle.disconnected = True
         cycle.message_event.set()

@@ -22,7 +22,7 @@ _DATE_PERIOD_S = 1.0
 
 
 class DrainingServer(uvicorn.Server):
-    """A server that tells of a signal instead of stopping; `stop` stops it."""
+    """Server that reports a signal instead of stopping; `stop` stops it."""
 
     def __init__(self, config: uvicorn.Config, on_signal: Callable[[], None]) -> None:
         super().__init__(config)
@@ -93,7 +93,7 @@ def _bind_unix(path: Path) -> socket.socket:
 
 
 def _remove_if_stale(path: Path) -> None:
-    """A socket file nobody listens on is what a killed process left behind."""
+    """Remove a socket file without a listener, which a killed process left behind."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
             probe.connect(str(path))

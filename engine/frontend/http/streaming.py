@@ -33,7 +33,12 @@ class Relay:
         report: Callable[[], dict[str, Any] | None],
         write_stall_s: float,
     ) -> None:
-        """`headers`: of the response, asked for when it starts. `report`: members for the end, or None."""
+        """Create the response.
+
+        Args:
+            headers: Returns the response's headers when it starts.
+            report: Returns further members of the last event, or None.
+        """
         self._generation = generation
         self._wire = wire
         self._send = send
@@ -81,7 +86,7 @@ class Relay:
             await self._write_events(parts, more=True)
 
     async def _send_ending(self, gained: Gained, include_usage: bool) -> None:
-        """The last texts, finish reasons, the usage when asked for, and [DONE]."""
+        """Send the last texts, finish reasons, the usage if requested, and [DONE]."""
         parts = self._text_events(gained)
         if not self._generation.is_settled and (include_usage or self._report() is not None):
             await self._write_events(parts, more=True)

@@ -59,11 +59,11 @@ class Tracer:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="traces", daemon=True)
         self.num_dropped = 0
-        """Requests whose spans nobody got."""
+        """Number of requests whose spans were dropped."""
 
     @contextmanager
     def watch(self, traceparent: str, generation: Generation) -> Iterator[None]:
-        """Note the request when the block ends, however it does; nothing where the caller did not sample it."""
+        """Record the request when the block ends, however it ends; do nothing if the caller did not sample it."""
         found = _TRACEPARENT.fullmatch(traceparent)
         if found is None or not int(found[3], 16) & _SAMPLED:
             yield

@@ -61,7 +61,7 @@ class Wire(Protocol):
         """An event with text."""
 
     def finish(self, index: int, finish: Finish, extra: dict[str, Any] | None) -> bytes:
-        """A choice's last event."""
+        """Return a choice's last event."""
 
     def usage(self, usage: TokenUsage, extra: dict[str, Any] | None) -> bytes:
         """The event with the usage."""
@@ -178,7 +178,7 @@ class CompletionWire(_EventWire):
         super().__init__(identity, "text_completion", "text_completion")
 
     def opening(self, index: int) -> bytes:
-        """Nothing: completions have no role."""
+        """Return nothing: completions have no role."""
         return b""
 
     def delta(self, index: int, delta: Delta) -> bytes:

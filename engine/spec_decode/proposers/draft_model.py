@@ -33,11 +33,11 @@ class _Progress:
 
 
 class DraftModelProposer:
-    """Drafts with the sequence's own parameters and random numbers, so that it errs only where its logits do.
+    """Proposer that samples a draft model with the sequence's own parameters and random numbers.
 
-    The runner's KV pool has a slot for each of the large model's, found through the same block tables: what is freed
-    there is free here, and nothing has to be allocated twice. It reads a sequence only when asked for draft tokens,
-    from the first token whose slot does not hold it yet.
+    So its tokens differ from the large model's only where the logits do. The runner's KV pool has a slot for each of
+    the large model's, found through the same block tables. What is freed there is free here, and nothing is allocated
+    twice. A sequence is read only when it needs draft tokens, from the first token whose slot is not yet filled.
     """
 
     def __init__(self, runner: Runner, *, num_blocks: int, block_size: int, max_tokens: int, reach: int) -> None:
@@ -57,7 +57,7 @@ class DraftModelProposer:
         return not self.is_broken and 0 < limit <= self._reach - seq.num_tokens
 
     def num_missing_tokens(self, seq: Sequence) -> int:
-        """Return how many tokens of the sequence it has not read yet."""
+        """Return the number of tokens of the sequence that the model has not read yet."""
         return max(0, seq.num_tokens - self._num_read(seq, ()))
 
     def propose(self, seqs: SequenceOf[Sequence], counts: SequenceOf[int]) -> list[tuple[int, ...]]:
@@ -130,7 +130,7 @@ class DraftModelProposer:
         return num_blocks * self._block_size
 
     def _note(self, place: Behind) -> None:
-        """Remember what the pool holds of a sequence now."""
+        """Record the pool's present content for a sequence."""
         seq, drafts = place
         progress = self._progress[seq]
         # The block in which it went on reading, which may only now have become full.

@@ -1,4 +1,4 @@
-"""Draft tokens of prediction heads: what they say of the tokens that a step has just chosen."""
+"""Draft tokens of prediction heads, behind the tokens that a step has just chosen."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from engine.step.step_output import RowResult
 def shared_stops(seqs: SequenceOf[Sequence]) -> tuple[int, ...] | None:
     """Return the tokens that end these sequences, or None unless compiled code can choose all of their next tokens.
 
-    It takes the likeliest token, knows no grammar, and has one list of tokens that end answers.
+    Compiled code takes the most likely token, supports no grammar, and has one list of end tokens.
     """
     stops = seqs[0].params.stop_token_ids if seqs else None
     for seq in seqs:

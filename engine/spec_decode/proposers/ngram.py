@@ -1,8 +1,8 @@
-"""Draft tokens that cost no model: answers repeat what is in the prompt (passages, code) and what others said.
+"""Draft tokens that cost no model: answers repeat the prompt (passages, code) and earlier answers.
 
 Prompt lookup (A. Saxena, "Prompt Lookup Decoding", 2023) finds where a text's newest tokens stood before. Answers of
-one kind also resemble each other (the keys of a JSON object, how a sentence begins), and a text is cheaper to remember
-than to say; compare G. Oliaro et al., "SuffixDecoding", 2024, which keeps whole suffix trees.
+one kind also resemble each other, in the keys of a JSON object or the beginning of a sentence. Looking a text up is
+cheaper than generating it. Compare G. Oliaro et al., "SuffixDecoding", 2024, which stores whole suffix trees.
 """
 
 from __future__ import annotations

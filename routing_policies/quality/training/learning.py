@@ -41,7 +41,7 @@ class LabelBook:
         return len(self._labels)
 
     def add(self, key: str, label: Label) -> list[str]:
-        """Add a label; return the keys of the labels dropped for it, oldest first."""
+        """Add a label; return the keys of the labels to remove for it, oldest first."""
         if key not in self._labels:
             self._num_fresh += 1
         self._labels[key] = label
@@ -58,7 +58,7 @@ class LabelBook:
 
     @property
     def is_worth_learning(self) -> bool:
-        """Return whether enough labels came since the last `take`, of both outcomes."""
+        """True if enough labels came since the last `take`, of both outcomes."""
         if len(self._labels) < MIN_LABELS or self._num_fresh < STEP:
             return False
         return len({label.lost < 0.5 for label in self._labels.values()}) == 2

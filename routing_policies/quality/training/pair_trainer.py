@@ -47,7 +47,7 @@ _FEW_OPENINGS: Final = 2
 _RARE_OPENINGS: Final = 2000
 """Reciprocal of the least share of prompts that makes an opening typical; a large corpus contains every beginning."""
 _SAME_OPENING: Final = 40
-"""Number of prompts with the same opening from which they are held out together."""
+"""Maximum number of prompts with the same opening that are held out together."""
 _FEW_TOLD: Final = 100
 """Minimum number of answers with token odds for fitting checkpoints."""
 _CHECKPOINT_KNOTS: Final = 36
@@ -57,7 +57,7 @@ _CATEGORY_PULL: Final = 10.0
 _OFFSET_PENALTY: Final = 4.0
 """Penalty on the offsets of kinds of work, which are expected to be about a half."""
 _SCALE_WEIGHT: Final = 8.0
-"""Factor by which the penalty on the scale is weaker."""
+"""Factor on the log odds in the fit, which weakens the penalty on their scale."""
 _PENALTIES: Final = (4.0, 64.0)
 """L2 penalties of the linear members; the stronger one suits prompts with little information about outcomes."""
 _STEP_PENALTY: Final = 32.0
@@ -103,7 +103,7 @@ class PairTrainer:
         )
 
     def _wording_folds(self) -> list[Fold]:
-        """Return folds that keep prompts of one opening together, so that what is unseen is worded otherwise too."""
+        """Return folds that hold out prompts of one opening together, so that held-out prompts have new wordings."""
         seen: Counter[str] = Counter()
         blocks = []
         for number, opening in enumerate(outcome.opening for outcome in self._outcomes):
