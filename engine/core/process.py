@@ -39,9 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def leave_cores_alone(environment: MutableMapping[str, str]) -> None:
-    """Have torch's threads sleep soon after an operation; before torch is imported, unless somebody said otherwise.
+    """Set torch's threads to sleep soon after an operation, unless already set; call before importing torch.
 
-    GNU's OpenMP has them look for work for ten milliseconds, on cores that compiled steps want meanwhile.
+    By default, GNU's OpenMP spins for ten milliseconds on cores that compiled steps need meanwhile.
     """
     if "OMP_WAIT_POLICY" not in environment:
         environment.setdefault("GOMP_SPINCOUNT", _SPIN_COUNT)

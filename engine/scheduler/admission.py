@@ -84,9 +84,10 @@ class SequenceAdmission:
         return self._forecast.remaining_tokens(seq.lane, seq.num_output_tokens, seq.params.max_tokens)
 
     def room_tokens(self, seq: Sequence) -> int:
-        """Tokens to leave room for behind a sequence, so that its blocks stay contiguous however wrong the forecast is.
+        """Return the tokens of room behind a sequence that keep its blocks contiguous if the forecast is wrong.
 
-        All it may still produce, but no more than its share of what is free; a hint that costs nobody a block.
+        It is all that the sequence may still produce, but at most its share of the free blocks. The hint takes no block
+        from others.
         """
         may_produce = seq.max_total_tokens - seq.num_tokens
         share = self._blocks.num_free // self._limits.max_num_seqs * self._blocks.block_size

@@ -25,7 +25,10 @@ class _Sums:
 
 
 class ArrivalForecaster:
-    """Reads the roster and the models of time and length; changes nothing. Grammars being compiled do not count."""
+    """Forecaster over the sequence table and the models of time and length.
+
+    Sequences whose grammars are being compiled do not count.
+    """
 
     def __init__(
         self,

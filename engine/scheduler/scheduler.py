@@ -193,7 +193,7 @@ class Scheduler:
             self._sequence_table.end(seq, "abort", now, error=error)
 
     def _continue(self, seq: Sequence, plan: StepDraft, now: float) -> None:
-        """Give a running sequence its share of the step, taking blocks from the least important when none is free."""
+        """Schedule a running sequence's share of the step; without a free block, preempt the least important one."""
         if seq.state is not SequenceState.RUNNING or not plan.budget:
             return
         row = next_chunk(seq, plan.budget)

@@ -102,7 +102,7 @@ class SpeculationController:
         return max(drafts, NUM_REACHED if self._follows else 0)
 
     def propose(self, requests: SequenceOf[DraftRequest], budget: int) -> Proposal:
-        """Return the draft tokens of the step just asked about, at most `budget` in all, and what follows it."""
+        """Return the draft tokens of the step passed to `reach`, at most `budget` in all, and what follows it."""
         is_open = any(self._are_open)
         drafts = self._choose(requests, budget)
         if not self._follows:

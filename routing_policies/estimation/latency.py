@@ -54,7 +54,7 @@ class NonNegativeRegression:
         return total
 
     def observe(self, features: Sequence[float], target: float, predicted: float | None = None) -> None:
-        """Learn from one sample, `target` > 0; `predicted` is what `predict` says of it, where it was asked already."""
+        """Update the coefficients from one sample, `target` > 0; `predicted` saves a call of `predict`."""
         if predicted is None:
             predicted = self.predict(features)
         if target > _OUTLIER_RATIO * predicted and self._num_samples >= _MIN_SAMPLES:

@@ -58,13 +58,13 @@ class Wire(Protocol):
         """Return the event ahead of a choice's first text; may be empty."""
 
     def delta(self, index: int, delta: Delta) -> bytes:
-        """An event with text."""
+        """Return an event with text."""
 
     def finish(self, index: int, finish: Finish, extra: dict[str, Any] | None) -> bytes:
         """Return a choice's last event."""
 
     def usage(self, usage: TokenUsage, extra: dict[str, Any] | None) -> bytes:
-        """The event with the usage."""
+        """Return the event with the usage."""
 
     def body(self, answers: Sequence[CollectedChoice], usage: TokenUsage, extra: dict[str, Any] | None) -> bytes:
         """The plain answer."""
