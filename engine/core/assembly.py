@@ -160,7 +160,7 @@ def build_core(
 
 
 def _model(config: CoreConfig, machine: Machine) -> Model:
-    """The model, alone or as the leader of a team that shares it."""
+    """Return the model, alone or as the leader of a tensor-parallel group."""
     rank_group = RankGroup.start(config, machine.device) if config.compute.tensor_parallel > 1 else None
     kept = kept_weights(config, machine, config.model_dir)
     model: Model = load_model(
@@ -204,7 +204,7 @@ def _warm_up(
 
 
 def _grammars(config: CoreConfig, inbox: Inbox, vocab_size: int) -> GrammarCompiler:
-    """A compiler of grammars at work; what it finishes comes to the inbox."""
+    """Return a running grammar compiler; its results go to the inbox."""
     checker = GrammarChecker(config.model_dir, vocab_size)
     grammars = GrammarCompiler(CheckedCompiler(checker, config.model_dir, vocab_size), inbox.post)
     grammars.start()
@@ -225,7 +225,7 @@ def _max_rows(config: CoreConfig) -> int:
 def _num_blocks(
     config: CoreConfig, machine: Machine, model: Model, draft_model: Model | None, max_model_len: int
 ) -> int:
-    """Size the pool by what is free beside the largest step, which is run once over a small pool."""
+    """Return the number of blocks that fit beside the largest step, which is run once over a small pool."""
     context_len = min(max_model_len, max(config.batch.max_num_batched_tokens, _PROBE_CONTEXT_TOKENS))
     num_probe_blocks = min(-(-context_len // config.kv.block_size), useful_blocks(config, max_model_len))
     runner = _runner(config, machine, model, num_probe_blocks, context_len)
@@ -259,7 +259,7 @@ def _runner(
     *,
     graphs: GraphApi | None = None,
 ) -> ModelRunner:
-    """A runner over a fresh pool; with `graphs` its decode and verification steps are captured."""
+    """Return a runner over a fresh pool; with `graphs`, its decode and verification steps are captured."""
     if isinstance(model, LeaderModel):
         model.open_pool(num_blocks)
     caches = machine.allocate_pool(model.attention_specs, num_blocks, config.kv.block_size)

@@ -70,7 +70,7 @@ def checkpoint_bytes(folder: Path) -> int:
 
 
 def with_compiled_steps(config: CoreConfig, model: Model, backend: AttentionBackend, kept: RawWeights | None) -> Model:
-    """The model with its compiled steps ready, though none is used yet; the model itself where it cannot have any."""
+    """Return the model with its compiled steps ready but unused, or the model itself if it cannot have any."""
     if kept is None or not isinstance(model, Decoder):
         return model
     kv_dtype = torch.bfloat16 if _may_round_kv(config, model) else torch.float32
@@ -136,7 +136,7 @@ class _Settings:
     """Current settings of the steps: compiled or in torch, and the number of threads of each."""
 
     def __init__(self, num_threads: int, compiled: CompiledSteps | None) -> None:
-        """`num_threads` is what torch and compiled steps are set to now."""
+        """Record `num_threads` as the present setting of torch and of compiled steps."""
         self._compiled = compiled
         self._of_torch = self._of_compiled = num_threads
 

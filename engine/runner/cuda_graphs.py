@@ -85,7 +85,10 @@ class GraphedModel:
         max_step_tokens: int,
         device: torch.device,
     ) -> None:
-        """`max_step_tokens`: of any step, captured or not; a larger one would move what graphs have learnt by heart."""
+        """Prepare for steps of at most `max_step_tokens` tokens, captured or not.
+
+        A larger step would move buffers whose addresses are in the graphs.
+        """
         self._model = model
         self._caches = caches
         self._api = api
@@ -110,7 +113,7 @@ class GraphedModel:
 
     @torch.inference_mode()
     def forward(self, token_ids: torch.Tensor, context: ForwardContext, caches: list[KVCache]) -> torch.Tensor:
-        """Final hidden states [T, hidden], good until the next step; writes keys and values."""
+        """Return the final hidden states [T, hidden], valid until the next step; write keys and values."""
         bucket = find_bucket(context, self._limits) if self._can_capture and caches is self._caches else None
         if bucket is None or (bucket not in self._graphs and len(self._graphs) >= _MAX_GRAPHS):
             return self._model.forward(token_ids, context, caches)
@@ -123,7 +126,7 @@ class GraphedModel:
         return hidden[: token_ids.shape[0]]
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """float32 [N, vocab] of hidden states [N, hidden]."""
+        """Return the logits, float32 [N, vocab], of hidden states [N, hidden]."""
         return self._model.logits(hidden)
 
     def _fill(self, token_ids: torch.Tensor, context: ForwardContext, bucket: Bucket) -> None:
@@ -148,7 +151,7 @@ class GraphedModel:
         return self._tables[: bucket.num_rows * num_columns].view(bucket.num_rows, num_columns)
 
     def _capture(self, bucket: Bucket) -> tuple[Graph, torch.Tensor] | None:
-        """The bucket's graph; None, now and for good, when this model cannot be captured."""
+        """Return the bucket's graph; None, from then on for good, when this model cannot be captured."""
         token_ids, context = self._tokens[: bucket.num_tokens], self._bucket_context(bucket)
 
         def run() -> torch.Tensor:
@@ -166,7 +169,7 @@ class GraphedModel:
         return captured
 
     def _bucket_context(self, bucket: Bucket) -> ForwardContext:
-        """The context a graph is captured with: lists are bounds, tensors are the buffers."""
+        """Return the context for capturing a graph: its lists are bounds, its tensors are the buffers."""
         num_rows, num_tokens = bucket.num_rows, bucket.num_tokens
         starts = [min(row * bucket.query_len, num_tokens) for row in range(num_rows)] + [num_tokens]
         return ForwardContext(
@@ -192,7 +195,7 @@ def graph_model(
     max_model_len: int,
     device: torch.device,
 ) -> GraphedModel:
-    """The model over this pool, captured for the steps that an engine of this configuration decodes and verifies in."""
+    """Return the model over this pool, captured for the decode and verification steps of this configuration."""
     max_rows = min(config.batch.max_num_seqs, config.batch.max_num_batched_tokens, _MAX_ROWS)
     max_query_len = 1 if config.drafting.speculation == "off" else 1 + config.drafting.num_speculative_tokens
     limits = BucketLimits(

@@ -35,7 +35,7 @@ class BucketLimits:
 
 
 def find_bucket(context: ForwardContext, limits: BucketLimits) -> Bucket | None:
-    """The smallest bucket that holds a step; None when it is to run as it is."""
+    """Return the smallest bucket that holds a step; None when the step runs uncaptured."""
     num_rows, num_tokens = len(context.context_lens), context.query_starts[-1]
     query_len = max(end - start for start, end in itertools.pairwise(context.query_starts))
     context_len = max(context.context_lens)

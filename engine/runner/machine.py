@@ -55,7 +55,7 @@ class Machine:
         return self.backend
 
     def allocate_pool(self, specs: Sequence[AttentionSpec], num_blocks: int, block_size: int) -> list[KVCache]:
-        """An empty KV pool: one cache for each layer."""
+        """Return an empty KV pool: one cache for each layer."""
         return [self.backend.allocate(num_blocks, block_size, spec, self.dtype) for spec in specs]
 
 
@@ -115,10 +115,7 @@ def _check_kv_dtype(kv_dtype: torch.dtype | None, device: torch.device) -> None:
 
 
 def default_threads(num_cores: int) -> int:
-    """Threads for torch: one core is left for the front where there are four or more.
-
-    On fewer a whole core would cost more tokens than the front's little work, which finds room between steps.
-    """
+    """Return the number of torch's threads; with four cores or more, one is left for the front."""
     return num_cores - 1 if num_cores >= _CORES_TO_SPARE_ONE else num_cores
 
 

@@ -44,7 +44,10 @@ def made_up_batch(
     block_size: int,
     params: SamplingParams = _PARAMS,
 ) -> SchedulerOutput:
-    """Rows of `num_tokens` tokens each at the end of `context_len`, over blocks [0, num_blocks) shared as need be."""
+    """Return a batch of rows with `num_tokens` tokens each at the end of `context_len`.
+
+    The rows use blocks [0, num_blocks) and share them if there are too few.
+    """
     rows = []
     blocks_per_row = -(-context_len // block_size)
     for index in range(num_rows):

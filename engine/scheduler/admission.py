@@ -71,7 +71,7 @@ class SequenceAdmission:
         return None
 
     def reserved_blocks(self, running: Iterable[Sequence]) -> int:
-        """Blocks that the running sequences do not hold yet but are expected to need."""
+        """Return the number of blocks that the running sequences do not hold yet but are expected to need."""
         return sum(max(0, self._expected_blocks(seq) - len(seq.block_table)) for seq in running)
 
     def can_start(self, seq: Sequence, prefix: list[int], reserved_blocks: int) -> bool:
@@ -80,7 +80,7 @@ class SequenceAdmission:
         return need + reserved_blocks + self._headroom_blocks <= self._blocks.num_free
 
     def growth_tokens(self, seq: Sequence) -> int:
-        """Tokens the sequence is expected to add to those it has."""
+        """Return the number of tokens that the sequence is expected to add."""
         return self._forecast.remaining_tokens(seq.lane, seq.num_output_tokens, seq.params.max_tokens)
 
     def room_tokens(self, seq: Sequence) -> int:

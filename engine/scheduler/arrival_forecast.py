@@ -87,7 +87,7 @@ class ArrivalForecaster:
         return wait_s + pace.prefill_s(num_uncached)
 
     def _remaining(self) -> dict[int, int]:
-        """Tokens expected of each running sequence, by id."""
+        """Return the expected remaining tokens of each running sequence, by id."""
         return {seq.seq_id: self._expected(seq) for seq in self._sequence_table.running.values()}
 
     def _expected(self, seq: Sequence) -> int:
@@ -130,7 +130,7 @@ class ArrivalForecaster:
         return SequenceReleases(num_free=num_free, end_steps=ends, steps_per_end=steps_per_end)
 
     def _mean_waiting_output(self) -> float:
-        """Expected tokens of a sequence that will get the row of one that ended."""
+        """Return the expected tokens of a sequence that will get the row of one that ended."""
         num_waiting = len(self._sequence_table.waiting)
         if not num_waiting:
             return max(1.0, self._forecast.mean_tokens("interactive"))
@@ -158,7 +158,7 @@ class ArrivalForecaster:
         return dict.fromkeys(LANES, patient_pace) | {"interactive": patient_pace if urgent == patient else pace(urgent)}
 
     def _room(self, decoding: list[Sequence], *, is_urgent: bool, is_crowded: bool) -> int:
-        """Prompt tokens that a step can hold beside these rows."""
+        """Return the number of prompt tokens that a step can hold beside these rows."""
         room = self._budget - len(decoding)
         limit = self._prompts.limit(decoding, 0, is_urgent=is_urgent, is_crowded=is_crowded)
         return max(1, room if limit is None else min(room, limit))

@@ -43,7 +43,7 @@ class Arrivals:
         self._first_at: float | None = None
 
     def observe(self, lane: Lane, num_prompt_tokens: int, now: float) -> None:
-        """A sequence was queued for the first time."""
+        """Record a sequence that was queued for the first time."""
         if self._first_at is None:
             self._first_at = now
         sums = self._sums[lane]

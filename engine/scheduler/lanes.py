@@ -29,7 +29,10 @@ class LaneShares:
         self._turns: dict[Lane, int] = dict.fromkeys(LANES, 0)
 
     def split(self, budget: int, demands: Mapping[Lane, int]) -> dict[Lane, int]:
-        """Tokens of this step for each lane; they sum to the smaller of `budget` and all `demands` (absent: 0)."""
+        """Return the tokens of this step for each lane; they sum to the smaller of `budget` and all `demands`.
+
+        A lane without a demand counts as 0.
+        """
         fair = self._fair_shares(budget, demands)
         grants = {lane: int(fair[lane]) for lane in LANES}
         for lane in LANES:
@@ -54,7 +57,7 @@ class LaneShares:
         return chosen
 
     def _fair_shares(self, budget: int, demands: Mapping[Lane, int]) -> dict[Lane, float]:
-        """Max-min fair: lanes that want less than their share are served whole, the others share the rest by weight."""
+        """Return max-min fair shares: small demands are served whole, the other lanes share the rest by weight."""
         shares = dict.fromkeys(LANES, 0.0)
         left = float(budget)
         unmet = [lane for lane in LANES if demands.get(lane, 0) > 0]

@@ -111,11 +111,11 @@ class Scheduler:
         return self._sequence_table.has_work
 
     def running(self) -> list[Sequence]:
-        """The sequences that hold blocks, in the order of admission."""
+        """Return the sequences that hold blocks, in the order of admission."""
         return list(self._sequence_table.running.values())
 
     def waiting(self) -> list[Sequence]:
-        """The sequences that wait for a row, preempted ones included, lane by lane."""
+        """Return the sequences that wait for a row, preempted ones included, lane by lane."""
         return list(self._sequence_table.waiting)
 
     def add(self, add: Add, received_at: float) -> None:
@@ -168,11 +168,11 @@ class Scheduler:
                 self._advance(row, result, output, now)
 
     def take_outputs(self) -> list[SeqOutput]:
-        """Outputs since the last call, in order."""
+        """Return the outputs since the last call, in order."""
         return self._sequence_table.take_outputs()
 
     def take_freed(self) -> list[tuple[int, AbortState, float]]:
-        """Aborts carried out since the last call: (seq_id, state it was in, seconds from receipt to blocks free)."""
+        """Return the aborts since the last call: (seq_id, its state then, seconds from receipt to free blocks)."""
         return self._sequence_table.take_freed()
 
     def check_integrity(self) -> None:
@@ -234,7 +234,7 @@ class Scheduler:
                 return
 
     def _chunk(self, seq: Sequence, plan: StepDraft, grants: dict[Lane, int]) -> None:
-        """Let a running sequence compute as much of its prompt as its lane may, on top of what it has in the plan."""
+        """Schedule the part of a running sequence's prompt that its lane's grant allows, beyond its planned part."""
         planned = plan.rows.get(seq.seq_id)
         num_planned = planned.num_tokens if planned is not None else 0
         plan.drop(seq)

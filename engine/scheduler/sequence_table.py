@@ -65,7 +65,7 @@ class SequenceTable:
         return len(self._live) > len(self._compiling)
 
     def check_id(self, seq_id: int) -> None:
-        """Raises SequenceTableError when the id belongs to a live sequence."""
+        """Raise SequenceTableError if the id belongs to a live sequence."""
         if seq_id in self._live:
             raise SequenceTableError(f"sequence id {seq_id} is in use")
 
@@ -103,7 +103,7 @@ class SequenceTable:
         return seq
 
     def start(self, seq: Sequence, now: float) -> None:
-        """A waiting sequence got its blocks and a row."""
+        """Move a waiting sequence, which got its blocks and a row, to the running ones."""
         self._unqueue(seq)
         self._blocked.started(seq)
         seq.state = SequenceState.RUNNING
@@ -162,7 +162,10 @@ class SequenceTable:
         error: str | None = None,
         fault: Literal["grammar"] | None = None,
     ) -> None:
-        """The only way out: leave queue or row, give blocks back, report the end once."""
+        """End a sequence: remove it from queue or row, free its blocks, report the end once.
+
+        There is no other exit.
+        """
         abort_state = seq.abort_state() if reason == "abort" else None
         if seq.state is SequenceState.RUNNING:
             self._give_back(seq)
@@ -189,12 +192,12 @@ class SequenceTable:
         )
 
     def take_outputs(self) -> list[SeqOutput]:
-        """Outputs since the last call, in order."""
+        """Return the outputs since the last call, in order."""
         outputs, self._outputs = self._outputs, []
         return outputs
 
     def take_freed(self) -> list[tuple[int, AbortState, float]]:
-        """Aborts carried out since the last call: (seq_id, state it was in, seconds from receipt to blocks free)."""
+        """Return the aborts since the last call: (seq_id, its state then, seconds from receipt to free blocks)."""
         freed, self._freed = self._freed, []
         return freed
 
@@ -233,7 +236,7 @@ class SequenceTable:
         self._expected.leave(seq)
 
     def _give_back(self, seq: Sequence) -> None:
-        """Row, blocks and the claim on what it was computing."""
+        """Release the row, the blocks and the claim on the blocks under computation."""
         del self.running[seq.seq_id]
         self.pending.release(seq.seq_id)
         self._blocks.free(seq)

@@ -50,7 +50,7 @@ class ServiceRate:
         return self.decode_step_s + self.num_step_tokens * self.prompt_token_s
 
     def prefill_s(self, num_tokens: int) -> float:
-        """Seconds that a prompt of so many tokens takes when it has the steps' room."""
+        """Return the seconds that a prompt of `num_tokens` tokens takes with all of the steps' room."""
         return math.ceil(num_tokens / self.num_step_tokens) * self.decode_step_s + num_tokens * self.prompt_token_s
 
 
@@ -65,7 +65,7 @@ class SequenceReleases:
     """Average number of steps from one end to the next beyond `end_steps`; 0 when nothing runs."""
 
     def steps_until_free(self, num_before: int) -> float:
-        """Steps until a row is free for whoever comes behind `num_before` sequences."""
+        """Return the steps until a row is free for a sequence behind `num_before` others."""
         num_ends = num_before + 1 - self.num_free
         if num_ends <= 0 or not self.end_steps:
             return 0.0
@@ -74,10 +74,7 @@ class SequenceReleases:
 
 
 def row_ends(remaining: Sequence[int], mean_tokens: float, num_ends: int) -> tuple[list[float], float]:
-    """The first ends, in steps from now, and the steps from end to end beyond them.
-
-    `remaining` are the tokens expected of each running sequence; each is followed by one of `mean_tokens`.
-    """
+    """Return the steps from now until each of the first ends, and the steps from end to end beyond them."""
     ends = [float(num_tokens) for num_tokens in remaining]
     heapq.heapify(ends)
     found = [heapq.heapreplace(ends, ends[0] + mean_tokens) for _ in range(min(num_ends, _END_ROUNDS * len(ends)))]
@@ -91,14 +88,7 @@ def forecast_wait_s(
     pace: ServiceRate,
     rows: SequenceReleases,
 ) -> float:
-    """Seconds until a short request of this lane gets its first chunk.
-
-    1. nothing runs or waits: none;
-    2. else as many steps as the prompt tokens ahead of it fill, or as pass until it has a row, at least the one
-       that runs; and those tokens make the steps longer.
-    Ahead of it is its own lane's backlog, and of the others' as much as their weights let through meanwhile: of what
-    they have now, and of what arrives while it waits, so that the wait is on both sides of the equation.
-    """
+    """Return the seconds until a short request of this lane gets its first chunk."""
     if not any(backlog.num_running or backlog.num_waiting for backlog in backlogs.values()):
         return 0.0
     wait_s = _wait_s(lane, backlogs, rates, pace, rows, 0.0)
@@ -119,7 +109,7 @@ def _wait_s(
     rows: SequenceReleases,
     meanwhile_s: float,
 ) -> float:
-    """The wait when others arrive for this long meanwhile."""
+    """Return the wait if further requests arrive for this long meanwhile."""
     own_tokens, own_turns = float(backlogs[lane].num_prompt_tokens), float(backlogs[lane].num_waiting + 1)
     num_tokens, num_before = own_tokens, own_turns - 1.0
     for other in LANES:

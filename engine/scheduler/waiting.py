@@ -71,7 +71,7 @@ class WaitingLanes:
         return sum(queue.num_tokens for queue in self._queues.values())
 
     def of(self, lane: Lane) -> WaitingQueue:
-        """The queue of one lane, to look at."""
+        """Return the queue of one lane, for reading only."""
         return self._queues[lane]
 
     def push(self, seq: Sequence) -> None:

@@ -21,7 +21,7 @@ class SampleRows:
         self._penalties: WeakKeyDictionary[Sequence, PenaltyState] = WeakKeyDictionary()
 
     def of(self, seq: Sequence, draft_token_ids: SequenceOf[int], first: int = 0) -> list[SampleRow]:
-        """One row for each position that lies behind at least `first` of the drafts, in order."""
+        """Return one row for each position that lies behind at least `first` of the drafts, in order."""
         penalties = self._penalties_of(seq)
         allowed = self._allowed(seq, draft_token_ids)
         # The prompt counts only through its penalties.

@@ -95,7 +95,7 @@ class Sequence:
 
     @classmethod
     def from_add(cls, add: Add, *, arrival_index: int, received_at: float) -> Sequence:
-        """A waiting sequence for a request received at the monotonic instant `received_at`."""
+        """Create a waiting sequence for a request received at the monotonic instant `received_at`."""
         return cls(
             seq_id=add.seq_id,
             arrival_index=arrival_index,
@@ -140,7 +140,7 @@ class Sequence:
         return self.num_prompt_tokens + self.params.max_tokens
 
     def abort_state(self) -> AbortState:
-        """The name of where the sequence is, as an abort reports it."""
+        """Return the name of the sequence's state for the report of an abort."""
         if self.state is SequenceState.GRAMMAR:
             return "grammar"
         if self.state is SequenceState.WAITING:
@@ -150,7 +150,7 @@ class Sequence:
         return "decode" if self.num_output_tokens else "prefill"
 
     def stage_times(self) -> StageTimes:
-        """The sequence's stage record; complete once the last stage was left."""
+        """Return the sequence's stage record; complete once the last stage has ended."""
         return StageTimes(
             queue_s=self.stages.seconds(SequenceStage.QUEUE),
             prefill_s=self.stages.seconds(SequenceStage.PREFILL),

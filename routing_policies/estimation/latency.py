@@ -27,7 +27,7 @@ class NonNegativeRegression:
     __slots__ = ("_decay", "_gram", "_moments", "_num_samples", "_prior", "_refit_every", "_ridge", "_weight", "terms")
 
     def __init__(self, prior: Sequence[float], scales: Sequence[float], *, decay: float, refit_every: int = 4) -> None:
-        """`scales`: a usual size of each feature, so that the prior holds all of them with equal strength."""
+        """Create the model; `scales` is a usual size of each feature, so that the prior binds all of them equally."""
         num = len(prior)
         self._decay = decay
         self._refit_every = refit_every
@@ -48,7 +48,7 @@ class NonNegativeRegression:
         return self._num_samples
 
     def predict(self, features: Sequence[float]) -> float:
-        """The expected target."""
+        """Return the expected target."""
         # A third of a loop's price, and asked for several times a request.
         total: float = sum(map(mul, self.terms, features))
         return total
@@ -99,7 +99,7 @@ class NonNegativeRegression:
                 terms[row] = found if found > 0.0 else 0.0
 
     def _bring_back(self) -> None:
-        """Before the numbers grow out of hand."""
+        """Rescale the sums before they overflow."""
         weight = self._weight
         self._moments = [moment / weight for moment in self._moments]
         self._gram = [[cell / weight for cell in line] for line in self._gram]

@@ -59,7 +59,7 @@ class EngineApp:
         self._others.router.redirect_slashes = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request, whatever becomes of it."""
+        """Handle one request, whatever its outcome."""
         assert scope["type"] == "http", "lifespan and websockets are off"
         headers = Headers(scope)
         request_id = choose_request_id(headers, secrets.token_hex(16))
@@ -116,7 +116,7 @@ class _Answer:
 
 
 async def _never(request: Request) -> Response:
-    """Stand where the completions are, so that other methods get a 405."""
+    """Answer other methods than those of the completions with 405."""
     raise AssertionError("completions are served before Starlette is asked")
 
 
@@ -143,7 +143,7 @@ async def _answer_http_error(request: Request, error: Exception) -> Response:
 
 
 def _connection(scope: Scope) -> ClientConnection:
-    """The way to end the connection; other servers than ours have none, and end it their own way."""
+    """Return the handle that ends the connection; under other servers than ours it does nothing."""
     connection = scope.get("extensions", {}).get(CONNECTION_EXTENSION)
     return connection if isinstance(connection, ClientConnection) else _NO_CONNECTION
 

@@ -47,7 +47,7 @@ def check_head(method: bytes, version: str, target: bytes, headers: HeaderList) 
 
 
 def malformed(fault: str) -> ApiError:
-    """400: bytes that are no request of ours."""
+    """Return the error (400) for bytes that are no valid request."""
     message = f"Malformed HTTP request: {fault}. Correct the request and send it again."
     return ApiError(400, message, code="invalid_request")
 

@@ -41,7 +41,7 @@ class EngineProbes:
         ]
 
     async def livez(self, request: Request) -> Response:
-        """200 while the event loop turns."""
+        """Return 200 while the event loop runs."""
         return _json({"alive": True})
 
     async def readyz(self, request: Request) -> Response:
@@ -49,15 +49,15 @@ class EngineProbes:
         return _json(self._state(), 200 if self._service.is_ready else 503)
 
     async def startupz(self, request: Request) -> Response:
-        """200 once the core is ready, else 503; the phases of start-up with their seconds."""
+        """Return 200 once the core is ready, else 503, with the seconds of the phases of start-up."""
         return _json(self._state(), 200 if self._service.link.ready is not None else 503)
 
     async def models(self, request: Request) -> Response:
-        """The list of the one model."""
+        """Return the list of the one model."""
         return _json({"object": "list", "data": [self._model()]})
 
     async def model(self, request: Request) -> Response:
-        """The one model. Raises ApiError (404)."""
+        """Return the one model. Raises ApiError (404)."""
         model_id = request.path_params["model"]
         if model_id != self._service.config.model_name:
             message = f"The model {model_id[:128]!r} does not exist here."
@@ -69,7 +69,7 @@ class EngineProbes:
         return Response(generate_latest(self._service.metrics.registry), headers={"content-type": CONTENT_TYPE_LATEST})
 
     async def load(self, request: Request) -> Response:
-        """Server-sent events with the load, every 100 ms and at every change of state, until the client leaves."""
+        """Stream the load as server-sent events, every 100 ms and at every change of state, until the client leaves."""
         headers = {"cache-control": "no-cache", "content-type": EVENT_STREAM.decode("ascii")}
         return Response(headers=headers) if request.method == "HEAD" else StreamingResponse(self._loads(), 200, headers)
 

@@ -53,7 +53,7 @@ class LimitedProtocol(HttpToolsProtocol):
         """True if incoming bytes are dropped, because the connection is being closed."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A client that connects must send something."""
+        """Start the timeout within which a new client must send a head."""
         super().connection_made(transport)
         self._expect_within(HEADERS_TIMEOUT_S)
 
@@ -65,7 +65,7 @@ class LimitedProtocol(HttpToolsProtocol):
         _lose(running)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes of requests. No timer is set for a request that arrives whole."""
+        """Receive bytes of requests; no timer is set for a request that arrives whole."""
         if self._is_deaf:
             return
         part = self._part
@@ -102,7 +102,7 @@ class LimitedProtocol(HttpToolsProtocol):
     # Parser callbacks; what they raise ends in `data_received`
 
     def on_message_begin(self) -> None:
-        """A request starts to arrive."""
+        """Begin a request."""
         if len(self.pipeline) >= MAX_PIPELINED:
             raise self._faulty(malformed(f"more than {MAX_PIPELINED} requests are pipelined"))
         super().on_message_begin()
@@ -110,14 +110,14 @@ class LimitedProtocol(HttpToolsProtocol):
         self._begin_part("head")
 
     def on_url(self, url: bytes) -> None:
-        """A part of the request target."""
+        """Receive a part of the request target."""
         super().on_url(url)
         if len(self.url) > MAX_URI_BYTES:
             message = f"The URI exceeds {MAX_URI_BYTES} bytes. Move data into the body."
             raise self._faulty(ApiError(414, message, code="uri_too_long"))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header field; those behind a chunked body (trailers) are counted and dropped."""
+        """Receive a header field; those behind a chunked body (trailers) are counted and dropped."""
         if self._reading == "head":
             self.headers.append((name.lower(), value.rstrip(b" \t")))
             return
@@ -126,7 +126,7 @@ class LimitedProtocol(HttpToolsProtocol):
             raise self._faulty(_headers_too_large())
 
     def on_headers_complete(self) -> None:
-        """The request can start; its body must follow in time."""
+        """Start the request; its body must follow in time."""
         headers = self.headers
         try:
             num_bytes = sum([len(name) + len(value) + 4 for name, value in headers])
@@ -147,7 +147,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self.flow.resume_reading()
 
     def on_body(self, body: bytes) -> None:
-        """A part of the body."""
+        """Receive a part of the body."""
         self._body_bytes += len(body)
         if self.cycle is not self._running and len(self.cycle.body) + len(body) > MAX_PIPELINED_BODY_BYTES:
             message = f"The body of a pipelined request exceeds {MAX_PIPELINED_BODY_BYTES} bytes."
@@ -155,7 +155,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """The request is complete."""
+        """Complete the request."""
         if self._reading == "head":  # an upgrade offer, about to be parsed again
             return
         self._reading = "idle"
@@ -174,7 +174,7 @@ class LimitedProtocol(HttpToolsProtocol):
     # Answering
 
     def on_response_complete(self) -> None:
-        """Go on with the next request, or with the refusal behind the last one."""
+        """Continue with the next request, or with the refusal behind the last one."""
         is_last = not self.pipeline
         super().on_response_complete()
         if is_last and self._deferred is not None:

@@ -30,7 +30,7 @@ class DrainingServer(uvicorn.Server):
         self._stopped = asyncio.Event()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """SIGTERM or SIGINT."""
+        """Handle SIGTERM or SIGINT."""
         self._on_signal()
 
     def stop(self) -> None:
@@ -47,7 +47,7 @@ class DrainingServer(uvicorn.Server):
 
 
 def server_config(app: Any) -> uvicorn.Config:
-    """Uvicorn as the engine runs it."""
+    """Return the configuration of Uvicorn for the engine."""
     return uvicorn.Config(
         app,
         http=LimitedProtocol,
@@ -64,7 +64,7 @@ def server_config(app: Any) -> uvicorn.Config:
 
 
 def bind(listen: str) -> socket.socket:
-    """A listening socket for `unix:/path` or `host:port`. Raises EngineConfigError."""
+    """Return a listening socket for `unix:/path` or `host:port`. Raises EngineConfigError."""
     try:
         if listen.startswith("unix:"):
             return _bind_unix(Path(listen.removeprefix("unix:")))

@@ -35,9 +35,7 @@ class Relay:
     ) -> None:
         """Create the response.
 
-        Args:
-            headers: Returns the response's headers when it starts.
-            report: Returns further members of the last event, or None.
+        At its start, `headers` returns its headers; at its end, `report` returns further members, or None.
         """
         self._generation = generation
         self._wire = wire
@@ -81,7 +79,7 @@ class Relay:
         self._generation.note_completed()
 
     async def _send_events(self, gained: Gained) -> None:
-        """One write for all that was gained at once."""
+        """Send all events of one gain in a single write."""
         if parts := [*self._text_events(gained), *self._finish_events(gained, None)]:
             await self._write_events(parts, more=True)
 

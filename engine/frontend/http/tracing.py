@@ -50,7 +50,7 @@ class Tracer:
         unix_time: Callable[[], float],
         random_bits: Callable[[int], int],
     ) -> None:
-        """`config.otlp_endpoint` is the collector; `random_bits(n)` makes span ids."""
+        """Create a tracer for the collector at `config.otlp_endpoint`; `random_bits(n)` makes span ids."""
         self._config = config
         self._clock = clock
         self._unix_time = unix_time
@@ -94,7 +94,7 @@ class Tracer:
             self._thread.join(timeout_s)
 
     def spans(self, traced: Traced) -> list[dict[str, Any]]:
-        """The request's span, and one for each phase of each choice."""
+        """Return the request's span, and one for each phase of each choice."""
         offset_s = self._unix_time() - self._clock()
         generation, prompt = traced.generation, traced.generation.prompt
         began_at = prompt.received_at + offset_s
