@@ -1,4 +1,4 @@
-"""Constructs what drafts tokens (lookup, prediction heads, a draft model over a pool of its own) and measures it."""
+"""Construction and measurement of proposers: lookup, prediction heads, a draft model over its own pool."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ class NextStep:
         self._num_frees = 0
 
     def scheduled(self) -> None:
-        """Note that the scheduler has just chosen a step."""
+        """Record that the scheduler has just chosen a step."""
         self._num_frees = self._blocks.num_frees
 
     def following(self, scheduled: SchedulerOutput, now: float) -> SchedulerOutput | None:

@@ -12,7 +12,7 @@ from engine.protocol import Phase, ToFront, encode_frame
 
 
 class Outbox:
-    """Writes whole frames; waits when the front reads slowly, so nothing piles up in the core."""
+    """Writer of whole frames, which waits while the front reads slowly, so nothing accumulates in the core."""
 
     def __init__(self, sock: socket.socket, clock: Callable[[], float] = time.monotonic) -> None:
         self._sock = sock

@@ -41,7 +41,7 @@ class Reporter:
         self._held: list[SeqOutput] = []
 
     def receive(self, message: object) -> None:
-        """Note a message: the load has changed, and a new sequence may be patient."""
+        """Record a message: the load has changed, and a new sequence may be patient."""
         self._is_load_old = True
         if isinstance(message, Add) and message.is_patient:
             self._patient.add(message.seq_id)

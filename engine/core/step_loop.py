@@ -24,7 +24,7 @@ class MessageSource(Protocol):
 
 
 class StepLoop:
-    """Owns no state but the order of things; everything it drives is handed in."""
+    """Loop over schedule, execute and update; it owns no state beyond their order."""
 
     def __init__(
         self,

@@ -58,7 +58,7 @@ class _Correction:
         self._num_plain += 1
 
     def renew(self) -> bool:
-        """Note a new measurement; return whether the earlier ones are stale."""
+        """Record a new measurement; return whether the earlier ones are stale."""
         is_stale = self._num_plain >= _STALE_AFTER
         self._num_plain = 0
         return is_stale

@@ -70,7 +70,7 @@ class MultiStepReport(NamedTuple):
 
 
 class MultiStep(Protocol):
-    """Computes steps, with draft tokens and without, behind one whose rows choose their likeliest tokens."""
+    """Computation of steps, with draft tokens and without, behind a step whose rows are chosen greedily."""
 
     max_rows: int
     """Maximum number of rows of a step that others may follow."""

@@ -30,7 +30,7 @@ class MedusaHeads(Protocol):
     """Heads that predict further tokens behind the next one."""
 
     num_heads: int
-    """Number of tokens that are predicted behind the known one."""
+    """Number of tokens predicted behind the last token."""
 
     def look_ahead(self, hidden: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:
         """Return the logits of the tokens behind `token_ids`, float32 [N, heads, vocab].

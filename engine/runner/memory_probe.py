@@ -1,4 +1,4 @@
-"""Measures what the largest step needs beside the weights, and what is left for the KV pool."""
+"""Measurement of the memory that the largest step needs beside the weights, and of the rest for the KV pool."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class MemoryProbe(Protocol):
     """Free memory and the peak of what ran since `start`."""
 
     def begin(self) -> None:
-        """Forget earlier peaks."""
+        """Reset the peak."""
         ...
 
     def transient_bytes(self) -> int:
@@ -33,7 +33,7 @@ class HostMemory:
         self._num_sharers = num_sharers
 
     def begin(self) -> None:
-        """Forget earlier peaks."""
+        """Reset the peak."""
         self._limits.reset_peak_memory()
 
     def transient_bytes(self) -> int:
@@ -52,7 +52,7 @@ class CudaMemory:
         self._device = device
 
     def begin(self) -> None:
-        """Forget earlier peaks."""
+        """Reset the peak."""
         torch.cuda.synchronize(self._device)
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(self._device)

@@ -37,7 +37,7 @@ class Limits:
 
 
 class SequenceAdmission:
-    """Refuses what can never be served; holds back what would probably be preempted for want of blocks."""
+    """Refusal of what can never be served, and delay of what preemption for want of blocks would probably hit."""
 
     def __init__(
         self, limits: Limits, blocks: BlockManager, forecast: OutputForecast, step_time: StepTimeModel

@@ -115,7 +115,7 @@ class ArrivalForecaster:
         }
 
     def _waiting_output_tokens(self, lane: Lane) -> int:
-        """Expected of the lane's waiting sequences; the longest each may become is not looked at one by one."""
+        """Return the expected output tokens of the lane's waiting sequences, ignoring each one's own maximum."""
         queue = self._sequence_table.waiting.of(lane)
         return min(int(len(queue) * self._forecast.mean_tokens(lane)), queue.max_output_tokens)
 

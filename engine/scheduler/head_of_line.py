@@ -29,7 +29,7 @@ class HeadOfLineBlocking:
         self._heads: dict[Lane, _Head] = {}
 
     def note(self, seq: Sequence, num_frees: int) -> None:
-        """Note that the first sequence of its lane did not fit."""
+        """Record that the first sequence of its lane did not fit."""
         head = self._heads.get(seq.lane)
         if head is None or head.seq_id != seq.seq_id:
             self._heads[seq.lane] = _Head(seq.seq_id, num_frees)
@@ -52,7 +52,7 @@ class HeadOfLineBlocking:
             del self._heads[seq.lane]
 
     def started(self, seq: Sequence) -> None:
-        """Note that a sequence got its blocks; it passed the heads of the lanes behind its own once more."""
+        """Record that a sequence got its blocks, and so passed the heads of the lanes behind its own once more."""
         self.forget(seq)
         for lane in LANES[LANES.index(seq.lane) + 1 :]:
             if lane in self._heads:

@@ -1,4 +1,4 @@
-"""Decides what each step computes, and updates sequences from what came out."""
+"""Scheduler: chooses the rows of each step and updates the sequences from its output."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Scheduler:
 
     @property
     def max_num_seqs(self) -> int:
-        """Most rows a step can have."""
+        """Maximum number of rows in a step."""
         return self._max_num_seqs
 
     @property

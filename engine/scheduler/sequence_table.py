@@ -25,9 +25,9 @@ class SequenceTableError(RuntimeError):
 
 
 class SequenceTable:
-    """Carries every sequence from its arrival to exactly one end, and gives back what it holds on the way out.
+    """Table of all sequences from arrival to exactly one end, at which their blocks and rows are released.
 
-    `running` and `waiting` are there to be read; only the verbs here move sequences.
+    `running` and `waiting` may be read; only the methods of this class move sequences.
     """
 
     def __init__(self, blocks: BlockManager, blocked: HeadOfLineBlocking, grammars: Grammars | None) -> None:

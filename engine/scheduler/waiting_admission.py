@@ -20,9 +20,10 @@ _KEPT_ROWS_DIVISOR = 16
 
 
 class WaitingAdmission:
-    """Starts waiting sequences: lanes in turn, each in its own order.
+    """Start of waiting sequences: lanes in turn, each in its own order.
 
-    The first of a lane that does not fit holds back those behind it and the lanes behind its own, so none starves.
+    The first sequence of a lane that does not fit holds back those behind it and the lanes behind its own. So none
+    starves.
     """
 
     def __init__(

@@ -22,7 +22,7 @@ _MAX_SECONDS = 0.004
 
 
 class MultiStepPlanner:
-    """Orders steps behind a step, and keeps what they take apart from what single steps take."""
+    """Planner of further steps behind a step; their costs are separate from those of single steps."""
 
     def __init__(self, multi_step: MultiStep, ngram: NgramProposer, stats: AcceptanceStats, costs: StepCosts) -> None:
         """Plan for a model that can compute several steps; `costs` are of steps within one call."""

@@ -14,7 +14,7 @@ from engine.step.sequence import Sequence
 
 
 class SampleRows:
-    """Makes sample rows; keeps the token counts of penalised sequences as long as they live, over preemptions too."""
+    """Factory of sample rows; token counts of penalised sequences live as long as those, over preemptions too."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device

@@ -54,7 +54,7 @@ class SchedulerOutput:
 
     @property
     def num_steps(self) -> int:
-        """Most steps that one call computes."""
+        """Maximum number of steps that one call computes."""
         return 1 if self.multi_step is None else self.multi_step.max_steps
 
     def shape(self) -> StepShape:

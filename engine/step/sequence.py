@@ -36,7 +36,7 @@ class SequenceStage(Enum):
 
 
 class StageClock:
-    """Splits a sequence's life into stages without gaps; fed monotonic instants."""
+    """Clock that splits a sequence's life into stages without gaps; its input are monotonic instants."""
 
     __slots__ = ("_seconds", "_since", "_stage")
 

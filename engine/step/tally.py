@@ -8,7 +8,7 @@ from engine.protocol import Counters
 
 
 class CoreTotals(Counters, kw_only=True):
-    """Counts as things happen; `snapshot` is what the front sees."""
+    """Counters of the core; the front receives `snapshot`."""
 
     def snapshot(self) -> Counters:
         """Return the totals so far, which change no more."""

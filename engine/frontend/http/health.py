@@ -22,7 +22,7 @@ LOAD_PERIOD_S = 0.1
 
 
 class EngineProbes:
-    """Serves everything but completions."""
+    """Handlers of all routes except completions."""
 
     def __init__(self, service: EngineService, unix_time: Callable[[], float]) -> None:
         self._service = service

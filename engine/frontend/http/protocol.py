@@ -41,7 +41,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._reading: Literal["idle", "head", "body"] = "idle"
         """Part of the request that the next byte belongs to."""
         self._part = 0
-        """Counts heads and bodies."""
+        """Serial number of the present head or body."""
         self._part_bytes = self._body_bytes = self._num_trailers = 0
         self._deadline: asyncio.TimerHandle | None = None
         self._running: RequestResponseCycle | None = None

@@ -1,4 +1,4 @@
-"""Sends a generation on to its client as it comes: an event stream, or one body at the end."""
+"""Delivery of a generation to its client: an event stream as it proceeds, or one body at the end."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Traced:
 
 
 class Tracer:
-    """Continues traces that the caller sampled; one thread sends what has ended."""
+    """Tracer that continues traces sampled by the caller; one thread posts the spans that have ended."""
 
     def __init__(
         self,

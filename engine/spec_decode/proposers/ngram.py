@@ -33,7 +33,7 @@ class LookupPosition(NamedTuple):
 
     seq: Sequence
     limit: int
-    """Most draft tokens."""
+    """Maximum number of draft tokens."""
     prefix: tuple[int, ...] = ()
     """Draft tokens already proposed for the sequence; lookup continues behind them."""
 
