@@ -88,7 +88,7 @@ def build_core(
         machine = find_machine(config)
         model = _model(config, machine)
         heads = load_heads(config, model, machine)
-        # Heads say as much for less, so both would only be in each other's way.
+        # Heads predict as well at a lower cost, so a draft model beside them would only add time.
         draft_model = load_draft_model(config, model, machine) if heads is None else None
         if heads is not None and config.drafting.draft_model_dir is not None:
             logger.info("the model has prediction heads: its draft model is only asked with --speculation draft")

@@ -68,7 +68,7 @@ def _serve(
     sock: socket.socket, outbox: Outbox, config: CoreConfig, clock: Callable[[], float], *, is_standby: bool
 ) -> None:
     with outbox.phase("import"):
-        # torch takes seconds to import; the front is told about it, so it happens here and not above.
+        # torch takes seconds to import; that is a phase reported to the front, so it happens here and not above.
         from engine.core.assembly import build_core
     loop, ready = build_core(config, sock, outbox, clock, is_standby=is_standby)
     outbox.send(ready)

@@ -31,7 +31,7 @@ class HostLimits:
         """Return the bytes that can still be allocated without swapping or hitting a control group's limit."""
         free = _read_table(self.root / "proc/meminfo").get("MemAvailable", 0) * 1024
         if not free:
-            # Without /proc only the machine's size is known; half of it is a guess that leaves room for others.
+            # Without /proc only the machine's size is known; half of it is an estimate that leaves room for others.
             free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
         for folder in self._groups("memory"):
             limit = _read_number(folder / "memory.max") or _read_number(folder / "memory.limit_in_bytes")

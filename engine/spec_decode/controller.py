@@ -87,7 +87,7 @@ class SpeculationController:
         """Seconds that the draft model took for the current step."""
         self._num_since_plain: dict[int, int] = {}
         self._num_since_asked = 0
-        # What heads said last: of which sequence at which length, by row.
+        # Last predictions of the heads; the row and the length of each sequence then.
         self._predictions: HeadPredictions | None = None
         self._predicted: dict[Sequence, tuple[int, int]] = {}
         self._put_off: deque[Sequence] = deque()

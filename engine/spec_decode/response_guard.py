@@ -71,7 +71,7 @@ class ResponseGuard:
         if response is None:
             response = self._responses[seq] = self._decide(seq, num_rows)
         elif num_rows.bit_length() > response.kind.num_rows_bits:
-            # Company came, and its time tells nothing any more.
+            # Further rows joined, so its duration is no valid measurement any more.
             response.counts = False
         return response.with_drafts or seq.num_output_tokens >= _CLOSED_TOKENS
 
@@ -125,7 +125,7 @@ class _Trial:
                 self._conclude()
             self._is_trying = not self._is_trying
             if self._is_trying and self._interval == _FIRST_INTERVAL:
-                self._seconds[not self._usual].clear()  # what it took when little was known yet
+                self._seconds[not self._usual].clear()  # measured while the acceptance rates were still priors
             self._num_left = self._block * (1 if self._is_trying else self._interval)
         self._num_left -= 1
         return self._usual != self._is_trying

@@ -49,7 +49,7 @@ class NonNegativeRegression:
 
     def predict(self, features: Sequence[float]) -> float:
         """Return the expected target."""
-        # A third of a loop's price, and asked for several times a request.
+        # Takes a third of a loop's time, and runs several times a request.
         total: float = sum(map(mul, self.terms, features))
         return total
 

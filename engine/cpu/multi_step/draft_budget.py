@@ -44,7 +44,7 @@ def plan(
             probabilities[index] = chances[index, 0]
     tokens, seconds, num_drafts = float(num_rows), plain_s + fixed_s, 0
     while True:
-        # A row's hopes fall with each guess, so the best next one over all rows is the best there is.
+        # A row's probability falls with each draft token, so the best next one over all rows is optimal.
         best = np.argmax(probabilities)
         if probabilities[best] <= 0.0 or (tokens + probabilities[best]) / (seconds + each_s) <= tokens / seconds:
             break

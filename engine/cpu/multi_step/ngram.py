@@ -22,7 +22,7 @@ LONGEST_STREAK = 4
 STREAKS = LONGEST_STREAK + 1
 WAYS = 4
 """Number of places in the memory where an n-gram may be stored."""
-# Where the kinds of guesses begin in the table of kinds: those by text, by memory and by both.
+# First index of each source in the table of kinds: by text (0), by memory and by both.
 BY_MEMORY = LONGEST + 1
 BY_BOTH = BY_MEMORY + (SIZES[0] + 1) * STREAKS
 NUM_LISTED = BY_BOTH + (LONGEST + 1) * STREAKS
@@ -102,7 +102,7 @@ def look_ahead(
             num_tail += 1
             count += 1
             chance *= chances[kind]
-            # What is being copied is copied on, as long as it is followed.
+            # The match continues as long as its tokens are the ones chosen.
             if place >= 0 and text[place] == token and place + 1 < len(text):
                 place, num_matched = place + 1, min(num_matched + 1, LONGEST)
             else:

@@ -15,7 +15,7 @@ DECAY = 0.98
 """Factor on the weight of older trials at each new one."""
 _TRIALS = 4.0
 """Weight of a prior in trials, so that one lucky or unlucky trial does not decide."""
-# Match lengths as they are told apart.
+# Class of each match length.
 _COARSE = (0, 1, 2, 3, 4, 4, 6, 6, 6, 9, 9, 9, 9, 9, 9, 9, 16)
 
 MODEL: Kind = 0
@@ -57,7 +57,7 @@ def prior(kind: Kind) -> float:
     if kind in (MODEL, HEADS):
         return 0.8
     if kind < _TEXT:
-        # As sure as it says: its doubt lies between this power of two and half of it.
+        # The head's own confidence: its doubt lies between this power of two and half of it.
         return 1.0 - 0.75 * 0.5 ** ((kind - _HEADS) % SURENESSES)
     return 0.2 if kind < _BOTH else 0.4
 

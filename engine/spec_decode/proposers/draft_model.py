@@ -93,12 +93,12 @@ class DraftModelProposer:
         return len(drafts) < count and not (drafts and drafts[-1] in seq.params.stop_token_ids)
 
     def _catch_up(self, places: SequenceOf[Behind]) -> list[ScheduledRow]:
-        """Read what is missing but for the last part, which is returned: one row each, in all within the budget."""
+        """Read the missing tokens except for the last part; return that part, one row each, within the budget."""
         room = max(1, self._max_tokens // len(places))
         last = []
         for seq, draft_token_ids in places:
             start = self._num_read(seq, draft_token_ids)
-            # What was drafted counts as said; a grammar only knows what was, and verifies the rest.
+            # Draft tokens count as output here; the grammar only follows real output and checks them at verification.
             said = replace(seq, token_ids=seq.token_ids + array(INT64, draft_token_ids), grammar=None)
             while said.num_tokens - start > room:
                 size = min(self._max_tokens, said.num_tokens - start - room)
