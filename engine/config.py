@@ -79,8 +79,9 @@ class BatchConfig:
     """Limits of a step and of the waiting queue; EngineConfigError names an invalid one."""
 
     max_model_len: int = 0
-    """Maximum number of prompt and output tokens of a sequence; 0: the limit in the model's config. A model with two
-    sets of rope frequencies is limited to the range of the first.
+    """Maximum number of prompt and output tokens of a sequence; 0: the limit in the model's config.
+
+    A model with two sets of rope frequencies is limited to the range of the first.
     """
     max_num_seqs: int = 64
     """Maximum number of sequences in one step."""
@@ -95,8 +96,9 @@ class BatchConfig:
     itl_target_ms: float = 50.0
     """Longest step that a short prompt's chunk may cause while others decode, in milliseconds."""
     prefill_slack_ratio: float = 1.4
-    """Factor by which the chunk of a long or batch prompt may lengthen a plain decode step, within the target. Twice
-    the extra time is allowed while several prompts wait.
+    """Factor by which the chunk of a long or batch prompt may lengthen a plain decode step, within the target.
+
+    Twice the extra time is allowed while several prompts wait.
     """
 
     def __post_init__(self) -> None:

@@ -10,7 +10,7 @@ _KEPT_VERIFIED = 15
 _REFIT_EVERY = 8
 """Number of verifications between two fits of their cost, which changes slowly and is read in every drafting step."""
 _STALE_AFTER = 128
-"""Plain steps since the last verification, or verifications since the last one of about so many draft tokens."""
+"""Number of plain steps without a verification, or of verifications elsewhere, after which a measurement is stale."""
 _READING_TOKENS = 16
 """Number of unread tokens in a row from which drafting time counts as reading."""
 _UNKNOWN_FIXED_RATIO = 1.0

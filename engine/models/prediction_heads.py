@@ -67,15 +67,15 @@ class Glances(Protocol):
     """Steps that may follow in the same call."""
 
     def glance(self, num_rows: int, stop_token_ids: Sequence[int], *, asks_heads: bool = True) -> bool:
-        """Do so in the next step if it has so many rows, unless all of them choose one of these tokens.
+        """Run the heads within the next step's call, if the step has `num_rows` rows that choose a token.
 
         Args:
-            num_rows: Rows that choose a token; 0: in no step.
-            stop_token_ids: Tokens that end an answer.
-            asks_heads: Otherwise the step chooses its tokens itself, so that others may follow, and nothing is seen.
+            num_rows: Rows that choose a token; 0: the heads do not run.
+            stop_token_ids: Tokens that end an answer; the heads do not run if every row chooses one.
+            asks_heads: False to choose the tokens within the call without running the heads, so that other steps may follow.
 
         Returns:
-            Whether that is possible.
+            True if the heads can run for this number of rows.
         """
         ...
 

@@ -23,8 +23,11 @@ logger = logging.getLogger(__name__)
 MAX_COMPILED_TOKENS = 64
 """Tokens of the largest step of short rows that runs compiled; beyond it rows are computed as prompts are."""
 _MAX_WEIGHT_BYTES = 1 << 30
-"""Largest checkpoint that gets compiled steps: a larger model waits for its weights, whoever multiplies by them, and
-compiled steps hold these a second time."""
+"""Largest checkpoint, in bytes, that gets compiled steps.
+
+A larger model is bound by reading its weights, whichever code multiplies by them, and compiled steps hold a second
+copy.
+"""
 
 
 @runtime_checkable
@@ -48,7 +51,7 @@ class CompiledSteps(Protocol):
         ...
 
     def resize(self, num_threads: int) -> None:
-        """Compute these steps on so many threads from now on."""
+        """Use `num_threads` threads for these steps from now on."""
         ...
 
 

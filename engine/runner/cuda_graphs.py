@@ -108,7 +108,7 @@ class GraphedModel:
 
     @property
     def num_graphs(self) -> int:
-        """Buckets captured so far."""
+        """Number of buckets captured so far."""
         return len(self._graphs)
 
     @torch.inference_mode()

@@ -8,7 +8,7 @@ from engine.step.sequence import Sequence
 
 
 class StepDraft:
-    """A step being put together: rows so far and tokens left."""
+    """Step under construction: its rows so far and the tokens left."""
 
     def __init__(self, budget: int) -> None:
         self.rows: dict[int, ScheduledRow] = {}

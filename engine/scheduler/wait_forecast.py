@@ -14,7 +14,7 @@ from engine.scheduler.lanes import LANES, WEIGHTS
 _MAX_ROUNDS = 8
 _CONVERGED_RATIO = 1.02
 _END_ROUNDS = 2
-"""Ends are counted one by one for so many ends of every row, by their mean rate beyond."""
+"""Number of ends of every row that are counted one by one; beyond them, their mean rate counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

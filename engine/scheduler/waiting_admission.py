@@ -16,7 +16,7 @@ from engine.step.sequence import Sequence, SequenceState
 from engine.step.tally import CoreTotals
 
 _KEPT_ROWS_DIVISOR = 16
-"""One row in so many is kept for interactive prompts."""
+"""Reciprocal of the share of rows reserved for interactive prompts."""
 
 
 class WaitingAdmission:

@@ -66,7 +66,7 @@ class ResponseGuard:
         self._responses: WeakKeyDictionary[Sequence, _Response] = WeakKeyDictionary()
 
     def is_open(self, seq: Sequence, num_rows: int) -> bool:
-        """Return whether tokens are drafted for a sequence in a step of so many rows."""
+        """Return whether tokens are drafted for a sequence in a step of `num_rows` rows."""
         response = self._responses.get(seq)
         if response is None:
             response = self._responses[seq] = self._decide(seq, num_rows)

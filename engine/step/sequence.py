@@ -52,7 +52,7 @@ class StageClock:
         self._since = now
 
     def seconds(self, stage: SequenceStage) -> float:
-        """Time charged to a stage so far, up to the last change."""
+        """Return the seconds charged to a stage up to the last change."""
         return self._seconds[stage]
 
 

@@ -11,5 +11,5 @@ class CoreTotals(Counters, kw_only=True):
     """Counters of the core; the front receives `snapshot`."""
 
     def snapshot(self) -> Counters:
-        """Return the totals so far, which change no more."""
+        """Return a copy of the present totals."""
         return Counters(**msgspec.structs.asdict(self))

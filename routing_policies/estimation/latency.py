@@ -11,7 +11,7 @@ _RIDGE: Final = 2.0
 """Weight of the prior, in samples."""
 _SWEEPS: Final = 3
 _OUTLIER_RATIO: Final = 3.0
-"""A target counts as so many times its prediction at most: one hiccup is not a new speed."""
+"""Maximum ratio of a target to its prediction; larger targets are clamped, because one hiccup is not a new speed."""
 _TINY: Final = 1e-9
 _MAX_WEIGHT: Final = 1e9
 

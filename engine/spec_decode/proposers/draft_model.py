@@ -53,7 +53,7 @@ class DraftModelProposer:
         """True if the model failed; it does not run again."""
 
     def has_room(self, seq: Sequence, limit: int) -> bool:
-        """Return whether the model can read so far behind a sequence."""
+        """Return whether the model can read `limit` tokens behind a sequence."""
         return not self.is_broken and 0 < limit <= self._reach - seq.num_tokens
 
     def num_missing_tokens(self, seq: Sequence) -> int:
@@ -61,7 +61,10 @@ class DraftModelProposer:
         return max(0, seq.num_tokens - self._num_read(seq, ()))
 
     def propose(self, seqs: SequenceOf[Sequence], counts: SequenceOf[int]) -> list[tuple[int, ...]]:
-        """Return so many draft tokens for each sequence; fewer where one ends the answer, none when the model fails."""
+        """Return the requested number of draft tokens for each sequence.
+
+        There are fewer where one ends the answer, and none when the model fails.
+        """
         found: list[list[int]] = [[] for _ in seqs]
         while True:
             going = [index for index, drafts in enumerate(found) if self._goes_on(seqs[index], drafts, counts[index])]
