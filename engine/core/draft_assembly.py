@@ -98,7 +98,7 @@ def make_drafter(
     num_blocks: int,
     max_model_len: int,
 ) -> Drafter | None:
-    """Return what proposes draft tokens, with a first idea of what verifying them costs; None when it is off."""
+    """Return the proposer of draft tokens with initial costs of verification; None when speculation is off."""
     if config.drafting.speculation == "off":
         return None
     reach = max_model_len if draft_model is None else min(max_model_len, draft_model.config.max_position_embeddings)

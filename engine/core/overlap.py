@@ -83,7 +83,10 @@ class OverlappedStepLoop(StepLoop):
             return None
 
     def _output_of(self, flight: LaunchedStep) -> StepOutput:
-        """Return what came out; executed anew, row by row if need be, when it failed. A step behind it is then void."""
+        """Return the output of a step; after a failure, execute it anew, row by row if necessary.
+
+        A step launched behind a failed one is then void.
+        """
         try:
             output = flight.result()
             self._runner.succeed()

@@ -72,7 +72,7 @@ class Glances(Protocol):
         Args:
             num_rows: Rows that choose a token; 0: the heads do not run.
             stop_token_ids: Tokens that end an answer; the heads do not run if every row chooses one.
-            asks_heads: False to choose the tokens within the call without running the heads, so that other steps may follow.
+            asks_heads: False to choose the tokens within the call without the heads, so that other steps may follow.
 
         Returns:
             True if the heads can run for this number of rows.

@@ -31,7 +31,7 @@ class StepDraft:
             self.budget += row.num_query_tokens
 
     def output(self) -> SchedulerOutput:
-        """Return what the runner is to execute."""
+        """Return the planned step for the runner."""
         return SchedulerOutput(list(self.rows.values()), self.predicts, self.multi_step)
 
     def extend(self, row: ScheduledRow, draft_token_ids: tuple[int, ...]) -> None:

@@ -93,7 +93,7 @@ class SpeculationController:
         self._put_off: deque[Sequence] = deque()
 
     def reach(self, seqs: SequenceOf[Sequence], *, is_decode: bool, may_follow: bool) -> int:
-        """Return for how many tokens behind the next one these rows' blocks would be of use."""
+        """Return the number of tokens behind the next one for which these rows can use blocks."""
         num_rows = len(seqs)
         self._are_open = [self._guard.is_open(seq, num_rows) for seq in seqs]
         self._follows = may_follow and self._multi_step is not None and self._multi_step.suits(seqs)

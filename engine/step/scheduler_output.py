@@ -58,7 +58,7 @@ class SchedulerOutput:
         return 1 if self.multi_step is None else self.multi_step.max_steps
 
     def shape(self) -> StepShape:
-        """Return what the first step costs without its draft tokens, in the step-time model's terms."""
+        """Return the shape of the first step, without its draft tokens, for the step-time model."""
         num_decode_rows = num_prefill_tokens = num_context_tokens = num_pairs = num_chunks = 0
         for row in self.rows:
             if row.num_tokens == 1:

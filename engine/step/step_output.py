@@ -45,7 +45,7 @@ class StepOutput:
         return sum(step.seconds for step in self.steps[1:])
 
     def num_accepted(self, result: RowResult) -> int:
-        """Return how many draft tokens of a row stand: each step chooses one token more."""
+        """Return the number of accepted draft tokens of a row: each step chooses one token more."""
         return max(0, len(result.token_ids) - self.num_steps)
 
 

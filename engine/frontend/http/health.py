@@ -29,7 +29,7 @@ class EngineProbes:
         self._created = int(unix_time())
 
     def routes(self) -> list[Route]:
-        """Return where it answers."""
+        """Return the routes of these handlers."""
         return [
             Route("/livez", self.livez),
             Route("/readyz", self.readyz),

@@ -67,12 +67,12 @@ class MedusaProposer:
     def predict(
         self, hidden: torch.Tensor, rows: SequenceOf[ScheduledRow], results: SequenceOf[RowResult]
     ) -> HeadPredictions | None:
-        """Return what follows the newest token of each row, or None where all of these end their answers.
+        """Return the predictions behind the newest token of each row, or None where all of these end their answers.
 
         Args:
             hidden: Final hidden states [N, hidden] of the sampled positions, row after row.
-            rows: The rows that sample.
-            results: What each of them chose.
+            rows: Rows that sample.
+            results: Result of each row.
         """
         newest = [result.token_ids[-1] for result in results if result.token_ids]
         seen = self.seen(newest)

@@ -21,7 +21,7 @@ MIN_LABELS: Final = 200
 STEP: Final = 100
 """Number of new labels after which another fit is due."""
 HELD_OUT: Final = 4
-"""One in HELD_OUT labels is held out to test the new model against the old one."""
+"""Reciprocal of the share of labels that are held out to test the new model against the old one."""
 IN_PLACE: Final = "labels gathered in place"
 _MOST: Final = 0.8
 """Minimum share of labels with an embedding at which the others are left out."""
