@@ -55,7 +55,7 @@ class Seen(NamedTuple):
     """Predictions made within the call that computed a step."""
 
     chosen: list[int]
-    """The likeliest token behind each row's right draft tokens."""
+    """Most likely token of each row behind its accepted draft tokens."""
     predictions: HeadPredictions
 
 
@@ -80,7 +80,7 @@ class Glances(Protocol):
         ...
 
     def seen(self) -> Seen | None:
-        """Return what was seen, once; None where nothing was."""
+        """Return the predictions of the last call, once; None where the heads did not run."""
         ...
 
 

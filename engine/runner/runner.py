@@ -20,8 +20,8 @@ from engine.step.step_output import RowResult, StepOutput
 class ModelRunner:
     """The model, its KV caches and the sampler behind one call.
 
-    Logits are computed for sampled positions only: a prompt of 4,000 tokens costs one row of the vocabulary, a row
-    with drafts one for each draft and one for the token behind them.
+    Logits are computed for sampled positions only. A prompt of 4,000 tokens needs one row of the vocabulary. A row with
+    drafts needs one for each draft and one for the token behind them.
     """
 
     def __init__(

@@ -15,10 +15,9 @@ _MIN_SLOWDOWN = 1.25
 class ChunkLimit:
     """Limit on the duration of a mixed step, and the chunk that fills it by the step-time model.
 
-    There are two limits. A short interactive prompt may lengthen a step up to the inter-token target, because its own
-    first token is as urgent as the next token of other sequences. Long and batch prompts may lengthen a plain decode
-    step by `slack_ratio` only, so that a stream is hardly slower beside a long prompt. With several of them, the slack
-    doubles.
+    There are two limits. A short interactive prompt may lengthen a step up to the inter-token target: its own first
+    token is as urgent as other sequences' next tokens. Long and batch prompts may lengthen a plain decode step by
+    `slack_ratio` only, so that a stream is hardly slower beside a long prompt. With several of them, the slack doubles.
     """
 
     def __init__(self, step_time: StepTimeModel, *, itl_target_s: float, slack_ratio: float) -> None:

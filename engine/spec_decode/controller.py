@@ -290,7 +290,10 @@ def _least_chance(costs: Costs, num_rows: int) -> float:
 
 
 def _place(seq: Sequence, limit: int) -> LookupPosition:
-    """Return where to look, behind the only text that a grammar leaves: tokens that are nearly always right."""
+    """Return the position to look up, behind the only text that a grammar allows, if there is one.
+
+    Tokens that a grammar forces are nearly always right.
+    """
     forced = seq.grammar.forced_tokens()[:limit] if limit and seq.grammar is not None else ()
     ends = [index for index, token_id in enumerate(forced) if token_id in seq.params.stop_token_ids]
     return LookupPosition(seq, limit, tuple(forced[: ends[0]] if ends else forced))

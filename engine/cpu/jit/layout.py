@@ -225,9 +225,9 @@ ones. None begins when `longest_ns` have passed since the end of the first step.
 token of each row.
 
 `rows` [rows, 6] and `numbers` [rows, 3] are as `engine.cpu.multi_step.ngram.look_ahead` reads them. `limits` [rows, 4]
-are a row's index in the step's block tables, its maximum length, the length up to which drafts are made, and the number
-of drafts verified behind the first step. `stops` are the tokens that end each row's text, row after row. `costs`
-float64 [4] are as `engine.cpu.multi_step.ngram.choose` reads them.
+are a row's index in the block tables, its maximum length, the length up to which drafts are made, and a count. The
+count is the number of drafts verified behind the first step. `stops` are the tokens that end each row's text, row after
+row. `costs` float64 [4] are as `engine.cpu.multi_step.ngram.choose` reads them.
 
 `texts` [rows, capacity] become the texts with all output tokens. `found_tokens`, `found_kinds` [rows, most_drafts],
 `ends` [rows, 2] and `counts` [rows] hold the draft tokens of the present step. `log` [steps, 2] receives nanoseconds
