@@ -271,7 +271,7 @@ def test_streams_go_on_while_a_bomb_is_compiled(engine: Engine) -> None:
 
     def stream() -> None:
         with engine.connect() as client:
-            request = body(stream=True, max_tokens=900, ignore_eos=True, seed=1)
+            request = body(stream=True, max_tokens=1500, ignore_eos=True, seed=1)
             with client.stream("POST", "/v1/chat/completions", json=request) as response:
                 last = time.monotonic()
                 for line in response.iter_lines():
