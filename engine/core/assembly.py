@@ -55,9 +55,9 @@ logger = logging.getLogger(__name__)
 _PROBE_CONTEXT_TOKENS = 8192
 """Longest context of the step whose memory is measured; attention works in tiles above it."""
 _WARM_UP_S = {"cpu": 3.0, "cuda": 60.0}
+"""Warm-up limit in seconds by device type; on a GPU it includes compiling kernels and capturing steps."""
 _TAKE_OVER_WARM_UP_S = 0.5
 """Warm-up limit in seconds on a CPU while clients wait for a core to return; requests then supply the measurements."""
-"""Warm-up limit in seconds on a GPU while clients wait; kernels are compiled and steps captured in it."""
 _DRAWN_PARAMS = SamplingParams(max_tokens=1, temperature=1.0, seed=1)
 
 
