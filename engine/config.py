@@ -26,7 +26,7 @@ class EngineConfigError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComputeConfig:
-    """How the model is computed; EngineConfigError names the setting that makes no sense."""
+    """Settings of the model's computation; EngineConfigError names an invalid one."""
 
     device: Device = "auto"
     """Device of the model; `auto`: the first GPU if there is one, otherwise the CPU."""
@@ -76,11 +76,12 @@ class KVConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchConfig:
-    """What may be in a step, and what may wait for one; EngineConfigError names the setting that makes no sense."""
+    """Limits of a step and of the waiting queue; EngineConfigError names an invalid one."""
 
     max_model_len: int = 0
-    """Maximum number of prompt and output tokens of a sequence; 0: the limit in the model's config. A model with two
-    sets of rope frequencies is limited to the range of the first.
+    """Maximum number of prompt and output tokens of a sequence; 0: the limit in the model's config.
+
+    A model with two sets of rope frequencies is limited to the range of the first.
     """
     max_num_seqs: int = 64
     """Maximum number of sequences in one step."""
@@ -95,8 +96,9 @@ class BatchConfig:
     itl_target_ms: float = 50.0
     """Longest step that a short prompt's chunk may cause while others decode, in milliseconds."""
     prefill_slack_ratio: float = 1.4
-    """Factor by which the chunk of a long or batch prompt may lengthen a plain decode step, within the target. Twice
-    the extra time is allowed while several prompts wait.
+    """Factor by which the chunk of a long or batch prompt may lengthen a plain decode step, within the target.
+
+    Twice the extra time is allowed while several prompts wait.
     """
 
     def __post_init__(self) -> None:
@@ -128,7 +130,7 @@ class DraftingConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreConfig:
-    """What the core process needs; everything the scheduler, the KV pool and the model runner read.
+    """Settings of the core process: everything the scheduler, the KV pool and the model runner read.
 
     A setting has the name of its flag; no two sections have one alike.
     """

@@ -211,8 +211,9 @@ class StepReport(msgspec.Struct, frozen=True, kw_only=True, tag="step"):
     outputs: list[SeqOutput]
     load: Load
     tells_load: bool = True
-    """True if the load was computed for this report and includes all messages received before. Otherwise most of it is
-    a few milliseconds old.
+    """True if the load was computed for this report and includes all messages received before.
+
+    Otherwise most of it is a few milliseconds old.
     """
     counters: Counters
     freed: list[tuple[int, AbortState, float]] = []

@@ -1,0 +1,1 @@
+"""Penstock: an async LLM gateway."""

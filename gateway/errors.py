@@ -9,14 +9,14 @@ GatewayError
 │   ├── MethodNotAllowed       405, with Allow
 │   ├── RequestTooLarge        413
 │   └── UnsupportedMediaType   415
-├── Shed                       503, refused for load; carries when to come back
-│   └── UpstreamsRest          429, whoever could answer asked to be left alone
+├── Shed                       503, refused for load; carries the time of a retry
+│   └── UpstreamsRest          429, every deployment that could answer refuses load for a while
 ├── QuotaExceeded              429, the tenant's own limits
-│   ├── RateLimited            with when to come back
+│   ├── RateLimited            with the time of a retry
 │   └── BudgetSpent            retrying cannot help before the period is over
 ├── UpstreamFailed             502
 ├── UpstreamTimedOut           504
-└── InternalError              500, says nothing but the request id
+└── InternalError              500, carries nothing but the request id
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _JSON_HEADER: Header = (b"content-type", b"application/json")
 
 
 class ShedReason(StrEnum):
-    """Why load was refused; the value of `x-penstock-shed-reason` and a metric label."""
+    """Reason for which load was refused; the value of `x-penstock-shed-reason` and a metric label."""
 
     QUEUE_FULL = "queue_full"
     DEADLINE = "deadline"
@@ -56,7 +56,7 @@ RETRY_CANNOT_HELP = frozenset({ShedReason.DEADLINE, ShedReason.SLO_UNREACHABLE})
 
 
 class Degraded(msgspec.Struct, frozen=True, kw_only=True):
-    """What a product may show its user when load was refused."""
+    """Text that a product may show its user when load was refused."""
 
     reason: ShedReason
     lane: str
@@ -82,7 +82,7 @@ class ErrorEnvelope(msgspec.Struct, frozen=True):
 
 
 class GatewayError(Exception):
-    """Anything the gateway itself answers with an error envelope."""
+    """An error that the gateway itself answers with an error envelope."""
 
     status: int = 500
     type: ErrorType = "api_error"
@@ -96,20 +96,20 @@ class GatewayError(Exception):
             self.code = code
 
     def headers(self) -> Sequence[Header]:
-        """Headers that belong to this error beyond the common ones."""
+        """Return the headers that belong to this error beyond the common ones."""
         return ()
 
     def detail(self) -> ErrorDetail:
-        """The error as it stands inside the envelope."""
+        """Return the error as it stands inside the envelope."""
         return ErrorDetail(**self.common())
 
     def common(self) -> dict[str, Any]:
-        """What every envelope says, for those that say more."""
+        """Return the fields that every envelope has, for the errors that add more."""
         return {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
 
 
 def retry_after(wait_s: float) -> tuple[Header, Header]:
-    """When to come back, in whole seconds as HTTP has it and in milliseconds for clients that read those."""
+    """Return the wait as headers: whole seconds as in HTTP, and milliseconds for clients that read those."""
     return (b"retry-after", b"%d" % math.ceil(wait_s)), (b"retry-after-ms", b"%d" % math.ceil(wait_s * 1000))
 
 
@@ -122,8 +122,10 @@ class RejectedRequest(GatewayError):
 
 
 class InvalidRequest(RejectedRequest):
-    """400 with the path of the field; `code` is `invalid_json`, `invalid_value`, `unsupported_parameter`
-    or `context_length_exceeded`."""
+    """400 with the path of the field.
+
+    `code` is `invalid_json`, `invalid_value`, `unsupported_parameter` or `context_length_exceeded`.
+    """
 
 
 class InvalidApiKey(RejectedRequest):
@@ -136,6 +138,7 @@ class InvalidApiKey(RejectedRequest):
         super().__init__("No valid API key was given. Send 'Authorization: Bearer <key>' with a key of this gateway.")
 
     def headers(self) -> Sequence[Header]:
+        """Return the `www-authenticate` header."""
         return ((b"www-authenticate", b'Bearer realm="penstock"'),)
 
 
@@ -164,6 +167,7 @@ class MethodNotAllowed(RejectedRequest):
         super().__init__(f"Method {method} is not allowed here. Use {self.allow}.")
 
     def headers(self) -> Sequence[Header]:
+        """Return the `allow` header."""
         return ((b"allow", self.allow.encode("ascii")),)
 
 
@@ -182,7 +186,7 @@ class UnsupportedMediaType(RejectedRequest):
 
 
 class Shed(GatewayError):
-    """503: refused for load, with an honest time to come back (`retry_after_s`, clamped to 1..60 s)."""
+    """503: refused for load, with the forecast time of a retry (`retry_after_s`, clamped to 1..60 s)."""
 
     status = 503
     type: ErrorType = "service_unavailable_error"
@@ -212,6 +216,7 @@ class Shed(GatewayError):
         )
 
     def headers(self) -> Sequence[Header]:
+        """Return the time of a retry, whether to retry, and the reason."""
         should_retry = b"false" if self.reason in RETRY_CANNOT_HELP else b"true"
         return (
             *retry_after(self.retry_after_s),
@@ -220,18 +225,19 @@ class Shed(GatewayError):
         )
 
     def detail(self) -> ErrorDetail:
+        """Return the error with the details of the refusal."""
         return ErrorDetail(**self.common(), degraded=self.degraded)
 
 
 class UpstreamsRest(Shed):
-    """429: whoever could answer asked to be left alone for a while, and `retry_after_s` is what is left of it."""
+    """429: every deployment that could answer refuses load for a while; `retry_after_s` is the rest of that time."""
 
     status = 429
     type: ErrorType = "rate_limit_error"
     code = "rate_limit_exceeded"
 
     def detail(self) -> ErrorDetail:
-        """Without the part of a refusal for load: nothing that the request could be would have been let in."""
+        """Return the error without details of a refusal for load, because no form of the request would be admitted."""
         return ErrorDetail(**self.common())
 
 
@@ -256,6 +262,7 @@ class RateLimited(QuotaExceeded):
         self.wait_s = wait_s
 
     def headers(self) -> Sequence[Header]:
+        """Return the time of a retry; without one, a header that forbids retries."""
         if self.wait_s is None:
             return ((b"x-should-retry", b"false"),)
         wait_s = min(max(self.wait_s, MIN_RETRY_AFTER_S), MAX_RETRY_AFTER_S)
@@ -269,6 +276,7 @@ class BudgetSpent(QuotaExceeded):
     code = "insufficient_quota"
 
     def headers(self) -> Sequence[Header]:
+        """Return a header that forbids retries."""
         return ((b"x-should-retry", b"false"),)
 
 
@@ -297,15 +305,15 @@ _encoder = msgspec.json.Encoder()
 
 
 def error_body(error: GatewayError) -> bytes:
-    """The envelope as JSON."""
+    """Return the envelope as JSON."""
     return _encoder.encode(ErrorEnvelope(error.detail()))
 
 
 def error_event(error: GatewayError) -> bytes:
-    """The envelope as the last event of a stream that had already begun."""
+    """Return the envelope as the last event of a stream that had already begun."""
     return b"data: " + error_body(error) + b"\n\n"
 
 
 def error_headers(error: GatewayError) -> list[Header]:
-    """Headers of an error response, request id and content-length excluded."""
+    """Return the headers of an error response, without request id and content-length."""
     return [_JSON_HEADER, (b"x-penstock-error-code", error.code.encode("ascii")), *error.headers()]

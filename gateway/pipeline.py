@@ -1,4 +1,4 @@
-"""The spine: one chat request, in reading order: read → admit → trim → cache → route → forward → relay → record."""
+"""Pipeline of one chat request, in reading order: read → admit → trim → cache → route → forward → relay → record."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _NO_HEADERS: Final[dict[str, str]] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stages:
-    """What a request passes, in this order."""
+    """The stages that a request passes, in this order."""
 
     admitter: Admitter
     reader: RequestReader
@@ -63,7 +63,7 @@ class ChatPipeline:
         clock: Clock,
         sampler: RecordingSampler | None = None,
     ) -> None:
-        """`sampler` remembers requests for replay; None: nothing is recorded."""
+        """Create the pipeline; `sampler` records requests for replay, and None records nothing."""
         self._policy = policy
         self._admitter = stages.admitter
         self._reader = stages.reader
@@ -100,7 +100,7 @@ class ChatPipeline:
             record.place = ctx.place
             record.gone_at = ctx.gone_at
         except asyncio.CancelledError:
-            # The drain ran out of time: say so, in the stream if it has begun, and let the cancellation go on.
+            # The drain ran out of time: report it, in the stream if it has begun, and let the cancellation go on.
             await self._fail(ctx, draining(record.lane))
             raise
         finally:
@@ -195,7 +195,7 @@ class ChatPipeline:
     def _conclude(
         self, ctx: RequestContext, request: ChatRequest, admitted: AdmissionDecision, planned: PlannedRoute
     ) -> None:
-        """A deployment's answer was passed on: keep it, and learn from it."""
+        """Store a deployment's answer that was passed on, and learn from it."""
         record = ctx.record
         record.outcome = _outcome_of_status(record.status, is_incomplete=record.is_incomplete)
         if ctx.lookup is not None:
@@ -221,7 +221,7 @@ def _enter(trial: Trial, ctx: RequestContext, caller: Caller) -> tuple[PolicySna
 
 
 def _is_draining(scope: Scope) -> bool:
-    """Return whether the process drains; only this gateway's own edge tells."""
+    """Return whether the process drains; only this gateway's own edge reports that."""
     state = scope.get("state")
     event = state.get("draining") if state else None
     return event is not None and event.is_set()

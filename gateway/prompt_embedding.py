@@ -14,30 +14,30 @@ from gateway.routing.prompt_of import asked_text
 from gateway.timeline import Stage
 
 WAIT_S: Final = 0.01
-"""Longest that a request waits for its embedding before it is routed; without it the features have to do."""
+"""Most seconds that a request waits for its embedding before it is routed; without it the features have to do."""
 MAX_CHARS: Final = 512
-"""Of a text that is embedded for routing alone: a longer one would be late."""
+"""Longest text, in characters, that is embedded for routing alone: a longer one would be late."""
 MAX_WAITING: Final = 2
-"""Texts that wait for the encoder; one behind more of them would be late."""
+"""Most texts that may wait for the encoder; one behind more of them would be late."""
 
 
 class PromptEncoder(Embeds, Protocol):
-    """What is used of the Embedder."""
+    """The part of the Embedder that routing uses."""
 
     @property
     def encoder_id(self) -> str | None:
-        """None until it is ready."""
+        """Return the encoder's id; None until it is ready."""
 
     @property
     def num_waiting(self) -> int:
-        """Texts that no batch has taken yet."""
+        """Return the number of texts that no batch has taken yet."""
 
     def start(self) -> None:
         """Begin to load; returns at once."""
 
 
 class PromptEmbedding:
-    """Asked only for routes with a predictor that has weights for an embedding."""
+    """Embedder of prompts, used only for routes with a predictor that has weights for an embedding."""
 
     __slots__ = ("_embedder", "_wait_s")
 
@@ -46,8 +46,10 @@ class PromptEmbedding:
         self._wait_s = wait_s
 
     async def of(self, ctx: RequestContext, planned: PlannedRoute, request: ChatRequest) -> Vector | None:
-        """The vector of what was asked last; None when it is not there within the bound, or of another encoder than
-        the predictors learned from."""
+        """Return the vector of the last user text.
+
+        None when it is not ready within the bound, or when the predictors learned from another encoder.
+        """
         embedder = self._embedder
         encoder_id = embedder.encoder_id
         if encoder_id is None:
@@ -68,6 +70,6 @@ class PromptEmbedding:
         if not task.done():
             await asyncio.wait((task,), timeout=self._wait_s)
             ctx.mark(Stage.EMBED)
-        if ctx.semantic_lookup is None and not task.done():  # nobody else wants it
+        if ctx.semantic_lookup is None and not task.done():  # no other stage needs it
             task.cancel()
         return ctx.known_vector

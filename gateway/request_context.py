@@ -1,4 +1,4 @@
-"""RequestContext: one chat request on its way through the pipeline, and the response it is building."""
+"""RequestContext: the state of one chat request in the pipeline, and of its response."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TIMING: Final = b"admit;dur=%.3f, trim;dur=%.3f, cache;dur=%.3f, route;dur=%.3f
 
 
 class RequestContext:
-    """The state of one request. `place` says where a client that leaves now would have left."""
+    """The state of one request. `place` is the phase in which a client that leaves now would have left."""
 
     __slots__ = (
         "_timeline",
@@ -68,65 +68,68 @@ class RequestContext:
         self.clock = clock
         self.place = RequestPhase.QUEUED
         self.has_started = False
-        """The status line is out: from here on only an error event can report a failure."""
+        """True if the status line is out: from here on only an error event can report a failure."""
         self.wants_timing = False
         self.is_shadowed = False
-        """Its answer is to be held against another deployment's."""
+        """True if its answer will be compared with another deployment's."""
         self.hides_odds = False
-        """The answer tells how likely its tokens are, and the client did not ask for that."""
+        """True if the answer has log-probabilities that the client did not request."""
         self.cache_salt = b""
-        """Keeps the tenants' prefixes apart in an engine's KV cache."""
+        """Salt that separates the tenants' prefixes in an engine's KV cache."""
         self.gone_at: float | None = None
         self.capture: Capture | None = None
-        """Copies the answer for the cache, when it wants it."""
+        """Copy of the answer for the cache; None if the cache does not want it."""
         self.lookup: CacheLookup | None = None
-        """What is to be done with that copy."""
+        """Pending lookup for that copy."""
         self.semantic_lookup: SemanticLookup | None = None
-        """The lookup of similar answers, where the route wants one and it has begun."""
+        """Lookup of similar answers, where the route has one and it has begun."""
         self.begin_lookup: Callable[[], SemanticLookup | None] | None = None
-        """Begins it, in the shadow of the dispatch; None: it has begun, or nobody wants one."""
+        """Callback that begins it during the dispatch; None: it has begun, or there is none."""
         self.vector_task: asyncio.Task[Vector | None] | None = None
-        """Computes what the last user text means; None: nobody has wanted to know."""
+        """Task that embeds the last user text; None if nothing has needed it."""
         self.was_left = False
-        """The client has gone, and others wait for its answer."""
+        """True if the client has gone while others wait for its answer."""
         self.caller: Caller | None = None
-        """Who asks; None until that is known."""
+        """The request's caller; None until it is identified."""
         self.ask: RoutingRequest | None = None
-        """What routing knows of the request; set once it is priced."""
+        """The request as routing sees it; set once it is priced."""
         self.flight: InFlightRequest | None = None
-        """The exchange whose answer is being passed on."""
+        """Exchange whose answer is being passed on."""
         self.price: Price | None = None
-        """What it was expected to cost; None where nobody asked."""
+        """Expected price of the request; None where nothing needed it."""
         self.held: BodyReservation | None = None
-        """The memory that its body takes, and a whole answer to it; None: it is not counted."""
+        """Memory reserved for its body, and for a whole answer to it; None if it is not counted."""
         self.quota: TenantQuota | None = None
         self.reservation: Reservation | None = None
-        """What this request holds of its tenant's quota."""
+        """Units that this request holds of its tenant's quota."""
 
     def note_gone(self) -> None:
-        """The client has just left."""
+        """Note that the client has just left."""
         self.gone_at = self.clock()
 
     def stays_for_others(self, call_off: Callable[[], None]) -> bool:
-        """Whether the work goes on without the client, for identical requests that wait for its answer."""
+        """Return whether the work goes on without the client, for identical requests that wait for its answer."""
         shared = None if self.lookup is None else self.lookup.leading
         self.was_left = shared is not None and shared.keeps_going(call_off)
         return self.was_left
 
     def vector(self, embedder: Embeds, text: str) -> asyncio.Task[Vector | None]:
-        """What the last user text means: computed at most once, for whoever asks; None when there is no time for it."""
+        """Return a task with the embedding of the last user text, computed at most once.
+
+        None when there is no time for it.
+        """
         if self.vector_task is None:
             self.vector_task = asyncio.get_running_loop().create_task(embedder.embed(text), name="vector")
         return self.vector_task
 
     @property
     def known_vector(self) -> Vector | None:
-        """That vector, where it is there already."""
+        """Return the embedding of the last user text, if it is ready."""
         task = self.vector_task
         return None if task is None or not task.done() or task.cancelled() else task.result()
 
     def end_lookups(self) -> None:
-        """The request is over: what is still computed for it, and not to be kept, is called off."""
+        """Cancel the computations that still run for the finished request and will not be stored."""
         self.begin_lookup = None  # it leads back here
         if self.semantic_lookup is not None:
             self.semantic_lookup.close()
@@ -134,7 +137,7 @@ class RequestContext:
             self.vector_task.cancel()
 
     def note_sent(self) -> None:
-        """The request is on its way to the upstream."""
+        """Note that the request is on its way to the upstream."""
         self.place = RequestPhase.PREFILL
 
     def mark(self, stage: Stage) -> None:
@@ -146,7 +149,7 @@ class RequestContext:
         timeline.last_at = now
 
     def answer_headers(self) -> list[Header]:
-        """The gateway's own headers of a chat answer, as they stand now."""
+        """Return the gateway's own headers of a chat answer in their current state."""
         record = self.record
         headers = [
             (b"x-request-id", record.request_id.encode("ascii")),
@@ -186,7 +189,7 @@ class RequestContext:
             await respond(self.send, status, headers, body)
 
     def close_after(self) -> None:
-        """The connection ends with this answer: what it says is not whole."""
+        """Close the connection after this answer, which is not whole."""
         if self.channel is not None:
             self.channel.keep_alive = False
 

@@ -1,4 +1,4 @@
-"""One request's id, where its time went, and how it ended."""
+"""A request's id, the time in each stage, and the outcome."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Clock = Callable[[], float]
 
 
 class RequestIds:
-    """Makes unguessable ids like `req_1f0c…` (96 random bits); `rng` is seeded by the caller, one for each process."""
+    """Source of unguessable ids like `req_1f0c…` (96 random bits); the caller seeds `rng`, one for each process."""
 
     __slots__ = ("_getrandbits",)
 
@@ -19,12 +19,12 @@ class RequestIds:
         self._getrandbits = rng.getrandbits
 
     def next(self) -> str:
-        """A new id, 28 ASCII characters."""
+        """Return a new id, 28 ASCII characters."""
         return f"req_{self._getrandbits(96):024x}"
 
 
 class Outcome(StrEnum):
-    """How a request ended: exactly one for each request, a closed metric label."""
+    """Outcome of a request: exactly one for each request, from a closed set of metric labels."""
 
     COMPLETED = "completed"
     CACHED = "cached"
@@ -64,7 +64,7 @@ class Timeline:
         self.last_at = now
         self.first_token_at: float | None = None
         self.spent: list[float | None] = [None] * len(STAGE_LABELS)
-        """None: the request never entered the stage."""
+        """Seconds by stage; None for a stage that the request never entered."""
 
     def mark(self, stage: int, now: float) -> None:
         """Charge the time since the last mark to `stage`; a second visit (a retry) adds up."""
@@ -80,11 +80,11 @@ class Timeline:
         self.last_at += seconds
 
     def total_s(self) -> float:
-        """Seconds from receipt to the last mark."""
+        """Return the seconds from receipt to the last mark."""
         return self.last_at - self.started_at
 
     def stages_ms(self) -> dict[str, float]:
-        """Milliseconds by stage name, entered stages only, rounded to a microsecond."""
+        """Return the milliseconds by stage name, entered stages only, rounded to a microsecond."""
         return {
             label: int(seconds * 1e6 + 0.5) / 1000  # a third of round()'s price, at ten stages a request
             for label, seconds in zip(STAGE_LABELS, self.spent, strict=True)

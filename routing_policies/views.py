@@ -32,7 +32,7 @@ class DeploymentView(msgspec.Struct, frozen=True, gc=False):
     quality: float = 1.0
     """Quality in [0, 1], higher is better: predicted for this request, else the deployment's constant."""
     is_known_prompt: bool = True
-    """False if the prediction's training data had nothing like this prompt, so it is unreliable."""
+    """True if the prediction's training data had prompts like this one; otherwise the prediction is unreliable."""
     affinity_tokens: int = 0
     """Prompt tokens whose keys and values this replica probably holds; the forecast already accounts for them."""
     prompt_tokens: int = 0

@@ -1,0 +1,1 @@
+"""The core process: assembly, message exchange with the front, and the step loop."""

@@ -55,14 +55,14 @@ logger = logging.getLogger(__name__)
 _PROBE_CONTEXT_TOKENS = 8192
 """Longest context of the step whose memory is measured; attention works in tiles above it."""
 _WARM_UP_S = {"cpu": 3.0, "cuda": 60.0}
+"""Warm-up limit in seconds by device type; on a GPU it includes compiling kernels and capturing steps."""
 _TAKE_OVER_WARM_UP_S = 0.5
-"""On a CPU, when clients wait for a core to come back: the rest is learned from their requests."""
-"""On a GPU kernels are compiled and steps captured."""
+"""Warm-up limit in seconds on a CPU while clients wait for a core to return; requests then supply the measurements."""
 _DRAWN_PARAMS = SamplingParams(max_tokens=1, temperature=1.0, seed=1)
 
 
 class _Common(TypedDict):
-    """What every kind of loop is given."""
+    """Arguments that every kind of step loop takes."""
 
     reporter: Reporter
     observer: StepObserver
@@ -88,7 +88,7 @@ def build_core(
         machine = find_machine(config)
         model = _model(config, machine)
         heads = load_heads(config, model, machine)
-        # Heads say as much for less, so both would only be in each other's way.
+        # Heads predict as well at a lower cost, so a draft model beside them would only add time.
         draft_model = load_draft_model(config, model, machine) if heads is None else None
         if heads is not None and config.drafting.draft_model_dir is not None:
             logger.info("the model has prediction heads: its draft model is only asked with --speculation draft")
@@ -160,7 +160,7 @@ def build_core(
 
 
 def _model(config: CoreConfig, machine: Machine) -> Model:
-    """The model, alone or as the leader of a team that shares it."""
+    """Return the model, alone or as the leader of a tensor-parallel group."""
     rank_group = RankGroup.start(config, machine.device) if config.compute.tensor_parallel > 1 else None
     kept = kept_weights(config, machine, config.model_dir)
     model: Model = load_model(
@@ -204,7 +204,7 @@ def _warm_up(
 
 
 def _grammars(config: CoreConfig, inbox: Inbox, vocab_size: int) -> GrammarCompiler:
-    """A compiler of grammars at work; what it finishes comes to the inbox."""
+    """Return a running grammar compiler; its results go to the inbox."""
     checker = GrammarChecker(config.model_dir, vocab_size)
     grammars = GrammarCompiler(CheckedCompiler(checker, config.model_dir, vocab_size), inbox.post)
     grammars.start()
@@ -225,7 +225,7 @@ def _max_rows(config: CoreConfig) -> int:
 def _num_blocks(
     config: CoreConfig, machine: Machine, model: Model, draft_model: Model | None, max_model_len: int
 ) -> int:
-    """Size the pool by what is free beside the largest step, which is run once over a small pool."""
+    """Return the number of blocks that fit beside the largest step, which is run once over a small pool."""
     context_len = min(max_model_len, max(config.batch.max_num_batched_tokens, _PROBE_CONTEXT_TOKENS))
     num_probe_blocks = min(-(-context_len // config.kv.block_size), useful_blocks(config, max_model_len))
     runner = _runner(config, machine, model, num_probe_blocks, context_len)
@@ -259,7 +259,7 @@ def _runner(
     *,
     graphs: GraphApi | None = None,
 ) -> ModelRunner:
-    """A runner over a fresh pool; with `graphs` its decode and verification steps are captured."""
+    """Return a runner over a fresh pool; with `graphs`, its decode and verification steps are captured."""
     if isinstance(model, LeaderModel):
         model.open_pool(num_blocks)
     caches = machine.allocate_pool(model.attention_specs, num_blocks, config.kv.block_size)
@@ -282,7 +282,7 @@ def _runner(
 
 
 def _overlaps(config: CoreConfig, machine: Machine) -> bool:
-    """Whether steps are launched before the last one's tokens are there."""
+    """Return whether a step is launched before the tokens of the previous one have arrived."""
     is_wanted = config.compute.overlap == "on" or (config.compute.overlap == "auto" and machine.device.type == "cuda")
     return is_wanted and config.drafting.speculation == "off"
 

@@ -1,4 +1,4 @@
-"""Constructs what drafts tokens (lookup, prediction heads, a draft model over a pool of its own) and measures it."""
+"""Construction and measurement of proposers: lookup, prediction heads, a draft model over its own pool."""
 
 from __future__ import annotations
 
@@ -41,9 +41,10 @@ _ROUNDS_AFTER_READING = 2
 
 
 def load_heads(config: CoreConfig, model: Model, machine: Machine) -> MedusaHeads | None:
-    """The prediction heads in the model's folder; None where there are none, or nobody asks for them.
+    """Load the prediction heads from the model's folder; None without heads or if the settings do not enable them.
 
-    Raises CheckpointError when they do not fit the model.
+    Raises:
+        CheckpointError: The heads do not fit the model.
     """
     if config.drafting.speculation != "auto":
         return None
@@ -64,7 +65,11 @@ def load_heads(config: CoreConfig, model: Model, machine: Machine) -> MedusaHead
 
 
 def load_draft_model(config: CoreConfig, model: Model, machine: Machine) -> Model | None:
-    """The draft model; None where none is asked for. Raises EngineConfigError when it does not go with the model."""
+    """Load the draft model; None if the settings name none.
+
+    Raises:
+        EngineConfigError: The draft model does not fit the model.
+    """
     folder = config.drafting.draft_model_dir
     if folder is None or config.drafting.speculation in ("off", "ngram"):
         return None
@@ -93,7 +98,7 @@ def make_drafter(
     num_blocks: int,
     max_model_len: int,
 ) -> Drafter | None:
-    """Return what proposes draft tokens, with a first idea of what verifying them costs; None when it is off."""
+    """Return the proposer of draft tokens with initial costs of verification; None when speculation is off."""
     if config.drafting.speculation == "off":
         return None
     reach = max_model_len if draft_model is None else min(max_model_len, draft_model.config.max_position_embeddings)
@@ -177,7 +182,7 @@ def _measure_drafting(
 
 
 def _vocabulary(folder: Path) -> Any:
-    """What a tokenizer file says about which id means what; None without a file."""
+    """Return the vocabulary and the added tokens, by id, of a tokenizer file; None without a file."""
     path = folder / "tokenizer.json"
     if not path.is_file():
         return None

@@ -1,4 +1,4 @@
-"""Keeps a fault to the rows that cause it."""
+"""Isolation of a fault to the rows that cause it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class FaultIsolation:
         return output
 
     def succeed(self) -> None:
-        """Note that a step was computed."""
+        """Record that a step was computed."""
         self._num_failed_steps = 0
 
     def _execute_alone(self, scheduled: SchedulerOutput) -> RowResult:

@@ -22,11 +22,11 @@ class Received(NamedTuple):
 
 
 class FrontGoneError(ConnectionError):
-    """The front closed the connection or broke the protocol; nobody waits for the core any more."""
+    """Error for a connection that the front closed or whose protocol it broke; the core has no client any more."""
 
 
 class Inbox:
-    """Reads frames off the socket while steps run; `drain` hands them over between steps."""
+    """Receiver of frames from the socket while steps run; `drain` returns them between steps."""
 
     def __init__(self, sock: socket.socket, clock: Callable[[], float]) -> None:
         self._sock = sock
@@ -43,7 +43,7 @@ class Inbox:
         self._queue.put(Received(done, self._clock()))
 
     def drain(self, *, wait: bool) -> list[Received]:
-        """What came since the last call; with `wait`, at least one message. Raises FrontGoneError at the end."""
+        """Return the messages since the last call; with `wait`, at least one. Raises FrontGoneError at the end."""
         received: list[Received] = []
         if wait:
             received.append(self._checked(self._queue.get()))

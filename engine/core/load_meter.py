@@ -1,4 +1,4 @@
-"""How busy the core is, as the front and the gateway see it."""
+"""Load of the core, as reported to the front and the gateway."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _RATE_WINDOW_S = 5.0
 
 
 class LoadMeter:
-    """Keeps the recent drain rate, and puts it together with what the scheduler and the models know."""
+    """Meter of the core's load: the recent drain rate, with figures of the scheduler and the models."""
 
     def __init__(self, scheduler: Scheduler, blocks: BlockManager, step_time: StepTimeModel) -> None:
         self._scheduler = scheduler
@@ -27,7 +27,7 @@ class LoadMeter:
         self._num_step_tokens = 0
 
     def observe(self, num_tokens: int, seconds: float) -> None:
-        """Learn from a step; idle time does not count, so the rate is what the core does when it is asked to."""
+        """Update the drain rate from a step; idle time does not count."""
         self._step_s = seconds
         self._num_step_tokens = num_tokens
         kept = math.exp(-seconds / _RATE_WINDOW_S)
@@ -35,7 +35,7 @@ class LoadMeter:
         self._recent_s = kept * self._recent_s + seconds
 
     def glance(self, last: Load) -> Load:
-        """The load a few steps after `last`: of it what is cheap to tell anew."""
+        """Return the load with only its cheap figures updated since `last`."""
         return msgspec.structs.replace(
             last,
             num_running=self._scheduler.num_running,
@@ -46,7 +46,7 @@ class LoadMeter:
         )
 
     def load(self) -> Load:
-        """The load after the last step."""
+        """Return the load after the last step."""
         running = self._scheduler.running()
         lanes = self._scheduler.wait_forecast.lanes()
         return Load(

@@ -1,4 +1,4 @@
-"""What the next step will be while the tokens of this one are still being computed."""
+"""Prediction of the next step while the tokens of the current one are still being computed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from engine.step.sequence import Sequence, SequenceState
 
 
 class NextStep:
-    """Foretells the step behind one whose tokens are not known yet."""
+    """Predictor of the step behind one whose tokens have not arrived yet."""
 
     def __init__(self, scheduler: Scheduler, blocks: BlockManager, runner: LaunchingRunner) -> None:
         self._scheduler = scheduler
@@ -19,11 +19,11 @@ class NextStep:
         self._num_frees = 0
 
     def scheduled(self) -> None:
-        """The scheduler has just chosen a step."""
+        """Record that the scheduler has just chosen a step."""
         self._num_frees = self._blocks.num_frees
 
     def following(self, scheduled: SchedulerOutput, now: float) -> SchedulerOutput | None:
-        """The step behind `scheduled`, its blocks taken; None where only the scheduler can say."""
+        """Return the step behind `scheduled`, with its blocks allocated; None where only the scheduler can decide."""
         if not self._may_go_on(scheduled, now):
             return None
         rows = [ScheduledRow(row.seq, row.end, 1, samples=True) for row in scheduled.rows if _goes_on(row)]
@@ -43,13 +43,13 @@ class NextStep:
         return self._runner.can_launch(scheduled)
 
     def _must_wait(self, num_running: int) -> bool:
-        """Whether those who wait could not start now either: no row is free, or blocks are short as they were."""
+        """Return whether no waiting sequence could start now: no row is free, or blocks are as short as before."""
         if num_running >= self._scheduler.max_num_seqs:
             return True
         return self._scheduler.wait_forecast.is_short_of_blocks and self._blocks.num_frees == self._num_frees
 
     def _take_blocks(self, rows: list[ScheduledRow]) -> bool:
-        """Give each row the block it needs; False when somebody would have to be preempted for it."""
+        """Allocate the block that each row needs; return False if that would need a preemption."""
         for row in rows:
             if not self._blocks.can_append(row.seq, row.end):
                 # Blocks that others took already are theirs: they need them in the next step anyway.
@@ -59,7 +59,7 @@ class NextStep:
 
 
 def _goes_on(row: ScheduledRow) -> bool:
-    """Whether a sequence surely has a token to add behind this step's, unless the step's own ends it."""
+    """Return whether a sequence has a token to compute behind this step, unless the step's token ends it."""
     return _is_running(row.seq) and row.end + 1 < row.seq.max_total_tokens
 
 

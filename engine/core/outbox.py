@@ -12,14 +12,18 @@ from engine.protocol import Phase, ToFront, encode_frame
 
 
 class Outbox:
-    """Writes whole frames; waits when the front reads slowly, so nothing piles up in the core."""
+    """Writer of whole frames, which waits while the front reads slowly, so nothing accumulates in the core."""
 
     def __init__(self, sock: socket.socket, clock: Callable[[], float] = time.monotonic) -> None:
         self._sock = sock
         self._clock = clock
 
     def send(self, message: ToFront) -> None:
-        """Raises FrontGoneError when nobody reads any more."""
+        """Send a message to the front.
+
+        Raises:
+            FrontGoneError: The front no longer reads.
+        """
         try:
             self._sock.sendall(encode_frame(message))
         except OSError as error:

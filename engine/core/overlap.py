@@ -1,12 +1,14 @@
-"""The step loop for devices that compute beside the host: step N + 1 is launched before the tokens of step N arrive.
+"""Step loop for devices that compute beside the host: step N + 1 is launched before the tokens of step N arrive.
 
     device   |  step N      |  step N + 1  |  step N + 2  |
     host     | N+1 launched, N awaited | N taken over, reported; N+2 launched, N+1 awaited | ...
 
-A following step can be foretold while sequences just go on: nobody waits for a row or blocks that could be had, every
-row chooses its token by logits, heat and seed alone, and blocks are there. Who ends with step N by length is left out
-of step N + 1; who ends by a token is computed once too often, and that result is dropped. Everything else, a new
-request, a prompt's chunk, a grammar, is scheduled as ever, once no step is under way.
+The following step can be predicted while sequences just continue. No sequence waits that could get a row and blocks,
+and no row lacks a block. Every row chooses its token by logits, temperature and seed alone.
+
+A sequence that ends with step N by length is left out of step N + 1. One that ends by a token is computed once too
+often, and that result is dropped. Everything else (a new request, a prompt's chunk, a grammar) is scheduled as usual,
+once no step is under way.
 """
 
 from __future__ import annotations
@@ -29,7 +31,10 @@ logger = logging.getLogger(__name__)
 
 
 class OverlappedStepLoop(StepLoop):
-    """One step under way at most when messages are taken; without speculation, whose drafts need the tokens."""
+    """Step loop with at most one step under way when messages are taken.
+
+    It does not speculate, because drafts need the tokens of the step before.
+    """
 
     def __init__(
         self,
@@ -78,7 +83,10 @@ class OverlappedStepLoop(StepLoop):
             return None
 
     def _output_of(self, flight: LaunchedStep) -> StepOutput:
-        """Return what came out; executed anew, row by row if need be, when it failed. A step behind it is then void."""
+        """Return the output of a step; after a failure, execute it anew, row by row if necessary.
+
+        A step launched behind a failed one is then void.
+        """
         try:
             output = flight.result()
             self._runner.succeed()
@@ -102,5 +110,5 @@ class OverlappedStepLoop(StepLoop):
 
 
 def _is_dead(flight: LaunchedStep) -> bool:
-    """Return whether nobody waits for any of its results."""
+    """Return whether no result of the step is needed any more."""
     return all(row.seq.state is not SequenceState.RUNNING for row in flight.scheduled.rows)

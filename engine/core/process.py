@@ -1,4 +1,4 @@
-"""The core process: connects to the front, starts up in phases, runs the step loop, says why it ends."""
+"""The core process: connect to the front, start up in phases, run the step loop, report the reason for its end."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from engine.protocol import Fatal
 logger = logging.getLogger(__name__)
 
 _SPIN_COUNT = "10000"
-"""Looks for more work that torch's threads take before they sleep: about what the gap between two operations lasts."""
+"""Number of spins of torch's threads before they sleep, which last about as long as the gap between two operations."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one core; the exit status: 0 when the front said so or went away, 1 after a Fatal frame."""
+    """Run one core; return the exit status: 0 if the front ended it or closed the connection, 1 after a Fatal frame."""
     parser = argparse.ArgumentParser(prog="python -m engine.core", description=__doc__)
     parser.add_argument("--socket", required=True, help="Unix socket that the front listens on")
     parser.add_argument("--config", required=True, help="CoreConfig as JSON")
@@ -39,9 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def leave_cores_alone(environment: MutableMapping[str, str]) -> None:
-    """Have torch's threads sleep soon after an operation; before torch is imported, unless somebody said otherwise.
+    """Set torch's threads to sleep soon after an operation, unless already set; call before importing torch.
 
-    GNU's OpenMP has them look for work for ten milliseconds, on cores that compiled steps want meanwhile.
+    By default, GNU's OpenMP spins for ten milliseconds on cores that compiled steps need meanwhile.
     """
     if "OMP_WAIT_POLICY" not in environment:
         environment.setdefault("GOMP_SPINCOUNT", _SPIN_COUNT)
@@ -68,7 +68,7 @@ def _serve(
     sock: socket.socket, outbox: Outbox, config: CoreConfig, clock: Callable[[], float], *, is_standby: bool
 ) -> None:
     with outbox.phase("import"):
-        # torch takes seconds to import; the front is told about it, so it happens here and not above.
+        # torch takes seconds to import; that is a phase reported to the front, so it happens here and not above.
         from engine.core.assembly import build_core
     loop, ready = build_core(config, sock, outbox, clock, is_standby=is_standby)
     outbox.send(ready)

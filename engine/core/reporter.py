@@ -1,4 +1,4 @@
-"""Tells the front what steps made, and how busy the core is."""
+"""Reports to the front: the tokens of steps, and the core's load."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from engine.scheduler.scheduler import Scheduler
 from engine.step.tally import CoreTotals
 
 _REPORT_INTERVAL_S = 0.005
-"""So often the load is put together, and patient sequences' tokens are told, while there is something to compute.
+"""Seconds between two reports of the load and of patient sequences' tokens while the core computes.
 
-Both cost a tenth of a small model's step, and more where the front has no core to itself; no token waits for them.
+Both cost a tenth of a small model's step, and more where the front has no core of its own; no interactive token waits
+for them.
 """
 
 
 class Reporter:
-    """Sends one report a step where somebody waits for its tokens, and a few a step's time apart otherwise."""
+    """Reporter that sends one report a step while a client waits for its tokens, and fewer otherwise."""
 
     def __init__(
         self,
@@ -40,7 +41,7 @@ class Reporter:
         self._held: list[SeqOutput] = []
 
     def receive(self, message: object) -> None:
-        """Note a message: the load has changed, and a new sequence may be patient."""
+        """Record a message: the load has changed, and a new sequence may be patient."""
         self._is_load_old = True
         if isinstance(message, Add) and message.is_patient:
             self._patient.add(message.seq_id)

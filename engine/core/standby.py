@@ -20,9 +20,11 @@ class Standby:
         self._outbox = outbox
 
     def wait(self, config: CoreConfig) -> CoreConfig:
-        """Until the front says to take over; the configuration with the pool's size of the core before.
+        """Wait until the front orders a takeover; return the configuration with the pool size of the previous core.
 
-        Raises StandbyEnded when the front stops it instead, FrontGoneError when the front is gone.
+        Raises:
+            StandbyEnded: The front stops the standby instead.
+            FrontGoneError: The front is gone.
         """
         self._outbox.send(StandingBy())
         while True:

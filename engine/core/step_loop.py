@@ -16,7 +16,7 @@ from engine.step.step_output import StepOutput
 
 
 class MessageSource(Protocol):
-    """Where the front's messages come from."""
+    """Source of the front's messages."""
 
     def drain(self, *, wait: bool) -> list[Received]:
         """Return the messages since the last call, at least one with `wait`. Raises FrontGoneError."""
@@ -24,7 +24,7 @@ class MessageSource(Protocol):
 
 
 class StepLoop:
-    """Owns no state but the order of things; everything it drives is handed in."""
+    """Loop over schedule, execute and update; it owns no state beyond their order."""
 
     def __init__(
         self,
@@ -60,8 +60,8 @@ class StepLoop:
     def step(self) -> StepOutput | None:
         """Schedule a step, execute it and update the sequences; None where nothing can run.
 
-        One call of the runner may compute several steps, and verify draft tokens in each: the scheduler's output says
-        so.
+        One call of the runner may compute several steps and verify draft tokens in each, as the scheduler's output
+        specifies.
         """
         started_at = self._clock()
         scheduled = self._scheduler.schedule(started_at)

@@ -10,7 +10,7 @@ from engine.step.step_output import StepOutput
 
 
 class StepObserver:
-    """Hands a step to the models of load, of step time and of speculation."""
+    """Observer that passes each step to the models of load, of step time and of speculation."""
 
     def __init__(self, meter: LoadMeter, step_time: StepTimeModel, drafter: Drafter | None = None) -> None:
         self._meter = meter
@@ -18,7 +18,7 @@ class StepObserver:
         self._drafter = drafter
 
     def observe(self, scheduled: SchedulerOutput, output: StepOutput, seconds: float) -> None:
-        """Learn from a step that took `seconds`, scheduling and drafting included."""
+        """Update all models from a step that took `seconds`, scheduling and drafting included."""
         shape = scheduled.shape()
         if self._drafter is not None:
             self._drafter.observe(scheduled, output, seconds)

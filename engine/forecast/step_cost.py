@@ -8,15 +8,15 @@ from collections.abc import Collection
 _KEPT_PLAIN = 7
 _KEPT_VERIFIED = 15
 _REFIT_EVERY = 8
-"""Verifications until what they cost is worked out anew: it changes slowly, and every step with drafts asks."""
+"""Number of verifications between two fits of their cost, which changes slowly and is read in every drafting step."""
 _STALE_AFTER = 128
-"""Plain steps since the last verification, or verifications since the last one of about so many draft tokens."""
+"""Number of plain steps without a verification, or of verifications elsewhere, after which a measurement is stale."""
 _READING_TOKENS = 16
-"""From so many unread tokens a row, the time of drafting is counted as reading."""
+"""Number of unread tokens in a row from which drafting time counts as reading."""
 _UNKNOWN_FIXED_RATIO = 1.0
 _UNKNOWN_DRAFT_RATIO = 0.1
 _LEAST_S = 1e-9
-"""Of one draft token, so that free ones are not without end."""
+"""Least seconds of one draft token, so that free ones are not unlimited."""
 
 
 class _Recent:
@@ -34,20 +34,22 @@ class _Recent:
 
     @property
     def value(self) -> float:
-        """0 while there are none."""
+        """Median of the recent durations; 0 while there are none."""
         if self._median is None:
             self._median = _median(self._values)
         return self._median
 
 
 def _median(values: Collection[float]) -> float:
-    """The lower one of two, for hiccups only lengthen; 0 without any."""
+    """Return the lower median, because hiccups only lengthen a duration; 0 without values."""
     return sorted(values)[(len(values) - 1) // 2] if values else 0.0
 
 
 class _Correction:
-    """How far a measurement is believed that only drafting makes anew: half as far whenever so many plain steps have
-    passed. One that was wrong because the machine was busy must not keep drafts away for good."""
+    """Weight of a measurement that only drafting renews: halved after every _STALE_AFTER plain steps.
+
+    A measurement taken while the machine was busy must not suppress draft tokens for good.
+    """
 
     def __init__(self) -> None:
         self._num_plain = 0
@@ -56,7 +58,7 @@ class _Correction:
         self._num_plain += 1
 
     def renew(self) -> bool:
-        """It is measured anew; whether what was measured before is to be forgotten."""
+        """Record a new measurement; return whether the earlier ones are stale."""
         is_stale = self._num_plain >= _STALE_AFTER
         self._num_plain = 0
         return is_stale
@@ -79,7 +81,7 @@ class _Curve:
         recent.add(seconds)
 
     def at(self, num_rows: int) -> float | None:
-        """Seconds for so many rows; None above the most that were seen."""
+        """Return the seconds of a step of `num_rows` rows; None above the largest number that was measured."""
         known = self._by_rows.get(num_rows)
         if known is not None:
             return known.value
@@ -95,7 +97,7 @@ class _Curve:
 
 
 class _Verification:
-    """How many times a plain step a verifying one takes, as a line over drafts per row."""
+    """Duration of a verifying step in plain steps, as a line over the drafts per row."""
 
     def __init__(self) -> None:
         self.correction = _Correction()
@@ -124,7 +126,7 @@ class _Verification:
             del self._cells[old]
 
     def line(self) -> tuple[float, float]:
-        """(fixed, per draft and row) in plain steps, by least squares over the cells; neither is negative."""
+        """Return (fixed, per draft and row) in plain steps, by least squares over the cells; neither is negative."""
         if self._num_until_fit <= 0:
             points = [(drafts.value, ratios.value - 1.0) for drafts, ratios in self._cells.values()]
             self._line = _fit(points)
@@ -147,23 +149,23 @@ class StepCosts:
         self._verifications: dict[int, _Verification] = {}
 
     def observe(self, num_rows: int, num_drafts: int, seconds: float) -> None:
-        """Learn from a decode step that verified so many draft tokens, none too."""
+        """Record a decode step that verified `num_drafts` draft tokens, possibly none."""
         if num_drafts:
             self.observe_verification(num_rows, num_drafts, seconds)
         else:
             self.observe_plain(num_rows, seconds)
 
     def observe_plain(self, num_rows: int, seconds: float) -> None:
-        """Learn from a decode step without draft tokens."""
+        """Record a decode step without draft tokens."""
         self._plain.observe(num_rows, seconds)
         verification = self._verifications.get(num_rows.bit_length())
         if verification is not None:
             verification.correction.pass_plain()
 
     def observe_verification(self, num_rows: int, num_drafts: int, seconds: float) -> None:
-        """Learn from a decode step with draft tokens, less the time in which a model made them.
+        """Record a decode step with draft tokens; `seconds` excludes the time in which a model made them.
 
-        It is ignored while plain steps are unknown.
+        The step is ignored while no plain step was measured.
         """
         plain_s = self.plain_s(num_rows)
         if plain_s > 0.0:
@@ -174,7 +176,7 @@ class StepCosts:
             verification.observe(num_drafts / num_rows, seconds / plain_s)
 
     def observe_drafting(self, num_rows: int, num_rounds: int, num_unread: int, seconds: float) -> None:
-        """Learn from a draft model that read `num_unread` tokens and made one a row `num_rounds` times."""
+        """Record a draft model's call that read `num_unread` tokens and drafted one a row `num_rounds` times."""
         if num_unread < _READING_TOKENS * num_rows:
             self._round.observe(num_rows, seconds / num_rounds)
             return
@@ -182,20 +184,20 @@ class StepCosts:
         self._read.add(max(0.0, seconds - making_s) / num_unread)
 
     def plain_s(self, num_rows: int) -> float:
-        """Return the seconds of a step of `num_rows` tokens without draft tokens; 0 when nothing is known."""
+        """Return the seconds of a step of `num_rows` tokens without draft tokens; 0 without a measurement."""
         return self._plain.at(num_rows) or 0.0
 
     def round_s(self, num_rows: int) -> float | None:
-        """Return the seconds of one token of the draft model for so many rows; None when nothing is known."""
+        """Return the seconds of one token of the draft model for `num_rows` rows; None without a measurement."""
         return self._round.at(num_rows)
 
     @property
     def read_token_s(self) -> float:
-        """Seconds the draft model takes to read one token of a text it has not seen; 0 when nothing is known."""
+        """Seconds the draft model takes to read one token of a new text; 0 without a measurement."""
         return self._read.value
 
     def verification(self, num_rows: int) -> tuple[float, float]:
-        """Return what verifying adds to a step, in plain steps: once, and for each draft token and row."""
+        """Return the cost that verification adds to a step, in plain steps: (fixed, per draft token and row)."""
         bucket = num_rows.bit_length()
         found = self._verifications.get(bucket)
         if found is None:
@@ -219,7 +221,7 @@ class StepCosts:
 
 
 def _fit(points: list[tuple[float, float]]) -> tuple[float, float]:
-    """Non-negative (intercept, slope) of a line through points; one point is taken as half of each."""
+    """Return the non-negative (intercept, slope) of a line through points; a single point counts half for each."""
     mean_x = sum(x for x, _ in points) / len(points)
     mean_y = max(0.0, sum(y for _, y in points) / len(points))
     spread = sum((x - mean_x) ** 2 for x, _ in points)

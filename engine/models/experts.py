@@ -27,7 +27,7 @@ class Expert:
     gate: Gate = gate_in_place
 
     def apply(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Compute [T, hidden] to a new [T, hidden]."""
+        """Return the outputs for inputs [T, hidden] in a new tensor [T, hidden]."""
         gate, up = self.gate_up.apply(inputs).chunk(2, dim=1)
         return self.down.apply(self.gate(gate, up, self.activation))
 
@@ -60,7 +60,7 @@ class SharedExpert:
     """[1, hidden]: weights of the gate."""
 
     def apply(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Compute [T, hidden] to a new [T, hidden]."""
+        """Return the outputs for inputs [T, hidden] in a new tensor [T, hidden]."""
         return self.expert.apply(inputs).mul_(functional.linear(inputs, self.gate).sigmoid_())
 
 

@@ -1,4 +1,4 @@
-"""The seam between the controller of speculation and a model that computes several steps in one call."""
+"""Interface between the speculation controller and a model that computes several steps in one call."""
 
 from __future__ import annotations
 
@@ -13,44 +13,44 @@ class DraftTables(NamedTuple):
     """Sources of draft tokens and how often they were right; read and written in place."""
 
     memory: tuple[Numbers, Numbers]
-    """int64: what earlier answers said, as `engine.cpu.multi_step.ngram` keeps it."""
+    """int64 keys and values: n-grams of earlier answers, in the format of `engine.cpu.multi_step.ngram`."""
     trials: Numbers
-    """float64 [2, kinds]."""
+    """float64 [2, kinds]: decayed numbers of accepted and of tried draft tokens."""
     chances: Numbers
-    """float64 [kinds]."""
+    """float64 [kinds]: acceptance rate of each kind."""
     kinds: Numbers
-    """int64: kinds of what is looked up, in lookup's order."""
+    """int64: kinds of the draft tokens of lookup, in lookup's order."""
     decay: float
-    """What remains of older trials after each."""
+    """Factor on the weight of older trials at each new one."""
     head_kind: int
-    """The first kind of what heads say where tokens are not drawn."""
+    """First kind of the heads' predictions where tokens are chosen greedily."""
 
 
 class MultiStepOrder(NamedTuple):
-    """Leave for the steps behind the first; of each row, the first N rows of an array."""
+    """Permission and inputs for the steps behind the first; row i of an array belongs to row i of the step."""
 
     rows: Numbers
     """int64 [N, 6], as `engine.cpu.multi_step.ngram.look_ahead` reads them."""
     numbers: Numbers
-    """float64 [N, 3], the same."""
+    """float64 [N, 3], as `engine.cpu.multi_step.ngram.look_ahead` reads them."""
     stops: Numbers
     """int64: tokens that end each row's text, row after row."""
     found: tuple[Numbers, Numbers, Numbers]
     """Tokens and kinds of the step's draft tokens, int64 [N, most], and int64 [N, 2]; overwritten by each step."""
     lengths: list[int]
-    """Of each text."""
+    """Length of each text, in tokens."""
     ends_at: list[int]
-    """How long each may get."""
+    """Maximum length of each text, in tokens."""
     drafts_until: list[int]
-    """Up to which length draft tokens are made for it."""
+    """Length of each text up to which draft tokens are made for it."""
     costs: tuple[float, float, float, float]
     """Seconds of a step without drafts, more with some, more for each, and the least gain that is worth it."""
     max_steps: int
-    """The first step included."""
+    """Maximum number of steps, the first one included."""
     max_seconds: float
-    """No step is begun when so long has passed since the first one was over."""
+    """Seconds since the end of the first step after which no further step begins."""
     guesses: bool = True
-    """Whether anything is drafted; else each step says one token of each row."""
+    """True if draft tokens are made; otherwise each step computes one token of each row."""
 
 
 class StepTaken(NamedTuple):
@@ -61,28 +61,28 @@ class StepTaken(NamedTuple):
 
 
 class MultiStepReport(NamedTuple):
-    """The tokens of several steps together; of each row."""
+    """Output of several steps together, row by row."""
 
     token_ids: list[list[int]]
     num_drafted: list[int]
-    """Draft tokens that were verified behind the first step."""
+    """Number of draft tokens of each row that were verified behind the first step."""
     steps: list[StepTaken]
 
 
 class MultiStep(Protocol):
-    """Computes steps, with draft tokens and without, behind one whose rows choose their likeliest tokens."""
+    """Computation of steps, with draft tokens and without, behind a step whose rows are chosen greedily."""
 
     max_rows: int
-    """Of a step that others may follow."""
+    """Maximum number of rows of a step that others may follow."""
 
     def begin(self, tables: DraftTables) -> None:
-        """Draft by these from now on."""
+        """Take draft tokens from these tables from now on."""
         ...
 
     def order(self, order: MultiStepOrder) -> None:
-        """Follow the next step by others if its tokens are chosen within the call that computes it."""
+        """Request further steps behind the next step, provided that its call also chooses its tokens."""
         ...
 
     def report(self) -> MultiStepReport | None:
-        """Return what was said, the first step's tokens included, once; None where no step followed the last one."""
+        """Return the output of all steps, the first one included, once; None where no step followed the last one."""
         ...

@@ -30,7 +30,7 @@ class MedusaHeads(Protocol):
     """Heads that predict further tokens behind the next one."""
 
     num_heads: int
-    """Number of tokens that are predicted behind the known one."""
+    """Number of tokens predicted behind the last token."""
 
     def look_ahead(self, hidden: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:
         """Return the logits of the tokens behind `token_ids`, float32 [N, heads, vocab].
@@ -46,7 +46,7 @@ class HeadPredictions(NamedTuple):
     """Tokens that heads expect behind each row's newest one."""
 
     tokens: npt.NDArray[Any]
-    """int64 [rows, heads]; -1 where they say nothing."""
+    """Predicted tokens, int64 [rows, heads]; -1 where a head makes no prediction."""
     kinds: npt.NDArray[Any]
     """int64 [rows, heads]: the head, and how sure it is."""
 
@@ -55,7 +55,7 @@ class Seen(NamedTuple):
     """Predictions made within the call that computed a step."""
 
     chosen: list[int]
-    """The likeliest token behind each row's right draft tokens."""
+    """Most likely token of each row behind its accepted draft tokens."""
     predictions: HeadPredictions
 
 
@@ -67,20 +67,20 @@ class Glances(Protocol):
     """Steps that may follow in the same call."""
 
     def glance(self, num_rows: int, stop_token_ids: Sequence[int], *, asks_heads: bool = True) -> bool:
-        """Do so in the next step if it has so many rows, unless all of them choose one of these tokens.
+        """Run the heads within the next step's call, if the step has `num_rows` rows that choose a token.
 
         Args:
-            num_rows: Rows that choose a token; 0: in no step.
-            stop_token_ids: Tokens that end an answer.
-            asks_heads: Otherwise the step chooses its tokens itself, so that others may follow, and nothing is seen.
+            num_rows: Rows that choose a token; 0: the heads do not run.
+            stop_token_ids: Tokens that end an answer; the heads do not run if every row chooses one.
+            asks_heads: False to choose the tokens within the call without the heads, so that other steps may follow.
 
         Returns:
-            Whether that is possible.
+            True if the heads can run for this number of rows.
         """
         ...
 
     def seen(self) -> Seen | None:
-        """Return what was seen, once; None where nothing was."""
+        """Return the predictions of the last call, once; None where the heads did not run."""
         ...
 
 

@@ -22,7 +22,7 @@ _MAX_TRIAL_S = 0.05
 
 
 class StepSettings(Protocol):
-    """How the model's steps are computed, as far as that can change between two of them."""
+    """Settings of the model's steps that may change between two steps."""
 
     prompt_way: PromptWay
     """The way that the next prompt is computed."""
@@ -38,7 +38,7 @@ class StepSettings(Protocol):
         ...
 
     def use_threads(self, num_threads: int, num_tokens: int) -> None:
-        """Have a step of so many tokens computed on so many threads."""
+        """Use `num_threads` threads for a step of `num_tokens` tokens."""
         ...
 
 

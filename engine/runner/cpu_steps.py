@@ -1,4 +1,4 @@
-"""How steps run on a CPU: which of them compiled, by the processor's features and the model's shapes."""
+"""Execution of steps on a CPU: which ones run compiled, by the processor's features and the model's shapes."""
 
 from __future__ import annotations
 
@@ -23,8 +23,11 @@ logger = logging.getLogger(__name__)
 MAX_COMPILED_TOKENS = 64
 """Tokens of the largest step of short rows that runs compiled; beyond it rows are computed as prompts are."""
 _MAX_WEIGHT_BYTES = 1 << 30
-"""Largest checkpoint that gets compiled steps: a larger model waits for its weights, whoever multiplies by them, and
-compiled steps hold these a second time."""
+"""Largest checkpoint, in bytes, that gets compiled steps.
+
+A larger model is bound by reading its weights, whichever code multiplies by them, and compiled steps hold a second
+copy.
+"""
 
 
 @runtime_checkable
@@ -32,9 +35,9 @@ class CompiledSteps(Protocol):
     """A model some of whose steps can run compiled."""
 
     max_tokens: int
-    """Of rows of few tokens that do."""
+    """Maximum number of tokens of a compiled step whose rows have few tokens each."""
     prompt_way: PromptWay
-    """How steps of more tokens are computed."""
+    """Execution path of steps with more tokens."""
     max_verified: int
     """Tokens of a row whose drafts are verified: such rows are computed as those that decode."""
 
@@ -44,16 +47,16 @@ class CompiledSteps(Protocol):
         ...
 
     def computes(self, num_tokens: int) -> bool:
-        """Whether steps of so many tokens run compiled."""
+        """Return whether a step of `num_tokens` tokens runs compiled."""
         ...
 
     def resize(self, num_threads: int) -> None:
-        """Compute these steps on so many threads from now on."""
+        """Use `num_threads` threads for these steps from now on."""
         ...
 
 
 def kept_weights(config: CoreConfig, machine: Machine, folder: Path) -> RawWeights | None:
-    """Where the loader puts a model's weights for compiled steps; None where no step of it will run compiled."""
+    """Return the store for weights of compiled steps that the loader fills; None where no step will run compiled."""
     is_whole = (
         config.compute.compiled_steps
         and config.compute.quantization in ("none", "int8", "int8_dynamic")
@@ -70,7 +73,7 @@ def checkpoint_bytes(folder: Path) -> int:
 
 
 def with_compiled_steps(config: CoreConfig, model: Model, backend: AttentionBackend, kept: RawWeights | None) -> Model:
-    """The model with its compiled steps ready, though none is used yet; the model itself where it cannot have any."""
+    """Return the model with its compiled steps ready but unused, or the model itself if it cannot have any."""
     if kept is None or not isinstance(model, Decoder):
         return model
     kv_dtype = torch.bfloat16 if _may_round_kv(config, model) else torch.float32
@@ -98,7 +101,7 @@ def with_compiled_steps(config: CoreConfig, model: Model, backend: AttentionBack
 
 
 def _may_round_kv(config: CoreConfig, model: Model) -> bool:
-    """Whether keys and values are kept in bfloat16: as the checkpoint is, unless somebody asks for something else."""
+    """Return whether the KV pool may hold bfloat16: by the checkpoint's own dtype, or by the setting."""
     is_own = model.config.dtype == torch.bfloat16 and config.compute.dtype == config.kv.kv_dtype == "auto"
     return is_own or config.kv.kv_dtype == "bfloat16"
 
@@ -127,16 +130,16 @@ def settle_steps(
 
 
 def follow(model: Model | None, other: Model) -> None:
-    """Have steps of a model that drafts for another run compiled as far as those of the other do, on one thread."""
+    """Compile the steps of a draft model as far as those of the other model are compiled, on one thread."""
     if isinstance(model, CompiledSteps) and isinstance(other, CompiledSteps):
         model.max_tokens, model.prompt_way, model.max_verified = other.max_tokens, other.prompt_way, other.max_verified
 
 
 class _Settings:
-    """How steps are computed at the moment: compiled or in torch, and on how many threads of either."""
+    """Current settings of the steps: compiled or in torch, and the number of threads of each."""
 
     def __init__(self, num_threads: int, compiled: CompiledSteps | None) -> None:
-        """`num_threads` is what torch and compiled steps are set to now."""
+        """Record `num_threads` as the present setting of torch and of compiled steps."""
         self._compiled = compiled
         self._of_torch = self._of_compiled = num_threads
 
@@ -161,7 +164,7 @@ class _Settings:
             self._compiled.prompt_way = way
 
     def use_threads(self, num_threads: int, num_tokens: int) -> None:
-        """Have a step of so many tokens computed on so many threads."""
+        """Use `num_threads` threads for a step of `num_tokens` tokens."""
         of_torch = num_threads
         if self._compiled is not None and self._compiled.computes(num_tokens):
             # Torch has little left to do then, for which it would have its threads wait for each other.

@@ -1,8 +1,8 @@
 """Decode and verification steps as captured graphs: hundreds of launches become one.
 
-A graph replays the same kernels on the same memory, so a step's inputs are copied to buffers that never move and are
-padded to their bucket: rows beyond the step have no tokens, tokens beyond it are stored nowhere. Graphs are captured
-when a bucket is first met; steps without a bucket run as they are. Not measured yet on a card.
+A graph replays the same kernels on the same memory. So a step's inputs are copied to buffers that never move and are
+padded to their bucket. Rows beyond the step have no tokens, and tokens beyond it are stored nowhere. Graphs are
+captured when a bucket is first met; steps without a bucket run as they are. Not measured yet on a card.
 """
 
 from __future__ import annotations
@@ -35,12 +35,15 @@ class Graph(Protocol):
 
 
 class GraphApi(Protocol):
-    """How work is captured."""
+    """Interface to the capture of CUDA work."""
 
     def capture(self, run: Callable[[], torch.Tensor]) -> tuple[Graph, torch.Tensor]:
-        """What `run` launches, and the tensor that each replay fills; capturing itself computes nothing.
+        """Return a graph of the work that `run` launches, and the tensor that each replay fills.
 
-        Raises RuntimeError when something in it cannot be captured.
+        The capture itself computes nothing.
+
+        Raises:
+            RuntimeError: Some of the work cannot be captured.
         """
         ...
 
@@ -82,7 +85,10 @@ class GraphedModel:
         max_step_tokens: int,
         device: torch.device,
     ) -> None:
-        """`max_step_tokens`: of any step, captured or not; a larger one would move what graphs have learnt by heart."""
+        """Prepare for steps of at most `max_step_tokens` tokens, captured or not.
+
+        A larger step would move buffers whose addresses are in the graphs.
+        """
         self._model = model
         self._caches = caches
         self._api = api
@@ -102,12 +108,12 @@ class GraphedModel:
 
     @property
     def num_graphs(self) -> int:
-        """Buckets captured so far."""
+        """Number of buckets captured so far."""
         return len(self._graphs)
 
     @torch.inference_mode()
     def forward(self, token_ids: torch.Tensor, context: ForwardContext, caches: list[KVCache]) -> torch.Tensor:
-        """Final hidden states [T, hidden], good until the next step; writes keys and values."""
+        """Return the final hidden states [T, hidden], valid until the next step; write keys and values."""
         bucket = find_bucket(context, self._limits) if self._can_capture and caches is self._caches else None
         if bucket is None or (bucket not in self._graphs and len(self._graphs) >= _MAX_GRAPHS):
             return self._model.forward(token_ids, context, caches)
@@ -120,7 +126,7 @@ class GraphedModel:
         return hidden[: token_ids.shape[0]]
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """float32 [N, vocab] of hidden states [N, hidden]."""
+        """Return the logits, float32 [N, vocab], of hidden states [N, hidden]."""
         return self._model.logits(hidden)
 
     def _fill(self, token_ids: torch.Tensor, context: ForwardContext, bucket: Bucket) -> None:
@@ -145,7 +151,7 @@ class GraphedModel:
         return self._tables[: bucket.num_rows * num_columns].view(bucket.num_rows, num_columns)
 
     def _capture(self, bucket: Bucket) -> tuple[Graph, torch.Tensor] | None:
-        """The bucket's graph; None, now and for good, when this model cannot be captured."""
+        """Return the bucket's graph; None, from then on for good, when this model cannot be captured."""
         token_ids, context = self._tokens[: bucket.num_tokens], self._bucket_context(bucket)
 
         def run() -> torch.Tensor:
@@ -163,7 +169,7 @@ class GraphedModel:
         return captured
 
     def _bucket_context(self, bucket: Bucket) -> ForwardContext:
-        """The context a graph is captured with: lists are bounds, tensors are the buffers."""
+        """Return the context for capturing a graph: its lists are bounds, its tensors are the buffers."""
         num_rows, num_tokens = bucket.num_rows, bucket.num_tokens
         starts = [min(row * bucket.query_len, num_tokens) for row in range(num_rows)] + [num_tokens]
         return ForwardContext(
@@ -189,7 +195,7 @@ def graph_model(
     max_model_len: int,
     device: torch.device,
 ) -> GraphedModel:
-    """The model over this pool, captured for the steps that an engine of this configuration decodes and verifies in."""
+    """Return the model over this pool, captured for the decode and verification steps of this configuration."""
     max_rows = min(config.batch.max_num_seqs, config.batch.max_num_batched_tokens, _MAX_ROWS)
     max_query_len = 1 if config.drafting.speculation == "off" else 1 + config.drafting.num_speculative_tokens
     limits = BucketLimits(

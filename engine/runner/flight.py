@@ -9,7 +9,7 @@ from engine.step.step_output import StepOutput
 
 
 class UndecidedError(Exception):
-    """A row's token could not be chosen on the device; running the batch and waiting for it will tell."""
+    """Error for a row whose token could not be chosen on the device; running the batch synchronously chooses it."""
 
 
 class LaunchedStep(Protocol):
@@ -17,7 +17,7 @@ class LaunchedStep(Protocol):
 
     @property
     def scheduled(self) -> SchedulerOutput:
-        """What it computes."""
+        """Rows that the launched step computes."""
         ...
 
     def result(self) -> StepOutput:
@@ -26,14 +26,14 @@ class LaunchedStep(Protocol):
 
 
 class LaunchingRunner(Protocol):
-    """Computes batches, also without being waited for."""
+    """Runner that can also launch batches without waiting for them."""
 
     def execute(self, scheduled: SchedulerOutput) -> StepOutput:
         """Compute a step. Executing the same rows again must be harmless."""
         ...
 
     def can_launch(self, scheduled: SchedulerOutput) -> bool:
-        """Whether every row's token can be chosen where the logits are."""
+        """Return whether every row's token can be chosen on the device."""
         ...
 
     def launch(self, scheduled: SchedulerOutput, behind: LaunchedStep | None = None) -> LaunchedStep:

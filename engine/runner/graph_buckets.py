@@ -1,4 +1,4 @@
-"""Which steps share a captured graph: shapes rounded up, so that a handful of graphs serves all of them."""
+"""Buckets of captured graphs: shapes are rounded up, so that a few graphs serve all steps."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketLimits:
-    """Above any of these a step is not captured."""
+    """Limits above any of which a step is not captured."""
 
     max_rows: int
     max_tokens: int
@@ -35,7 +35,7 @@ class BucketLimits:
 
 
 def find_bucket(context: ForwardContext, limits: BucketLimits) -> Bucket | None:
-    """The smallest bucket that holds a step; None when it is to run as it is."""
+    """Return the smallest bucket that holds a step; None when the step runs uncaptured."""
     num_rows, num_tokens = len(context.context_lens), context.query_starts[-1]
     query_len = max(end - start for start, end in itertools.pairwise(context.query_starts))
     context_len = max(context.context_lens)

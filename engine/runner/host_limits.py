@@ -1,4 +1,4 @@
-"""How many cores and how much memory this process may use: the machine's, within its control group's limits."""
+"""Number of cores and amount of memory available to this process, within its control group's limits."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _UNLIMITED = 1 << 60
 
 @dataclass(frozen=True, slots=True)
 class HostLimits:
-    """Reads the kernel's files below `root` (`/`; another folder in tests)."""
+    """Reader of the kernel's limit files below `root` (`/`; another folder in tests)."""
 
     root: Path = Path("/")
 
     def num_cores(self) -> int:
-        """Cores in the affinity mask, or fewer when the control group grants less time."""
+        """Return the number of cores in the affinity mask, or fewer when the control group grants less time."""
         # macOS has no affinity masks.
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         for folder in self._groups("cpu"):
@@ -28,10 +28,10 @@ class HostLimits:
         return max(1, cores)
 
     def free_memory_bytes(self) -> int:
-        """Bytes that can still be allocated without swapping or hitting a control group's limit."""
+        """Return the bytes that can still be allocated without swapping or hitting a control group's limit."""
         free = _read_table(self.root / "proc/meminfo").get("MemAvailable", 0) * 1024
         if not free:
-            # Without /proc only the machine's size is known; half of it is a guess that leaves room for others.
+            # Without /proc only the machine's size is known; half of it is an estimate that leaves room for others.
             free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
         for folder in self._groups("memory"):
             limit = _read_number(folder / "memory.max") or _read_number(folder / "memory.limit_in_bytes")
@@ -43,19 +43,19 @@ class HostLimits:
         return max(0, free)
 
     def reset_peak_memory(self) -> None:
-        """Forget the process's highest memory use so far; where that is not allowed the old peak stands."""
+        """Reset the process's peak memory; where the kernel does not allow it, the old peak stands."""
         try:
             (self.root / "proc/self/clear_refs").write_text("5")
         except OSError:
             return  # A peak that is too high only makes the pool smaller.
 
     def transient_memory_bytes(self) -> int:
-        """How far the process's use rose above what it holds now, since the last reset."""
+        """Return the peak of the process's memory since the last reset, in bytes above its present use."""
         status = _read_table(self.root / "proc/self/status")
         return max(0, status.get("VmHWM", 0) - status.get("VmRSS", 0)) * 1024
 
     def _groups(self, controller: str) -> list[Path]:
-        """Folders of this process's control group and its ancestors, version 2 or 1."""
+        """Return the folders of this process's control group and its ancestors, version 2 or 1."""
         folders: list[Path] = []
         for line in _read_text(self.root / "proc/self/cgroup").splitlines():
             _, controllers, path = line.split(":", 2)
@@ -70,7 +70,7 @@ class HostLimits:
 
 
 def _read_text(path: Path) -> str:
-    """The file's text; empty where the kernel has no such file."""
+    """Return the file's text; empty where the kernel has no such file."""
     try:
         return path.read_text()
     except OSError:
@@ -87,7 +87,7 @@ def _read_number(path: Path) -> int | None:
 
 
 def _read_table(path: Path) -> dict[str, int]:
-    """Lines of `name: number` or `name number`; other lines are left out."""
+    """Return the values of lines `name: number` or `name number`; other lines are left out."""
     table: dict[str, int] = {}
     for line in _read_text(path).splitlines():
         words = line.replace(":", " ").split()

@@ -1,4 +1,4 @@
-"""What the core runs on: device, number format, attention backend and a way to measure memory."""
+"""Execution environment of the core: device, dtype, attention backend and memory probe."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ _FLOAT8_CAPABILITY = (8, 9)
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where and in which numbers the model runs."""
+    """Device and dtype of the model, with the services that depend on them."""
 
     device: torch.device
     dtype: torch.dtype
     backend: AttentionBackend
     memory: MemoryProbe
     kv_dtype: torch.dtype | None = None
-    """What the KV pool is quantized to; None: it holds `dtype`."""
+    """Dtype of a quantized KV pool; None if the pool holds `dtype`."""
     graphs: GraphApi | None = None
-    """How steps are captured; None: they are not."""
+    """Interface to graph capture; None if steps are not captured."""
     chooser: TokenChooser | None = None
-    """How tokens are chosen on the device; None: by the sampler's own operations."""
+    """Token chooser on the device; None if the sampler's own operations choose."""
 
     @property
     def kv_element_bytes(self) -> int:
@@ -44,7 +44,10 @@ class Machine:
         return (self.kv_dtype or head_major or self.dtype).itemsize
 
     def backend_of_its_own(self) -> AttentionBackend:
-        """For a second model whose steps come between the first one's, where the backend keeps something of a step."""
+        """Return a backend for a second model whose steps alternate with the first one's.
+
+        It is a separate one if the backend holds state of a step.
+        """
         if isinstance(self.backend, TorchAttention):
             found = TorchAttention(self.device, has_int8_kv=self.kv_dtype is not None)
             found.head_major = self.backend.head_major
@@ -52,7 +55,7 @@ class Machine:
         return self.backend
 
     def allocate_pool(self, specs: Sequence[AttentionSpec], num_blocks: int, block_size: int) -> list[KVCache]:
-        """An empty KV pool: one cache for each layer."""
+        """Return an empty KV pool: one cache for each layer."""
         return [self.backend.allocate(num_blocks, block_size, spec, self.dtype) for spec in specs]
 
 
@@ -102,7 +105,7 @@ def find_machine(config: CoreConfig) -> Machine:
 
 
 def _check_kv_dtype(kv_dtype: torch.dtype | None, device: torch.device) -> None:
-    """Raise EngineConfigError for fp8 pools on a card whose kernels know no fp8."""
+    """Raise EngineConfigError for an fp8 pool on a card whose kernels do not support fp8."""
     capability = torch.cuda.get_device_capability(device)
     if kv_dtype == torch.float8_e4m3fn and torch.version.hip is None and capability < _FLOAT8_CAPABILITY:
         raise EngineConfigError(
@@ -112,10 +115,7 @@ def _check_kv_dtype(kv_dtype: torch.dtype | None, device: torch.device) -> None:
 
 
 def default_threads(num_cores: int) -> int:
-    """Threads for torch: one core is left for the front where there are four or more.
-
-    On fewer a whole core would cost more tokens than the front's little work, which finds room between steps.
-    """
+    """Return the number of torch's threads; with four cores or more, one is left for the front."""
     return num_cores - 1 if num_cores >= _CORES_TO_SPARE_ONE else num_cores
 
 

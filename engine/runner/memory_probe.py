@@ -1,4 +1,4 @@
-"""Measures what the largest step needs beside the weights, and what is left for the KV pool."""
+"""Measurement of the memory that the largest step needs beside the weights, and of the rest for the KV pool."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ class MemoryProbe(Protocol):
     """Free memory and the peak of what ran since `start`."""
 
     def begin(self) -> None:
-        """Forget earlier peaks."""
+        """Reset the peak."""
         ...
 
     def transient_bytes(self) -> int:
-        """How far use rose above what is held now, since `start`."""
+        """Return the peak of the memory use since `start`, in bytes above the present use."""
         ...
 
     def free_bytes(self) -> int:
-        """What can be allocated now."""
+        """Return the number of bytes that can be allocated now."""
         ...
 
 
@@ -33,15 +33,15 @@ class HostMemory:
         self._num_sharers = num_sharers
 
     def begin(self) -> None:
-        """Forget earlier peaks."""
+        """Reset the peak."""
         self._limits.reset_peak_memory()
 
     def transient_bytes(self) -> int:
-        """How far resident memory rose above what it is now."""
+        """Return the peak of the resident memory, in bytes above its present size."""
         return self._limits.transient_memory_bytes()
 
     def free_bytes(self) -> int:
-        """What can be allocated without swapping."""
+        """Return the number of bytes that can be allocated without swapping."""
         return self._limits.free_memory_bytes() // self._num_sharers
 
 
@@ -52,17 +52,17 @@ class CudaMemory:
         self._device = device
 
     def begin(self) -> None:
-        """Forget earlier peaks."""
+        """Reset the peak."""
         torch.cuda.synchronize(self._device)
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(self._device)
 
     def transient_bytes(self) -> int:
-        """How far torch's allocations rose above what they are now."""
+        """Return the peak of torch's allocations, in bytes above their present size."""
         torch.cuda.synchronize(self._device)
         return torch.cuda.max_memory_allocated(self._device) - torch.cuda.memory_allocated(self._device)
 
     def free_bytes(self) -> int:
-        """What the driver has left once torch's unused reserve is returned."""
+        """Return the driver's free bytes after torch's unused reserve has been released."""
         torch.cuda.empty_cache()
         return torch.cuda.mem_get_info(self._device)[0]

@@ -34,9 +34,9 @@ class ModelFlight:
     arriving: torch.Tensor
     """int64 [3, rows] in the host's memory: tokens, 1 where they mean nothing, 1 where they are not decided."""
     arrived: torch.cuda.Event | None
-    """When that is complete; None: it is."""
+    """Event at the end of the copy to the host; None if the copy is complete."""
     undecided: WeakSet[Sequence]
-    """Where sequences are noted whose token could not be chosen on the device."""
+    """Set to which sequences are added if their token could not be chosen on the device."""
 
     def result(self) -> StepOutput:
         """Wait for the copy of what was computed. Raises UndecidedError."""
@@ -55,7 +55,7 @@ class ModelFlight:
 
 
 class OverlapRunner(ModelRunner):
-    """Runs batches like any runner; launches those whose rows all choose tokens without the host."""
+    """Runner that launches a batch without waiting if none of its rows needs the host to choose a token."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class OverlapRunner(ModelRunner):
         self._undecided: WeakSet[Sequence] = WeakSet()
 
     def can_launch(self, scheduled: SchedulerOutput) -> bool:
-        """Whether every row's token can be chosen where the logits are."""
+        """Return whether every row's token can be chosen on the device."""
         return all(
             row.samples
             and not row.draft_token_ids
@@ -119,7 +119,7 @@ class OverlapRunner(ModelRunner):
         return self._send(scheduled, choose_on_device(self._chooser, self._model.logits(hidden), params, keys))
 
     def _tokens_of(self, scheduled: SchedulerOutput, behind: ModelFlight) -> torch.Tensor:
-        """What the step before chooses for these rows."""
+        """Return the tokens that the previous step chooses for these rows."""
         if len(scheduled.rows) == len(behind.scheduled.rows):
             return behind.token_ids
         index_of = {row.seq.seq_id: index for index, row in enumerate(behind.scheduled.rows)}

@@ -1,4 +1,4 @@
-"""Computes what the scheduler put out: lays it out, calls the model, samples for the rows that need a token."""
+"""Model runner: lay out the scheduled batch, call the model, sample for the rows that need a token."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from engine.step.step_output import RowResult, StepOutput
 class ModelRunner:
     """The model, its KV caches and the sampler behind one call.
 
-    Logits are computed for sampled positions only: a prompt of 4,000 tokens costs one row of the vocabulary, a row
-    with drafts one for each draft and one for the token behind them.
+    Logits are computed for sampled positions only. A prompt of 4,000 tokens needs one row of the vocabulary. A row with
+    drafts needs one for each draft and one for the token behind them.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class ModelRunner:
         self._caches = caches
         self._sample_rows = sample_rows
         self.heads: MedusaProposer | None = None
-        """Prediction heads, asked where a step says so; what follows a step in the same call runs by them."""
+        """Prediction heads, run where a step requires them; further steps in the same call use them too."""
         self._buffers = InputBuffers.alternating(max_tokens, max_rows, max_blocks, block_size, device)
 
     @torch.inference_mode()

@@ -16,7 +16,7 @@ from engine.step.sequence import INT64, Sequence, SequenceState, StageClock
 from engine.step.step_output import StepOutput
 
 _VERIFICATION_ROUNDS = 12
-"""The first touches every path, and the machine may be busy in some."""
+"""Number of rounds of each variant; the first touches every path, and the machine may be busy in some."""
 
 Run = Callable[[SchedulerOutput], StepOutput]
 
@@ -44,7 +44,10 @@ def made_up_batch(
     block_size: int,
     params: SamplingParams = _PARAMS,
 ) -> SchedulerOutput:
-    """Rows of `num_tokens` tokens each at the end of `context_len`, over blocks [0, num_blocks) shared as need be."""
+    """Return a batch of rows with `num_tokens` tokens each at the end of `context_len`.
+
+    The rows use blocks [0, num_blocks) and share them if there are too few.
+    """
     rows = []
     blocks_per_row = -(-context_len // block_size)
     for index in range(num_rows):
@@ -71,9 +74,9 @@ def made_up_batch(
 def typical_batches(
     *, max_rows: int, max_tokens: int, max_context: int, num_blocks: int, block_size: int
 ) -> Iterator[SchedulerOutput]:
-    """Prompts of several lengths and decode steps of 1, 2, 4 … rows at a short and a long context, in turn.
+    """Return prompts of several lengths and decode steps of 1, 2, 4 … rows at a short and a long context, alternating.
 
-    In turn, because a model that knows decode steps only takes its first long prompts for hiccups of the machine.
+    A step-time model that has seen only decode steps takes its first long prompts for hiccups of the machine.
     """
     shapes = zip_longest(_prompts(max_tokens, max_context), _decode_steps(max_rows, max_context))
     for shape in chain.from_iterable(shapes):
@@ -156,14 +159,17 @@ def measure_verification(
 
 
 def _observe_step(batch: SchedulerOutput, times: list[float], costs: StepCosts) -> None:
-    """Of a plain step the usual time counts, of one with drafts the best: what looks too dear is not tried and stays
-    believed, what looks too cheap is found out by the first requests."""
+    """Record a step's duration: the median of plain ones, the minimum of those with draft tokens.
+
+    A cost that is too high is never corrected, because such drafts are not tried. The first requests correct one that
+    is too low.
+    """
     num_drafts = sum(len(row.draft_token_ids) for row in batch.rows)
     costs.observe(len(batch.rows), num_drafts, min(times) if num_drafts else median(times))
 
 
 def _with_drafts(batch: SchedulerOutput, num_drafts: int) -> SchedulerOutput:
-    """The same step, but its last tokens are drafts behind shorter sequences."""
+    """Return a copy of the step whose last tokens are draft tokens behind shorter sequences."""
     rows = []
     for row in batch.rows:
         seq = replace(row.seq, token_ids=row.seq.token_ids[: row.end - num_drafts])

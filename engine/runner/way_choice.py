@@ -19,20 +19,21 @@ _STEPS_BETWEEN_KNOWN = 400
 _STEPS_BETWEEN_ATTEMPTS = 5
 """Steps until a trial is taken up again after its steps were not alike."""
 _MIN_GAIN = 1.045
-"""Another way must be this many times as fast, so that noise does not move the choice."""
+"""Least ratio of speeds at which another way replaces the present one, so that noise does not change the choice."""
 
 
 class WayChoice(Generic[Way]):
-    """Chooses how the next step of one sort is computed.
+    """Choice between ways to compute the next step of one sort.
 
     The first way holds from the start: it follows from the processor and the shapes, so a busy machine cannot spoil it.
-    Now and then two steps of like size run another way. The second one counts: it finds threads and caches in place.
-    A way that is faster in the median of recent trials is used from then on, and the one before is tried in its turn.
+    Now and then, two steps of like size run another way. Only the second one counts, because threads and caches are
+    ready for it. A way that is faster in the median of recent trials replaces the present one, which is then tried in
+    turn.
 
     Args:
-        handicaps: The ways and by what the seconds of each are multiplied before they are compared: more than 1 for a
-            way with a cost that the step's duration does not show.
-        first: The way until trials say otherwise.
+        handicaps: The ways, each with a factor on its seconds in comparisons: above 1 for a way with a cost that the
+            step's duration does not include.
+        first: The way until trials show a faster one.
         tolerance: Largest ratio between the sizes of two steps that are compared; sizes are compared per unit.
         max_trial_s: Longest step, in seconds, that a way other than `first` is tried on.
     """

@@ -1,0 +1,1 @@
+"""The scheduler: admission, lanes, prompt budget and the sequences of each step."""

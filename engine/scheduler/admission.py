@@ -1,4 +1,4 @@
-"""Whether a sequence may be served at all, and whether it may start now."""
+"""Admission of sequences: whether one may be served at all, and whether it may start now."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HEADROOM_RATIO = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What bounds one core."""
+    """Limits of one core."""
 
     max_model_len: int
     """Longest prompt plus output; never more than the whole pool holds."""
@@ -30,12 +30,14 @@ class Limits:
     itl_target_s: float = 0.05
     """Longest step that a short prompt's chunk may make while others decode."""
     prefill_slack_ratio: float = 1.4
-    """How many times a plain decode step another prompt's chunk may make it, within the target; those of several add
-    twice as much."""
+    """Factor by which a long or batch prompt's chunk may lengthen a plain decode step, within the target.
+
+    Where several of them wait, the slack above 1 doubles.
+    """
 
 
 class SequenceAdmission:
-    """Refuses what can never be served; holds back what would probably be preempted for want of blocks."""
+    """Refusal of what can never be served, and delay of what preemption for want of blocks would probably hit."""
 
     def __init__(
         self, limits: Limits, blocks: BlockManager, forecast: OutputForecast, step_time: StepTimeModel
@@ -49,7 +51,7 @@ class SequenceAdmission:
         self._headroom_blocks = max(1, int(_HEADROOM_RATIO * blocks.num_blocks))
 
     def refusal(self, add: Add, num_waiting: int) -> str | None:
-        """Why this request can never be served (or, for a full queue, not by this core now); None: it can."""
+        """Return why this core can never serve the request, or not now for a full queue; None if it can."""
         prompt, params = add.prompt_token_ids, add.params
         if not prompt:
             return "the prompt is empty"
@@ -69,29 +71,30 @@ class SequenceAdmission:
         return None
 
     def reserved_blocks(self, running: Iterable[Sequence]) -> int:
-        """Blocks that the running sequences do not hold yet but are expected to need."""
+        """Return the number of blocks that the running sequences do not hold yet but are expected to need."""
         return sum(max(0, self._expected_blocks(seq) - len(seq.block_table)) for seq in running)
 
     def can_start(self, seq: Sequence, prefix: list[int], reserved_blocks: int) -> bool:
-        """Whether the sequence's expected need leaves what is reserved for the others, and some headroom."""
+        """Return whether the sequence's expected blocks fit beside the reserved ones and some headroom."""
         need = self._blocks.num_new_blocks(seq, prefix, seq.num_tokens + self.growth_tokens(seq))
         return need + reserved_blocks + self._headroom_blocks <= self._blocks.num_free
 
     def growth_tokens(self, seq: Sequence) -> int:
-        """Tokens the sequence is expected to add to those it has."""
+        """Return the number of tokens that the sequence is expected to add."""
         return self._forecast.remaining_tokens(seq.lane, seq.num_output_tokens, seq.params.max_tokens)
 
     def room_tokens(self, seq: Sequence) -> int:
-        """Tokens to leave room for behind a sequence, so that its blocks stay contiguous however wrong the forecast is.
+        """Return the tokens of room behind a sequence that keep its blocks contiguous if the forecast is wrong.
 
-        All it may still produce, but no more than its share of what is free; a hint that costs nobody a block.
+        It is all that the sequence may still produce, but at most its share of the free blocks. The hint takes no block
+        from others.
         """
         may_produce = seq.max_total_tokens - seq.num_tokens
         share = self._blocks.num_free // self._limits.max_num_seqs * self._blocks.block_size
         return max(self.growth_tokens(seq), min(may_produce, share))
 
     def misses_deadline(self, seq: Sequence, num_cached_tokens: int, num_running: int, now: float) -> bool:
-        """Whether not even a first token can come in time, started now, by the step-time model."""
+        """Return whether even a start now would miss the deadline for the first token, by the step-time model."""
         if seq.deadline_at is None or not self._step_time.is_fitted:
             return False
         num_tokens = seq.num_tokens - num_cached_tokens
@@ -104,7 +107,7 @@ class SequenceAdmission:
 
 
 def _token_ids(add: Add) -> _IdsByField:
-    """All token ids of a request by the field they stand in."""
+    """Return all token ids of a request by their field."""
     params = add.params
     return (
         ("prompt_token_ids", add.prompt_token_ids),

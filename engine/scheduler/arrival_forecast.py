@@ -1,4 +1,4 @@
-"""What a request that arrives now can expect: what is ahead of it, how fast that goes, how long it waits."""
+"""Forecast for a request that arrives now: the work ahead of it, the rate of that work, the resulting wait."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ class _Sums:
 
 
 class ArrivalForecaster:
-    """Reads the roster and the models of time and length; changes nothing. Grammars being compiled do not count."""
+    """Forecaster over the sequence table and the models of time and length.
+
+    Sequences whose grammars are being compiled do not count.
+    """
 
     def __init__(
         self,
@@ -48,10 +51,10 @@ class ArrivalForecaster:
         self.now = 0.0
         """The scheduler's last instant."""
         self.is_short_of_blocks = False
-        """Whether the last step left a sequence waiting for want of blocks: free rows are of no use then."""
+        """True if the last step left a sequence waiting for want of blocks; free rows are of no use then."""
 
     def lanes(self) -> dict[Lane, LaneLoad]:
-        """Every lane's load and forecast."""
+        """Return the load and the forecast of every lane."""
         remaining = self._remaining()
         backlogs = self._backlogs(remaining)
         rows = self._rows(remaining)
@@ -71,7 +74,7 @@ class ArrivalForecaster:
         return loads
 
     def first_token_s(self, seq: Sequence) -> float:
-        """Seconds until the first token of the sequence that its lane queued last; 0 while no step time is known."""
+        """Return the seconds until the first token of the sequence that its lane queued last; 0 without a step time."""
         remaining = self._remaining()
         backlogs = self._backlogs(remaining)
         own, num_uncached = backlogs[seq.lane], seq.num_expected_uncached_tokens
@@ -84,14 +87,14 @@ class ArrivalForecaster:
         return wait_s + pace.prefill_s(num_uncached)
 
     def _remaining(self) -> dict[int, int]:
-        """Tokens expected of each running sequence, by id."""
+        """Return the expected remaining tokens of each running sequence, by id."""
         return {seq.seq_id: self._expected(seq) for seq in self._sequence_table.running.values()}
 
     def _expected(self, seq: Sequence) -> int:
         return self._forecast.expected_tokens(seq.lane, seq.num_output_tokens, seq.params.max_tokens)
 
     def _backlogs(self, remaining: dict[int, int]) -> dict[Lane, Backlog]:
-        """What each lane has in the core."""
+        """Return the backlog of each lane."""
         sums = {lane: _Sums() for lane in LANES}
         for seq in self._sequence_table.running.values():
             lane_sums, num_uncomputed = sums[seq.lane], seq.num_uncomputed_tokens
@@ -112,12 +115,12 @@ class ArrivalForecaster:
         }
 
     def _waiting_output_tokens(self, lane: Lane) -> int:
-        """Expected of the lane's waiting sequences; the longest each may become is not looked at one by one."""
+        """Return the expected output tokens of the lane's waiting sequences, ignoring each one's own maximum."""
         queue = self._sequence_table.waiting.of(lane)
         return min(int(len(queue) * self._forecast.mean_tokens(lane)), queue.max_output_tokens)
 
     def _rows(self, remaining: dict[int, int]) -> SequenceReleases:
-        """When rows become free for whoever waits."""
+        """Return the times at which rows become free for waiting sequences."""
         num_running = len(remaining)
         num_free = 0 if self.is_short_of_blocks else self._max_num_seqs - num_running
         num_ends = len(self._sequence_table.waiting) + 1 - num_free
@@ -127,14 +130,14 @@ class ArrivalForecaster:
         return SequenceReleases(num_free=num_free, end_steps=ends, steps_per_end=steps_per_end)
 
     def _mean_waiting_output(self) -> float:
-        """Expected tokens of a sequence that will get the row of one that ended."""
+        """Return the expected tokens of a sequence that will get the row of one that ended."""
         num_waiting = len(self._sequence_table.waiting)
         if not num_waiting:
             return max(1.0, self._forecast.mean_tokens("interactive"))
         return max(1.0, sum(self._waiting_output_tokens(lane) for lane in LANES) / num_waiting)
 
     def _paces(self) -> dict[Lane, ServiceRate]:
-        """How fast the core works, for a prompt of each lane."""
+        """Return the core's service rate for a prompt of each lane."""
         decoding = [seq for seq in self._sequence_table.running.values() if seq.num_uncomputed_tokens == 1]
         num_context = self._blocks.block_size * (self._blocks.num_blocks - self._blocks.num_free)
         decode_step_s = self._step_time.predict(StepShape(len(decoding), 0, num_context))
@@ -155,7 +158,7 @@ class ArrivalForecaster:
         return dict.fromkeys(LANES, patient_pace) | {"interactive": patient_pace if urgent == patient else pace(urgent)}
 
     def _room(self, decoding: list[Sequence], *, is_urgent: bool, is_crowded: bool) -> int:
-        """Prompt tokens that a step can hold beside these rows."""
+        """Return the number of prompt tokens that a step can hold beside these rows."""
         room = self._budget - len(decoding)
         limit = self._prompts.limit(decoding, 0, is_urgent=is_urgent, is_crowded=is_crowded)
         return max(1, room if limit is None else min(room, limit))

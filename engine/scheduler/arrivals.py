@@ -1,4 +1,4 @@
-"""How fast work arrives lane by lane lately, which is what overtakes a request while it waits. Pure."""
+"""Recent arrival rates of work by lane, which decide how much overtakes a waiting request. Pure."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from engine.scheduler.lanes import LANES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrivalRate:
-    """Of one lane."""
+    """Arrival rate of one lane."""
 
     sequences_per_s: float
     prompt_tokens_per_s: float
-    """Without those that the prefix cache is expected to hold."""
+    """Prompt tokens per second, without those that the prefix cache is expected to hold."""
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class Arrivals:
         self._first_at: float | None = None
 
     def observe(self, lane: Lane, num_prompt_tokens: int, now: float) -> None:
-        """A sequence was queued for the first time."""
+        """Record a sequence that was queued for the first time."""
         if self._first_at is None:
             self._first_at = now
         sums = self._sums[lane]
@@ -52,7 +52,7 @@ class Arrivals:
         sums.num_tokens += num_prompt_tokens
 
     def rates(self, now: float) -> dict[Lane, ArrivalRate]:
-        """Every lane's rate; in the first moments what came counts over one second at least."""
+        """Return the rate of every lane; a short history counts as one second at least."""
         age_s = max(1.0, now - self._first_at) if self._first_at is not None else 1.0
         # What a steady rate of 1/s has summed up to after this long.
         norm = self._window_s * (1.0 - math.exp(-age_s / self._window_s))

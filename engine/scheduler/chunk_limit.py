@@ -1,23 +1,23 @@
-"""How many prompt tokens a step may hold beside decoding rows, so that their next token is not late. Pure."""
+"""Limit of the prompt tokens in a step beside decoding rows, so that their next token is not late. Pure."""
 
 from __future__ import annotations
 
 from engine.forecast.step_time import StepShape, StepTimeModel
 
 _MIN_CHUNK_TOKENS = 4
-"""Prompts go on however slow the machine is."""
+"""Least prompt tokens of a step, so that prompts progress however slow the machine is."""
 _CROWDED_SLACKS = 2.0
-"""Times as much may be added where several patient prompts wait for each other: a queue has to be worked off."""
+"""Factor on the slack where several patient prompts wait, so that their queue gets shorter."""
 _MIN_SLOWDOWN = 1.25
-"""Where plain steps take longer than the target already, chunks lengthen them by this factor at most."""
+"""Maximum factor by which chunks lengthen plain steps that already exceed the target."""
 
 
 class ChunkLimit:
-    """Chooses the length that a mixed step may have, and the chunk that fills it by the step-time model.
+    """Limit on the duration of a mixed step, and the chunk that fills it by the step-time model.
 
-    Two lengths: a short interactive prompt may take a step up to the inter-token target, because its own first token
-    is as urgent as the next one of the others. Long and batch prompts only take what lengthens a plain decode step
-    by `slack_ratio`, so that a stream hardly shows that somebody sent a long prompt; several of them add twice as much.
+    There are two limits. A short interactive prompt may lengthen a step up to the inter-token target: its own first
+    token is as urgent as other sequences' next tokens. Long and batch prompts may lengthen a plain decode step by
+    `slack_ratio` only, so that a stream is hardly slower beside a long prompt. With several of them, the slack doubles.
     """
 
     def __init__(self, step_time: StepTimeModel, *, itl_target_s: float, slack_ratio: float) -> None:
@@ -35,11 +35,17 @@ class ChunkLimit:
         is_urgent: bool,
         is_crowded: bool = False,
     ) -> int | None:
-        """Most prompt tokens beside these decode rows, which attend to `num_context_tokens` in all.
+        """Return the maximum number of prompt tokens beside these decode rows.
 
-        `num_prefill_context`: the longest context a chunk ends at. `is_urgent`: short interactive prompts wait,
-        `is_crowded`: several others.
-        None: no bound, nothing decodes or the model has seen too little.
+        Args:
+            num_decode_rows: Number of decoding sequences.
+            num_context_tokens: Number of tokens to which they attend in all.
+            num_prefill_context: Longest context at which a chunk ends.
+            is_urgent: True if short interactive prompts wait.
+            is_crowded: True if several other prompts wait.
+
+        Returns:
+            The number of tokens; None without a bound, if nothing decodes or the model has too few measurements.
         """
         if not num_decode_rows:
             return None

@@ -9,16 +9,16 @@ from engine.step.scheduler_output import ScheduledRow
 
 
 def add_drafts(drafter: Drafter, plan: StepDraft, blocks: BlockManager, *, is_more_to_come: bool = False) -> None:
-    """Let a step's rows verify draft tokens and others follow it, in the budget and the blocks that nobody else wants.
+    """Add draft tokens and further steps to a step, within the budget and blocks that no other sequence needs.
 
-    Beside a prompt's chunk there are no draft tokens: it fills the step, and the time of theirs could not be told from
+    There are no draft tokens beside a prompt's chunk: it fills the step, and their time could not be separated from
     its.
 
     Args:
-        drafter: What proposes them.
+        drafter: Proposer of draft tokens and further steps.
         plan: The step so far.
-        blocks: Where room for them is taken.
-        is_more_to_come: Whether prompts wait that are not in this step; they wait for no answer's second token.
+        blocks: Block manager that supplies their room.
+        is_more_to_come: True if prompts wait that are not in this step; they wait for no answer's second token.
     """
     rows = list(plan.rows.values())
     sampling = [row for row in rows if row.samples]

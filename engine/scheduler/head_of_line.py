@@ -1,4 +1,4 @@
-"""First sequences of lanes that did not fit: what blocks must come back for, and how often others passed them."""
+"""Head-of-line blocking: sequences at the head of a lane that did not fit, and how often others passed them."""
 
 from __future__ import annotations
 
@@ -13,20 +13,23 @@ from engine.step.sequence import Sequence
 class _Head:
     seq_id: int
     num_frees: int
-    """How often blocks had come back when it was last tried; no use to try again before more do."""
+    """Number of block releases at the last attempt; another attempt needs a newer release."""
     num_passed: int = 0
 
 
 class HeadOfLineBlocking:
-    """A lane's blocked head holds back its own lane and those behind it; lanes before it may pass, a bounded number
-    of times: then it holds back everyone, so that blocks gather for it."""
+    """Blocked heads of lanes, and which sequences may still pass them.
+
+    A blocked head holds back its own lane and the lanes behind it. Lanes before it may pass it a bounded number of
+    times. After that, it holds back every sequence, so that blocks become free for it.
+    """
 
     def __init__(self, max_passed: int) -> None:
         self._max_passed = max_passed
         self._heads: dict[Lane, _Head] = {}
 
     def note(self, seq: Sequence, num_frees: int) -> None:
-        """The first sequence of its lane did not fit."""
+        """Record that the first sequence of its lane did not fit."""
         head = self._heads.get(seq.lane)
         if head is None or head.seq_id != seq.seq_id:
             self._heads[seq.lane] = _Head(seq.seq_id, num_frees)
@@ -34,22 +37,22 @@ class HeadOfLineBlocking:
             head.num_frees = num_frees
 
     def is_still_blocked(self, seq: Sequence, num_frees: int) -> bool:
-        """Whether this sequence did not fit and no blocks came back since."""
+        """Return whether this sequence did not fit and no block was released since."""
         head = self._heads.get(seq.lane)
         return head is not None and (head.seq_id, head.num_frees) == (seq.seq_id, num_frees)
 
     def overdue(self) -> Lane | None:
-        """The lane whose head was passed so often that nothing else may start before it."""
+        """Return the lane whose head was passed so often that nothing else may start before it."""
         return next((lane for lane, head in self._heads.items() if head.num_passed >= self._max_passed), None)
 
     def forget(self, seq: Sequence) -> None:
-        """A sequence waits no more."""
+        """Drop a sequence that no longer waits."""
         head = self._heads.get(seq.lane)
         if head is not None and head.seq_id == seq.seq_id:
             del self._heads[seq.lane]
 
     def started(self, seq: Sequence) -> None:
-        """A sequence got its blocks: heads of the lanes behind its own were passed once more."""
+        """Record that a sequence got its blocks, and so passed the heads of the lanes behind its own once more."""
         self.forget(seq)
         for lane in LANES[LANES.index(seq.lane) + 1 :]:
             if lane in self._heads:

@@ -1,4 +1,4 @@
-"""How the lanes share a step: prompt tokens by weight, rows by turn. Pure."""
+"""Shares of the lanes in a step: prompt tokens by weight, rows by turn. Pure."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from engine.protocol import Lane
 
 LANES: tuple[Lane, ...] = ("interactive", "long", "batch")
 PATIENT_LANES: tuple[Lane, ...] = ("long", "batch")
-"""Whose first tokens are not as urgent as the next ones of those that decode."""
-"""In the order in which ties are settled."""
+"""Lanes whose first tokens are less urgent than the next tokens of decoding sequences."""
+"""Lanes in the order in which ties are settled."""
 WEIGHTS: Mapping[Lane, int] = MappingProxyType({"interactive": 8, "long": 3, "batch": 1})
 
 
@@ -29,7 +29,10 @@ class LaneShares:
         self._turns: dict[Lane, int] = dict.fromkeys(LANES, 0)
 
     def split(self, budget: int, demands: Mapping[Lane, int]) -> dict[Lane, int]:
-        """Tokens of this step for each lane; they sum to the smaller of `budget` and all `demands` (absent: 0)."""
+        """Return the tokens of this step for each lane; they sum to the smaller of `budget` and all `demands`.
+
+        A lane without a demand counts as 0.
+        """
         fair = self._fair_shares(budget, demands)
         grants = {lane: int(fair[lane]) for lane in LANES}
         for lane in LANES:
@@ -41,7 +44,7 @@ class LaneShares:
         return grants
 
     def next_turn(self, lanes: Collection[Lane]) -> Lane:
-        """Whose sequence starts next among the lanes that have one waiting: smooth weighted round robin."""
+        """Return the lane whose sequence starts next among those with a waiting one: smooth weighted round robin."""
         total = 0
         for lane in LANES:
             if lane in lanes:
@@ -54,7 +57,7 @@ class LaneShares:
         return chosen
 
     def _fair_shares(self, budget: int, demands: Mapping[Lane, int]) -> dict[Lane, float]:
-        """Max-min fair: lanes that want less than their share are served whole, the others share the rest by weight."""
+        """Return max-min fair shares: small demands are served whole, the other lanes share the rest by weight."""
         shares = dict.fromkeys(LANES, 0.0)
         left = float(budget)
         unmet = [lane for lane in LANES if demands.get(lane, 0) > 0]

@@ -8,7 +8,7 @@ from engine.step.sequence import Sequence
 
 
 class StepDraft:
-    """A step being put together: rows so far and tokens left."""
+    """Step under construction: its rows so far and the tokens left."""
 
     def __init__(self, budget: int) -> None:
         self.rows: dict[int, ScheduledRow] = {}
@@ -17,7 +17,7 @@ class StepDraft:
         self.multi_step: MultiStepOrder | None = None
         self.has_preempted = False
         self.is_short_of_blocks = False
-        """Whether a sequence waits for want of blocks, not of a row or of budget."""
+        """True if a sequence waits for want of blocks, not of a row or of budget."""
 
     def add(self, row: ScheduledRow) -> None:
         """Take a row in."""
@@ -31,11 +31,11 @@ class StepDraft:
             self.budget += row.num_query_tokens
 
     def output(self) -> SchedulerOutput:
-        """Return what the runner is to execute."""
+        """Return the planned step for the runner."""
         return SchedulerOutput(list(self.rows.values()), self.predicts, self.multi_step)
 
     def extend(self, row: ScheduledRow, draft_token_ids: tuple[int, ...]) -> None:
-        """Let a planned row verify drafts."""
+        """Add draft tokens to a planned row."""
         self.rows[row.seq.seq_id] = ScheduledRow(
             row.seq, row.start, row.num_tokens, row.samples, draft_token_ids, row.is_stored
         )
@@ -43,7 +43,7 @@ class StepDraft:
 
 
 def next_chunk(seq: Sequence, budget: int) -> ScheduledRow:
-    """The row that computes the next of a sequence's known tokens, at most `budget` of them."""
+    """Return the row that computes the next of a sequence's tokens, at most `budget` of them."""
     num_tokens = min(seq.num_uncomputed_tokens, budget)
     start = seq.num_computed_tokens
     return ScheduledRow(

@@ -1,4 +1,4 @@
-"""How many prompt tokens each lane may compute in a step, beside the rows that decode."""
+"""Prompt tokens that each lane may compute in a step, beside the rows that decode."""
 
 from __future__ import annotations
 
@@ -27,13 +27,20 @@ class PromptBudget:
         *,
         is_crowded: bool,
     ) -> dict[Lane, int]:
-        """Prompt tokens for each lane, at most `budget` in all; `waiting` is None when no row is free;
-        `is_crowded`: several patient prompts are there.
+        """Return the number of prompt tokens for each lane, at most `budget` in all.
 
-        The lanes share what a step may hold that nobody notices. Only short prompts go beyond it, up to the
-        inter-token target: what others put into the same step would come out of the short ones' own first token.
+        The lanes share the tokens that hardly lengthen a step. Only short prompts may exceed them, up to the
+        inter-token target. Other work in the same step would delay the first token of the short prompts.
 
-        Waiting prompts count whole, though the prefix cache may hold most of them: what a lane leaves is anybody's.
+        Waiting prompts count whole, though the prefix cache may hold most of them: any lane may use what another
+        leaves.
+
+        Args:
+            budget: Maximum number of prompt tokens in the step.
+            decoding: Sequences that decode in the step.
+            prefilling: Running sequences whose prompts are not complete.
+            waiting: Waiting sequences by lane; None if no row is free.
+            is_crowded: True if several patient prompts are not complete.
         """
         demands: dict[Lane, int] = {lane: 0 if waiting is None else waiting.of(lane).num_tokens for lane in LANES}
         longest = 0
@@ -49,7 +56,7 @@ class PromptBudget:
         return grants
 
     def next_turn(self, lanes: Collection[Lane]) -> Lane:
-        """Whose waiting sequence starts next."""
+        """Return the lane whose waiting sequence starts next."""
         return self._shares.next_turn(lanes)
 
     def limit(
@@ -60,7 +67,7 @@ class PromptBudget:
         is_urgent: bool,
         is_crowded: bool = False,
     ) -> int | None:
-        """Tokens that keep the decoding rows' pace; None when nobody watches them."""
+        """Return the prompt tokens that keep the pace of the decoding rows; None if all of them are in lane `batch`."""
         if all(seq.lane == "batch" for seq in decoding):
             return None
         num_context_tokens = sum(seq.num_tokens for seq in decoding)

@@ -1,4 +1,4 @@
-"""Decides what each step computes, and updates sequences from what came out."""
+"""Scheduler: chooses the rows of each step and updates the sequences from its output."""
 
 from __future__ import annotations
 
@@ -102,20 +102,20 @@ class Scheduler:
 
     @property
     def max_num_seqs(self) -> int:
-        """Most rows a step can have."""
+        """Maximum number of rows in a step."""
         return self._max_num_seqs
 
     @property
     def has_work(self) -> bool:
-        """Whether a step would compute something."""
+        """Return whether a step would compute something."""
         return self._sequence_table.has_work
 
     def running(self) -> list[Sequence]:
-        """The sequences that hold blocks, in the order of admission."""
+        """Return the sequences that hold blocks, in the order of admission."""
         return list(self._sequence_table.running.values())
 
     def waiting(self) -> list[Sequence]:
-        """The sequences that wait for a row, preempted ones included, lane by lane."""
+        """Return the sequences that wait for a row, preempted ones included, lane by lane."""
         return list(self._sequence_table.waiting)
 
     def add(self, add: Add, received_at: float) -> None:
@@ -168,11 +168,11 @@ class Scheduler:
                 self._advance(row, result, output, now)
 
     def take_outputs(self) -> list[SeqOutput]:
-        """Outputs since the last call, in order."""
+        """Return the outputs since the last call, in order."""
         return self._sequence_table.take_outputs()
 
     def take_freed(self) -> list[tuple[int, AbortState, float]]:
-        """Aborts carried out since the last call: (seq_id, state it was in, seconds from receipt to blocks free)."""
+        """Return the aborts since the last call: (seq_id, its state then, seconds from receipt to free blocks)."""
         return self._sequence_table.take_freed()
 
     def check_integrity(self) -> None:
@@ -193,7 +193,7 @@ class Scheduler:
             self._sequence_table.end(seq, "abort", now, error=error)
 
     def _continue(self, seq: Sequence, plan: StepDraft, now: float) -> None:
-        """Give a running sequence its share of the step, taking blocks from the least important when none is free."""
+        """Schedule a running sequence's share of the step; without a free block, preempt the least important one."""
         if seq.state is not SequenceState.RUNNING or not plan.budget:
             return
         row = next_chunk(seq, plan.budget)
@@ -212,7 +212,7 @@ class Scheduler:
         self._tally.preemptions += 1
 
     def _share_out(self, plan: StepDraft, now: float) -> None:
-        """Give the lanes their shares of the step's prompt tokens, then what one left over to whoever can use it."""
+        """Divide the step's prompt tokens among the lanes, then offer what one left over to the others."""
         running = self._sequence_table.running
         prefilling = [seq for seq in running.values() if seq.num_uncomputed_tokens > 1]
         prefilling.sort(key=_lane_order)
@@ -234,7 +234,7 @@ class Scheduler:
                 return
 
     def _chunk(self, seq: Sequence, plan: StepDraft, grants: dict[Lane, int]) -> None:
-        """Let a running sequence compute as much of its prompt as its lane may, on top of what it has in the plan."""
+        """Schedule the part of a running sequence's prompt that its lane's grant allows, beyond its planned part."""
         planned = plan.rows.get(seq.seq_id)
         num_planned = planned.num_tokens if planned is not None else 0
         plan.drop(seq)

@@ -1,4 +1,4 @@
-"""Where every sequence of the core is: the only way in, the moves between, and the only way out."""
+"""Place of every sequence in the core: the only entry, the moves between queues, and the only exit."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class SequenceTableError(RuntimeError):
 
 
 class SequenceTable:
-    """Carries every sequence from its arrival to exactly one end, and gives back what it holds on the way out.
+    """Table of all sequences from arrival to exactly one end, at which their blocks and rows are released.
 
-    `running` and `waiting` are there to be read; only the verbs here move sequences.
+    `running` and `waiting` may be read; only the methods of this class move sequences.
     """
 
     def __init__(self, blocks: BlockManager, blocked: HeadOfLineBlocking, grammars: Grammars | None) -> None:
         self.waiting = WaitingLanes()
         self.running: dict[int, Sequence] = {}
-        """By id, in the order of admission: sequences that hold blocks and a row."""
+        """Sequences that hold blocks and a row, by id in the order of admission."""
         self.pending = PendingPrefixes()
         self.arrivals = Arrivals()
         self._blocks = blocks
@@ -54,18 +54,18 @@ class SequenceTable:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether several patient prompts are not computed yet."""
+        """True if several patient prompts are not computed yet."""
         waiting = sum(len(self.waiting.of(lane)) for lane in PATIENT_LANES)
         running = [seq for seq in self.running.values() if seq.lane in PATIENT_LANES and seq.num_uncomputed_tokens > 1]
         return waiting + len(running) > 1
 
     @property
     def has_work(self) -> bool:
-        """Whether a step would compute something."""
+        """Return whether a step would compute something."""
         return len(self._live) > len(self._compiling)
 
     def check_id(self, seq_id: int) -> None:
-        """Raises SequenceTableError when the id belongs to a live sequence."""
+        """Raise SequenceTableError if the id belongs to a live sequence."""
         if seq_id in self._live:
             raise SequenceTableError(f"sequence id {seq_id} is in use")
 
@@ -103,7 +103,7 @@ class SequenceTable:
         return seq
 
     def start(self, seq: Sequence, now: float) -> None:
-        """A waiting sequence got its blocks and a row."""
+        """Move a waiting sequence, which got its blocks and a row, to the running ones."""
         self._unqueue(seq)
         self._blocked.started(seq)
         seq.state = SequenceState.RUNNING
@@ -162,7 +162,10 @@ class SequenceTable:
         error: str | None = None,
         fault: Literal["grammar"] | None = None,
     ) -> None:
-        """The only way out: leave queue or row, give blocks back, report the end once."""
+        """End a sequence: remove it from queue or row, free its blocks, report the end once.
+
+        There is no other exit.
+        """
         abort_state = seq.abort_state() if reason == "abort" else None
         if seq.state is SequenceState.RUNNING:
             self._give_back(seq)
@@ -189,12 +192,12 @@ class SequenceTable:
         )
 
     def take_outputs(self) -> list[SeqOutput]:
-        """Outputs since the last call, in order."""
+        """Return the outputs since the last call, in order."""
         outputs, self._outputs = self._outputs, []
         return outputs
 
     def take_freed(self) -> list[tuple[int, AbortState, float]]:
-        """Aborts carried out since the last call: (seq_id, state it was in, seconds from receipt to blocks free)."""
+        """Return the aborts since the last call: (seq_id, its state then, seconds from receipt to free blocks)."""
         freed, self._freed = self._freed, []
         return freed
 
@@ -212,7 +215,7 @@ class SequenceTable:
         assert len(self.waiting) or not self._expected, "nobody waits with an expected prefix"
 
     def _compile(self, seq: Sequence, grammar: str, now: float) -> None:
-        """Have a new sequence's grammar compiled; `grammar_done` follows."""
+        """Start the compilation of a new sequence's grammar; `grammar_done` follows."""
         seq.state = SequenceState.GRAMMAR
         self._compiling[seq.seq_id] = seq
         if self._grammars is None:
@@ -233,7 +236,7 @@ class SequenceTable:
         self._expected.leave(seq)
 
     def _give_back(self, seq: Sequence) -> None:
-        """Row, blocks and the claim on what it was computing."""
+        """Release the row, the blocks and the claim on the blocks under computation."""
         del self.running[seq.seq_id]
         self.pending.release(seq.seq_id)
         self._blocks.free(seq)

@@ -1,4 +1,4 @@
-"""How long a request that arrives now would wait for its first chunk, lane by lane. Pure."""
+"""Forecast of a new request's wait for its first chunk, lane by lane. Pure."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from engine.scheduler.lanes import LANES, WEIGHTS
 _MAX_ROUNDS = 8
 _CONVERGED_RATIO = 1.02
 _END_ROUNDS = 2
-"""Ends are counted one by one for so many ends of every row, by their mean rate beyond."""
+"""Number of ends of every row that are counted one by one; beyond them, their mean rate counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backlog:
-    """What one lane has in the core."""
+    """Waiting and running work of one lane."""
 
     num_running: int
     num_waiting: int
     num_prompt_tokens: int
     """Prompt tokens still to be computed, waiting or running, without those the prefix cache is expected to hold."""
     num_started_tokens: int
-    """Those of them that belong to running sequences."""
+    """Uncomputed prompt tokens of running sequences."""
     num_output_tokens: int
     """Tokens that are expected to be generated, waiting or running."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceRate:
-    """How fast the core works the backlogs off."""
+    """Rate at which the core works off the backlogs."""
 
     decode_step_s: float
     """Duration of a step without prompts."""
     num_step_tokens: int
     """Prompt tokens a step can hold beside the rows that decode; at least 1."""
     num_patient_tokens: int
-    """The same of prompts that are not urgent."""
+    """Prompt tokens that are not urgent and fit into a step beside the rows that decode."""
     prompt_token_s: float
-    """What each of them adds to the step."""
+    """Seconds that each prompt token adds to the step."""
 
     @property
     def full_step_s(self) -> float:
@@ -50,22 +50,22 @@ class ServiceRate:
         return self.decode_step_s + self.num_step_tokens * self.prompt_token_s
 
     def prefill_s(self, num_tokens: int) -> float:
-        """Seconds that a prompt of so many tokens takes when it has the steps' room."""
+        """Return the seconds that a prompt of `num_tokens` tokens takes with all of the steps' room."""
         return math.ceil(num_tokens / self.num_step_tokens) * self.decode_step_s + num_tokens * self.prompt_token_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequenceReleases:
-    """When rows become free, counted in steps."""
+    """Times at which rows become free, counted in steps."""
 
     num_free: int
     end_steps: Sequence[float]
-    """After how many steps the next sequences will end, ascending."""
+    """Number of steps until each of the next sequences ends, ascending."""
     steps_per_end: float
-    """Beyond those; 0 when nothing runs."""
+    """Average number of steps from one end to the next beyond `end_steps`; 0 when nothing runs."""
 
     def steps_until_free(self, num_before: int) -> float:
-        """Steps until a row is free for whoever comes behind `num_before` sequences."""
+        """Return the steps until a row is free for a sequence behind `num_before` others."""
         num_ends = num_before + 1 - self.num_free
         if num_ends <= 0 or not self.end_steps:
             return 0.0
@@ -74,10 +74,7 @@ class SequenceReleases:
 
 
 def row_ends(remaining: Sequence[int], mean_tokens: float, num_ends: int) -> tuple[list[float], float]:
-    """The first ends, in steps from now, and the steps from end to end beyond them.
-
-    `remaining` are the tokens expected of each running sequence; each is followed by one of `mean_tokens`.
-    """
+    """Return the steps from now until each of the first ends, and the steps from end to end beyond them."""
     ends = [float(num_tokens) for num_tokens in remaining]
     heapq.heapify(ends)
     found = [heapq.heapreplace(ends, ends[0] + mean_tokens) for _ in range(min(num_ends, _END_ROUNDS * len(ends)))]
@@ -91,14 +88,7 @@ def forecast_wait_s(
     pace: ServiceRate,
     rows: SequenceReleases,
 ) -> float:
-    """Seconds until a short request of this lane gets its first chunk.
-
-    1. nothing runs or waits: none;
-    2. else as many steps as the prompt tokens ahead of it fill, or as pass until it has a row, at least the one
-       that runs; and those tokens make the steps longer.
-    Ahead of it is its own lane's backlog, and of the others' as much as their weights let through meanwhile: of what
-    they have now, and of what arrives while it waits, so that the wait is on both sides of the equation.
-    """
+    """Return the seconds until a short request of this lane gets its first chunk."""
     if not any(backlog.num_running or backlog.num_waiting for backlog in backlogs.values()):
         return 0.0
     wait_s = _wait_s(lane, backlogs, rates, pace, rows, 0.0)
@@ -119,7 +109,7 @@ def _wait_s(
     rows: SequenceReleases,
     meanwhile_s: float,
 ) -> float:
-    """The wait when others arrive for this long meanwhile."""
+    """Return the wait if further requests arrive for this long meanwhile."""
     own_tokens, own_turns = float(backlogs[lane].num_prompt_tokens), float(backlogs[lane].num_waiting + 1)
     num_tokens, num_before = own_tokens, own_turns - 1.0
     for other in LANES:

@@ -22,7 +22,7 @@ class WaitingQueue:
         self.num_tokens = 0
         """Known tokens of all waiting sequences."""
         self.num_uncached_tokens = 0
-        """The same without those that the prefix cache is expected to hold."""
+        """Prompt tokens without those that the prefix cache is expected to hold."""
         self.max_output_tokens = 0
         """Tokens that all of them may still generate."""
 
@@ -71,7 +71,7 @@ class WaitingLanes:
         return sum(queue.num_tokens for queue in self._queues.values())
 
     def of(self, lane: Lane) -> WaitingQueue:
-        """The queue of one lane, to look at."""
+        """Return the queue of one lane, for reading only."""
         return self._queues[lane]
 
     def push(self, seq: Sequence) -> None:

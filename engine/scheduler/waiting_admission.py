@@ -1,4 +1,4 @@
-"""Where waiting sequences become running ones: whose turn it is, and whether it fits."""
+"""Start of waiting sequences: which lane's turn it is, and whether its first sequence fits."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from engine.step.sequence import Sequence, SequenceState
 from engine.step.tally import CoreTotals
 
 _KEPT_ROWS_DIVISOR = 16
-"""One row in so many is kept for interactive prompts."""
+"""Reciprocal of the share of rows reserved for interactive prompts."""
 
 
 class WaitingAdmission:
-    """Starts waiting sequences: lanes in turn, each in its own order.
+    """Start of waiting sequences: lanes in turn, each in its own order.
 
-    The first of a lane that does not fit holds back those behind it and the lanes behind its own, so none starves.
+    The first sequence of a lane that does not fit holds back those behind it and the lanes behind its own. So none
+    starves.
     """
 
     def __init__(
@@ -70,13 +71,16 @@ class WaitingAdmission:
                 plan.add(row)
 
     def _has_row_for(self, lane: Lane) -> bool:
-        """Whether a row is free for the lane; a few are kept for the next short prompt."""
+        """Return whether a row is free for the lane; a few rows are reserved for the next short prompt."""
         kept = 0 if lane == "interactive" else self._max_num_seqs // _KEPT_ROWS_DIVISOR
         return len(self._sequence_table.running) + kept < self._max_num_seqs
 
     def _try_start(self, seq: Sequence, reserved: int, now: float) -> Literal["started", "passed", "blocked"]:
-        """Start a waiting sequence; or pass it over, because it ended or waits for a prefix; or find that it lacks
-        blocks beside the `reserved` ones."""
+        """Start a waiting sequence if it fits beside the `reserved` blocks; return the outcome.
+
+        "passed" means that its deadline would pass or that it waits for a prefix; "blocked" means that blocks are
+        short.
+        """
         running = self._sequence_table.running
         if running and self._blocked.is_still_blocked(seq, self._blocks.num_frees):
             return "blocked"
@@ -94,7 +98,7 @@ class WaitingAdmission:
         return "started"
 
     def _waits_for_prefix(self, seq: Sequence, num_found: int) -> bool:
-        """Whether the first block to compute is being computed by a running sequence right now."""
+        """Return whether a running sequence is computing the first block that this one needs."""
         if not len(self._sequence_table.pending) or num_found >= self._blocks.num_shareable_blocks(seq):
             return False
         return self._blocks.digest(seq, num_found) in self._sequence_table.pending

@@ -1,0 +1,1 @@
+"""Speculative decoding: when to draft, how much to verify, and what is accepted."""

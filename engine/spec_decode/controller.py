@@ -28,15 +28,15 @@ _MIN_GAIN = 1.2
 _LEAST_CHANCE = 0.1
 """Draft tokens end where all of them together are accepted more rarely."""
 _PLAIN_EVERY = 64
-"""While draft tokens pay, one step in so many is plain, so that it is known what plain steps take now."""
+"""Interval, in steps, of plain steps while draft tokens pay, which keep the plain step's time up to date."""
 _TRIED_EVERY = 64
-"""Steps until a draft model or heads that do not seem to pay are asked all the same."""
+"""Number of steps after which a draft model or heads that do not seem to pay are tried again."""
 _NUM_HEADS = 3
-"""Tokens that heads are supposed to say ahead where it is weighed whether to ask them."""
+"""Number of tokens that heads are assumed to predict in the decision whether to run them."""
 _READING_RATIO = 0.2
 """Reading a sequence's text may take the draft model this share of the time that its answer may take."""
 _MOST_PUT_OFF = 16
-"""Answers that wait to be remembered until nobody waits for a step; of more, one a step is remembered all the same."""
+"""Maximum number of answers whose n-grams are still to be stored; beyond it, each step stores one."""
 
 
 class Proposers(NamedTuple):
@@ -44,17 +44,17 @@ class Proposers(NamedTuple):
 
     ngram: NgramProposer | None = None
     has_heads: bool = False
-    """Whether prediction heads are asked within steps; taken with what is looked up, whichever is likelier."""
+    """True if prediction heads run within steps; the more likely one of their tokens and lookup's is taken."""
     multi_step: MultiStepPlanner | None = None
-    """What may follow a step in which heads are asked."""
+    """Planner of the steps that may follow a step within which heads run."""
     draft_model: DraftModelProposer | None = None
 
 
 class SpeculationController:
-    """Proposes draft tokens for pure decode steps, and steps that follow a step in the same call.
+    """Controller of draft tokens in pure decode steps, and of steps that follow a step in the same call.
 
-    Decisions depend on time measured; answers do not, for a draft token only stands where it is what would have been
-    said.
+    Decisions depend on measured time, but outputs do not: a draft token only stands where the model chooses the same
+    one.
     """
 
     def __init__(
@@ -74,26 +74,26 @@ class SpeculationController:
         self._clock = clock
         self._guard = ResponseGuard(clock)
         self._are_open: list[bool] = []
-        """Of the step that is being scheduled: the rows for which tokens are drafted."""
+        """True for each row of the current step that is open to draft tokens."""
         self._follows = False
-        """Whether others may follow it."""
+        """True if other steps may follow the current step."""
         self._found: NgramDrafts | None = None
-        """What was looked up for it."""
+        """Draft tokens of lookup for the current step."""
         self._prefixes: list[tuple[int, ...]] = []
-        """Behind which tokens."""
+        """Draft tokens of each row behind which lookup continues."""
         self._by_model: list[tuple[int, ...]] = []
-        """What the draft model said in it."""
+        """Draft tokens of the draft model for the current step."""
         self._drafting_s = 0.0
-        """What that took."""
+        """Seconds that the draft model took for the current step."""
         self._num_since_plain: dict[int, int] = {}
         self._num_since_asked = 0
-        # What heads said last: of which sequence at which length, by row.
+        # Last predictions of the heads; the row and the length of each sequence then.
         self._predictions: HeadPredictions | None = None
         self._predicted: dict[Sequence, tuple[int, int]] = {}
         self._put_off: deque[Sequence] = deque()
 
     def reach(self, seqs: SequenceOf[Sequence], *, is_decode: bool, may_follow: bool) -> int:
-        """Return for how many tokens behind the next one these rows' blocks would be of use."""
+        """Return the number of tokens behind the next one for which these rows can use blocks."""
         num_rows = len(seqs)
         self._are_open = [self._guard.is_open(seq, num_rows) for seq in seqs]
         self._follows = may_follow and self._multi_step is not None and self._multi_step.suits(seqs)
@@ -102,7 +102,7 @@ class SpeculationController:
         return max(drafts, NUM_REACHED if self._follows else 0)
 
     def propose(self, requests: SequenceOf[DraftRequest], budget: int) -> Proposal:
-        """Return the draft tokens of the step just asked about, at most `budget` in all, and what follows it."""
+        """Return the draft tokens of the step passed to `reach`, at most `budget` in all, and what follows it."""
         is_open = any(self._are_open)
         drafts = self._choose(requests, budget)
         if not self._follows:
@@ -118,7 +118,7 @@ class SpeculationController:
         return Proposal(drafts, is_open, self._multi_step.order(requests, found, until, guesses=is_open))
 
     def observe(self, scheduled: SchedulerOutput, output: StepOutput, seconds: float) -> None:
-        """Learn from a step that took `seconds`, drafting included."""
+        """Update the statistics from a step that took `seconds`, drafting included."""
         rows = [row for row in scheduled.rows if row.samples]
         said = [result.token_ids for row, result in zip(scheduled.rows, output.results, strict=True) if row.samples]
         is_decode = len(rows) == len(scheduled.rows) and all(row.num_tokens == 1 for row in rows)
@@ -142,17 +142,17 @@ class SpeculationController:
         self._remember(at_most=_MOST_PUT_OFF)
 
     def ended(self, seq: Sequence) -> None:
-        """Learn how long a response took; what it said is remembered as soon as nobody waits to be told of its end."""
+        """Record the duration of a response; its n-grams are stored later, while no client waits for a step."""
         self._guard.end(seq)
         if self._ngram is not None:
             self._put_off.append(seq)
 
     def rest(self) -> None:
-        """Do what was put off: nobody waits for a step."""
+        """Store the n-grams of ended answers while no step is to be computed."""
         self._remember(at_most=0)
 
     def _remember(self, at_most: int) -> None:
-        """Learn what answers said until so many are left to learn from."""
+        """Store the n-grams of ended answers until at most `at_most` answers remain."""
         while self._ngram is not None and len(self._put_off) > at_most:
             self._ngram.learn(self._put_off.popleft())
 
@@ -189,7 +189,7 @@ class SpeculationController:
         ]
 
     def _predictions_of(self, seqs: SequenceOf[Sequence]) -> HeadPredictions | None:
-        """Return what prediction heads said of the newest tokens of these rows; None where that is nothing."""
+        """Return the heads' predictions for the newest tokens of these rows; None without any."""
         if self._predictions is None:
             return None
         places = [self._predicted.get(seq, (-1, -1)) for seq in seqs]
@@ -216,7 +216,7 @@ class SpeculationController:
     def _ask_model(
         self, model: DraftModelProposer, requests: SequenceOf[DraftRequest], limits: list[int], gain: float
     ) -> bool:
-        """Have the draft model say the step's draft tokens where they promise to gain more than others do."""
+        """Run the draft model for the step's draft tokens where the expected gain exceeds that of other proposers."""
         num_rows = len(requests)
         token_s = self._costs.plain_s(num_rows) / num_rows
         most = [
@@ -250,7 +250,7 @@ class SpeculationController:
         return reading_s <= _READING_RATIO * token_s * (seq.max_total_tokens - seq.num_tokens)
 
     def _judge(self, said: SequenceOf[SequenceOf[int]]) -> None:
-        """Learn which draft tokens of a single step are what its rows said."""
+        """Update the acceptance rates of the draft tokens of a single step from its output."""
         if self._found is not None and self._ngram is not None:
             behind = [
                 token_ids[len(prefix) :] if tuple(token_ids[: len(prefix)]) == prefix else ()
@@ -264,7 +264,7 @@ class SpeculationController:
                     break
 
     def _judge_heads(self, rows: SequenceOf[ScheduledRow], said: SequenceOf[SequenceOf[int]]) -> None:
-        """Learn whether what the first head said of the last step's tokens is what came."""
+        """Update the acceptance rate of the first head's predictions for the previous step."""
         if self._predictions is None:
             return
         for row, token_ids in zip(rows, said, strict=True):
@@ -273,7 +273,7 @@ class SpeculationController:
                 self._stats.observe(HEADS, was_right=int(self._predictions.tokens[index, 0]) == token_ids[0])
 
     def _observe_decode(self, scheduled: SchedulerOutput, seconds: float) -> None:
-        """Learn what a decode step that was scheduled alone takes."""
+        """Record the cost of a decode step that was scheduled alone."""
         num_rows = len(scheduled.rows)
         num_drafts = sum(len(row.draft_token_ids) for row in scheduled.rows)
         self._num_since_plain[num_rows] = self._num_since_plain.get(num_rows, 0) + 1 if num_drafts else 0
@@ -290,7 +290,10 @@ def _least_chance(costs: Costs, num_rows: int) -> float:
 
 
 def _place(seq: Sequence, limit: int) -> LookupPosition:
-    """Return where to look, behind the only text that a grammar leaves: tokens that are nearly always right."""
+    """Return the position to look up, behind the only text that a grammar allows, if there is one.
+
+    Tokens that a grammar forces are nearly always right.
+    """
     forced = seq.grammar.forced_tokens()[:limit] if limit and seq.grammar is not None else ()
     ends = [index for index, token_id in enumerate(forced) if token_id in seq.params.stop_token_ids]
     return LookupPosition(seq, limit, tuple(forced[: ends[0]] if ends else forced))

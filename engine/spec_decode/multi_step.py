@@ -13,16 +13,16 @@ from engine.step.drafting import DraftRequest
 from engine.step.sequence import Sequence
 
 NUM_REACHED = 48
-"""Tokens for which a row's blocks are asked for."""
+"""Number of tokens for which a row requests blocks."""
 MIN_GAIN = 1.02
 """Expected gain from which a step verifies draft tokens: here they cost no thought."""
 _MAX_STEPS = 8
 _MAX_SECONDS = 0.004
-"""No step is begun later behind the first: who comes, goes or is to be told a token waits hardly longer."""
+"""Seconds after the first step within which further steps begin, so that arrivals and streamed tokens hardly wait."""
 
 
 class MultiStepPlanner:
-    """Orders steps behind a step, and keeps what they take apart from what single steps take."""
+    """Planner of further steps behind a step; their costs are separate from those of single steps."""
 
     def __init__(self, multi_step: MultiStep, ngram: NgramProposer, stats: AcceptanceStats, costs: StepCosts) -> None:
         """Plan for a model that can compute several steps; `costs` are of steps within one call."""
@@ -48,13 +48,13 @@ class MultiStepPlanner:
     def order(
         self, requests: SequenceOf[DraftRequest], found: NgramDrafts, drafts_until: list[int], *, guesses: bool
     ) -> MultiStepOrder:
-        """Return what may follow a step of these rows.
+        """Return the order for the steps that may follow a step of these rows.
 
         Args:
-            requests: Its rows.
-            found: What the step itself verifies or keeps in mind.
-            drafts_until: Up to which length draft tokens are made for each.
-            guesses: Whether any are made; else each step says one token of each row.
+            requests: Rows of the step.
+            found: Draft tokens that the step verifies or only records.
+            drafts_until: Length of each text up to which draft tokens are made.
+            guesses: True if draft tokens are made; otherwise each step computes one token of each row.
         """
         return MultiStepOrder(
             *found.described,
@@ -69,6 +69,6 @@ class MultiStepPlanner:
         )
 
     def observe(self, num_rows: int, steps: SequenceOf[StepTaken]) -> None:
-        """Learn from steps in which prediction heads were asked."""
+        """Update the costs from steps within which prediction heads ran."""
         for step in steps:
             self.costs.observe(num_rows, step.num_drafts, step.seconds)

@@ -1,7 +1,7 @@
-"""The test whether responses are over sooner with draft tokens or without, made on whole responses.
+"""Comparison of whole responses with draft tokens and without, to decide which are complete sooner.
 
-What steps take does not show everything: caches that drafting emptied, heads that were asked in vain, rows in company
-that wait. A few responses in a hundred said the other way tell all of it.
+The duration of steps does not include every cost: caches emptied by drafting, heads run in vain, other rows that wait.
+A few responses in a hundred, generated the other way, measure all of it.
 """
 
 from __future__ import annotations
@@ -16,17 +16,21 @@ from engine.step.sequence import Sequence
 
 _KEPT = 12
 _FEWEST = 4
-"""Responses said either way that a verdict takes."""
+"""Number of responses of either way that a verdict needs."""
 _BLOCK = 4
-"""Responses in succession that are said the other way, times the rows of a step: those that share steps mostly are said
-the same way, too."""
+"""Number of successive responses generated the other way, for each row of a step.
+
+So responses that share steps are mostly generated the same way.
+"""
 _FIRST_INTERVAL, _LONGEST_INTERVAL, _GROWTH = 2, 32, 4
-"""Blocks until the other way is tried again, and how many times as many where it was found slower again. Few at first:
-draft tokens get right as responses are said with them."""
+"""First and longest interval, in blocks, until the other way is tried again, and its growth after a slower trial.
+
+The first interval is short, because draft tokens improve as responses are generated with them.
+"""
 _LEAST_SAVED = 1.03
-"""Draft tokens have to be so many times as fast to be worth it."""
+"""Least speed-up by draft tokens at which they are used."""
 _CLOSED_TOKENS = 64
-"""Said without draft tokens until they are tried all the same: a response that goes on may come to repeat itself."""
+"""Output tokens after which draft tokens are tried anyway: a long response may come to repeat itself."""
 
 
 class ResponseKind(NamedTuple):
@@ -38,7 +42,7 @@ class ResponseKind(NamedTuple):
 
 
 class _Response:
-    """One that is under way."""
+    """One response that is being generated."""
 
     __slots__ = ("begun_at", "counts", "kind", "num_tokens", "with_drafts")
 
@@ -46,15 +50,15 @@ class _Response:
         self.kind = kind
         self.with_drafts = with_drafts
         self.begun_at: float | None = None
-        """When its time began."""
+        """Instant at which the measurement began."""
         self.num_tokens = 0
-        """That the sequence had then."""
+        """Number of tokens that the sequence had at `begun_at`."""
         self.counts = True
-        """Whether the time that it takes tells anything."""
+        """True if the response's duration is a valid measurement."""
 
 
 class ResponseGuard:
-    """Says of each response at its beginning whether tokens are drafted for it."""
+    """Decision, at the beginning of each response, whether tokens are drafted for it."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -62,12 +66,12 @@ class ResponseGuard:
         self._responses: WeakKeyDictionary[Sequence, _Response] = WeakKeyDictionary()
 
     def is_open(self, seq: Sequence, num_rows: int) -> bool:
-        """Return whether tokens are drafted for a sequence in a step of so many rows."""
+        """Return whether tokens are drafted for a sequence in a step of `num_rows` rows."""
         response = self._responses.get(seq)
         if response is None:
             response = self._responses[seq] = self._decide(seq, num_rows)
         elif num_rows.bit_length() > response.kind.num_rows_bits:
-            # Company came, and its time tells nothing any more.
+            # Further rows joined, so its duration is no valid measurement any more.
             response.counts = False
         return response.with_drafts or seq.num_output_tokens >= _CLOSED_TOKENS
 
@@ -84,7 +88,7 @@ class ResponseGuard:
             response.begun_at, response.num_tokens = self._clock() - ago_s, seq.num_tokens + num_said
 
     def end(self, seq: Sequence) -> None:
-        """Learn from a response that is complete."""
+        """Update the trial from a complete response."""
         response = self._responses.pop(seq, None)
         if response is None or response.begun_at is None or not response.counts:
             return
@@ -103,10 +107,10 @@ class ResponseGuard:
 
 
 class _Trial:
-    """Blocks of responses said the usual way, and now and then one said the other way."""
+    """Trial of both ways: blocks of responses the usual way, and now and then one the other way."""
 
     def __init__(self, block: int) -> None:
-        """Have so many responses in succession said the other way."""
+        """Begin a trial with `block` successive responses in each block of the other way."""
         self._block = block
         self._seconds: dict[bool, deque[float]] = {way: deque(maxlen=_KEPT) for way in (False, True)}
         self._usual = True
@@ -115,19 +119,19 @@ class _Trial:
         self._num_left = block
 
     def next_with_drafts(self) -> bool:
-        """Return how the next response is said."""
+        """Return whether the next response gets draft tokens."""
         if not self._num_left:
             if self._is_trying:
                 self._conclude()
             self._is_trying = not self._is_trying
             if self._is_trying and self._interval == _FIRST_INTERVAL:
-                self._seconds[not self._usual].clear()  # what it took when little was known yet
+                self._seconds[not self._usual].clear()  # measured while the acceptance rates were still priors
             self._num_left = self._block * (1 if self._is_trying else self._interval)
         self._num_left -= 1
         return self._usual != self._is_trying
 
     def observe(self, seconds: float, *, with_drafts: bool) -> None:
-        """Learn from one response that took so long for each token."""
+        """Record one response that took `seconds` for each token."""
         self._seconds[with_drafts].append(seconds)
 
     def _conclude(self) -> None:

@@ -18,9 +18,9 @@ def accept(
 ) -> RowResult:
     """Return the row's next tokens: those chosen up to and including the first that is not its draft token.
 
-    Each choice stands under the condition that the drafts before it are right, so it is exactly the token that
-    would have been chosen without drafts, and behind the first difference nothing means anything. A position without
-    a choice ends the run; it is an error only where no token came before it.
+    Each choice is conditional on the draft tokens before it. So it is the token that would have been chosen without
+    drafts, and choices behind the first difference have no meaning. A position without a choice ends the run; it is an
+    error only where no token came before it.
     """
     num_tokens = 0
     for position, token_id in enumerate(token_ids):

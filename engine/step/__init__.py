@@ -1,0 +1,1 @@
+"""Data of one step: sequences, scheduled rows, inputs and outputs."""

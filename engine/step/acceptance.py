@@ -1,4 +1,4 @@
-"""What becomes part of a sequence's output of the tokens a step chose, and whether they end it."""
+"""Acceptance of the tokens that a step chose into a sequence's output, up to the one that ends it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from engine.step.sequence import Sequence
 
 
 def take_tokens(seq: Sequence, token_ids: list[int]) -> tuple[list[int], FinishReason | None]:
-    """Append chosen tokens until one ends the sequence; the tokens appended and why it ended.
+    """Append chosen tokens until one ends the sequence; return the appended tokens and the finish reason.
 
-    The grammar moves along. It alone decides where an answer that follows one may end, so `min_tokens` is not asked;
-    an answer that nothing can follow ends at once, without a token for it. `error`: the grammar failed.
+    The grammar advances with them. It alone decides where a structured answer may end, so `min_tokens` does not apply.
+    An answer that nothing can follow ends at once, without a token for it. The reason `error` means that the grammar
+    failed.
     """
     params, grammar = seq.params, seq.grammar
     for count, token_id in enumerate(token_ids, start=1):

@@ -1,4 +1,4 @@
-"""The seam between the scheduler, which knows what room there is, and whatever proposes draft tokens for it."""
+"""Interface between the scheduler, which determines the room, and the proposers of draft tokens."""
 
 from __future__ import annotations
 
@@ -20,48 +20,48 @@ class DraftRequest:
     num_speculative_tokens: int
     """Draft tokens that the sequence's limits and blocks have room for, possibly 0; blocks reach that far."""
     max_tokens: int = 0
-    """How long the sequence may get before blocks are to be taken again."""
+    """Length that the sequence may reach before it needs further blocks."""
 
 
 class Proposal(NamedTuple):
     """A step's work beside choosing one token a row."""
 
     draft_token_ids: list[tuple[int, ...]]
-    """Of each row."""
+    """Draft tokens of each row."""
     predicts: bool = False
-    """Whether prediction heads say what follows the tokens that the step chooses."""
+    """True if prediction heads run behind the tokens that the step chooses."""
     multi_step: MultiStepOrder | None = None
     """Steps that follow in the same call."""
 
 
 class Drafter(Protocol):
-    """Proposes what comes next."""
+    """Source of draft tokens and of steps that follow a step in the same call."""
 
     num_speculative_tokens: int
-    """Most draft tokens a row ever gets."""
+    """Maximum number of draft tokens of a row."""
 
     def reach(self, seqs: SequenceOf[Sequence], *, is_decode: bool, may_follow: bool) -> int:
-        """Return for how many tokens behind the next one a row's blocks would be of use in a step.
+        """Return the number of tokens behind the next one for which a row can use blocks in a step.
 
         Args:
-            seqs: The rows that choose a token.
-            is_decode: Whether the step computes nothing else.
-            may_follow: Whether others may follow it before the scheduler is asked again.
+            seqs: Rows that choose a token.
+            is_decode: True if the step computes nothing else.
+            may_follow: True if other steps may follow it before the scheduler runs again.
         """
         ...
 
     def propose(self, requests: SequenceOf[DraftRequest], budget: int) -> Proposal:
-        """Return what the step just asked about does, with at most `budget` draft tokens in all."""
+        """Return the work of the step that `reach` was called for, with at most `budget` draft tokens in all."""
         ...
 
     def observe(self, scheduled: SchedulerOutput, output: StepOutput, seconds: float) -> None:
-        """Learn from any step: what was computed, what came out, and how long it took with the drafting."""
+        """Update the statistics from any step: its rows, its output, and its duration with the drafting."""
         ...
 
     def ended(self, seq: Sequence) -> None:
-        """Learn from an answer that came to its end."""
+        """Update the statistics from an answer that has ended."""
         ...
 
     def rest(self) -> None:
-        """Do what was put off: nothing is to be computed."""
+        """Do deferred work while no step is to be computed."""
         ...

@@ -13,14 +13,14 @@ from engine.attention.base import ForwardContext
 from engine.step.scheduler_output import ScheduledRow
 
 _FEW_TOKENS = 32
-"""Of a step that is laid out quickest by lists."""
+"""Maximum number of tokens of a step that is laid out fastest by lists."""
 
 
 class InputBuffers:
-    """Reused for every step: no allocation, no Python per token.
+    """Buffers reused for every step: no allocation, no Python per token.
 
-    On an accelerator the arrays are pinned and copied without waiting, so a step's buffers may be refilled only when
-    its copies have run; the runner alternates between two.
+    On an accelerator the arrays are pinned and copied asynchronously. A step's buffers may be refilled only when its
+    copies have run, so the runner alternates between two.
     """
 
     def __init__(self, max_tokens: int, max_rows: int, max_blocks: int, block_size: int, device: torch.device) -> None:
@@ -42,15 +42,15 @@ class InputBuffers:
     def alternating(
         cls, max_tokens: int, max_rows: int, max_blocks: int, block_size: int, device: torch.device
     ) -> Iterator[InputBuffers]:
-        """The buffers of step after step, without end: two in turn where copies run behind, else always the same."""
+        """Return the buffers of successive steps, without end: two in turn where copies are asynchronous, else one."""
         num_buffers = 1 if device.type == "cpu" else 2
         return cycle([cls(max_tokens, max_rows, max_blocks, block_size, device) for _ in range(num_buffers)])
 
     def fill(self, rows: list[ScheduledRow], *, tells_sampled: bool = False) -> tuple[torch.Tensor, ForwardContext]:
-        """Token ids [T] and the context of a step with these rows.
+        """Return the token ids [T] and the context of a step with these rows.
 
-        `tells_sampled`: the context says which tokens are sampled, drafts and the one before them; otherwise that is
-        told where it is all of them.
+        With `tells_sampled`, the context lists the sampled tokens: each row's last token and its draft tokens.
+        Otherwise it does so only where all tokens are sampled.
         """
         tables = self._fill_tables(rows)
         if all(row.num_tokens == 1 and not row.draft_token_ids for row in rows):
@@ -76,7 +76,7 @@ class InputBuffers:
         return self._to_device(self._tokens[:num_tokens]), context
 
     def _fill_single(self, rows: list[ScheduledRow]) -> tuple[list[int], list[int]]:
-        """(query starts, context lengths) of rows of one token each: few numbers, for which lists are cheapest."""
+        """Return (query starts, context lengths) of rows of one token each; for so few numbers, lists are cheapest."""
         size, num_rows = self._block_size, len(rows)
         positions = [row.start for row in rows]
         self._tokens_np[:num_rows] = [row.seq.token_ids[row.start] for row in rows]
@@ -85,7 +85,7 @@ class InputBuffers:
         return list(range(num_rows + 1)), [position + 1 for position in positions]
 
     def _fill_few(self, rows: list[ScheduledRow]) -> tuple[list[int], list[int]]:
-        """The same of rows of a few tokens together, which is where drafts are verified."""
+        """Return (query starts, context lengths) of few tokens in all, as in steps that verify draft tokens."""
         tokens: list[int] = []
         positions: list[int] = []
         slots: list[int] = []
@@ -106,7 +106,7 @@ class InputBuffers:
         return starts, [row.start + row.num_query_tokens for row in rows]
 
     def _fill_chunks(self, rows: list[ScheduledRow]) -> tuple[list[int], list[int]]:
-        """(query starts, context lengths) of rows of any length; slots are still to be filled."""
+        """Return (query starts, context lengths) of rows of any length; the slots remain to be filled."""
         starts = [0]
         context_lens: list[int] = []
         for row in rows:
@@ -121,12 +121,12 @@ class InputBuffers:
         return starts, context_lens
 
     def indices(self, positions: list[int]) -> torch.Tensor:
-        """Row numbers of the hidden states that are sampled, as a tensor."""
+        """Return the row numbers of the sampled hidden states as a tensor."""
         self._sampled_np[: len(positions)] = positions
         return self._to_device(self._sampled[: len(positions)])
 
     def _fill_tables(self, rows: list[ScheduledRow]) -> npt.NDArray[np.int64]:
-        """The rows' block tables side by side, padded with 0 to the longest."""
+        """Return the rows' block tables side by side, padded with 0 to the longest."""
         num_columns = max(len(row.seq.block_table) for row in rows)
         tables = self._tables_np[: len(rows) * num_columns].reshape(len(rows), num_columns)
         for table, row in zip(tables, rows, strict=True):
@@ -136,7 +136,7 @@ class InputBuffers:
         return tables
 
     def _fill_slots(self, tables: npt.NDArray[np.int64], starts: list[int]) -> None:
-        """slot = block_table[row, position // block_size] * block_size + position % block_size, for all tokens."""
+        """Set slot = block_table[row, position // block_size] * block_size + position % block_size for all tokens."""
         num_tokens, num_rows = starts[-1], len(starts) - 1
         positions = self._positions_np[:num_tokens]
         owners = np.repeat(self._ramp[:num_rows], np.diff(starts))
@@ -153,7 +153,7 @@ def _are_all_sampled(rows: list[ScheduledRow]) -> bool:
 
 
 def _sampled(rows: list[ScheduledRow], starts: list[int]) -> list[int]:
-    """Tokens that are sampled: each such row's last known one and its drafts."""
+    """Return the positions of the sampled tokens: the last token of each sampling row and its draft tokens."""
     found: list[int] = []
     for index, row in enumerate(rows, 1):
         if row.samples:

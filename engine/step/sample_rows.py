@@ -1,4 +1,4 @@
-"""What the sampler has to know of a sequence at one or several of its next positions."""
+"""Sampler inputs of a sequence at one or several of its next positions."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from engine.step.sequence import Sequence
 
 
 class SampleRows:
-    """Makes sample rows; keeps the token counts of penalised sequences as long as they live, over preemptions too."""
+    """Factory of sample rows; token counts of penalised sequences live as long as those, over preemptions too."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._penalties: WeakKeyDictionary[Sequence, PenaltyState] = WeakKeyDictionary()
 
     def of(self, seq: Sequence, draft_token_ids: SequenceOf[int], first: int = 0) -> list[SampleRow]:
-        """One row for each position that lies behind at least `first` of the drafts, in order."""
+        """Return one row for each position that lies behind at least `first` of the drafts, in order."""
         penalties = self._penalties_of(seq)
         allowed = self._allowed(seq, draft_token_ids)
         # The prompt counts only through its penalties.
@@ -40,7 +40,7 @@ class SampleRows:
         ]
 
     def _allowed(self, seq: Sequence, draft_token_ids: SequenceOf[int]) -> torch.Tensor | None:
-        """bool [1 + drafts, vocab]: what the sequence's grammar allows at each position; None without a grammar."""
+        """Return the tokens allowed by the grammar at each position, bool [1 + drafts, vocab]; None without one."""
         if seq.grammar is None:
             return None
         return unpack_mask(seq.grammar.masks(draft_token_ids), seq.grammar.vocab_size, self._device)

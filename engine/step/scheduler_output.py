@@ -17,12 +17,14 @@ class ScheduledRow:
     start: int
     num_tokens: int
     samples: bool
-    """Whether the chunk ends at the sequence's last token, so that a next one is chosen."""
+    """True if the chunk ends at the sequence's last token, so that a next one is chosen."""
     draft_token_ids: tuple[int, ...] = ()
     """Draft tokens to verify behind the known ones; each yields one more position to sample."""
     is_stored: bool = False
-    """Whether its one token's key stands in the pool already, in a block that others read: what is computed anew of it
-    is put behind the row, where the next token's will be."""
+    """True if the key of its one token is already in the pool, in a block that other sequences read.
+
+    The recomputed key goes behind the row, into the slot of the next token.
+    """
 
     @property
     def end(self) -> int:
@@ -37,26 +39,26 @@ class ScheduledRow:
 
 @dataclass(frozen=True, slots=True)
 class SchedulerOutput:
-    """One step: its rows in batch order, and what follows it before the scheduler is asked again."""
+    """One step: its rows in batch order, and the work that follows before the scheduler runs again."""
 
     rows: list[ScheduledRow]
     predicts: bool = False
-    """Whether prediction heads say what follows the tokens that the step chooses."""
+    """True if prediction heads run behind the tokens that the step chooses."""
     multi_step: MultiStepOrder | None = None
-    """Further steps of the same rows; None: the scheduler is asked after this one."""
+    """Further steps of the same rows; None if the scheduler runs next."""
 
     @property
     def has_drafts(self) -> bool:
-        """Whether any row verifies draft tokens."""
+        """True if any row verifies draft tokens."""
         return any(row.draft_token_ids for row in self.rows)
 
     @property
     def num_steps(self) -> int:
-        """Most steps that one call computes."""
+        """Maximum number of steps that one call computes."""
         return 1 if self.multi_step is None else self.multi_step.max_steps
 
     def shape(self) -> StepShape:
-        """Return what the first step costs without its draft tokens, in the step-time model's terms."""
+        """Return the shape of the first step, without its draft tokens, for the step-time model."""
         num_decode_rows = num_prefill_tokens = num_context_tokens = num_pairs = num_chunks = 0
         for row in self.rows:
             if row.num_tokens == 1:

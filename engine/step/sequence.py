@@ -14,10 +14,13 @@ INT64 = "q"
 
 
 class SequenceState(Enum):
-    """Where a sequence is. Legal moves: [grammar →] waiting → running ⇄ preempted, and any of them → finished, once."""
+    """State of a sequence.
+
+    Legal moves: [grammar →] waiting → running ⇄ preempted, and any of them → finished, once.
+    """
 
     GRAMMAR = "grammar"
-    """Its grammar is being compiled; not in any queue yet."""
+    """State of a sequence whose grammar is being compiled; it is not in any queue yet."""
     WAITING = "waiting"
     RUNNING = "running"
     PREEMPTED = "preempted"
@@ -25,7 +28,7 @@ class SequenceState(Enum):
 
 
 class SequenceStage(Enum):
-    """What a sequence's time is charged to."""
+    """Stage to which a sequence's time is charged."""
 
     QUEUE = "queue"
     PREFILL = "prefill"
@@ -33,7 +36,7 @@ class SequenceStage(Enum):
 
 
 class StageClock:
-    """Splits a sequence's life into stages without gaps; fed monotonic instants."""
+    """Clock that splits a sequence's life into stages without gaps; its input are monotonic instants."""
 
     __slots__ = ("_seconds", "_since", "_stage")
 
@@ -49,7 +52,7 @@ class StageClock:
         self._since = now
 
     def seconds(self, stage: SequenceStage) -> float:
-        """Time charged to a stage so far, up to the last change."""
+        """Return the seconds charged to a stage up to the last change."""
         return self._seconds[stage]
 
 
@@ -71,12 +74,12 @@ class Sequence:
     stages: StageClock
     state: SequenceState = SequenceState.WAITING
     grammar: GrammarState | None = None
-    """Its place in the grammar that its output follows, behind the last accepted token."""
+    """State of the output's grammar behind the last accepted token."""
     num_computed_tokens: int = 0
     """Leading tokens whose keys and values are in the KV pool."""
     block_table: array[int] = field(default_factory=lambda: array(INT64))
     block_digests: list[bytes] = field(default_factory=list)
-    """Chained digests of the leading full blocks, as far as anybody asked for them."""
+    """Chained digests of the leading full blocks, as far as they were computed."""
     num_shared_tokens: int = 0
     """Leading tokens that were found in the pool, in blocks which others read too."""
     num_registered_blocks: int = 0
@@ -92,7 +95,7 @@ class Sequence:
 
     @classmethod
     def from_add(cls, add: Add, *, arrival_index: int, received_at: float) -> Sequence:
-        """A waiting sequence for a request received at the monotonic instant `received_at`."""
+        """Create a waiting sequence for a request received at the monotonic instant `received_at`."""
         return cls(
             seq_id=add.seq_id,
             arrival_index=arrival_index,
@@ -113,12 +116,12 @@ class Sequence:
 
     @property
     def num_tokens(self) -> int:
-        """Prompt and output tokens known so far."""
+        """Number of prompt and output tokens so far."""
         return len(self.token_ids)
 
     @property
     def num_output_tokens(self) -> int:
-        """Output tokens known so far."""
+        """Number of output tokens so far."""
         return len(self.token_ids) - self.num_prompt_tokens
 
     @property
@@ -137,7 +140,7 @@ class Sequence:
         return self.num_prompt_tokens + self.params.max_tokens
 
     def abort_state(self) -> AbortState:
-        """The name of where the sequence is, as an abort reports it."""
+        """Return the name of the sequence's state for the report of an abort."""
         if self.state is SequenceState.GRAMMAR:
             return "grammar"
         if self.state is SequenceState.WAITING:
@@ -147,7 +150,7 @@ class Sequence:
         return "decode" if self.num_output_tokens else "prefill"
 
     def stage_times(self) -> StageTimes:
-        """The sequence's stage record; complete once the last stage was left."""
+        """Return the sequence's stage record; complete once the last stage has ended."""
         return StageTimes(
             queue_s=self.stages.seconds(SequenceStage.QUEUE),
             prefill_s=self.stages.seconds(SequenceStage.PREFILL),

@@ -30,7 +30,7 @@ class StepOutput:
 
     results: list[RowResult]
     predictions: HeadPredictions | None = None
-    """What prediction heads say of the rows that chose tokens, in order; None: they were not asked, or none knows."""
+    """Predictions of the heads for the rows that chose tokens, in order; None if no head ran."""
     steps: SequenceOf[StepTaken] = ()
     """The steps of this call where several followed one another."""
 
@@ -45,12 +45,12 @@ class StepOutput:
         return sum(step.seconds for step in self.steps[1:])
 
     def num_accepted(self, result: RowResult) -> int:
-        """Return how many draft tokens of a row stand: each step chooses one token more."""
+        """Return the number of accepted draft tokens of a row: each step chooses one token more."""
         return max(0, len(result.token_ids) - self.num_steps)
 
 
 class Runner(Protocol):
-    """Computes steps."""
+    """Interface of whatever computes steps."""
 
     def execute(self, scheduled: SchedulerOutput) -> StepOutput:
         """Compute a step and those that follow it. May raise anything; executing the same rows again is harmless."""

@@ -8,8 +8,8 @@ from engine.protocol import Counters
 
 
 class CoreTotals(Counters, kw_only=True):
-    """Counts as things happen; `snapshot` is what the front sees."""
+    """Counters of the core; the front receives `snapshot`."""
 
     def snapshot(self) -> Counters:
-        """Return the totals so far, which change no more."""
+        """Return a copy of the present totals."""
         return Counters(**msgspec.structs.asdict(self))

@@ -1,4 +1,4 @@
-"""API keys: those of the policy and those of the store, and who a caller is."""
+"""API keys of the policy and of the store, and the caller that each stands for."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KeyState = Literal["active", "expiring", "expired", "revoked"]
 
 
 class StoredKey(msgspec.Struct, frozen=True, kw_only=True):
-    """One key. It is kept after its end: who used it is asked later than that."""
+    """An API key in the store. It stays after its end, because later questions name its user."""
 
     tenant: str
     id: str
@@ -33,11 +33,11 @@ class StoredKey(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """Its name in the store."""
+        """Return the key's name in the store."""
         return key_name(self.tenant, self.id)
 
     def state(self, now: float) -> KeyState:
-        """What it is good for; `now` in seconds since 1970."""
+        """Return the state of the key; `now` in seconds since 1970."""
         if self.revoked_at is not None:
             return "revoked"
         if self.expires_at is None:
@@ -46,7 +46,7 @@ class StoredKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredKeys:
-    """All of them, as the directory knows them. A lookup is one dictionary access; for a hit, a look at the time."""
+    """All API keys of the store, from the directory. A lookup is one dictionary access; a hit also reads the clock."""
 
     def __init__(self, wall: Callable[[], float]) -> None:
         self._wall = wall
@@ -57,23 +57,23 @@ class StoredKeys:
         return len(self._by_name)
 
     def tenant_of(self, digest: bytes) -> str | None:
-        """Whose key has this sha256, None when it is nobody's any more."""
+        """Return the tenant whose key has this sha256; None when no usable key has it."""
         key = self._usable.get(digest)
         if key is None or (key.expires_at is not None and key.expires_at <= self._wall()):
             return None
         return key.tenant
 
     def get(self, tenant: str, id: str) -> StoredKey | None:
-        """One key, whatever its state."""
+        """Return one key, whatever its state."""
         return self._by_name.get(key_name(tenant, id))
 
     def all(self, tenant: str | None = None) -> list[StoredKey]:
-        """Every key, of one tenant if it is named, newest first."""
+        """Return every key, of one tenant if it is named, newest first."""
         found = [key for key in self._by_name.values() if tenant in (None, key.tenant)]
         return heapq.nlargest(len(found), found, key=lambda key: key.created_at)
 
     def take(self, name: str, key: StoredKey | None) -> None:
-        """What is known of one name now."""
+        """Take the current state of one named key; None removes it."""
         before = self._by_name.pop(name, None)
         if before is not None:
             self._usable.pop(bytes.fromhex(before.sha256), None)
@@ -85,7 +85,7 @@ class StoredKeys:
 
 
 def key_name(tenant: str, id: str) -> str:
-    """Its name in the store."""
+    """Return a key's name in the store."""
     return f"{PREFIX}{tenant}/{id}"
 
 

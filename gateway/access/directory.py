@@ -76,7 +76,7 @@ class Directory:
         self._origin: str | None = None
         self._is_copied = True
         self._restored = Restored()
-        self.ctx = asyncio.Lock()
+        self.lock = asyncio.Lock()
         """Lock held while the store is read and restored."""
 
     @property
@@ -143,7 +143,7 @@ class Directory:
         raise StoreUnavailable(StoreLoss.SLOW, f"{_TRIES} others wrote at the same time; try again")
 
     async def _catch_up(self) -> None:
-        async with self.ctx:
+        async with self.lock:
             if not self._follower.has_read:
                 await self._compare_origins()
             await self._follower.catch_up()

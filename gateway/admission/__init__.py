@@ -1,0 +1,1 @@
+"""Admission: which requests go on, in which lane and form."""

@@ -1,4 +1,4 @@
-"""Admitter: who asks, in which lane, until when an answer is of use, and what is claimed for it."""
+"""Admitter: a request's caller, lane, deadline and claim."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from gateway.timeline import Clock
 from routing_policies.estimation.estimators import Price
 
 DRAIN_RETRY_AFTER_S = 1.0
-"""Another replica, or the next process on this address, is expected at once."""
+"""Seconds until another replica, or the next process on this address, is expected."""
 
 _MAX_LONGER_HOPS = 4
-"""Lanes of ever longer prompts that are followed; a policy has no use for more."""
+"""Most lanes of ever longer prompts that are followed; a policy has no use for more."""
 
 
 class Admission(msgspec.Struct, frozen=True):
@@ -39,14 +39,18 @@ class Admitter:
     __slots__ = ("_clock", "_guard", "_tracing")
 
     def __init__(self, clock: Clock, guard: OverloadGuard, tracing: Tracing | None = None) -> None:
-        """`tracing`: None where no spans are sent."""
+        """Create an admitter; `tracing` is None where no spans are sent."""
         self._clock = clock
         self._guard = guard
         self._tracing = tracing
 
     def identify(self, ctx: RequestContext, head: ChatHead, client_host: str | None) -> Caller:
-        """Return who is asking; raises InvalidApiKey, and Shed where the gateway itself has too much to do for the
-        caller's lane."""
+        """Return the caller.
+
+        Raises:
+            InvalidApiKey: The key is absent, malformed or unknown.
+            Shed: The gateway itself is overloaded for the caller's lane.
+        """
         record, snapshot = ctx.record, ctx.snapshot
         record.client_request_id = head.client_request_id
         record.is_retry = head.is_retry
@@ -65,7 +69,11 @@ class Admitter:
     def admit(
         self, snapshot: PolicySnapshot, head: ChatHead, caller: Caller, *, received_at: float, is_draining: bool
     ) -> Admission:
-        """The lane and the deadline; raises Shed when draining or when the client's time is already over."""
+        """Return the lane and the deadline.
+
+        Raises:
+            Shed: The gateway drains, or the client's time is already over.
+        """
         lane = self.lane(snapshot, head, caller)
         if is_draining:
             raise draining(lane.id)
@@ -76,7 +84,7 @@ class Admitter:
         return Admission(caller, lane, deadline_at, received_at)
 
     def lane(self, snapshot: PolicySnapshot, head: ChatHead, caller: Caller) -> LiveLane:
-        """The lane asked for as far as there is such a lane and the caller may use it, else the caller's own."""
+        """Return the requested lane if it exists and the caller may use it, else the caller's own."""
         wanted = head.lane
         given = caller.lane(wanted if wanted in snapshot.lanes else None, snapshot.default_lane)
         if wanted is not None and wanted != given and "x-penstock-priority" not in head.ignored:
@@ -86,7 +94,7 @@ class Admitter:
     def claim(
         self, snapshot: PolicySnapshot, head: ChatHead, admission: Admission, price: Price
     ) -> tuple[AdmissionRequest, float | None]:
-        """What is claimed for the request at this price, and the seconds a token that it wants at most.
+        """Return the claim for the request at this price, and the most seconds a token that it accepts.
 
         A long prompt goes to its own lane. The lane's targets hold unless the client wants tighter ones.
         """
@@ -111,7 +119,7 @@ class Admitter:
 
 
 def _lane_of_length(snapshot: PolicySnapshot, lane: LiveLane, prompt_tokens: int) -> LiveLane:
-    """Where a prompt of this length stands."""
+    """Return the lane for a prompt of this length."""
     for _ in range(_MAX_LONGER_HOPS):
         longer, most = lane.rules.longer, lane.rules.max_prompt_tokens
         if longer is None or most is None or prompt_tokens <= most:
@@ -121,14 +129,14 @@ def _lane_of_length(snapshot: PolicySnapshot, lane: LiveLane, prompt_tokens: int
 
 
 def _tighter(wanted: float | None, given: float | None) -> float | None:
-    """A client may want to hear of a miss sooner than the lane would tell it, never later."""
+    """Return the tighter limit: a client may shorten the lane's, never extend it."""
     if wanted is None or given is None:
         return given if wanted is None else wanted
     return min(wanted, given)
 
 
 def draining(lane: str) -> Shed:
-    """The refusal of a gateway that is about to stop."""
+    """Return the refusal of a gateway that drains."""
     return Shed(
         ShedReason.DRAINING,
         lane=lane,
@@ -140,7 +148,7 @@ def draining(lane: str) -> Shed:
 
 
 def too_late(lane: LiveLane) -> Shed:
-    """The refusal of work whose answer nobody would wait for."""
+    """Return the refusal of work whose client would be gone before the answer."""
     return Shed(
         ShedReason.DEADLINE,
         lane=lane.id,

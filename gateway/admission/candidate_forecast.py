@@ -1,4 +1,4 @@
-"""CandidateForecast: what each candidate would do with a request that came now, and which of them are in time."""
+"""CandidateForecast: each candidate's forecast for a request that comes now, and which of them are in time."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from gateway.routing.shortlist import NUM_DRAWN
 from routing_policies.estimation.estimators import Price
 
 MAX_LOOKS: Final = 8
-"""Candidates that are looked at for one request; with more, where to begin goes round."""
+"""Most candidates that are forecast for one request; with more, the start rotates."""
 ENOUGH_LOOKS: Final = 4
-"""After so many the first that is in time ends the search."""
+"""Number of forecasts after which the first candidate in time ends the search."""
 RETRY_SHARE: Final = 0.5
-"""Of the time there is, what a client's retry may expect to wait."""
+"""Share of the remaining time that a client's retry may be forecast to wait."""
 UNTRIED_S: Final = 1.0
-"""A deployment that got nothing for so long is tried although its forecast is late, or the forecast would stay so."""
+"""Seconds without a request after which a deployment is tried although its forecast is late, or it would stay so."""
 TRIED_RATIO: Final = 10.0
-"""Unless it is late by more than this factor: there is no hope in that."""
+"""Factor of lateness beyond which no such try is made, because it would be hopeless."""
 
 
 class CandidateForecast(msgspec.Struct, frozen=True, gc=False):
@@ -36,29 +36,29 @@ class CandidateForecast(msgspec.Struct, frozen=True, gc=False):
 
     option: LiveCandidate
     price: Price
-    """Of the request there."""
+    """Price of the request at this deployment."""
     made: TtftForecast
-    """From the permit to the first token."""
+    """Forecast from the permit to the first token."""
     wait_s: float
-    """For a permit."""
+    """Seconds of wait for a permit."""
     service_s: float
-    """From the permit to the first byte that the client sees: the first token of a stream, all of a plain answer."""
+    """Seconds from the permit to the first byte for the client: the first token of a stream, all of a plain answer."""
     is_in_time: bool
     start_s: float = 0.0
-    """Of the wait, what passes until it is ready: it is still starting."""
+    """Part of the wait until the deployment is ready; 0 unless it is still starting."""
 
     @property
     def live(self) -> LiveDeployment:
-        """The candidate."""
+        """Return the candidate's deployment."""
         return self.option.live
 
     @property
     def total_s(self) -> float:
-        """Until the first byte."""
+        """Return the seconds until the first byte."""
         return self.wait_s + self.service_s
 
     def is_better_than(self, other: CandidateForecast) -> bool:
-        """Sooner, but first of all in time."""
+        """Return whether this candidate is preferable: in time, then sooner."""
         if self.is_in_time is not other.is_in_time:
             return self.is_in_time
         return self.wait_s + self.service_s < other.wait_s + other.service_s
@@ -68,17 +68,17 @@ class CandidateForecasts(msgspec.Struct, frozen=True):
     """The candidates of one route for one request."""
 
     best: CandidateForecast | None
-    """The soonest, of those in time if there are any; None when no candidate is fit."""
+    """The soonest candidate, of those in time if there are any; None when none is fit."""
     too_late: frozenset[str]
-    """Ids of those that would be too late."""
+    """Ids of the candidates that would be too late."""
     planned: PlannedRoute | None = None
-    """The route that `best` belongs to, if it is in time."""
+    """Route of `best`, if that is in time."""
     seen: tuple[Seen, ...] = ()
-    """Those that were looked at: the first attempt forecasts none of them again."""
+    """Candidates forecast here: the first attempt uses these forecasts."""
 
     @property
     def is_in_time(self) -> bool:
-        """Whether somebody would be."""
+        """Return whether the best candidate would be in time."""
         return self.best is not None and self.best.is_in_time
 
 
@@ -86,7 +86,7 @@ _NOBODY: Final[frozenset[str]] = frozenset()
 
 
 class CandidateForecaster:
-    """Looks at candidates; keeps nothing but where it began last."""
+    """Forecaster of candidates; its only state is where the last search began."""
 
     __slots__ = ("_turn",)
 
@@ -94,7 +94,7 @@ class CandidateForecaster:
         self._turn = 0
 
     def look(self, now: float, planned: PlannedRoute, ask: RoutingRequest, is_stream: bool) -> CandidateForecasts:
-        """The outlooks of the route's candidates that are fit, in the route's order where the first takes all."""
+        """Forecast the route's fit candidates, in the route's order where the first takes all."""
         few = planned.few(now, ask)
         if few is not None:
             found = self._look_at_few(now, planned, few, ask, is_stream)
@@ -105,8 +105,10 @@ class CandidateForecaster:
     def coming(
         self, now: float, planned: PlannedRoute, ask: RoutingRequest, is_stream: bool
     ) -> CandidateForecast | None:
-        """Where nobody is ready: the outlook of the first that will be, of the route or its fallbacks; None where
-        nobody says that it is starting."""
+        """Return the forecast of the first deployment to become ready, of the route or its fallbacks.
+
+        None where none is known to be starting.
+        """
         start = planned.next_start(now)
         if start is None:
             return None
@@ -118,7 +120,7 @@ class CandidateForecaster:
     def _look_at_few(
         self, now: float, planned: PlannedRoute, few: list[LiveCandidate], ask: RoutingRequest, is_stream: bool
     ) -> CandidateForecasts:
-        """At those of many that the router would look at: it is then spared that."""
+        """Forecast the few candidates that the router would weigh, so that it need not forecast them again."""
         best: CandidateForecast | None = None
         late: list[str] = []
         seen: list[Seen] = []
@@ -139,7 +141,7 @@ class CandidateForecaster:
     def _look_around(
         self, now: float, planned: PlannedRoute, ask: RoutingRequest, is_stream: bool
     ) -> CandidateForecasts:
-        """At one after the other, up to a bound; where there are many the router looks at a few itself."""
+        """Forecast one candidate after the other, up to a bound; of many, the router weighs a few itself."""
         options = planned.options
         num, takes_first = len(options), planned.profile.takes_first
         if num > ENOUGH_LOOKS and not takes_first:
@@ -167,7 +169,7 @@ class CandidateForecaster:
 def _outlooks(
     now: float, options: Iterable[LiveCandidate], ask: RoutingRequest, is_stream: bool
 ) -> Iterator[CandidateForecast]:
-    """Of one candidate after the other, as far as somebody wants to know."""
+    """Yield the forecast of each candidate in turn, computed only on demand."""
     # What is the same for all of them comes first; few helpers, for the rest runs for each that is looked at.
     claim, held_tokens, wanted_tpot_s = ask.claim, ask.held_tokens, ask.tpot_slo_s
     lane, num_tokens, is_long = claim.lane, ask.price.output_tokens, claim.is_long
@@ -216,7 +218,7 @@ def lateness(now: float, claim: AdmissionRequest, wait_s: float, ttft_s: float, 
 
 
 def _time_left(now: float, claim: AdmissionRequest) -> tuple[float, float]:
-    """Seconds until the target and until the deadline; infinite where there is none."""
+    """Return the seconds until the target and until the deadline; infinite where there is none."""
     target_s = math.inf if claim.ttft_by is None else claim.ttft_by - now
     return target_s, math.inf if claim.deadline_at is None else claim.deadline_at - now
 

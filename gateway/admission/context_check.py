@@ -1,11 +1,11 @@
-"""A lower bound on a prompt's tokens, from its bytes alone: enough to refuse what cannot fit anywhere.
+"""A lower bound on a prompt's tokens, from its bytes alone: enough to refuse a prompt that fits nowhere.
 
-The gateway does not tokenise. What is refused here could not fit with any tokenizer in use; all else is for the engine,
-which counts exactly. A text has at least as many tokens as each of three counts says:
+The gateway does not tokenise. A prompt refused here could not fit with any tokenizer in use. All others go to the
+engine, which counts exactly. A text has at least as many tokens as each of three counts:
 
     bytes      a token has at most 128; only runs of blanks and of one sign come near
     words      between white space; a token is within one word, and four are allowed for in case it is not
-    content    bytes that are left once repetitions are taken out; no token says 16 bytes of anything new
+    content    bytes that are left once repetitions are taken out; no token holds 16 bytes of new content
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from gateway.chat.schema import AssistantMessage, ChatTextPart, Message
 from gateway.errors import InvalidRequest
 
 MAX_BYTES_PER_TOKEN: Final = 128
-"""The longest tokens of common vocabularies: runs of spaces in GPT-4's and its relatives'. Text averages 3 to 5."""
+"""Longest token of common vocabularies, in bytes: runs of spaces in GPT-4's and its relatives'. Text averages 3 to 5.
+"""
 MAX_WORDS_PER_TOKEN: Final = 4
 MAX_CONTENT_PER_TOKEN: Final = 16
-"""English has about two such bytes a token; a list of a vocabulary's longest words twelve."""
+"""Most content bytes a token; English has about two, a list of a vocabulary's longest words twelve."""
 _LEAST_BYTES_PER_TOKEN: Final = 8
-"""Every count says more than a token only where there are more bytes: the shortest word has one and a blank."""
+"""Fewest bytes a token for every count to be meaningful: the shortest word has one and a blank."""
 
 _SHORTENING: Final = frozenset({"truncate_prompt_tokens", "truncation", "transforms"})
 """Fields of other servers by which a client lets its prompt be cut to fit."""
@@ -37,14 +38,17 @@ _PIECE_BYTES: Final = 256 * 1024
 
 
 def may_be_hopeless(request: ChatRequest, context_tokens: int | None) -> bool:
-    """Whether `refuse_hopeless` could refuse it: a look at the body's length, which is never below its text's."""
+    """Return whether `refuse_hopeless` could refuse the request, by its body's length, an upper bound on its text's."""
     return context_tokens is not None and len(request.raw) > context_tokens * _LEAST_BYTES_PER_TOKEN
 
 
 def refuse_hopeless(request: ChatRequest, context_tokens: int | None) -> None:
-    """Raises InvalidRequest (`context_length_exceeded`) when the prompt is surely longer than `context_tokens`.
+    """Refuse a prompt that is surely longer than `context_tokens`.
 
     Takes time in proportion to the prompt's length where it `may_be_hopeless`.
+
+    Raises:
+        InvalidRequest: The prompt is too long (`context_length_exceeded`).
     """
     if context_tokens is None or not may_be_hopeless(request, context_tokens):
         return
@@ -61,7 +65,7 @@ def refuse_hopeless(request: ChatRequest, context_tokens: int | None) -> None:
 
 
 def least_tokens(texts: list[bytes]) -> int:
-    """So many tokens these texts have at least, whatever the tokenizer."""
+    """Return a lower bound on the tokens of these texts, whatever the tokenizer."""
     num_bytes = sum(map(len, texts))
     num_words = sum(map(_num_words, texts))
     counts = (
@@ -73,13 +77,13 @@ def least_tokens(texts: list[bytes]) -> int:
 
 
 def _num_words(text: bytes) -> int:
-    """Runs of letters and digits between white space; signs inside of them count as nothing."""
+    """Return the number of runs of letters and digits between white space; signs inside of them do not count."""
     shape = text.translate(_SHAPES, _SIGNS)
     return shape.count(b"x ") + shape.endswith(b"x")
 
 
 def _content_bytes(texts: list[bytes]) -> int:
-    """The size of the texts, packed."""
+    """Return the size of the texts after compression."""
     packer = zlib.compressobj(1)
     size = sum(len(packer.compress(piece)) for text in texts for piece in _pieces(text))
     return size + len(packer.flush())
@@ -90,7 +94,7 @@ def _pieces(text: bytes) -> Iterator[bytes]:
 
 
 def _text_of(message: Message) -> bytes:
-    """What a chat template surely puts into the prompt: not the blanks around it, nor thoughts of earlier answers."""
+    """Return the text that every chat template puts into the prompt, without outer blanks or earlier thoughts."""
     content = message.content
     if isinstance(content, str):
         text = content

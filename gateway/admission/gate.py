@@ -1,10 +1,10 @@
-"""AdmissionGate: whether a request is let in, and in which form, decided at once from what the deployments forecast.
+"""AdmissionGate: decides at once, from the deployments' forecasts, whether and in which form a request is admitted.
 
-(1) Who has neither a latency target nor a deadline goes on; the queue's bound is all that can refuse it. (2) If a
-candidate is forecast to be in time, the request goes on, and those that would be late are left out; where none is ready
-and one is starting, that one counts, with the time until it is ready. (3) Else the lane's ladder: each step makes a
-lesser request, and the first that would be in time goes on. (4) Else it is refused now, with what would have been
-admitted; or, where the ladder does not end in `shed`, served late.
+(1) A request with neither a latency target nor a deadline goes on; only the queue's bound can refuse it. (2) If a
+candidate is forecast to be in time, the request goes on without the late ones. Where none is ready and one is
+starting, that one counts, with the time until it is ready. (3) Else the lane's ladder applies: each step makes a
+lesser request, and the first that would be in time goes on. (4) Else the request is refused now, with a hint at what
+would be admitted; or, where the ladder does not end in `shed`, served late.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ class AdmissionDecision(msgspec.Struct, frozen=True):
     """A request that may go to a deployment."""
 
     request: ChatRequest
-    """As it is to be forwarded, with what the degrade ladder took away."""
+    """Request to forward, after the cuts of the degradation ladder."""
     claim: AdmissionRequest
     avoid: frozenset[str] = _NOBODY
-    """Deployments that would be late; to be asked only when nobody else is left."""
+    """Deployments that would be late; used only when no other is left."""
     stand_in: PlannedRoute | None = None
-    """Where to look for a deployment instead of the route itself."""
+    """Route that supplies the deployment instead of the request's own."""
     answer: CacheLookup | None = None
-    """A kept answer that is given instead."""
+    """Stored response that is served instead."""
     seen: tuple[Seen, ...] = ()
     """Candidates as they were forecast here: the first attempt chooses by these, and forecasts none of them again."""
 
     @property
     def lane(self) -> LiveLane:
-        """Where it waits, if it has to."""
+        """Return the lane in which the request waits if it has to."""
         return self.claim.lane
 
     @property
@@ -83,8 +83,12 @@ class AdmissionGate:
         ask: RoutingRequest,
         shortened: Shortened | None = None,
     ) -> AdmissionDecision:
-        """The request as it may go on; `ctx.ask` is then what it asks for. Raises Shed with the reason and a hint at
-        what would have been admitted, and TooLongToTrim for a long request until it comes `shortened`."""
+        """Return the form in which the request may go on; `ctx.ask` is then its routing request.
+
+        Raises:
+            Shed: No form is in time; the error has the reason and a hint at a request that would be admitted.
+            TooLongToTrim: A long request has to be trimmed first; call again with it `shortened`.
+        """
         claim = ask.claim
         rules = claim.lane.rules
         ctx.ask = ask
@@ -96,7 +100,7 @@ class AdmissionGate:
         form, best = DegradationStep(request, ask, (planned,), shortened=shortened), looks.best
         if best is None:
             best = self._forecaster.coming(now, planned, ask, request.stream)
-            if best is None:  # nobody is fit: the router says so, or finds a fallback
+            if best is None:  # none is fit: the router refuses, or finds a fallback
                 return AdmissionDecision(request, claim)
             looks = CandidateForecasts(best, _NOBODY, planned)  # it waits for the start, if that is in time
         if _may_go(form, best):
@@ -106,8 +110,11 @@ class AdmissionGate:
     def _degrade(
         self, ctx: RequestContext, now: float, whole: DegradationStep, best: CandidateForecast
     ) -> AdmissionDecision:
-        """In the first lesser form that would be in time; raises Shed when there is none, unless late is better. `best`
-        is of the whole form."""
+        """Return the first lesser form that would be in time; `best` is the forecast of the whole form.
+
+        Raises:
+            Shed: No form is in time, and the route does not accept a late answer.
+        """
         form = whole
         steps = whole.ask.claim.lane.rules.on_overload
         for step in steps:
@@ -125,7 +132,7 @@ class AdmissionGate:
         return self._admit_late(ctx, form)
 
     def _look(self, now: float, form: DegradationStep) -> CandidateForecasts:
-        """Over the routes of the form, in order, up to the first with somebody in time."""
+        """Forecast the routes of the form, in order, up to the first with a candidate in time."""
         best: CandidateForecast | None = None
         late = _NOBODY
         for planned in form.routes:
@@ -146,7 +153,7 @@ class AdmissionGate:
         return self._admitted(ctx, form, claim, looks.too_late, stand_in, looks.seen)
 
     def _admit_late(self, ctx: RequestContext, form: DegradationStep) -> AdmissionDecision:
-        """Its lane would rather have it served late than not at all: its target no longer counts."""
+        """Admit the request late, as its lane prefers; the lane's target no longer counts."""
         return self._admitted(ctx, form, msgspec.structs.replace(form.ask.claim, ttft_by=None), _NOBODY, None)
 
     def _admitted(
@@ -173,7 +180,7 @@ class AdmissionGate:
 
 
 class AdmissionStage:
-    """Prices a request, claims its lane, and has the gate decide."""
+    """Stage that prices a request, claims its lane, and calls the gate."""
 
     __slots__ = ("_admitter", "_embeddings", "_gate", "_pricer", "_reader", "_trims")
 
@@ -197,8 +204,11 @@ class AdmissionStage:
     async def admit(
         self, ctx: RequestContext, request: ChatRequest, head: ChatHead, admission: Admission, planned: PlannedRoute
     ) -> AdmissionDecision:
-        """Price the request, claim its lane and decide; raises Shed like `decide`. A long request that has to be
-        trimmed for it is trimmed on a thread."""
+        """Price the request, claim its lane and decide; a thread trims a long request where that is needed.
+
+        Raises:
+            Shed: No form of the request is in time.
+        """
         record = ctx.record
         price = ctx.price or self._pricer.price(request, tenant=record.tenant, route=record.route)
         claim, tpot_slo_s = self._admitter.claim(ctx.snapshot, head, admission, price)
@@ -221,5 +231,5 @@ class AdmissionStage:
 
 
 def _may_go(form: DegradationStep, best: CandidateForecast) -> bool:
-    """In time, and with room to wait where it has to."""
+    """Return whether the form would be in time, with room to wait where it has to."""
     return best.is_in_time and (best.wait_s == 0.0 or best.live.limiter.can_wait(form.ask.claim))

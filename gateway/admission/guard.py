@@ -11,17 +11,17 @@ from gateway.limits.lane import LiveLane
 
 STRAINED_LAG_S: Final = 0.25
 OVERLOADED_LAG_S: Final = 1.0
-"""Mean delay of a timer; a gateway that is well serves its timers within milliseconds."""
+"""Mean delay of a timer, in seconds, at overload; a healthy gateway serves its timers within milliseconds."""
 STRAINED_MEMORY_RATIO: Final = 0.9
 CALM_RATIO: Final = 0.5
-"""Of a threshold of lag, what the lag must fall below before work is taken again."""
+"""Share of a lag threshold below which the lag must fall before work is taken again."""
 MEMORY_EVERY_TICKS: Final = 10
 
 _SMOOTHING: Final = 0.5
 
 
 class Strain(IntEnum):
-    """What is refused: nothing, what can best wait, everything."""
+    """Level of refusal under event loop lag: nothing, the traffic that can best wait, everything."""
 
     NONE = 0
     STRAINED = 1
@@ -29,12 +29,12 @@ class Strain(IntEnum):
 
 
 class OverloadGuard:
-    """Told of every tick of the lag meter; asked at every request."""
+    """Overload guard: every tick of the lag meter updates it, and every request consults it."""
 
     __slots__ = ("_lag_s", "_lag_strain", "_memory_limit", "_memory_strain", "_num_ticks", "_resident_bytes", "strain")
 
     def __init__(self, *, memory_limit_bytes: int | None, resident_bytes: Callable[[], int | None]) -> None:
-        """`memory_limit_bytes` None: memory is not looked at."""
+        """Create a guard; with `memory_limit_bytes` None, memory is ignored."""
         self._memory_limit = memory_limit_bytes
         self._resident_bytes = resident_bytes
         self._lag_s = 0.0
@@ -44,7 +44,7 @@ class OverloadGuard:
         self.strain = Strain.NONE
 
     def note_lag(self, lag_s: float) -> None:
-        """A timer of the event loop came `lag_s` late."""
+        """Record that a timer of the event loop came `lag_s` late."""
         self._lag_s += _SMOOTHING * (lag_s - self._lag_s)
         self._lag_strain = _strain_of_lag(self._lag_s, self._lag_strain)
         if self._memory_limit is not None and self._num_ticks % MEMORY_EVERY_TICKS == 0:
@@ -53,8 +53,13 @@ class OverloadGuard:
         self.strain = max(self._lag_strain, self._memory_strain)
 
     def check(self, lane: LiveLane, heaviest: float, *, is_retry: bool) -> None:
-        """Raises Shed (`overload`) when a request of this lane is among what is refused now: first retries and lanes
-        that weigh less than the `heaviest`, then everything."""
+        """Refuse a request of this lane if the current strain excludes it.
+
+        First retries and lanes that weigh less than the `heaviest` are excluded, then everything.
+
+        Raises:
+            Shed: The request is excluded (`overload`).
+        """
         if self.strain is Strain.OVERLOADED or (self.strain and (is_retry or lane.rules.weight < heaviest)):
             raise Shed(
                 ShedReason.OVERLOAD,
@@ -67,7 +72,7 @@ class OverloadGuard:
 
 
 def _strain_of_lag(lag_s: float, before: Strain) -> Strain:
-    """With hysteresis: the way back begins at half of what led there."""
+    """Return the strain of the lag, with hysteresis: it ends at half of the threshold that began it."""
     for strain, threshold_s in ((Strain.OVERLOADED, OVERLOADED_LAG_S), (Strain.STRAINED, STRAINED_LAG_S)):
         if lag_s >= (threshold_s * CALM_RATIO if before >= strain else threshold_s):
             return strain

@@ -1,4 +1,4 @@
-"""Refusals for time: the reason, and what would have been admitted, worked out from the same forecasts."""
+"""Refusals for time: the reason, and a request that would be admitted, from the same forecasts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BISECTIONS: Final = 12
 def refusal_of(
     now: float, ask: RoutingRequest, best: CandidateForecast, *, is_stream: bool, elsewhere: LiveLane | None
 ) -> Shed:
-    """The shed of a request for which even the `best` candidate is too late; `elsewhere`: a lane that would take it."""
+    """Return the refusal of a request for which even `best` is too late; `elsewhere` is a lane that would take it."""
     claim = ask.claim
     if misses_deadline(now, claim, best):
         return _deadline(now, ask, best, is_stream=is_stream)
@@ -47,14 +47,14 @@ def refusal_of(
 
 
 def misses_deadline(now: float, claim: AdmissionRequest, best: CandidateForecast) -> bool:
-    """Whether the client would have left before its first byte."""
+    """Return whether the client would have left before its first byte."""
     return claim.deadline_at is not None and best.total_s > claim.deadline_at - now
 
 
 def lane_elsewhere(
     now: float, snapshot: PolicySnapshot, caller: Caller | None, ask: RoutingRequest, best: CandidateForecast
 ) -> LiveLane | None:
-    """A lane that this caller may use and whose target and queue would have taken the request, if there is one."""
+    """Return a lane that this caller may use and that would have taken the request in time; None if there is none."""
     claim = ask.claim
     for lane in snapshot.lanes.values():
         is_allowed = caller is None or caller.lanes is None or lane.id in caller.lanes
@@ -90,7 +90,7 @@ def _deadline(now: float, ask: RoutingRequest, best: CandidateForecast, *, is_st
 
 
 def _tokens_in_time(now: float, ask: RoutingRequest, best: CandidateForecast) -> int | None:
-    """The longest plain answer that would be whole before the deadline."""
+    """Return the longest plain answer that would be whole before the deadline."""
     assert ask.claim.deadline_at is not None
     forecast = best.live.forecast
     ttft_s = forecast.ttft_s(now, ask.price.uncached_tokens, ask.claim.lane.engine_lane)
@@ -103,7 +103,7 @@ def _target_hint(now: float, ask: RoutingRequest, best: CandidateForecast, elsew
     claim, rules = ask.claim, ask.claim.lane.rules
     needed_s = now - claim.arrived_at + best.total_s
     lane_by = math.inf if rules.ttft_slo_s is None else claim.arrived_at + rules.ttft_slo_s
-    # Only a client that asked for less time than its lane gives can ask for more.
+    # Only a client that set less time than its lane's can set more.
     if claim.ttft_by is not None and claim.ttft_by < lane_by and claim.arrived_at + needed_s <= lane_by:
         return f"A latency target of {_ms(needed_s)} ms or more (x-slo-ttft-ms)."
     if elsewhere is not None:
@@ -117,7 +117,7 @@ def _target_hint(now: float, ask: RoutingRequest, best: CandidateForecast, elsew
 
 
 def _prompt_in_time(now: float, ask: RoutingRequest, best: CandidateForecast) -> int | None:
-    """The longest prompt whose first token would be in time there."""
+    """Return the longest prompt whose first token would be in time."""
     forecast, lane = best.live.forecast, ask.claim.lane.engine_lane
     left_s = _left_s(now, ask.claim) - best.wait_s
     fits, misses = 0, ask.price.uncached_tokens

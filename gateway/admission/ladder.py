@@ -23,11 +23,11 @@ HEADER_NAMES: Final[dict[OverloadStep, DegradedStep]] = {
     "max_tokens": "max-tokens",
     "stale_cache": "stale-cache",
 }
-"""As `x-penstock-degraded` and the metric name the steps of a policy."""
+"""Name of each step of a policy in `x-penstock-degraded` and in the metric."""
 
 
 class TooLongToTrim(Exception):
-    """A decision needs this request trimmed by this rule, which takes longer than an event loop may stand still."""
+    """A decision needs this request trimmed by this rule, which takes longer than the event loop may be blocked."""
 
     def __init__(self, request: ChatRequest, rule: Trim) -> None:
         super().__init__("trim it on a thread and decide again")
@@ -36,27 +36,27 @@ class TooLongToTrim(Exception):
 
 
 class Shortened(msgspec.Struct, frozen=True):
-    """What a thread made of the request of a TooLongToTrim; None where there was nothing more to cut."""
+    """The request of a TooLongToTrim as a thread has cut it; None where there was nothing left to cut."""
 
     request: ChatRequest | None
 
 
 class DegradationStep(msgspec.Struct, frozen=True):
-    """A request in the form in which it might be let in."""
+    """A request in a form that may be admitted."""
 
     request: ChatRequest
     ask: RoutingRequest
     routes: tuple[PlannedRoute, ...]
-    """Where to look for a deployment: the route itself, then what stands in for it."""
+    """Routes that supply a deployment, in order: the route itself, then its stand-ins."""
     answer: CacheLookup | None = None
-    """What a cache still has, instead of a deployment."""
+    """Stored response that is served instead of a deployment's answer."""
     steps: tuple[DegradedStep, ...] = ()
     shortened: Shortened | None = None
-    """The step `trim` of a long request, taken on a thread; None: it has not been."""
+    """The step `trim` of a long request, taken on a thread; None before that."""
 
 
 class Ladder:
-    """Takes one step at a time; a step that changes nothing is no step."""
+    """Ladder of steps, taken one at a time; a step that changes nothing is no step."""
 
     __slots__ = ("_cache", "_pricer", "_trimmer")
 
@@ -66,7 +66,11 @@ class Ladder:
         self._pricer = pricer
 
     def take(self, step: OverloadStep, form: DegradationStep) -> DegradationStep | None:
-        """The lesser form, None when this step cannot help. Raises TooLongToTrim."""
+        """Return the lesser form; None when this step cannot help.
+
+        Raises:
+            TooLongToTrim: A thread has to trim the request first.
+        """
         if step == "trim":
             return self._trim(form)
         if step == "small_model":
@@ -88,7 +92,7 @@ class Ladder:
         return None if shorter is None else self._repriced(form, shorter, "trim")
 
     def _small_model(self, form: DegradationStep) -> DegradationStep | None:
-        """The route's fallbacks; they are there for when its own candidates are out, and smaller ones answer sooner."""
+        """Return the form on the route's fallbacks: they replace lost candidates, and smaller ones answer sooner."""
         fallbacks = form.routes[0].fallbacks
         if not fallbacks or len(form.routes) > 1:
             return None
@@ -106,7 +110,7 @@ class Ladder:
         return None if found is None or found.answer is None else _stepped(form, "stale_cache", answer=found)
 
     def _repriced(self, form: DegradationStep, request: ChatRequest, step: OverloadStep) -> DegradationStep | None:
-        """With the other request at its own price; None when that is no less."""
+        """Return the form with the other request at its own price; None when that is no less."""
         ask = form.ask
         price = self._pricer.price(request, tenant=ask.claim.tenant, route=form.routes[0].route.id)
         if price.work_tokens >= ask.price.work_tokens:

@@ -1,4 +1,4 @@
-"""QuotaStage: what a request takes out of its tenant's quota, and what it gives back at its end."""
+"""QuotaStage: reserves a request's part of its tenant's quota, and settles it at the end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gateway.timeline import Clock
 
 
 class QuotaStage:
-    """Reserves by the request's price; `by_tenant` has the tenants that are limited at all."""
+    """Quota stage that reserves by the request's price; `by_tenant` has only the limited tenants."""
 
     __slots__ = ("_clock", "_pricer", "_quotas", "by_tenant")
 

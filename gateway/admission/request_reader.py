@@ -1,4 +1,4 @@
-"""RequestReader: a request's body, understood; what takes long for a long one is done on threads."""
+"""RequestReader: reads and parses a request's body; threads do the slow part of a long one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_BODY_BYTES: Final = 16 * 1024 * 1024
 
 
 class RequestReader:
-    """Reads and parses within the memory that bodies may take."""
+    """Reader and parser of requests, within the memory that bodies may take."""
 
     __slots__ = ("_bodies", "_max_body_bytes", "_parser", "_workers")
 
@@ -46,7 +46,7 @@ class RequestReader:
         except BodyTooLarge as error:
             raise RequestTooLarge(f"{error} Send a smaller one.") from None
         except (RequestTooLarge, Shed):
-            ctx.close_after()  # nobody reads the rest of what the client sends
+            ctx.close_after()  # the rest of the client's body stays unread
             raise
         record.bytes_in = len(body)
         if is_long(body):

@@ -1,7 +1,7 @@
-"""WaitingRoom: where requests wait while every deployment that could answer them is still starting.
+"""WaitingRoom: requests wait here while every deployment that could answer them is still starting.
 
-They stand in their lane's queue, so its bound holds for them, and they are counted as waiting. Whoever would have to
-wait longer than an answer is of use to it is refused, at once or as soon as that is forecast.
+They stand in their lane's queue, so its bound applies, and they count as waiting. A request that would wait too long
+is refused, at once or as soon as that is forecast.
 """
 
 from __future__ import annotations
@@ -18,31 +18,40 @@ from gateway.routing.planned_route import PlannedRoute
 from gateway.timeline import Clock
 
 LOOK_S: Final = 0.5
-"""Forecasts are looked at again after so long without any news."""
+"""Seconds without news after which forecasts are read again."""
 
 StartWaitEnd = Literal["ready", "late", "lost", "left"]
-"""`lost`: nobody was starting any more. `left`: the client, or the whole gateway, went first."""
+"""End of a wait. `lost`: no deployment was starting any more. `left`: the client, or the whole gateway, went first."""
 
 
 class WaitingRoom:
-    """Of one gateway process; `wake` is called whenever something may have changed."""
+    """Waiting room of one gateway process for requests whose deployments are starting.
+
+    Callers invoke `wake` whenever a deployment's state may have changed.
+    """
 
     __slots__ = ("_clock", "_count", "_news")
 
     def __init__(self, clock: Clock, count: Callable[[str, StartWaitEnd], None]) -> None:
-        """`count` is told the route, and what came of a wait."""
+        """Create a waiting room; `count` gets the route and the end of each wait."""
         self._clock = clock
         self._count = count
         self._news = asyncio.Event()
 
     def wake(self) -> None:
-        """Everybody looks whether to go on."""
+        """Wake all waiting requests, which then check again."""
         self._news.set()
         self._news.clear()
 
     async def until_ready(self, planned: PlannedRoute, claim: AdmissionRequest) -> bool:
-        """False at once when nobody is starting; True after a wait that ended because that is so no more. Raises Shed
-        when there is no room to wait, or no time."""
+        """Wait for a deployment that is starting.
+
+        Returns:
+            False at once when none is starting; True after a wait, when one is ready or none starts any more.
+
+        Raises:
+            Shed: There is no room to wait, or no time.
+        """
         lane, now = claim.lane, self._clock()
         start = planned.next_start(now)
         if start is None:

@@ -1,0 +1,1 @@
+"""Background work: audits, shadows and learning, off the path of requests."""

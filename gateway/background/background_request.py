@@ -1,4 +1,4 @@
-"""BackgroundRequester: a deployment is asked what no client waits for, and only while it has nothing better to do."""
+"""BackgroundRequester: requests that no client waits for, sent only to deployments with spare capacity."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from gateway.upstreams.http1.errors import UpstreamError
 from gateway.upstreams.http1.request import UpstreamRequest
 
 MAX_LOAD_RATIO: Final = 0.5
-"""Of a deployment's permits; with more of them taken nothing is asked in the background."""
+"""Share of a deployment's permits; with more of them taken, no background request is sent."""
 MAX_ANSWER_BYTES: Final = 1024 * 1024
 
 _NOT_SENT: Final = frozenset({"stream", "stream_options"})
 
 
 class BackgroundRequest(msgspec.Struct, frozen=True):
-    """What is asked, and on whose behalf."""
+    """A question for a deployment outside any client's request, and the tenant it is made for."""
 
     request: ChatRequest
-    """What a client asked; how the answer was to travel is not looked at."""
+    """A client's request; its transport settings are ignored."""
     snapshot: PolicySnapshot
     planned: PlannedRoute
     tenant: str
     cache_salt: bytes
-    """Keeps the tenant's prefixes apart in an engine's KV cache."""
+    """Salt that separates the tenant's prefixes in an engine's KV cache."""
     document: dict[str, Any] | None = None
-    """A request of our own, as a judge gets; None: the client's."""
+    """A request of the gateway's own, such as a judge's; None: the client's."""
 
 
 class BackgroundRequester:
-    """Waits for no permit, tries nobody twice, and leaves no trace in what is known of a deployment's health."""
+    """Sender of background requests: no wait for a permit, no retry, and no effect on a deployment's health."""
 
     __slots__ = ("_ids", "_rng")
 
@@ -50,12 +50,12 @@ class BackgroundRequester:
         self._ids = ids
 
     def choice(self, question: BackgroundRequest) -> LiveDeployment | None:
-        """Whom the route chooses; None when it can choose nobody."""
+        """Return the deployment that the route chooses; None when it can choose none."""
         decision = question.planned.decide(frozenset(), self._rng)
         return None if decision.deployment is None else question.snapshot.deployments.get(decision.deployment)
 
     async def deployment(self, question: BackgroundRequest, live: LiveDeployment) -> bytes | None:
-        """What this deployment answers, whole; None when it is busy or fails."""
+        """Return the whole answer of this deployment; None when it is busy or fails."""
         lane = min(question.snapshot.lanes.values(), key=lambda lane: lane.rules.weight)
         permit = self._permit(live, AdmissionRequest(lane, question.tenant))
         if permit is None:

@@ -1,7 +1,7 @@
-"""Auditor: similar answers are held against what a deployment says to the same question, in the background.
+"""Auditor: compares similar answers of the cache with a deployment's answer to the same question, in the background.
 
-Of those that were served a share is asked again; of those that were not, because audits made the tier careful, the
-deployment's answer is there anyway. Nothing is asked under load: what could not be is counted as skipped.
+A share of the served ones is sent again. For those that audits kept the tier from serving, the deployment's answer
+exists anyway. Nothing is sent under load: such audits count as skipped.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ from routing_policies.policy.document import Cache
 
 MAX_RUNNING: Final = 4
 MAX_SERVED: Final = 10_000
-"""Similar answers that feedback may still be about."""
+"""Number of served similar answers that feedback may still name."""
 
 OnPair = Callable[[BackgroundRequest, tuple[str, str], bool], Awaitable[None]]
-"""Told of two deployments that answered one question, and whether they said the same."""
+"""Callback with two deployments that answered one question, and whether their answers agreed."""
 
 AuditEnd = Verdict | Literal["skipped"]
-"""How an audit ended; a metric label."""
+"""End of an audit; a metric label."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditSink:
-    """Where audits report."""
+    """Callbacks that receive the results of audits."""
 
     record: Callable[[AuditRecord], None]
-    """Makes a record last, and known to other processes."""
+    """Stores a record, and sends it to other processes."""
     count: Callable[[AuditEnd], None]
 
 
 class _Case(msgspec.Struct, frozen=True):
-    """A similar answer, and how it came to be one."""
+    """A similar answer, and its origin."""
 
     request_id: str
     whose: TenantRoute
@@ -70,11 +70,11 @@ class _Case(msgspec.Struct, frozen=True):
     weight: float
     was_served: bool
     question: BackgroundRequest | None = None
-    """To ask; None: the fresh answer is there, and no judge is to be asked."""
+    """Question for a deployment; None: the fresh answer exists, and no judge is needed."""
 
 
 class Auditor:
-    """Never waits and never fails; `aclose` ends what runs."""
+    """Auditor of similar answers; it never waits and never fails, and `aclose` ends what runs."""
 
     def __init__(
         self,
@@ -88,9 +88,9 @@ class Auditor:
         rng: random.Random,
         wall: Callable[[], float],
     ) -> None:
-        """`tasks` are its own, for they are counted."""
+        """Create an auditor; `tasks` must be its own, because it counts them."""
         self.on_pair: OnPair | None = None
-        """Told what both models of a predicted pair said to an audited question; None: the second is not asked."""
+        """Callback for the agreement of both models of a predicted pair; None: the second model gets no request."""
         self._ask = ask
         self._embedder = embedder
         self._book = book
@@ -105,7 +105,7 @@ class Auditor:
     def served(
         self, ctx: RequestContext, request: ChatRequest, planned: PlannedRoute, semantic_lookup: SemanticLookup
     ) -> None:
-        """A similar answer is given: draw whether it is audited."""
+        """Draw whether a served similar answer is audited."""
         finding = semantic_lookup.finding
         assert finding is not None, "what is served was found"
         assert finding.entry is not None, "and kept"
@@ -122,7 +122,7 @@ class Auditor:
             self._begin(self._audit(case, question))
 
     def disowned(self, request_id: str) -> None:
-        """Somebody said that the answer to this request was wrong; it proves something if it was a similar one."""
+        """Record that the answer to a request was reported wrong; it is evidence if it was a similar one."""
         case, known = self._served.get(request_id), self._book.get(request_id)
         if known is not None:
             self.settle(msgspec.structs.replace(known, verdict="wrong", by="feedback"))
@@ -132,7 +132,7 @@ class Auditor:
     def compare(
         self, request_id: str, semantic_lookup: SemanticLookup, finding: SemanticResult, fresh: CacheEntry
     ) -> None:
-        """A deployment has answered what a kept answer might have: compare some, where that can prove anything."""
+        """Compare a share of fresh answers with the stored ones not served, where that is evidence."""
         rule = semantic_lookup.wanted.rule
         if finding.entry is None:
             return
@@ -143,12 +143,12 @@ class Auditor:
             self._begin(self._conclude(msgspec.structs.replace(case, weight=1.0 / probability), fresh.answer))
 
     def settle(self, record: AuditRecord) -> None:
-        """A verdict, whoever gave it: what follows follows."""
+        """Apply a verdict, whatever its origin."""
         self._book.add(record, self._wall())
         self._sink.record(record)
 
     async def aclose(self) -> None:
-        """Audits under way end without a verdict."""
+        """End the audits under way without a verdict."""
         await self._tasks.cancel()
 
     def _draw(self, probability: float) -> bool:
@@ -172,8 +172,10 @@ class Auditor:
         await self._ask_other(case, question, live.id, fresh)
 
     async def _ask_other(self, case: _Case, question: BackgroundRequest, asked: str, answer: bytes) -> None:
-        """Whether the other model of a predicted pair says the same: audits are drawn without regard to that, so they
-        tell how good the smaller one is."""
+        """Compare the answer with that of the other model of a predicted pair, and report a verdict.
+
+        Audits are drawn regardless of predictions, so they show how good the smaller model is.
+        """
         other, text = question.planned.counterpart(asked), text_of(answer)
         if self.on_pair is None or other is None or text is None:
             return
@@ -229,7 +231,7 @@ class Auditor:
         return verdict_of(similarity), "encoder", similarity
 
     async def _ask_judge(self, case: _Case, kept: str, fresh: str) -> bool | None:
-        """Whether both say the same; None without a judge, or when it did not say."""
+        """Return whether a judge finds both answers equal; None without a judge or a usable verdict."""
         question, name = case.question, case.rule.auditor
         live = None if question is None or name is None else question.snapshot.deployments.get(name)
         if question is None or live is None:
@@ -246,7 +248,7 @@ def _case(
 
 
 def told(found: Differences) -> tuple[str, ...]:
-    """For people."""
+    """Return a description for people."""
     kinds = {
         "other numbers": found.num_extra_numbers,
         "other names": found.num_extra_names,

@@ -1,4 +1,4 @@
-"""FollowUp: what a deployment's answer is worth to later requests: prices, labels, a comparison in the background."""
+"""FollowUp: the use of a deployment's answer for later requests: prices, labels, a background comparison."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gateway.routing.planned_route import PlannedRoute
 
 
 class FollowUp:
-    """Learns from answers that were passed on whole."""
+    """Learning from answers that were passed on whole."""
 
     __slots__ = ("_learner", "_pricer", "_shadower")
 
@@ -25,7 +25,7 @@ class FollowUp:
         self._shadower.draw(ctx, planned)
 
     def learn(self, ctx: RequestContext, request: ChatRequest, planned: PlannedRoute) -> None:
-        """The answer to `request` has ended."""
+        """Learn from the finished answer to `request`."""
         record = ctx.record
         if record.usage is not None:
             self._pricer.settle(request, record.usage, tenant=record.tenant, route=record.route)

@@ -1,4 +1,4 @@
-"""LabelJournal: labels of pairs of models in the store: every replica learns from all of them, also after a restart.
+"""LabelJournal: labels of pairs of models in the store; every replica learns from all of them, also after a restart.
 
 A key is the time of its label in milliseconds, the process and a number, so that keys are in the order of time.
 """
@@ -19,28 +19,28 @@ from routing_policies.quality.training.label import Label, decode_label, encode_
 SPACE: Final = "routing.labels"
 TICK_S: Final = 1.0
 MAX_WAITING: Final = 2000
-"""Labels that are not in the store yet; of more the oldest are dropped."""
+"""Most labels that wait for the store; beyond it the oldest are dropped."""
 
 
 class Takes(Protocol):
-    """Who learns."""
+    """A consumer of labels."""
 
     def take(self, key: str, label: Label) -> list[str]:
-        """A label; the keys of those that have to go for it."""
+        """Take a label; return the keys of those that it displaces."""
         ...
 
     def drop(self, key: str) -> None:
-        """It is gone."""
+        """Drop a label that is gone."""
         ...
 
 
 class LabelJournal:
-    """`record` never waits and never fails; without the store everything goes on in memory."""
+    """Journal of labels; `record` never waits and never fails, and without the store it works in memory."""
 
     def __init__(
         self, store: Store, learner: Takes, *, holder: str, retention_s: float, wall: Callable[[], float]
     ) -> None:
-        """`holder` names this process among all that share the store; the caller closes `store`."""
+        """Create a journal; `holder` names this process among all that share the store. The caller closes `store`."""
         self._store = store
         self._learner = learner
         self._holder = holder
@@ -52,11 +52,11 @@ class LabelJournal:
         self._is_wanted = asyncio.Event()
 
     def begin(self) -> None:
-        """There is a route with something to learn: from now on the store is read."""
+        """Start to read the store, because a route can learn from it."""
         self._is_wanted.set()
 
     def record(self, label: Label) -> None:
-        """One that this process made: learned from here at once, and kept for all."""
+        """Record a label of this process: learn from it at once, and store it for all."""
         self._num += 1
         key = f"{int(label.at * 1000):013d}.{self._holder}.{self._num}"
         self._put(key, label)
@@ -66,16 +66,16 @@ class LabelJournal:
         self._is_wanted.set()
 
     async def run(self) -> None:
-        """Once it is wanted, read what is known, then write and follow until cancelled."""
+        """Wait for `begin`, read the stored labels, then write and follow until cancelled."""
         await self._is_wanted.wait()
         while True:
-            with suppress(StoreUnavailable):  # its observer was told
+            with suppress(StoreUnavailable):  # its observer has the error
                 await self._follower.catch_up()
                 await self.write_pending()
             await asyncio.sleep(TICK_S)
 
     async def write_pending(self) -> None:
-        """Write what waits. Raises StoreUnavailable."""
+        """Write the labels that wait; raises StoreUnavailable."""
         while self._waiting:
             key, label = next(iter(self._waiting.items()))
             if label is None:
@@ -104,5 +104,5 @@ class LabelJournal:
         label = None if opened is None else decode_label(opened)
         if label is None:  # damaged, or of another version's figures: of no use to this one
             return
-        for gone in self._learner.take(key, label):  # whoever made it has them deleted
+        for gone in self._learner.take(key, label):  # the process that made it deletes them
             self._learner.drop(gone)

@@ -1,7 +1,7 @@
-"""Learner: labels from audits, shadows and feedback become better coefficients of a pair, off the path of requests.
+"""Learner: labels from audits, shadows and feedback improve the coefficients of a pair, off the request path.
 
-A label is what features were made of, as figures and hashes, without the text. Coefficients are fitted on a thread and
-take the place of those that came from a file, as long as they predict labels better that they were not fitted on.
+A label holds its features as figures and hashes, without the text. A thread fits the coefficients. They replace
+those from a file as long as they predict held-out labels better.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from routing_policies.quality.training.label import Label, Pair, Source, label_o
 from routing_policies.quality.training.learning import LabelBook, learn_pair
 
 MAX_ANSWERS: Final = 4096
-"""Answers of smaller models that feedback may still name."""
+"""Number of answers of smaller models that feedback may still name."""
 
 
 class _Given(NamedTuple):
@@ -38,7 +38,7 @@ class _Given(NamedTuple):
 
 
 class Learner:
-    """One book of labels for each pair, learned from where there is a predictor to better."""
+    """Learner with one book of labels for each pair; it fits coefficients where there is a predictor to improve."""
 
     __slots__ = (
         *("_answers", "_books", "_embedder", "_hasher", "_metrics", "_predictors", "_retention_s", "_tasks", "_wall"),
@@ -55,7 +55,7 @@ class Learner:
         retention_s: float,
         wall: Callable[[], float],
     ) -> None:
-        """`tasks` are its own: it learns once at a time."""
+        """Create a learner; `tasks` must be its own, because it fits once at a time."""
         self._predictors = predictors
         self._embedder = embedder
         self._metrics = metrics
@@ -66,10 +66,10 @@ class Learner:
         self._books: dict[Pair, LabelBook] = {}
         self._answers: FairRecent[tuple[str, str], _Given] = FairRecent(MAX_ANSWERS)
         self.keep: Callable[[Label], None] = lambda label: None
-        """Makes a label last, and has it taken here and elsewhere."""
+        """Callback that stores a label, and has it taken here and elsewhere."""
 
     def remember(self, ctx: RequestContext) -> None:
-        """A predicted answer was given: feedback may name it."""
+        """Remember an answer chosen by a prediction, because feedback may name it."""
         record, verdict = ctx.record, None if ctx.ask is None else ctx.ask.verdict
         for judge, judged in () if verdict is None else verdict.judged:
             if judge.deployment == record.deployment:
@@ -78,7 +78,7 @@ class Learner:
                 self._answers.put((record.tenant, record.request_id), given, record.tenant)
 
     def note_wrong(self, request_id: str, tenant: str) -> bool:
-        """A product says that the answer was wrong; whether a prediction let it be given."""
+        """Learn that a product reported an answer as wrong; return whether a prediction had chosen it."""
         given = self._answers.pop((tenant, request_id))
         if given is not None:
             self._add(given, lost=1.0, source="feedback")
@@ -93,8 +93,15 @@ class Learner:
         source: Source,
         ctx: RequestContext | None = None,
     ) -> None:
-        """Two deployments have answered one question, and said the same or not. `ctx` is that of the request, where
-        it was routed by a prediction."""
+        """Add a label: two deployments answered one question, and their answers agreed or not.
+
+        Args:
+            question: The question that both answered.
+            ids: Ids of the two deployments.
+            is_same: True if the answers agreed.
+            source: Origin of the label.
+            ctx: Context of the request, where it was routed by a prediction.
+        """
         found = weak_and_strong([item for item in question.snapshot.policy.deployments if item.id in ids])
         if found is None:
             return
@@ -108,7 +115,7 @@ class Learner:
         self._add(_Given(weak.id, pair, features, vector, kind), lost=0.0 if is_same else 1.0, source=source)
 
     def take(self, key: str, label: Label) -> list[str]:
-        """A label of this process or another; the keys of those that have to go for it."""
+        """Take a label of this process or another; return the keys of those that it displaces."""
         book = self._books.setdefault(label.pair, LabelBook())
         gone = book.add(key, label)
         predictor = self._predictors.find(*label.pair)
@@ -117,16 +124,16 @@ class Learner:
         return gone
 
     def drop(self, key: str) -> None:
-        """A label is gone."""
+        """Drop a label that is gone."""
         for book in self._books.values():
             book.remove(key)
 
     def labels(self) -> dict[Pair, list[tuple[str, Label]]]:
-        """All there are, oldest first."""
+        """Return all labels, oldest first."""
         return {pair: book.all() for pair, book in self._books.items() if len(book)}
 
     def predictor(self, pair: Pair) -> Predictor | None:
-        """What predicts for a pair now."""
+        """Return the predictor in force for a pair."""
         return self._predictors.find(*pair)
 
     async def aclose(self) -> None:
@@ -156,7 +163,7 @@ class Learner:
         self.keep(label)
 
     async def _learn(self, book: LabelBook, predictor: Predictor) -> None:
-        """Where it fails, the old coefficients still stand."""
+        """Fit new coefficients for a pair; the old ones stay in force where that fails."""
         while book.is_worth_learning:
             book.forget_before(self._wall() - self._retention_s)
             predictor.adopt(await asyncio.to_thread(learn_pair, book.take(), predictor.base))

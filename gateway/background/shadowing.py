@@ -1,8 +1,7 @@
-"""Shadowing: a share of the answers is asked for once more, of another deployment, when nobody waits for it.
+"""Shadowing: a share of the questions goes to another deployment once more, after the client has its answer.
 
-The client has its answer by then and never sees the other. Nothing is asked while the gateway or the deployment has
-better to do, and never more at once than the route allows. That both said the same, or not, is counted, and told to
-whoever learns which prompts need the larger model.
+The client never sees the other answer. Nothing is sent while the gateway or the deployment is busy, and never more
+at once than the route allows. Agreement of both answers is counted, and passed to the learner of predictions.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ VERDICTS: Final = {True: "same", False: "different", None: "unclear"}
 
 
 class Shadower:
-    """Draws before an answer begins, asks after it has ended."""
+    """Shadower of answers: it draws before an answer begins, and sends the question after it has ended."""
 
     __slots__ = ("_ask", "_is_strained", "_learner", "_metrics", "_num_asked", "_rng", "_tasks")
 
@@ -50,7 +49,7 @@ class Shadower:
         self._tasks = tasks
 
     def draw(self, ctx: RequestContext, planned: PlannedRoute) -> None:
-        """Whether this one's answer will be held against another's; it is copied then."""
+        """Draw whether this request's answer is compared with another deployment's; if so, copy it."""
         shadow = planned.route.select.shadow
         if shadow is None or self._rng.random() >= shadow.ratio or self._is_strained():
             return
@@ -59,11 +58,11 @@ class Shadower:
             ctx.capture = ctx.capture or Capture(None)
 
     def cast(self, ctx: RequestContext, request: ChatRequest, planned: PlannedRoute) -> None:
-        """The answer has ended: ask the other deployment, in the background."""
+        """Send the question of a finished answer to the other deployment, in the background."""
         shadow, record = planned.route.select.shadow, ctx.record
         if shadow is None or record.outcome is not Outcome.COMPLETED:
             return
-        # What the shadow itself has answered tells as much of the pair, once the other model has answered it, too.
+        # An answer of the shadow itself is as useful for the pair, once the other model has answered, too.
         other = shadow.id if record.deployment != shadow.id else planned.counterpart(shadow.id)
         if other is not None:
             self._num_asked[planned.route.id] += 1

@@ -1,4 +1,4 @@
-"""Work that runs beside requests: every task known by name, its failure told, all of them ended together."""
+"""Background tasks beside requests: each has a name, its failure is reported, and all end together."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 Report = Callable[[str, BaseException], None]
-"""Told the name of a task and what it failed with."""
+"""Callback with the name of a task and its failure."""
 
 
 class BackgroundTasks:
-    """Belongs to one event loop. A task that fails is told once and ends alone."""
+    """Background tasks of one event loop. A task that fails is reported once and ends alone."""
 
     __slots__ = ("_report", "_tasks")
 
@@ -21,7 +21,7 @@ class BackgroundTasks:
 
     @property
     def num_running(self) -> int:
-        """Those that have not ended."""
+        """Return the number of tasks that have not ended."""
         return len(self._tasks)
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:

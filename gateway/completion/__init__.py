@@ -1,0 +1,1 @@
+"""Completions: reading, merging and replaying upstream answers."""

@@ -1,4 +1,4 @@
-"""How an answer ended, what it used, and the timing that is added to it."""
+"""End of an answer: finish reasons, usage, and the timing that is added to it."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from gateway.completion.stated_errors import (
 from gateway.telemetry.records.record import Usage
 
 MAX_CHOICES: Final = 1024
-"""Choices of one answer whose ends are told apart; nobody may ask for as many."""
+"""Most choices of one answer whose ends are recorded apart; no request may have as many."""
 _MAX_OBJECTS: Final = 50_000
 _MAX_VALUES: Final = 250_000
-"""Of JSON that is decoded at once: more would hold up the event loop, and a thread as well."""
+"""Most JSON values decoded at once; more would hold up the event loop, even from a thread."""
 _LASTING: Final = frozenset(
     {
         *("stop", "length", "tool_calls", "function_call"),
         *("eos", "eos_token", "end_turn", "stop_sequence", "complete", "tool_use", "max_tokens", "model_length"),
     }
 )
-"""Why a choice of an answer worth keeping ended, in any case; a filtered one is nobody else's answer."""
+"""Finish reasons, in lower case, of a choice whose answer may be stored; a filtered one fits no other client."""
 
 _USUAL_REASONS: Final = (None, "stop", "length", "tool_calls")
-"""They say that nothing went wrong."""
+"""Finish reasons of an answer without failure."""
 
 
 def is_too_detailed(data: bytes) -> bool:
-    """Whether decoding `data` makes so many values that the event loop would notice."""
+    """Return whether decoding `data` makes so many values that the event loop would be held up."""
     return len(data) > _MAX_OBJECTS and (data.count(b"{") > _MAX_OBJECTS or data.count(b",") > _MAX_VALUES)
 
 
 class ChoiceFrame(msgspec.Struct, gc=False):
-    """What surrounds the text of one choice, in an event or a plain answer."""
+    """JSON around the text of one choice, in an event or a plain answer."""
 
     index: int = 0
     finish_reason: Any = None
@@ -50,7 +50,7 @@ class ChoiceFrame(msgspec.Struct, gc=False):
 
 
 class AnswerFrame(msgspec.Struct, gc=False):
-    """What surrounds the text of an event or of a plain answer."""
+    """JSON around the text of an event or of a plain answer."""
 
     choices: list[ChoiceFrame] | None = None
     usage: Any = None
@@ -62,29 +62,29 @@ _decode_frame: Final = msgspec.json.Decoder(AnswerFrame).decode
 
 
 class AnswerEnd:
-    """Told of documents in their order; read it after the last one."""
+    """End of an answer: feed documents in order; read it after the last one."""
 
     __slots__ = ("_reasons", "error", "has_done", "is_coarse", "is_strange", "usage")
 
     def __init__(self) -> None:
         self._reasons: dict[int, object] = {}
-        """Of every choice seen; None until it has told why it ended."""
+        """Finish reason of every choice seen; None until it is known."""
         self.error: StatedError | None = None
-        """The first failure that the upstream itself reported; some say `[DONE]` after it."""
+        """First failure that the upstream itself reported; some send `[DONE]` after it."""
         self.has_done = False
-        """The end was marked: by `[DONE]`, or because a plain answer is whole."""
+        """True if the end was marked: by `[DONE]`, or because a plain answer is whole."""
         self.usage: Usage | None = None
         self.is_strange = False
-        """Something in it was no document: a mark of the end alone does not make it whole."""
+        """True if a part of it was no document; an end mark alone then does not make it whole."""
         self.is_coarse = False
-        """Too much for a close look: one choice that ended stands for all."""
+        """True if it is too large to inspect closely: one choice that ended stands for all."""
 
     @property
     def is_complete(self) -> bool:
-        """Whether the answer is whole.
+        """Return whether the answer is whole.
 
-        A finish reason for every choice suffices. So does a marked end when no choice tells why it ended: some
-        servers never do. An error makes it incomplete, whatever follows.
+        A finish reason for every choice suffices. So does a marked end when no choice has a reason: some servers never
+        send one. An error makes the answer incomplete, whatever follows.
         """
         if self.error is not None:
             return False
@@ -97,7 +97,7 @@ class AnswerEnd:
 
     @property
     def is_lasting(self) -> bool:
-        """Whether the answer is worth keeping for others: complete, and each choice ended by itself."""
+        """Return whether the answer may be stored for others: it is complete, and each choice ended by itself."""
         return (
             self.is_complete
             and not self.is_coarse
@@ -105,7 +105,7 @@ class AnswerEnd:
         )
 
     def see_frames(self, frames: list[AnswerFrame]) -> int:
-        """Take events, as most are; returns how many, up to the first that wants a closer look."""
+        """Take usual events; return how many were taken before the first that needs a full parse."""
         reasons = self._reasons
         for number, frame in enumerate(frames):
             choices, told = frame.choices, frame.usage
@@ -148,6 +148,7 @@ class AnswerEnd:
         self.error = self.error or stated_aside(document)
 
     def see_choice(self, index: object, reason: object) -> None:
+        """Note one choice and its finish reason; a false `reason` only registers the choice."""
         number = index if isinstance(index, int) and not isinstance(index, bool) else 0
         if reason:
             self._reasons[number] = reason
@@ -159,7 +160,7 @@ class AnswerEnd:
 
 
 def end_of_plain(body: bytes) -> AnswerEnd:
-    """How a plain answer ended. What is no JSON object with choices is incomplete."""
+    """Return how a plain answer ended; anything but a JSON object with choices is incomplete."""
     end = AnswerEnd()
     end.has_done = True
     if is_too_detailed(body):
@@ -187,7 +188,7 @@ _USAGE: Final = b'"usage"'
 
 
 _NumTokens = Annotated[int, Meta(ge=0, le=1_000_000_000)]
-"""A figure beyond it is none: quotas, prices and forecasts would be spoilt by it for hours."""
+"""Number of tokens; a larger figure is discarded, because it would spoil quotas, prices and forecasts for hours."""
 
 
 class _TokenDetails(msgspec.Struct, frozen=True):
@@ -208,13 +209,12 @@ _decode_answer: Final = msgspec.json.Decoder(_Answer).decode
 
 
 def has_first_token(piece: bytes) -> bool:
-    """Whether `piece` carries text or a tool call; a role-only delta and a comment do not count."""
+    """Return whether `piece` carries text or a tool call; a role-only delta and a comment do not count."""
     return _FIRST_TOKEN.search(piece) is not None
 
 
 def usage_of(answer: bytes) -> Usage | None:
-    """The usage of one JSON answer or event, wherever it stands; None when there is none or it is not what it should
-    be."""
+    """Return the usage of one JSON answer or event, wherever it stands; None if it is absent or malformed."""
     try:
         usage = _decode_answer(answer).usage
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -227,7 +227,7 @@ def usage_of(answer: bytes) -> Usage | None:
 
 
 def usage_in(document: Any) -> Usage | None:
-    """The usage in a decoded answer or event: its own, or that of a choice or of `x_groq`, as some servers send it."""
+    """Return the usage in a decoded answer or event: its own, or that of a choice or of `x_groq`."""
     if not isinstance(document, dict):
         return None
     choices = document.get("choices")
@@ -256,7 +256,7 @@ def _count(told: Any) -> int | None:
 
 
 def merge_timing(answer: bytes, timing: dict[str, float]) -> bytes:
-    """`answer` (a JSON object) with the gateway's stages added under `penstock.timing.gateway`, else unchanged."""
+    """Return `answer` with the gateway's stages under `penstock.timing.gateway`; unchanged if it is no JSON object."""
     try:
         document: Any = msgspec.json.decode(answer)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -1,8 +1,7 @@
-"""From the events of a finished stream to the whole completion that they tell: stored once, served both ways.
+"""Assembly of a finished stream's events into the whole completion: stored once, served both ways.
 
-Nothing is lost: fields that this code has never heard of are put together by rules of form. Text of a delta is joined,
-lists grow, objects are merged, and of anything else the last value counts. What these rules cannot put together without
-a guess gives no completion.
+Nothing is lost: rules of form cover unknown fields, too. Text of a delta is joined, lists grow, objects are merged,
+and of anything else the last value counts. Where these rules would have to guess, there is no completion.
 """
 
 from __future__ import annotations
@@ -20,17 +19,17 @@ from gateway.upstreams.http1.sse import HEARTBEATS, STRAY, SseDecoder, SseError,
 
 _ONLY_IN_EVENTS: Final = frozenset({"choices", "object", "usage", "obfuscation"})
 _FIRST_WINS: Final = ("id", "created", "model")
-"""One for all events; the first that is not empty counts, for some servers begin with empty ones."""
+"""Keys that are one for all events; the first non-empty value counts, since some servers begin with empty ones."""
 _NO_TEXT_BESIDE: Final = ("tool_calls", "function_call", "refusal", "audio")
-"""Beside these, content that is empty is null, as in a plain answer."""
+"""Keys beside which empty content is null, as in a plain answer."""
 
 
 class Assembled(msgspec.Struct, frozen=True):
-    """A stream put together."""
+    """An assembled stream."""
 
     end: AnswerEnd
     completion: bytes | None
-    """As JSON; None when the stream is not complete, or cannot be put together without loss."""
+    """Completion as JSON; None when the stream is incomplete, or cannot be assembled without loss."""
 
 
 def assembled(stream: bytes) -> Assembled:
@@ -58,14 +57,16 @@ def assembled(stream: bytes) -> Assembled:
 
 
 def completion_of_stream(stream: bytes) -> bytes | None:
-    """The completion as JSON, or None for a stream that is not worth keeping: not complete, a choice that did not end
-    by itself, or anything that is no chat completion."""
+    """Return the completion as JSON; None for a stream that must not be stored.
+
+    That is one that is incomplete, has a choice that did not end by itself, or is no chat completion.
+    """
     found = assembled(stream)
     return found.completion if found.end.is_lasting else None
 
 
 def is_whole(completion: bytes) -> bool:
-    """Whether a plain JSON answer is a completion in which every choice has ended by itself."""
+    """Return whether a plain JSON answer is a completion in which every choice ended by itself."""
     if not end_of_plain(completion).is_lasting:
         return False
     try:
@@ -77,7 +78,7 @@ def is_whole(completion: bytes) -> bool:
 
 
 def _events(stream: bytes) -> Iterator[SseEvent]:
-    """The events, most of which are one line each."""
+    """Yield the events, most of which are one line each."""
     stream = stream.replace(b"\r\n", b"\n")
     if b"\r" in stream:
         yield from SseDecoder(len(stream), shows_strays=True).feed(stream + b"\n\n")
@@ -94,7 +95,7 @@ def _is_heartbeat(document: Any) -> bool:
 
 
 class _Completion:
-    """What the events have told so far."""
+    """State of a completion while its events arrive."""
 
     __slots__ = ("_choices", "_common", "_first", "_usage")
 
@@ -105,7 +106,11 @@ class _Completion:
         self._usage: Any = None
 
     def add(self, event: Any, name: str) -> None:
-        """Raises CannotMerge for what is no event of a chat completion."""
+        """Add one event.
+
+        Raises:
+            CannotMerge: It is no event of a chat completion.
+        """
         if not isinstance(event, dict) or (name != "message" and "choices" not in event):
             raise CannotMerge(name)
         choices = event.get("choices")
@@ -125,7 +130,7 @@ class _Completion:
             self._add_choice(choice)
 
     def finished(self) -> dict[str, Any]:
-        """The completion, as a plain answer has it."""
+        """Return the completion in the form of a plain answer."""
         choices = [_choice(number, *self._choices[number]) for number in sorted(self._choices)]
         common = {**self._first, **self._common.finished()}
         holders = [*choices, common.get("x_groq") or {}]
@@ -158,7 +163,7 @@ def _choice(number: int, message: Merged, others: Merged) -> dict[str, Any]:
 
 
 def _calls(calls: list[Any]) -> list[dict[str, Any]]:
-    """Tool calls as a plain answer has them: without the index, by which their pieces were found."""
+    """Return tool calls in the form of a plain answer: without the index that located their pieces."""
     ids = [call.get("id") for call in calls if call.get("id")]
     if len(set(ids)) != len(ids):
         raise CannotMerge("two tool calls with one id")

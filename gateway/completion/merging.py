@@ -5,23 +5,23 @@ from __future__ import annotations
 from typing import Any, Final
 
 MAX_INDEX: Final = 1024
-"""Of a choice or a tool call; nobody may ask for as many. Larger numbers come from broken servers."""
+"""Largest index of a choice or tool call; no request may have more, so larger ones mean a broken server."""
 _MAX_DEPTH: Final = 32
 _IDENTIFIERS: Final = frozenset(
     {"id", "type", "role", "name", "object", "format", "signature", "url", "mime_type", "model", "status", "title"}
 )
-"""Strings that name something and come whole. All others in a delta are text in pieces."""
+"""Keys of strings that name something and come whole. All others in a delta are text in pieces."""
 _CHANGING: Final = frozenset({"role", "object", "status", "title"})
-"""Names of which the last counts; of any other there is one."""
+"""Keys whose last value counts; any other name has one value."""
 _TEXTS: Final = frozenset(
     {"content", "reasoning_content", "reasoning", "refusal", "arguments", "text", "thinking", "transcript", "summary"}
 )
-"""Known to be text: the same piece may come twice."""
+"""Keys of known text: the same piece may come twice."""
 _ENCODED: Final = "data"
 _PADDING: Final = "="
-"""Ends what is encoded in base64: pieces that were encoded one by one cannot be joined."""
+"""End of base64 data: pieces that were encoded one by one cannot be joined."""
 _UNNUMBERED: Final = frozenset({"annotations", "citations"})
-"""Lists whose items' `index` is a place in the text."""
+"""Keys of lists whose items' `index` is a place in the text."""
 
 
 class CannotMerge(Exception):
@@ -37,7 +37,11 @@ class _Text:
         self.parts = [part]
 
     def add(self, name: str, part: str) -> None:
-        """Raises CannotMerge for what may be no text in pieces, but a word that comes whole each time."""
+        """Add a piece.
+
+        Raises:
+            CannotMerge: The value is a word that comes whole each time rather than text in pieces.
+        """
         if not part:
             return
         last = self.parts[-1]
@@ -69,17 +73,21 @@ class _Items:
 
 
 class Merged:
-    """One object; `add` its pieces in order, `finished` gives it."""
+    """One merged object: `add` its pieces in order, then read `finished`."""
 
     __slots__ = ("_fields", "_is_text")
 
     def __init__(self, *, is_text: bool) -> None:
-        """`is_text`: it is part of a delta, whose strings are text in pieces unless they name something."""
+        """Create an object; `is_text` marks part of a delta, whose strings are text unless they name something."""
         self._fields: dict[str, Any] = {}
         self._is_text = is_text
 
     def add(self, piece: dict[str, Any], depth: int = 0) -> None:
-        """Raises CannotMerge."""
+        """Add a piece of the object.
+
+        Raises:
+            CannotMerge: The piece does not fit.
+        """
         if depth > _MAX_DEPTH:
             raise CannotMerge("too deep")
         fields = self._fields
@@ -110,7 +118,11 @@ class Merged:
                 fields[name] = value
 
     def add_item(self, piece: dict[str, Any], depth: int) -> None:
-        """A piece of an item of a list; raises CannotMerge, also where two items share an index."""
+        """Add a piece of a list item.
+
+        Raises:
+            CannotMerge: The piece does not fit, or two items share an index.
+        """
         for name in ("id", "type"):
             known, told = self._fields.get(name), piece.get(name)
             if known and told and known != told:
@@ -118,7 +130,7 @@ class Merged:
         self.add(piece, depth + 1)
 
     def add_latest(self, name: str, value: list[Any]) -> None:
-        """A list that some servers send whole each time, as it is by then, and others in pieces."""
+        """Add a list that some servers send whole each time, in its latest state, and others in pieces."""
         known = self._fields.get(name)
         if known is None:
             known = self._fields[name] = _Items()
@@ -130,7 +142,7 @@ class Merged:
             known.appended += value
 
     def finished(self) -> dict[str, Any]:
-        """The object, as plain values."""
+        """Return the object as plain values."""
         return {name: _finished(value) for name, value in self._fields.items()}
 
     def _add_list(self, name: str, known: Any, value: list[Any], depth: int) -> None:
@@ -145,7 +157,11 @@ class Merged:
 
 
 def index_of(piece: dict[str, Any]) -> int:
-    """Its index; 0 for one without. Raises CannotMerge for what is no index."""
+    """Return the item's index; 0 for one without.
+
+    Raises:
+        CannotMerge: The index is invalid.
+    """
     index = piece.get("index")
     if index is None:
         return 0

@@ -1,4 +1,4 @@
-"""A kept answer as the event stream that a client asked for: the same envelope, the text in one piece."""
+"""Replay of a stored response as the event stream that a client requested: same envelope, the text in one piece."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ _OF_FIRST_EVENT: Final = frozenset({"index", "message", "logprobs"})
 
 
 def as_event_stream(answer: bytes, *, include_usage: bool) -> bytes:
-    """The events of a whole JSON completion: for each choice its message and its finish reason, then `[DONE]`.
+    """Return the events of a whole JSON completion: each choice's message and finish reason, then `[DONE]`.
 
-    Raises msgspec.DecodeError, KeyError or TypeError when `answer` is no completion.
+    Raises:
+        msgspec.DecodeError: `answer` is no JSON.
+        KeyError: `answer` is no completion.
+        TypeError: `answer` is no completion.
     """
     completion: dict[str, Any] = msgspec.json.decode(answer)
     common = {key: value for key, value in completion.items() if key not in _NOT_IN_EVENTS}
@@ -29,7 +32,7 @@ def as_event_stream(answer: bytes, *, include_usage: bool) -> bytes:
 
 
 def _choice_events(number: int, choice: dict[str, Any]) -> list[dict[str, Any]]:
-    """Its message, then how it ended, with whatever else is told of it."""
+    """Return the message of a choice, then its finish reason with any further fields."""
     message: dict[str, Any] = choice["message"]
     delta = {key: value for key, value in message.items() if key != "content" or value is not None}
     if delta.get("tool_calls"):

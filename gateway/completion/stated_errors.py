@@ -1,4 +1,4 @@
-"""Errors that an upstream states inside an answer whose status said 200: found by meaning, in any of their shapes."""
+"""Errors that an upstream states inside a 200 answer: found by meaning, in any of their shapes."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _FAILED_REASONS: Final = frozenset(
         *("disconnected", "insufficient_system_resource"),
     }
 )
-"""Finish reasons of an answer that was broken off, besides all that name an error."""
+"""Finish reasons of a broken-off answer, besides all that name an error."""
 _LOOSE_KEYS: Final = frozenset(
     {"detail", "message", "msg", "errors", "error_message", "error_msg", "error_code", "fault", "status_msg"}
 )
-"""What says that a document without choices is an error, whatever its case."""
+"""Keys, in lower case, that mark a document without choices as an error."""
 _STATUS_KEYS: Final = (
     *("raw_status_code", "http_status_code", "status_code", "statuscode", "http_status", "http_code"),
     *("code", "status", "error_code", "type", "error_type", "__type"),
 )
-"""Where errors name a status, by number or by word; lower case."""
+"""Keys, in lower case, under which errors name a status by number or by word."""
 _MAX_WORD: Final = 128
 _NO_LETTER: Final = re.compile(r"[^a-z0-9]+")
 _WORD_END: Final = re.compile(r"(?:error|exception)$")
@@ -43,22 +43,22 @@ _STATUS_OF_WORD: Final = {
     **dict.fromkeys(("toomanyrequests", "throttling", "throttled", "servicetiercapacityexceeded"), 429),
     **dict.fromkeys(("overloaded", "serveroverloaded", "serverisoverloaded", "serviceunavailable", "unavailable"), 503),
 }
-"""What the words of common servers mean where they give no number: without case, marks and an `error` at the end."""
+"""Status for the words of common servers where no number is given: lower case, without marks or a final `error`."""
 
 
 class StatedError(msgspec.Struct, frozen=True):
-    """What went wrong, in the upstream's own words."""
+    """An upstream's error, in its own words."""
 
     status: int | None = None
-    """The status that the error names by number or by word; None: the upstream failed."""
+    """Status that the error names by number or by word; None: the upstream failed."""
     body: bytes = b""
     """The error as JSON, for `enveloped`."""
     is_standard: bool = False
-    """Clients recognise it: an event with `error`, as OpenAI sends it."""
+    """True for an event with `error` in OpenAI's form, which clients recognise."""
 
 
 def document_of(data: bytes) -> Any:
-    """The JSON in `data`, also with the NaN that some servers write; None for what is no JSON."""
+    """Return the JSON document in `data`, also with the NaN that some servers write; None for other input."""
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -110,7 +110,7 @@ def stated_in_choice(choice: dict[str, Any]) -> StatedError | None:
 
 
 def is_failed_reason(reason: object) -> bool:
-    """Whether this finish reason means that the answer was broken off; a content filter's does not."""
+    """Return whether this finish reason means that the answer was broken off; a content filter's does not."""
     if isinstance(reason, dict):
         reason = reason.get("type")
     return isinstance(reason, str) and (reason.lower() in _FAILED_REASONS or "error" in reason.lower())
@@ -134,7 +134,7 @@ def _encoded(document: Any) -> bytes:
 
 
 def _has_failed_base(document: dict[str, Any]) -> bool:
-    """Whether the status stands in `base_resp`, as some servers have it, and is not that of a success."""
+    """Return whether `base_resp`, where some servers put the status, holds anything but success."""
     base = document.get("base_resp")
     return isinstance(base, dict) and bool(base.get("status_code"))
 

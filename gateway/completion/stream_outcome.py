@@ -1,7 +1,7 @@
-"""StreamOutcome: what the events of a stream mean, read in blocks so that a piece costs next to nothing as it passes.
+"""StreamOutcome: the meaning of a stream's events, read in blocks so that a passing piece costs next to nothing.
 
-Usual events are read together, and only what surrounds their text. From the first unusual one of a block on (an error,
-a comment, several `data` lines, other line ends) each is read by the grammar of event streams.
+Usual events are read together, and only the JSON around their text. From the first unusual one of a block on, each
+is read by the grammar of event streams: an error, a comment, several `data` lines, other line ends.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from gateway.completion.stated_errors import ERROR_EVENT, document_of
 from gateway.upstreams.http1.sse import STRAY, SseDecoder, SseError, SseEvent
 
 BLOCK_BYTES: Final = 16 * 1024
-"""Pieces are read once they are so long together: a tenth of a millisecond of work."""
+"""Bytes that are read together: a tenth of a millisecond of work."""
 MAX_READ_BYTES: Final = 1024 * 1024
-"""Larger events are not read: they carry images or sound, and what they say of the answer's end another may say."""
+"""Bytes above which an event is not read: it carries images or sound, and another event may hold the answer's end."""
 
 DONE: Final = b"[DONE]"
 _DONE_EVENTS: Final = (b"data: [DONE]\n\n", b"data:[DONE]\n\n")
@@ -29,7 +29,7 @@ _decode_frames: Final = msgspec.json.Decoder(list[AnswerFrame]).decode
 
 
 class StreamOutcome:
-    """Feed every piece, cut anywhere; `end()` after the last one, or whenever it is wanted."""
+    """Outcome of a stream: feed every piece, cut anywhere; read `end()` after the last one, or at any time."""
 
     __slots__ = ("_decoder", "_end", "_num_bytes", "_pieces")
 
@@ -40,14 +40,14 @@ class StreamOutcome:
         self._end = AnswerEnd()
 
     def feed(self, piece: bytes) -> None:
-        """A piece of the stream came."""
+        """Feed one piece of the stream."""
         self._pieces.append(piece)
         self._num_bytes += len(piece)
         if self._num_bytes > BLOCK_BYTES:
             self._read()
 
     def end(self, *, is_over: bool = True) -> AnswerEnd:
-        """What the stream says so far; with `is_over` an event without an end counts, too."""
+        """Return the state of the stream so far; with `is_over`, an event without an end counts, too."""
         self._read()
         if is_over and self._decoder.has_pending:
             self._take_events(b"\n\n")
@@ -112,7 +112,7 @@ class StreamOutcome:
 
 
 def end_of_stream(stream: bytes) -> AnswerEnd:
-    """How a stream that is there as a whole ended."""
+    """Return how a whole stream ended."""
     outcome = StreamOutcome()
     outcome.feed(stream)
     return outcome.end()

@@ -1,4 +1,4 @@
-"""One request at a deployment: what was forecast of it, what became of that, and how long it may be silent."""
+"""One request at a deployment: its forecast, its actual times, and the longest silence allowed."""
 
 from __future__ import annotations
 
@@ -20,36 +20,39 @@ _ALIKE: Final = 0.125
 
 
 class TtftForecast(msgspec.Struct, frozen=True, gc=False):
-    """Made for one deployment at one instant."""
+    """Forecast of the time to first token at one deployment, at one instant."""
 
     at: float
     lane: str
     uncached_tokens: int
     num_pending: int
-    """Requests that had no first token then."""
+    """Number of requests without a first token at that instant."""
     seconds: float
-    """From sending to the first token."""
+    """Seconds from sending to the first token."""
     rows: float
-    """Answers that were being generated then."""
+    """Number of sequences that were decoding at that instant."""
     ahead: float
     """Prompt tokens of the lane that were sent and not computed yet."""
     others: float
-    """The same of all other lanes."""
+    """Prompt tokens of all other lanes that were sent and not computed yet."""
     beyond: float
-    """Requests beyond the most rows that were ever seen."""
+    """Number of requests beyond the largest number of sequences ever observed."""
     step_left_s: float
-    """Of the engine's step under way."""
+    """Seconds left of the engine's step under way."""
     by_report: Features | None
-    """What the engine's report said, if there was a fresh one that says enough."""
+    """Features from the engine's report, if a fresh one was complete enough."""
     tpot_s: float
-    """A token, beside those that run and this one."""
+    """Seconds per output token, beside the running sequences and this one."""
     caution: float
-    """By what factor routing should distrust `seconds`, at least 1: a deployment that was, or is, far slower than
-    forecast is avoided before the forecast has followed. Ordinary error does not count."""
+    """Factor by which routing distrusts `seconds`, at least 1.
+
+    Routing thus avoids a deployment that was, or is, far slower than forecast before the forecast has followed.
+    Ordinary error does not count.
+    """
 
     @property
     def by_books(self) -> Features:
-        """What our own books said, as the model of the time to the first token learns from it."""
+        """Return the features from our own books, as the model of the time to first token learns from them."""
         uncached, rows = float(self.uncached_tokens), self.rows
         work = self.uncached_tokens + self.ahead
         return (
@@ -66,7 +69,7 @@ class TtftForecast(msgspec.Struct, frozen=True, gc=False):
         )
 
     def is_like(self, uncached_tokens: int, num_pending: int) -> bool:
-        """Whether it would be about the same for such a request of the lane, behind so many others."""
+        """Return whether the forecast would be about the same for such a request behind so many others."""
         return (
             abs(uncached_tokens - self.uncached_tokens) <= _ALIKE * self.uncached_tokens
             and abs(num_pending - self.num_pending) <= 1.0 + _ALIKE * self.num_pending
@@ -136,17 +139,17 @@ class InFlightRequest(msgspec.Struct, eq=False):
 
 
 PLAIN_FACTOR: Final = 2.0
-"""A plain answer may take so many times what its longest form is forecast to take."""
+"""Multiple of the forecast for its longest form that a plain answer may take."""
 PROMPT_FACTOR: Final = 4.0
-"""Its prompt may take so many times the forecast, as for a stream."""
+"""Multiple of the forecast that a plain answer's prompt may take, as for a stream."""
 LEAST_TOKENS: Final = 256
-"""Length that is allowed for where neither the request nor earlier answers allow for more."""
+"""Answer length that is assumed at least, where neither the request nor earlier answers give a larger one."""
 MEAN_FACTOR: Final = 2.0
-"""Where the request sets no limit, answers of so many times the usual length are allowed for."""
+"""Multiple of the usual answer length that is assumed where the request sets no limit."""
 STRANGER_S: Final = 5.0
-"""Shortest patience with a deployment that never answered: nothing is known of its speed."""
+"""Shortest patience, in seconds, with a deployment that never answered: its speed is unknown."""
 STRANGER_MOST_S: Final = 10.0
-"""Longest patience with such a deployment where the request does not say how long its answer may be."""
+"""Longest patience, in seconds, with such a deployment where the request does not limit its answer."""
 
 
 def stream_bound_s(live: LiveDeployment, now: float, flight: InFlightRequest | None) -> float | None:
@@ -158,7 +161,7 @@ def stream_bound_s(live: LiveDeployment, now: float, flight: InFlightRequest | N
 
 
 def plain_bound_s(live: LiveDeployment, now: float, flight: InFlightRequest, max_tokens: int | None) -> float:
-    """Seconds within which a plain answer of up to `max_tokens` is whole, or the engine says that it computes."""
+    """Return the seconds within which a plain answer of up to `max_tokens` is whole, or the engine reports progress."""
     report = live.forecast.report(now)
     prompt_s = PROMPT_FACTOR * flight.forecast_ttft_s
     if report is not None and report.silent_s is not None:  # each of the engine's steps is heard of

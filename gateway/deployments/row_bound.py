@@ -51,7 +51,7 @@ def rows_within(forecast: DeploymentForecast, now: float, tpot_s: float) -> int 
 def _rows_in_pace(forecast: DeploymentForecast, now: float, tpot_s: float) -> int | None:
     """Return the largest number of rows within the target.
 
-    It is None where one row already misses the target, as no bound would help, and where any number of rows meets it.
+    None where one row already misses the target, as no bound would help, and where any number of rows meets it.
     """
     if forecast.tpot_s(now, 1) > tpot_s or forecast.tpot_s(now, MAX_ROWS) <= tpot_s:
         return None

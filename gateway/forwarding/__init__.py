@@ -1,0 +1,1 @@
+"""Forwarding: a request's attempts, and the relay of the answer."""

@@ -1,7 +1,7 @@
-"""AttemptRunner: one deployment is asked, up to the moment at which the first byte for the client is there.
+"""AttemptRunner: one attempt at one deployment, up to the first byte for the client.
 
-Until then nothing was said to the client, so whatever goes wrong may be mended by another attempt; what is open can be
-closed without a trace. After it the answer can only be passed on, or broken off with an error event.
+Before that byte the client has received nothing, so another attempt can repair any failure, and open connections
+can be closed without a trace. After it the answer can only be passed on, or broken off with an error event.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ from gateway.util.header_values import media_type
 _JSON: Final = b"application/json"
 OK: Final = 200
 _ROUNDING_S: Final = 0.01
-"""Instants closer together than this are the same one, read twice."""
+"""Seconds within which two instants count as one, read twice."""
 
 
 class ForwardRequest(msgspec.Struct, frozen=True, gc=False):
-    """What is to be answered, however many deployments it takes."""
+    """A request to be answered, with as many attempts as that takes."""
 
     ctx: RequestContext
     request: ChatRequest
@@ -68,13 +68,13 @@ class ForwardRequest(msgspec.Struct, frozen=True, gc=False):
     admitted: AdmissionDecision
     planned: PlannedRoute
     began_at: float
-    """When the first attempt began: the route's total time counts from here."""
+    """Start of the first attempt; the route's total time counts from here."""
     is_assembled: bool = False
-    """The client wants a plain answer, and the stream that is asked for in its place becomes one."""
+    """True if the client wants a plain answer that is assembled from a stream."""
 
 
 class RetryElsewhere(Exception):
-    """This deployment cannot take the request, and nothing of it was answered; `error` is what to say otherwise."""
+    """A failure of this deployment before any answer; `error` is the error for the client if no other one serves."""
 
     def __init__(self, error: GatewayError) -> None:
         super().__init__(error.message)
@@ -82,7 +82,7 @@ class RetryElsewhere(Exception):
 
 
 class UpstreamAttempt:
-    """An answer whose first byte is there and was not passed on yet. `close` gives back all that it holds."""
+    """An answer whose first byte has arrived and was not passed on yet. `close` returns all that it holds."""
 
     __slots__ = (
         "_clock",
@@ -112,29 +112,29 @@ class UpstreamAttempt:
         self.response: UpstreamResponse | None = None
         self.sent_at = 0.0
         self.flight: InFlightRequest | None = None
-        """What the deployment's forecast learns from; None until the request is on the wire."""
+        """Observation for the deployment's forecast; None until the request is on the wire."""
         self.passed: list[Header] = []
         """Headers that the client sees of an answer that is passed on whole."""
         self.body: bytes | None = None
         """A plain answer, whole; None for a stream."""
         self.can_move: Callable[[], bool] | None = None
-        """Whether another deployment would take the request now; None: nobody is to be asked."""
+        """Callback that returns True if another deployment takes the request now; None if a move is ruled out."""
         self.ctx: RequestContext | None = None
-        """Whose place follows this attempt; None for one that runs beside it."""
+        """Context of the request that this attempt serves; None for an attempt that runs beside another."""
         self.on_sent: Callable[[UpstreamAttempt], None] | None = None
-        """Called when the request is on the wire."""
+        """Callback for the moment at which the request is on the wire."""
         self.ask: RoutingRequest | None = None
-        """What the deployment's forecast is told of the request; None: nothing."""
+        """Request as the deployment's forecast sees it; None if the forecast ignores the attempt."""
         self.is_stream = True
         self.is_assembled = False
-        """A plain answer is put together of the stream."""
+        """True if a plain answer is assembled from the stream."""
         self.max_output_tokens: int | None = None
-        """Most tokens that the request allows for an answer; None where it does not say."""
+        """Most tokens that the request allows for an answer; None where it sets no limit."""
         self.held: BodyReservation | None = None
-        """The memory that an answer takes which is held whole; None: it is not counted."""
+        """Memory reserved for an answer that is held whole; None if it is not counted."""
 
     def note_sent(self, response: UpstreamResponse) -> None:
-        """The request is on the wire, on the connection of this response."""
+        """Note that the request is on the wire, on the connection of this response."""
         self.response = self.attempt_watch.response = response
         now = self.sent_at = self._clock()
         if self.ctx is not None:
@@ -150,7 +150,7 @@ class UpstreamAttempt:
         self._expect(now)
 
     def _expect(self, now: float) -> None:
-        """Say how long the deployment may be silent from here on."""
+        """Set how long the deployment may be silent from here on."""
         if self.is_stream:
             usual_s = stream_bound_s(self.live, now, self.flight)
             if usual_s is not None:
@@ -160,29 +160,29 @@ class UpstreamAttempt:
             self.attempt_watch.expect_whole(self._whole_bound_s)
 
     def _whole_bound_s(self) -> float:
-        """Seconds within which a plain answer is whole, or the stream behind it begins."""
+        """Return the seconds within which a plain answer is whole, or the stream behind it begins."""
         assert self.flight is not None, "only what is forecast has a bound"
         if self.is_stream:
             return hidden_stream_bound_s(self.flight)
         return plain_bound_s(self.live, self._clock(), self.flight, self.max_output_tokens)
 
     def note_first_byte(self, now: float) -> None:
-        """The stream has begun: the limit learns whether the deployment queues."""
+        """Note that the stream has begun; the limit learns whether the deployment queues."""
         if self.flight is not None:
             self._permit.note_ttft(now - self.sent_at, self.flight.unqueued_ttft_s)
 
     def move(self) -> None:
-        """The deployment has stalled before the first byte: leave it, if another would take the request."""
+        """Leave a deployment that stalled before the first byte, if another would take the request."""
         if self.response is not None and self.can_move is not None and self.can_move():
             self.give_up(Stalled, f"deployment '{self.live.id}' holds requests and sends no tokens")
 
     def give_up(self, kind: type[UpstreamError], message: str) -> None:
-        """Close the upstream's connection; whoever waits for the answer gets a `kind` error."""
+        """Close the upstream's connection; the task that waits for the answer gets a `kind` error."""
         if self.response is not None:
             self.response.give_up(kind, message)
 
     def close(self) -> None:
-        """Close what is not whole and give the permit back. Idempotent."""
+        """Close what is not whole and return the permit. Idempotent."""
         self.on_sent = self.can_move = None  # they may lead back here
         if self.response is not None:
             self.response.close()
@@ -195,7 +195,7 @@ class UpstreamAttempt:
 
 
 class AttemptRunner:
-    """Asks deployments, and passes on what they answer; tells their health what came of it."""
+    """Runner of attempts at deployments: it passes their answers on, and reports results to the deployments' health."""
 
     __slots__ = ("_clock",)
 
@@ -211,10 +211,14 @@ class AttemptRunner:
         on_sent: Callable[[UpstreamAttempt], None] | None = None,
         is_leading: bool = True,
     ) -> UpstreamAttempt:
-        """The answer's beginning; the caller closes it. Raises RetryElsewhere or another GatewayError.
+        """Return the beginning of the answer; the caller closes it.
 
-        `can_move` tells whether another deployment would take the request, when this one stalls or has no capacity.
-        The time line and the place belong to the attempt that is leading; a hedge leaves them alone.
+        `can_move` returns whether another deployment would take the request, when this one stalls or has no capacity.
+        The time line and the place belong to the leading attempt; a hedge leaves them alone.
+
+        Raises:
+            RetryElsewhere: Another deployment may serve the request.
+            GatewayError: The request fails.
         """
         ctx, claim = work.ctx, work.admitted.claim
         if is_leading:
@@ -234,13 +238,17 @@ class AttemptRunner:
             opened.max_output_tokens = work.request.max_output_tokens
             opened.held = None if ctx.held is None else ctx.held.beside()
             await self._send(work, opened, is_leading=is_leading)
-        except BaseException:  # cancellation too: nobody is left to close it
+        except BaseException:  # cancellation too: no caller could close it
             opened.close()
             raise
         return opened
 
     async def more(self, work: ForwardRequest, opened: UpstreamAttempt) -> bool:
-        """Wait for another piece of a stream that was not passed on yet; False at its end. Raises RetryElsewhere."""
+        """Wait for another piece of a stream that was not passed on yet; False at its end.
+
+        Raises:
+            RetryElsewhere: The stream broke.
+        """
         assert opened.response is not None, "an answer is open once its request was sent"
         try:
             return await opened.response.wait_more()
@@ -248,7 +256,12 @@ class AttemptRunner:
             raise RetryElsewhere(self._lost(work, opened, error)) from None
 
     async def rest(self, work: ForwardRequest, opened: UpstreamAttempt) -> bytes:
-        """Wait for all of a stream of which nothing was passed on. Raises RetryElsewhere or another GatewayError."""
+        """Wait for all of a stream of which nothing was passed on.
+
+        Raises:
+            RetryElsewhere: Another deployment may serve the request.
+            GatewayError: The request fails.
+        """
         assert opened.response is not None, "an answer is open once its request was sent"
         try:
             return await _whole(opened, opened.response)
@@ -257,7 +270,12 @@ class AttemptRunner:
             raise RetryElsewhere(failure) if is_retryable(error) else failure from None
 
     async def pass_on(self, work: ForwardRequest, opened: UpstreamAttempt) -> None:
-        """Relay the answer to the client. Raises UpstreamFailed or UpstreamTimedOut; the status line may be out."""
+        """Relay the answer to the client; the status line may be out when it fails.
+
+        Raises:
+            UpstreamFailed: The deployment failed.
+            UpstreamTimedOut: The rest of the answer was too late.
+        """
         ctx, attempt_watch = work.ctx, opened.attempt_watch
         assert opened.response is not None, "an answer is open once its request was sent"
         ctx.flight = opened.flight
@@ -287,7 +305,7 @@ class AttemptRunner:
             self._judge(work, opened, response, is_leading=is_leading)
             content_type, opened.passed = self._heed(live, response)
             if work.request.stream and response.status == OK and media_type(content_type) != _JSON:
-                response.expect_events()  # whatever its type says: its first event tells
+                response.expect_events()  # whatever its type: its first event decides
                 head = await head_of(response)
                 if head.beginning != "answer":
                     self._take_failed_head(work, opened, head, is_leading=is_leading)
@@ -300,7 +318,7 @@ class AttemptRunner:
         except UpstreamError as error:
             failure = self._lost(work, opened, error, is_leading=is_leading)
             if isinstance(error, ConnectError | ConnectTimeout):
-                live.is_ready = False  # until a probe says otherwise
+                live.is_ready = False  # until a probe succeeds
             raise RetryElsewhere(failure) if is_retryable(error) else failure from None
         finally:
             if is_leading:
@@ -309,7 +327,11 @@ class AttemptRunner:
     def _take_failed_head(
         self, work: ForwardRequest, opened: UpstreamAttempt, head: StreamHead, *, is_leading: bool
     ) -> None:
-        """A stream that begins with an error, or ends without an answer. Raises RetryElsewhere, like `_take_error`."""
+        """Treat a stream that begins with an error, or ends without an answer, like `_take_error`.
+
+        Raises:
+            RetryElsewhere: Another deployment may serve the request.
+        """
         if head.error is not None:
             self._take_error(work, opened, head.error, is_leading=is_leading)
             return
@@ -319,8 +341,11 @@ class AttemptRunner:
     def _take_error(
         self, work: ForwardRequest, opened: UpstreamAttempt, told: StatedError, *, is_leading: bool
     ) -> None:
-        """Treat an error in a 200 answer as the status that it names. Raises RetryElsewhere unless that says that
-        the request is wrong, which the client is told."""
+        """Treat an error in a 200 answer as the status that it names.
+
+        Raises:
+            RetryElsewhere: Unless the error states that the request is wrong; that goes to the client.
+        """
         response, status = opened.response, told.status
         assert response is not None, "an answer is open once its request was sent"
         if is_leading:
@@ -334,8 +359,12 @@ class AttemptRunner:
         opened.passed = [(b"content-type", _JSON), *opened.passed[1:]]
 
     def _take_whole(self, work: ForwardRequest, opened: UpstreamAttempt, body: bytes, *, is_leading: bool) -> None:
-        """Take a plain answer, or the upstream's own refusal. Raises RetryElsewhere for a 200 that is neither what was
-        asked for nor such a refusal: a deployment that gives such answers is as good as down."""
+        """Take a plain answer, or the upstream's own refusal.
+
+        Raises:
+            RetryElsewhere: A 200 is neither the form requested nor such a refusal. A deployment that answers like that
+                is as good as down.
+        """
         response, live = opened.response, opened.live
         assert response is not None, "an answer is open once its request was sent"
         if response.status != OK:
@@ -357,9 +386,9 @@ class AttemptRunner:
             live.whole_answers.observe(now, now - opened.sent_at)
 
     def _heed(self, live: LiveDeployment, response: UpstreamResponse) -> tuple[bytes, list[Header]]:
-        """The content type, and the headers that the client sees of an answer that is passed on whole.
+        """Read the content type, and the headers that the client sees of an answer that is passed on whole.
 
-        What a server says about its load with an answer is for those that publish it in no other way.
+        Load headers of an answer count only for deployments that publish their load in no other way.
         """
         content_type, passed = b"", []
         for header in response.headers:
@@ -375,7 +404,12 @@ class AttemptRunner:
     def _judge(
         self, work: ForwardRequest, opened: UpstreamAttempt, response: UpstreamResponse, *, is_leading: bool
     ) -> None:
-        """Whether the status lets the answer pass. Raises RetryElsewhere or another GatewayError when it does not."""
+        """Raise the error that the status stands for; return if the answer may pass.
+
+        Raises:
+            RetryElsewhere: Another deployment may serve the request.
+            GatewayError: The request fails.
+        """
         status, headers = response.status, response.headers
         if status == OK:
             return
@@ -396,7 +430,11 @@ class AttemptRunner:
     def _judge_pushback(
         self, work: ForwardRequest, opened: UpstreamAttempt, headers: Sequence[Header]
     ) -> GatewayError | None:
-        """429: left alone for as long as it says. None: nobody else can answer, so the client gets it as it is."""
+        """Handle a 429: the deployment gets no requests for the time that it names.
+
+        Returns:
+            None if no other deployment can answer, so that the client gets the 429 unchanged.
+        """
         wait_s = retry_after_s(headers)
         if wait_s is not None:
             opened.live.health.note_pushback(self._clock(), wait_s)
@@ -407,11 +445,11 @@ class AttemptRunner:
     def _lost(
         self, work: ForwardRequest, opened: UpstreamAttempt, error: UpstreamError, *, is_leading: bool = True
     ) -> GatewayError:
-        """Tell the deployment's health and the record that the exchange failed; return what the client is told."""
+        """Report the failed exchange to the deployment's health and the record; return the error for the client."""
         now, deadline_at = self._clock(), work.admitted.deadline_at
         kind = failure_of(error)
         if kind is FailureKind.TIMEOUT and deadline_at is not None and now >= deadline_at - _ROUNDING_S:
-            kind = None  # the client's patience ended, not the route's: that says nothing about the deployment
+            kind = None  # the client's patience ended, not the route's: the deployment may be healthy
         if kind is None:
             opened.attempt_watch.dropped()
         else:
@@ -421,9 +459,9 @@ class AttemptRunner:
         return from_transport(error, opened.live.id)
 
     def _timeouts(self, work: ForwardRequest) -> ExchangeTimeouts:
-        """The route's, less what earlier attempts took, and shortened to the client's own patience.
+        """Return the route's timeouts, less the time of earlier attempts, and shortened to the client's deadline.
 
-        For a client that reads a stream that patience ends with the first byte.
+        For a client that reads a stream, that deadline concerns the first byte only.
         """
         planned, is_stream, deadline_at = work.planned, work.request.stream, work.admitted.deadline_at
         timeouts = planned.stream_timeouts if is_stream else planned.plain_timeouts
@@ -446,7 +484,13 @@ class AttemptRunner:
 
 
 async def _whole(opened: UpstreamAttempt, response: UpstreamResponse) -> bytes:
-    """All of the answer, as far as there is memory for it. Raises UpstreamError, Shed or UpstreamFailed."""
+    """Return the whole answer, as far as there is memory for it.
+
+    Raises:
+        UpstreamError: The exchange failed.
+        Shed: There is no memory for the answer.
+        UpstreamFailed: The answer is too large.
+    """
     try:
         return await response.read(MAX_PLAIN_BYTES, opened.held)
     except RequestTooLarge:
@@ -455,7 +499,7 @@ async def _whole(opened: UpstreamAttempt, response: UpstreamResponse) -> bytes:
 
 
 def _fixed_headers(live: LiveDeployment, accept: bytes, priority: bytes) -> tuple[Header, ...]:
-    """What all such requests to the deployment have in common."""
+    """Return the headers that all such requests to the deployment share, and store them there."""
     fixed = (
         (b"content-type", _JSON),
         (b"accept", accept),

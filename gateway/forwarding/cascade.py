@@ -1,12 +1,12 @@
-"""Cascading: a small model answers first, and what its first tokens say of it decides whether its answer is passed on.
+"""Cascade: a small model answers first, and its first tokens decide whether a large one takes over.
 
     small   ├─ first tokens ─┬─ sure enough ────────────────▶ the client's answer
                              └─ not ✕
     large                      └─ sent ──────▶ the client's answer
 
-Nothing was sent to the client before the decision, so a hand-over leaves no trace but its time and its tokens, which
-are counted. For a plain answer the small model is asked for a stream, too, and what goes on is put together of that.
-Where nobody can take over, the small model's answer goes on.
+The client receives nothing before the decision, so a hand-over costs only time and tokens, which are counted.
+For a plain answer the gateway requests a stream from the small model, too, and assembles the answer from it.
+Where no other deployment can take over, the small model's answer is passed on.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from routing_policies.quality.cascade import Answer, Inquiry
 
 TOP_LOGPROBS: Final = 2
 MAX_ASSEMBLED_HERE_BYTES: Final = MAX_READ_HERE_BYTES
-"""Longer streams are put together on a thread: each of their events is decoded."""
+"""Bytes above which a thread assembles the stream, because each of its events is decoded."""
 
 
 class Cascader:
-    """Opens answers for routes that cascade."""
+    """Opener of answers for routes that cascade."""
 
     __slots__ = ("_attempts", "_metrics", "_workers")
 
@@ -57,15 +57,18 @@ class Cascader:
         next_one: Callable[[], LiveDeployment | None],
         can_move: Callable[[], bool] | None = None,
     ) -> UpstreamAttempt:
-        """Like Attempts.open, asking `live` first; the answer may be that of `next_one`. Raises what the first one's
-        failure is."""
+        """Open an attempt like `Attempts.open`, at `live` first; the answer may come from `next_one`.
+
+        Raises:
+            GatewayError: The first deployment failed.
+        """
         asked = _asking(work)
         opened = await self._attempts.open(asked, live, can_move=can_move)
         if asked.is_assembled and opened.response is not None and opened.response.status != 200:
-            opened.close()  # it may be the stream that it does not like, which nobody asked for
+            opened.close()  # the refusal may concern the stream, which the client did not request
             opened = await self._attempts.open(_telling(work), live)
         if opened.response is not None and opened.response.status != 200 and not work.request.fields.logprobs:
-            opened.close()  # or the log-probabilities, which the client did not ask for, either
+            opened.close()  # or the log-probabilities, which the client did not request, either
             return await self._past_refusal(work, live, next_one())
         try:
             answer = await self._judge(work, opened, inquiry)
@@ -75,7 +78,7 @@ class Cascader:
                 opened.close()  # nothing may be lost of it: the same once more, as the client wants it
                 work.ctx.record.attempts += 1
                 opened = await self._attempts.open(_telling(work), live)
-        except BaseException:  # cancellation too: nobody is left to close it
+        except BaseException:  # cancellation too: no caller could close it
             opened.close()
             raise
         work.ctx.mark(Stage.UPSTREAM_FIRST_BYTE)
@@ -89,13 +92,13 @@ class Cascader:
     async def open_assembled(
         self, work: ForwardRequest, live: LiveDeployment, can_move: Callable[[], bool] | None
     ) -> UpstreamAttempt:
-        """Like Attempts.open for a plain answer, which is put together of a stream: a stall shows before its end."""
+        """Open an attempt like `Attempts.open` for a plain answer assembled from a stream: it shows a stall early."""
         asked = msgspec.structs.replace(work, request=work.request.as_stream(), is_assembled=True)
         opened = await self._attempts.open(asked, live, can_move=can_move)
         if opened.body is not None:
             if opened.response is not None and opened.response.status in (OK, TOO_MANY_REQUESTS):
-                return opened  # a server that knows no streams has answered as the client wants it
-            opened.close()  # it refuses, perhaps only the stream, which nobody asked for
+                return opened  # a server without streams has answered as the client wants it
+            opened.close()  # the refusal may concern only the stream, which the client did not request
             opened = await self._attempts.open(work, live, can_move=can_move)
             live.refuses_streams = opened.response is not None and opened.response.status == 200
             return opened
@@ -105,7 +108,7 @@ class Cascader:
                 opened.close()
                 work.ctx.record.attempts += 1
                 opened = await self._attempts.open(work, live, can_move=can_move)
-        except BaseException:  # cancellation too: nobody is left to close it
+        except BaseException:  # cancellation too: no caller could close it
             opened.close()
             raise
         work.ctx.mark(Stage.UPSTREAM_FIRST_BYTE)
@@ -114,7 +117,7 @@ class Cascader:
     async def _past_refusal(
         self, work: ForwardRequest, live: LiveDeployment, successor: LiveDeployment | None
     ) -> UpstreamAttempt:
-        """What the first one would not answer as it was asked goes to the second, or to the first as it came."""
+        """Send a request that the first deployment refused to the second, or to the first in its original form."""
         work.ctx.mark(Stage.UPSTREAM_FIRST_BYTE)
         if successor is not None:
             return await self._hand_over(work, live, successor)
@@ -134,7 +137,11 @@ class Cascader:
     async def _listen(
         self, work: ForwardRequest, opened: UpstreamAttempt, response: UpstreamResponse, inquiry: Inquiry
     ) -> Answer:
-        """Until the tokens that have come are enough to tell. Raises RetryElsewhere when the stream breaks."""
+        """Read the stream until its tokens suffice for a decision.
+
+        Raises:
+            RetryElsewhere: The stream broke.
+        """
         reader, num_fed = LogprobReader(), 0
         while True:
             waiting = response.waiting()
@@ -150,8 +157,15 @@ class Cascader:
                 return inquiry.ask(reader.odds, is_whole=True) or "hand_over"
 
     async def _assemble(self, work: ForwardRequest, opened: UpstreamAttempt) -> bool:
-        """Of the stream that was asked for the plain answer that the client wants; False when it cannot be put together
-        without loss. Raises RetryElsewhere or another GatewayError when it breaks."""
+        """Assemble the plain answer that the client wants from the stream.
+
+        Returns:
+            False if the answer cannot be assembled without loss.
+
+        Raises:
+            RetryElsewhere: The stream broke, and another deployment may serve the request.
+            GatewayError: The stream broke.
+        """
         stream = await self._attempts.rest(work, opened)
         is_long = len(stream) > MAX_ASSEMBLED_HERE_BYTES
         found = await self._workers.run(assembled, stream) if is_long else assembled(stream)
@@ -165,7 +179,7 @@ class Cascader:
         return True
 
     def _break(self, work: ForwardRequest, opened: UpstreamAttempt) -> NoReturn:
-        """The stream ended before its answer did, and nothing of it was passed on."""
+        """Handle a stream that ended before its answer did, when nothing of it was passed on."""
         opened.attempt_watch.failed(work.ctx.clock(), FailureKind.BROKEN)
         raise RetryElsewhere(UpstreamFailed(f"The answer of deployment '{opened.live.id}' broke off. Try again."))
 
@@ -190,7 +204,7 @@ class Cascader:
         try:
             return await self._attempts.open(work, successor)
         except (RetryElsewhere, GatewayError):
-            # The answer that was left is better than none: asked for once more, and passed on whatever it is like.
+            # The dropped answer is better than none: it is requested once more, and passed on unchecked.
             record.deployment = live.id
             record.attempts += 1
             self._count(live, "taken_back")
@@ -208,21 +222,23 @@ def _read(pieces: list[bytes]) -> LogprobReader:
 
 
 def _asking(work: ForwardRequest) -> ForwardRequest:
-    """As it is asked first: for a plain answer, too, as a stream, so that nobody waits for the end of an answer that
-    its beginning speaks against."""
+    """Return the request in the form that is sent first: a stream, even for a plain answer.
+
+    So no time is lost on the end of an answer whose beginning is already rejected.
+    """
     told = _telling(work)
-    if work.request.stream or work.ctx.wants_timing:  # only a plain answer tells the engine's own timing whole
+    if work.request.stream or work.ctx.wants_timing:  # only a plain answer has the engine's whole timing
         return told
     return msgspec.structs.replace(told, request=told.request.as_stream(), is_assembled=True)
 
 
 def _telling(work: ForwardRequest) -> ForwardRequest:
-    """The same work, asked so that the answer tells how likely its tokens were."""
+    """Return the same work with log-probabilities requested for each token."""
     return msgspec.structs.replace(work, request=telling(work.request))
 
 
 def telling(request: ChatRequest) -> ChatRequest:
-    """The request with log-probabilities; one that asks for them itself stays as it is."""
+    """Return the request with log-probabilities; one that requests them itself is returned unchanged."""
     if request.fields.logprobs:
         return request
     return request.with_logprobs(TOP_LOGPROBS)

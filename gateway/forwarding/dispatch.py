@@ -1,7 +1,7 @@
-"""Dispatch: a request's way to a deployment, with something that begins as soon as there is nothing to do but wait.
+"""Dispatch: a request's way to a deployment, with a task that starts once the request has to wait.
 
-What waits for a deployment costs nothing; what this event loop works on until then, and to clean up when the answer is
-not wanted any more, is time of a core, and `worked_s` tells how much.
+Time spent waiting for a deployment is free. Time in which this event loop works on the task, or cleans up after an
+unwanted answer, occupies a core; `worked_s` is that time in seconds.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from gateway.timeline import Clock
 
 
 class Dispatch:
-    """Awaited once; returns and raises what the coroutine does. A cancellation goes through it, as any other error."""
+    """An awaitable, for one await, with the result and errors of its coroutine; a cancellation reaches it."""
 
     __slots__ = ("_clock", "_coroutine", "_on_first_wait", "worked_s")
 
     def __init__(
         self, coroutine: Coroutine[Any, Any, None], clock: Clock, on_first_wait: Callable[[], object] | None = None
     ) -> None:
-        """`on_first_wait` is called when the coroutine first waits; what it raises is raised where that waits."""
+        """Wrap a coroutine; its first wait calls `on_first_wait`, whose errors are raised in the coroutine."""
         self._coroutine = coroutine
         self._clock = clock
         self._on_first_wait = on_first_wait
         self.worked_s = 0.0
-        """Between its waits, so far."""
+        """Seconds that the coroutine has worked between its waits."""
 
     def __await__(self) -> Generator[Any, Any, None]:
         go_on: Callable[[], Any] = partial(self._coroutine.send, None)

@@ -30,15 +30,15 @@ from gateway.upstreams.retry_after import retry_after_s
 Headers = Sequence[tuple[bytes, bytes]]
 
 SCHEMA_IGNORED: Final = b"x-penstock-schema-ignored"
-"""Names the keywords of a schema, not strict, that an engine's answer need not follow."""
+"""Header that names the keywords of a schema, not strict, that an engine's answer need not follow."""
 PASSED_BACK: Final = frozenset({b"retry-after", b"retry-after-ms", b"x-should-retry", SCHEMA_IGNORED})
-"""What a client may see of an upstream's headers."""
+"""Headers of an upstream that a client may see."""
 
 OVERLOADED: Final = frozenset({503, 529})
 TOO_MANY_REQUESTS: Final = 429
 _CREDENTIALS: Final = frozenset({401, 403, 407})
 RETRYABLE: Final = frozenset({500, 502, 503, 529, TOO_MANY_REQUESTS}) | _CREDENTIALS
-"""Nothing was answered, and another deployment may do better. Not 504: the time is spent."""
+"""Statuses without an answer where another deployment may do better. Not 504: the time is spent."""
 _SHED_REASON: Final = b"x-penstock-shed-reason"
 _DEFAULT_RETRY_AFTER_S: Final = 1.0
 _KEYS: Final = frozenset({"message", "type", "param", "code"})
@@ -49,7 +49,7 @@ _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
 def from_transport(error: UpstreamError, deployment: str) -> GatewayError:
-    """502 or 504 for a failure on the wire; the message names the deployment, never its address."""
+    """Return the 502 or 504 for a failure on the wire; the message names the deployment, never its address."""
     if isinstance(error, UpstreamTimeout):
         return UpstreamTimedOut(f"Deployment '{deployment}' {_late(error)}. Try again, or ask for a shorter answer.")
     if isinstance(error, ConnectError | PoolFull):
@@ -62,7 +62,7 @@ def from_transport(error: UpstreamError, deployment: str) -> GatewayError:
 
 
 def from_status(status: int, headers: Headers, deployment: str, lane: str) -> GatewayError | None:
-    """The gateway's error for an upstream's status; None when the upstream's own answer is passed on."""
+    """Return the gateway's error for an upstream's status; None when the upstream's own answer is passed on."""
     if status in OVERLOADED:
         return overloaded(headers, deployment, lane)
     if status == 504:
@@ -75,17 +75,17 @@ def from_status(status: int, headers: Headers, deployment: str, lane: str) -> Ga
 
 
 def no_completion(deployment: str) -> UpstreamFailed:
-    """The gateway's error for a 200 that holds something else than what was asked for."""
+    """Return the gateway's error for a 200 without the requested kind of answer."""
     return UpstreamFailed(f"Deployment '{deployment}' answered with something that is no chat completion. Try again.")
 
 
 def enveloped(body: bytes, status: int, deployment: str) -> bytes:
-    """A client error of the upstream in the one envelope: as it came where it has all four keys, else put into it."""
+    """Return a client error of the upstream in the gateway's envelope; one that has all four keys stays unchanged."""
     document, is_strict = _object(body)
     error = document.get("error")
     if is_strict and isinstance(error, dict) and error.keys() >= _KEYS and isinstance(error["message"], str):
         return body
-    # Some servers leave keys out, some have them one level higher, and some say what was wrong in a string.
+    # Some servers leave keys out, some have them one level higher, and some send the error as a string.
     told = error if isinstance(error, dict) and error else document
     message = _message_in(told) or f"Deployment '{deployment}' refused the request with status {status}."
     kind, usual = told.get("type"), "rate_limit_error" if status == TOO_MANY_REQUESTS else "invalid_request_error"
@@ -102,7 +102,7 @@ def enveloped(body: bytes, status: int, deployment: str) -> bytes:
 
 
 def _object(body: bytes) -> tuple[dict[str, Any], bool]:
-    """The object that a refusal is, and whether the body is that and strict JSON.
+    """Return the object of a refusal, and whether the body is only that and strict JSON.
 
     Some servers put it into a list, begin it with a mark, or write NaN.
     """
@@ -116,7 +116,7 @@ def _object(body: bytes) -> tuple[dict[str, Any], bool]:
 
 
 def _message_in(told: Any, depth: int = 0) -> str | None:
-    """What a refusal says in words, wherever servers and web frameworks put it."""
+    """Return the text of a refusal, wherever servers and web frameworks put it."""
     if isinstance(told, str):
         return told or None
     if isinstance(told, list):
@@ -128,9 +128,9 @@ def _message_in(told: Any, depth: int = 0) -> str | None:
 
 
 def is_retryable(error: UpstreamError) -> bool:
-    """Whether the same request may go to another deployment, given that nothing of an answer reached the client.
+    """Return whether another deployment may take the request, given that no part of an answer reached the client.
 
-    Not when the whole time is spent, when the answer is larger than any may be, or when it was we who gave up.
+    It may not when the total time is spent, when the answer exceeds every limit, or when the gateway itself gave up.
     """
     if isinstance(error, Stalled):
         return True
@@ -138,7 +138,7 @@ def is_retryable(error: UpstreamError) -> bool:
 
 
 def failure_of(error: UpstreamError) -> FailureKind | None:
-    """What a failure on the wire says about the deployment's health; None: nothing."""
+    """Return the kind of failure that an error means for the deployment's health; None if it means nothing."""
     if isinstance(error, ConnectError | ConnectTimeout):
         return FailureKind.CONNECT
     if isinstance(error, TotalTimeout | PoolFull | UpstreamBodyTooLarge | ResponseClosed):
@@ -147,7 +147,10 @@ def failure_of(error: UpstreamError) -> FailureKind | None:
 
 
 def failure_of_status(status: int, headers: Headers) -> FailureKind | None:
-    """What a status says about the deployment's health; None: nothing, as when it refused load and said so."""
+    """Return the kind of failure that a status means for the deployment's health.
+
+    None if it means nothing, such as a refusal for load that is marked as one.
+    """
     is_own_refusal = status in OVERLOADED and any(name == _SHED_REASON for name, _ in headers)
     is_fault = not 400 <= status < 500 or status in _CREDENTIALS
     return FailureKind.STATUS if is_fault and not is_own_refusal else None
@@ -164,7 +167,7 @@ def _late(error: UpstreamTimeout) -> str:
 
 
 def overloaded(headers: Headers, deployment: str, lane: str) -> Shed:
-    """The gateway's refusal for a deployment that refused for load, with the deployment's own time to come back."""
+    """Return the gateway's refusal for a deployment that refused for load, with that deployment's `retry-after`."""
     wait_s = retry_after_s(headers) or _DEFAULT_RETRY_AFTER_S
     return Shed(
         ShedReason.OVERLOAD,

@@ -1,4 +1,4 @@
-"""Forwarder: an upstream's answer, and a second deployment when the first could not give one."""
+"""Forwarder: an upstream's answer, from a second deployment when the first fails."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NO_ONE: Final[frozenset[str]] = frozenset()
 
 
 class Forwarder:
-    """Gets the answer for one request from one of its route's deployments to the client."""
+    """Forwarder of one request to a deployment of its route, and of the answer to the client."""
 
     def __init__(
         self, *, clock: Clock, metrics: GatewayMetrics, budget: RetryBudget, room: WaitingRoom, workers: Workers
@@ -51,7 +51,15 @@ class Forwarder:
         admission: AdmissionDecision,
         planned: PlannedRoute,
     ) -> None:
-        """Raises Shed, UpstreamFailed or UpstreamTimedOut; after the status line went out, these end the stream."""
+        """Forward the request and relay the answer.
+
+        After the status line went out, the errors end the stream.
+
+        Raises:
+            Shed: No deployment is fit or in time.
+            UpstreamFailed: The deployments failed.
+            UpstreamTimedOut: The answer was too late.
+        """
         self._budget.earn()
         work = ForwardRequest(ctx, request, head, admission, planned, self._clock())
         opened = await self._open(work)
@@ -61,7 +69,7 @@ class Forwarder:
             opened.close()
 
     async def _open(self, work: ForwardRequest) -> UpstreamAttempt:
-        """The beginning of an answer, from the first deployment or, once, from another."""
+        """Return the beginning of an answer, from the first deployment or, once, from another."""
         tried, rule = _NO_ONE, work.planned.route.select.hedge
         failure: GatewayError | None = None
         is_paid = False
@@ -74,7 +82,7 @@ class Forwarder:
                 if failure is not None or not await self._started(work):
                     raise
                 continue
-            # Where there is nobody else nobody is looked for.
+            # Without another deployment there is none to look for.
             move = _Move(self, work, tried | {live.id}) if work.planned.has_others else None
             can_move = None if move is None else move.decide
             try:
@@ -98,7 +106,11 @@ class Forwarder:
         return wants_stream(work.ctx, work.request, work.planned, live, self._clock())
 
     async def _started(self, work: ForwardRequest) -> bool:
-        """Whether it was worth waiting for a deployment to start; raises Shed where that takes too long."""
+        """Wait for a deployment that is starting; return False if none is.
+
+        Raises:
+            Shed: The start takes too long.
+        """
         ctx = work.ctx
         ctx.place = RequestPhase.QUEUED
         since = self._clock()
@@ -113,15 +125,24 @@ class Forwarder:
     def _next(
         self, work: ForwardRequest, tried: frozenset[str], failure: GatewayError | None, *, is_paid: bool
     ) -> LiveDeployment:
-        """The deployment for the next attempt. Raises `failure` when there is none, or no budget to ask it; `is_paid`:
-        the gateway's part of the budget was spent when the move was decided."""
+        """Pick the deployment for the next attempt.
+
+        Args:
+            work: The request.
+            tried: Ids of the deployments that had an attempt.
+            failure: Failure of the last attempt; None for the first attempt.
+            is_paid: True if the gateway's part of the budget was spent when the move was decided.
+
+        Raises:
+            GatewayError: `failure`, when no deployment is left or no budget for it.
+        """
         ctx = work.ctx
         try:
             live, decision = self._pick(work, tried)
         except GatewayError:
             if failure is None:
                 raise
-            raise failure from None  # what went wrong first says more than that nobody else is left
+            raise failure from None  # the first failure is more useful than the lack of another deployment
         if failure is None:
             live.retries.earn()
         elif not (live.retries.spend() if is_paid else self._budget.spend_with(live.retries)):
@@ -139,7 +160,7 @@ class Forwarder:
         return live
 
     def _successor(self, work: ForwardRequest, first: str) -> LiveDeployment | None:
-        """Who takes over from the first of a cascade; None when nobody can at once."""
+        """Return the deployment that takes over from the first of a cascade; None when none can at once."""
         try:
             live, decision = self._pick(work, frozenset({first}))
         except Shed:
@@ -147,7 +168,11 @@ class Forwarder:
         return live if decision.deployment is not None else None
 
     def _pick(self, work: ForwardRequest, tried: frozenset[str]) -> tuple[LiveDeployment, Decision]:
-        """Somebody who is in time, else anybody; raises Shed when none is fit."""
+        """Pick a deployment that is in time, else any fit one.
+
+        Raises:
+            Shed: None is fit.
+        """
         router, admitted, ask = work.ctx.snapshot.router, work.admitted, work.ctx.ask
         lane, seen = admitted.claim.lane.id, () if tried else admitted.seen
         if admitted.stand_in is not None:
@@ -158,7 +183,7 @@ class Forwarder:
         return router.pick(work.planned, tried, lane, ask, admitted.avoid, seen)
 
     def may_move(self, work: ForwardRequest, tried: frozenset[str]) -> bool:
-        """Whether another attempt could be made now; it is paid when True."""
+        """Return whether another attempt can be made now; True means that its budget is spent."""
         return (
             len(tried) < MAX_ATTEMPTS
             and self._budget.can_spend
@@ -168,8 +193,11 @@ class Forwarder:
 
 
 class _Move:
-    """One request's leave to go to another deployment. It is paid for at the decision, for many that wait at a stalled
-    deployment decide in one instant, and those that cannot pay had better stay."""
+    """One request's permission to move to another deployment.
+
+    The budget is spent at the decision: many requests at a stalled deployment decide in one instant, and those
+    without budget stay.
+    """
 
     __slots__ = ("_forwarder", "_tried", "_work", "is_paid")
 
@@ -180,6 +208,6 @@ class _Move:
         self.is_paid = False
 
     def decide(self) -> bool:
-        """Whether another deployment takes the request; from then on it is under way there."""
+        """Return whether the request moves to another deployment; True means that the move has begun."""
         self.is_paid = self.is_paid or self._forwarder.may_move(self._work, self._tried)
         return self.is_paid

@@ -1,11 +1,11 @@
-"""Hedging: a late answer is asked for a second time elsewhere; whichever begins first is taken, the other cancelled.
+"""Hedging: a late answer is requested once more elsewhere; the first to begin is taken, the other cancelled.
 
     first deployment  ├─ sent ────────── late ─────────────────────── overtaken ✕
     second deployment                     └─ sent ─────── first byte ──▶ the client's answer
 
-Off unless the route asks for it, and for streams only: when a plain answer comes depends on its length, which is the
-same elsewhere. Nothing is asked twice under load, for a client's own retry, or beyond the share of requests it allows.
-What the loser had been given to compute is counted.
+Routes turn it on, and it applies to streams only: the time of a plain answer depends on its length, which is the
+same elsewhere. No hedge runs under load, for a client's own retry, or beyond the allowed share of requests.
+The work given to the loser is counted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from routing_policies.policy.document import Hedge
 
 
 class HedgeEnd(StrEnum):
-    """How a second attempt beside the first ended; a metric label."""
+    """End of a second attempt that ran beside the first; a metric label."""
 
     WON = "won"
     LOST = "lost"
@@ -33,7 +33,7 @@ class HedgeEnd(StrEnum):
 
 
 class Hedger:
-    """Opens answers for routes that hedge."""
+    """Opener of answers for routes that hedge."""
 
     __slots__ = ("_attempts", "_clock", "_metrics")
 
@@ -45,7 +45,11 @@ class Hedger:
     async def open(
         self, work: ForwardRequest, live: LiveDeployment, rule: Hedge, can_move: Callable[[], bool] | None
     ) -> UpstreamAttempt:
-        """Like Attempts.open; the answer may be another deployment's. Raises what the first deployment's failure is."""
+        """Open an attempt like `Attempts.open`; the answer may be another deployment's.
+
+        Raises:
+            GatewayError: The first deployment failed.
+        """
         race = _Race(self._attempts, work, live, rule, self._clock, self._metrics)
         try:
             opened = await self._attempts.open(work, live, can_move=can_move, on_sent=race.begin)
@@ -86,7 +90,7 @@ class _Race:
         self._began_at = clock()
 
     def begin(self, first: UpstreamAttempt) -> None:
-        """The first request is on the wire."""
+        """Start the race: the first request is on the wire."""
         if self._first is not None:
             return  # sent once more on a new connection: the time counts from the first
         self._first = first
@@ -96,7 +100,7 @@ class _Race:
             self._timer = asyncio.get_running_loop().call_later(late_s, self._ask_another)
 
     async def second(self) -> UpstreamAttempt | None:
-        """The second answer, now that there is no first; None when there is none either."""
+        """Return the second answer after the first failed; None when there is none either."""
         self._stop_timer()
         task, self._task = self._task, None
         if task is None:
@@ -115,8 +119,10 @@ class _Race:
         return second
 
     def cancel(self) -> None:
-        """The first answer is there, or nobody wants any: the second attempt ends. Waits for nothing, so that nothing
-        can come between."""
+        """Cancel the second attempt: the first answer is there, or no answer is wanted.
+
+        Returns without waiting, so no other task can run in between.
+        """
         self._stop_timer()
         task, self._task = self._task, None
         if task is not None:
@@ -125,7 +131,7 @@ class _Race:
                 self._count(HedgeEnd.LOST, loser=self._other)
 
     def _ask_another(self) -> None:
-        """The first is late: ask a second deployment, if it is idle enough and the route's share is not used up."""
+        """Start an attempt at a second deployment, if one is idle enough and the route's share is not used up."""
         self._timer = None
         work, purse = self._work, self._work.planned.hedges
         if purse is None or not purse.can_spend or self._is_loaded(self._live) or not self._has_time():
@@ -135,7 +141,7 @@ class _Race:
                 work.planned, frozenset({self._live.id}), work.admitted.lane.id
             )
         except GatewayError:
-            return  # nobody else is fit: the first attempt goes on alone
+            return  # no other deployment is fit: the first attempt goes on alone
         if decision.deployment is None or self._is_loaded(other):
             return
         purse.spend()
@@ -143,7 +149,11 @@ class _Race:
         self._task = asyncio.get_running_loop().create_task(self._run(other), name="hedge")
 
     async def _run(self, other: LiveDeployment) -> UpstreamAttempt | None:
-        """The other's answer; it ends the first attempt. None when it failed, and the first goes on."""
+        """Run the second attempt; its answer ends the first one.
+
+        Returns:
+            None when the second attempt failed, and the first goes on.
+        """
         try:
             second = await self._attempts.open(self._work, other, can_move=_always, is_leading=False)
         except (RetryElsewhere, GatewayError):
@@ -164,13 +174,13 @@ class _Race:
         return limiter.num_waiting > 0 or limiter.in_flight > self._rule.max_load_ratio * limiter.limit
 
     def _has_time(self) -> bool:
-        """Whether a second answer could begin before the client stops waiting, as fast as half of them do."""
+        """Return whether a second answer, at the deployment's median time, could begin before the client's deadline."""
         deadline_at, now = self._work.admitted.deadline_at, self._clock()
         usual_s = self._live.first_bytes.usual_s(now) or 0.0
         return deadline_at is None or now + usual_s < deadline_at
 
     def _count(self, end: HedgeEnd, *, loser: LiveDeployment) -> None:
-        """`loser` was given a prompt for nothing."""
+        """Count the prompt tokens that `loser` received for nothing."""
         asked = self._other if end is not HedgeEnd.FAILED else loser
         if asked is not None:
             self._metrics.hedges.labels(asked.id, end).inc()
@@ -191,5 +201,5 @@ def _close_answer(task: asyncio.Task[UpstreamAttempt | None]) -> None:
 
 
 def _always() -> bool:
-    """A second attempt that meets trouble ends; it never stands in the first one's way."""
+    """Return True, because a second attempt that meets trouble ends and never hinders the first."""
     return True

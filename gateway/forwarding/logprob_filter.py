@@ -1,4 +1,4 @@
-"""How likely each token of an answer was, read from the answer; and the answer without that, for who did not ask."""
+"""Log-probabilities of an answer's tokens: read from the answer, and removed for clients that did not request them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from routing_policies.quality.confidence import TokenOdds
 
 _LOGPROBS: Final = b'"logprobs"'
 _CONTINUED: Final = re.compile(rb"data:[^\n]*\ndata:")
-"""An event of several lines."""
+"""Pattern of an event with several lines."""
 _CERTAIN: Final = -1e-9
 
 
@@ -45,7 +45,7 @@ _decode: Final = msgspec.json.Decoder(_Answer).decode
 
 
 def odds_of(answer: bytes) -> tuple[list[TokenOdds], bool]:
-    """The tokens of one JSON answer or event, and whether it ends with them; nothing from what is no such thing."""
+    """Return the tokens of one JSON answer or event, and whether it ends with them; nothing for other input."""
     try:
         choices = [choice for choice in _decode(answer).choices if choice.index == 0]
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -59,21 +59,21 @@ def odds_of(answer: bytes) -> tuple[list[TokenOdds], bool]:
 
 
 class LogprobReader:
-    """Feed the stream's pieces in order; `odds` grows."""
+    """Reader of a stream's log-probabilities: feed the pieces in order; `odds` grows."""
 
     __slots__ = ("_decoder", "is_whole", "odds")
 
     def __init__(self) -> None:
         self.odds: list[TokenOdds] = []
         self.is_whole = False
-        """The answer has said why it ended."""
+        """True if the answer has given its finish reason."""
         self._decoder = SseDecoder()
 
     def feed(self, piece: bytes) -> None:
-        """Bytes that came."""
+        """Feed one piece of the stream."""
         try:
             events = self._decoder.feed(piece)
-        except SseError:  # an event so large tells nothing of single tokens
+        except SseError:  # an event so large has no odds of single tokens
             self._decoder = SseDecoder()
             return
         for event in events:
@@ -83,14 +83,14 @@ class LogprobReader:
 
 
 def _odds(token: _Token) -> TokenOdds:
-    """Without a second choice the rest of the chance is taken for its."""
+    """Read the odds; without a second choice, the remaining probability counts as its own."""
     others = sorted((top.logprob for top in token.top_logprobs), reverse=True)
     second = others[1] if len(others) > 1 else log(-expm1(min(token.logprob, _CERTAIN)))
     return TokenOdds(token.logprob, token.logprob - second)
 
 
 def without_odds(answer: bytes) -> bytes:
-    """One JSON answer with `"logprobs": null`, as it is when nobody asks; anything else as it is."""
+    """Return one JSON answer with `"logprobs": null`, the default of the API; other input unchanged."""
     if _LOGPROBS not in answer:
         return answer
     try:
@@ -107,7 +107,7 @@ def without_odds(answer: bytes) -> bytes:
 
 
 def events_without_odds(events: bytes) -> bytes:
-    """The same for whole events of a stream."""
+    """Return whole events of a stream with `"logprobs": null`, as they are without log-probabilities."""
     if _LOGPROBS not in events:
         return events
     if b"\r" in events or _CONTINUED.search(events) is not None:

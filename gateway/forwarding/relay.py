@@ -28,7 +28,7 @@ MAX_PLAIN_BYTES: Final = 32 * 1024 * 1024
 """Largest plain answer that is held to see whether it is whole."""
 
 _COUNTED_BYTES: Final = 64 * 1024
-"""From this size on a kept answer counts as memory of the request that it is given to."""
+"""Size from which a stored answer counts as memory of the request that it serves."""
 
 EVENT_STREAM: Final = b"text/event-stream"
 
@@ -37,7 +37,7 @@ DONE_EVENT: Final = b"data: [DONE]\n\n"
 _DONE_EVENT: Final = re.compile(rb"(?<![^\r\n])data: ?\[DONE\]\s*")
 
 FROM_CACHE: Final = "cache"
-"""Who answered, when nobody had to."""
+"""Source of an answer that no deployment had to compute."""
 
 _STREAM_HEADERS: Final[list[Header]] = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -66,7 +66,7 @@ async def relay_plain(ctx: RequestContext, status: int, headers: list[Header], b
 
 
 async def relay_kept(ctx: RequestContext, request: ChatRequest, answer: bytes, age_s: float) -> None:
-    """Send an answer that was given before, a whole JSON completion, in the form this request asked for."""
+    """Send a stored response, a whole JSON completion, in the form that this request needs."""
     record = ctx.record
     record.deployment = FROM_CACHE
     record.usage = usage_of(answer)
@@ -87,10 +87,14 @@ async def relay_kept(ctx: RequestContext, request: ChatRequest, answer: bytes, a
 
 
 async def relay_followed(ctx: RequestContext, request: ChatRequest, shared: SharedAnswer) -> bool:
-    """Share the answer of an identical request that is under way, live where it travels in the same form.
+    """Share the answer of an identical request in flight, live where both have the same form.
 
-    False when the leader failed before anything was said here, or its answer lacks what this request asks for: the
-    request is then on its own again. Raises UpstreamFailed when it fails later.
+    Returns:
+        False when the leader failed before any byte went out here, or its answer lacks a part that this request needs.
+        The request is then served on its own.
+
+    Raises:
+        UpstreamFailed: The leader failed later.
     """
     record, channel = ctx.record, ctx.channel
     ctx.place = RequestPhase.QUEUED
@@ -111,7 +115,7 @@ async def relay_followed(ctx: RequestContext, request: ChatRequest, shared: Shar
         ctx.place = RequestPhase.DECODE
 
         def sink(piece: bytes) -> None:
-            """A slow follower holds up nobody: what it has not read waits here, as far as there is memory for it."""
+            """Buffer pieces for a slow follower, as far as there is memory for it, so that others are not held up."""
             if not channel.write(piece) and ctx.held is not None and not ctx.held.try_grow(len(piece)):
                 follower.cut()
 
@@ -138,10 +142,13 @@ def _with_timing(answer: bytes, timing: dict[str, float], *, is_stream: bool) ->
 
 
 async def relay_stream(ctx: RequestContext, response: UpstreamResponse) -> None:
-    """Pass a stream on as it comes; raises UpstreamFailed when it ends without saying that it is whole.
+    """Pass a stream on as it arrives.
 
-    The first piece is awaited before the status line goes out, so that an upstream that dies before it can still be
-    answered with a status, or replaced by another.
+    The first piece is awaited before the status line goes out. An upstream that dies before it can still be answered
+    with a status, or replaced by another.
+
+    Raises:
+        UpstreamFailed: The stream ended without a mark that it is whole.
     """
     relay = _StreamRelay(ctx, response)
     told = [header for header in response.headers if header[0] == SCHEMA_IGNORED]
@@ -169,19 +176,19 @@ async def relay_stream(ctx: RequestContext, response: UpstreamResponse) -> None:
 
 
 def _without_done(events: bytes) -> bytes:
-    """The events without the marks of an end among them."""
+    """Return the events without the end marks among them."""
     return _DONE_EVENT.sub(b"", events)
 
 
 class _StreamRelay:
-    """What happens to each piece of one stream."""
+    """The relay of one stream, piece by piece."""
 
     __slots__ = ("_capture", "_events", "_has_done", "_outcome", "_response", "_resume", "_turn", "_whole")
 
     def __init__(self, ctx: RequestContext, response: UpstreamResponse) -> None:
         self._outcome = StreamOutcome()
         self._has_done = False
-        """`[DONE]` was passed on."""
+        """True if `[DONE]` was passed on."""
         self._turn = ctx
         self._capture = ctx.capture
         self._response = response
@@ -190,7 +197,7 @@ class _StreamRelay:
         self._resume: asyncio.Task[None] | None = None
 
     async def through(self, channel: EdgeChannel) -> None:
-        """Straight from the upstream's socket callback into the client's transport, no coroutine per piece."""
+        """Relay from the upstream's socket callback into the client's transport, without a coroutine per piece."""
 
         def sink(piece: bytes) -> None:
             ready = self._observe(piece)
@@ -210,18 +217,18 @@ class _StreamRelay:
                 self._resume = None
 
     async def through_asgi(self) -> None:
-        """The same for a server without our channel: one `send` per piece, which waits while the client is slow."""
+        """Relay the stream through a server without our channel: one `send` per piece, which waits on a slow client."""
         async for piece in self._response.chunks():
             if ready := self._observe(piece):
                 await self._turn.send({"type": "http.response.body", "body": ready, "more_body": True})
 
     def end(self) -> AnswerEnd:
-        """How the stream ended, now that it has."""
+        """Return how the stream ended."""
         self._outcome.feed(self._whole.rest)
         return self._outcome.end()
 
     def rest(self, *, is_complete: bool) -> bytes:
-        """The end of a stream: what was held back of it and, for a complete one, what its upstream left out."""
+        """Return the end of a stream: the held part and, for a complete one, the end that its upstream left out."""
         left, self._whole.rest = self._whole.rest, b""
         if DONE in left:
             left = _without_done(left)
@@ -257,7 +264,7 @@ class _StreamRelay:
         return piece if self._events is None else self._events.feed(piece)
 
     def _judge_done(self, piece: bytes) -> bytes:
-        """The mark of the end goes on only where it is true: clients read no further."""
+        """Pass the end mark on only where it is true, because clients stop reading there."""
         end = self._outcome.end(is_over=False)
         if not end.has_done:
             return piece  # part of a text

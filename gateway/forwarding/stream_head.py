@@ -1,7 +1,7 @@
-"""StreamHead: the beginning of a stream, held until its first event that means something.
+"""StreamHead: the beginning of a stream, held until its first event with meaning.
 
-A status of 200 promises nothing: the first event may be an error, and there may be none at all. What comes before it
-(comments, the role, events without content) tells neither, and is held with it.
+A status of 200 promises nothing: the first event may be an error, or no event may come. Comments, the role and
+events without content decide nothing, and are held with it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gateway.upstreams.http1.response import UpstreamResponse
 from gateway.upstreams.http1.sse import STRAY, SseDecoder, SseError, SseEvent
 
 MAX_HEAD_BYTES: Final = 64 * 1024
-"""A beginning that is longer has an event that is larger than any error: it is passed on."""
+"""Bytes above which a beginning is passed on: it has an event larger than any error."""
 _SLICE_BYTES: Final = 4096
 _FIELD: Final = b"data:"
 _EVENT_END: Final = re.compile(rb"\r?\n\r?\n|\r\r")
@@ -27,19 +27,19 @@ Beginning = Literal["unknown", "answer", "error", "nothing"]
 
 
 class StreamHead:
-    """Feed pieces until `beginning` is known; `close` when no more will come."""
+    """Reader of a stream's beginning: feed pieces until `beginning` is known; `close` at the end of the stream."""
 
     __slots__ = ("_decoder", "_num_bytes", "beginning", "error")
 
     def __init__(self) -> None:
         self.beginning: Beginning = "unknown"
-        """What the stream begins with; `nothing`: it ended, or said that it was done, without an answer."""
+        """First content of the stream; `nothing` if it ended, or was marked as done, without an answer."""
         self.error: StatedError | None = None
         self._decoder: SseDecoder | None = None
         self._num_bytes = 0
 
     def feed(self, piece: bytes) -> None:
-        """A piece of the stream came."""
+        """Feed one piece of the stream."""
         if self._decoder is None:
             if _is_text(piece):
                 self.beginning = "answer"
@@ -51,7 +51,7 @@ class StreamHead:
                 return
 
     def close(self) -> None:
-        """No more will come: the stream ended."""
+        """Note that the stream has ended."""
         if self._decoder is not None and self.beginning == "unknown":
             self._take(b"\n\n")
         if self.beginning == "unknown":
@@ -109,9 +109,9 @@ async def head_of(response: UpstreamResponse) -> StreamHead:
 
 
 def _is_text(piece: bytes) -> bool:
-    """Whether the piece plainly begins with text: no word of an error before the end of the first event that has some.
+    """Return whether the piece plainly begins with text.
 
-    The usual case, without decoding anything.
+    That is: no word of an error before the end of the first event that has text. This usual case decodes nothing.
     """
     found = _TEXT.search(piece)
     if found is None or not piece.startswith(_FIELD, piece.rfind(b"\n", 0, found.start()) + 1):
@@ -132,7 +132,7 @@ def _error_in_choices(document: Any) -> StatedError | None:
 
 
 def _has_meaning(document: Any) -> bool:
-    """Whether an event carries content of any kind, the reason of an end, or usage and nothing else."""
+    """Return whether an event carries content of any kind, a finish reason, or usage and nothing else."""
     if not isinstance(document, dict):
         return False
     choices = _choices(document)
@@ -149,17 +149,17 @@ def _has_meaning(document: Any) -> bool:
 
 
 MAX_HELD_BYTES: Final = 256 * 1024
-"""An event larger than this is passed on in parts."""
+"""Bytes above which an event is passed on in parts."""
 
 MAX_EVENT_BYTES: Final = 32 * 1024 * 1024
-"""No event of an answer is larger: a line that goes on beyond it never ends. As much as a plain answer may have."""
+"""Largest event of an answer: a line beyond it never ends. Equal to the limit of a plain answer."""
 
 _SEAM_BYTES: Final = 3
 EVENT_ENDS: Final = (b"\n\n", b"\r\n\r\n", b"\r\r", b"\n\r\n")
 
 
 class WholeEvents:
-    """Feed pieces as they come, send what comes back; `rest` is the event that is not whole yet."""
+    """Splitter of a stream into whole events: feed pieces, send the result; `rest` is the event not yet whole."""
 
     __slots__ = ("_held", "_num_held", "_num_passed")
 
@@ -170,7 +170,7 @@ class WholeEvents:
 
     @property
     def rest(self) -> bytes:
-        """The event that is not whole yet."""
+        """Return the event that is not whole yet."""
         return b"".join(self._held)
 
     @rest.setter
@@ -179,8 +179,11 @@ class WholeEvents:
         self._num_held = len(data)
 
     def feed(self, piece: bytes) -> bytes:
-        """All that is whole now. A piece that ends with an event, as most do, is returned as it is. Raises
-        UpstreamFailed for an event without an end."""
+        """Return everything that is whole now; a piece that ends with an event, as most do, passes unchanged.
+
+        Raises:
+            UpstreamFailed: An event is too large.
+        """
         if not self._held and piece.endswith(EVENT_ENDS):
             return piece
         # The seam may lie inside an end; what was searched before need not be searched again, nor copied.
@@ -204,7 +207,7 @@ class WholeEvents:
         return data[:end]
 
     def _hold(self, piece: bytes) -> None:
-        """Short pieces join the one before, so that the last one always has a whole seam."""
+        """Hold a piece; short ones join the one before, so that the last one always has a whole seam."""
         if len(piece) < _SEAM_BYTES:
             self._held[-1] += piece
         else:

@@ -15,9 +15,10 @@ _JSON_EVENT: Final = re.compile(rb"data: ?(\{.*\})[\r\n]*", re.DOTALL)
 
 
 class TimingEvents:
-    """Feed the stream, send what comes back; `finish` gives the rest. Used only when the client asked for timing.
+    """Merger of the timing into a stream: feed the pieces, send the result, then the result of `finish`.
 
-    Held are the last JSON event, what followed it (`[DONE]`, comments), and the unfinished event behind that.
+    It is used only when the client requested timing. It holds the last JSON event, anything after it (`[DONE]`,
+    comments), and the unfinished event behind that.
     """
 
     __slots__ = ("_behind", "_last", "_num_held", "_unfinished")
@@ -26,12 +27,12 @@ class TimingEvents:
         self._last = b""
         self._behind: list[bytes] = []
         self._unfinished: list[bytes] = []
-        """Pieces; every one but the first has what an event's end can be cut into, or is the last."""
+        """Pieces; every one but the first is long enough to contain any seam, or is the last."""
         self._num_held = 0
-        """Bytes of both lists."""
+        """Number of bytes in both lists."""
 
     def feed(self, piece: bytes) -> bytes:
-        """What may go out now."""
+        """Return the part of the stream that may go out now."""
         ready: list[bytes] = []
         self._num_held += len(piece)
         # An end may lie across the seam, no further back: what was searched once is neither searched nor copied again.
@@ -49,7 +50,7 @@ class TimingEvents:
         return b"".join(ready)
 
     def finish(self, timing: dict[str, float]) -> bytes:
-        """The held end of the stream, timing merged into its last JSON event."""
+        """Return the held end of the stream, timing merged into its last JSON event."""
         match = _JSON_EVENT.fullmatch(self._last)
         if match is not None:
             self._last = b"data: " + merge_timing(match.group(1), timing) + b"\n\n"

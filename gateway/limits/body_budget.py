@@ -33,9 +33,9 @@ RETRY_AFTER_S: Final = 2.0
 READ_RATIO: Final = 3
 """The bytes, the texts in them, and the bytes that are sent on; or the pieces and the whole while they are joined."""
 CONTAINER_BYTES: Final = 88
-"""Of an empty list or object."""
+"""Bytes of an empty list or object."""
 VALUE_BYTES: Final = 96
-"""Of a short text or a number, its key, and its place in a list or object."""
+"""Bytes of a short text or a number, its key, and its place in a list or object."""
 
 NOBODY: Final = ""
 """Tenant id of clients that have none, or whose tenant is not determined yet; they share one part."""

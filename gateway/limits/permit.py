@@ -1,4 +1,4 @@
-"""What is claimed for a request, who waits for it, the permit that it gets, and how many of long prompts go out."""
+"""Permits: the claim of a request, its place among those that wait, the permit, and the pace of long prompts."""
 
 from __future__ import annotations
 
@@ -14,36 +14,39 @@ from gateway.limits.lane import LiveLane
 
 NEVER: Final = math.inf
 LONG_PROMPT_TOKENS: Final = 1024
-"""The bundled engine lets longer interactive prompts wait for each other and not for short ones. Of a server without
-lanes nothing is assumed: what one lane's queue means for another is learned."""
+"""Number of prompt tokens above which a prompt is long.
+
+The bundled engine lets longer interactive prompts wait for each other and not for short ones. Nothing is assumed
+of a server without lanes: the effect of one lane's queue on another is learned.
+"""
 
 
 class AdmissionRequest(msgspec.Struct, frozen=True, gc=False):
-    """Work in tokens, whose it is, and how long it may wait; instants are monotonic."""
+    """Claim of a request: its work in tokens, its tenant, and how long it may wait; instants are monotonic."""
 
     lane: LiveLane
     tenant: str = ""
     tokens: int = 1
     """Work tokens of the request's price, at least 1."""
     deadline_at: float | None = None
-    """The client no longer waits for a first byte after this."""
+    """Instant after which the client no longer waits for a first byte."""
     ttft_by: float | None = None
-    """A first token after this misses the latency target; None: there is no target."""
+    """Instant after which a first token misses the latency target; None without a target."""
     is_retry: bool = False
-    """The client says that it asked before."""
+    """True if the client marks the request as a retry."""
     arrived_at: float = 0.0
     service_s: float = 0.0
-    """Of the time up to `ttft_by` or `deadline_at`, what the deployment itself is forecast to need."""
+    """Forecast of the deployment's own part of the time up to `ttft_by` or `deadline_at`."""
     prompt_tokens: int = 0
-    """What the deployment has to read before the first token, where that token will be seen; 0: not to be paced."""
+    """Prompt tokens that the deployment computes before the first token, if it is observed; 0: without pacing."""
 
     @property
     def is_long(self) -> bool:
-        """Whether it stands in the deployment's lane of long prompts."""
+        """Return whether the request is in the deployment's lane of long prompts."""
         return self.prompt_tokens > LONG_PROMPT_TOKENS
 
     def with_service(self, service_s: float, prompt_tokens: int = 0) -> AdmissionRequest:
-        """The same, knowing what the deployment will need."""
+        """Return a copy with the deployment's forecast service time."""
         return AdmissionRequest(
             self.lane,
             self.tenant,
@@ -58,7 +61,7 @@ class AdmissionRequest(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def start_by(self) -> float:
-        """The last instant at which starting it is still of use; `NEVER` when it always is."""
+        """Return the last instant at which a start is still of use; `NEVER` when it always is."""
         if self.ttft_by is None:
             return NEVER if self.deadline_at is None else self.deadline_at - self.service_s
         by = self.ttft_by if self.deadline_at is None or self.ttft_by < self.deadline_at else self.deadline_at
@@ -128,7 +131,7 @@ class Permit(msgspec.Struct, eq=False):
 
 
 class Waiter:
-    """`granted` ends with None and the permit's work already counted, or with the refusal to raise."""
+    """A waiting request; `granted` ends with None and the permit's work counted, or with the refusal to raise."""
 
     __slots__ = (
         "claim",
@@ -149,38 +152,38 @@ class Waiter:
         self.is_long = claim.is_long
         self.since = since
         self.due_at = claim.start_by
-        """After this it is no longer worth starting; `claim.NEVER` when it always is."""
+        """Instant after which it is no longer worth starting; `claim.NEVER` when it always is."""
         self.granted = granted
         self.is_lane_short = False
-        """It has to wait although its lane holds less than its weight's part of the permits."""
+        """True if it has to wait although its lane holds less than its weight's part of the permits."""
         self.is_tenant_short = False
-        """It has to wait although its tenant holds less than a fair part of the lane's permits."""
+        """True if it has to wait although its tenant holds less than a fair part of the lane's permits."""
         self.unread = 0
-        """Once granted, what its prompt counts until its first token."""
+        """Tokens that its prompt counts until its first token, once granted."""
         self.is_waiting = False
-        """In a queue now; kept by the queue."""
+        """True while it is in a queue; set by the queue."""
 
 
 MAX_PART: Final = 0.5
-"""Of the room, what one prompt counts at most: behind a long one, another can wait its turn there."""
+"""Share of the room that one prompt counts at most: behind a long one, another can wait its turn there."""
 CROWDED_ROOM: Final = 0.1
-"""Of the room, what tenants above a fair part use where several use the lane."""
+"""Share of the room for tenants above a fair part, where several tenants use the lane."""
 PATIENCE_S: Final = 0.5
-"""After so long without any request sent, the next goes whatever is unread."""
+"""Seconds without any request sent after which the next goes, however many tokens are unread."""
 _KEPT: Final = 0.97
-"""Of what was learned of the speed, what is kept with each first token."""
+"""Share of the learned speed that remains after each first token."""
 
 
 class PrefillWindow:
-    """In prompt tokens. It is told the time and what happened; the Ledger enforces."""
+    """Window of prompt tokens sent without a first token. It reads no clock and only computes; the Ledger enforces."""
 
     __slots__ = ("_begun_at", "_busy_s", "_num", "num_unread", "room", "sent_at", "unread")
 
     def __init__(self) -> None:
         self.room: int | None = None
-        """What one step reads; None: nobody knows, and nothing is held back."""
+        """Number of prompt tokens that one step computes; None if unknown, and then nothing is held back."""
         self.unread = 0
-        """Tokens sent without a first token, as far as they count."""
+        """Number of counted prompt tokens sent without a first token."""
         self.num_unread = 0
         self.sent_at = -math.inf
         self._begun_at = 0.0
@@ -188,14 +191,14 @@ class PrefillWindow:
         self._busy_s = 0.0
 
     def is_open(self, now: float, *, is_crowding: bool) -> bool:
-        """Whether one more may be sent."""
+        """Return whether one more prompt may be sent."""
         if self.room is None or self.num_unread == 0:
             return True
         room = CROWDED_ROOM * self.room if is_crowding else self.room
         return self.unread < room or now - self.sent_at >= PATIENCE_S
 
     def send(self, now: float, prompt_tokens: int) -> int:
-        """One goes out; what it counts, to be given back with `read` or `drop`."""
+        """Count a prompt that is sent; return the tokens to pass to `read` or `drop`."""
         self.sent_at = now
         if prompt_tokens <= 0:
             return 0
@@ -207,19 +210,19 @@ class PrefillWindow:
         return counted
 
     def read(self, now: float, counted: int) -> None:
-        """Its first token came: learn how fast they follow each other."""
+        """Note the first token of a prompt, and learn how fast first tokens follow each other."""
         self._busy_s = _KEPT * self._busy_s + now - self._begun_at
         self._num = _KEPT * self._num + 1.0
         self._begun_at = now
         self.drop(counted)
 
     def drop(self, counted: int) -> None:
-        """It is over."""
+        """Uncount a prompt of `counted` tokens."""
         self.num_unread -= 1
         self.unread -= counted
         assert self.num_unread >= 0 <= self.unread, "a prompt was read twice"
 
     @property
     def per_s(self) -> float | None:
-        """First tokens a second while any is awaited; None before the first."""
+        """Return the first tokens a second while any is awaited; None before the first."""
         return self._num / max(self._busy_s, 1e-6) if self._num else None

@@ -53,7 +53,7 @@ class LastDay:
         """Advance the hours and publish the counts, until cancelled."""
         while True:
             for _ in range(int(PUBLISH_S / TURN_S)):
-                self._traffic.ctx()
+                self._traffic.begin_hour()
                 await asyncio.sleep(TURN_S)
             with suppress(StoreUnavailable):  # the store's observer reports it; the next write has all counts
                 await self.publish()

@@ -207,7 +207,7 @@ class PolicyFile:
         if self._status is None or self._status.revision != loaded.revision:
             try:
                 self._hooks.on_revision(loaded)
-            except ValueError as error:  # whoever serves it may still find that it cannot
+            except ValueError as error:  # its consumer may still find it unusable
                 raise PolicyFileError(f"{self._path}: {error}") from error
         self._head = loaded.origin
         self._report(PolicyStatus(revision=loaded.revision, is_current=True))

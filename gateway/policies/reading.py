@@ -25,31 +25,31 @@ def _accept_all(policy: Policy) -> None:
 
 
 def _ignore(revision: Revision) -> None:
-    """Tell nobody."""
+    """Ignore the value; the default of a hook."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyChecks:
-    """How this process reads and judges a document."""
+    """Rules by which this process reads and judges a policy document."""
 
     variables: Mapping[str, str] = field(default_factory=dict)
-    """Values of each `${name}` in it."""
+    """Values of each `${name}` in the document."""
     accept: Callable[[Policy], None] = _accept_all
-    """May refuse a policy with a ValueError."""
+    """Callback that may refuse a policy with a ValueError."""
     predictors: Predictors | None = None
-    """For the tests inside."""
+    """Quality predictors for the tests inside a document."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyHooks:
-    """Who is told of the policy in force."""
+    """Callbacks for changes of the policy in force."""
 
     on_revision: Callable[[PolicyRevision], None]
-    """Gets each new good policy, and may refuse it with a ValueError."""
+    """Callback for each new good policy, which it may refuse with a ValueError."""
     on_status: Callable[[PolicyStatus], None]
-    """Follows it: how the last look ended."""
+    """Callback for the result of the last look, after `on_revision`."""
     on_restored: Callable[[Revision], None] = _ignore
-    """Hears of a revision that the store had lost and has again."""
+    """Callback for a revision that the store had lost and has again."""
 
 
 @dataclass(frozen=True, slots=True)

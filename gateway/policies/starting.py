@@ -24,7 +24,7 @@ _TIMEOUT_S: Final = 2.0
 
 
 class OpenStore(Protocol):
-    """Opens the store at an address; it connects with its first operation."""
+    """Opener of the store at an address; the store connects with its first operation."""
 
     def __call__(self, address: StoreAddress, *, timeout_s: float) -> Store:
         """Return the store; an operation takes `timeout_s` at most."""

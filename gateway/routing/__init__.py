@@ -1,0 +1,1 @@
+"""Routing: policy revisions over live deployments, and the choice for each attempt."""

@@ -1,4 +1,4 @@
-"""LiveCandidate: one deployment as one route may choose it, and how it looks to a request now."""
+"""LiveCandidate: one deployment as one route may choose it, and its view for a request."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from routing_policies.views import DeploymentView
 
 
 class LiveCandidate:
-    """What the policy says of it, beside its live state."""
+    """A candidate of a route: its rule in the policy beside its live state."""
 
     __slots__ = ("_rates", "_rule", "live", "weight")
 
     def __init__(self, rule: Deployment, live: LiveDeployment, weight: float, *, is_priced: bool = True) -> None:
-        """`is_priced`: whether the choice may depend on what a request costs."""
+        """Join a rule with its live state; `is_priced` is True if the choice may depend on a request's cost."""
         self._rule = rule
         self._rates = rule.cost_per_mtok if is_priced else None
         self.live = live
         self.weight = weight
 
     def plain_view(self, *, is_ejected: bool = False) -> DeploymentView:
-        """What is at hand."""
+        """Return a view of the candidate without forecasts."""
         live, rule = self.live, self._rule
         return DeploymentView(
             id=live.id,
@@ -38,7 +38,7 @@ class LiveCandidate:
         )
 
     def view(self, now: float, ask: RoutingRequest, *, is_ejected: bool = False) -> DeploymentView:
-        """With what it would take and cost to answer this request here."""
+        """Return a view of the candidate with its forecast latency and cost for this request."""
         live = self.live
         price = ask.price_at(live.id)
         wait_s = live.limiter.wait_s(now, ask.claim)
@@ -48,7 +48,7 @@ class LiveCandidate:
     def view_of(
         self, ask: RoutingRequest, price: Price, wait_s: float, made: TtftForecast, *, is_ejected: bool = False
     ) -> DeploymentView:
-        """The same, where the wait for a permit and what follows it were forecast just now."""
+        """Return a view of the candidate with its latency and cost for this request, from forecasts made just now."""
         live, rule, rates, verdict = self.live, self._rule, self._rates, ask.verdict
         num_taken, num_permits = live.limiter.permits()
         is_known, quality = True, rule.quality
@@ -75,4 +75,4 @@ class LiveCandidate:
 
 
 Seen = tuple[LiveCandidate, DeploymentView]
-"""A candidate that was looked at for a request just now, and what it looked like."""
+"""A candidate that was forecast for a request just now, and its view."""

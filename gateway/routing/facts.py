@@ -1,4 +1,4 @@
-"""RequestFacts: what a route's condition may ask of a request, worked out when it asks."""
+"""RequestFacts: the facts of a request for a route's condition, computed on demand."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class RequestFacts:
         self._request = request
 
     def fact(self, name: str) -> Fact:
-        """The value of `request.NAME`."""
+        """Return the value of `request.NAME`."""
         return _FACTS[name](self._request)
 
 
@@ -39,7 +39,7 @@ def _has_images(request: ChatRequest) -> bool:
 
 
 def _text(request: ChatRequest) -> str:
-    """The beginning of what the person said last."""
+    """Return the beginning of the last user text."""
     for message in reversed(request.messages):
         if isinstance(message, UserMessage):
             content = message.content

@@ -1,4 +1,4 @@
-"""What tells a conversation or a tenant apart, the same in every process and after every restart."""
+"""Identity of a conversation or tenant, the same in every process and after every restart."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from routing_policies.policy.document import StickyBy
 from routing_policies.share import stable_key
 
 _MAX_CHARS: Final = 2048
-"""Of the first words; that is enough to tell conversations apart."""
+"""Number of characters of the first words that are hashed; enough to distinguish conversations."""
 
 
 def key_of(request: ChatRequest, tenant: str, by: StickyBy) -> int:
-    """Of the tenant, or of the conversation: by the client's cache key, else by its user's first words."""
+    """Return the key of the tenant or of the conversation: the client's cache key, else its user's first words."""
     if by == "tenant":
         return stable_key(tenant)
     fields = request.fields

@@ -38,11 +38,11 @@ class NextStart(NamedTuple):
 
     option: LiveCandidate
     left_s: float
-    """Until it is forecast to be ready."""
+    """Seconds until the deployment is forecast to be ready."""
 
 
 class PlannedRoute:
-    """One route of one revision, with everything that can be worked out before a request comes."""
+    """One route of one revision, with everything that can be computed before a request comes."""
 
     __slots__ = (
         "_clock",
@@ -85,20 +85,20 @@ class PlannedRoute:
         self._zone = zone
         self._first = Attempt(zone=zone)
         self.fallbacks: tuple[PlannedRoute, ...] = ()
-        """Whose turn it is, in this order, when no candidate is fit. Their own fallbacks are not followed."""
+        """Routes that are tried in this order when no candidate is fit. Their own fallbacks are not followed."""
         hedge = route.select.hedge
         self.hedges = None if hedge is None else RetryBudget(ratio=hedge.max_ratio, begins_empty=True)
-        """How many requests may be asked twice; None: none."""
+        """Budget of second attempts beside the first; None if the route has no hedging."""
         self.is_panicking = False
-        """The last decision found every candidate ejected, and used them all the same."""
+        """True if the last decision found every candidate ejected, and used them all the same."""
         self._clock = clock
         self.profile: Profile = profile_of(route.select)
         is_judged = self.profile.looks_at_quality
         members = [rules[item.id] for item in route.select.resolved()] if is_judged else []
         self.judges = judges_of(members, predictors)
-        """Those whose quality is predicted from the prompt; nobody, where the choice does not depend on it."""
+        """Predictors of quality from the prompt; empty where the choice does not depend on it."""
         self.looks_at_prompt = bool(self.judges) or self.profile.looks_at_key
-        """Whether the choice depends on what the prompt says; else `weighed` has nothing to add."""
+        """True if the choice depends on the prompt's content; otherwise `weighed` has nothing to add."""
         self._strongest = strongest_of(members).id if self.judges else None
         self.candidates = tuple((deployments[item.id], item.weight) for item in route.select.resolved())
         self._members = tuple(live for live, _ in self.candidates)
@@ -109,15 +109,15 @@ class PlannedRoute:
         is_sampled = len(self.options) > MANY and self.profile.looks_ahead
         self._shortlist = Shortlist(self.options) if is_sampled else None
         self.compares_all = self.profile.needs_ask and not is_sampled
-        """Whether a decision looks at the forecast of every candidate."""
+        """True if a decision compares the forecasts of all candidates."""
         self.deployment_ids = tuple(live.id for live, _ in self.candidates)
         self.cache_candidates = "\n".join(sorted({live.model for live, _ in self.candidates})).encode()
-        """The models that may answer: what they said may be given again wherever the same ones may."""
+        """Models that may answer: a stored response of theirs may be served wherever the same models may answer."""
         self._foregone = self._decide_alone() if self.profile.takes_first or len(self.candidates) == 1 else None
         contexts = [live.context_tokens for live, _ in self.candidates]
         known = [context for context in contexts if context is not None]
         self.context_tokens = max(known) if len(known) == len(contexts) else None
-        """The largest context among the candidates; None when that of any one is unknown."""
+        """Largest context, in tokens, among the candidates; None when that of any one is unknown."""
         limits = route.timeouts
         connect_s, total_s, gap_s = limits.connect_ms / 1000, limits.total_ms / 1000, limits.inter_token_ms / 1000
         self.stream_timeouts = ExchangeTimeouts(
@@ -129,7 +129,7 @@ class PlannedRoute:
         )
 
     def wanted(self, tenant: str, control: CacheControl = NO_WISHES) -> CacheIdentity:
-        """What the cache has to know of a request of this route."""
+        """Return the cache's view of a request of this route."""
         return CacheIdentity(self.route.cache, self.route.id, tenant, self.cache_candidates, control)
 
     def decide(
@@ -140,10 +140,10 @@ class PlannedRoute:
         avoid: frozenset[str] = _NOBODY,
         seen: Sequence[Seen] = (),
     ) -> Decision:
-        """Which candidate takes this attempt, by the state of this moment; one of `avoid` only when nobody else can.
+        """Choose the candidate for this attempt by the current state; one of `avoid` only when no other can serve.
 
-        Without an `ask` nothing is forecast, and none of `seen`, which admission has looked at just now. Of many
-        candidates a few are looked at, those of `seen` if there are any; the decision names only those.
+        Without `ask`, nothing is forecast. Of many candidates a decision weighs a few, and names only those.
+        These are `seen`, if given: candidates that admission forecast just now.
         """
         if self._foregone is not None and not already_tried and not avoid:
             first, _ = self.candidates[0]
@@ -167,11 +167,11 @@ class PlannedRoute:
         return decision
 
     def few(self, now: float, ask: RoutingRequest) -> list[LiveCandidate] | None:
-        """Of many candidates those that a decision would look at; None where it looks at all."""
+        """Return the few of many candidates that a decision would weigh; None where it weighs all."""
         return None if self._shortlist is None else self._shortlist.draw(ask, FIRST_ATTEMPT, now, self._rng)
 
     def views(self, now: float, ask: RoutingRequest) -> list[DeploymentView]:
-        """Every candidate as it looks to this request, in the route's order."""
+        """Return every candidate's view for this request, in the route's order."""
         out = kept_out(self._members, now)
         return [option.view(now, ask, is_ejected=option.live.id in out.ids) for option in self.options]
 
@@ -183,7 +183,7 @@ class PlannedRoute:
         out: EjectedCandidates,
         seen: Sequence[Seen],
     ) -> list[DeploymentView]:
-        """Return every option's view, with forecasts where the profile looks at them; those of `seen` are known."""
+        """Return every option's view, with forecasts where the profile uses them; views in `seen` are reused."""
         ids = out.ids
         if ask is None or not self.profile.needs_ask:
             return [option.plain_view(is_ejected=option.live.id in ids) for option in options]
@@ -205,7 +205,7 @@ class PlannedRoute:
         return Attempt(already_tried, avoid, ttft_slo_s, ask.tpot_slo_s, self._zone, ask.key)
 
     def inquiry(self, live: LiveDeployment, ask: RoutingRequest | None) -> Inquiry | None:
-        """What the beginning of this deployment's answer is to be asked; None: it is passed on whatever it is like."""
+        """Return the test for the beginning of this deployment's answer; None if every answer is passed on."""
         select = self.route.select
         if select.policy != "cascade" or select.min_quality is None or live is not self._members[0]:
             return None
@@ -218,21 +218,23 @@ class PlannedRoute:
         return Inquiry(select.min_quality, first_tokens)
 
     def counterpart(self, deployment: str) -> str | None:
-        """Whose answers tell what this one's are worth, by the predictions; None where it is in none."""
+        """Return the deployment whose answers show this one's quality, by the predictions; None where it is in none."""
         if deployment == self._strongest:
             return self.judges[0].deployment
         return self._strongest if any(judge.deployment == deployment for judge in self.judges) else None
 
     @property
     def encoders(self) -> tuple[str, ...]:
-        """Whose embedding of the prompt the predictions use; empty where they use none."""
+        """Return the encoders whose embedding of the prompt the predictions use; empty where they use none."""
         return tuple(judge.predictor.encoder for judge in self.judges if judge.predictor.encoder)
 
     def weighed(
         self, ask: RoutingRequest, request: ChatRequest, tenant: str, vector: Vector | None = None
     ) -> RoutingRequest:
-        """The same, with what is predicted of the prompt and what tells the conversation apart, where the choice
-        depends on it; `vector` is the prompt's, of `encoders`."""
+        """Return the request with the predicted quality or the conversation's key, where the choice depends on it.
+
+        `vector` is the prompt's embedding by one of `encoders`.
+        """
         if self.judges:
             prompt = prompt_of(request, kind=self.route.select.kind)
             return msgspec.structs.replace(ask, verdict=predicted_quality(self.judges, prompt, vector))
@@ -242,25 +244,29 @@ class PlannedRoute:
         return msgspec.structs.replace(ask, key=key_of(request, tenant, by))
 
     def _decide_alone(self) -> Decision:
-        """What is decided whenever the first candidate is fit and no other can win: worked out once, for the others
-        are not looked at then."""
+        """Return the decision for a fit first candidate that no other can beat.
+
+        It is computed once, because such a decision reads no other candidate.
+        """
         live, weight = self.candidates[0]
         view = DeploymentView(id=live.id, model=live.model, is_ready=True, weight=weight)
         return self.profile.decide([view], FIRST_ATTEMPT, random.Random(0))
 
     @property
     def has_others(self) -> bool:
-        """Whether there is more than one deployment that could ever be asked."""
+        """Return whether more than one deployment could ever serve the route."""
         return len(self.candidates) > 1 or bool(self.fallbacks)
 
     @property
     def has_ready(self) -> bool:
-        """Whether any deployment is ready that this route or its fallbacks could choose."""
+        """Return whether any deployment that this route or its fallbacks could choose is ready."""
         return any(live.is_ready for planned in (self, *self.fallbacks) for live in planned._members)
 
     def next_start(self, now: float) -> NextStart | None:
-        """Who will be ready first, of the route's own candidates and its fallbacks'; None where somebody is ready, or
-        nobody says that it is starting."""
+        """Return the first deployment to become ready, of the route's own candidates and its fallbacks'.
+
+        None where one is ready already, or none is known to be starting.
+        """
         if self.has_ready:
             return None
         options = [option for planned in (self, *self.fallbacks) for option in planned.options]
@@ -268,13 +274,13 @@ class PlannedRoute:
         return min(starts, key=_left_s, default=None)
 
     def returns_in_s(self) -> float:
-        """Seconds until the first of those who asked to be left alone may be asked again; 0 when none did."""
+        """Return the seconds until the first deployment that refused for load may be tried again; 0 when none did."""
         now = self._clock()
         members = [live for planned in (self, *self.fallbacks) for live in planned._members]
         return min((wait_s for live in members if (wait_s := live.health.pushback_s(now))), default=0.0)
 
     def shortest_queue(self, decision: Decision) -> LiveDeployment:
-        """Of the candidates that lack only a permit, the one whose queue is shortest for its size."""
+        """Return the deployment with the shortest queue for its size among those that lack only a permit."""
         full = [live for live, _ in self.candidates if decision.dropped.get(live.id) == "full"]
         return min(full, key=lambda live: live.limiter.num_waiting / live.limiter.limit)
 

@@ -1,4 +1,4 @@
-"""From a chat request to what a quality prediction looks at."""
+"""Conversion of a chat request to the prompt that a quality prediction reads."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from routing_policies.quality.prompt import Prompt
 
 
 def prompt_of(request: ChatRequest, *, kind: str = "") -> Prompt:
-    """The last two user messages as text, and the size of the rest; `kind` is the route's."""
+    """Return the last two user messages as text, and the size of the rest; `kind` is the route's."""
     messages = request.messages
     asked = [message for message in messages if isinstance(message, UserMessage)]
     return Prompt(
@@ -23,7 +23,7 @@ def prompt_of(request: ChatRequest, *, kind: str = "") -> Prompt:
 
 
 def asked_text(request: ChatRequest) -> str:
-    """The last user message as text: what a prediction is about."""
+    """Return the last user message as text, the subject of a prediction."""
     last = next((message for message in reversed(request.messages) if isinstance(message, UserMessage)), None)
     return "" if last is None else _text(last)
 

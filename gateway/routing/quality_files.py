@@ -1,4 +1,4 @@
-"""The coefficients of predictors on disk: those that come with the package, and an operator's own."""
+"""Coefficients of predictors on disk: those of the package, and an operator's own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from routing_policies.quality.predictor import BadModel, Predictors, decode_mode
 
 
 def load_predictors(folder: Path | None = None) -> Predictors:
-    """The bundled ones, and every `*.json` of the folder, which win. Raises ConfigError."""
+    """Load the bundled predictors, and every `*.json` of the folder, which override them.
+
+    Raises:
+        ConfigError: A file is invalid.
+    """
     try:
         return Predictors([*bundled_models(), *(_models_in(folder) if folder is not None else [])])
     except (BadModel, OSError) as error:
@@ -19,7 +23,7 @@ def load_predictors(folder: Path | None = None) -> Predictors:
 
 
 def bundled_models() -> list[PairModel]:
-    """What comes with the package."""
+    """Return the quality models that are part of the package."""
     found = files("routing_policies") / "data"
     names = sorted(entry.name for entry in found.iterdir() if entry.name.endswith(".json"))
     return [decode_model((found / name).read_bytes(), name) for name in names]

@@ -1,4 +1,4 @@
-"""Router: from a request to its route, and from the route to one deployment after another until one takes it."""
+"""Router: finds a request's route, and the route's deployment for each attempt."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Router:
         zone: str | None = None,
         predictors: Predictors | None = None,
     ) -> None:
-        """`affinity` outlives revisions; `zone` is where this gateway runs."""
+        """Build the routes; `affinity` outlives revisions, and `zone` is where this gateway runs."""
         self._table = RouteTable(policy)
         self._deployments = deployments
         self._rng = rng
@@ -46,12 +46,12 @@ class Router:
         self._affinity = affinity or AffinityIndex()
         self._zone = zone
         self._predictors = predictors or Predictors()
-        # The two implied kinds share an id, so routes are told apart as objects; they live as long as the table.
+        # The two implied kinds share an id, so routes are compared as objects; they live as long as the table.
         self._planned = {id(route): self._plan(route) for route in self._table.effective_routes()}
         self._tracks_prefixes = any(lane.slo is not None for lane in policy.lanes) or any(
             planned.profile.looks_back and len(planned.candidates) > 1 for planned in self._planned.values()
         )
-        """Whether anything depends on who holds what of a conversation."""
+        """True if any lane or route depends on the prefixes that deployments have cached."""
         by_id = {planned.route.id: planned for planned in self._planned.values()}
         for planned in self._planned.values():
             planned.fallbacks = tuple(
@@ -62,15 +62,15 @@ class Router:
         self.reads_headers = any(route.match.headers for route in self._table.effective_routes()) or any(
             condition.needs_headers for condition in conditions
         )
-        """Whether `match` looks at headers at all; when not, they need not be decoded."""
+        """True if `match` reads headers; otherwise they need not be decoded."""
         named = [name for route in self._table.effective_routes() for name in route.match.headers]
         self.header_names = tuple(dict.fromkeys([*named, *(name for item in conditions for name in item.headers)]))
-        """Those that it looks at."""
+        """Names of the headers that `match` reads."""
         self._known: dict[tuple[str, str | None], PlannedRoute] = {}
-        """Matches that headers cannot change; as many as there are tenants times model names."""
+        """Matches that headers cannot change; at most as many as there are tenants times model names."""
 
     def _lone(self, deployment: str) -> PlannedRoute:
-        """A deployment as a fallback: a route of its own."""
+        """Return a deployment as a fallback: a route of its own."""
         return self._plan(Route(id=deployment, select=Select(candidates=(deployment,))))
 
     def _plan(self, route: Route) -> PlannedRoute:
@@ -79,7 +79,12 @@ class Router:
     def match(
         self, model: str, tenant: str | None, headers: Mapping[str, str], request: ChatRequest | None = None
     ) -> PlannedRoute:
-        """The route for this request; raises NotFound or ModelNotAllowed. Without `request` no condition holds."""
+        """Return the route for this request. Without `request` no condition holds.
+
+        Raises:
+            NotFound: No route serves the model.
+            ModelNotAllowed: The tenant may not use the model.
+        """
         known = self._known.get((model, tenant))
         if known is not None:
             return known
@@ -105,7 +110,7 @@ class Router:
             ) from None
 
     def with_history(self, ask: RoutingRequest, request: ChatRequest) -> RoutingRequest:
-        """The same, with who holds how much of the conversation, where that matters to anybody."""
+        """Return the request with the tokens that each deployment has cached, where any rule depends on them."""
         if not self._tracks_prefixes:
             return ask
         price, tenant, affinity = ask.price, ask.claim.tenant, self._affinity
@@ -129,9 +134,12 @@ class Router:
         avoid: frozenset[str] = _NOBODY,
         seen: Sequence[Seen] = (),
     ) -> tuple[LiveDeployment, Decision]:
-        """The deployment for this attempt, which may have to be waited for; raises Shed when none is fit.
+        """Return the deployment for this attempt, which may have to be waited for.
 
-        One of `avoid` is taken only when nobody else can. Whoever is chosen counts as holding the request's beginning.
+        One of `avoid` is taken only when no other can serve. The chosen one counts as holding the request's beginning.
+
+        Raises:
+            Shed: None is fit.
         """
         decision = planned.decide(already_tried, self._rng, ask, avoid, seen)
         if decision.deployment is None or planned.is_panicking:
@@ -150,7 +158,7 @@ class Router:
         lane: str,
         ask: RoutingRequest | None,
     ) -> tuple[LiveDeployment, Decision]:
-        """A fallback's deployment where the route's own cannot, else one of its own to wait for."""
+        """Return a fallback's deployment where the route's own cannot serve, else one of its own to wait for."""
         if planned.fallbacks and (planned.is_panicking or not decision.is_possible):
             for other in planned.fallbacks:
                 instead = other.decide(already_tried, self._rng, ask)
@@ -166,20 +174,20 @@ class Router:
 
     @property
     def learns(self) -> bool:
-        """Whether labels of how good answers are can be of use to any route."""
+        """Return whether any route can use labels of answer quality."""
         return any(planned.judges or planned.route.select.shadow is not None for planned in self._planned.values())
 
     def has_another(self, planned: PlannedRoute, already_tried: frozenset[str]) -> bool:
-        """Whether a further attempt would find a deployment that is fit, free or not."""
+        """Return whether a further attempt would find a fit deployment, free or full."""
         return any(option.decide(already_tried, self._rng).is_possible for option in (planned, *planned.fallbacks))
 
     def models_for(self, tenant: str | None) -> tuple[str, ...]:
-        """Names that this tenant may ask for."""
+        """Return the model names that this tenant may use."""
         return self._table.models_for(tenant)
 
 
 def _nobody_ready(planned: PlannedRoute, lane: str) -> Shed:
-    """The refusal when no deployment is fit."""
+    """Return the refusal for a route without a fit deployment."""
     wait_s = planned.returns_in_s()
     if wait_s:
         return UpstreamsRest(
@@ -200,5 +208,5 @@ def _nobody_ready(planned: PlannedRoute, lane: str) -> Shed:
 
 
 def _shown(model: str) -> str:
-    """The name as it may stand in a message: printable and short."""
+    """Return the name as it may stand in a message: printable and short."""
     return "".join(character if character.isprintable() else "?" for character in model[:100])

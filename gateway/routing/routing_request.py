@@ -1,4 +1,4 @@
-"""RoutingRequest: what the router is told about one request."""
+"""RoutingRequest: the facts of one request that the router uses."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ class RoutingRequest(msgspec.Struct, frozen=True):
     """One request, as far as a choice among deployments depends on it; see `Router.with_history`."""
 
     price: Price
-    """With nothing taken for cached."""
+    """Price of the request without any cached tokens."""
     claim: AdmissionRequest
     held_tokens: Mapping[str, int] = {}
-    """By deployment, how much of the prompt it probably has in its KV cache; only those that have any."""
+    """Tokens of the prompt that each deployment probably has in its KV cache; only those that have any."""
     prefix: Prefix = ()
     session: int | None = None
     last_deployment: str | None = None
-    """Who answered the session's last request."""
+    """Deployment that served the session's last request."""
     tpot_slo_s: float | None = None
-    """Seconds a token that the request wants at most."""
+    """Most seconds a token that the request accepts."""
     key: int | None = None
-    """Tells the conversation or the tenant apart, for the policies that keep one in its place."""
+    """Identity of the conversation or tenant, for the policies that route by it."""
     verdict: QualityPrediction | None = None
-    """How good the candidates' answers would be, where that is predicted."""
+    """Predicted quality of the candidates' answers, where the route predicts it."""
 
     def with_claim(self, claim: AdmissionRequest) -> RoutingRequest:
-        """The same with another claim."""
+        """Return a copy with another claim."""
         return RoutingRequest(
             self.price,
             claim,
@@ -46,7 +46,7 @@ class RoutingRequest(msgspec.Struct, frozen=True):
         )
 
     def price_at(self, deployment: str) -> Price:
-        """What it costs there: less of the prompt where its beginning is cached."""
+        """Return the price at a deployment: lower where the prompt's beginning is cached."""
         price, held_tokens = self.price, self.held_tokens
         held = held_tokens.get(deployment) if held_tokens else None
         if not held:

@@ -1,4 +1,4 @@
-"""What a recorded request is remembered by, taken while it is being served."""
+"""Sample of a request, recorded for simulation while the request is served."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _FACTS = ("turns", "prompt_bytes", "has_tools", "has_images")
 
 
 class RecordingSampler:
-    """Beside the pipeline, where the settings ask for a recording."""
+    """Sampler beside the pipeline, where the settings request a recording."""
 
     def __init__(self, tape: Tape, predictors: Predictors) -> None:
-        """`predictors`: what they say of a prompt is recorded, for policies that would ask them."""
+        """Create a sampler; the predictions of `predictors` are recorded for policies that would use them."""
         self._tape = tape
         self._predictors = predictors
 
     def sample(self, request: ChatRequest, head: ChatHead, header_names: tuple[str, ...]) -> dict[str, Any] | None:
-        """Features and digests; None for a request that no digest can be made of."""
+        """Return features and digests; None for a request without a possible digest."""
         found = fingerprint(request, scope=self._tape.salt, candidates=b"")
         if found is None:
             return None
@@ -49,7 +49,10 @@ class RecordingSampler:
 
 
 def note_verdict(sample: dict[str, Any], verdict: QualityPrediction) -> None:
-    """What was predicted for the request's own route, by its embedding and what trimming left of it, counts more."""
+    """Record the quality predicted for the request's own route, which overrides earlier entries.
+
+    That prediction used the route's embedding, and the prompt that trimming left.
+    """
     for judge, judged in verdict.judged:
         sample["chances"][pair_key(*judge.predictor.pair)] = _chance(judged.prediction)
 

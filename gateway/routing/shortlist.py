@@ -1,7 +1,7 @@
-"""Shortlist: of many candidates the few that a decision looks at, so that its price does not grow with their number.
+"""Shortlist: the few of many candidates that a decision weighs, so that its cost does not grow with their number.
 
-Two drawn at random, of which the better one wins, are nearly as good as the best of all, and gateways that see the same
-state do not all run to the same deployment. Whoever holds the request's beginning is looked at besides.
+The better of two random candidates is nearly as good as the best of all. Drawing also keeps gateways with the same
+state from all choosing one deployment. Candidates with the request's beginning in their cache are added.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from gateway.routing.routing_request import RoutingRequest
 from routing_policies.views import FIRST_ATTEMPT, Attempt
 
 MANY: Final = 4
-"""Up to so many candidates all are looked at."""
+"""Number of candidates up to which all are weighed."""
 NUM_DRAWN: Final = 2
 _MAX_DRAWS: Final = 8
 
 
 class Shortlist:
-    """Draws from the candidates of one route."""
+    """Shortlist drawn from the candidates of one route."""
 
     __slots__ = ("_by_id", "_options")
 
@@ -31,8 +31,10 @@ class Shortlist:
         self._by_id = {option.live.id: option for option in options}
 
     def draw(self, ask: RoutingRequest, attempt: Attempt, now: float, rng: random.Random) -> list[LiveCandidate] | None:
-        """Fit ones only: those that are preferred for what they hold, then the drawn; None when so few are fit that all
-        should be looked at."""
+        """Draw fit candidates: those preferred for their cached prefix, then random ones.
+
+        None when so few are fit that a decision should weigh all.
+        """
         found: list[LiveCandidate] = []
         options, num, is_first = self._options, len(self._options), attempt is FIRST_ATTEMPT
         for _ in range(_MAX_DRAWS):
@@ -52,7 +54,7 @@ class Shortlist:
         return found
 
     def _favourites(self, ask: RoutingRequest) -> list[str]:
-        """Whoever answered last, and whoever holds most."""
+        """Return the deployment that answered last, and the one with the most cached tokens."""
         held = ask.held_tokens
         if not held:
             return [] if ask.last_deployment is None else [ask.last_deployment]
@@ -61,7 +63,7 @@ class Shortlist:
 
 
 def _is_fit(live: LiveDeployment, attempt: Attempt, now: float) -> bool:
-    """Nothing speaks against it; somebody who is due to be tried again counts as well."""
+    """Return whether nothing rules the candidate out; one that is due for another try counts as well."""
     if not live.is_ready:
         return False
     if attempt is not FIRST_ATTEMPT and (live.id in attempt.already_tried or live.id in attempt.avoid):

@@ -1,4 +1,4 @@
-"""PolicySnapshot: one policy revision in the form requests use it; a request keeps the one it started with."""
+"""PolicySnapshot: one policy revision in the form that requests use; a request stays with its first one."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from routing_policies.policy.document import DEFAULT_LANES, Deployment, Policy
 from routing_policies.quality.predictor import Predictors
 
 EjectionReport = Callable[[str, FailureKind, float], None]
-"""Told which deployment was taken out, why, and for how many seconds."""
+"""Callback for an ejection: the deployment, the reason, and the seconds."""
 
 
 def _ignore(deployment: str, kind: FailureKind, backoff_s: float) -> None:
-    """The report of a builder whose owner does not count ejections."""
+    """Ignore an ejection; the default for owners that do not count them."""
 
 
 Connect = Callable[[str, UpstreamReach], UpstreamClient]
-"""Makes the client of a deployment, by its id."""
+"""Factory of a deployment's client, by its id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ejections:
-    """When deployments are taken out, and who is told."""
+    """Rules by which deployments are ejected, and the callback that reports it."""
 
     rules: EjectionRules = field(default_factory=EjectionRules)
     report: EjectionReport = _ignore
@@ -55,11 +55,11 @@ class PolicySnapshot:
     deployments: Mapping[str, LiveDeployment]
     router: Router
     trial: Trial | None = None
-    """A canary beside this one."""
+    """Canary beside this snapshot; None without one."""
 
     @property
     def is_servable(self) -> bool:
-        """Whether at least one deployment is ready."""
+        """Return whether at least one deployment is ready."""
         return any(deployment.is_ready for deployment in self.deployments.values())
 
 
@@ -73,13 +73,13 @@ class PolicyInForce:
 
     @property
     def current(self) -> PolicySnapshot:
-        """The snapshot; only once there is one."""
+        """Return the snapshot; valid only once there is one."""
         assert self.snapshot is not None, "requests are served only after the first policy was loaded"
         return self.snapshot
 
 
 class SnapshotBuilder:
-    """Makes a snapshot of each revision; what did not change (connections, permits, queues) is carried over."""
+    """Builder of a snapshot for each revision; unchanged connections, permits and queues are carried over."""
 
     def __init__(
         self,
@@ -93,8 +93,18 @@ class SnapshotBuilder:
         stored_keys: StoredKeys | None = None,
         predictors: Predictors | None = None,
     ) -> None:
-        """`environment` holds the keys that the policy only names; `connect` makes the client of each deployment;
-        `zone` is where this gateway runs."""
+        """Hold what every snapshot is built from.
+
+        Args:
+            clock: Monotonic clock in seconds.
+            rng: Source of chance for routing.
+            environment: The keys that the policy only names.
+            connect: Makes the client of each deployment.
+            ejections: Rules and callback of outlier ejection.
+            zone: Zone in which this gateway runs.
+            stored_keys: API keys of the shared store.
+            predictors: Quality predictors.
+        """
         self._clock = clock
         self._rng = rng
         self._environment = environment
@@ -107,8 +117,11 @@ class SnapshotBuilder:
         self._connect = connect
 
     def build(self, policy: Policy, revision: str, previous: PolicySnapshot | None = None) -> PolicySnapshot:
-        """The snapshot. Raises ReachError when a deployment's URL, certificates or key are no good; `previous` is then
-        as it was."""
+        """Build the snapshot of a policy, with the live state of `previous` carried over.
+
+        Raises:
+            ReachError: A deployment's URL, certificates or key is invalid; `previous` is then unchanged.
+        """
         authorizations = {item.id: authorization_of(item, self._environment) for item in policy.deployments}
         deployments = {
             item.id: self._deployment(item, previous.deployments.get(item.id) if previous else None)
@@ -163,9 +176,10 @@ class SnapshotBuilder:
         percent: int,
         tenants: Iterable[str] | None,
     ) -> Trial:
-        """A snapshot beside `base` for some of the traffic; lanes, permits and connections are the same ones.
+        """Build a snapshot beside `base` for some of the traffic; both share lanes, permits and connections.
 
-        Raises ReachError when a deployment that `base` does not have is no good; `base` is as it was in any case.
+        Raises:
+            ReachError: A deployment that `base` does not have is invalid; `base` is unchanged in any case.
         """
         deployments = {item.id: self._deployment(item, base.deployments.get(item.id)) for item in policy.deployments}
         for item in policy.deployments:
@@ -210,7 +224,10 @@ class SnapshotBuilder:
 
 
 def _presume_ready(now: Iterable[LiveDeployment], before: Iterable[LiveDeployment]) -> None:
-    """What a reload adds is taken for ready until a probe or a failed connect says otherwise: better than a gap."""
+    """Mark the deployments that a reload adds as ready until a probe or a failed connect shows otherwise.
+
+    That is better than a gap.
+    """
     known = set(before)
     for live in now:
         live.is_ready = (live.is_ready or live not in known) and not live.is_draining

@@ -18,7 +18,10 @@ _MAX_CHARS = 512
 
 
 class Trial:
-    """The same conversation is always on the same side: by its user, its cache key, or how it began."""
+    """A canary's share of traffic, drawn per conversation.
+
+    All requests of one conversation take the same side: by their user, cache key or first words.
+    """
 
     __slots__ = ("_limits", "_percent", "_salt", "_tenants", "snapshot")
 
@@ -31,7 +34,10 @@ class Trial:
         tenants: frozenset[str] | None,
         limits: Mapping[str, int],
     ) -> None:
-        """`limits`: the percent that a tenant allows at most; `salt` makes each canary's draw its own."""
+        """Create a trial.
+
+        `limits` holds the largest percentage that each tenant allows; `salt` makes each canary's draw its own.
+        """
         self.snapshot = snapshot
         self._salt = salt
         self._percent = percent
@@ -39,7 +45,7 @@ class Trial:
         self._limits = limits
 
     def takes(self, tenant: str, request: ChatRequest) -> bool:
-        """Whether the canary serves this request."""
+        """Return whether the canary serves this request."""
         if (self._tenants is not None and tenant not in self._tenants) or self.snapshot.keys.caller_of(tenant) is None:
             return False
         percent = trial_share(self._percent, self._limits.get(tenant))

@@ -1,4 +1,4 @@
-"""TrimStage: where a request's prompt is shortened, on a thread when it is long."""
+"""TrimStage: shortens a request's prompt, on a thread when it is long."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from routing_policies.policy.document import Trim
 
 
 class TrimStage:
-    """Shortens prompts by a route's rule, and once more where admission asks for it."""
+    """Stage that shortens prompts by a route's rule, and once more where admission needs it."""
 
     __slots__ = ("_images", "_pricer", "_trimmer", "_workers")
 

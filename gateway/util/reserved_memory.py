@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class BodyMemory(Protocol):
-    """Memory that is asked for before a body is read on."""
+    """Memory that is reserved before more of a body is read."""
 
     async def cover(self, num_bytes: int) -> None:
         """Wait until so many bytes in all may be held; raises a GatewayError when they may not."""

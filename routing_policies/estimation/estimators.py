@@ -16,11 +16,11 @@ OUTPUT_WEIGHT: Final = 2.0
 
 
 class Price(msgspec.Struct, frozen=True, gc=False):
-    """Estimates, all of them: the gateway does not tokenise, and nobody knows how long an answer will be."""
+    """Estimated tokens of one request: the gateway does not tokenize, and an answer's length is unknown beforehand."""
 
     prompt_tokens: int
     uncached_tokens: int
-    """Of the prompt, what no deployment is believed to hold keys and values of; at least 1."""
+    """Prompt tokens whose keys and values no deployment is expected to hold; at least 1."""
     output_tokens: int
     """Forecast over all choices, never above what the client allows."""
 
@@ -36,7 +36,7 @@ class Price(msgspec.Struct, frozen=True, gc=False):
 
 
 def cost_of(rates: CostPerMtok | None, price: Price) -> float | None:
-    """What the request would cost at these rates, in the operator's currency; None where there are none."""
+    """Return the cost of the request at these rates, in the operator's currency; None without rates."""
     if rates is None:
         return None
     return (rates.prompt * price.prompt_tokens + rates.completion * price.output_tokens) / 1e6
@@ -72,7 +72,7 @@ class BytesPerToken:
         self._num = 0
 
     def observe(self, num_bytes: int, num_tokens: int) -> None:
-        """Learn from a request of `num_bytes` that was counted as `num_tokens`; counts below 1 are ignored."""
+        """Record a request of `num_bytes` that was counted as `num_tokens`; counts below 1 are ignored."""
         if num_bytes < 1 or num_tokens < 1:
             return
         kept = _BYTES_KEPT
@@ -122,7 +122,7 @@ class OutputEstimate:
         self._num_new = 0
 
     def observe(self, num_tokens: float) -> None:
-        """Learn from an answer of `num_tokens`."""
+        """Record an answer of `num_tokens`."""
         # Instead of fading every count, new ones weigh more; rescaled before the numbers overflow.
         weight = self._total * _NEW_PART
         if weight < 1.0:

@@ -8,25 +8,26 @@ from operator import mul
 from typing import Final
 
 _RIDGE: Final = 2.0
-"""How many samples the prior is worth."""
+"""Weight of the prior, in samples."""
 _SWEEPS: Final = 3
 _OUTLIER_RATIO: Final = 3.0
-"""A target counts as so many times its prediction at most: one hiccup is not a new speed."""
+"""Maximum ratio of a target to its prediction; larger targets are clamped, because one hiccup is not a new speed."""
 _TINY: Final = 1e-9
 _MAX_WEIGHT: Final = 1e9
 
 
 class NonNegativeRegression:
-    """target = Σ coefficient·feature, in proportion: an error of 10 % weighs the same for small targets and large ones.
+    """Linear model, target = Σ coefficient·feature, whose errors count in proportion to the target.
 
-    Samples fade by `decay` each. `prior` is where the coefficients start and what they are drawn to where the samples
-    say little. Solved by coordinate descent from the last solution, every `refit_every` samples.
+    An error of 10 % weighs the same for small and large targets. Samples fade by `decay` each. The coefficients start
+    at `prior` and stay near it where the samples carry little information. Coordinate descent solves from the last
+    solution, every `refit_every` samples.
     """
 
     __slots__ = ("_decay", "_gram", "_moments", "_num_samples", "_prior", "_refit_every", "_ridge", "_weight", "terms")
 
     def __init__(self, prior: Sequence[float], scales: Sequence[float], *, decay: float, refit_every: int = 4) -> None:
-        """`scales`: a usual size of each feature, so that the prior holds all of them with equal strength."""
+        """Create the model; `scales` is a usual size of each feature, so that the prior binds all of them equally."""
         num = len(prior)
         self._decay = decay
         self._refit_every = refit_every
@@ -36,24 +37,24 @@ class NonNegativeRegression:
         self._gram = [[0.0] * num for _ in range(num)]
         self._moments = [0.0] * num
         self._weight = 1.0
-        """Of the last sample, beside which those before it count less and less."""
+        """Weight of the last sample, relative to which earlier ones fade."""
         self._num_samples = 0
         self.terms = list(prior)
         """The coefficients; the list stays the same one."""
 
     @property
     def num_samples(self) -> int:
-        """How many were seen in all."""
+        """Number of samples observed in all."""
         return self._num_samples
 
     def predict(self, features: Sequence[float]) -> float:
-        """The expected target."""
-        # A third of a loop's price, and asked for several times a request.
+        """Return the expected target."""
+        # Takes a third of a loop's time, and runs several times a request.
         total: float = sum(map(mul, self.terms, features))
         return total
 
     def observe(self, features: Sequence[float], target: float, predicted: float | None = None) -> None:
-        """Learn from one sample, `target` > 0; `predicted` is what `predict` says of it, where it was asked already."""
+        """Update the coefficients from one sample, `target` > 0; `predicted` saves a call of `predict`."""
         if predicted is None:
             predicted = self.predict(features)
         if target > _OUTLIER_RATIO * predicted and self._num_samples >= _MIN_SAMPLES:
@@ -98,7 +99,7 @@ class NonNegativeRegression:
                 terms[row] = found if found > 0.0 else 0.0
 
     def _bring_back(self) -> None:
-        """Before the numbers grow out of hand."""
+        """Rescale the sums before they overflow."""
         weight = self._weight
         self._moments = [moment / weight for moment in self._moments]
         self._gram = [[cell / weight for cell in line] for line in self._gram]
@@ -139,7 +140,7 @@ class SpeedGain:
         self._at = -math.inf
 
     def observe(self, now: float, ratio: float) -> None:
-        """Learn from `ratio`: the measurement over the model's value without the gain."""
+        """Record `ratio`: the measurement over the model's value without the gain."""
         log = self._log_at(now)
         surprise = math.log(ratio if ratio > 1e-6 else 1e-6) - log
         self._log = _within(_MAX_LOG_GAIN, log + _GAIN_STEP * _within(_MAX_LOG_RATIO, surprise))
@@ -197,7 +198,7 @@ class TtftModel:
         return plain_s * self.gain.value(now)
 
     def observe(self, now: float, features: Sequence[float], seconds: float) -> None:
-        """Learn from a TTFT measured for a request with these features."""
+        """Record a TTFT measured for a request with these features."""
         plain_s = self._regression.predict(features)
         if plain_s > 0.0:
             ratio = (seconds if seconds > _TINY_S else _TINY_S) / (plain_s * self.gain.value(now))
@@ -240,7 +241,7 @@ class TpotModel:
         return first + each * rows
 
     def observe(self, now: float, rows: float, seconds: float) -> None:
-        """Learn from an answer that took `seconds` per token while about `rows` ran."""
+        """Record an answer that took `seconds` per token while about `rows` ran."""
         features = (1.0, rows)
         plain_s = self._regression.predict(features)
         if plain_s > 0.0:

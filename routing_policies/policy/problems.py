@@ -65,7 +65,7 @@ RENAMED_KEYS: Mapping[str, str] = {"judge": "auditor"}
 
 
 def renamed_or_near(key: str, known: Collection[str]) -> str:
-    """Return how an unknown key's message goes on: its new name where it was renamed, else the nearest known one."""
+    """Return the end of an unknown key's message: its new name if it was renamed, else the nearest known key."""
     now = RENAMED_KEYS.get(key)
     return f'; it is called "{now}" now' if now in known else did_you_mean(key, known)
 

@@ -1,1 +1,1 @@
-"""Which of two models a prompt needs: features, model, guard, calibration, training."""
+"""Choice between two models for a prompt: features, model, guard, calibration, training."""

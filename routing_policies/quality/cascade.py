@@ -26,20 +26,20 @@ GIVE_UP_RATIO: Final = 0.4
 
 
 class Inquiry(msgspec.Struct, frozen=True):
-    """Decides about one answer."""
+    """Rules of the cascade's decision about one answer."""
 
     min_quality: float
     first_tokens: int
-    """Tokens after which there must be an answer."""
+    """Number of tokens after which a decision is due."""
     prior: float = 0.0
-    """Log odds by the prompt alone."""
+    """Log odds from the prompt alone."""
     checkpoints: tuple[CascadeCheckpoint, ...] = ()
-    """Learned; without any the least likely token speaks for all."""
+    """Fitted checkpoints; without any, the least likely token decides."""
     sure: float = SURE_RATIO
     give_up: float = GIVE_UP_RATIO
 
     def ask(self, odds: Sequence[TokenOdds], *, is_whole: bool) -> Answer | None:
-        """Return what to do after these tokens; None to wait for more."""
+        """Return the decision after these tokens; None to wait for more."""
         chance = self.chance(odds, is_whole=is_whole)
         if is_whole or len(odds) >= self.first_tokens:
             return "go_on" if chance is not None and chance >= self.min_quality else "hand_over"
@@ -50,7 +50,7 @@ class Inquiry(msgspec.Struct, frozen=True):
         return "hand_over" if chance < self.give_up * self.min_quality else None
 
     def chance(self, odds: Sequence[TokenOdds], *, is_whole: bool) -> float | None:
-        """Return P(the answer is good enough); None before there is anything to go by."""
+        """Return P(the answer is good enough); None without any token to judge by."""
         if not odds:
             return None
         if not self.checkpoints:

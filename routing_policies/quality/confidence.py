@@ -1,4 +1,4 @@
-"""Confidence: what a model's first tokens say of the answer that follows."""
+"""Confidence: the estimate, from a model's first tokens, that its answer will be good enough."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from routing_policies.quality.features import Features
 from routing_policies.quality.head import Head
 
 SIGNS: Final = ("prior", "least_logprob", "mean_logprob", "least_margin", "first_logprob", "is_whole")
-"""The order of what `signs_of` returns."""
+"""Names of the figures that `signs_of` returns, in order."""
 _UNLIKELY: Final = -20.0
 
 
 class TokenOdds(msgspec.Struct, frozen=True, gc=False):
-    """One generated token."""
+    """Log-probability and margin of one generated token."""
 
     logprob: float
     margin: float
-    """Its log-probability above that of the likeliest other token; 0 where none was told."""
+    """Log-probability above that of the most likely other token; 0 where none was reported."""
 
 
 class CascadeCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """Scores an answer that has begun, after so many tokens."""
+    """Scores for an answer at a fixed number of tokens."""
 
     num_tokens: int
     head: Head

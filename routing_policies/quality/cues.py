@@ -1,4 +1,4 @@
-"""Cues: words that tell what kind of work is asked for, whichever of the many ways to ask it was taken."""
+"""Cues: words that mark a kind of work, in the many wordings that a request for it may have."""
 
 from __future__ import annotations
 
@@ -39,5 +39,5 @@ _WORDS_OF: Final = tuple(frozenset(words.split()) for words in _KINDS.values())
 
 
 def cues_in(words: frozenset[str] | set[str]) -> list[float]:
-    """For each kind of work, in the order of CUES: 1 if some word of it is there."""
+    """Return 1 for each kind of work, in the order of CUES, of which some word is present, else 0."""
     return [0.0 if words.isdisjoint(kind) else 1.0 for kind in _WORDS_OF]

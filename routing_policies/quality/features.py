@@ -20,10 +20,10 @@ NUMBERS: Final = (
     *("code", "capitals", "foreign", "word_chars", "repeats", "options", "singles"),
     *("listed", "named", "echoed", "distance", "largest", "second", "carries", "earlier_largest", *CUES),
 )
-"""The numbers of `Features`, in this order."""
+"""Names of the numbers in `Features`, in order."""
 LENGTH: Final = NUMBERS.index("all_chars")
 NUM_BOUNDED: Final = NUMBERS.index("named")
-"""The first ones tell where nothing was learned; a kind of work that was never asked for does not."""
+"""Number of leading numbers that the novelty guard bounds; a kind of work absent from training is no novelty."""
 
 _TOKEN: Final = re.compile(r"\d+(?:[.,]\d+)*|[^\W\d_]+|[-+*/=^%×÷<>]")
 _SENTENCE_END: Final = re.compile(r"[.!?:](?=\s)|\n")
@@ -31,9 +31,9 @@ _OPTION: Final = re.compile(r"(?:^|\n)[^\S\n]*\(?[A-J][).]\s")
 _CODE: Final = frozenset("{}[]();")
 _MARKS: Final = ".,:;!?\"'()"
 MAX_ASKED: Final = 24
-"""Words of the last sentence that are looked for before it."""
+"""Maximum number of words of the last sentence that are searched for in the text before it."""
 CONTEXT_CHARS: Final = 8192
-"""Number of characters before it in which they are looked for."""
+"""Number of characters before the last sentence that are searched."""
 MAX_FIGURES: Final = 3
 MAX_DIGITS: Final = 6
 _VALUE_STEPS: Final = 48
@@ -46,9 +46,9 @@ class Features(NamedTuple):
 
     numbers: list[float]
     words: set[str]
-    """Words and pairs of neighbours, numbers by their shape; those of the message before are marked."""
+    """Words, pairs of neighbours, and numbers by their shape; those of the previous message are marked."""
     shapes: list[str]
-    """The words alone, in their order."""
+    """Words alone, in their order in the text."""
 
 
 def features_of(prompt: Prompt) -> Features:
@@ -135,7 +135,7 @@ def _sum_of(prompt: Prompt, tokens: list[str], cues: list[float]) -> tuple[float
 
 
 def _about(value: int) -> float:
-    """Return a number squashed, to within a tenth: figures are kept where texts must not be."""
+    """Return the number squashed and rounded to a tenth, because figures may be stored where texts may not."""
     return round(_squash(value) * _VALUE_STEPS) / _VALUE_STEPS
 
 

@@ -1,6 +1,6 @@
-"""NoveltyGuard: tells prompts like those of the training, whose prediction may be relied on, from others.
+"""NoveltyGuard: separates prompts like those of the training, whose predictions are reliable, from others.
 
-It looks at the words at the end of the text, where the question is, and at figures beyond all that was seen.
+It checks the words at the end of the text, where the question is, and numbers beyond the range of the training.
 """
 
 from __future__ import annotations
@@ -12,29 +12,29 @@ import msgspec
 from routing_policies.quality.features import Features
 
 END_WORDS: Final = 12
-"""Number of last words that it looks at."""
+"""Number of words at the end of a text that the guard checks."""
 
 
 class NoveltyGuard(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits of what the training has seen."""
+    """Limits of the training data."""
 
     words: frozenset[str]
-    """Words that at least two prompts had."""
+    """Words that occurred in at least two training prompts."""
     max_unknown: float
-    """Largest share of other words at the end of nearly all prompts."""
+    """Largest share of unknown words at the end of nearly all training prompts."""
     lowest: tuple[float, ...]
-    """A little below the least that was seen of each number."""
+    """Lower bound of each number, a little below its minimum in the training."""
     highest: tuple[float, ...]
 
     def is_known(self, features: Features) -> bool:
-        """Return whether the prompt lies where there was something to learn from."""
+        """Return whether the prompt lies within the range of the training."""
         numbers = features.numbers
         if any(map(float.__lt__, numbers, self.lowest)) or any(map(float.__gt__, numbers, self.highest)):
             return False
         return self.unknown_share(features) <= self.max_unknown
 
     def unknown_share(self, features: Features) -> float:
-        """Return the share of the last words that is new; 1 for a text without words."""
+        """Return the share of unknown words at the end of the text; 1 for a text without words."""
         end = features.shapes[-END_WORDS:]
         if not end:
             return 1.0

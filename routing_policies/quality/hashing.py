@@ -1,6 +1,7 @@
-"""Hashes in place of words: who reads what is kept of a prompt cannot read the prompt.
+"""Hashes in place of words, so that stored data does not reveal a prompt.
 
-Equal words stay equal, so a model of hashes predicts as one of words does. Who guesses a word can see if it was there.
+Equal words have equal hashes, so a model on hashes predicts like one on words. A reader can still test a guessed word
+for its presence.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from routing_policies.quality.head import Head
 from routing_policies.quality.model import PairModel
 
 HASH_BYTES: Final = 5
-"""Two of ten thousand words are the same hash once in twenty thousand vocabularies."""
+"""Number of bytes of a hash: one in twenty thousand vocabularies of ten thousand words has a collision."""
 _MAX_KNOWN: Final = 50_000
 
 
 class WordHasher:
-    """Remembers the hashes of words it has met; bounded."""
+    """Hasher of words with a bounded cache."""
 
     __slots__ = ("_known",)
 
@@ -28,7 +29,7 @@ class WordHasher:
         self._known: dict[str, str] = {}
 
     def word(self, word: str) -> str:
-        """Return one word's hash, in hexadecimal digits."""
+        """Return the hash of a word in hexadecimal digits."""
         known = self._known.get(word)
         if known is None:
             if len(self._known) >= _MAX_KNOWN:
@@ -38,13 +39,13 @@ class WordHasher:
         return known
 
     def features(self, features: Features) -> Features:
-        """Return the features with hashes for words."""
+        """Return the features with each word replaced by its hash."""
         return features._replace(
             words=set(map(self.word, features.words)), shapes=list(map(self.word, features.shapes))
         )
 
     def model(self, model: PairModel) -> PairModel:
-        """Return the model for features with hashes; one that is that already stays as it is."""
+        """Return the model for hashed features; a model that already is one is returned unchanged."""
         if model.hashes_words:
             return model
         guard = replace(model.guard, words=frozenset(map(self.word, model.guard.words)))

@@ -1,4 +1,4 @@
-"""Head: the log odds of one question about a prompt, as a sum of small terms that can be read one by one."""
+"""Head: log odds of one yes-or-no outcome of a prompt, as a sum of small, readable terms."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
-    """A generalised additive model: step functions of the numbers, weights of words, trees, weights of an embedding."""
+    """Generalised additive model: step functions of numbers, weights of words, trees, weights of an embedding."""
 
     bias: float
     length: float = 0.0
     """Weight of the characters of all messages, squashed as in the features."""
     knots: tuple[tuple[float, ...], ...]
-    """Places of each number's steps, ascending."""
+    """Positions of each number's steps, ascending."""
     levels: tuple[tuple[float, ...], ...]
-    """Term of each number on each side of its knots: one more than there are knots."""
+    """Terms of each number between its knots: one more than there are knots."""
     words: dict[str, float]
     vector: tuple[float, ...] = ()
-    """Weights of the embedding's parts; empty for a head that does not look at it."""
+    """Weight of each dimension of the embedding; empty for a head that does not use it."""
     trees: tuple[BoostedTree, ...] = ()
-    """They look at the numbers."""
+    """Boosted trees over the numbers."""
 
     def log_odds(self, features: Features, vector: NDArray[np.float32] | None = None) -> float:
         """Return the sum of all terms; a head with weights for an embedding needs one."""

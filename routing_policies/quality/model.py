@@ -1,4 +1,4 @@
-"""PairModel: everything that was learned of one pair of models, as coefficients."""
+"""PairModel: the fitted coefficients of one pair of models."""
 
 from __future__ import annotations
 
@@ -20,64 +20,64 @@ FORMAT: Final = 4
 
 
 class Prediction(msgspec.Struct, frozen=True, gc=False):
-    """The expectation of the weaker model's answer to one prompt."""
+    """Predicted quality of the weaker model's answer to one prompt."""
 
     log_odds: float
-    """That its answer is as good as the stronger one's."""
+    """Log odds that the weaker model's answer is as good as the stronger one's."""
     is_known: bool
-    """False: nothing in the training was like this prompt, so the log odds mean nothing."""
+    """True if the training had prompts like this one; otherwise the log odds have no meaning."""
 
     @property
     def chance(self) -> float:
-        """P(the weaker model is good enough); 0 for a prompt that is not known."""
+        """P(the weaker model is good enough); 0 for a prompt unlike those of the training."""
         return logistic(self.log_odds) if self.is_known else 0.0
 
 
 class KindCorrection(msgspec.Struct, frozen=True, kw_only=True):
-    """Corrects log odds for a kind of work that the route tells and the training knew."""
+    """Correction of the log odds for a kind of work that the route names and the training contained."""
 
     scale: float = 1.0
     offsets: dict[str, float] = {}
 
     def corrected(self, log_odds: float, kind: str) -> float:
-        """Return the log odds for the kind; those of an unknown one stay."""
+        """Return the log odds for the kind; unchanged for an unknown kind."""
         offset = self.offsets.get(kind)
         return log_odds if offset is None else self.scale * log_odds + offset
 
 
 class PairModel(msgspec.Struct, frozen=True, kw_only=True):
-    """For an ordered pair: the chance that `weak` answers a prompt as well as `strong` does."""
+    """Model of the chance that `weak` answers a prompt as well as `strong` does."""
 
     format: int = FORMAT
     weak: str
-    """Model names, as deployments have them."""
+    """Names of the weak and the strong model, as deployments have them."""
     strong: str
     trained_on: str
-    """Which prompts, in words."""
+    """Description of the training prompts."""
     num_prompts: int
     text: Head
-    """Looks at the features alone."""
+    """Head that uses the features alone."""
     kinds: KindCorrection = KindCorrection()
     embedded: Head | None = None
-    """Looks at the features and the embedding."""
+    """Head that uses the features and the embedding."""
     embedded_kinds: KindCorrection = KindCorrection()
     encoder: str = ""
-    """Id of the encoder whose embedding that is."""
+    """Id of the encoder whose embedding `embedded` uses."""
     guard: NoveltyGuard
     hashes_words: bool = False
-    """Its words are hashes, and it takes features with hashes for words; see `hashing`."""
+    """True if the words are hashes, so that the model takes hashed features; see `hashing`."""
     openings: tuple[str, ...] = ()
-    """How the prompts of the training begin; see `preamble`."""
+    """Openings of the training prompts; see `preamble`."""
     checkpoints: tuple[CascadeCheckpoint, ...] = ()
-    """They score the weaker model's first tokens, for cascades; fewest tokens first."""
+    """Checkpoints of cascades, which score the weaker model's first tokens; fewest tokens first."""
 
     def predict(self, features: Features, vector: NDArray[np.float32] | None = None, *, kind: str = "") -> Prediction:
-        """Return what is expected of the weaker model.
+        """Return the predicted quality of the weaker model's answer.
 
         Args:
-            features: Of the prompt; with hashes for words where the model has those.
-            vector: Embedding of `encoder`; without one the features have to do.
-            kind: Kind of work, where the route tells it; one that the training had none of changes nothing.
+            features: Features of the prompt; with hashes for words if `hashes_words`.
+            vector: Embedding by `encoder`; without one, the features alone are used.
+            kind: Kind of work that the route names; one absent from the training changes nothing.
         """
         if vector is None or self.embedded is None:
             log_odds = self.kinds.corrected(self.text.log_odds(features), kind)

@@ -1,4 +1,4 @@
-"""The pairs of a route's candidates that are compared, and the predictions for one prompt."""
+"""Pairs of a route's candidates to compare, and the predictions for one prompt."""
 
 from __future__ import annotations
 
@@ -17,28 +17,29 @@ if TYPE_CHECKING:
 
 
 class PairPredictor(msgspec.Struct, frozen=True):
-    """A candidate whose quality is predicted."""
+    """Predictor of one candidate's quality."""
 
     deployment: str
     predictor: Predictor
     strong_quality: float
-    """Quality of the one it is compared with, by the policy."""
+    """Quality that the policy sets for the candidate's stronger counterpart."""
 
 
 class QualityPrediction(msgspec.Struct, frozen=True):
-    """The predictions for one prompt."""
+    """Quality predictions for one prompt."""
 
     quality: dict[str, float]
     """Predicted quality by deployment; the policy's constant holds for all others."""
     is_known: bool
-    """False: some prediction was not to be relied on, and counts as 0."""
+    """True if all predictions are reliable; an unreliable one counts as 0."""
     judged: tuple[tuple[PairPredictor, Judged], ...] = ()
 
 
 def judges_of(candidates: Sequence[Deployment], predictors: Predictors) -> tuple[PairPredictor, ...]:
     """Return a predictor for each candidate that has coefficients against the strongest one.
 
-    The strongest is the one the policy calls best, of equals the dearest, then the last one written.
+    The strongest has the highest quality in the policy; among equals the most expensive, then the last one in the
+    policy.
     """
     if len(candidates) < 2 or not len(predictors):
         return ()
@@ -55,7 +56,10 @@ def strongest_of(candidates: Sequence[Deployment]) -> Deployment:
 
 
 def weak_and_strong(both: Sequence[Deployment]) -> tuple[Deployment, Deployment] | None:
-    """Return two deployments in that order; None for any other number, or when both serve the same model."""
+    """Return the weak and the strong one of two deployments.
+
+    The result is None for any other number, or when both serve the same model.
+    """
     if len(both) != 2 or both[0].model == both[1].model:
         return None
     weak, strong = sorted(both, key=_strength)
@@ -65,7 +69,7 @@ def weak_and_strong(both: Sequence[Deployment]) -> tuple[Deployment, Deployment]
 def predicted_quality(
     judges: Sequence[PairPredictor], prompt: Prompt, vector: NDArray[np.float32] | None = None
 ) -> QualityPrediction:
-    """Return all predictions for one prompt; `vector` is of the encoder whose embeddings they learned from."""
+    """Return all predictions for one prompt; `vector` is by the encoder on whose embeddings they were trained."""
     judged = tuple((judge, judge.predictor.judge(prompt, vector)) for judge in judges)
     return QualityPrediction(
         quality={judge.deployment: found.prediction.chance * judge.strong_quality for judge, found in judged},

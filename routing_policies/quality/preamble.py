@@ -1,8 +1,8 @@
-"""Preambles: a beginning that stands before many different questions says nothing about any of them, and is taken off.
+"""Preambles: beginnings that precede many different questions, which are removed before a prediction.
 
-Attackers put a fixed text before their prompts to be given the larger model. Only what is followed, again and again, by
-openings that training knew is taken for such a text. A text may itself begin as training's prompts do, and so do most
-prompts: there only a beginning that is followed by many different openings, and by hardly anything else, is taken off.
+Attackers put a fixed text before their prompts to obtain the larger model. A beginning counts as such a text only if
+openings of the training follow it again and again. A text may itself begin as training's prompts do, and most prompts
+do. Such a beginning is removed only if many different openings, and hardly anything else, follow it.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 MAX_WORDS: Final = 32
-"""Most words of a preamble; a longer one is outside the text's end that features look at, or is a prompt of its own."""
+"""Maximum number of words of a preamble; a longer one is outside the part of the text that features read."""
 MIN_QUESTIONS: Final = 6
-"""Different questions with known openings that must have followed."""
+"""Minimum number of different questions with known openings that must have followed."""
 MIN_OPENINGS: Final = 10
-"""After a known beginning so many different known openings must have: "From this text, …" is followed by fewer."""
+"""Minimum number of different known openings after a known beginning; "From this text, …" has fewer."""
 MIN_SHARE: Final = 1 / 3
-"""Share of the texts with a known beginning in which a known opening must have followed.
+"""Minimum share of the texts with a known beginning in which a known opening must follow.
 
-After a preamble it follows in about as many as have one without it, in the middle of a sentence in far fewer.
+After a preamble, it follows about as often as it begins texts without one. In mid-sentence, it follows far less often.
 """
 MAX_ENTRIES: Final = 16_384
 OPENING_WORDS: Final = 2
@@ -28,11 +28,11 @@ OPENING_WORDS: Final = 2
 _WORD: Final = re.compile(r"\S+")
 _MAX_CHARS: Final = 400
 _QUESTION_CHARS: Final = 48
-"""By so many of its characters a question is told from others."""
+"""Number of leading characters that distinguish one question from another."""
 
 
 def opening_of(words: Sequence[str]) -> str:
-    """Return how a text begins, punctuation and figures apart."""
+    """Return the opening words of a text, without punctuation and figures."""
     return " ".join([_plain(word) for word in words[:OPENING_WORDS]])
 
 
@@ -41,10 +41,10 @@ def _plain(word: str) -> str:
 
 
 class _Followed(NamedTuple):
-    """Counts of what came after one beginning."""
+    """Counts of the questions or openings that followed one beginning."""
 
     by: frozenset[int] = frozenset()
-    """Different questions, or openings; no more than are needed."""
+    """Different questions or openings, at most as many as the test needs."""
     num_known: int = 0
     num_texts: int = 0
 
@@ -56,14 +56,14 @@ class _Followed(NamedTuple):
         return _Followed(by, self.num_known + 1, self.num_texts + 1)
 
     def is_enough(self, *, is_familiar: bool) -> bool:
-        """Return whether the beginning, which may be a familiar one, is a preamble."""
+        """Return whether the beginning is a preamble; `is_familiar`: training prompts begin like it."""
         if is_familiar:
             return len(self.by) >= MIN_OPENINGS and self.num_known >= MIN_SHARE * self.num_texts
         return len(self.by) >= MIN_QUESTIONS
 
 
 class PreambleMemory:
-    """Remembers what stood before known openings lately; bounded, the longest unseen is forgotten first."""
+    """Bounded memory of beginnings that recently preceded known openings; the least recently seen is dropped first."""
 
     __slots__ = ("_known", "_max_entries", "_seen")
 
@@ -76,7 +76,7 @@ class PreambleMemory:
         return len(self._seen)
 
     def strip(self, text: str) -> str:
-        """Return the text without its preamble, if it has one, and note how it begins."""
+        """Return the text without its preamble, if it has one, and record its beginning."""
         spans = [found.span() for found in _WORD.finditer(text, 0, _MAX_CHARS)][: MAX_WORDS + OPENING_WORDS]
         num_places = len(spans) - OPENING_WORDS + 1
         if num_places <= 1:
@@ -96,7 +96,7 @@ class PreambleMemory:
         return text[cut:]
 
     def _note(self, beginning: int, follows: int | None) -> _Followed | None:
-        """Return what followed it so far; None where no known opening ever did."""
+        """Record what follows a beginning; return its counts, or None if no known opening ever followed."""
         before = self._seen.pop(beginning, None)
         if before is None and follows is None:
             return None

@@ -1,4 +1,4 @@
-"""Predictor: one pair's model at work, with its memory of how prompts began."""
+"""Predictor: one pair's model with its memory of the beginnings of prompts."""
 
 from __future__ import annotations
 
@@ -19,47 +19,47 @@ if TYPE_CHECKING:
 
 
 class BadModel(ValueError):
-    """A file of coefficients is not what it should be; the message says why."""
+    """File of coefficients is invalid; the message gives the reason."""
 
 
 class Judged(msgspec.Struct, frozen=True, gc=False):
-    """A prediction, and what it was made from."""
+    """Prediction with its inputs."""
 
     prediction: Prediction
     features: Features
     kind: str = ""
-    """Kind of work, as the route told it."""
+    """Kind of work that the route names."""
 
 
 class Predictor:
-    """Asks the model about a prompt without its preamble."""
+    """Predictor that applies the pair's model to prompts without their preambles."""
 
     __slots__ = ("_hasher", "_memory", "base", "model")
 
     def __init__(self, model: PairModel) -> None:
-        """Start with a model; it stays the `base` that what is learned in place is held against."""
+        """Begin with a model, which stays the `base` that later models are compared with."""
         self.model = self.base = model
         self._hasher = WordHasher()
         self._memory = PreambleMemory(model.openings)
 
     @property
     def pair(self) -> tuple[str, str]:
-        """Weak and strong, by model name."""
+        """Names of the weak and the strong model."""
         return self.model.weak, self.model.strong
 
     @property
     def encoder(self) -> str:
-        """Id of the encoder whose embedding of a prompt it can use; empty for features alone."""
+        """Id of the encoder whose embeddings the model can use; empty for features alone."""
         return self.model.encoder if self.model.embedded is not None else ""
 
     def adopt(self, model: PairModel) -> None:
-        """Predict with another model of the pair from here on."""
+        """Replace the model by another one of the same pair."""
         if model is not self.model:
             self.model = model
             self._memory = PreambleMemory(model.openings)
 
     def judge(self, prompt: Prompt, vector: NDArray[np.float32] | None = None) -> Judged:
-        """Predict; an embedding is left aside where the text had a preamble, of which it knows nothing."""
+        """Return the prediction for a prompt; an embedding is ignored if the text had a preamble."""
         text = self._memory.strip(prompt.text)
         if text is not prompt.text:
             num_chars = prompt.num_chars - len(prompt.text) + len(text)
@@ -70,7 +70,7 @@ class Predictor:
 
 
 class Predictors:
-    """All predictors by pair of model names; of two for the same pair the later one counts."""
+    """Predictors by pair of model names; of two for the same pair, the later one counts."""
 
     __slots__ = ("_by_pair",)
 
@@ -84,7 +84,7 @@ class Predictors:
         return iter(self._by_pair.values())
 
     def find(self, weak: str, strong: str) -> Predictor | None:
-        """Return the predictor of a pair, None where nothing was learned of it."""
+        """Return the predictor of a pair; None if the pair has no coefficients."""
         return self._by_pair.get((weak, strong))
 
 
@@ -92,7 +92,11 @@ _decoder = msgspec.json.Decoder(PairModel)
 
 
 def decode_model(content: bytes, name: str) -> PairModel:
-    """Return a file's coefficients; raises BadModel, which names the file."""
+    """Return the coefficients in a file's content.
+
+    Raises:
+        BadModel: The content is invalid; the message contains `name`.
+    """
     try:
         model = _decoder.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -7,22 +7,25 @@ from typing import Final
 import msgspec
 
 TAIL_CHARS: Final = 480
-"""Read of the last question; text further ahead counts by its length only, so that a long preamble cannot speak."""
+"""Number of characters read at the end of the last question; earlier text counts by its length only.
+
+So a long preamble has no influence on the prediction.
+"""
 EARLIER_CHARS: Final = 160
 
 
 class Prompt(msgspec.Struct, frozen=True, gc=False):
-    """The last thing asked, and how much stands before it."""
+    """Last message of the user, and the amount of text before it."""
 
     text: str
-    """The last user message, whole."""
+    """Last user message, whole."""
     earlier: str = ""
-    """The user message before it."""
+    """User message before the last one."""
     num_turns: int = 1
-    """User messages."""
+    """Number of user messages."""
     num_chars: int = 0
-    """Characters of all messages together."""
+    """Number of characters of all messages together."""
     has_system: bool = False
     has_tools: bool = False
     kind: str = ""
-    """Kind of work, where the route tells it: a name of the data that a predictor was trained on."""
+    """Kind of work that the route names: a name from the data that a predictor was trained on."""

@@ -23,7 +23,7 @@ _HALF_BYTES, _FLOAT_BYTES = 2, 4
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Some sequences of a step, as a step of their own."""
+    """Subset of a step's sequences, as a step of its own."""
 
     context: ForwardContext
     tokens: torch.Tensor

@@ -124,7 +124,7 @@ def _part_of_a_vector(packed, weight_bytes, inputs, num_rows, size, out, out_byt
 
 @compiled
 def together(num_rows, most_rows):
-    """Return how many of `num_rows` rows share a tile: as many as fit, but evenly."""
+    """Return the number of rows, of `num_rows`, that share a tile: as many as fit, evenly divided."""
     num_tiles = (num_rows + most_rows - 1) // most_rows
     return (num_rows + num_tiles - 1) // num_tiles
 

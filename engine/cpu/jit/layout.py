@@ -220,17 +220,22 @@ ROUNDS = np.dtype(
 )
 """Record of steps that follow a step in the same call, each verifying drafts of heads and lookup.
 
-`num_left`: rounds that are still to be taken over, the step itself being the first; 0: there are no further ones. None
-is begun when `longest_ns` have passed since the step itself was over. Without `guesses` each says one token of each
-row. Of each row: `rows` [rows, 6] as `engine.cpu.multi_step.ngram.look_ahead` reads them, `numbers` [rows, 3], and
-`limits` [rows, 4]: which one of the step's rows it is, how long its text may get, up to which length drafts
-are made, and drafts that were verified behind the step itself. `stops` are the tokens that end each row's text, row
-after row.
-`costs` float64 [4] as `engine.cpu.multi_step.ngram.choose` reads them. `texts` [rows, capacity] become the texts with
-all that was said. `found_tokens`, `found_kinds` [rows, most_drafts], `ends` [rows, 2] and `counts` [rows] hold the
-guesses of the round under way. `log` [rounds, 2]: nanoseconds, and drafts that were verified. What stands behind
-`turns`, the rotations of every position, serves all rounds: memory and kinds as lookup knows them, what heads say first
-(`head_kind`), and room for a round's tokens."""
+`num_left` is the number of steps whose output is still to be accepted, the first step included; 0: there are no further
+ones. None begins when `longest_ns` have passed since the end of the first step. Without `guesses`, each computes one
+token of each row.
+
+`rows` [rows, 6] and `numbers` [rows, 3] are as `engine.cpu.multi_step.ngram.look_ahead` reads them. `limits` [rows, 4]
+are a row's index in the block tables, its maximum length, the length up to which drafts are made, and a count. The
+count is the number of drafts verified behind the first step. `stops` are the tokens that end each row's text, row after
+row. `costs` float64 [4] are as `engine.cpu.multi_step.ngram.choose` reads them.
+
+`texts` [rows, capacity] become the texts with all output tokens. `found_tokens`, `found_kinds` [rows, most_drafts],
+`ends` [rows, 2] and `counts` [rows] hold the draft tokens of the present step. `log` [steps, 2] receives nanoseconds
+and the number of verified drafts.
+
+The fields from `turns` on, the rotations of every position, are the same for all steps: lookup's memory and kinds, the
+first kind of the heads' predictions (`head_kind`), and buffers for one step's tokens.
+"""
 
 GENERATION, NUM_INSIDE, NUM_AWAKE, IS_CLOSED = 0, LINE, 2 * LINE, 3 * LINE
 """Offsets in a pool's control memory: generation (odd: open), threads inside, threads awake, closed flag."""

@@ -1,4 +1,4 @@
-"""The likeliest token of each of many rows of logits, and how sure they are of it."""
+"""Most likely token of each of many rows of logits, and its confidence class."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from engine.cpu.gemm.arithmetic import exp
 from engine.cpu.jit.compiler import compiled
 
 SURENESSES = 10
-"""Told apart by how often the doubt is halved."""
+"""Number of confidence classes; each class covers half the doubt of the one before it."""
 
 
 @compiled
 def _share(logits: Any, highest: Any) -> Any:
-    """Of the highest one in all probability."""
+    """Return the softmax probability of the highest logit, which is `highest`."""
     total = np.float32(0.0)
     for i in range(logits.size):
         total += exp(logits[i] - highest)
@@ -24,7 +24,7 @@ def _share(logits: Any, highest: Any) -> Any:
 
 @compiled
 def largest(logits: Any) -> int:
-    """The first of the highest ones; -1 where they are no numbers."""
+    """Return the index of the first highest logit; -1 if every logit is NaN or -inf."""
     token, highest = -1, np.float32(-np.inf)
     for i in range(logits.size):
         if logits[i] > highest:
@@ -34,9 +34,10 @@ def largest(logits: Any) -> int:
 
 @compiled
 def likeliest(logits: Any, tokens: Any, kinds: Any) -> None:
-    """Of float32 logits [N, heads, vocab] into `tokens` and `kinds` [N, heads]: SURENESSES kinds for each head.
+    """Write the most likely tokens and their kinds for float32 logits [N, heads, vocab].
 
-    Logits that are no numbers say nothing: their token is -1.
+    `tokens` and `kinds` [N, heads] receive the results. Each head has SURENESSES kinds, one for each confidence class.
+    The token is -1 where the logits are NaN.
     """
     for row in range(logits.shape[0]):
         for head in range(logits.shape[1]):
@@ -54,6 +55,6 @@ def likeliest(logits: Any, tokens: Any, kinds: Any) -> None:
 
 
 def prepare() -> None:
-    """Have it compiled, or read from disk; takes seconds the first time on a machine."""
+    """Compile the kernel or load it from disk; the first time on a machine takes seconds."""
     told = np.zeros((1, 1), np.int64)
     likeliest(np.zeros((1, 1, 1), np.float32), told, told.copy())

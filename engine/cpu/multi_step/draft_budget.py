@@ -1,4 +1,4 @@
-"""What is decided in every step about guesses: how many are worth verifying, and how often each kind was right."""
+"""Number of draft tokens to verify in a step, and the acceptance statistics of each kind of draft token."""
 
 from __future__ import annotations
 
@@ -22,11 +22,20 @@ def plan(
     least_gain: float,
     counts: Any,
 ) -> float:
-    """How many guesses of each row to verify, into `counts`, and how many times the tokens per second that gives; 1 and
-    none below `least_gain`.
+    """Write into `counts` how many draft tokens of each row to verify, and return the gain in throughput.
 
-    A step takes `plain_s` for a token a row, `fixed_s` more with drafts, `each_s` more for each of them. `chances`
-    [rows, most]: of every guess that it is right, given those before it.
+    The gain is the expected tokens per second as a multiple of those without draft tokens. If it is below `least_gain`,
+    all counts are 0 and the gain is 1.
+
+    Args:
+        chances: float64 [rows, most]; probability that each draft token is accepted, given that those before it are.
+        num_guesses: int64 [rows]; number of draft tokens that each row has.
+        num_rows: Number of rows in the step.
+        plain_s: Seconds of a step that computes one token for each row.
+        fixed_s: Seconds added by having any draft tokens.
+        each_s: Seconds added by each draft token.
+        least_gain: Smallest gain for which draft tokens are verified.
+        counts: int64 [rows]; receives the number of draft tokens to verify.
     """
     counts[:] = 0
     probabilities = np.zeros(len(counts))
@@ -35,7 +44,7 @@ def plan(
             probabilities[index] = chances[index, 0]
     tokens, seconds, num_drafts = float(num_rows), plain_s + fixed_s, 0
     while True:
-        # A row's hopes fall with each guess, so the best next one over all rows is the best there is.
+        # A row's probability falls with each draft token, so the best next one over all rows is optimal.
         best = np.argmax(probabilities)
         if probabilities[best] <= 0.0 or (tokens + probabilities[best]) / (seconds + each_s) <= tokens / seconds:
             break
@@ -56,8 +65,11 @@ def plan(
 def judge(
     found_tokens: Any, found_kinds: Any, ends: Any, said: Any, num_said: Any, decay: float, record: Any, chances: Any
 ) -> None:
-    """Guesses up to the first wrong one were put to the test by what each row said; `record` [2, kinds] holds how many
-    were right and how many were tried, both fading with each trial."""
+    """Update the acceptance statistics from the output of each row, up to its first wrong draft token.
+
+    `record` [2, kinds] holds the decayed counts of accepted and of tried draft tokens. Each trial multiplies both by
+    `decay`.
+    """
     start = 0
     for index in range(len(num_said)):
         behind = start + num_said[index]
@@ -67,7 +79,7 @@ def judge(
 
 @compiled_exactly
 def judge_row(tokens: Any, kinds: Any, num_guesses: int, said: Any, decay: float, record: Any, chances: Any) -> None:
-    """The same of one row."""
+    """Update the acceptance statistics from the output of one row, up to its first wrong draft token."""
     for place in range(min(num_guesses, len(said))):
         is_right = tokens[place] == said[place]
         observe(record, chances, kinds[place], is_right, decay)
@@ -77,7 +89,7 @@ def judge_row(tokens: Any, kinds: Any, num_guesses: int, said: Any, decay: float
 
 @compiled_exactly
 def observe(record: Any, chances: Any, kind: int, is_right: bool, decay: float) -> None:
-    """One trial of a kind."""
+    """Count one trial of a kind and update its acceptance rate."""
     record[0, kind] = decay * record[0, kind] + (1.0 if is_right else 0.0)
     record[1, kind] = decay * record[1, kind] + 1.0
     chances[kind] = record[0, kind] / record[1, kind]
@@ -85,7 +97,10 @@ def observe(record: Any, chances: Any, kind: int, is_right: bool, decay: float) 
 
 @compiled_exactly
 def mean_weight(address: int, num_tokens: int, weights: Any) -> float:
-    """Of so many tokens, int64 at an address; `weights` float64 [a power of two]: more tokens than that share some."""
+    """Return the mean weight of `num_tokens` int64 tokens at an address.
+
+    The size of `weights` (float64) is a power of two. Tokens that are equal modulo that size share a weight.
+    """
     total = 0.0
     for token in carray(pointer_to_integers(address), num_tokens):
         total += weights[token & (len(weights) - 1)]
@@ -94,14 +109,14 @@ def mean_weight(address: int, num_tokens: int, weights: Any) -> float:
 
 @compiled_exactly
 def move_weights(address: int, num_tokens: int, weights: Any, wanted: float, rate: float) -> None:
-    """Move tokens' weights so that their mean is nearer to what is wanted."""
+    """Move the weights of the tokens so that their mean comes closer to `wanted`."""
     step = rate * (wanted - mean_weight(address, num_tokens, weights))
     for token in carray(pointer_to_integers(address), num_tokens):
         weights[token & (len(weights) - 1)] += step
 
 
 def prepare() -> None:
-    """Have everything compiled, or read from disk; takes seconds the first time on a machine."""
+    """Compile all kernels or load them from disk; the first time on a machine takes seconds."""
     told, counts, ends = np.zeros((1, 1), np.int64), np.zeros(1, np.int64), np.zeros((1, 2), np.int64)
     plan(np.zeros((1, 1)), counts, 1, 1.0, 1.0, 1.0, 1.0, counts)
     judge(told, told.copy(), ends, np.zeros(0, np.int64), counts, 1.0, np.ones((2, 1)), np.zeros(1))

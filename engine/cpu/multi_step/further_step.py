@@ -1,7 +1,7 @@
-"""Round after round in one go: what a round chose is taken over, and the next one, with what is guessed, is laid out.
+"""Further decode steps in one call: accept the output of a step, then lay out the next one with its draft tokens.
 
-Between two rounds nothing is asked of the interpreter, which takes as long to think about drafts as a small model takes
-to verify them.
+The interpreter does not run between two of these steps. Choosing draft tokens in Python takes as long as verifying them
+takes a small model.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from engine.cpu.multi_step.medusa import is_stop
 from engine.cpu.multi_step.ngram import choose
 
 MOST_TOGETHER = 8
-"""Tokens of a row that attend together."""
+"""Maximum number of adjacent tokens of a row that attend together."""
 EVEN_SHARES = 8
-"""A row that is no more than one of so many leaves threads even shares of the rows."""
+"""Threads take even shares of the rows if no row has more than 1/EVEN_SHARES of all positions."""
 
 
 @compiled_exactly
 def _table(address, num_rows, size):
-    """A view of int64 [rows, size]."""
+    """Return a view of int64 [rows, size] at an address."""
     return carray(pointer_to_integers(address), (num_rows, size))
 
 
 @compiled_exactly
 def _numbers(address, num_rows, size):
-    """A view of float64 [rows, size]."""
+    """Return a view of float64 [rows, size] at an address."""
     return carray(pointer_to_doubles(address), (num_rows, size))
 
 
 @compiled_exactly
 def another_round(model, step, rounds):
-    """Take over what a round chose and lay out the next; whether there is one."""
+    """Accept the output of a step and lay out the next one; return whether there is one."""
     if rounds.num_left == 0:
         return False
     rounds.num_left -= 1
@@ -56,7 +56,7 @@ def another_round(model, step, rounds):
 
 @compiled_exactly
 def _take_over(step, rounds):
-    """Add what was chosen to the texts, and judge what was guessed by it; whether all of them go on."""
+    """Append the chosen tokens to the texts and update the acceptance rates; return whether every row continues."""
     num_rows = rounds.num_rows
     rows, texts = _table(rounds.rows, num_rows, 6), _table(rounds.texts, num_rows, rounds.capacity)
     if rounds.num_done == 0:
@@ -91,9 +91,9 @@ def _take_over(step, rounds):
 
 @compiled_exactly
 def _choose_drafts(model, step, rounds):
-    """Guesses at what comes next, and how many of them are verified, none too; whether a round has room for them.
+    """Choose the draft tokens of each row and how many of them to verify; return whether the step has room for them.
 
-    A round without guesses is a step for which nobody is asked, and what it says may be guessed behind.
+    A step without draft tokens runs no heads, and draft tokens may follow its output.
     """
     num_rows, num_heads = rounds.num_rows, model.ahead.num_heads
     said = carray(pointer_to_integers(step.said), (2, num_rows, num_heads))
@@ -131,7 +131,7 @@ def _choose_drafts(model, step, rounds):
 
 @compiled_exactly
 def _lay_out(model, step, rounds):
-    """Say in the step's record what the round computes: each row's last token, and its drafts."""
+    """Write the next step into the record: the last token of each row and its draft tokens."""
     num_rows, block_size, size = rounds.num_rows, model.block_size, model.hidden_size
     rows, counts = _table(rounds.rows, num_rows, 6), integers(rounds.counts, num_rows)
     drafts = _table(rounds.found_tokens, num_rows, rounds.most_drafts)

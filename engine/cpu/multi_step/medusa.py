@@ -1,4 +1,4 @@
-"""Logits of the tokens that come behind the chosen ones, by a model's prediction heads; carried out together."""
+"""Logits of the tokens that follow the chosen ones, computed by prediction heads on all threads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ AHEAD_PHASES = 3
 
 @compiled
 def _read(model, hidden, embedded, tokens, inputs):
-    """Hidden states and embeddings, each normed, side by side for each token."""
+    """Write the normalized hidden state and embedding of each token side by side into `inputs`."""
     size = model.hidden_size
     for token in range(tokens):
         at, of_token = inputs + 8 * token * size, 4 * token * size
@@ -24,7 +24,7 @@ def _read(model, hidden, embedded, tokens, inputs):
 
 @compiled
 def _states_chunk(model, step, hidden, tokens, chunk):
-    """A chunk of the heads' states of every token: projected, with a share of the hidden state added."""
+    """Compute a chunk of the heads' states of every token: a projection plus a share of the hidden state."""
     size, down = model.hidden_size, model.ahead.down
     first = chunk * CHUNK
     count = min(CHUNK, down.num_outputs - first)
@@ -37,7 +37,10 @@ def _states_chunk(model, step, hidden, tokens, chunk):
 
 @compiled
 def _look(model, step, hidden, tokens, logits, normed, scratch, codes, work_queue):
-    """One thread's part of the logits behind so many tokens; `normed`, `scratch` and `codes` are the thread's own."""
+    """Compute one thread's part of the heads' logits for `tokens` tokens.
+
+    The buffers `normed`, `scratch` and `codes` belong to this thread.
+    """
     ahead, size = model.ahead, model.hidden_size
     num_states = tokens * ahead.num_heads
     phase = work_queue
@@ -60,7 +63,7 @@ def _look(model, step, hidden, tokens, logits, normed, scratch, codes, work_queu
 
 @compiled
 def run_ahead(model, step, work_queue, thread):
-    """One thread's part."""
+    """Compute one thread's part of the heads' logits behind the tokens of a step."""
     tokens, size = step.num_tokens, model.hidden_size
     normed = step.normed + 4 * thread * max(2 * tokens, tokens * model.ahead.num_heads) * size
     scratch, codes = step.scratch + 4 * thread * step.scratch_size, step.codes + thread * step.codes_size
@@ -69,7 +72,7 @@ def run_ahead(model, step, work_queue, thread):
 
 @compiled
 def is_stop(step, token):
-    """Whether a token ends the answers that are looked behind."""
+    """Return whether a token ends its sequence."""
     stops = integers(step.stops, step.num_stops)
     for stop in stops:  # noqa: SIM110 - a generator cannot be compiled
         if stop == token:
@@ -79,8 +82,11 @@ def is_stop(step, token):
 
 @compiled
 def _choose(model, step, normed):
-    """The likeliest token behind the right drafts of each row, and its state and embedding where heads read them;
-    whether there is something to ask them. Each thread does it: to wait for one that did would take longer."""
+    """Choose the most likely token behind the accepted drafts of each row; return whether the heads are to run.
+
+    The token's hidden state and embedding are copied to the buffers that the heads read. Every thread computes this,
+    because waiting for one thread would take longer.
+    """
     size, vocabulary = model.hidden_size, model.head.num_outputs
     starts, chosen = integers(step.row_starts, step.num_looking + 1), integers(step.chosen, step.num_looking)
     taken = integers(step.taken, step.num_looking)
@@ -105,7 +111,10 @@ def _choose(model, step, normed):
 
 @compiled
 def look_along(model, step, normed, work_queue, thread):
-    """One thread's part of looking ahead of a step that has just been computed, whose states are `normed`."""
+    """Compute one thread's part of the predictions behind a step that has just been computed.
+
+    `normed` holds the normalized hidden states of that step.
+    """
     num_rows, num_heads, size = step.num_looking, model.ahead.num_heads, model.hidden_size
     if not _choose(model, step, normed):
         if thread == 0:

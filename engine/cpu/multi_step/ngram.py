@@ -1,6 +1,6 @@
-"""Guesses at a text's next tokens, looked up: where its newest tokens stood before, and what earlier answers said then.
+"""N-gram lookup of draft tokens: in the sequence's own text, and in a memory of earlier answers.
 
-Compiled, because a small model's step takes less than a millisecond, of which loops in Python would take a tenth.
+It is compiled, because a small model's step takes less than a millisecond. Python loops would add a tenth to that.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from engine.cpu.jit.intrinsics import pointer_to_integers
 from engine.cpu.multi_step.draft_budget import plan
 
 LONGEST = 16
-"""Most tokens compared to tell how long a match is."""
+"""Maximum length of a match."""
 SIZES = (5, 3, 2, 1)
-"""Runs of so many tokens are remembered of answers, the longest known one counts."""
+"""Lengths of the n-grams of answers in the memory; the longest match counts."""
 LONGEST_STREAK = 4
 STREAKS = LONGEST_STREAK + 1
 WAYS = 4
-"""Places of the memory that a run may be kept in."""
-# Where the kinds of guesses begin in the table of kinds: those by text, by memory and by both.
+"""Number of places in the memory where an n-gram may be stored."""
+# First index of each source in the table of kinds: by text (0), by memory and by both.
 BY_MEMORY = LONGEST + 1
 BY_BOTH = BY_MEMORY + (SIZES[0] + 1) * STREAKS
 NUM_LISTED = BY_BOTH + (LONGEST + 1) * STREAKS
 
 _REACH = 1 << 15
-"""So far back a text is searched."""
+"""Maximum distance, in tokens, that a text is searched backwards."""
 _ODD = -7046029254386353131
-"""2^64 divided by the golden ratio, as a signed number: multiplied by it, neighbours lie far apart."""
+"""2^64 divided by the golden ratio, as a signed number; multiplication by it spreads neighbours far apart."""
 
 
 @compiled_exactly
@@ -48,14 +48,25 @@ def look_ahead(
     found_kinds: Any,
     ends: Any,
 ) -> None:
-    """Guesses for each row, each behind those before it, into `found_tokens` and `found_kinds` [rows, most].
+    """Find draft tokens for each row and write them into `found_tokens` and `found_kinds` [rows, most].
 
-    `rows` int64 [rows, 6]: a text's address, its length, its salt, how many guesses there are already, how many tokens
-    would end it, and how many guesses there may be yet. `lists` int64: its guesses and the tokens that would end it,
-    row after row. `numbers` float64 [rows, 3]: the probability that its guesses are
-    right, below which one of all of them it stops, and below which one of the next alone. `ahead_tokens`, `ahead_kinds`
-    [rows, heads]: what prediction heads say comes next, behind the next one and so on, -1 where they say nothing.
-    `ends` [rows, 2] becomes the number of new guesses, and whether a token that ends the text would be next.
+    Each draft token continues those before it.
+
+    Args:
+        rows: int64 [rows, 6]: address of a text, its length, its salt, number of draft tokens it already has, number of
+            tokens that would end it, maximum number of new draft tokens.
+        numbers: float64 [rows, 3]: probability that the present draft tokens are accepted, the least probability of all
+            of them together, the least of the next one alone.
+        lists: int64: the present draft tokens and the tokens that would end the text, row after row.
+        memory_keys: int64 keys of the n-gram memory.
+        memory_values: int64 values of the n-gram memory.
+        chances: float64 [kinds]: acceptance rate of each kind.
+        kinds: int64 [NUM_LISTED]: kinds of lookup.
+        ahead_tokens: int64 [rows, heads]: tokens that prediction heads predict, in order; -1 where there is none.
+        ahead_kinds: int64 [rows, heads]: kinds of those tokens.
+        found_tokens: Receives the new draft tokens.
+        found_kinds: Receives their kinds.
+        ends: int64 [rows, 2]: receives the number of new draft tokens, and 1 if a token that ends the text follows.
     """
     tail = np.empty(LONGEST + found_tokens.shape[1], np.int64)
     start = 0
@@ -91,7 +102,7 @@ def look_ahead(
             num_tail += 1
             count += 1
             chance *= chances[kind]
-            # What is being copied is copied on, as long as it is followed.
+            # The match continues as long as its tokens are the ones chosen.
             if place >= 0 and text[place] == token and place + 1 < len(text):
                 place, num_matched = place + 1, min(num_matched + 1, LONGEST)
             else:
@@ -116,7 +127,11 @@ def choose(
     costs: Any,
     counts: Any,
 ) -> float:
-    """`look_ahead`, then `plan` with the costs and the least gain of `costs`; the gain."""
+    """Find draft tokens by `look_ahead`, choose their number by `plan`, and return the gain.
+
+    `costs` float64 [4] are the plain seconds, the fixed seconds and the seconds for each draft token, then the least
+    gain.
+    """
     look_ahead(
         rows, numbers, lists, memory_keys, memory_values, chances, kinds, ahead_tokens, ahead_kinds,
         found_tokens, found_kinds, ends,
@@ -131,7 +146,7 @@ def choose(
 
 @compiled_exactly
 def learn(address: int, num_text: int, begin: int, salt: int, memory_keys: Any, memory_values: Any) -> None:
-    """Remember what a text says from `begin` on, each token behind the runs before it."""
+    """Store the n-grams of a text from position `begin` on, each with the token that follows it."""
     text = carray(pointer_to_integers(address), num_text)
     for place in range(begin, num_text):
         for size in SIZES:
@@ -143,7 +158,7 @@ def learn(address: int, num_text: int, begin: int, salt: int, memory_keys: Any, 
 def _likelier(
     text: Any, place: int, num_matched: int, said: int, size: int, chances: Any, kinds: Any
 ) -> tuple[int, int]:
-    """The token that follows in the text or that was said, whichever is likelier, and its kind; (-1, 0): neither."""
+    """Return the more likely one of the text's and the memory's next token, and its kind; (-1, 0) without either."""
     if said < 0:
         return (text[place], kinds[num_matched]) if place >= 0 else (-1, 0)
     token, streak = said // STREAKS, said % STREAKS
@@ -157,8 +172,10 @@ def _likelier(
 
 @compiled_exactly
 def find(text: Any, tail: Any, num_tail: int) -> tuple[int, int]:
-    """Where the continuation of the longest run known among a tail's newest tokens stands, the latest of several, and
-    how long the run is; (-1, 0): nowhere."""
+    """Return the position behind the longest earlier match of the tail's newest tokens, and the length of the match.
+
+    Of several longest matches, the latest counts. The result is (-1, 0) if there is none.
+    """
     best_place, best = -1, 0
     last = tail[num_tail - 1]
     most = min(num_tail, LONGEST)
@@ -178,9 +195,9 @@ def find(text: Any, tail: Any, num_tail: int) -> tuple[int, int]:
 
 @compiled_exactly
 def recall(memory_keys: Any, memory_values: Any, salt: int, tail: Any, num_tail: int) -> tuple[int, int]:
-    """What was said behind the longest run of newest tokens that is known, and the run's size; (-1, 0): nothing.
+    """Return the memory's value for the longest stored n-gram that ends the tail, and its length; (-1, 0) without one.
 
-    A token and how many times in succession it was said are one number: token * STREAKS + streak.
+    The value combines a token and its streak, the number of times in succession it followed: token * STREAKS + streak.
     """
     for size in SIZES:
         if size <= num_tail:
@@ -194,7 +211,7 @@ def recall(memory_keys: Any, memory_values: Any, salt: int, tail: Any, num_tail:
 
 @compiled_exactly
 def _note(memory_keys: Any, memory_values: Any, key: int, token: int) -> None:
-    """Put a run where it is found first; the one of its neighbours that was noted longest ago makes room."""
+    """Store an n-gram first among its places; of the others there, the one stored longest ago is dropped."""
     first = _first_place(memory_keys, key)
     last = first
     while last < first + WAYS - 1 and memory_keys[last] != key:
@@ -212,7 +229,7 @@ def _note(memory_keys: Any, memory_values: Any, key: int, token: int) -> None:
 
 @compiled_exactly
 def _key(salt: int, tokens: Any, end: int, size: int) -> int:
-    """A hash of the salt and of so many tokens before `end`; never 0, which is an empty place."""
+    """Return a hash of the salt and the `size` tokens before `end`; never 0, which marks an empty place."""
     mixed = (salt + size) * _ODD
     for place in range(end - size, end):
         mixed = (mixed ^ (mixed >> 29) ^ tokens[place]) * _ODD
@@ -233,7 +250,7 @@ def _has(tokens: Any, token: int) -> bool:
 
 
 def prepare() -> None:
-    """Have everything compiled, or read from disk; takes seconds the first time on a machine."""
+    """Compile all kernels or load them from disk; the first time on a machine takes seconds."""
     memory = np.zeros(WAYS, np.int64), np.zeros(WAYS, np.int64)
     chances, kinds, ends = np.zeros(1), np.zeros(1, np.int64), np.zeros((1, 2), np.int64)
     tokens, of_kinds = np.zeros((2, 1, 1), np.int64)

@@ -1,4 +1,4 @@
-"""Rounds that follow a compiled step in the same go."""
+"""Record of the further steps that follow a compiled step in the same call."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from engine.models.multi_step import DraftTables, MultiStepOrder, MultiStepRepor
 _MOST_ROUNDS = 8
 _INT = np.int64
 _NUM_FIELDS = (ROUNDS.names or ()).index("turns") + 1
-"""That differ from step to step; they stand first."""
+"""Number of leading fields that differ from step to step."""
 
 
 class MultiStepRecord:
-    """Says in a step's record what follows it, and reads what came of it."""
+    """Writer of the ROUNDS record of a step, and reader of its results."""
 
     def __init__(self, record: npt.NDArray[Any], decoder: Decoder, *, max_rows: int, max_tokens: int) -> None:
-        """Hold a ROUNDS record for steps of at most `max_rows` rows and `max_tokens` tokens."""
+        """Wrap a ROUNDS record for steps of at most `max_rows` rows and `max_tokens` tokens."""
         self.max_rows = max_rows
         config = decoder.config
         self._record = record
@@ -35,14 +35,14 @@ class MultiStepRecord:
         self._decoder = decoder
         self._max_tokens = max_tokens
         self._kept: tuple[MultiStepOrder, torch.Tensor] | None = None
-        """What the record tells addresses of."""
+        """Objects whose addresses are in the record, so that they stay alive."""
         self._tables: DraftTables | None = None
         self._order: MultiStepOrder | None = None
         self._known: tuple[npt.NDArray[Any], ...] = (np.empty(0),) * 7
         self._addresses: list[int] = []
-        """Of arrays that may be the same ones next time."""
+        """Addresses of the last order's arrays; valid again if the next order has the same arrays."""
         self._lengths: list[int] = []
-        """Of the texts before the step."""
+        """Length of each text before the step, in tokens."""
         self._limits, self._counts = np.zeros((max_rows, 4), dtype=_INT), np.zeros(max_rows, dtype=_INT)
         self._costs = np.zeros(4)
         self._log = np.zeros((_MOST_ROUNDS, 2), dtype=_INT)
@@ -69,7 +69,7 @@ class MultiStepRecord:
         )
 
     def begin(self, tables: DraftTables) -> None:
-        """Guess by these from now on."""
+        """Take draft tokens from these tables from now on."""
         self._tables = tables
         keys, values = tables.memory
         self._set(
@@ -85,18 +85,24 @@ class MultiStepRecord:
         )
 
     def order(self, order: MultiStepOrder) -> None:
-        """Follow the next step by rounds if heads look ahead within it."""
+        """Request further steps behind the next step, provided that heads run within it."""
         self._order = order
 
     def close(self) -> None:
-        """Nothing follows the next step."""
+        """Cancel the further steps behind the next step."""
         if self._is_open:
             self._is_open = False
             self._fields[:2] = 0
 
     def open(self, table_rows: Sequence[int], max_tokens: int) -> int:
-        """Say in the record what follows a step of which these rows choose tokens, while heads look ahead;
-        `max_tokens`: of a round. How many tokens the longest text gets at most; 0: nothing follows."""
+        """Write the further steps behind a step into the record; return the longest length that a text may reach.
+
+        The result is 0 if no step follows.
+
+        Args:
+            table_rows: Block table row of each row that chooses a token, in a step within which heads run.
+            max_tokens: Maximum number of tokens of a further step.
+        """
         self.close()
         order, self._order = self._order, None
         num_rows = len(table_rows)
@@ -139,7 +145,7 @@ class MultiStepRecord:
         return longest
 
     def report(self) -> MultiStepReport | None:
-        """Return what was said, the first step's own tokens included, once; None where no step followed it."""
+        """Return the output tokens of all steps, the first one included, once; None if no step followed it."""
         num_done = self._num_done
         self.close()
         self._order = None  # if it was not opened, it was for another step
@@ -155,7 +161,7 @@ class MultiStepRecord:
 
     @property
     def _num_done(self) -> int:
-        """The step itself included."""
+        """Number of steps that were computed, the first one included."""
         return int(self._fields[1]) if self._is_open else 0
 
     def _set(self, **fields: float) -> None:

@@ -1,0 +1,1 @@
+"""HTTP server of the front: connections, the OpenAI endpoints, streaming, health and tracing."""

@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 Handler = Callable[[Headers, Receive, Send], Awaitable[None]]
 _CLOSE: Final = {"connection": "close"}
-"""A body nobody read may still be on its way, so the connection cannot serve another request."""
+"""Headers of a refusal after which the connection closes, because an unread body may still be on its way."""
 
 
 class EngineApp:
@@ -59,7 +59,7 @@ class EngineApp:
         self._others.router.redirect_slashes = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request, whatever becomes of it."""
+        """Handle one request, whatever its outcome."""
         assert scope["type"] == "http", "lifespan and websockets are off"
         headers = Headers(scope)
         request_id = choose_request_id(headers, secrets.token_hex(16))
@@ -92,7 +92,7 @@ class EngineApp:
 
 
 class _Answer:
-    """`send` that puts the request id on the response and remembers how far it is."""
+    """Wrapper of `send` that adds the request id to the response and tracks its progress."""
 
     def __init__(self, send: Send, request_id: str) -> None:
         self._send = send
@@ -108,7 +108,7 @@ class _Answer:
         await self._send(message)
 
     async def fail(self, error: ApiError) -> None:
-        """Say the error in the form that is still possible."""
+        """Send the error in the form that is still possible."""
         if self._status == "none":
             await send_error(self, error)
         elif self._status == "stream":
@@ -116,7 +116,7 @@ class _Answer:
 
 
 async def _never(request: Request) -> Response:
-    """Stand where the completions are, so that other methods get a 405."""
+    """Answer other methods than those of the completions with 405."""
     raise AssertionError("completions are served before Starlette is asked")
 
 
@@ -126,7 +126,7 @@ async def _answer_error(request: Request, error: Exception) -> Response:
 
 
 async def _answer_failure(request: Request, error: Exception) -> Response:
-    """Say that the fault is ours; Starlette raises the error again, for `EngineApp` to log."""
+    """Return a response for an internal error; Starlette raises it again, for `EngineApp` to log."""
     return await _answer_error(request, internal_error(request.scope["state"]["request_id"]))
 
 
@@ -143,17 +143,17 @@ async def _answer_http_error(request: Request, error: Exception) -> Response:
 
 
 def _connection(scope: Scope) -> ClientConnection:
-    """The way to end the connection; other servers than ours have none, and end it their own way."""
+    """Return the handle that ends the connection; under other servers than ours it does nothing."""
     connection = scope.get("extensions", {}).get(CONNECTION_EXTENSION)
     return connection if isinstance(connection, ClientConnection) else _NO_CONNECTION
 
 
 class _NoConnection:
     def abort(self) -> None:
-        """Nothing to abort."""
+        """Do nothing: there is nothing to abort."""
 
     def close_when_sent(self) -> None:
-        """Nothing to close."""
+        """Do nothing: there is nothing to close."""
 
 
 _NO_CONNECTION = _NoConnection()

@@ -26,7 +26,7 @@ WRITE_STALL_S = 30.0
 
 
 class Completions:
-    """Serves `POST /v1/chat/completions` and `POST /v1/completions`."""
+    """Handlers of `POST /v1/chat/completions` and `POST /v1/completions`."""
 
     def __init__(
         self,

@@ -10,7 +10,7 @@ from engine.frontend.request.asgi import HeaderList
 from engine.frontend.request.errors import ApiError
 
 SERVED_METHODS: Final = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
-"""What may reach the application; all others are answered with 405."""
+"""Methods that reach the application; all others are answered with 405."""
 _METHODS: Final = frozenset(method.encode() for method in SERVED_METHODS)
 _AUTHORITY: Final = re.compile(rb"(?:[A-Za-z0-9._~-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
 _ABSOLUTE: Final = re.compile(rb"(?i:https?)://([^/?#]*)(.*)", re.DOTALL)
@@ -19,7 +19,7 @@ _SINGLE: Final = frozenset(
     {b"host", b"content-length", b"transfer-encoding", b"content-encoding", b"content-type", b"expect"}
     | {b"authorization"}
 )
-"""One value decides who asks, for what, and where the request ends; a second value is an attack or a broken client."""
+"""Headers with a single value, which identify the client or frame the request; a second one is refused."""
 _MAX_LENGTH_DIGITS: Final = 19
 _OFFER_HEADERS: Final = frozenset({b"upgrade", b"http2-settings"})
 
@@ -47,7 +47,7 @@ def check_head(method: bytes, version: str, target: bytes, headers: HeaderList) 
 
 
 def malformed(fault: str) -> ApiError:
-    """400: bytes that are no request of ours."""
+    """Return the error (400) for bytes that are no valid request."""
     message = f"Malformed HTTP request: {fault}. Correct the request and send it again."
     return ApiError(400, message, code="invalid_request")
 

@@ -22,14 +22,14 @@ LOAD_PERIOD_S = 0.1
 
 
 class EngineProbes:
-    """Serves everything but completions."""
+    """Handlers of all routes except completions."""
 
     def __init__(self, service: EngineService, unix_time: Callable[[], float]) -> None:
         self._service = service
         self._created = int(unix_time())
 
     def routes(self) -> list[Route]:
-        """Return where it answers."""
+        """Return the routes of these handlers."""
         return [
             Route("/livez", self.livez),
             Route("/readyz", self.readyz),
@@ -41,23 +41,23 @@ class EngineProbes:
         ]
 
     async def livez(self, request: Request) -> Response:
-        """200 while the event loop turns."""
+        """Return 200 while the event loop runs."""
         return _json({"alive": True})
 
     async def readyz(self, request: Request) -> Response:
-        """200 when requests are served, else 503; both say the state and the phases so far."""
+        """Return 200 while requests are served, else 503; both contain the state and the phases so far."""
         return _json(self._state(), 200 if self._service.is_ready else 503)
 
     async def startupz(self, request: Request) -> Response:
-        """200 once the core is ready, else 503; the phases of start-up with their seconds."""
+        """Return 200 once the core is ready, else 503, with the seconds of the phases of start-up."""
         return _json(self._state(), 200 if self._service.link.ready is not None else 503)
 
     async def models(self, request: Request) -> Response:
-        """The list of the one model."""
+        """Return the list of the one model."""
         return _json({"object": "list", "data": [self._model()]})
 
     async def model(self, request: Request) -> Response:
-        """The one model. Raises ApiError (404)."""
+        """Return the one model. Raises ApiError (404)."""
         model_id = request.path_params["model"]
         if model_id != self._service.config.model_name:
             message = f"The model {model_id[:128]!r} does not exist here."
@@ -65,11 +65,11 @@ class EngineProbes:
         return _json(self._model())
 
     async def metrics(self, request: Request) -> Response:
-        """All metrics in Prometheus's text format."""
+        """Return all metrics in Prometheus's text format."""
         return Response(generate_latest(self._service.metrics.registry), headers={"content-type": CONTENT_TYPE_LATEST})
 
     async def load(self, request: Request) -> Response:
-        """Server-sent events with the load, every 100 ms and at every change of state, until the client leaves."""
+        """Stream the load as server-sent events, every 100 ms and at every change of state, until the client leaves."""
         headers = {"cache-control": "no-cache", "content-type": EVENT_STREAM.decode("ascii")}
         return Response(headers=headers) if request.method == "HEAD" else StreamingResponse(self._loads(), 200, headers)
 
@@ -85,7 +85,7 @@ class EngineProbes:
                 changed.clear()
 
     def _load(self) -> dict[str, Any]:
-        """One event; README says what its members mean."""
+        """Return one event of the load feed; README describes its members."""
         ready = self._service.link.ready
         return {
             "state": self._service.state,
@@ -120,7 +120,7 @@ class EngineProbes:
 
 
 def _without_load(ready: Ready) -> dict[str, Any]:
-    """What the core said of itself; its load has a feed of its own."""
+    """Return the core's Ready message without its load, which has a feed of its own."""
     return {name: value for name, value in msgspec.structs.asdict(ready).items() if name != "load"}
 
 

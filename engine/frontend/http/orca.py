@@ -8,7 +8,7 @@ HEADER = "endpoint-load-metrics"
 
 
 def load_header(load: Load) -> str:
-    """For example `TEXT named_metrics.kv_cache_utilization=0.25, named_metrics.num_requests_waiting=0, …`."""
+    """Return the load header, such as `TEXT named_metrics.kv_cache_utilization=0.25, …`."""
     used = load.num_blocks_total - load.num_blocks_free
     metrics = {
         "kv_cache_utilization": f"{used / load.num_blocks_total:.4f}" if load.num_blocks_total else "0",

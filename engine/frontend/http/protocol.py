@@ -23,7 +23,7 @@ MAX_URI_BYTES: Final = 8 * 1024
 HEADERS_TIMEOUT_S = 10.0
 BODY_TIMEOUT_S = 60.0
 LINGER_S = 2.0
-"""How long a client is listened to after a refusal: unread input would make the kernel drop the answer."""
+"""Seconds of reading on after a refusal, because unread input would make the kernel drop the answer."""
 MAX_PIPELINED: Final = 16
 MAX_PIPELINED_BODY_BYTES: Final = 64 * 1024
 _FRAMING_PER_BODY_BYTE: Final = 8
@@ -39,33 +39,33 @@ class LimitedProtocol(HttpToolsProtocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._reading: Literal["idle", "head", "body"] = "idle"
-        """What the next byte belongs to."""
+        """Part of the request that the next byte belongs to."""
         self._part = 0
-        """Counts heads and bodies."""
+        """Serial number of the present head or body."""
         self._part_bytes = self._body_bytes = self._num_trailers = 0
         self._deadline: asyncio.TimerHandle | None = None
         self._running: RequestResponseCycle | None = None
         self._fault: ApiError | None = None
-        """What a callback is about to raise: the parser reports only that one failed."""
+        """Error that a callback is about to raise; the parser only reports that a callback failed."""
         self._deferred: ApiError | None = None
         """A refusal that waits for the answers before it."""
         self._is_deaf = False
-        """What comes now is dropped: the connection is being closed."""
+        """True if incoming bytes are dropped, because the connection is being closed."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A client that connects must send something."""
+        """Start the timeout within which a new client must send a head."""
         super().connection_made(transport)
         self._expect_within(HEADERS_TIMEOUT_S)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the request that is being answered, not only the one that came last."""
+        """Disconnect the request that is being answered, not only the last one that arrived."""
         self._stop_expecting()
         running = self._running
         super().connection_lost(exc)
         _lose(running)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes of requests. No timer is set for a request that arrives whole."""
+        """Receive bytes of requests; no timer is set for a request that arrives whole."""
         if self._is_deaf:
             return
         part = self._part
@@ -102,7 +102,7 @@ class LimitedProtocol(HttpToolsProtocol):
     # Parser callbacks; what they raise ends in `data_received`
 
     def on_message_begin(self) -> None:
-        """A request starts to arrive."""
+        """Begin a request."""
         if len(self.pipeline) >= MAX_PIPELINED:
             raise self._faulty(malformed(f"more than {MAX_PIPELINED} requests are pipelined"))
         super().on_message_begin()
@@ -110,14 +110,14 @@ class LimitedProtocol(HttpToolsProtocol):
         self._begin_part("head")
 
     def on_url(self, url: bytes) -> None:
-        """A part of the request target."""
+        """Receive a part of the request target."""
         super().on_url(url)
         if len(self.url) > MAX_URI_BYTES:
             message = f"The URI exceeds {MAX_URI_BYTES} bytes. Move data into the body."
             raise self._faulty(ApiError(414, message, code="uri_too_long"))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header field; those behind a chunked body (trailers) are counted and dropped."""
+        """Receive a header field; those behind a chunked body (trailers) are counted and dropped."""
         if self._reading == "head":
             self.headers.append((name.lower(), value.rstrip(b" \t")))
             return
@@ -126,7 +126,7 @@ class LimitedProtocol(HttpToolsProtocol):
             raise self._faulty(_headers_too_large())
 
     def on_headers_complete(self) -> None:
-        """The request can start; its body must follow in time."""
+        """Start the request; its body must follow in time."""
         headers = self.headers
         try:
             num_bytes = sum([len(name) + len(value) + 4 for name, value in headers])
@@ -147,7 +147,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self.flow.resume_reading()
 
     def on_body(self, body: bytes) -> None:
-        """A part of the body."""
+        """Receive a part of the body."""
         self._body_bytes += len(body)
         if self.cycle is not self._running and len(self.cycle.body) + len(body) > MAX_PIPELINED_BODY_BYTES:
             message = f"The body of a pipelined request exceeds {MAX_PIPELINED_BODY_BYTES} bytes."
@@ -155,7 +155,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """The request is complete."""
+        """Complete the request."""
         if self._reading == "head":  # an upgrade offer, about to be parsed again
             return
         self._reading = "idle"
@@ -174,7 +174,7 @@ class LimitedProtocol(HttpToolsProtocol):
     # Answering
 
     def on_response_complete(self) -> None:
-        """Go on with the next request, or with the refusal behind the last one."""
+        """Continue with the next request, or with the refusal behind the last one."""
         is_last = not self.pipeline
         super().on_response_complete()
         if is_last and self._deferred is not None:
@@ -213,7 +213,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._answer_and_close(error)
 
     def _answer_and_close(self, error: ApiError) -> None:
-        """Say why, and close our side; theirs is read for a while."""
+        """Send the error and close the write side; reading goes on for a while."""
         if self.transport.is_closing():
             return
         body = error.body()
@@ -254,7 +254,7 @@ def _headers_too_large() -> ApiError:
 
 
 def _lose(cycle: RequestResponseCycle | None) -> None:
-    """Let a request's application know that nobody waits for it."""
+    """Notify a request's application that its client is gone."""
     if cycle is not None and not cycle.response_complete:
         cycle.disconnected = True
         cycle.message_event.set()

@@ -22,7 +22,7 @@ _DATE_PERIOD_S = 1.0
 
 
 class DrainingServer(uvicorn.Server):
-    """A server that tells of a signal instead of stopping; `stop` stops it."""
+    """Server that reports a signal instead of stopping; `stop` stops it."""
 
     def __init__(self, config: uvicorn.Config, on_signal: Callable[[], None]) -> None:
         super().__init__(config)
@@ -30,7 +30,7 @@ class DrainingServer(uvicorn.Server):
         self._stopped = asyncio.Event()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """SIGTERM or SIGINT."""
+        """Handle SIGTERM or SIGINT."""
         self._on_signal()
 
     def stop(self) -> None:
@@ -47,7 +47,7 @@ class DrainingServer(uvicorn.Server):
 
 
 def server_config(app: Any) -> uvicorn.Config:
-    """uvicorn as the engine runs it."""
+    """Return the configuration of Uvicorn for the engine."""
     return uvicorn.Config(
         app,
         http=LimitedProtocol,
@@ -64,7 +64,7 @@ def server_config(app: Any) -> uvicorn.Config:
 
 
 def bind(listen: str) -> socket.socket:
-    """A listening socket for `unix:/path` or `host:port`. Raises EngineConfigError."""
+    """Return a listening socket for `unix:/path` or `host:port`. Raises EngineConfigError."""
     try:
         if listen.startswith("unix:"):
             return _bind_unix(Path(listen.removeprefix("unix:")))
@@ -93,7 +93,7 @@ def _bind_unix(path: Path) -> socket.socket:
 
 
 def _remove_if_stale(path: Path) -> None:
-    """A socket file nobody listens on is what a killed process left behind."""
+    """Remove a socket file without a listener, which a killed process left behind."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
             probe.connect(str(path))

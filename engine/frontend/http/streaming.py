@@ -1,4 +1,4 @@
-"""Sends a generation on to its client as it comes: an event stream, or one body at the end."""
+"""Delivery of a generation to its client: an event stream as it proceeds, or one body at the end."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ class Relay:
         report: Callable[[], dict[str, Any] | None],
         write_stall_s: float,
     ) -> None:
-        """`headers`: of the response, asked for when it starts. `report`: members for the end, or None."""
+        """Create the response.
+
+        At its start, `headers` returns its headers; at its end, `report` returns further members, or None.
+        """
         self._generation = generation
         self._wire = wire
         self._send = send
@@ -76,12 +79,12 @@ class Relay:
         self._generation.note_completed()
 
     async def _send_events(self, gained: Gained) -> None:
-        """One write for all that was gained at once."""
+        """Send all events of one gain in a single write."""
         if parts := [*self._text_events(gained), *self._finish_events(gained, None)]:
             await self._write_events(parts, more=True)
 
     async def _send_ending(self, gained: Gained, include_usage: bool) -> None:
-        """The last texts, finish reasons, the usage when asked for, and [DONE]."""
+        """Send the last texts, finish reasons, the usage if requested, and [DONE]."""
         parts = self._text_events(gained)
         if not self._generation.is_settled and (include_usage or self._report() is not None):
             await self._write_events(parts, more=True)

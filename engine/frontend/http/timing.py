@@ -1,4 +1,4 @@
-"""Where one answer's time went, for clients that ask (`x-penstock-timing: full`)."""
+"""Durations of one answer's stages, on request (`x-penstock-timing: full`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from engine.frontend.text.choice import Choice
 
 
 def timing_report(generation: Generation, now: float) -> dict[str, Any]:
-    """The member `penstock` of the last event or the body; times in milliseconds, the engine's under `engine`."""
+    """Return member `penstock` of the last event or the body: milliseconds, the engine's under `engine`."""
     prompt = generation.prompt
     first_at = generation.first_token_at
     engine = {

@@ -41,7 +41,7 @@ class Traced:
 
 
 class Tracer:
-    """Continues traces that the caller sampled; one thread sends what has ended."""
+    """Tracer that continues traces sampled by the caller; one thread posts the spans that have ended."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Tracer:
         unix_time: Callable[[], float],
         random_bits: Callable[[int], int],
     ) -> None:
-        """`config.otlp_endpoint` is the collector; `random_bits(n)` makes span ids."""
+        """Create a tracer for the collector at `config.otlp_endpoint`; `random_bits(n)` makes span ids."""
         self._config = config
         self._clock = clock
         self._unix_time = unix_time
@@ -59,11 +59,11 @@ class Tracer:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="traces", daemon=True)
         self.num_dropped = 0
-        """Requests whose spans nobody got."""
+        """Number of requests whose spans were dropped."""
 
     @contextmanager
     def watch(self, traceparent: str, generation: Generation) -> Iterator[None]:
-        """Note the request when the block ends, however it does; nothing where the caller did not sample it."""
+        """Record the request when the block ends, however it ends; do nothing if the caller did not sample it."""
         found = _TRACEPARENT.fullmatch(traceparent)
         if found is None or not int(found[3], 16) & _SAMPLED:
             yield
@@ -94,7 +94,7 @@ class Tracer:
             self._thread.join(timeout_s)
 
     def spans(self, traced: Traced) -> list[dict[str, Any]]:
-        """The request's span, and one for each phase of each choice."""
+        """Return the request's span, and one for each phase of each choice."""
         offset_s = self._unix_time() - self._clock()
         generation, prompt = traced.generation, traced.generation.prompt
         began_at = prompt.received_at + offset_s
@@ -190,7 +190,7 @@ class Tracer:
             self.num_dropped += num
 
     def _post(self, spans: list[dict[str, Any]]) -> bool:
-        """Whether the collector took them; they are not sent again."""
+        """Post the spans; return whether the collector accepted them. They are not sent again."""
         resource = {"attributes": [_attribute("service.name", "penstock-engine")]}
         scoped = [{"scope": {"name": "penstock.engine"}, "spans": spans}]
         body = msgspec.json.encode({"resourceSpans": [{"resource": resource, "scopeSpans": scoped}]})

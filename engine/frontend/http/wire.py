@@ -22,7 +22,7 @@ TokenBytes = Callable[[int], bytes]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerIdentity:
-    """What all events of one answer have in common."""
+    """Fields that all events of one answer share."""
 
     id: str
     created: int
@@ -30,7 +30,7 @@ class AnswerIdentity:
     model: str
     include_usage: bool
     token_bytes: TokenBytes
-    """For log probabilities: special tokens have bytes too."""
+    """Bytes of a token, for log probabilities; special tokens have bytes too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class TokenUsage:
     cached_tokens: int
 
     def as_json(self) -> dict[str, Any]:
-        """OpenAI's `usage`."""
+        """Return OpenAI's `usage`."""
         return {
             "prompt_tokens": self.prompt_tokens,
             "completion_tokens": self.completion_tokens,
@@ -55,19 +55,19 @@ class Wire(Protocol):
     """The shape of one endpoint's answers. `extra` is a JSON object's members, or None."""
 
     def opening(self, index: int) -> bytes:
-        """What comes before a choice's first text; may be nothing."""
+        """Return the event ahead of a choice's first text; may be empty."""
 
     def delta(self, index: int, delta: Delta) -> bytes:
-        """An event with text."""
+        """Return an event with text."""
 
     def finish(self, index: int, finish: Finish, extra: dict[str, Any] | None) -> bytes:
-        """A choice's last event."""
+        """Return a choice's last event."""
 
     def usage(self, usage: TokenUsage, extra: dict[str, Any] | None) -> bytes:
-        """The event with the usage."""
+        """Return the event with the usage."""
 
     def body(self, answers: Sequence[CollectedChoice], usage: TokenUsage, extra: dict[str, Any] | None) -> bytes:
-        """The plain answer."""
+        """Return the body of a plain answer."""
 
 
 @dataclass(slots=True)
@@ -80,14 +80,14 @@ class CollectedChoice:
     calls: list[CallDelta] = field(default_factory=list)
 
     def message(self) -> dict[str, Any]:
-        """The assistant's message as OpenAI shows it; without content when there are only calls."""
+        """Return the assistant's message in OpenAI's form; without content when there are only calls."""
         text, calls = "".join(self.texts), _joined_calls(self.calls)
         message: dict[str, Any] = {"role": "assistant", "content": text or None if calls else text, "refusal": None}
         return message | {"tool_calls": calls} if calls else message
 
 
 class _EventWire:
-    """What the two endpoints' shapes share."""
+    """Base of the two endpoints' wire formats."""
 
     def __init__(self, identity: AnswerIdentity, event_kind: str, body_kind: str) -> None:
         self._token_bytes = identity.token_bytes
@@ -101,11 +101,11 @@ class _EventWire:
         self._tail = b',"usage":null}\n\n' if identity.include_usage else b"}\n\n"
 
     def usage(self, usage: TokenUsage, extra: dict[str, Any] | None) -> bytes:
-        """The event without choices that has the usage."""
+        """Return the event without choices that has the usage."""
         return _with_members(b"".join((self._head, b'[],"usage":', _encode(usage.as_json()), b"}\n\n")), extra)
 
     def _event(self, index: int, content: bytes, logprobs: bytes, finish: bytes) -> bytes:
-        """An event of one choice; `content` is the member that holds its text."""
+        """Return an event of one choice; `content` is the member that holds its text."""
         head, tail = self._head, self._tail
         return b'%b[{"index":%d,%b,"logprobs":%b,"finish_reason":%b}]%b' % (
             head,
@@ -127,11 +127,11 @@ class ChatWire(_EventWire):
         super().__init__(identity, "chat.completion.chunk", "chat.completion")
 
     def opening(self, index: int) -> bytes:
-        """The delta with the role."""
+        """Return the delta with the role."""
         return self._event(index, b'"delta":{"role":"assistant","content":""}', b"null", b"null")
 
     def delta(self, index: int, delta: Delta) -> bytes:
-        """A delta with content, then one for each piece of a call."""
+        """Return a delta with content, then one for each piece of a call."""
         logprobs = _encode(self._logprobs(delta.entries)) if delta.entries else b"null"
         events = []
         if delta.text or not delta.calls:
@@ -143,11 +143,11 @@ class ChatWire(_EventWire):
         return b"".join(events)
 
     def finish(self, index: int, finish: Finish, extra: dict[str, Any] | None) -> bytes:
-        """The empty delta with the finish reason."""
+        """Return the empty delta with the finish reason."""
         return _with_members(self._event(index, b'"delta":{}', b"null", _encode(finish)), extra)
 
     def body(self, answers: Sequence[CollectedChoice], usage: TokenUsage, extra: dict[str, Any] | None) -> bytes:
-        """The plain `chat.completion`."""
+        """Return the plain `chat.completion`."""
         choices = [
             {
                 "index": answer.choice.index,
@@ -178,20 +178,20 @@ class CompletionWire(_EventWire):
         super().__init__(identity, "text_completion", "text_completion")
 
     def opening(self, index: int) -> bytes:
-        """Nothing: completions have no role."""
+        """Return nothing: completions have no role."""
         return b""
 
     def delta(self, index: int, delta: Delta) -> bytes:
-        """An event with text."""
+        """Return an event with text."""
         logprobs = _encode(self._logprobs(delta.entries)) if delta.entries else b"null"
         return self._event(index, b'"text":%b' % _encode(delta.text), logprobs, b"null")
 
     def finish(self, index: int, finish: Finish, extra: dict[str, Any] | None) -> bytes:
-        """The event with no text and the finish reason."""
+        """Return the event with no text and the finish reason."""
         return _with_members(self._event(index, b'"text":""', b"null", _encode(finish)), extra)
 
     def body(self, answers: Sequence[CollectedChoice], usage: TokenUsage, extra: dict[str, Any] | None) -> bytes:
-        """The plain `text_completion`."""
+        """Return the plain `text_completion`."""
         choices = [
             {
                 "index": answer.choice.index,
@@ -220,7 +220,7 @@ class CompletionWire(_EventWire):
 
 
 def _call_piece(call: CallDelta) -> bytes:
-    """A member of a delta's `tool_calls`: the call's id and name, or more of its arguments."""
+    """Return a member of a delta's `tool_calls`: the call's id and name, or more of its arguments."""
     function = {"arguments": call.arguments}
     if call.name is None:
         return _encode({"index": call.index, "function": function})
@@ -230,7 +230,7 @@ def _call_piece(call: CallDelta) -> bytes:
 
 
 def _joined_calls(pieces: Iterable[CallDelta]) -> list[dict[str, Any]]:
-    """Whole calls of a message."""
+    """Return the complete calls of a message."""
     calls: list[dict[str, Any]] = []
     for piece in pieces:
         if piece.name is not None:
@@ -240,5 +240,5 @@ def _joined_calls(pieces: Iterable[CallDelta]) -> list[dict[str, Any]]:
 
 
 def _with_members(event: bytes, extra: dict[str, Any] | None) -> bytes:
-    """The event with more members at the end of its object."""
+    """Return the event with more members at the end of its object."""
     return event if extra is None else event[: -len(b"}\n\n")] + b"," + _encode(extra)[1:] + b"\n\n"

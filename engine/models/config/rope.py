@@ -103,7 +103,7 @@ class RopeConfig:
         return replace(self, scaling=self.long_scaling)
 
     def rotated_size(self, head_dim: int) -> int:
-        """Return how many numbers of a head rotate."""
+        """Return the number of elements of a head that rotate."""
         return int(head_dim * self.rotated_share)
 
     def inverse_frequencies(self, head_dim: int) -> torch.Tensor:

@@ -1,0 +1,1 @@
+"""Proposers of draft tokens: n-gram lookup, Medusa heads and a draft model."""

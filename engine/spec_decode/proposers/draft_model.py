@@ -25,7 +25,7 @@ class Behind(NamedTuple):
 
 @dataclass(slots=True)
 class _Progress:
-    """What of a sequence the pool holds: `num_tokens` of its tokens, then draft tokens that were read behind them."""
+    """Content of the draft model's pool for a sequence: `num_tokens` of its tokens, then draft tokens behind them."""
 
     num_preemptions: int
     num_tokens: int = 0
@@ -33,11 +33,11 @@ class _Progress:
 
 
 class DraftModelProposer:
-    """Drafts with the sequence's own parameters and random numbers, so that it errs only where its logits do.
+    """Proposer that samples a draft model with the sequence's own parameters and random numbers.
 
-    The runner's KV pool has a slot for each of the large model's, found through the same block tables: what is freed
-    there is free here, and nothing has to be allocated twice. It reads a sequence only when asked for draft tokens,
-    from the first token whose slot does not hold it yet.
+    So its tokens differ from the large model's only where the logits do. The runner's KV pool has a slot for each of
+    the large model's, found through the same block tables. What is freed there is free here, and nothing is allocated
+    twice. A sequence is read only when it needs draft tokens, from the first token whose slot is not yet filled.
     """
 
     def __init__(self, runner: Runner, *, num_blocks: int, block_size: int, max_tokens: int, reach: int) -> None:
@@ -50,18 +50,21 @@ class DraftModelProposer:
         # Digest of the full block whose keys stand in each block's slots; None after anything else was written there.
         self._written: list[bytes | None] = [None] * num_blocks
         self.is_broken = False
-        """Whether the model failed; it is not asked again."""
+        """True if the model failed; it does not run again."""
 
     def has_room(self, seq: Sequence, limit: int) -> bool:
-        """Return whether the model can read so far behind a sequence."""
+        """Return whether the model can read `limit` tokens behind a sequence."""
         return not self.is_broken and 0 < limit <= self._reach - seq.num_tokens
 
     def num_missing_tokens(self, seq: Sequence) -> int:
-        """Return how many tokens of the sequence it has not read yet."""
+        """Return the number of tokens of the sequence that the model has not read yet."""
         return max(0, seq.num_tokens - self._num_read(seq, ()))
 
     def propose(self, seqs: SequenceOf[Sequence], counts: SequenceOf[int]) -> list[tuple[int, ...]]:
-        """Return so many draft tokens for each sequence; fewer where one ends the answer, none when the model fails."""
+        """Return the requested number of draft tokens for each sequence.
+
+        There are fewer where one ends the answer, and none when the model fails.
+        """
         found: list[list[int]] = [[] for _ in seqs]
         while True:
             going = [index for index, drafts in enumerate(found) if self._goes_on(seqs[index], drafts, counts[index])]
@@ -93,12 +96,12 @@ class DraftModelProposer:
         return len(drafts) < count and not (drafts and drafts[-1] in seq.params.stop_token_ids)
 
     def _catch_up(self, places: SequenceOf[Behind]) -> list[ScheduledRow]:
-        """Read what is missing but for the last part, which is returned: one row each, in all within the budget."""
+        """Read the missing tokens except for the last part; return that part, one row each, within the budget."""
         room = max(1, self._max_tokens // len(places))
         last = []
         for seq, draft_token_ids in places:
             start = self._num_read(seq, draft_token_ids)
-            # What was drafted counts as said; a grammar only knows what was, and verifies the rest.
+            # Draft tokens count as output here; the grammar only follows real output and checks them at verification.
             said = replace(seq, token_ids=seq.token_ids + array(INT64, draft_token_ids), grammar=None)
             while said.num_tokens - start > room:
                 size = min(self._max_tokens, said.num_tokens - start - room)
@@ -130,7 +133,7 @@ class DraftModelProposer:
         return num_blocks * self._block_size
 
     def _note(self, place: Behind) -> None:
-        """Remember what the pool holds of a sequence now."""
+        """Record the pool's present content for a sequence."""
         seq, drafts = place
         progress = self._progress[seq]
         # The block in which it went on reading, which may only now have become full.

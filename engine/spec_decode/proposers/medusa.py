@@ -1,4 +1,4 @@
-"""Draft tokens of prediction heads: what they say of the tokens that a step has just chosen."""
+"""Draft tokens of prediction heads, behind the tokens that a step has just chosen."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from engine.step.step_output import RowResult
 def shared_stops(seqs: SequenceOf[Sequence]) -> tuple[int, ...] | None:
     """Return the tokens that end these sequences, or None unless compiled code can choose all of their next tokens.
 
-    It takes the likeliest token, knows no grammar, and has one list of tokens that end answers.
+    Compiled code takes the most likely token, supports no grammar, and has one list of end tokens.
     """
     stops = seqs[0].params.stop_token_ids if seqs else None
     for seq in seqs:
@@ -29,7 +29,7 @@ def shared_stops(seqs: SequenceOf[Sequence]) -> tuple[int, ...] | None:
 
 
 class MedusaProposer:
-    """Asks the heads within the call that computes a step where they can do that, and otherwise behind it."""
+    """Proposer by Medusa heads, which run within the call that computes a step if possible, else behind it."""
 
     def __init__(self, heads: MedusaHeads) -> None:
         likely.prepare()
@@ -38,11 +38,11 @@ class MedusaProposer:
 
     @property
     def multi_step(self) -> MultiStep | None:
-        """What computes steps that follow one another; None where nothing can."""
+        """Computation of steps that follow one another; None if the model has none."""
         return None if self._glances is None else self._glances.multi_step
 
     def prepare(self, scheduled: SchedulerOutput) -> None:
-        """Say what is to happen within the call that computes this step."""
+        """Set which heads and further steps run within the call that computes this step."""
         glances = self._glances
         if glances is None:
             return
@@ -56,23 +56,23 @@ class MedusaProposer:
         glances.glance(0, ())
 
     def report(self) -> MultiStepReport | None:
-        """Return what several steps said together; None where no step followed the last one."""
+        """Return the output of several steps together; None where no step followed the last one."""
         return None if self._glances is None else self._glances.multi_step.report()
 
     def seen(self, newest: list[int]) -> HeadPredictions | None:
-        """Return what heads said within the last call behind these tokens, its rows' newest ones, if they did."""
+        """Return the heads' predictions of the last call, if its newest tokens are `newest`."""
         seen = None if self._glances is None else self._glances.seen()
         return seen.predictions if seen is not None and seen.chosen == newest else None
 
     def predict(
         self, hidden: torch.Tensor, rows: SequenceOf[ScheduledRow], results: SequenceOf[RowResult]
     ) -> HeadPredictions | None:
-        """Return what follows the newest token of each row, or None where all of these end their answers.
+        """Return the predictions behind the newest token of each row, or None where all of these end their answers.
 
         Args:
             hidden: Final hidden states [N, hidden] of the sampled positions, row after row.
-            rows: The rows that sample.
-            results: What each of them chose.
+            rows: Rows that sample.
+            results: Result of each row.
         """
         newest = [result.token_ids[-1] for result in results if result.token_ids]
         seen = self.seen(newest)

@@ -1,8 +1,8 @@
-"""Draft tokens that cost no model: answers repeat what is in the prompt (passages, code) and what others said.
+"""Draft tokens that cost no model: answers repeat the prompt (passages, code) and earlier answers.
 
 Prompt lookup (A. Saxena, "Prompt Lookup Decoding", 2023) finds where a text's newest tokens stood before. Answers of
-one kind also resemble each other (the keys of a JSON object, how a sentence begins), and a text is cheaper to remember
-than to say; compare G. Oliaro et al., "SuffixDecoding", 2024, which keeps whole suffix trees.
+one kind also resemble each other, in the keys of a JSON object or the beginning of a sentence. Looking a text up is
+cheaper than generating it. Compare G. Oliaro et al., "SuffixDecoding", 2024, which stores whole suffix trees.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Costs = tuple[float, float, float]
 """Seconds of a step: without draft tokens, more with some, more for each."""
 
 _SILENT = HeadPredictions(*np.empty((2, 0, 0), dtype=np.int64))
-"""Where no heads are asked."""
+"""Empty predictions, for steps without heads."""
 
 
 class LookupPosition(NamedTuple):
@@ -33,9 +33,9 @@ class LookupPosition(NamedTuple):
 
     seq: Sequence
     limit: int
-    """Most draft tokens."""
+    """Maximum number of draft tokens."""
     prefix: tuple[int, ...] = ()
-    """Draft tokens that stand already; what is looked up stands behind them."""
+    """Draft tokens already proposed for the sequence; lookup continues behind them."""
 
 
 @dataclass(slots=True)
@@ -45,41 +45,41 @@ class NgramDrafts:
     arrays: tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]
     """Tokens and kinds int64 [rows, most], and int64 [rows, 2] how many there are and whether an answer ends there."""
     counts: list[int]
-    """How many of each row are worth verifying."""
+    """Number of draft tokens of each row that are worth verifying."""
     gain: float
     """Expected tokens per second as a multiple of those without drafts; 1 when there are none."""
     described: tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]
     """The rows as compiled code reads them: int64 [rows, 6], float64 [rows, 3], and tokens that end texts."""
 
     def token_ids(self) -> list[tuple[int, ...]]:
-        """Return what is worth verifying."""
+        """Return the draft tokens of each row that are worth verifying."""
         if not any(self.counts):
             return [()] * len(self.counts)
         return [tuple(of_row[:count]) for of_row, count in zip(self.arrays[0].tolist(), self.counts, strict=True)]
 
 
 class NgramProposer:
-    """Looks up what texts and earlier answers say next, in a bounded memory that forgets what was not said for longest.
+    """Proposer by n-gram lookup in a sequence's text and in a bounded memory of earlier answers.
 
-    A salt shares nothing with another one, so nobody's answers speed up a stranger's. What is remembered are hashes of
-    runs: a collision makes a wrong draft token at worst.
+    The memory drops n-grams that have not recurred for longest. Each salt has its own n-grams, so no tenant's answers
+    speed up another's. The memory holds hashes of n-grams: a collision leads to a wrong draft token at worst.
     """
 
     def __init__(self, stats: AcceptanceStats, capacity: int = 1 << 17) -> None:
-        """Keep at most `capacity` runs, 16 bytes each; a power of two from 4 on."""
+        """Create a memory of at most `capacity` n-grams, 16 bytes each; a power of two from 4 on."""
         compiled.prepare()
         draft_budget.prepare()
         self._stats = stats
         self.memory = np.zeros(capacity, dtype=np.int64), np.zeros(capacity, dtype=np.int64)
-        """Runs and what was said behind them, as `engine.cpu.multi_step.ngram` keeps them."""
+        """Keys and values of the n-grams, in the format of `engine.cpu.multi_step.ngram`."""
 
     @property
     def num_remembered(self) -> int:
-        """Runs of tokens."""
+        """Number of n-grams in the memory."""
         return int(np.count_nonzero(self.memory[0]))
 
     def learn(self, seq: Sequence) -> None:
-        """Remember an answer that is complete."""
+        """Store the n-grams of a complete answer."""
         compiled.learn(*seq.token_ids.buffer_info(), seq.num_prompt_tokens, hash(seq.cache_salt), *self.memory)
 
     def choose(
@@ -90,14 +90,14 @@ class NgramProposer:
         least_gain: float,
         predictions: HeadPredictions | None = None,
     ) -> NgramDrafts:
-        """Look up what each place says next, and choose how much of it to verify.
+        """Look up the continuation of each place, and choose how much of it to verify.
 
         Args:
             places: Where to look.
-            least_chance: Nothing stands behind draft tokens that are all accepted more rarely.
-            costs: Of the step that verifies them.
-            least_gain: Below it nothing is verified.
-            predictions: What prediction heads say of the same places; taken where it is likelier.
+            least_chance: Least probability that all draft tokens of a row are accepted, below which none is added.
+            costs: Seconds of the step that verifies them.
+            least_gain: Gain below which nothing is verified.
+            predictions: Predictions of heads for the same places; taken where they are more likely.
         """
         found = self.nothing(places, least_chance)
         rows, numbers, lists = found.described
@@ -123,11 +123,11 @@ class NgramProposer:
         return NgramDrafts((tokens, kinds, np.zeros((len(places), 2), np.int64)), [0] * len(places), 1.0, described)
 
     def judge(self, found: NgramDrafts, said: Iterable[SequenceOf[int]]) -> None:
-        """Learn from what the rows said, verified or not: draft tokens up to the first wrong one were put to the test.
+        """Update the acceptance rates from the rows' outputs, up to the first wrong draft token, verified or not.
 
         Args:
-            found: What was looked up.
-            said: What each row said behind its prefix.
+            found: Result of the lookup.
+            said: Output of each row behind its prefix.
         """
         counts: list[int] = []
         tokens: list[int] = []

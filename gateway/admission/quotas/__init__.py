@@ -1,0 +1,1 @@
+"""Quotas: tenants' limits, shared by all replicas through the store."""

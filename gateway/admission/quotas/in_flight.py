@@ -1,4 +1,4 @@
-"""InFlight: how many requests of a tenant are under way in this process, and how many may be."""
+"""InFlight: the number of a tenant's requests in flight in this process, and its limit."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from gateway.admission.quotas.lease import OnLoss
 
 
 class InFlight:
-    """`held` units were given to this process by the store, or by itself once the store is lost."""
+    """Counter of requests in flight; the store, or this process once the store is lost, grants `held` units."""
 
     __slots__ = ("ask_again_at", "held", "is_tight", "limit", "now", "on_loss", "until")
 
@@ -18,8 +18,8 @@ class InFlight:
         self.until = 0.0
         self.ask_again_at = 0.0
         self.is_tight = False
-        """The store gave less than was wished for: others want it too."""
+        """True if the store granted less than requested: other processes need units, too."""
 
     def has_room(self, now: float) -> bool:
-        """Whether one more may start without asking."""
+        """Return whether one more request may start without a call to the store."""
         return self.limit is None or (self.now < self.held and now < self.until)

@@ -1,4 +1,4 @@
-"""QuotaLease: units of one meter that this process drew from the store and may use without asking again."""
+"""QuotaLease: units of one meter that this process drew from the store and may use without another call."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ OnLoss = Literal["allow", "refuse"]
 
 MEASURED_S: Final = 0.05
 RATE_S: Final = 1.0
-"""Over how long the rate of use is averaged."""
+"""Seconds over which the rate of use is averaged."""
 MIN_AHEAD: Final = 1
 AHEAD_RATIO: Final = 1 / 8
-"""Of what is left, the most that a process draws ahead of need."""
+"""Most of the remaining quota that a process draws ahead of need, as a share."""
 TIGHT_RATIO: Final = 1 / 2
 SCRAP_RATIO: Final = 1 / 50
-"""Of the limit, what is too little to be given back in a hurry."""
+"""Share of the limit below which unused units are not returned at once."""
 LAZY_S: Final = 4.0
-"""How long the store may go without news that nobody waits for."""
+"""Seconds that the store may go without news that no request waits for."""
 TIGHT_S: Final = 1.0
-"""How long units are kept at most when they are scarce."""
+"""Seconds for which a process holds scarce units at most."""
 RENEW_AHEAD_S: Final = 0.2
-"""New units are fetched this long before the present ones may no longer be used."""
+"""Seconds before the present units expire at which new ones are fetched."""
 ASK_TOO_S: Final = 2.0
 ASK_AGAIN_S: Final = 0.05
-"""How long an answer that nothing is left is believed; others may have given units back since."""
+"""Seconds for which an empty answer of the store is trusted; other processes may have returned units since."""
 NANO: Final = 10**9
 """Units of cost in one unit of the currency."""
 NOW_BUCKET: Final = 1 << 52
-"""Later than any bucket: what is returned to it counts where the store's clock is."""
+"""A bucket later than any other: units returned to it count at the store's current time."""
 _MAX_OWN_BUCKETS: Final = 512
 
 
 class Unit(IntEnum):
-    """What a meter counts; the value indexes a request's needs."""
+    """Unit that a meter counts; the value indexes a request's needs."""
 
     REQUEST = 0
     TOKEN = 1
     NANO = 2
-    """Billionths of the currency that the policy's prices are in."""
+    """Billionths of the currency of the policy's prices."""
 
 
 Needs = tuple[int, int, int]
@@ -48,7 +48,7 @@ Needs = tuple[int, int, int]
 
 
 class QuotaLease:
-    """Counts down. Every instant is monotonic; a slice that was never drawn has nothing."""
+    """A lease of units that counts down. Every instant is monotonic; a lease never drawn has no units."""
 
     __slots__ = (
         "_at_grant",
@@ -77,21 +77,21 @@ class QuotaLease:
         self.unit = unit
         self.left = 0
         self.low = 0
-        """Fewer than this are left: time to fetch more."""
+        """Number of units below which more are fetched."""
         self.until = self.renew_at = 0.0
         self.bucket = NOW_BUCKET
         self.owed: dict[int, int] = {}
-        """By bucket: what the store is to be told next, as in `Draw.returns`."""
+        """Units to report to the store next, by bucket, as in `Draw.returns`."""
         self.remaining = meter.limit
-        """Units that nobody had drawn when the store was last asked."""
+        """Units that no process had drawn at the last call to the store."""
         self.reset_at = 0.0
         self.ask_again_at = 0.0
         self.dry_below: int | None = None
-        """This many units could not be had until `ask_again_at`."""
+        """Number of units that the store could not grant until `ask_again_at`."""
         self.free_at: float | None = None
-        """When they can be had; None when never."""
+        """Time at which units become available; None when they never do."""
         self._own: dict[int, int] = {}
-        """By bucket: what this process used or holds. All it can go by once the store is lost."""
+        """Units that this process used or holds, by bucket; the only basis once the store is lost."""
         self._rate = 0.0
         self._at_grant = 0
         self._used = 0
@@ -103,11 +103,11 @@ class QuotaLease:
         self.on_loss: OnLoss = on_loss
 
     def knows_dry(self, need: int, now: float) -> bool:
-        """Whether the store said so lately, so that it need not be asked."""
+        """Return whether the store lately had too few units for this need, so that another call is useless."""
         return self.dry_below is not None and now < self.ask_again_at and need >= self.dry_below and need > self.left
 
     def give_back(self, bucket: int, units: int) -> None:
-        """Units of a request that needed fewer; negative when it needed more."""
+        """Return units of a request that needed fewer; a negative number charges more."""
         if bucket == self.bucket and self.left + units >= 0:
             self.left += units
         elif units > 0:
@@ -118,20 +118,24 @@ class QuotaLease:
 
     @property
     def is_tight(self) -> bool:
-        """Whether others may soon miss what this process keeps."""
+        """Return whether other processes may soon lack the units that this one holds."""
         return self.remaining < self.meter.limit * TIGHT_RATIO
 
     def has_news(self, now: float, asked_at: float) -> bool:
-        """Whether the store should hear of this slice: at once when others may miss the units, else when it suits."""
+        """Return whether the lease has news for the store: at once when others may need units, else after a while."""
         rest = self.left if now >= self.until else 0
         if not rest and not self.owed:
             return False
         return self.is_tight or rest > self.meter.limit * SCRAP_RATIO or now >= asked_at + LAZY_S
 
     def draw(self, first: int, waiting: int, now: float, *, ahead: bool) -> Draw:
-        """What to ask the store for: `first` units are of use to the first who waits, `waiting` to all of them.
+        """Return the draw to request from the store.
 
-        `ahead` adds what will be used soon.
+        Args:
+            first: Units that the first waiting request needs.
+            waiting: Units that all waiting requests need.
+            now: Current time.
+            ahead: True adds units that will be used soon.
         """
         self._learn_rate(now)
         is_over = now >= self.until or (self.is_tight and self.until - now > TIGHT_S)
@@ -140,25 +144,28 @@ class QuotaLease:
             self._at_grant = self.left = 0
         num_buckets = self._num_buckets_ahead()
         soon = int(self._rate * num_buckets * BUCKET_S) + 1
-        # Who asks anyway asks for all that will be short soon.
+        # A call that is made anyway also requests all that will be short soon.
         is_short = waiting > self.left or self.left <= 2 * self.low or now >= self.renew_at - ASK_TOO_S
         want = waiting + soon if ahead and is_short and first <= self.meter.limit else 0
         owed, self.owed = self.owed, {}
         return Draw(self.meter, want, first, num_buckets, tuple(owed.items()))
 
     def take(self, asked: Draw, grant: Grant, asked_at: float, now: float) -> None:
-        """The store granted; `asked_at` is before its clock was read, so that units never live too long here."""
+        """Take the store's grant; `asked_at` precedes the reading of its clock, so units never live too long here."""
         self._charge(grant.bucket, grant.units)
         self._hold(asked, grant, asked_at, now)
 
     def untold(self, asked: Draw, *, may_be_known: bool) -> None:
-        """The store did not answer. What it may have heard is not said twice if that could free units twice."""
+        """Handle a call that the store did not answer.
+
+        A report that it may have received is not repeated where that could free units twice.
+        """
         for bucket, units in asked.returns:
             if units < 0 or not may_be_known:
                 self.owed[bucket] = self.owed.get(bucket, 0) + units
 
     def draw_alone(self, asked: Draw, share: int, now: float, store_now: float) -> None:
-        """Without the store: the same, from `share` of the limit, for what this process alone uses and will report."""
+        """Draw without the store, from `share` of the limit; this process counts its use and reports it later."""
         counts = dict(self._own)
         grant = draw_units(counts, self._within(share, asked), store_now, 1)
         if not counts and asked.at_least <= self.meter.limit:
@@ -172,7 +179,10 @@ class QuotaLease:
         return Draw(Meter(self.meter.name, self.meter.period, share), asked.want, asked.at_least)
 
     def _num_buckets_ahead(self) -> int:
-        """As far as a small part of what is left lasts: who is far from its limit asks seldom, and keeps little."""
+        """Return for how many buckets to draw ahead: as long as a small part of the remaining quota lasts.
+
+        A tenant far from its limit thus draws seldom and holds little.
+        """
         if self._rate <= 0.0:
             return MIN_AHEAD
         lasts_s = max(self.remaining, 0) * AHEAD_RATIO / self._rate
@@ -202,7 +212,7 @@ class QuotaLease:
         self.free_at = None if grant.wait_s == NEVER_S else now + grant.wait_s
 
     def _owe(self, bucket: int, units: int) -> None:
-        """To be told: these units were given back, or, negative, used; and so they are counted here from now on."""
+        """Queue units for the next report, returned or, if negative, used; they count here from now on."""
         self.owed[bucket] = self.owed.get(bucket, 0) + units
         self._charge(bucket, -units)
 
@@ -216,7 +226,7 @@ class QuotaLease:
                 del own[old]
 
     def _learn_rate(self, now: float) -> None:
-        """Units used a second, over about the last second; asked for at every draw."""
+        """Update the units used a second, over about the last second; runs at every draw."""
         self._used += max(self._at_grant - self.left, 0)
         self._at_grant = self.left
         if self._measured_at is None:

@@ -1,4 +1,4 @@
-"""The `x-ratelimit-*` headers: where a tenant's limits per minute stand."""
+"""The `x-ratelimit-*` headers: state of a tenant's limits per minute."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NAMES: Final = {
 
 
 def rate_limit_headers(quota: TenantQuota, now: float) -> list[Header]:
-    """Limit, units left as of the last word from the store, and how long until the whole limit is free again."""
+    """Return each limit, the units left at the last call to the store, and the time until the whole limit is free."""
     headers: list[Header] = []
     for part in quota.slices:
         meter = part.meter
@@ -30,7 +30,7 @@ def rate_limit_headers(quota: TenantQuota, now: float) -> list[Header]:
 
 
 def duration(seconds: float) -> bytes:
-    """As `12ms`, `7.66s` or `6m0s`; never negative."""
+    """Return a duration as `12ms`, `7.66s` or `6m0s`; never negative."""
     if seconds < 1.0:
         return b"%dms" % max(round(seconds * 1000), 0)
     if seconds < 60.0:

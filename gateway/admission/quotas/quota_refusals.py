@@ -11,7 +11,7 @@ IN_FLIGHT = "max_in_flight"
 
 
 def nothing_left(tenant: str, part: QuotaLease, need: int, now: float) -> QuotaExceeded:
-    """One limit has no room for `need` units, as the store said lately."""
+    """Return the refusal of a limit that lately had no room for `need` units."""
     meter, who = part.meter, f"Tenant '{tenant}'"
     limit = f"{_shown(meter.limit, part.unit)} a {meter.period}"
     if meter.period is not Period.MINUTE:
@@ -26,7 +26,7 @@ def nothing_left(tenant: str, part: QuotaLease, need: int, now: float) -> QuotaE
 
 
 def too_many_under_way(tenant: str, limit: int | None) -> RateLimited:
-    """As many requests are under way as may be."""
+    """Return the error for a tenant with as many requests in flight as it may have."""
     message = (
         f"Tenant '{tenant}' has {limit} requests under way, as many as it may. Send this one when another has ended."
     )
@@ -34,13 +34,13 @@ def too_many_under_way(tenant: str, limit: int | None) -> RateLimited:
 
 
 def unchecked(tenant: str, limit: str) -> RateLimited:
-    """The store is lost, and the policy would rather refuse than let this limit go unchecked."""
+    """Return the refusal for a lost store, where the policy refuses rather than leave this limit unchecked."""
     message = f"The limit {limit} of tenant '{tenant}' cannot be checked at the moment. Try again."
     return RateLimited(limit, message, wait_s=MIN_RETRY_AFTER_S)
 
 
 def too_contended(tenant: str) -> RateLimited:
-    """Others took what the store gave before this request could, again and again."""
+    """Return the refusal of a request whose granted units other requests took again and again."""
     message = f"Too many requests of tenant '{tenant}' compete for the last of its limit. Try again."
     return RateLimited("contended", message, wait_s=MIN_RETRY_AFTER_S)
 

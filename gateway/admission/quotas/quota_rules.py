@@ -1,4 +1,4 @@
-"""From a tenant in the policy to what its quota counts."""
+"""Conversion of a tenant in the policy to the limits of its quota."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ class QuotaLimit(msgspec.Struct, frozen=True):
 
     @property
     def is_budget(self) -> bool:
-        """Whether it is for a calendar period: once spent, no retry helps today."""
+        """Return whether the rule is a budget for a calendar period: once spent, no retry helps within it."""
         return self.meter.period is not Period.MINUTE
 
 
 class QuotaRules(msgspec.Struct, frozen=True):
-    """Everything a tenant is held to."""
+    """All limits of a tenant."""
 
     allowances: tuple[QuotaLimit, ...] = ()
     max_in_flight: int | None = None
     on_loss: OnLoss = "allow"
-    """For `max_in_flight`."""
+    """Action for `max_in_flight` when the store is lost."""
 
 
 def rules_of(limits: TenantLimits) -> QuotaRules | None:
-    """The rules, or None for a tenant without any limit."""
+    """Return the rules, or None for a tenant without any limit."""
     allowances = []
 
     def limit(name: str, period: Period, unit: Unit, value: float | None, scale: int = 1, *, is_budget: bool) -> None:
@@ -58,17 +58,17 @@ def rules_of(limits: TenantLimits) -> QuotaRules | None:
 
 
 class Tariff:
-    """What tokens cost, by deployment, in billionths of the policy's currency."""
+    """Prices of tokens by deployment, in billionths of the policy's currency."""
 
     __slots__ = ("_dearest", "_nano")
 
     def __init__(self, deployments: Iterable[Deployment]) -> None:
         self._nano = {item.id: _nano_per_token(item) for item in deployments}
         self._dearest: dict[tuple[str, ...], tuple[tuple[float, float], ...]] = {}
-        """For each route's candidates, the rates that can be the dearest for some request."""
+        """Rates that can be the dearest for some request, by a route's candidates."""
 
     def nano(self, deployments: Iterable[str], prompt_tokens: int, completion_tokens: int) -> int:
-        """The cost at the dearest of these deployments; one that has no price costs nothing."""
+        """Return the cost at the dearest of these deployments; one that has no price costs nothing."""
         key = deployments if isinstance(deployments, tuple) else tuple(deployments)
         rates = self._dearest.get(key)
         if rates is None:
@@ -83,7 +83,7 @@ _FREE = (0.0, 0.0)
 
 
 def _undominated(rates: set[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
-    """Those that no other exceeds in both parts; there are few, however many deployments."""
+    """Return the rates that no other exceeds in both parts; they are few, however many deployments exist."""
     kept: list[tuple[float, float]] = []
     for prompt, completion in sorted(rates, reverse=True):
         if not kept or completion > kept[-1][1]:

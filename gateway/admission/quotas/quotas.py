@@ -1,4 +1,4 @@
-"""Quotas: every tenant that has limits, and the work that keeps their books in order between requests."""
+"""Quotas: every tenant with limits, and the background work on their books."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ class Quotas:
         report: Callable[[BaseException], None],
         count_refusal: Callable[[str, str], None] = lambda tenant, limit: None,
     ) -> None:
-        """`holder` names this process among all that share the store; `report` gets what should never happen.
+        """Create the quotas.
 
-        `count_refusal` is told the tenant and the limit of each refusal.
+        `holder` names this process among all that share the store; `report` gets events that should never happen.
+        `count_refusal` gets the tenant and the limit of each refusal.
         """
         self._store = store
         self._holder = holder
@@ -43,7 +44,7 @@ class Quotas:
         self._report = report
         self.count_refusal = count_refusal
         self.by_tenant: dict[str, TenantQuota] = {}
-        """Those that have limits; a tenant without any costs one look into it."""
+        """Quotas by tenant, limited ones only; a tenant without limits costs one lookup."""
         self._tariff = Tariff(())
 
     def configure(self, policy: Policy) -> None:
@@ -71,7 +72,7 @@ class Quotas:
             self.by_tenant[tenant.id] = kept
 
     def price_of(self, price: Price, deployments: Iterable[str]) -> int:
-        """Its cost in billionths of the currency at the dearest of these deployments."""
+        """Return a request's cost in billionths of the currency at the dearest of these deployments."""
         return self._tariff.nano(deployments, price.prompt_tokens, price.output_tokens)
 
     def settle(self, reservation: Reservation, record: RequestRecord, price: Price | None) -> None:
@@ -105,7 +106,7 @@ class Quotas:
         reservation.settle(tokens, nano)
 
     def _nano_left(self, record: RequestRecord) -> int:
-        """What the answer cost that a cascade left for another."""
+        """Return the cost of the answer that a cascade dropped in favour of another."""
         left = record.handed_over
         if left is None:
             return 0
@@ -123,7 +124,7 @@ class Quotas:
                 await quota.flush(now)
 
     async def give_all_back(self) -> None:
-        """Before the process ends: units not used and permits not held go back to the others."""
+        """Return unused units and permits to the other processes, before this one ends."""
         await asyncio.gather(*(quota.give_all_back() for quota in self))
 
 

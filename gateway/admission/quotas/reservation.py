@@ -1,4 +1,4 @@
-"""Reservation: what one request holds of its tenant's quota, until it is settled or cancelled, exactly once."""
+"""Reservation: one request's part of its tenant's quota, until it is settled or cancelled, exactly once."""
 
 from __future__ import annotations
 
@@ -10,42 +10,42 @@ from gateway.admission.quotas.lease import Needs, QuotaLease
 
 
 class Held(Protocol):
-    """Whose units are held."""
+    """An owner of units that a reservation holds."""
 
     def ended(self) -> None:
-        """A reservation has ended."""
+        """Note that a reservation has ended."""
         ...
 
 
 class Reservation(msgspec.Struct, eq=False):
-    """Ends with `settle` or `cancel`, whichever comes first; a second end does nothing."""
+    """A reservation ends with `settle` or `cancel`, whichever comes first; a second end does nothing."""
 
     _quota: Held | None
     _taken: list[tuple[QuotaLease, int]]
-    """From where the units are: each slice, and which of its buckets."""
+    """Origin of the units: each lease, and which of its buckets."""
     _needs: Needs
 
     @property
     def is_open(self) -> bool:
-        """Whether it has not ended yet."""
+        """Return whether the reservation has not ended yet."""
         return self._quota is not None
 
     @property
     def tokens(self) -> int:
-        """Tokens that were reserved."""
+        """Return the number of tokens reserved."""
         return self._needs[1]
 
     @property
     def nano(self) -> int:
-        """Billionths of the currency that were reserved."""
+        """Return the billionths of the currency reserved."""
         return self._needs[2]
 
     def settle(self, tokens: int, nano: int = 0) -> None:
-        """The request was served, with this many tokens at this cost; the difference is given back or charged."""
+        """Settle a served request with its tokens and cost; the difference is returned or charged."""
         self._end((1, tokens, nano))
 
     def cancel(self) -> None:
-        """The request was not served: everything is given back."""
+        """Cancel a request that was not served, and return everything."""
         self._end((0, 0, 0))
 
     def _end(self, used: Needs) -> None:

@@ -1,11 +1,11 @@
-"""TenantQuota: one tenant's limits as one gateway process holds to them.
+"""TenantQuota: one tenant's limits in one gateway process.
 
-Units are drawn from the store ahead of need, in slices, so that a request takes what it needs by counting down. Only
-when a slice is used up does a request wait for the store, and only for the store's timeout. A tenant that has nothing
-left is refused without asking again and again.
+Units are drawn from the store ahead of need, in leases, so that a request takes its units by counting down. Only
+when a lease is used up does a request wait for the store, and only for the store's timeout. A tenant without units
+is refused without repeated calls.
 
-When the store is lost, each limit goes on as its policy says: `allow` holds the tenant to this process' even share of
-the limit, counted here, and reports it when the store is back; `refuse` refuses.
+When the store is lost, each limit follows its policy. `allow` limits the tenant to this process' even share of the
+limit, counted here and reported when the store is back; `refuse` refuses.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ from gateway.store.meter import Draw
 from gateway.timeline import Clock
 
 HOLD_TTL_S: Final = 10.0
-"""How long a process that died keeps its concurrent units."""
+"""Seconds after which the concurrent units of a dead process expire."""
 RENEW_S: Final = 4.0
-"""How often a process says that it lives when it has no other reason to ask."""
+"""Seconds between a process's signs of life when it has no other reason to call the store."""
 MAX_WAIT_S: Final = 0.25
-"""How long a request waits for units that others keep taking before it."""
+"""Seconds that a request waits for units that other requests take before it."""
 PREFETCH_PAUSE_S: Final = 0.05
 MIN_SPARE: Final = 2
-"""Concurrent units held beyond those in use, where they are not scarce, so that not every request has to ask."""
+"""Concurrent units held beyond those in use, where they are not scarce, so that few requests need a call."""
 FLUSH_S: Final = 0.25
 IDLE_S: Final = 1.0
 ALONE_S: Final = 1.0
-"""How long a process without its store goes on before it tries the store again."""
+"""Seconds for which a process without its store goes on before it tries the store again."""
 
 _NOTHING: Final[Needs] = (0, 0, 0)
 
 Wall = Callable[[], float]
-"""Seconds since 1970."""
+"""Clock that returns seconds since 1970."""
 
 
 class TenantQuota:
-    """`try_reserve` costs a few microseconds and never waits; where it has no answer, `reserve` asks the store."""
+    """Quota of one tenant: `try_reserve` takes microseconds and never waits; where it returns None, use `reserve`."""
 
     __slots__ = (
         "_asked_at",
@@ -84,7 +84,10 @@ class TenantQuota:
         wall: Wall,
         report: Callable[[BaseException], None],
     ) -> None:
-        """`holder` names this process among all that share the store; `report` gets what should never happen."""
+        """Create a quota.
+
+        `holder` names this process among all that share the store; `report` gets events that should never happen.
+        """
         self.tenant = tenant
         self._space = f"quota.{tenant}"
         self._store = store
@@ -100,7 +103,7 @@ class TenantQuota:
         self._is_lost = False
         self._num_holders = 1
         self._skew_s = 0.0
-        """The store's clock less ours."""
+        """Difference of the store's clock from ours, in seconds."""
         self._prefetch_at = 0.0
         self._renew_at = 0.0
         self._used_at = 0.0
@@ -123,11 +126,11 @@ class TenantQuota:
 
     @property
     def num_in_flight(self) -> int:
-        """Reservations that have not ended."""
+        """Return the number of reservations that have not ended."""
         return self._in_flight.now
 
     def bounded(self, prompt_tokens: int, output_tokens: int, nano: int) -> tuple[int, int]:
-        """Tokens and cost to reserve: a forecast alone never makes a request larger than the limits are."""
+        """Return the tokens and cost to reserve; a forecast alone never exceeds the limits."""
         for part in self._slices:
             if part.unit is Unit.TOKEN:
                 output_tokens = min(output_tokens, max(part.meter.limit - prompt_tokens, 0))
@@ -137,17 +140,22 @@ class TenantQuota:
 
     @property
     def slices(self) -> tuple[QuotaLease, ...]:
-        """Where each limit stands in this process."""
+        """Return this process's lease of each limit."""
         return self._slices
 
     # One request
 
     def try_reserve(self, tokens: int, nano: int, now: float) -> Reservation | None:
-        """A reservation when this process has what it takes at hand, else None."""
+        """Return a reservation if this process has the units at hand, else None."""
         return self._take((1, tokens, nano), now) if not self._waiting else None
 
     async def reserve(self, tokens: int, nano: int, now: float) -> Reservation:
-        """The same, asking the store when need be. Raises RateLimited or BudgetSpent."""
+        """Reserve units, with calls to the store as needed.
+
+        Raises:
+            RateLimited: A rate limit leaves too few units.
+            BudgetSpent: A budget is used up.
+        """
         needs = (1, tokens, nano)
         give_up_at = now + MAX_WAIT_S
         has_asked = False
@@ -166,7 +174,7 @@ class TenantQuota:
         return reservation
 
     def ended(self) -> None:
-        """A reservation has ended."""
+        """Note that a reservation has ended."""
         self._in_flight.now -= 1
 
     def _take(self, needs: Needs, now: float) -> Reservation | None:
@@ -193,7 +201,12 @@ class TenantQuota:
         return reservation
 
     def _refuse_when_dry(self, needs: Needs, now: float, *, has_asked: bool) -> None:
-        """Raises when the store said lately that this cannot be had, or when it cannot be asked and that means no."""
+        """Refuse when the store lately lacked the units, or when it is lost and the policy then refuses.
+
+        Raises:
+            RateLimited: A rate limit leaves too few units.
+            BudgetSpent: A budget is used up.
+        """
         in_flight = self._in_flight
         is_lost = has_asked and self._is_lost
         if not in_flight.has_room(now):
@@ -211,9 +224,9 @@ class TenantQuota:
     # The store
 
     async def flush(self, now: float) -> None:
-        """Tell the store what it should know by now: what was given back, what is held, that this process lives.
+        """Report to the store: units returned, permits held, and that this process lives.
 
-        At once where units are scarce and others may be refused for want of them, else when it suits.
+        The report goes at once where units are scarce and other processes may refuse requests for want of them.
         """
         if now < self._asked_at + FLUSH_S:
             return
@@ -225,9 +238,9 @@ class TenantQuota:
             await asyncio.wait({self._ask_soon(ahead=False)})
 
     async def give_all_back(self) -> None:
-        """The last word of a process that ends; what is still under way stays charged until its time is over."""
+        """Return all units at the end of the process; those in use stay charged until they expire."""
         if not self._asked_at:
-            return  # nobody asked for it
+            return  # no request needs it
         if self._asking is not None:
             await asyncio.wait({self._asking})
         self._used_at = -IDLE_S
@@ -239,7 +252,7 @@ class TenantQuota:
         return self._used_at < 0 or now - self._used_at >= IDLE_S
 
     def _ask_soon(self, *, ahead: bool) -> asyncio.Task[None]:
-        """The one exchange that is under way, started if there is none."""
+        """Return the one exchange under way with the store, started if there is none."""
         if self._asking is None or self._asking.done():  # of a task that is done the callback may be still to come
             self._asking = asyncio.get_running_loop().create_task(self._ask(ahead=ahead))
             self._asking.add_done_callback(self._asked)
@@ -255,7 +268,7 @@ class TenantQuota:
         asked_at = self._clock()
         waiting = tuple(self._waiting.values())
         first = waiting[0] if waiting else _NOTHING
-        slices = self._slices  # a new policy revision may come while the store is asked
+        slices = self._slices  # a new policy revision may come during the call to the store
         draws = [
             part.draw(first[part.unit], sum(needs[part.unit] for needs in waiting), asked_at, ahead=ahead)
             for part in slices
@@ -308,5 +321,5 @@ class TenantQuota:
 
 
 def _share(limit: int, num_holders: int) -> int:
-    """This process' even part of a limit, at least one unit."""
+    """Return this process' even part of a limit, at least one unit."""
     return max(limit // num_holders, 1)

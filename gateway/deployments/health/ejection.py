@@ -30,7 +30,7 @@ class FailureKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StallRules:
-    """When silence is a stall; ValueError for numbers that make no sense."""
+    """Rules for when silence is a stall; ValueError for numbers that make no sense."""
 
     after: float = 4.0
     """Silence of so many times what was expected, and `least_s` at least."""
@@ -51,7 +51,7 @@ class EjectionRules:
     """Share of failed recent exchanges that ejects, given at least `min_exchanges`."""
     min_exchanges: int = 20
     window_s: float = 10.0
-    """How fast exchanges are forgotten: the time constant of the decay."""
+    """Time constant, in seconds, of the decay by which exchanges are forgotten."""
     stall: StallRules = field(default_factory=StallRules)
     first_s: float = 2.0
     """Back-off of the first ejection in seconds; each further one doubles it."""

@@ -10,7 +10,7 @@ DEFAULT_RESERVE: Final = 10.0
 
 
 class RetryBudget:
-    """Every request puts `ratio` into the purse, every retry takes 1 out; `reserve` is what the purse can hold.
+    """Budget of retries: every request adds `ratio`, every retry takes 1, and `reserve` is the most that it holds.
 
     It begins full, unless `begins_empty`: then retries never exceed their share of the requests so far.
     """
@@ -27,24 +27,24 @@ class RetryBudget:
         self._purse = 0.0 if begins_empty else reserve
 
     def earn(self) -> None:
-        """A request came."""
+        """Add the share of one request."""
         purse = self._purse + self._ratio
         self._purse = purse if purse < self._reserve else self._reserve
 
     @property
     def can_spend(self) -> bool:
-        """Whether one retry is affordable now."""
+        """Return whether one retry is affordable now."""
         return self._purse >= 1
 
     def spend(self) -> bool:
-        """Whether one retry is affordable; it is paid when True."""
+        """Return whether one retry is affordable; it is paid when True."""
         if self._purse < 1:
             return False
         self._purse -= 1
         return True
 
     def spend_with(self, other: RetryBudget) -> bool:
-        """Whether one retry is affordable by both purses; both have paid when True, neither when False."""
+        """Return whether both budgets can afford one retry; both have paid when True, neither when False."""
         return other.can_spend and self.spend() and other.spend()
 
 

@@ -212,7 +212,7 @@ def _shown(decision: Decision) -> ShownDecision:
 HOUR_S: Final = 3600.0
 HOURS: Final = 24
 _MAX_PAIRS: Final = 10_000
-"""In an hour; further pairs are counted as `other`."""
+"""Most pairs counted in an hour; further ones are counted as `other`."""
 
 Pair = tuple[str, str]
 """Tenant and route."""
@@ -228,17 +228,17 @@ class Count(msgspec.Struct, frozen=True):
 
 
 class RouteTraffic:
-    """The counts of one process; `wall` is seconds since 1970."""
+    """Counts of one process by hour; `wall` returns seconds since 1970."""
 
     def __init__(self, wall: Callable[[], float]) -> None:
         self._wall = wall
         self._hour = -1
         self._now: dict[Pair, int] = {}
         self._hours: dict[int, dict[Pair, int]] = {}
-        self.ctx()
+        self.begin_hour()
 
     def note(self, record: RequestRecord) -> None:
-        """One request is over; those that reached no route are nobody's."""
+        """Count a finished request; those without a route are not counted."""
         if not record.route:
             return
         pair = (record.tenant, record.route)
@@ -248,8 +248,8 @@ class RouteTraffic:
         except KeyError:
             counts[pair if len(counts) < _MAX_PAIRS else ("other", "other")] = 1
 
-    def ctx(self) -> None:
-        """Called every now and then: begin a new hour when it is time."""
+    def begin_hour(self) -> None:
+        """Begin a new hour when it is due; called periodically."""
         hour = int(self._wall() // HOUR_S)
         if hour != self._hour:
             self._hour, self._now = hour, self._hours.setdefault(hour, {})
@@ -257,7 +257,7 @@ class RouteTraffic:
                 del self._hours[old]
 
     def counts(self) -> list[Count]:
-        """Everything that is remembered."""
+        """Return all counts."""
         return [
             Count(hour, tenant, route, requests)
             for hour, pairs in self._hours.items()
@@ -266,7 +266,7 @@ class RouteTraffic:
 
 
 def last_day(counts: list[Count], now: float) -> Mapping[Pair, int]:
-    """Sums over the last 24 hours, of counts from any number of processes."""
+    """Return sums over the last 24 hours, of counts from any number of processes."""
     oldest = int(now // HOUR_S) - HOURS
     sums: dict[Pair, int] = {}
     for count in counts:
@@ -277,12 +277,12 @@ def last_day(counts: list[Count], now: float) -> Mapping[Pair, int]:
 
 
 def encode_counts(counts: list[Count]) -> bytes:
-    """For the store."""
+    """Encode counts for the store."""
     return msgspec.json.encode(counts)
 
 
 def decode_counts(value: bytes) -> list[Count]:
-    """From the store; empty when another version wrote it in another form."""
+    """Decode counts from the store; empty when another version wrote them in another form."""
     try:
         return msgspec.json.decode(value, type=list[Count])
     except msgspec.DecodeError:

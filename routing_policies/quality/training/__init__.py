@@ -1,0 +1,1 @@
+"""Training of quality predictors from compared answers."""

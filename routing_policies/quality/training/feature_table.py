@@ -16,18 +16,18 @@ from routing_policies.quality.head import Head
 
 Floats = NDArray[np.float64]
 Rows = Any
-"""A `scipy.sparse.csr_matrix`; SciPy has no types."""
+"""Type of a `scipy.sparse.csr_matrix`; SciPy has no types."""
 
 MAX_WORDS: Final = 1200
 MAX_KNOTS: Final = 5
 _FEW_WORDS: Final = 6
-"""Prompts that must have a word before it gets a weight."""
+"""Minimum number of prompts with a word for the word to get a weight."""
 _WORD_SCALE: Final = 0.5**0.5
-"""A smaller column is penalised more: a word is rarer than a step of a number."""
+"""Scale of the word columns: below 1, so that rare words are penalised more than steps of numbers."""
 
 
 class FeatureTable:
-    """The columns: the length, the steps of each number, the words."""
+    """Columns of the feature matrix: the length, the steps of each number, the words."""
 
     def __init__(self, features: Sequence[Features], *, max_knots: int = MAX_KNOTS) -> None:
         numbers = np.array([one.numbers for one in features])
@@ -37,11 +37,11 @@ class FeatureTable:
         usual = [word for word, count in counts.most_common(MAX_WORDS) if count >= _FEW_WORDS]
         self._words = {word: place for place, word in enumerate(sorted(usual))}
         self.num_steps = 1 + sum(map(len, self._knots))
-        """Columns ahead of the words: the length and the steps."""
+        """Number of columns ahead of the words: the length and the steps."""
         self.num_columns = self.num_steps + len(self._words)
 
     def rows(self, features: Sequence[Features]) -> Rows:
-        """Return a matrix [prompts, columns]."""
+        """Return the sparse feature matrix [prompts, columns]."""
         numbers = np.array([one.numbers for one in features])
         steps = [numbers[:, column, None] > knots for column, knots in enumerate(self._knots)]
         left = np.concatenate([numbers[:, [LENGTH]], *steps], axis=1)
@@ -80,9 +80,9 @@ class FeatureTable:
 
 
 def knots_of(values: Floats, shares: Floats) -> Floats:
-    """Return values half-way between these quantiles and what comes next.
+    """Return the midpoints between these quantiles and the next larger values.
 
-    A file or a label keeps a number with fewer digits; it stays on its side of such a knot.
+    A number stored with fewer digits stays on its side of such a knot.
     """
     seen = np.unique(values)
     below = np.searchsorted(seen, np.quantile(values, shares, method="lower"))
@@ -91,5 +91,5 @@ def knots_of(values: Floats, shares: Floats) -> Floats:
 
 
 def rounded(values: Floats, digits: int = 4) -> list[float]:
-    """Return the values with as many digits as a file keeps."""
+    """Return the values rounded to the digits of a file."""
     return [round(float(value), digits) for value in values]

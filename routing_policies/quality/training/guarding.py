@@ -1,4 +1,4 @@
-"""Guards from prompts: what nearly all of a training have in common, however they are worded."""
+"""Fit of novelty guards: the common range of nearly all training prompts, whatever their wording."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from routing_policies.quality.training.feature_table import rounded
 from routing_policies.quality.training.members import Fold
 
 MARGIN: Final = 0.1
-"""On a squashed count: a little more than twice as much as was ever seen is unlike all of it."""
+"""Margin on a squashed count: a little more than twice the maximum of the training is a novelty."""
 
 
 def fitted_guard(features: Sequence[Features], folds: Sequence[Fold]) -> NoveltyGuard:
-    """Return the guard of these prompts; folds tell how many new words are usual."""
+    """Return the guard of these prompts; the folds determine how many new words are usual."""
     unknown = np.zeros(len(features))
     for out in folds:
         others = _plain([one for one, is_out in zip(features, out, strict=True) if not is_out])

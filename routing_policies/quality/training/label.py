@@ -1,4 +1,4 @@
-"""Label: the result of one comparison of a pair of models, with what can be learned from its prompt, and no text."""
+"""Label: result of one comparison of a pair of models with the prompt's features, but no text."""
 
 from __future__ import annotations
 
@@ -15,59 +15,59 @@ from routing_policies.quality.model import FORMAT
 from routing_policies.quality.training.outcome import PairOutcome
 
 Source = Literal["shadow", "audit", "feedback"]
-"""Where a comparison came from."""
+"""Origin of a comparison."""
 
 Pair = tuple[str, str]
-"""Weak and strong, by model name."""
+"""Names of the weak and the strong model."""
 
 _LEVELS: Final = 127
 
 
 class Label(msgspec.Struct, frozen=True, kw_only=True):
-    """Figures, hashes of words and, where there was one, an embedding."""
+    """Result of one comparison: figures, hashes of words and, if there was one, an embedding."""
 
     format: int = FORMAT
-    """Format of the figures; those of another one mean something else."""
+    """Version of the figures' format; figures of another version have another meaning."""
     weak: str
     strong: str
     at: float
     """Seconds since 1970."""
     source: Source
     lost: float
-    """Loss by the weaker model's answer, in [0, 1]."""
+    """Quality lost by the weaker model's answer, in [0, 1]."""
     numbers: tuple[float, ...]
     end: bytes
-    """Hashes of the text's last words, in no order."""
+    """Hashes of the text's last words, unordered."""
     shapes: bytes
-    """Hashes of its other words."""
+    """Hashes of the text's other words."""
     words: bytes
-    """Hashes of its pairs of words, and of words of the message before."""
+    """Hashes of the text's pairs of words, and of words of the previous message."""
     vector: bytes = b""
-    """Embedding of the text, a byte for each dimension; empty where there was none."""
+    """Embedding of the text, one byte for each dimension; empty without one."""
     encoder: str = ""
-    """Whose vector it is."""
+    """Id of the encoder of `vector`."""
     kind: str = ""
-    """Kind of work, where its route says so."""
+    """Kind of work that the route names."""
 
     @property
     def pair(self) -> Pair:
-        """The pair that was compared."""
+        """Return the pair of models that was compared."""
         return self.weak, self.strong
 
     @property
     def features(self) -> Features:
-        """The features as a model of hashes looks at them."""
+        """Return the features with hashes for words."""
         end, shapes = _unpacked(self.end), _unpacked(self.shapes)
         return Features(list(self.numbers), {*end, *shapes, *_unpacked(self.words)}, shapes + end)
 
     @property
     def outcome(self) -> PairOutcome:
-        """The outcome to train on."""
+        """Return the outcome for training."""
         return PairOutcome(features=self.features, lost=self.lost, category=self.kind)
 
     @property
     def embedding(self) -> NDArray[np.float32] | None:
-        """The vector, of length 1; None without one."""
+        """Return the embedding, normalized to length 1; None without one."""
         if not self.vector:
             return None
         found = np.frombuffer(self.vector, dtype=np.int8).astype(np.float32)
@@ -85,7 +85,7 @@ def label_of(
     encoder: str = "",
     kind: str = "",
 ) -> Label:
-    """Return a label from features whose words are hashes already."""
+    """Return a label from features whose words are already hashes."""
     end = sorted(features.shapes[-END_WORDS:])
     others = sorted(set(features.shapes).difference(end))
     return Label(
@@ -114,7 +114,7 @@ def encode_label(label: Label) -> bytes:
 
 
 def decode_label(data: bytes) -> Label | None:
-    """Return the label; None for bytes that are damaged or whose figures mean something else."""
+    """Return the label; None for damaged bytes or figures in another format."""
     try:
         label = _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""Learning in place: from what a gateway's own audits, shadows and feedback say of one pair to its coefficients."""
+"""Learning in place: new coefficients of a pair from a gateway's own audits, shadows and feedback."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from routing_policies.quality.training.trainer_import import import_trainer
 
 MAX_LABELS: Final = 2000
 MIN_LABELS: Final = 200
-"""Below as many nothing is learned."""
+"""Minimum number of labels for a fit."""
 STEP: Final = 100
-"""So many new labels are worth learning from again."""
+"""Number of new labels after which another fit is due."""
 HELD_OUT: Final = 4
-"""Every so manieth label is kept back to see whether what was learned is any better."""
+"""Reciprocal of the share of labels that are held out to test the new model against the old one."""
 IN_PLACE: Final = "labels gathered in place"
 _MOST: Final = 0.8
-"""Share of the labels that must have an embedding for the others to be left out."""
+"""Minimum share of labels with an embedding at which the others are left out."""
 
 
 class LabelBook:
-    """The latest labels of one pair, each under a key; keys are in the order of time."""
+    """Latest labels of one pair, by key; keys are in the order of time."""
 
     __slots__ = ("_labels", "_max_labels", "_num_fresh")
 
@@ -41,7 +41,7 @@ class LabelBook:
         return len(self._labels)
 
     def add(self, key: str, label: Label) -> list[str]:
-        """Add a label and return the keys of those that have to go for it, oldest first."""
+        """Add a label; return the keys of the labels to remove for it, oldest first."""
         if key not in self._labels:
             self._num_fresh += 1
         self._labels[key] = label
@@ -53,12 +53,12 @@ class LabelBook:
         self._labels.pop(key, None)
 
     def forget_before(self, instant: float) -> None:
-        """Remove the labels that are older."""
+        """Remove the labels older than `instant`."""
         self._labels = {key: label for key, label in self._labels.items() if label.at >= instant}
 
     @property
     def is_worth_learning(self) -> bool:
-        """Return whether enough came since `take` was called last, and there are both kinds."""
+        """True if enough labels came since the last `take`, of both outcomes."""
         if len(self._labels) < MIN_LABELS or self._num_fresh < STEP:
             return False
         return len({label.lost < 0.5 for label in self._labels.values()}) == 2
@@ -68,15 +68,15 @@ class LabelBook:
         return sorted(self._labels.items())
 
     def take(self) -> tuple[Label, ...]:
-        """Return all labels, to learn from, and count new ones from here on."""
+        """Return all labels for a fit, and restart the count of new ones."""
         self._num_fresh = 0
         return tuple(label for _, label in self.all())
 
 
 def learn_pair(labels: Sequence[Label], base: PairModel) -> PairModel:
-    """Return what labels teach of the pair, or `base` where that predicts better those that were kept back.
+    """Return a model fitted to the labels, or `base` if that predicts the held-out labels better.
 
-    Takes seconds; belongs on a thread.
+    The fit takes seconds; run it on a thread.
 
     Raises:
         TrainingUnavailable: scikit-learn is not installed.
@@ -91,13 +91,13 @@ def learn_pair(labels: Sequence[Label], base: PairModel) -> PairModel:
 
 
 def learned_of(labels: Sequence[Label], base: PairModel | None) -> PairModel:
-    """Return a model of the pair, of hashes; it keeps the base's checkpoints and openings, which labels do not tell.
+    """Return a model of the pair for hashed features; checkpoints and openings are those of `base`.
 
-    It uses the embedding where nearly every label has one of the same encoder. Takes seconds; belongs on a thread.
+    It uses the embedding if nearly every label has one by the same encoder. The fit takes seconds; run it on a thread.
 
     Args:
-        labels: Of one pair.
-        base: What the pair has already.
+        labels: Labels of one pair.
+        base: Present model of the pair.
 
     Raises:
         TrainingUnavailable: scikit-learn is not installed.
@@ -118,7 +118,7 @@ def learned_of(labels: Sequence[Label], base: PairModel | None) -> PairModel:
 
 
 def squared_error(model: PairModel, labels: Sequence[Label]) -> float:
-    """Return the mean squared error of a model of hashes; for an unknown prompt it expects a bad answer."""
+    """Return the mean squared error of a model for hashed features; an unknown prompt counts as a predicted failure."""
     said = [model.predict(label.features, _vector_for(model, label), kind=label.kind).chance for label in labels]
     errors = [chance - (1.0 - label.lost) for chance, label in zip(said, labels, strict=True)]
     return sum(error * error for error in errors) / max(len(errors), 1)

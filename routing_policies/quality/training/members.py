@@ -1,7 +1,7 @@
-"""Members: models of one question that err in different places, and how they are stacked.
+"""Members: models of one outcome with different errors, and their stacking.
 
-Each is judged by its log odds for prompts that it was not fitted on. The weights, none negative, are those that explain
-the outcomes best from that (stacking: Wolpert, 1992; Breiman, 1996).
+The weights, none negative, are those that best explain the outcomes. They are fitted to each member's log odds for
+prompts outside its own fit (stacking: Wolpert, 1992; Breiman, 1996).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 Floats = NDArray[np.float64]
 Fold = NDArray[np.bool_]
-"""Rows that are left out together."""
+"""Mask of the rows that are held out together."""
 
 _DOUBT: Final = 1e-3
 _PULL: Final = 0.01
-"""Penalty of the weights, as a share of the prompts."""
+"""Penalty on the weights, as a share of the number of prompts."""
 
 
 class Member(NamedTuple):
@@ -29,11 +29,11 @@ class Member(NamedTuple):
     unseen: Floats
     """Log odds of each prompt from a fit without it, [n]."""
     whole: Any
-    """The fit on all prompts."""
+    """Fit on all prompts."""
 
 
 class Stacked(NamedTuple):
-    """Members weighed together: log odds are `bias + Σ weight · log odds of the member`."""
+    """Stack of weighted members: log odds are `bias + Σ weight · log odds of the member`."""
 
     bias: float
     weights: Floats
@@ -43,11 +43,12 @@ class Stacked(NamedTuple):
 def cross_fitted(
     fit: Callable[[Fold], Any], predict: Callable[[Any, Fold], Floats], num_rows: int, folds: Sequence[Fold]
 ) -> Member:
-    """Return a member: fitted without each fold for that fold's log odds, and fitted on all.
+    """Return a member: fitted without each fold for that fold's log odds, and fitted on all rows.
 
     Args:
-        fit: Fits on the given rows.
-        predict: Log odds of the given rows.
+        fit: Returns a fit on the given rows.
+        predict: Returns the log odds of the given rows by a fit.
+        num_rows: Number of rows in all.
         folds: Disjoint rows that together are all rows.
     """
     unseen = np.zeros(num_rows)
@@ -69,9 +70,10 @@ def linear_member(rows: Any, targets: Floats, weights: Floats, folds: Sequence[F
 
 
 def doubled_labels(targets: Floats, weights: Floats) -> tuple[NDArray[np.bool_], Floats, NDArray[np.bool_]]:
-    """Return labels and weights that say what targets of 0, 1, between or above say, and which of 2n rows to keep.
+    """Return binary labels and weights for fractional targets, and the mask of the 2n rows to keep.
 
-    A row of target t stands as a good one of weight t and a bad one of weight 1 - t, of which a row of no weight goes.
+    A row of target t becomes a positive row of weight t and a negative row of weight 1 - t. Rows of weight 0 are
+    dropped.
     """
     if targets.min() >= 1.0 or targets.max() <= 0.0:  # a fold may have prompts of one outcome only
         targets = np.clip(targets, _DOUBT, 1.0 - _DOUBT)
@@ -82,7 +84,7 @@ def doubled_labels(targets: Floats, weights: Floats) -> tuple[NDArray[np.bool_],
 
 
 def stacked(members: Sequence[Member], targets: Floats, weights: Floats) -> Stacked:
-    """Return the members with weights that are not negative, right on average for prompts they were not fitted on."""
+    """Return the stacked members: weights are not negative, and predictions for held-out prompts are unbiased."""
     told = np.stack([member.unseen for member in members], axis=1)
     spread = np.maximum(told.std(axis=0), 1e-9)
     ridge = Ridge(alpha=_PULL * len(targets), positive=True).fit(told / spread, targets, sample_weight=weights)

@@ -1,4 +1,4 @@
-"""PairOutcome: one prompt, as far as it is kept, and what two models made of it."""
+"""PairOutcome: one prompt in its stored form, with the scores of two models' answers."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from routing_policies.quality.prompt import Prompt
 
 
 class PairOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """One prompt, as far as it is kept, and what the two models made of it."""
+    """One prompt in its stored form, with the result of comparing two models' answers."""
 
     features: Features
     lost: float
-    """Loss by asking the weaker model, in [-1, 1]: the stronger one's score less its own."""
+    """Quality lost by the weaker model, in [-1, 1]: the stronger one's score minus its own."""
     opening: str = ""
-    """How the prompt begins; see `preamble`."""
+    """Opening of the prompt; see `preamble`."""
     category: str = ""
-    """Kind of work, where the data says so; never needed for a prediction."""
+    """Kind of work that the data names; never needed for a prediction."""
     odds: tuple[TokenOdds, ...] = ()
-    """Odds of the weaker model's first tokens, where they were kept."""
+    """Odds of the weaker model's first tokens, if they were stored."""
     num_tokens: int = 0
-    """Tokens of its whole answer, without the one that ends it: no stream tells of that."""
+    """Number of tokens of the weaker model's whole answer, without the end token, which no stream reports."""
     weight: float = 1.0
 
     @property

@@ -1,4 +1,7 @@
-"""PairTrainer: from prompts with outcomes to a PairModel. Seeded, offline, minutes at most; needs the extra `train`."""
+"""PairTrainer: fits a PairModel to prompts with outcomes.
+
+It is seeded, runs offline for minutes at most, and needs the extra `train`.
+"""
 
 from __future__ import annotations
 
@@ -42,28 +45,28 @@ TREES: Final[dict[str, Any]] = {
 }
 _FEW_OPENINGS: Final = 2
 _RARE_OPENINGS: Final = 2000
-"""One in so many prompts says nothing of how prompts begin: among very many there is every beginning."""
+"""Reciprocal of the least share of prompts that makes an opening typical; a large corpus contains every beginning."""
 _SAME_OPENING: Final = 40
-"""So many prompts that open alike are left out together."""
+"""Maximum number of prompts with the same opening that are held out together."""
 _FEW_TOLD: Final = 100
-"""Answers that tell of their tokens: with fewer there is nothing to learn of them."""
+"""Minimum number of answers with token odds for fitting checkpoints."""
 _CHECKPOINT_KNOTS: Final = 36
 _FEW_CATEGORIES: Final = 3
 _CATEGORY_PULL: Final = 10.0
-"""So many prompts like the average are added to each category."""
+"""Number of average prompts added to each category as a prior."""
 _OFFSET_PENALTY: Final = 4.0
-"""Offsets of kinds of work are expected to be about a half."""
+"""Penalty on the offsets of kinds of work, which are expected to be about a half."""
 _SCALE_WEIGHT: Final = 8.0
-"""So much less their scale is drawn to 0."""
+"""Factor on the log odds in the fit, which weakens the penalty on their scale."""
 _PENALTIES: Final = (4.0, 64.0)
-"""The stronger one is for prompts that tell little of their outcomes."""
+"""L2 penalties of the linear members; the stronger one suits prompts with little information about outcomes."""
 _STEP_PENALTY: Final = 32.0
 _KIND_PENALTY: Final = 0.5
 _VECTOR_PENALTY: Final = 1.0
 
 
 class PairTrainer:
-    """Fits one pair; `vectors` are the prompts' embeddings, [n, dimensions], where the encoder is to be used."""
+    """Trainer of one pair; `vectors` are the prompts' embeddings, [n, dimensions], if the encoder is to be used."""
 
     def __init__(
         self, outcomes: Sequence[PairOutcome], *, vectors: NDArray[np.float32] | None = None, seed: int = 7
@@ -73,7 +76,7 @@ class PairTrainer:
         self._seed = seed
         self._features = [outcome.features for outcome in outcomes]
         self._targets = np.array([1.0 - outcome.lost for outcome in outcomes])
-        """Above 1 where the weaker model is the better one."""
+        """Target of each prompt; above 1 where the weaker model is the better one."""
         self._weights = np.array([outcome.weight for outcome in outcomes])
         self._table = FeatureTable(self._features)
         self._rows = self._table.rows(self._features)
@@ -100,7 +103,7 @@ class PairTrainer:
         )
 
     def _wording_folds(self) -> list[Fold]:
-        """Return folds that keep prompts of one opening together, so that what is unseen is worded otherwise too."""
+        """Return folds that hold out prompts of one opening together, so that held-out prompts have new wordings."""
         seen: Counter[str] = Counter()
         blocks = []
         for number, opening in enumerate(outcome.opening for outcome in self._outcomes):
@@ -122,7 +125,7 @@ class PairTrainer:
         return linear_member(rows, targets, self._weights, self._folds, penalty=penalty)
 
     def _grown(self) -> Member:
-        """Return the trees: what holds only where several numbers come together."""
+        """Return the member of trees, for effects that need several numbers together."""
         numbers = np.array([features.numbers for features in self._features])
 
         def fit(kept: Fold) -> Any:
@@ -135,7 +138,7 @@ class PairTrainer:
         )
 
     def _by_category(self) -> Floats | None:
-        """Return for each prompt what its category comes to, or None where there are no categories."""
+        """Return the mean outcome of each prompt's category, or None without categories."""
         groups = np.unique([outcome.category for outcome in self._outcomes], return_inverse=True)[1]
         if int(groups.max()) + 1 < _FEW_CATEGORIES:
             return None
@@ -144,7 +147,7 @@ class PairTrainer:
         return np.asarray((sums / (np.bincount(groups, self._weights) + _CATEGORY_PULL))[groups], dtype=np.float64)
 
     def _embedded(self, text: Sequence[Member], vectors: NDArray[np.float32]) -> tuple[Head, Stacked]:
-        """Return a head that looks at the embedding too, and its members stacked."""
+        """Return a head that uses the embedding too, and its stacked members."""
         parts, expected = vectors.astype(np.float64), self._by_category()
         members = [self._linear(parts, self._targets, _VECTOR_PENALTY)]
         if expected is not None:
@@ -154,7 +157,7 @@ class PairTrainer:
         return self._head(text, blend, bias=bias, vector=vector), blend
 
     def _head(self, text: Sequence[Member], blend: Stacked, *, bias: float = 0.0, vector: Floats | None = None) -> Head:
-        """Return the text's members as one sum; `bias` and `vector` are what further members add."""
+        """Return the text's members as one head; `bias` and `vector` are the parts of further members."""
         coefficients, linear_bias = _summed(blend.weights[: len(text) - 1], text[:-1], self._table.num_columns)
         tree_bias, trees = text[-1].whole
         tree_weight = float(blend.weights[len(text) - 1])
@@ -162,7 +165,7 @@ class PairTrainer:
         return self._table.head(bias, coefficients, vector=vector, trees=scaled_trees(trees, tree_weight))
 
     def _kinds(self, blend: Stacked) -> KindCorrection:
-        """Return the correction of the log odds where a prompt's category is told; few prompts draw it to 0."""
+        """Return the correction of the log odds for a known category; with few prompts it tends to 0."""
         kinds = np.array([outcome.category for outcome in self._outcomes])
         names = np.unique(kinds[kinds != ""])
         if not len(names):
@@ -187,9 +190,9 @@ class PairTrainer:
         return tuple(self._checkpoint(num, priors, told) for num in CHECKPOINTS)
 
     def _checkpoint(self, num_tokens: int, priors: Floats, told: NDArray[np.int64]) -> CascadeCheckpoint:
-        """Fit answers that went on for so many tokens or ended before.
+        """Fit a checkpoint to answers with more than `num_tokens` tokens or a shorter end.
 
-        An answer that ends with just as many looks, when it is asked about, like one that goes on.
+        An answer of exactly that many tokens looks, at the checkpoint, like one that continues.
         """
         signs = []
         for row in told:
@@ -205,7 +208,7 @@ class PairTrainer:
 
 
 def _summed(weights: Floats, members: Sequence[Member], num_columns: int) -> tuple[Floats, float]:
-    """Return coefficients and bias of linear members as one sum; one may look at the first columns only."""
+    """Return the coefficients and the bias of linear members as one sum; a member may use only the first columns."""
     coefficients, bias = np.zeros(num_columns), 0.0
     for weight, member in zip(weights, members, strict=True):
         found = np.ravel(member.whole.coef_)

@@ -9,11 +9,11 @@ if TYPE_CHECKING:
 
 
 class TrainingUnavailable(ImportError):
-    """A predictor cannot be fitted here; the message names the extra that is missing."""
+    """Training is impossible here; the message names the missing extra."""
 
 
 def import_trainer() -> type[PairTrainer]:
-    """Return the trainer; it loads scikit-learn, so only who trains calls this.
+    """Return the trainer class; importing it loads scikit-learn, so only training calls this.
 
     Raises:
         TrainingUnavailable: scikit-learn is not installed.
