@@ -45,7 +45,7 @@ class HeadTrainer:
             num_heads: Number of tokens to predict.
             width: Inner width of the heads.
             batch: Positions per process and step, drawn from all those stored.
-            team: Processes of the training.
+            process_group: Processes of the training.
         """
         torch.manual_seed(plan.seed)
         self.plan = plan
