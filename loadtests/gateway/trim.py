@@ -37,7 +37,7 @@ _LONG_BYTES = 16 * 1024
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of this bench."""
-    parser.add_argument("--model", type=Path, default=_MODEL, help="of the engine (default %(default)s)")
+    parser.add_argument("--model", type=Path, default=_MODEL, help="of the engine (default: the bundled large one)")
     parser.add_argument("--samples", type=int, default=20, help="tasks of each difficulty (default %(default)s)")
     parser.add_argument("--budget", type=int, default=300, help="tokens of a trimmed prompt (default %(default)s)")
     parser.add_argument("--cpu-requests", type=int, default=400, help="for the CPU time (default %(default)s)")
