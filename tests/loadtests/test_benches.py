@@ -10,25 +10,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.loadtests.bench import ROOT, bench
+
 SMALL = "engine/bundled/models/penstock-small"
-CONDITIONS = {"commit", "hardware", "python", "arrivals", "bench", "failed"}
-
-
-def bench(*arguments: str) -> dict[str, Any]:
-    """The JSON line of a bench that succeeds."""
-    command = [sys.executable, "-m", "loadtests", *arguments]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stdout + done.stderr
-    record = json.loads(done.stdout.splitlines()[-1])
-    assert record.keys() >= CONDITIONS
-    assert record["failed"] is None
-    assert isinstance(record, dict)
-    return record
 
 
 @pytest.mark.e2e
@@ -74,30 +61,6 @@ def test_cancel_leaks_nothing() -> None:
     assert (record["leaked"], record["stuck"]) == (0, 0)
     assert record["cancels"] > 20
     assert 0 < record["cancel_to_free_p50_ms"] <= record["cancel_to_free_p99_ms"]
-
-
-@pytest.mark.e2e
-def test_engine_is_compared_with_transformers() -> None:
-    record = bench("engine", "--seconds", "1", "--model", SMALL, "--threads", "1")
-    for batch in (1, 8):
-        assert record[f"decode_b{batch}_ratio"] > 0.01
-        assert record[f"decode_b{batch}_streamed_ratio"] > 0.01
-        assert record[f"decode_b{batch}_tok_s"] > 0
-    assert record["bundled_b1_tok_s"] == record["decode_b1_tok_s"]
-    assert record["threads"] == 1
-
-
-@pytest.mark.e2e
-def test_parts_of_the_engine_bench_run_by_themselves() -> None:
-    parts = ("prefix", "speculation")
-    record = bench(
-        "engine", *(f"--only={part}" for part in parts), "--seconds", "0.1", "--model", SMALL, "--threads", "1"
-    )
-    assert 0.99 < record["prefix_computed_ratio"] <= 1.1
-    for name in ("prefix_ttft_ratio", "prefix_miss_cost_ratio", "speculation_b1_ratio"):
-        assert record[name] > 0.01
-    assert 0.01 < record["speculation_worst_ratio"] <= record["speculation_b1_ratio"]
-    assert "decode_b1_ratio" not in record
 
 
 def test_an_unknown_bench_is_a_usage_error() -> None:

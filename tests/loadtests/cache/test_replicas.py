@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.loadtests.test_benches import bench
+from tests.loadtests.bench import bench
 
 
 @pytest.mark.e2e

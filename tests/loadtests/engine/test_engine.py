@@ -1,0 +1,33 @@
+"""The engine's bench compares with transformers, whole and part by part. Numbers are not judged, only that they are."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.loadtests.bench import bench
+
+SMALL = "engine/bundled/models/penstock-small"
+
+
+@pytest.mark.e2e
+def test_engine_is_compared_with_transformers() -> None:
+    record = bench("engine", "--seconds", "1", "--model", SMALL, "--threads", "1")
+    for batch in (1, 8):
+        assert record[f"decode_b{batch}_ratio"] > 0.01
+        assert record[f"decode_b{batch}_streamed_ratio"] > 0.01
+        assert record[f"decode_b{batch}_tok_s"] > 0
+    assert record["bundled_b1_tok_s"] == record["decode_b1_tok_s"]
+    assert record["threads"] == 1
+
+
+@pytest.mark.e2e
+def test_parts_of_the_engine_bench_run_by_themselves() -> None:
+    parts = ("prefix", "speculation")
+    record = bench(
+        "engine", *(f"--only={part}" for part in parts), "--seconds", "0.1", "--model", SMALL, "--threads", "1"
+    )
+    assert 0.99 < record["prefix_computed_ratio"] <= 1.1
+    for name in ("prefix_ttft_ratio", "prefix_miss_cost_ratio", "speculation_b1_ratio"):
+        assert record[name] > 0.01
+    assert 0.01 < record["speculation_worst_ratio"] <= record["speculation_b1_ratio"]
+    assert "decode_b1_ratio" not in record
