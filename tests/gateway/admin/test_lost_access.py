@@ -189,7 +189,7 @@ async def test_a_gateway_cut_off_meanwhile_learns_of_a_revocation_in_the_store_t
         for key in keys:
             await until_known(two, key)
         looks = two.gateway.control.directory
-        async with looks.ctx:  # it looks at nothing while others go on
+        async with looks.lock:  # it looks at nothing while others go on
             own.admin.flushall()
             await until_back(own, {f"key/shop/k{i}" for i in range(3)})
             assert (await post(one, "keys/shop/k0/revoke", {})).status == 200
@@ -256,7 +256,7 @@ async def test_a_rotation_at_the_same_moment_does_not_undo_a_revocation(tmp_path
         one, two = [await exits.enter_async_context(gateway(tmp_path / str(i), own.url)) for i in range(2)]
         key = await new_key(one, "web")
         await until_known(two, key)
-        async with two.gateway.control.directory.ctx:
+        async with two.gateway.control.directory.lock:
             assert (await post(one, "keys/shop/web/revoke", {})).status == 200
             rotation = asyncio.create_task(post(two, "keys/shop/web/rotate", {"overlap_s": 3600}))
             await asyncio.sleep(0.1)
