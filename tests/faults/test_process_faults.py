@@ -16,6 +16,7 @@ from tests.gateway.scripted import ScriptedUpstream
 from tests.gateway.stack import Reply, chat, encode
 
 NUM_STREAMS = 500
+NUM_WAVE = 50
 NUM_CLIENTS = 8
 
 
@@ -28,6 +29,17 @@ async def stream(port: int) -> Reply:
     return Reply(raw)
 
 
+async def opened(port: int, engine: ScriptedUpstream) -> list[asyncio.Task[Reply]]:
+    """All streams, open at the engine; wave by wave, for this loop plays the clients and the engine as well."""
+    streams: list[asyncio.Task[Reply]] = []
+    async with asyncio.timeout(60):
+        while len(streams) < NUM_STREAMS:
+            streams += [asyncio.create_task(stream(port)) for _ in range(NUM_WAVE)]
+            while len(engine.received) < len(streams):
+                await asyncio.sleep(0.02)
+    return streams
+
+
 async def test_sigterm_lets_500_streams_finish_and_ends_the_rest_with_an_error_event(tmp_path: Path) -> None:
     """Fault row 38: no stream is cut without a word, nothing new is accepted, the exit code is 0."""
     async with ScriptedUpstream(tmp_path / "engine.sock") as engine:
@@ -37,9 +49,7 @@ async def test_sigterm_lets_500_streams_finish_and_ends_the_rest_with_an_error_e
             tmp_path, "a", engine.path, listen="127.0.0.1:0", settings={"process.drain_timeout_s": 5}
         ) as gateway:
             port = int((await gateway.until("started"))["listening"]["public"][0].rpartition(":")[2])
-            streams = [asyncio.create_task(stream(port)) for _ in range(NUM_STREAMS)]
-            while len(engine.received) < NUM_STREAMS:
-                await asyncio.sleep(0.02)
+            streams = await opened(port, engine)
             gateway.terminate()
             await gateway.until("draining")
             with pytest.raises(ConnectionRefusedError):
