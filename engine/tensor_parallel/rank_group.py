@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import shutil
@@ -12,12 +11,11 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 
 import torch
 
-from engine.config import CoreConfig, EngineConfigError
+from engine.config import CoreConfig, EngineConfigError, core_config_json
 from engine.models.decoder import Model
 from engine.models.families.registry import read_model_config
 from engine.tensor_parallel.group import Group
@@ -106,9 +104,7 @@ def _start_follower(config: CoreConfig, rank: int, rendezvous: Path) -> tuple[su
     """Start a process that receives commands through the returned socket."""
     ours, theirs = socket.socketpair()
     with theirs:
-        text = json.dumps(
-            {name: str(value) if isinstance(value, Path) else value for name, value in asdict(config).items()}
-        )
+        text = core_config_json(config)
         arguments = [
             "--fd",
             str(theirs.fileno()),
