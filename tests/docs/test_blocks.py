@@ -60,7 +60,8 @@ def test_only_drawings_and_output_have_no_language() -> None:
 
 
 def test_make_up_starts_the_product() -> None:
-    said = subprocess.run(["make", "--dry-run", "up"], cwd=ROOT, capture_output=True, text=True, timeout=30, check=True)
+    command = ["make", "--no-print-directory", "--dry-run", "up"]
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=True)
     assert said.stdout.splitlines()[-1].endswith("penstock up")
 
 

@@ -32,9 +32,9 @@ def test_the_trainer_is_imported_where_scikit_learn_is() -> None:
 
 @pytest.mark.usefixtures("without_scikit")
 def test_without_it_every_way_to_train_names_the_extra() -> None:
-    with pytest.raises(TrainingUnavailable, match=r"pip install 'penstock\[train\]'"):
+    with pytest.raises(TrainingUnavailable, match=r"pip install 'penstock\[learning\]'"):
         import_trainer()
-    with pytest.raises(TrainingUnavailable, match=r"penstock\[train\]"):
+    with pytest.raises(TrainingUnavailable, match=r"penstock\[learning\]"):
         learned_of(labels(1, 20), None)
-    with pytest.raises(TrainingError, match=r"penstock\[train\]"):
+    with pytest.raises(TrainingError, match=r"penstock\[learning\]"):
         train_from_files([Path("outcomes.jsonl")], *PAIR)
