@@ -9,9 +9,7 @@ the engines say they computed.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -25,6 +23,7 @@ from loadtests.clients.http_client import LoadConnection, request_bytes
 from loadtests.harness.card import Card, Value
 from loadtests.harness.processes import Workbench
 from loadtests.harness.stack import Server, metric, start_engine, start_gateway_with
+from loadtests.routing.outcomes import make_outcomes
 from loadtests.routing.routing_cascade import FIRST_TOKENS, Ratios, cases_of, played
 from routing_policies.quality.predictor import Predictor
 
@@ -50,7 +49,7 @@ async def run(options: argparse.Namespace) -> Card:
     async with Workbench() as bench:
         path = options.outcomes or bench.folder / "outcomes.jsonl"
         if not path.exists():
-            await _make_outcomes(path, options.samples, options.seed)
+            await make_outcomes(path, options.samples, options.seed)
         lines = list(read_lines([path]))[: options.limit]
         engines = {
             name: await start_engine(
@@ -82,22 +81,6 @@ def _failure(results: Mapping[str, Value], options: argparse.Namespace) -> str |
     if options.temperature == 0.0 and abs(difference) > MAX_DIFFERENCE_POINTS:
         return f"the live share of large calls is {difference:+.1f} points from the simulated one"
     return None
-
-
-async def _make_outcomes(path: Path, samples: int, seed: int) -> None:
-    command = (
-        "-m",
-        "engine.training.evaluation.outcomes",
-        "--split",
-        "test",
-        "--samples",
-        str(samples),
-        "--seed",
-        str(seed),
-    )
-    process = await asyncio.create_subprocess_exec(sys.executable, *command, "--out", str(path))
-    if await process.wait() != 0:
-        raise SystemExit("the bundled models' outcomes could not be made; see above")
 
 
 def _policy(engines: Mapping[str, Server]) -> dict[str, object]:

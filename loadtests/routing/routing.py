@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -24,6 +23,7 @@ from gateway.cli.quality_training import Line, read_lines
 from gateway.routing.quality_files import bundled_models
 from loadtests.harness.card import Card, Value
 from loadtests.routing import routing_public as public
+from loadtests.routing.outcomes import make_outcomes
 from loadtests.routing.preambles import familiar_preambles, preambles
 from loadtests.routing.routing_cascade import cascade_results, cases_of
 from loadtests.routing.routing_compared import embedded_decision_us, left_out, random_splits
@@ -65,27 +65,11 @@ async def run(options: argparse.Namespace) -> Card:
         if "bundled" in options.parts:
             path = options.outcomes or Path(folder) / "outcomes.jsonl"
             if not path.exists():
-                await _make_outcomes(path, options.samples, options.seed)
+                await make_outcomes(path, options.samples, options.seed)
             results |= _bundled(model, list(read_lines([path])), notes)
         if options.data is not None:
             results |= await asyncio.to_thread(_public, options, Path(folder), model, notes)
     return Card(bench="routing", arrivals="offline, one prompt after the other", results=results, notes=tuple(notes))
-
-
-async def _make_outcomes(path: Path, samples: int, seed: int) -> None:
-    command = (
-        "-m",
-        "engine.training.evaluation.outcomes",
-        "--split",
-        "test",
-        "--samples",
-        str(samples),
-        "--seed",
-        str(seed),
-    )
-    process = await asyncio.create_subprocess_exec(sys.executable, *command, "--out", str(path))
-    if await process.wait() != 0:
-        raise SystemExit("the bundled models' outcomes could not be made; see above")
 
 
 def _bundled(model: PairModel, lines: Sequence[Line], notes: list[str]) -> dict[str, Value]:

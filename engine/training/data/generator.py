@@ -61,6 +61,11 @@ _ADVANCED = _TASKS | {
     "arithmetic": 7.0, "units": 4.0, "strings": 6.0, "support": 4.0, "extraction": 5.0, "passage": 9.0,
     "followup": 4.0, "smalltalk": 1.5,
 }  # fmt: skip
+_FORMS = (
+    _ADVANCED
+    | {"copying": 2.0, "counting": 5.0, "arithmetic": 22.0, "units": 9.0, "strings": 12.0}
+    | {"extraction": 8.0, "unknown": 4.0, "support": 5.0, "followup": 5.0}
+)
 MIXES: Mapping[str, Mix] = {
     # Both models start here: looking things up must be learned before long texts are of any use.
     "warmup": Mix(cells=_cells(_COPYING, (0.6, 0.2, 0.2), hard=0.0)),
@@ -93,23 +98,13 @@ MIXES: Mapping[str, Mix] = {
     # Finished weights are trained further on small tasks, numbers above all, with enough of the rest to prevent
     # forgetting.
     "forms": Mix(
-        cells=_cells(
-            _ADVANCED
-            | {"copying": 2.0, "counting": 5.0, "arithmetic": 22.0, "units": 9.0, "strings": 12.0}
-            | {"extraction": 8.0, "unknown": 4.0, "support": 5.0, "followup": 5.0},
-            (0.55, 0.2, 0.25),
-            easy=8.0,
-            medium=4.0,
-            hard=2.5,
-        ),
+        cells=_cells(_FORMS, (0.55, 0.2, 0.25), easy=8.0, medium=4.0, hard=2.5),
         joined_ratio=0.2,
     ),
     # And then on sums, which take longest to learn.
     "sums": Mix(
         cells=_cells(
-            _ADVANCED
-            | {"copying": 2.0, "counting": 5.0, "arithmetic": 40.0, "units": 12.0, "strings": 9.0}
-            | {"extraction": 8.0, "unknown": 4.0, "support": 5.0, "followup": 5.0},
+            _FORMS | {"arithmetic": 40.0, "units": 12.0, "strings": 9.0},
             (0.5, 0.25, 0.25),
             easy=8.0,
             medium=4.0,
