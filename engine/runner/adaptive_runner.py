@@ -76,36 +76,34 @@ class AdaptiveRunner:
     def execute(self, scheduled: SchedulerOutput) -> StepOutput:
         """Compute a step the way that suits it."""
         num_tokens = sum(row.num_query_tokens for row in scheduled.rows)
-        if num_tokens <= self._max_choice_tokens:
-            return self._run_small(scheduled, num_tokens)
         is_plain = num_tokens == len(scheduled.rows)
         is_single = is_plain and num_tokens <= self._max_single_tokens
+        if num_tokens <= self._max_choice_tokens:
+            choice = self._thread_choice(num_tokens, is_plain=is_plain, is_single=is_single)
+            self._settings.use_threads(choice.next_way(num_tokens), num_tokens)
+            return self._measured(choice, scheduled, num_tokens)
         if num_tokens > self._settings.max_tokens and not is_plain:
-            return self._run_prompts(scheduled, num_tokens)
+            self._settings.prompt_way = self._prompts.next_way(num_tokens)
+            self._settings.use_threads(self._num_threads, num_tokens)
+            return self._measured(self._prompts, scheduled, num_tokens)
         self._settings.use_threads(1 if is_single else self._num_threads, num_tokens)
         return self._runner.execute(scheduled)
 
-    def _run_small(self, scheduled: SchedulerOutput, num_tokens: int) -> StepOutput:
-        key = num_tokens == len(scheduled.rows), num_tokens.bit_length()
+    def _thread_choice(self, num_tokens: int, *, is_plain: bool, is_single: bool) -> WayChoice[int]:
+        """Return the choice of threads for steps of this sort; `is_single` is the start of a new one."""
+        key = is_plain, num_tokens.bit_length()
         choice = self._threads.get(key)
         if choice is None:
-            first = 1 if key[0] and num_tokens <= self._max_single_tokens else self._num_threads
-            choice = WayChoice({1: 1.0, self._num_threads: _ALL_THREADS_HANDICAP}, first)
-            self._threads[key] = choice
-        self._settings.use_threads(choice.next_way(num_tokens), num_tokens)
-        started_at = self._clock()
-        output = self._runner.execute(scheduled)
-        if output.num_steps == 1:  # multi-step runs of several lengths do not compare
-            choice.observe(num_tokens, self._clock() - started_at)
-        return output
+            first = 1 if is_single else self._num_threads
+            choice = self._threads[key] = WayChoice({1: 1.0, self._num_threads: _ALL_THREADS_HANDICAP}, first)
+        return choice
 
-    def _run_prompts(self, scheduled: SchedulerOutput, num_tokens: int) -> StepOutput:
-        # A step of a chunk grows with its tokens, and with the tokens before it that they attend to.
-        size = float(num_tokens)
-        self._settings.prompt_way = self._prompts.next_way(size)
-        self._settings.use_threads(self._num_threads, num_tokens)
+    def _measured(
+        self, choice: WayChoice[int] | WayChoice[PromptWay], scheduled: SchedulerOutput, num_tokens: int
+    ) -> StepOutput:
+        """Compute a step and pass its duration to the choice of its way."""
         started_at = self._clock()
         output = self._runner.execute(scheduled)
-        if output.num_steps == 1:
-            self._prompts.observe(size, self._clock() - started_at)
+        if output.num_steps == 1:  # calls of several steps do not compare
+            choice.observe(num_tokens, self._clock() - started_at)
         return output

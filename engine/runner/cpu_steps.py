@@ -11,7 +11,7 @@ import torch
 
 from engine.attention.base import AttentionBackend
 from engine.config import CoreConfig
-from engine.cpu.step.prompt_mode import PromptWay
+from engine.cpu.step.prompt_mode import MAX_TOKENS, PromptWay
 from engine.models.decoder import Decoder, Model
 from engine.models.raw_weights import RawWeights
 from engine.runner.adaptive_runner import AdaptiveRunner
@@ -20,8 +20,6 @@ from engine.runner.runner import ModelRunner
 
 logger = logging.getLogger(__name__)
 
-MAX_COMPILED_TOKENS = 64
-"""Tokens of the largest step of short rows that runs compiled; beyond it rows are computed as prompts are."""
 _MAX_WEIGHT_BYTES = 1 << 30
 """Largest checkpoint, in bytes, that gets compiled steps.
 
@@ -116,7 +114,7 @@ def settle_steps(
     """
     num_threads = torch.get_num_threads()
     if isinstance(model, CompiledSteps):
-        model.max_tokens = MAX_COMPILED_TOKENS
+        model.max_tokens = MAX_TOKENS
         model.prompt_way = model.prompt_ways[-1]
         model.max_verified = num_speculative_tokens + 1
         model.resize(num_threads)

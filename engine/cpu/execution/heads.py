@@ -11,12 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from engine.cpu.execution.model import MAX_TOKENS, CompiledModel
+from engine.cpu.execution.model import CompiledModel
 from engine.cpu.gemm.records import RecordMemory
 from engine.cpu.gemm.tiles import LANES
 from engine.cpu.jit.layout import AHEAD_WORK
 from engine.cpu.jit.work_queue import CHUNK
 from engine.cpu.multi_step.step_record import MultiStepRecord
+from engine.cpu.step.prompt_mode import MAX_TOKENS
 from engine.models.prediction_heads import HeadPredictions, PredictionHeads, Seen
 from engine.models.raw_weights import RawWeight
 from engine.quantization.weights import quantize_channels

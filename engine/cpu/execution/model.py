@@ -39,8 +39,6 @@ from engine.models.layers import RMSNorm
 from engine.models.mlp import DenseMLP
 from engine.models.raw_weights import RawWeights
 
-MAX_TOKENS = 64
-"""Maximum number of tokens of steps for which compiled execution is decided separately."""
 _TOGETHER = 128
 """Maximum number of tokens computed together; more do not fit a core's cache beside the weights."""
 _FEW = 16

@@ -10,7 +10,7 @@ import torch
 
 from engine.attention.base import KVCache
 from engine.attention.torch_attention import TorchAttention
-from engine.cpu.execution.model import MAX_TOKENS
+from engine.cpu.step.prompt_mode import MAX_TOKENS
 from engine.forecast.output_forecast import OutputForecast
 from engine.forecast.step_time import StepTimeModel
 from engine.kv_cache.block_manager import BlockManager

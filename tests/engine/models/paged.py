@@ -12,8 +12,9 @@ import torch
 from engine.attention.base import AttentionBackend, ForwardContext
 from engine.attention.torch_attention import TorchAttention
 from engine.config import Quantization
-from engine.cpu.execution.model import MAX_TOKENS, CompiledModel
+from engine.cpu.execution.model import CompiledModel
 from engine.cpu.gemm.tiles import LANES
+from engine.cpu.step.prompt_mode import MAX_TOKENS
 from engine.models.decoder import Decoder, Model
 from engine.models.layer_ops import LayerOps
 from engine.models.loading.loader import load_model
