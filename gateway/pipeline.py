@@ -111,8 +111,7 @@ class ChatPipeline:
                 ctx.held.release()
             record.outcome = record.outcome or Outcome.FAILED
             record.timeline.mark(Stage.RELAY, self._clock())
-            if ctx.reservation is not None:
-                self._quotas.settle(ctx)
+            self._quotas.settle(ctx)
             self._recorder.record(record)
 
     async def aclose(self) -> None:

@@ -35,7 +35,7 @@ class QuotaStage:
         ctx.reservation = quota.try_reserve(tokens, nano, now) or await quota.reserve(tokens, nano, now)
 
     def settle(self, ctx: RequestContext) -> None:
-        """Charge what was used in place of what was reserved."""
+        """Charge what a request used in place of what it reserved, if it reserved anything."""
         if ctx.reservation is not None:
             self._quotas.settle(ctx.reservation, ctx.record, ctx.price)
 

@@ -20,7 +20,6 @@ from gateway.cli.supervisor.console import plain
 Json = dict[str, Any]
 MAX_REASON_CHARS = 500
 Command = Callable[[argparse.Namespace], int]
-_FIGURES = (("hit_ratio", ""), ("shed_ratio", ""), ("cost_per_1k", ""), ("ttft_p50_ms", " ms"), ("ttft_p95_ms", " ms"))
 
 
 def add_policy_life(actions: Any) -> None:

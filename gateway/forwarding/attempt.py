@@ -129,7 +129,7 @@ class UpstreamAttempt:
         self.is_assembled = False
         """True if a plain answer is assembled from the stream."""
         self.max_output_tokens: int | None = None
-        """Most tokens that the request allows for an answer; None where it sets no limit."""
+        """Maximum number of tokens that the request allows for an answer; None where it sets no limit."""
         self.held: BodyReservation | None = None
         """Memory reserved for an answer that is held whole; None if it is not counted."""
 
@@ -170,6 +170,10 @@ class UpstreamAttempt:
         """Note that the stream has begun; the limit learns whether the deployment queues."""
         if self.flight is not None:
             self._permit.note_ttft(now - self.sent_at, self.flight.unqueued_ttft_s)
+
+    def pass_as_json(self) -> None:
+        """Let the client see `application/json` in place of the answer's own content type, the first header."""
+        self.passed = [(b"content-type", _JSON), *self.passed[1:]]
 
     def move(self) -> None:
         """Leave a deployment that stalled before the first byte, if another would take the request."""
@@ -356,7 +360,7 @@ class AttemptRunner:
         response.status = status
         self._judge(work, opened, response, is_leading=is_leading)
         self._take_whole(work, opened, told.body, is_leading=is_leading)
-        opened.passed = [(b"content-type", _JSON), *opened.passed[1:]]
+        opened.pass_as_json()
 
     def _take_whole(self, work: ForwardRequest, opened: UpstreamAttempt, body: bytes, *, is_leading: bool) -> None:
         """Take a plain answer, or the upstream's own refusal.
@@ -370,7 +374,7 @@ class AttemptRunner:
         if response.status != OK:
             opened.body = enveloped(body, response.status, live.id)
             if opened.body is not body:
-                opened.passed = [(b"content-type", _JSON), *opened.passed[1:]]
+                opened.pass_as_json()
             return
         end = end_of_plain(body)
         if end.error is not None:
@@ -381,7 +385,7 @@ class AttemptRunner:
         else:
             opened.body = body
             if opened.passed[0][1] != _JSON:  # clients read nothing else, and some mind its case
-                opened.passed = [(b"content-type", _JSON), *opened.passed[1:]]
+                opened.pass_as_json()
             now = self._clock()
             live.whole_answers.observe(now, now - opened.sent_at)
 

@@ -52,11 +52,6 @@ class Condition:
         """True if the condition reads any header."""
         return bool(self._headers)
 
-    @property
-    def needs_text(self) -> bool:
-        """True if the condition reads the last message."""
-        return "text" in self._fields
-
     def holds(self, facts: Facts, tenant: str | None, headers: Mapping[str, str]) -> bool:
         """Return whether the condition is true for a request.
 

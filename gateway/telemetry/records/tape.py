@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 
@@ -17,8 +17,6 @@ from gateway.telemetry.records.record import RequestRecord
 from gateway.timeline import Outcome
 from gateway.util.private_files import open_private, private_tree, replace_file
 from routing_policies.replay import Ended, RecordedRequest
-
-TapeMode = Literal["off", "features", "text"]
 
 FLUSH_S: Final = 1.0
 MAX_WAITING: Final = 20_000
