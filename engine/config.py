@@ -41,7 +41,7 @@ class ComputeConfig:
     cuda_graphs: bool = True
     """True to capture decode and verification steps as CUDA graphs and replay each as one launch."""
     compiled_steps: bool = True
-    """True to run small steps of a float32 model compiled on a CPU, up to the size measured to be faster."""
+    """True to compile the steps of a float32 model on a CPU; prompts use torch while that is measured to be faster."""
     overlap: Overlap = "auto"
     """Launch of a step before the last one has returned its tokens; `auto`: on a GPU without speculation."""
 

@@ -14,11 +14,11 @@ from gateway.routing.prompt_of import asked_text
 from gateway.timeline import Stage
 
 WAIT_S: Final = 0.01
-"""Most seconds that a request waits for its embedding before it is routed; without it the features have to do."""
+"""Longest wait of a request for its embedding before it is routed, in seconds; features alone serve after that."""
 MAX_CHARS: Final = 512
 """Longest text, in characters, that is embedded for routing alone: a longer one would be late."""
 MAX_WAITING: Final = 2
-"""Most texts that may wait for the encoder; one behind more of them would be late."""
+"""Maximum number of texts that wait for the encoder; a text behind more of them would be late."""
 
 
 class PromptEncoder(Embeds, Protocol):

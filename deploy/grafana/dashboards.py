@@ -230,7 +230,7 @@ CACHE = Dashboard(
         Panel(
             title="News between processes",
             queries=[rate("penstock_cache_sharing_total", "event")],
-            help="How kept answers travel through the store.",
+            help="Cache entries and notices that replicas exchange through the store.",
             unit="ops",
         ),
         Panel(

@@ -32,7 +32,7 @@ PERIOD_S: Final = 1.0
 _PHASES: Final = {"overview": 0.0, "deployments": 0.25, "load": 0.5, "requests": 0.75}
 """Offset of each topic's moment in a period, in periods."""
 _MAX_NEW: Final = 100
-"""Most requests in one event; of more, the newest."""
+"""Maximum number of requests in one event; beyond it, only the newest are sent."""
 _RETRY_MS: Final = 2000
 _EVENT_STREAM: Final = "text/event-stream"
 MAX_STREAM_S: Final = 600.0

@@ -20,7 +20,7 @@ DRAIN_RETRY_AFTER_S = 1.0
 """Seconds until another replica, or the next process on this address, is expected."""
 
 _MAX_LONGER_HOPS = 4
-"""Most lanes of ever longer prompts that are followed; a policy has no use for more."""
+"""Maximum number of `longer` lanes that are followed from one lane; a policy has no use for more."""
 
 
 class Admission(msgspec.Struct, frozen=True):

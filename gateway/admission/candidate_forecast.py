@@ -20,7 +20,7 @@ from gateway.routing.shortlist import NUM_DRAWN
 from routing_policies.estimation.estimators import Price
 
 MAX_LOOKS: Final = 8
-"""Most candidates that are forecast for one request; with more, the start rotates."""
+"""Maximum number of candidates that are forecast for one request; with more, the first one rotates."""
 ENOUGH_LOOKS: Final = 4
 """Number of forecasts after which the first candidate in time ends the search."""
 RETRY_SHARE: Final = 0.5

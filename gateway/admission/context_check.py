@@ -23,7 +23,10 @@ MAX_BYTES_PER_TOKEN: Final = 128
 """
 MAX_WORDS_PER_TOKEN: Final = 4
 MAX_CONTENT_PER_TOKEN: Final = 16
-"""Most content bytes a token; English has about two, a list of a vocabulary's longest words twelve."""
+"""Maximum number of content bytes per token.
+
+English has about two, a list of a vocabulary's longest words twelve.
+"""
 _LEAST_BYTES_PER_TOKEN: Final = 8
 """Fewest bytes a token for every count to be meaningful: the shortest word has one and a blank."""
 

@@ -19,7 +19,7 @@ from routing_policies.quality.training.label import Label, decode_label, encode_
 SPACE: Final = "routing.labels"
 TICK_S: Final = 1.0
 MAX_WAITING: Final = 2000
-"""Most labels that wait for the store; beyond it the oldest are dropped."""
+"""Maximum number of labels that wait for the store; beyond it the oldest are dropped."""
 
 
 class Takes(Protocol):

@@ -19,10 +19,10 @@ from gateway.completion.stated_errors import (
 from gateway.telemetry.records.record import Usage
 
 MAX_CHOICES: Final = 1024
-"""Most choices of one answer whose ends are recorded apart; no request may have as many."""
+"""Maximum number of choices of one answer whose ends are recorded apart; no request may have as many."""
 _MAX_OBJECTS: Final = 50_000
 _MAX_VALUES: Final = 250_000
-"""Most JSON values decoded at once; more would hold up the event loop, even from a thread."""
+"""Maximum number of JSON values decoded at once; more would delay the event loop, even from a thread."""
 _LASTING: Final = frozenset(
     {
         *("stop", "length", "tool_calls", "function_call"),

@@ -300,7 +300,7 @@ class Exchange(RequestResponseCycle):
 
     def _complete(self) -> None:
         self.response_complete = True
-        self.body = bytearray()  # of what nobody has read, nobody will
+        self.body = bytearray()  # unread bytes are dropped
         self.message_event.set()
         self._gone_callbacks.clear()
         self.on_response()

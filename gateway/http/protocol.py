@@ -171,7 +171,7 @@ class EdgeProtocol(HttpToolsProtocol):
         self._held.append(data)
         self._held_bytes += len(data)
         if not self._count_unread(self._held_bytes):
-            # Nobody has promised to read it: the connection ends behind the answer, and the client retries.
+            # The application may never read it: the connection ends behind the answer, and the client retries.
             self._held, self._held_bytes = [], 0
             self._count_unread(0)
             self._meter.reading = MeterState.DEAF

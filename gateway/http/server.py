@@ -120,7 +120,7 @@ class Server:
             await asyncio.sleep(0.01)
 
     async def drain(self, timeout_s: float, *, grace_s: float = 1.0) -> DrainReport:
-        """Stop accepting, close idle connections, wait for the others; then cancel what is left and close it."""
+        """Stop accepting, close idle connections, wait for the others; then cancel and close those that remain."""
         self.stop_accepting()
         self.leaving.set()
         self.draining.set()

@@ -52,7 +52,7 @@ class _Window:
         self._measured_s = 0.0
         self._expected_s = 0.0
         self.peak = 0.0
-        """Most tokens in flight."""
+        """Maximum number of tokens in flight."""
 
     def add(self, now: float, measured_s: float, expected_s: float, tokens_out: int) -> bool:
         """Add a sample; return True when the window is full."""

@@ -57,7 +57,7 @@ class BodyBudget:
 
     @property
     def most_bytes(self) -> int:
-        """Most bytes that one tenant, and so one request, can hold."""
+        """Maximum number of bytes that one tenant, and so one request, can hold."""
         return self.total_bytes * SHARE_OF_FREE // (1 + SHARE_OF_FREE)
 
     @property

@@ -25,7 +25,7 @@ class RoutingRequest(msgspec.Struct, frozen=True):
     last_deployment: str | None = None
     """Deployment that served the session's last request."""
     tpot_slo_s: float | None = None
-    """Most seconds a token that the request accepts."""
+    """Longest time per output token that the request accepts, in seconds."""
     key: int | None = None
     """Identity of the conversation or tenant, for the policies that route by it."""
     verdict: QualityPrediction | None = None

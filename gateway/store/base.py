@@ -81,7 +81,7 @@ class Hold(msgspec.Struct, frozen=True):
 
     name: str
     limit: int
-    """Most units of all holders together."""
+    """Maximum number of units of all holders together."""
     units: int
     """Units wanted from now on, in place of what this holder had; 0 gives all back."""
     ttl_s: float

@@ -24,7 +24,7 @@ from gateway.store.base import StoreLoss, StoreUnavailable
 
 MAX_CONNECTIONS: Final = 32
 MAX_UNQUEUED: Final = 1024
-"""Most connections where the library has no queue and fails at the bound."""
+"""Maximum number of connections where the library has no queue and fails at the bound."""
 POOL_WAIT_S: Final = 5.0
 """Wait for a connection, longer than the timeout of any operation."""
 MIN_SOCKET_TIMEOUT_S: Final = 1.0

@@ -99,10 +99,10 @@ class GatewayMetrics:
         )
         self.deployment_ready = make.gauge("deployment_ready", "Whether the deployment is ready.", ("deployment",))
         self.cache_lookups = make.counter("cache_lookups_total", "Cache lookups.", ("result", "reason"))
-        self.embeddings = make.counter("embeddings_total", "Texts to encode, by what became of them.", ("result",))
+        self.embeddings = make.counter("embeddings_total", "Texts to encode, by result.", ("result",))
         self.trimmed_tokens = make.counter("trimmed_tokens_total", "Prompt tokens cut before sending.", ("strategy",))
-        self.cache_entries = make.gauge("cache_entries", "Answers that are kept.")
-        self.cache_index_entries = make.gauge("cache_index_entries", "Answers that similar questions may find.")
+        self.cache_entries = make.gauge("cache_entries", "Cached responses.")
+        self.cache_index_entries = make.gauge("cache_index_entries", "Cached responses in the vector index.")
         whose = ("tenant", "route")
         wrong = "Wrong similar answers over all requests of the last day, from audits"
         self.cache_error_ratio = make.gauge("cache_error_ratio", f"{wrong}.", whose)
@@ -114,7 +114,7 @@ class GatewayMetrics:
         self.cache_audits = make.counter("cache_audits_total", "Similar answers compared with new ones.", ("verdict",))
         self.cache_sharing = make.counter(
             "cache_sharing_total",
-            "Kept answers and news of them between processes, by what became of them.",
+            "Cache entries and notices that processes exchange, by event.",
             ("event",),
         )
         self.saved_tokens = make.counter("saved_tokens_total", "Tokens that no deployment had to handle.", ("source",))
@@ -128,7 +128,7 @@ class GatewayMetrics:
         self.prompt_tokens = make.counter("prompt_tokens_total", "Prompt tokens reported.", ("tenant",))
         self.completion_tokens = make.counter("completion_tokens_total", "Completion tokens reported.", ("tenant",))
         labelled = ("deployment", "source", "verdict")
-        self.routing_labels = make.counter("routing_labels_total", "What was learned of small answers.", labelled)
+        self.routing_labels = make.counter("routing_labels_total", "Labels of the small model's answers.", labelled)
         compared = ("route", "deployment", "verdict")
         self.shadows = make.counter("shadows_total", "Answers held against another deployment's.", compared)
         self.decisions = make.counter("routing_decisions_total", "Routing decisions.", ("policy", "choice", "reason"))
@@ -150,11 +150,11 @@ class GatewayMetrics:
         self.start_waits = make.counter(
             "start_waits_total", "Requests for which only deployments that were starting were left.", ("route", "end")
         )
-        self.degraded = make.counter("degraded_total", "Requests admitted in a lesser form, by step.", ("step",))
+        self.degraded = make.counter("degraded_total", "Requests admitted by a degradation step, by step.", ("step",))
         self.ignored_headers = make.counter(
             "ignored_headers_total", "Headers without effect: nonsense, or beyond what the key may use.", ("header",)
         )
-        self.traces = make.counter("traces_total", "Traced requests, by what became of their spans.", ("end",))
+        self.traces = make.counter("traces_total", "Traced requests, by the end of their spans.", ("end",))
         self.client_retries = make.counter("client_retries_total", "Requests that the client marked as retries.")
         self.cancelled_upstream = make.counter("cancelled_upstream_total", "Requests whose client left.", ("place",))
         self.cancel_seconds = make.histogram("cancel_seconds", "Client gone to everything released.", ("place",))

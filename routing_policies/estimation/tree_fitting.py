@@ -1,4 +1,4 @@
-"""Fit boosted trees with scikit-learn's histogram booster and write them as coefficients. Needs the extra `train`."""
+"""Fit boosted trees with scikit-learn's histogram booster (extra `learning`) and write them as coefficients."""
 
 from __future__ import annotations
 

@@ -34,5 +34,5 @@ class AuditHandlers:
 
     @serves(f"{PATH}/verify")
     async def verify(self, request: AdminRequest) -> Response:
-        """Verify that nobody has changed a line of the audit log."""
+        """Verify the hash chain of the audit log, which shows a changed line."""
         return ApiResponse(await self._audit.verify())

@@ -1,4 +1,4 @@
-"""The response cache at the admin API: what it holds, what is promised of similar answers, audits, and purges."""
+"""The response cache at the admin API: its entries, the error bounds of the semantic tier, audits, and purges."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ RATE_S: Final = 1.0
 """Seconds over which the rate of use is averaged."""
 MIN_AHEAD: Final = 1
 AHEAD_RATIO: Final = 1 / 8
-"""Most of the remaining quota that a process draws ahead of need, as a share."""
+"""Largest share of the remaining quota that a process draws ahead of need."""
 TIGHT_RATIO: Final = 1 / 2
 SCRAP_RATIO: Final = 1 / 50
 """Share of the limit below which unused units are not returned at once."""

@@ -22,7 +22,7 @@ from gateway.cache.similarity.quantities import number_of, unit_of
 from gateway.cache.similarity.stems import stem_of
 
 MAX_WORDS: Final = 128
-"""Most words that are read; `Wording.is_whole` is false for a longer text."""
+"""Maximum number of words that are read; `Wording.is_whole` is false for a longer text."""
 
 _tokens: Final = re.compile(
     r"(?<=\d\s)[*/-](?=\s\d)|\d+(?:[.,:/-]\d+)*\w*|\.?[^\W\d_](?:[\w']|[.@](?=[^\W\d]))*(?:\+\+|#)?|[%$€£¥₹°]|[^\w\s'\".,;:!?()*`~|_-]"

@@ -212,7 +212,7 @@ def _shown(decision: Decision) -> ShownDecision:
 HOUR_S: Final = 3600.0
 HOURS: Final = 24
 _MAX_PAIRS: Final = 10_000
-"""Most pairs counted in an hour; further ones are counted as `other`."""
+"""Maximum number of pairs counted in an hour; further ones are counted as `other`."""
 
 Pair = tuple[str, str]
 """Tenant and route."""

@@ -1,6 +1,6 @@
 """PairTrainer: fits a PairModel to prompts with outcomes.
 
-It is seeded, runs offline for minutes at most, and needs the extra `train`.
+It is seeded, runs offline for minutes at most, and needs the extra `learning`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The import of the trainer: scikit-learn comes with the extra `train`, which a gateway that only predicts can omit."""
+"""The import of the trainer: scikit-learn is the extra `learning`, which a gateway that only predicts can omit."""
 
 from __future__ import annotations
 
