@@ -37,7 +37,7 @@ from gateway.forwarding.error_mapping import (
     no_completion,
     overloaded,
 )
-from gateway.forwarding.relay import EVENT_STREAM, MAX_PLAIN_BYTES, relay_plain, relay_stream
+from gateway.forwarding.relay import MAX_PLAIN_BYTES, relay_plain, relay_stream
 from gateway.forwarding.stream_head import StreamHead, head_of
 from gateway.http.asgi import Header
 from gateway.limits.body_budget import BodyReservation
@@ -50,6 +50,7 @@ from gateway.timeline import Clock, Stage
 from gateway.upstreams.http1.errors import ConnectError, ConnectTimeout, Stalled, UpstreamError
 from gateway.upstreams.http1.request import ExchangeTimeouts, UpstreamRequest
 from gateway.upstreams.http1.response import UpstreamResponse
+from gateway.upstreams.http1.sse import EVENT_STREAM
 from gateway.upstreams.retry_after import retry_after_s
 from gateway.util.header_values import media_type
 
@@ -308,7 +309,8 @@ class AttemptRunner:
                 ctx.record.timeline.charge(Stage.CONNECT, response.connect_s)
             self._judge(work, opened, response, is_leading=is_leading)
             content_type, opened.passed = self._heed(live, response)
-            if work.request.stream and response.status == OK and media_type(content_type) != _JSON:
+            may_stream = response.is_events or media_type(content_type) != _JSON
+            if work.request.stream and response.status == OK and may_stream:
                 response.expect_events()  # whatever its type: its first event decides
                 head = await head_of(response)
                 if head.beginning != "answer":

@@ -30,7 +30,6 @@ MAX_PLAIN_BYTES: Final = 32 * 1024 * 1024
 _COUNTED_BYTES: Final = 64 * 1024
 """Size from which a stored answer counts as memory of the request that it serves."""
 
-EVENT_STREAM: Final = b"text/event-stream"
 
 DONE_EVENT: Final = b"data: [DONE]\n\n"
 

@@ -16,7 +16,7 @@ from gateway.app.app import Gateway
 from gateway.config.sources import config_of
 from gateway.deployments.health.ejection import EjectionRules, StallRules
 from tests.gateway.scripted import Script, ScriptedUpstream, Wire, chunk, complete
-from tests.gateway.stack import Reply, Stack
+from tests.gateway.stack import Reply, Stack, sheds_for_no_lag
 from tests.support.fault_proxy import FaultProxy
 
 QUICK = EjectionRules(consecutive_failures=3, first_s=0.2, longest_s=1.0, stall=StallRules(least_s=0.2))
@@ -153,6 +153,7 @@ async def faulty(
         log = io.BytesIO()
         gateway = Gateway(config, log_stream=log, ejection=ejection)
         await gateway.start()
+        sheds_for_no_lag(gateway)
         found = FaultStack(gateway, engines, proxies, log)
         try:
             yield found

@@ -185,17 +185,22 @@ async def test_requests_leave_no_garbage_for_the_collector(tmp_path: Path) -> No
             for _ in range(count):
                 writer.write(encode(chat(), headers={"connection": "keep-alive"}))
                 head = await reader.readuntil(b"\r\n\r\n")
+                assert head.startswith(b"HTTP/1.1 200 ")
                 length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
                 await reader.readexactly(length)
 
+        async def garbage_of(count: int) -> int:
+            gc.collect()
+            gc.disable()
+            try:
+                await many(count)
+                return gc.collect()
+            finally:
+                gc.enable()
+
         await many(50)
-        gc.collect()
-        gc.disable()
-        try:
-            await many(300)
-            unreachable = gc.collect()
-        finally:
-            gc.enable()
+        # What an earlier test of this process held may go at any time, but not during each of three tries.
+        unreachable = min([await garbage_of(300) for _ in range(3)])
         writer.close()
 
         assert unreachable < 100, f"{unreachable} objects in cycles after 300 requests"

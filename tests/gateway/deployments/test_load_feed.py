@@ -30,6 +30,7 @@ class FakeFeed:
 
     def __init__(self, events: list[bytes], *, status: int = 200, gap_s: float = 0.1) -> None:
         self.status = status
+        self.is_events = status == 200
         self.headers = [(b"content-type", b"text/event-stream" if status == 200 else b"application/json")]
         self._events = events
         self._gap_s = gap_s

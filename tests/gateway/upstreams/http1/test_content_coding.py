@@ -10,7 +10,8 @@ import pytest
 
 from gateway.upstreams.http1.content_coding import MAX_INFLATED_AT_ONCE, decoder_of
 from gateway.upstreams.http1.errors import CodingError
-from gateway.util.header_values import is_event_stream, listed, media_type
+from gateway.upstreams.http1.sse import is_event_stream
+from gateway.util.header_values import listed, media_type
 
 BODY = b'{"choices":[' + b'{"index":0},' * 1000 + b"]}"
 
