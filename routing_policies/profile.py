@@ -8,14 +8,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from routing_policies.decision import Cause, Decision, DropReason
-from routing_policies.filters.base import Filter
-from routing_policies.filters.capacity import Capacity
-from routing_policies.filters.health import Health
-from routing_policies.filters.in_time import InTime
-from routing_policies.filters.untried import Untried
-from routing_policies.pickers.base import Picker
-from routing_policies.pickers.best import Best
-from routing_policies.pickers.proportional import Proportional
+from routing_policies.filters import Capacity, Filter, Health, InTime, Untried
+from routing_policies.pickers import Best, Picker, Proportional
 from routing_policies.policy.document import Cascade, ScorerName, Select, SelectPolicy
 from routing_policies.ranking import Ranking, ScorerWeights
 from routing_policies.scorers.affinity import Affinity

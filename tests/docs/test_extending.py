@@ -15,8 +15,8 @@ from engine.models.config.config_reader import ModelConfigError
 from engine.models.families import registry
 from engine.models.families.registry import FAMILIES, ModelFamily
 from gateway.store.base import Store
-from routing_policies.filters.health import Health
-from routing_policies.pickers.best import Best
+from routing_policies.filters import Health
+from routing_policies.pickers import Best
 from routing_policies.profile import Profile, WeightedScorer
 from routing_policies.scorers.order import Order
 from routing_policies.views import FIRST_ATTEMPT, DeploymentView

@@ -5,14 +5,12 @@ from __future__ import annotations
 import pytest
 
 from routing_policies.decision import DropReason
-from routing_policies.filters.base import Filter
-from routing_policies.filters.capacity import Capacity
-from routing_policies.filters.health import Health
-from routing_policies.filters.untried import Untried
+from routing_policies.filters import Capacity, Filter, Health, InTime, Untried
 from routing_policies.views import Attempt, DeploymentView
 from tests.routing_policies.views import view
 
 FIRST = Attempt()
+AVOIDING_A = Attempt(avoid=frozenset({"a"}))
 AFTER_A = Attempt(already_tried=frozenset({"a"}))
 
 
@@ -26,6 +24,9 @@ AFTER_A = Attempt(already_tried=frozenset({"a"}))
         (Untried(), view("a"), FIRST, None),
         (Untried(), view("a"), AFTER_A, "already_tried"),
         (Untried(), view("b"), AFTER_A, None),
+        (InTime(), view("a"), FIRST, None),
+        (InTime(), view("a"), AVOIDING_A, "too_late"),
+        (InTime(), view("b"), AVOIDING_A, None),
         (Capacity(), view("a", in_flight=9), FIRST, None),
         (Capacity(), view("a", in_flight=10), FIRST, "full"),
         (Capacity(), view("a", in_flight=11), FIRST, "full"),

@@ -1,65 +1,15 @@
-# ruff: noqa: E501 (one case a line reads best)
-"""Scorers of what a deployment would do with this very request, and the policies made of them."""
+"""Choices by several scorers together: what each policy of a route puts first."""
 
 from __future__ import annotations
 
 import random
 from typing import Any
 
-import pytest
-
 from routing_policies.profile import profile_for
-from routing_policies.scorers.affinity import Affinity
-from routing_policies.scorers.base import Scorer
-from routing_policies.scorers.latency import Latency
-from routing_policies.scorers.pace import OutputSpeed
-from routing_policies.scorers.quality_and_cost.cost import Cost
-from routing_policies.scorers.quality_and_cost.cost_within_slo import CostWithinSlo
-from routing_policies.scorers.quality_and_cost.quality import QualityScore
-from routing_policies.scorers.session import Session
-from routing_policies.scorers.zone import Zone
 from routing_policies.views import Attempt, DeploymentView
+from tests.routing_policies.views import live
 
 WITHIN = Attempt(ttft_slo_s=0.5, tpot_slo_s=0.05)
-
-
-def live(name: str, **state: Any) -> DeploymentView:
-    return DeploymentView(id=name, model=f"model-{name}", is_ready=True, **{"prompt_tokens": 1000, **state})
-
-
-@pytest.mark.parametrize(
-    ("name", "scorer", "candidates", "attempt", "expected"),
-    [
-        ("neutral: nobody knows", Latency(), [live("a"), live("b")], Attempt(), [1.0, 1.0]),
-        ("relative to the fastest", Latency(), [live("a", forecast_ttft_s=0.2), live("b", forecast_ttft_s=0.8)], Attempt(), [1.0, 0.25]),
-        ("who is not known comes last", Latency(), [live("a"), live("b", forecast_ttft_s=0.8)], Attempt(), [0.0, 1.0]),
-        ("below a millisecond all are equal", Latency(), [live("a", forecast_ttft_s=0.0), live("b", forecast_ttft_s=0.001)], Attempt(), [1.0, 1.0]),
-        ("pace", OutputSpeed(), [live("a", tpot_s=0.02), live("b", tpot_s=0.04), live("c")], Attempt(), [1.0, 0.5, 0.0]),
-        ("cost", Cost(), [live("a", cost=2.0), live("b", cost=1.0), live("c")], Attempt(), [0.5, 1.0, 0.0]),
-        ("free beats everything", Cost(), [live("a", cost=0.0), live("b", cost=1.0)], Attempt(), [1.0, 0.0]),
-        ("neutral: no prices", Cost(), [live("a"), live("b")], Attempt(), [1.0, 1.0]),
-        ("quality is absolute", QualityScore(), [live("a", quality=0.9), live("b", quality=0.3)], Attempt(), [0.9, 0.3]),
-        ("share of the prompt held", Affinity(), [live("a", affinity_tokens=750), live("b")], Attempt(), [0.75, 0.0]),
-        ("no prompt, no affinity", Affinity(), [live("a", affinity_tokens=5, prompt_tokens=0)], Attempt(), [0.0]),
-        ("session", Session(), [live("a"), live("b", is_same_session=True)], Attempt(), [0.0, 1.0]),
-        ("zone", Zone(), [live("a", zone="x"), live("b", zone="y"), live("c")], Attempt(zone="x"), [1.0, 0.0, 1.0]),
-        ("a gateway without a zone", Zone(), [live("a", zone="x"), live("b")], Attempt(), [1.0, 1.0]),
-        (
-            "the cheapest within the targets, else the fastest",
-            CostWithinSlo(),
-            [live("a", forecast_ttft_s=0.2, tpot_s=0.01, cost=4.0), live("b", forecast_ttft_s=0.4, tpot_s=0.01, cost=1.0), live("c", forecast_ttft_s=0.8, tpot_s=0.01, cost=0.5)],
-            WITHIN,
-            [0.5 + 0.125 / 2, 0.75, 0.125],
-        ),
-        ("a forecast close to the target is not within it", CostWithinSlo(), [live("a", forecast_ttft_s=0.49, tpot_s=0.01, cost=1.0)], WITHIN, [0.5]),
-        ("tokens too slow", CostWithinSlo(), [live("a", forecast_ttft_s=0.1, tpot_s=0.2, cost=1.0)], WITHIN, [0.5]),
-        ("no targets: the cheapest", CostWithinSlo(), [live("a", cost=1.0), live("b", cost=2.0)], Attempt(), [1.0, 0.75]),
-    ],
-)  # fmt: skip
-def test_scores(
-    name: str, scorer: Scorer, candidates: list[DeploymentView], attempt: Attempt, expected: list[float]
-) -> None:
-    assert scorer.scores(candidates, attempt) == pytest.approx(expected), name
 
 
 def chosen(policy: Any, *candidates: DeploymentView, attempt: Attempt | None = None, **weights: float) -> str | None:

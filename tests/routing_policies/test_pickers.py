@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from routing_policies.pickers.best import Best
-from routing_policies.pickers.proportional import Proportional
+from routing_policies.pickers import Best, Proportional
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from routing_policies.views import DeploymentView
 
 
@@ -24,3 +26,8 @@ def view(
         max_in_flight=max_in_flight,
         weight=weight,
     )
+
+
+def live(name: str, **state: Any) -> DeploymentView:
+    """A ready candidate in a state of its own, for a request of a thousand prompt tokens."""
+    return DeploymentView(id=name, model=f"model-{name}", is_ready=True, **{"prompt_tokens": 1000, **state})

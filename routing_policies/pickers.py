@@ -1,10 +1,28 @@
-"""Picker in proportion to the totals."""
+"""Pickers: each chooses one candidate by the totals."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
+
+
+class Picker(Protocol):
+    """Stateless choice; randomness is an argument."""
+
+    def pick(self, totals: Mapping[str, float], rng: random.Random) -> str:
+        """Return one of the keys of `totals`, which is never empty and in the route's order."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """Picker of the highest total, of equal ones the first in the route's order, so the choice is reproducible."""
+
+    def pick(self, totals: Mapping[str, float], rng: random.Random) -> str:
+        """Return the key with the highest total; draws nothing from `rng`."""
+        return max(totals, key=totals.__getitem__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,0 @@
-"""Filters: each returns the reason why a candidate cannot take an attempt, or None."""

@@ -1,1 +1,0 @@
-"""Pickers: each chooses one candidate by the totals."""
