@@ -1,4 +1,4 @@
-# ruff: noqa: E501 (one mistake a line reads best)
+# ruff: noqa: E501 (one case a line reads best)
 """What a policy file may say, and what it is told when it says something else."""
 
 from __future__ import annotations
@@ -14,10 +14,8 @@ from hypothesis import strategies as st
 
 from routing_policies.loading import MAX_DOCUMENT_BYTES, MAX_FINDINGS, load_policy
 from routing_policies.policy.document import Cache, Policy, Timeouts
-from routing_policies.policy.nodes import MAX_DEPTH
-from routing_policies.policy.problems import MAX_SHOWN, PolicyError, Problem
-from routing_policies.policy.structs import MAX_NODES
-from tests.routing_policies.documents import TWO_DEPLOYMENTS, policy
+from routing_policies.policy.problems import PolicyError, Problem
+from tests.routing_policies.documents import TWO_DEPLOYMENTS, policy, problems_of
 
 SKETCH = """\
 schema_version: 1
@@ -41,12 +39,6 @@ tests:
 """
 
 
-def problems_of(text: str) -> list[str]:
-    with pytest.raises(PolicyError) as caught:
-        load_policy(dedent(text), source="p.yaml")
-    return str(caught.value).splitlines()
-
-
 def test_a_small_document_gets_every_default() -> None:
     loaded = policy("routes: [{id: r, select: {candidates: [large]}}]\n")
     assert [lane.id for lane in loaded.lanes] == ["interactive", "interactive-long", "batch"]
@@ -54,11 +46,6 @@ def test_a_small_document_gets_every_default() -> None:
     assert loaded.routes[0].cache == Cache(mode="off")
     assert loaded.deployments[0].limits.max_in_flight == 64
     assert not loaded.has_keys
-
-
-def test_a_policy_cannot_be_changed() -> None:
-    with pytest.raises(AttributeError):
-        policy().schema_version = 1  # type: ignore[misc]
 
 
 def test_the_whole_design_is_a_policy() -> None:
@@ -131,34 +118,6 @@ def test_a_mistake_is_named_with_its_place_and_what_was_meant(line: str, expecte
     assert any(expected in one for one in said), said
 
 
-@pytest.mark.parametrize(
-    ("url", "expected"),
-    [
-        ("unix:run/a.sock", "needs an absolute path"),
-        ("unix:/" + "d" * 107, "the socket path is 1 bytes over the system's 107"),
-        ("ftp://host/x", "must start with unix:, http:// or https://"),
-        ("small:8000", "must start with unix:, http:// or https://"),
-        ("http://", "names no host"),
-        ("http://host:0", "names no host and port"),
-        ("http://host:99999", "names no host and port"),
-        ("http://user:secret@host", "credentials do not belong in a URL"),
-        ("https://host/v1?key=a", "must not have a query"),
-        ("http://ho st", "printable ASCII without spaces"),
-    ],
-)
-def test_a_url_that_leads_nowhere_is_refused(url: str, expected: str) -> None:
-    said = problems_of(f'schema_version: 1\ndeployments: [{{id: a, url: "{url}", model: m}}]\n')
-    assert len(said) == 1
-    assert expected in said[0]
-    assert "secret" not in said[0]
-
-
-@pytest.mark.parametrize("url", ["unix:/a.sock", "http://host", "http://[::1]:8000/base", "https://api.example.com/v1"])
-def test_a_url_of_a_supported_form_is_taken(url: str) -> None:
-    loaded = load_policy(f'schema_version: 1\ndeployments: [{{id: a, url: "{url}", model: m}}]', source="p")
-    assert loaded.deployments[0].url == url
-
-
 AUTH = "the name of an environment variable, 1 to 64 of A-Z, 0-9 and underscore; never the secret itself"
 
 
@@ -193,85 +152,8 @@ def test_a_deployment_may_name_its_key_and_its_authority() -> None:
     assert said == ["p.yaml:2:93: deployments[0].tls: has an effect only with an https:// URL"]
 
 
-def test_every_problem_is_reported_at_once_in_document_order() -> None:
-    said = problems_of(TWO_DEPLOYMENTS.replace("model: penstock-small", "modl: x") + "lanes: 3\nrutes: 1\n")
-    assert [line.split(":")[1] for line in said] == ["3", "3", "5", "6"]
-
-
-def test_two_tenants_cannot_own_one_key() -> None:
-    key = "ab" * 32
-    said = problems_of(
-        TWO_DEPLOYMENTS
-        + f"tenants:\n  - {{id: a, keys: [{{id: k, sha256: {key}}}]}}\n  - {{id: b, keys: [{{id: k, sha256: {key}}}]}}\n"
-    )
-    assert said == ['p.yaml:7:36: tenants[1].keys[0].sha256: the same key already belongs to tenant "a"']
-
-
-def test_words_that_older_yaml_reads_as_booleans_stay_words() -> None:
-    loaded = policy("routes: [{id: off, select: {candidates: [large]}, cache: {mode: off}}]\ntenants: [{id: no}]\n")
-    assert loaded.routes[0].id == "off"
-    assert loaded.routes[0].cache.mode == "off"
-    assert loaded.tenants[0].id == "no"
-
-
-def test_variables_are_filled_into_strings_and_unknown_ones_are_errors() -> None:
-    text = 'schema_version: 1\ndeployments: [{id: a, url: "unix:${runtime_dir}/a.sock", model: m}]\n'
-    loaded = load_policy(text, source="p", variables={"runtime_dir": "/run/x"})
-    assert loaded.deployments[0].url == "unix:/run/x/a.sock"
-    said = problems_of(text.replace("runtime_dir", "runtimedir"))
-    assert said == ['p.yaml:2:28: deployments[0].url: no variable "runtimedir"; there are none']
-
-
-def test_an_alias_stands_for_what_it_names() -> None:
-    loaded = policy(
-        "routes:\n"
-        "  - {id: a, select: &both {candidates: [small, large]}}\n"
-        "  - {id: b, match: {models: [other]}, select: *both}\n"
-    )
-    assert loaded.routes[0].select == loaded.routes[1].select
-
-
-def test_aliases_cannot_be_used_to_make_a_document_explode() -> None:
-    levels = "\n".join(f"  - &l{i} [{', '.join([f'*l{i - 1}'] * 9)}]" for i in range(1, 7))
-    assert len(problems_of(TWO_DEPLOYMENTS + f"routes:\n  - &l0 [x]\n{levels}\n")) <= 10
-
-
-def test_an_error_shows_a_screenful_and_counts_the_rest() -> None:
-    tests = "tests: [" + ", ".join(["{name: n, expect: {candidates: [small]}}"] * 300) + "]"
-    said = problems_of(TWO_DEPLOYMENTS + tests)
-    assert len(said) == MAX_SHOWN + 1
-    assert said[-1] == f"p.yaml: and {299 - MAX_SHOWN} more"
-
-
-def test_the_number_of_values_is_bounded_after_aliases_are_expanded() -> None:
-    models = "[" + ", ".join(["m"] * 2000) + "]"
-    routes = "\n".join(
-        ["routes:", f"  - {{id: r0, select: {{candidates: [small]}}, match: {{models: &m {models}}}}}"]
-        + [f"  - {{id: r{i}, select: {{candidates: [small]}}, match: {{models: *m}}}}" for i in range(1, 120)]
-    )
-    said = problems_of(TWO_DEPLOYMENTS + routes + "\n")
-    assert any(f"more than {MAX_NODES} values once aliases are expanded" in line for line in said)
-
-
-def test_an_alias_inside_itself_is_refused_without_running_away() -> None:
-    assert problems_of("&a {schema_version: 1, deployments: [*a]}\n")
-
-
-@pytest.mark.parametrize("text", ["", "# nothing\n", "---\n"])
-def test_an_empty_document_is_told_what_it_needs(text: str) -> None:
-    assert len(problems_of(text)) == 1
-
-
-def test_a_document_nested_too_deep_is_refused() -> None:
-    assert f"nested deeper than {MAX_DEPTH}" in problems_of("[" * 5000)[0]
-
-
 def test_a_document_of_more_than_a_mebibyte_is_refused() -> None:
     assert "larger than" in problems_of("#" * (MAX_DOCUMENT_BYTES + 1))[0]
-
-
-def test_control_characters_are_refused() -> None:
-    assert "#x0007 at offset" in problems_of(TWO_DEPLOYMENTS + "routes: \a")[0]
 
 
 @given(st.text(max_size=200))
@@ -293,21 +175,6 @@ def test_any_slip_in_a_real_document_leaves_a_policy_or_is_an_error_with_a_line_
     assert all(1 <= line <= text.count("\n") + 2 for line in lines)
 
 
-@pytest.mark.parametrize(
-    ("lanes", "said"),
-    [
-        ("[{id: a, max_prompt_tokens: 9}]", "belong together"),
-        ("[{id: a, max_prompt_tokens: 9, longer: b}]", 'no lane named "b"'),
-        ("[{id: a, max_prompt_tokens: 9, longer: a}]", "takes no longer prompts"),
-        ("[{id: a, max_prompt_tokens: 9, longer: b}, {id: b, max_prompt_tokens: 8, longer: a}]", "no longer prompts"),
-        ("[{id: a, on_overload: [max_tokens, max_tokens]}]", "listed twice"),
-        ("[{id: a, on_overload: [shed, max_tokens]}]", "comes after shed"),
-    ],
-)
-def test_a_lane_that_leads_nowhere_is_refused(lanes: str, said: str) -> None:
-    assert said in problems_of(TWO_DEPLOYMENTS + f"lanes: {lanes}\n")[0]
-
-
 def test_a_lane_has_targets_a_ladder_and_a_lane_for_longer_prompts() -> None:
     loaded = policy(
         "routes: [{id: r, select: {candidates: [large]}}]\nlanes:\n"
@@ -318,13 +185,6 @@ def test_a_lane_has_targets_a_ladder_and_a_lane_for_longer_prompts() -> None:
     chat, long = loaded.lanes
     assert (chat.degraded_max_tokens, chat.max_prompt_tokens, chat.longer) == (64, 4000, "long")
     assert (chat.engine_priority, long.engine_priority) == ("interactive", "batch")
-
-
-def test_a_budget_that_no_strategy_spends_is_refused() -> None:
-    (said,) = problems_of(
-        TWO_DEPLOYMENTS + "routes: [{id: r, select: {candidates: [large]}, trim: {budget_tokens: 9}}]\n"
-    )
-    assert "routes[0].trim.budget_tokens: a budget without strategies would have no effect" in said
 
 
 def deployments(num: int) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from routing_policies.blast import blast_radius
 from routing_policies.loading import load_policy
 from routing_policies.policy.diff import diff
 from routing_policies.policy.document import Policy
@@ -67,33 +66,3 @@ def test_a_route_that_moved_is_told_once() -> None:
 def test_a_secrets_hash_is_not_repeated_whole() -> None:
     keyed = BASE.replace("{id: shop}", f'{{id: shop, keys: [{{id: k1, sha256: "{"ab" * 32}"}}]}}')
     assert texts(keyed) == ["tenant shop: keys.k1 none → sha256 abababab…"]
-
-
-def radius(changed: str) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
-    old, new = policy(), policy(changed)
-    found = blast_radius(diff(old, new), old, new)
-    return found.tenants, found.routes
-
-
-def test_a_route_of_one_tenant_reaches_that_tenant_only() -> None:
-    assert radius(BASE.replace("select: {candidates: [small]}", "select: {candidates: [large]}")) == (
-        ("shop",),
-        ("faq",),
-    )
-
-
-def test_a_route_that_takes_other_requests_reaches_those_behind_it() -> None:
-    tenants, routes = radius(BASE.replace("tenants: [shop]", "tenants: [shop, bank]"))
-    assert tenants is None
-    assert set(routes) >= {"faq", "rest"}
-
-
-def test_a_deployment_reaches_every_route_that_may_choose_it() -> None:
-    _, routes = radius(BASE.replace("model: big}", "model: big, quality: 0.5}"))
-    assert "rest" in routes
-    assert "faq" not in routes
-
-
-def test_a_tenants_own_entry_reaches_nobody_else_and_tests_reach_nobody() -> None:
-    assert radius(BASE.replace("requests_per_min: 10", "requests_per_min: 9")) == (("bank",), ())
-    assert radius(BASE.replace("name: the shop asks", "name: the shop calls")) == ((), ())

@@ -1,0 +1,76 @@
+"""Fitting a pair's model: what embeddings, kinds of work and openings add, and what few labels leave out."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from routing_policies.quality.model import KindCorrection
+from routing_policies.quality.predictor import decode_model
+from routing_policies.quality.training.outcome import PairOutcome
+from routing_policies.quality.training.pair_trainer import PairTrainer
+from tests.routing_policies.quality.prompts import outcomes
+
+
+def with_vectors(num: int = 400) -> tuple[list[PairOutcome], NDArray[np.float32]]:
+    """Outcomes of eight kinds of work, and embeddings of which one axis tells what the features do not."""
+    rng = np.random.default_rng(1)
+    learned = [outcome for _, outcome in outcomes(1, num)]
+    side = rng.normal(size=num)
+    kinds = np.arange(num) % 8
+    chances = 1 / (1 + np.exp(-2 * side - kinds / 2))
+    known = [
+        msgspec.structs.replace(outcome, lost=float(rng.random() > chance), category=f"kind {kind}")
+        for outcome, chance, kind in zip(learned, chances, kinds, strict=True)
+    ]
+    vectors = rng.normal(size=(num, 16)) * 0.2
+    vectors[:, 0] += 1.0
+    vectors[:, 1] += side * 0.3
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    return known, vectors.astype(np.float32)
+
+
+def test_the_embedding_tells_what_words_do_not_and_a_told_kind_of_work_more() -> None:
+    known, vectors = with_vectors()
+    model = PairTrainer(known, vectors=vectors).fit(weak="s", strong="l", trained_on="test", encoder="e")
+    features = known[0].features
+    by_side = vectors[np.argsort(vectors[:, 1])]
+    bad, good = (part.mean(0) / np.linalg.norm(part.mean(0)) for part in (by_side[:80], by_side[-80:]))
+    for kind in ("", "kind 0", "kind 7", "a new one"):
+        told_good, told_bad = (model.predict(features, vector, kind=kind).log_odds for vector in (good, bad))
+        assert told_good > told_bad + 0.1, kind
+    for vector in (None, good):
+        easy, untold, new, hard = (
+            model.predict(features, vector, kind=kind).log_odds for kind in ("kind 7", "", "a new one", "kind 0")
+        )
+        assert easy > untold == new > hard
+    assert decode_model(msgspec.json.encode(model), "m.json").predict(features, good) == model.predict(features, good)
+
+
+def test_a_few_labels_with_embeddings_are_enough_to_fit() -> None:
+    known, vectors = with_vectors(num=40)
+    untold = [msgspec.structs.replace(outcome, category="") for outcome in known]
+    model = PairTrainer(untold, vectors=vectors).fit(weak="s", strong="l", trained_on="test", encoder="e")
+    assert (model.kinds, model.embedded_kinds) == (KindCorrection(), KindCorrection())
+    assert 0.0 < model.predict(known[0].features, vectors[0], kind="kind 0").chance < 1.0
+
+
+def test_a_beginning_that_a_few_of_very_many_prompts_have_protects_no_preamble() -> None:
+    usual = [outcome for _, outcome in outcomes(1, 600)] * 9
+    odd = [msgspec.structs.replace(outcome, opening="zzq wxv") for outcome in usual[:2]]
+    model = PairTrainer([*usual, *odd]).fit(weak="s", strong="l", trained_on="test")
+    assert "zzq wxv" not in model.openings
+    assert "how much" in model.openings
+
+
+def test_a_fit_is_the_same_every_time() -> None:
+    learned = [outcome for _, outcome in outcomes(1, 120)]
+    first, again = (PairTrainer(learned).fit(weak="s", strong="l", trained_on="test") for _ in range(2))
+    assert msgspec.json.encode(first) == msgspec.json.encode(again)
+    assert (first.weak, first.strong, first.trained_on, first.num_prompts) == ("s", "l", "test", 120)
+
+
+def test_answers_without_token_odds_give_no_checkpoints() -> None:
+    silent = [msgspec.structs.replace(outcome, odds=()) for _, outcome in outcomes(1, 120)]
+    assert PairTrainer(silent).fit(weak="s", strong="l", trained_on="test").checkpoints == ()
