@@ -2,32 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
 import threading
-import time
-from collections.abc import Iterator
-from pathlib import Path
 from queue import SimpleQueue
 from typing import cast
 
 import pytest
 
 from engine.sampling.grammar import MAX_GRAMMAR_BYTES, GrammarError, GrammarState
-from engine.sampling.grammar_check import read_text
-from engine.sampling.grammar_checker import CheckedCompiler, GrammarChecker
 from engine.sampling.grammar_compiler import MAX_KEPT, GrammarCompiler, GrammarDone
-from tests.engine.frontend.tiny_model import write_model
-
-VOCAB_SIZE = 400
-BOMB = {
-    "type": "object",
-    "properties": {f"p{i}": {"type": "integer", "multipleOf": 99991 + i} for i in range(50)},
-}
-"""Takes minutes and gigabytes to compile."""
 
 
 class StubState:
@@ -130,61 +112,3 @@ def test_a_text_too_long_is_refused_without_compiling(bench: Bench) -> None:
     assert done.error is not None
     assert str(MAX_GRAMMAR_BYTES) in done.error
     assert bench.stub.sources == []
-
-
-def source(schema: object) -> str:
-    return json.dumps({"grammars": [{"json_schema": schema}]})
-
-
-@pytest.fixture(scope="module")
-def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_model(tmp_path_factory.mktemp("tiny"))
-
-
-@pytest.fixture
-def checker(model_dir: Path) -> Iterator[GrammarChecker]:
-    checker = GrammarChecker(model_dir, VOCAB_SIZE)
-    yield checker
-    checker.close()
-
-
-def test_a_bomb_is_refused_within_a_second_and_the_next_grammar_served(
-    checker: GrammarChecker, model_dir: Path
-) -> None:
-    compiler = CheckedCompiler(checker, model_dir, VOCAB_SIZE)
-    compiler.prepare()
-    started_at = time.monotonic()
-    with pytest.raises(GrammarError, match="too long"):
-        compiler.compile(source(BOMB))
-    assert time.monotonic() - started_at < 1.0
-    assert compiler.compile(source({"type": "integer"})).failure is None
-    with pytest.raises(GrammarError, match="strng"):
-        compiler.compile(source({"type": "strng"}))
-
-
-def test_a_checking_process_that_died_is_replaced(checker: GrammarChecker) -> None:
-    checker.start()
-    checker.close()
-    checker.check(source({"type": "integer"}))
-
-
-def test_a_model_without_a_tokenizer_is_told_by_both_sides(tmp_path: Path) -> None:
-    checker = GrammarChecker(tmp_path, VOCAB_SIZE)
-    with pytest.raises(GrammarError, match=r"tokenizer\.json"):
-        CheckedCompiler(checker, tmp_path, VOCAB_SIZE).prepare()
-    with pytest.raises(GrammarError, match=r"tokenizer\.json"):
-        checker.start()
-    checker.close()
-
-
-def test_the_checking_process_ends_with_the_core(model_dir: Path) -> None:
-    command = [sys.executable, "-m", "engine.sampling.grammar_check"]
-    options = ["--model-dir", str(model_dir), "--vocab-size", str(VOCAB_SIZE), "--limit-s", "0.5"]
-    with subprocess.Popen(command + options, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert read_text(process.stdout) == ""
-        # Ctrl-C is for the front.
-        os.kill(process.pid, signal.SIGINT)
-        process.stdin.close()
-        assert process.wait(10) == 0

@@ -176,29 +176,6 @@ def test_the_callers_logits_are_left_as_they_are() -> None:
     assert torch.equal(logits, before)
 
 
-def test_logprobs_are_of_the_models_own_distribution() -> None:
-    logits = random_logits(3, 30)
-    expected = logits.log_softmax(-1)
-    rows = [
-        row(temperature=0.2, top_k=2, logit_bias={4: 30.0}, num_top_logprobs=5),
-        row(temperature=0.0),
-        row(temperature=0.0, num_top_logprobs=0),
-    ]
-
-    result = SAMPLER.sample(logits, rows)
-
-    first, second, third = result.logprobs
-    assert result.token_ids[0] == 4
-    assert first is not None
-    assert first.logprob == pytest.approx(float(expected[0, 4]), abs=1e-5)
-    assert [token for token, _ in first.top] == logits[0].topk(5).indices.tolist()
-    assert [value for _, value in first.top] == pytest.approx(expected[0].topk(5).values.tolist(), abs=1e-5)
-    assert second is None
-    assert third is not None
-    assert third.logprob == pytest.approx(float(expected[2].max()), abs=1e-5)
-    assert third.top == []
-
-
 def test_rows_without_a_choice_are_named_and_the_others_still_served() -> None:
     logits = random_logits(4, 30)
     logits[0, 7] = float("nan")

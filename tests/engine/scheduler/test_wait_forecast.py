@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.protocol import Lane
-from engine.scheduler.arrivals import ArrivalRate, Arrivals
+from engine.scheduler.arrivals import ArrivalRate
 from engine.scheduler.lanes import LANES
 from engine.scheduler.wait_forecast import Backlog, SequenceReleases, ServiceRate, forecast_wait_s, row_ends
 
@@ -72,14 +72,3 @@ def test_ends_follow_each_other_row_by_row() -> None:
     assert ends == [2.0, 5.0, 9.0, 12.0, 15.0]
     assert interval == pytest.approx(10 / 3)
     assert row_ends([], 10.0, 5) == ([], 0.0)
-
-
-def test_rates_rise_with_arrivals_and_fade_without() -> None:
-    arrivals = Arrivals(window_s=10.0)
-    for index in range(100):
-        arrivals.observe("batch", 50, 0.5 * index)
-    rate = arrivals.rates(50.0)["batch"]
-    assert rate.sequences_per_s == pytest.approx(2.0, rel=0.05)
-    assert rate.prompt_tokens_per_s == pytest.approx(100.0, rel=0.05)
-    assert arrivals.rates(80.0)["batch"].sequences_per_s < 0.2
-    assert arrivals.rates(80.0)["interactive"].sequences_per_s == 0.0

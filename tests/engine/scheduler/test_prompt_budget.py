@@ -70,28 +70,6 @@ def test_what_one_lane_leaves_the_others_use() -> None:
     assert found[1] > found[2] > 0
 
 
-def test_the_share_of_a_prompt_that_waits_for_its_prefix_is_not_lost() -> None:
-    core = roomy()
-    for seq_id in (1, 2):
-        core.add(make_add(seq_id, range(90), 2, lane="interactive"))
-    add(core, 3, 300, "long")
-    core.step()
-    assert sum(tokens_of(core.step()).values()) == 48
-
-
-def test_rows_are_kept_for_short_prompts() -> None:
-    core = roomy(max_num_seqs=16, num_blocks=2000)
-    for seq_id in range(20):
-        add(core, seq_id, 3, "batch", max_tokens=60)
-    for _ in range(4):
-        core.step()
-    assert core.scheduler.num_running == 15
-    add(core, 99, 3, "interactive", max_tokens=1)
-    core.step()
-    assert 99 in core.ends
-    core.run()
-
-
 def test_batch_is_preempted_first() -> None:
     core = FakeCore(num_blocks=10)
     core.add(make_add(0, [0], 16, lane="batch"))
@@ -102,25 +80,6 @@ def test_batch_is_preempted_first() -> None:
     assert stages is not None
     assert stages.num_preemptions > 0
     assert core.texts == {seq_id: greedy([seq_id], 16) for seq_id in range(3)}
-
-
-def test_short_prompts_pass_a_long_one_that_lacks_blocks_but_not_for_ever() -> None:
-    core = FakeCore(num_blocks=24, max_model_len=96, max_num_seqs=4)
-    add(core, 0, 40, "long", max_tokens=8)
-    ids = count(1)
-    core.step()
-    add(core, 1000, 70, "long", max_tokens=8)  # cannot start beside the first
-    num_passed = 0
-    for _ in range(200):
-        if core.scheduler.num_waiting < 3:
-            add(core, next(ids), 12, "interactive", max_tokens=6)
-        core.step()
-        if 1000 in core.texts:
-            break
-        num_passed = len([seq_id for seq_id in core.ends if 0 < seq_id < 1000])
-    assert 1000 in core.texts
-    assert num_passed > 0
-    core.run()
 
 
 def taught(core: FakeCore) -> None:
