@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-
 import pytest
 
 from engine.frontend.http import health
 from tests.engine.frontend.conftest import Running, StartFront, chat
-from tests.engine.frontend.fake_core import STAGES
-from tests.engine.frontend.tiny_model import END
 
 ERRORS = [
     ("GET", "/nowhere", 404, "not_found"),
@@ -68,16 +63,6 @@ async def test_a_fault_of_ours_is_a_500_with_the_request_id_and_nothing_else(
     assert (await running.client.get("/livez")).status_code == 200
 
 
-async def test_head_of_the_load_feed_ends(running: Running) -> None:
-    head = await running.client.head("/engine/load")
-    assert (head.status_code, head.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
-
-
-async def test_head_says_when_nothing_is_ready(start_front: StartFront) -> None:
-    async with start_front(starts_up=False) as running:
-        assert (await running.client.head("/readyz")).status_code == 503
-
-
 OTHER_MEDIA = [
     {"content-type": "text/plain"},
     {"content-type": "multipart/form-data; boundary=x"},
@@ -116,125 +101,3 @@ async def test_a_strange_request_id_is_replaced(running: Running) -> None:
     for given in STRANGE_IDS:
         response = await running.client.get("/livez", headers=[(b"x-request-id", given.encode("latin-1"))])
         assert response.headers["x-request-id"] not in (given, "")
-
-
-NONSENSE = [
-    ({"x-penstock-priority": "urgent"}, "x-penstock-priority"),
-    ({"x-penstock-deadline-ms": "soon"}, "x-penstock-deadline-ms"),
-    ({"x-penstock-deadline-ms": "1e12"}, "x-penstock-deadline-ms"),
-    ({"x-penstock-deadline-ms": "nan"}, "x-penstock-deadline-ms"),
-    ({"x-penstock-deadline-ms": ""}, "x-penstock-deadline-ms"),
-    ({"x-penstock-deadline-ms": "1 000"}, "x-penstock-deadline-ms"),
-    ({"x-penstock-deadline-ms": "9" * 400}, "x-penstock-deadline-ms"),
-    ({"x-penstock-cache-salt": "x" * 300}, "x-penstock-cache-salt"),
-]
-
-
-async def test_nonsense_in_headers_is_named(running: Running) -> None:
-    await running.core()
-    for headers, param in NONSENSE:
-        response = await running.client.post("/v1/chat/completions", json=chat(), headers=headers)
-        assert (response.status_code, response.json()["error"]["param"]) == (400, param)
-
-
-async def test_long_interactive_prompts_have_their_own_lane(start_front: StartFront) -> None:
-    async with start_front(max_model_len=4096) as running:
-        core = await running.core()
-        for text, headers, fields, lane in (
-            ("hi", {}, {}, "interactive"),
-            ("one two three four. " * 400, {}, {}, "long"),
-            ("one two three four. " * 400, {"x-penstock-priority": "batch"}, {}, "batch"),
-            ("hi", {}, {"service_tier": "flex"}, "batch"),
-        ):
-            body = chat(text, max_tokens=5, **fields)
-            request = asyncio.create_task(running.client.post("/v1/chat/completions", json=body, headers=headers))
-            add = await core.next_add()
-            assert add.lane == lane
-            core.emit(add.seq_id, [END], "stop")
-            assert (await request).status_code == 200
-
-
-async def test_the_model_is_listed(running: Running) -> None:
-    await running.core()
-    models = (await running.client.get("/v1/models")).json()
-    assert models["object"] == "list"
-    assert [(model["id"], model["max_model_len"]) for model in models["data"]] == [("tiny", 512)]
-    assert (await running.client.get("/v1/models/tiny")).json() == models["data"][0]
-
-
-async def test_probes_tell_the_phases_of_start_up(start_front: StartFront) -> None:
-    async with start_front(starts_up=False) as running:
-        core = await running.cores.next()
-        assert (await running.client.get("/livez")).status_code == 200
-        assert (await running.client.get("/startupz")).status_code == 503
-        core.start_up()
-        await running.until_ready()
-        started = await running.client.get("/startupz")
-        assert "load" not in started.json()["core"]
-        phases = [("import", 0.5), ("weights", 0.25)]
-        assert [(phase["name"], phase["seconds"]) for phase in started.json()["phases"]] == phases
-        assert started.json()["core"]["device"] == "cpu"
-
-
-async def test_the_load_feed_tells_changes_at_once_and_the_rest_every_tenth_of_a_second(running: Running) -> None:
-    core = await running.core()
-    async with running.client.stream("GET", "/engine/load") as response:
-        assert response.headers["content-type"].startswith("text/event-stream")
-        loads = (json.loads(line.removeprefix("data: ")) async for line in response.aiter_lines() if line)
-        first = await anext(loads)
-        # Before its first step the core's pool is known from its start, and all of it is free.
-        assert (first["ready"], first["num_blocks_total"], first["num_blocks_free"]) == (True, 100, 100)
-        core.step([])
-        while (load := await anext(loads))["num_running"] == 0:
-            continue
-        assert (load["num_running"], load["num_blocks_free"], load["state"]) == (1, 75, "ready")
-        core.die()
-        while (load := await anext(loads))["ready"]:
-            continue
-        assert load["state"] in ("down", "starting")
-
-
-async def test_metrics_have_the_names_and_labels_of_the_contract(running: Running) -> None:
-    core = await running.core()
-    request = asyncio.create_task(running.client.post("/v1/chat/completions", json=chat(stream=True)))
-    add = await core.next_add()
-    core.emit(add.seq_id, running.ids("hello"))
-    core.emit(add.seq_id, running.ids(" world"))
-    core.emit(add.seq_id, [END], "stop")
-    await request
-    core.step([], freed=[(99, "decode", 0.01)])
-    client = await running.raw("GET", "/livez")
-    await client.read_until(b"alive")
-    await client.leave()
-    text = (await running.client.get("/metrics")).text
-    labels = '{lane="interactive",prompt_bucket="0-256"}'
-    for name in ("ttft", "itl", "chunk_gap", "tpot", "e2e", "queue", "prefill", "decode"):
-        assert f"engine_{name}_seconds_count{labels}" in text
-    assert f"engine_prefill_seconds_sum{labels} {STAGES.prefill_s}" in text
-    for line in (
-        "engine_running 1.0", "engine_waiting 0.0", "engine_kv_blocks_total 100.0", "engine_kv_blocks_free 75.0",
-        "engine_kv_blocks_cached 10.0", "engine_kv_utilization 0.25", "engine_kv_leaked_blocks 0.0",
-        "engine_prefix_cache_queries_tokens_total 0.0", "engine_prefix_cache_hits_tokens_total 0.0",
-        "engine_speculation_drafted_tokens_total 0.0", "engine_speculation_accepted_tokens_total 0.0",
-        "engine_speculation_enabled 0.0", "engine_preemptions_total 0.0", "engine_prompt_tokens_total 10.0",
-        "engine_generation_tokens_total 5.0", 'engine_startup_seconds{phase="weights"} 0.25',
-        'engine_aborts_total{state="decode"} 1.0', 'engine_aborts_total{state="queued"} 0.0',
-        'engine_abort_to_free_seconds_count{state="grammar"} 0.0',
-        'engine_abort_to_free_seconds_count{state="decode"} 1.0', "engine_step_seconds_count 1.0",
-        "engine_detokenize_seconds_count 1.0",
-        'engine_stage_counts_total{kind="cached_tokens",lane="interactive",prompt_bucket="0-256"}',
-        'engine_ttft_seconds_bucket{lane="interactive",le="0.0001",',
-    ):  # fmt: skip
-        assert line in text
-
-
-async def test_totals_go_on_when_the_core_is_replaced(running: Running) -> None:
-    core = await running.core()
-    core.step([])
-    while "engine_generation_tokens_total 5.0" not in (await running.client.get("/metrics")).text:
-        await asyncio.sleep(0.005)
-    core.die()
-    second = await running.core()
-    second.step([])
-    while "engine_generation_tokens_total 10.0" not in (await running.client.get("/metrics")).text:
-        await asyncio.sleep(0.005)

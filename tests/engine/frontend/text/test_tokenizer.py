@@ -143,30 +143,6 @@ def test_a_folder_without_a_tokenizer_is_a_configuration_error(tmp_path: Path) -
         load_tokenizer(tmp_path)
 
 
-def test_a_decoder_that_is_not_served_is_a_configuration_error() -> None:
-    with pytest.raises(EngineConfigError, match="WordPiece"):
-        ours.Tokenizer(
-            {**SPEC, "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True}},
-            stop_token_ids=(),
-            special_texts=(),
-        )
-
-
-def test_byte_fallback_tokens_are_bytes() -> None:
-    decoder = {
-        "type": "Sequence",
-        "decoders": [
-            {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
-            {"type": "ByteFallback"},
-            {"type": "Fuse"},
-        ],
-    }
-    spec = {**SPEC, "decoder": decoder, "added_tokens": []}
-    spec["model"] = {**SPEC["model"], "vocab": {"▁hi": 0, "<0xC3>": 1, "<0xA9>": 2, "<0xZZ>": 3}, "merges": []}
-    tokenizer = ours.Tokenizer(spec, stop_token_ids=(), special_texts=())
-    assert [tokenizer.token_bytes(i) for i in range(4)] == [b" hi", b"\xc3", b"\xa9", b"<0xZZ>"]
-
-
 def test_ids_outside_the_vocabulary_have_no_text() -> None:
     assert TOKENIZER.token_bytes(10_000) == b""
     assert TOKENIZER.token_bytes(END) == b""

@@ -132,3 +132,53 @@ async def test_the_state_goes_from_starting_over_warming_to_ready_and_draining(s
             core.emit(add.seq_id, running.ids("hello"), "length")
             await request
     assert seen == ["starting", "warming", "ready", "draining"]
+
+
+async def test_head_of_the_load_feed_ends(running: Running) -> None:
+    head = await running.client.head("/engine/load")
+    assert (head.status_code, head.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
+
+
+async def test_head_says_when_nothing_is_ready(start_front: StartFront) -> None:
+    async with start_front(starts_up=False) as running:
+        assert (await running.client.head("/readyz")).status_code == 503
+
+
+async def test_the_model_is_listed(running: Running) -> None:
+    await running.core()
+    models = (await running.client.get("/v1/models")).json()
+    assert models["object"] == "list"
+    assert [(model["id"], model["max_model_len"]) for model in models["data"]] == [("tiny", 512)]
+    assert (await running.client.get("/v1/models/tiny")).json() == models["data"][0]
+
+
+async def test_probes_tell_the_phases_of_start_up(start_front: StartFront) -> None:
+    async with start_front(starts_up=False) as running:
+        core = await running.cores.next()
+        assert (await running.client.get("/livez")).status_code == 200
+        assert (await running.client.get("/startupz")).status_code == 503
+        core.start_up()
+        await running.until_ready()
+        started = await running.client.get("/startupz")
+        assert "load" not in started.json()["core"]
+        phases = [("import", 0.5), ("weights", 0.25)]
+        assert [(phase["name"], phase["seconds"]) for phase in started.json()["phases"]] == phases
+        assert started.json()["core"]["device"] == "cpu"
+
+
+async def test_the_load_feed_tells_changes_at_once_and_the_rest_every_tenth_of_a_second(running: Running) -> None:
+    core = await running.core()
+    async with running.client.stream("GET", "/engine/load") as response:
+        assert response.headers["content-type"].startswith("text/event-stream")
+        loads = (json.loads(line.removeprefix("data: ")) async for line in response.aiter_lines() if line)
+        first = await anext(loads)
+        # Before its first step the core's pool is known from its start, and all of it is free.
+        assert (first["ready"], first["num_blocks_total"], first["num_blocks_free"]) == (True, 100, 100)
+        core.step([])
+        while (load := await anext(loads))["num_running"] == 0:
+            continue
+        assert (load["num_running"], load["num_blocks_free"], load["state"]) == (1, 75, "ready")
+        core.die()
+        while (load := await anext(loads))["ready"]:
+            continue
+        assert load["state"] in ("down", "starting")
