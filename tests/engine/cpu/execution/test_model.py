@@ -18,8 +18,14 @@ from engine.cpu.gemm.tiles import LANES
 from engine.models.loading.loader import load_model
 from engine.models.raw_weights import RawWeights
 from tests.engine.models.checkpoints import VARIANTS, make_reference, save_checkpoint
+from tests.engine.models.families.parity import (
+    ONE_OF_EACH_FAMILY,
+    PROMPT,
+    TOLERANCE,
+    reference_greedy,
+    reference_logits,
+)
 from tests.engine.models.paged import CPU, PagedRunner, Row, compile_model
-from tests.engine.models.test_parity import ONE_OF_EACH_FAMILY, PROMPT, TOLERANCE, reference_greedy, reference_logits
 
 OTHERS = ("gemma2", "gemma3", "mixtral", "qwen2_moe", "qwen3_moe", "olmo2")
 """Norms behind branches, capped scores, experts, heads normed together: these are computed as before."""

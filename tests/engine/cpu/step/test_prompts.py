@@ -15,8 +15,8 @@ from engine.cpu.gemm.matrix_unit import is_permitted
 from engine.cpu.step.prompt_mode import PromptWay
 from tests.engine.cpu.execution.test_model import COMPILABLE, SIZES, set_limit, weight_bytes
 from tests.engine.models.checkpoints import make_reference, save_checkpoint
+from tests.engine.models.families.parity import TOLERANCE, reference_logits
 from tests.engine.models.paged import PagedRunner, Row
-from tests.engine.models.test_parity import TOLERANCE, reference_logits
 
 needs_unit = pytest.mark.skipif(not is_permitted(), reason="the processor has no matrix unit, or it may not be used")
 WAYS = ["vectors", "matrix unit"]

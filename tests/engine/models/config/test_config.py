@@ -11,7 +11,6 @@ import torch
 
 from engine.models.config.config import ModelConfig
 from engine.models.config.config_reader import ModelConfigError
-from engine.models.config.rope import Llama3Scaling, YarnScaling
 from engine.models.families.registry import read_model_config
 from tests.engine.models.checkpoints import LLAMA3_ROPE, VARIANTS, make_reference
 
@@ -50,52 +49,6 @@ def test_reads_what_transformers_writes(variant: str, tmp_path: Path) -> None:
     assert torch.allclose(config.rope.inverse_frequencies(config.head_dim), theirs, rtol=1e-6)
 
 
-def test_old_and_new_rope_layouts_mean_the_same(tmp_path: Path) -> None:
-    without_theta = {key: value for key, value in LLAMA3_ROPE.items() if key != "rope_theta"}
-
-    new = read(tmp_path, rope_parameters=LLAMA3_ROPE).rope
-    old = read(tmp_path, rope_theta=500.0, rope_scaling=without_theta).rope
-    older = read(tmp_path, rope_theta=500.0, rope_scaling={**without_theta, "rope_type": None, "type": "llama3"}).rope
-
-    assert new == old == older
-    assert isinstance(new.scaling, Llama3Scaling)
-    assert new.theta == 500.0
-
-
-def test_yarn_sharpens_attention_unless_told_how_much(tmp_path: Path) -> None:
-    yarn = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
-
-    rope = read(tmp_path, rope_scaling=yarn).rope
-
-    assert isinstance(rope.scaling, YarnScaling)
-    assert rope.attention_factor == pytest.approx(1.1386294)
-    assert read(tmp_path, rope_scaling={**yarn, "attention_factor": 1.0}).rope.attention_factor == 1.0
-
-
-def test_yarn_may_weigh_its_sharpening(tmp_path: Path) -> None:
-    yarn = {"type": "yarn", "factor": 4.0, "mscale": 1.0, "mscale_all_dim": 0.5}
-
-    assert read(tmp_path, rope_scaling=yarn).rope.attention_factor == pytest.approx(1.1386294 / 1.0693147)
-    assert read(tmp_path, rope_scaling={**yarn, "mscale_all_dim": None}).rope.attention_factor == pytest.approx(
-        1.1386294
-    )
-
-
-def test_dynamic_scaling_changes_nothing_within_the_models_own_length(tmp_path: Path) -> None:
-    assert read(tmp_path, rope_scaling={"type": "dynamic", "factor": 2.0}).rope == read(tmp_path).rope
-
-
-@pytest.mark.parametrize("kind", ["longrope", "su", "yarn"])
-def test_longrope_is_told_by_how_far_sequences_reach(kind: str, tmp_path: Path) -> None:
-    config = read(tmp_path, **PHI3, rope_scaling={**LONGROPE, "type": kind}, original_max_position_embeddings=64)
-
-    plain = read(tmp_path, **PHI3).rope.inverse_frequencies(8)
-    assert torch.equal(config.rope.reaching(64).inverse_frequencies(8), plain)
-    assert torch.allclose(config.rope.reaching(65).inverse_frequencies(8), plain / torch.tensor([2.0, 3.0, 4.0, 5.0]))
-    assert (config.usual_model_len, config.max_position_embeddings) == (64, 256)
-    assert config.rope.attention_factor == pytest.approx((1 + 1 / 3) ** 0.5)
-
-
 def test_absent_fields_take_the_usual_defaults(tmp_path: Path) -> None:
     config = read(tmp_path, num_key_value_heads="absent", rms_norm_eps="absent", architectures=None)
 
@@ -132,84 +85,6 @@ GEMMA2: dict[str, Any] = {
 }
 GEMMA3: dict[str, Any] = {**GEMMA2, "model_type": "gemma3_text", "architectures": ["Gemma3ForCausalLM"]}
 MIXED = ["full_attention", "sliding_attention", "full_attention", "sliding_attention"]
-
-
-@pytest.mark.parametrize(
-    ("changes", "windows"),
-    [
-        ({}, (None, None, None, None)),
-        ({"use_sliding_window": False, "max_window_layers": 0}, (None, None, None, None)),
-        ({"use_sliding_window": True, "max_window_layers": 0}, (32, 32, 32, 32)),
-        ({"use_sliding_window": True, "max_window_layers": 3}, (None, None, None, 32)),
-        ({"use_sliding_window": True, "max_window_layers": 9}, (None, None, None, None)),
-        ({"use_sliding_window": True, "layer_types": MIXED}, (None, 32, None, 32)),
-        ({"layer_types": ["full_attention"] * 4}, (None, None, None, None)),
-    ],
-)
-def test_qwen_windows_per_layer(changes: dict[str, Any], windows: tuple[int | None, ...], tmp_path: Path) -> None:
-    assert read(tmp_path, **QWEN, **changes).traits.sliding_windows == windows
-
-
-def test_mistral_slides_everywhere_or_nowhere(tmp_path: Path) -> None:
-    mistral = {"model_type": "mistral", "architectures": ["MistralForCausalLM"]}
-
-    assert read(tmp_path, **mistral, sliding_window=16).traits.sliding_windows == (16,) * 4
-    assert read(tmp_path, **mistral, sliding_window=None).traits.sliding_windows == (None,) * 4
-
-
-def test_gemma2_caps_by_default_and_not_when_told_null(tmp_path: Path) -> None:
-    caps = {"attn_logit_softcapping": None, "final_logit_softcapping": 20.0}
-
-    usual, told = read(tmp_path, **GEMMA2).traits, read(tmp_path, **GEMMA2, **caps).traits
-
-    assert (usual.attention_softcap, usual.logit_softcap) == (50.0, 30.0)
-    assert (told.attention_softcap, told.logit_softcap) == (None, 20.0)
-
-
-def test_gemma_is_tied_and_alternates_when_its_config_says_nothing(tmp_path: Path) -> None:
-    config = read(tmp_path, **GEMMA2)
-
-    assert config.tie_word_embeddings
-    assert config.traits.sliding_windows == (32, None, 32, None)
-    assert read(tmp_path, **GEMMA3).traits.sliding_windows == (32,) * 4
-    assert read(tmp_path, **GEMMA3, sliding_window_pattern=3).traits.sliding_windows == (32, 32, None, 32)
-
-
-def test_gemma3_rope_layouts_mean_the_same(tmp_path: Path) -> None:
-    linear = {"rope_type": "linear", "factor": 8.0}
-    by_kind = {"full_attention": {**linear, "rope_theta": 5e5}, "sliding_attention": {"rope_theta": 1e3}}
-
-    new = read(tmp_path, **GEMMA3, rope_parameters=by_kind)
-    old = read(tmp_path, **GEMMA3, rope_theta=5e5, rope_local_base_freq=1e3, rope_scaling=linear)
-    usual = read(tmp_path, **GEMMA3)
-
-    assert (new.rope, new.local_rope) == (old.rope, old.local_rope)
-    assert usual.local_rope is not None
-    assert (usual.rope.theta, usual.local_rope.theta) == (1e6, 1e4)
-
-
-@pytest.mark.parametrize(
-    ("changes", "layers"),
-    [
-        ({}, {0, 1, 2, 3}),
-        ({"decoder_sparse_step": 2}, {1, 3}),
-        ({"mlp_only_layers": [0, 3]}, {1, 2}),
-        ({"decoder_sparse_step": 2, "mlp_only_layers": [3]}, {1}),
-        ({"num_experts": "absent", "num_local_experts": 8}, {0, 1, 2, 3}),
-    ],
-)
-def test_which_layers_have_experts(changes: dict[str, Any], layers: set[int], tmp_path: Path) -> None:
-    experts = read(tmp_path, **{**QWEN_MOE, **changes}).traits.experts
-
-    assert experts is not None
-    assert (experts.num_experts, experts.layers) == (8, frozenset(layers))
-
-
-def test_phi3_is_served_without_the_code_its_checkpoints_name(tmp_path: Path) -> None:
-    config = read(tmp_path, **PHI3, auto_map={"AutoModel": "modeling_phi3.Phi3"}, partial_rotary_factor=0.5)
-
-    assert config.rope.rotated_share == 0.5
-    assert config.rope.inverse_frequencies(config.head_dim).shape == (2,)
 
 
 @pytest.mark.parametrize(
@@ -279,24 +154,3 @@ def test_refusals_name_file_and_key(changes: dict[str, Any], complaint: str, tmp
         read(tmp_path, **changes)
 
     assert str(refusal.value).startswith(f"{tmp_path / 'config.json'}: {complaint}")
-
-
-@pytest.mark.parametrize(
-    ("content", "complaint"),
-    [
-        (b"{", "is not valid JSON"),
-        (b"[]", "expected a JSON object, got list"),
-        (b"\xff\xfe", "is not valid JSON"),
-        (b"[" * 100_000, "is not valid JSON"),
-    ],
-)
-def test_broken_files_are_refused(content: bytes, complaint: str, tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_bytes(content)
-
-    with pytest.raises(ModelConfigError, match=complaint):
-        read_model_config(tmp_path)
-
-
-def test_a_directory_without_config_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ModelConfigError, match=r"config\.json: cannot be read: No such file"):
-        read_model_config(tmp_path)

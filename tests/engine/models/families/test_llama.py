@@ -1,0 +1,25 @@
+"""Llama computes what transformers computes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.engine.models.families.parity import IN_CHUNKS, OVER_BLOCKS, check_greedy_text, check_logits
+
+
+@pytest.mark.parametrize(
+    "variant", ["llama2", "llama3", "llama_biased", "llama_linear_rope", "llama_dynamic_rope", "llama_yarn"]
+)
+@IN_CHUNKS
+def test_logits_equal_transformers(variant: str, chunk_sizes: list[int], tmp_path: Path) -> None:
+    check_logits(variant, chunk_sizes, tmp_path)
+
+
+@pytest.mark.parametrize("variant", ["llama2", "llama3"])
+@OVER_BLOCKS
+def test_greedy_text_equals_transformers_in_a_mixed_batch(
+    variant: str, shuffle_seed: int | None, tmp_path: Path
+) -> None:
+    check_greedy_text(variant, shuffle_seed, tmp_path)
