@@ -1,4 +1,7 @@
-import json
+"""The bundled models: their size, their layout and their batched answers."""
+
+from __future__ import annotations
+
 from typing import get_args
 
 import pytest
@@ -7,7 +10,6 @@ import torch
 from engine.bundled import Size, model_dir
 from engine.training.data.example import Example, user
 from engine.training.evaluation.decode import GreedyDecoder
-from engine.training.evaluation.evaluate import percent, summary, table
 
 SIZES = get_args(Size)
 FILES = ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
@@ -41,13 +43,3 @@ def test_batched_answers_are_those_of_one_at_a_time() -> None:
         for text in ("How much is shipping to Finland?", "Hello!", "What is 3 + 4?")
     ]
     assert decoder.answers(examples) == [decoder.answers([example])[0] for example in examples]
-
-
-def test_the_report_counts_per_task_difficulty_and_model() -> None:
-    marks = {("support", "easy"): [True, True, True, False], ("support", "hard"): [False, True]}
-    results = {"penstock-large": marks}
-    assert percent(marks) == 66.7  # type: ignore[arg-type]
-    assert percent(marks, "hard") == 50.0  # type: ignore[arg-type]
-    assert "| support | easy | 75.0 |" in table(results)  # type: ignore[arg-type]
-    figures = json.loads(json.dumps(summary(results, 2, 1)))  # type: ignore[arg-type]
-    assert (figures["large_overall"], figures["large_hard"]) == (66.7, 50.0)

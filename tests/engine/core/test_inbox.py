@@ -8,8 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from engine.core.inbox import FrontGoneError, Inbox
-from engine.core.outbox import Outbox
-from engine.protocol import Abort, Phase, Shutdown, ToCore, encode_frame
+from engine.protocol import Abort, Shutdown, ToCore, encode_frame
 from tests.engine.core.fakes import FakeClock, make_add
 
 
@@ -51,10 +50,3 @@ def test_a_broken_frame_is_an_error(pair: tuple[socket.socket, socket.socket]) -
     front.sendall(b"\x00\x00\x00\x03abc")
     with pytest.raises(FrontGoneError, match="bad frame"):
         inbox.drain(wait=True)
-
-
-def test_sending_to_a_front_that_is_gone_is_an_error(pair: tuple[socket.socket, socket.socket]) -> None:
-    front, core = pair
-    front.close()
-    with pytest.raises(FrontGoneError):
-        Outbox(core, FakeClock()).send(Phase(name="x", seconds=0.0))

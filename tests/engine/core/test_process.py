@@ -186,17 +186,6 @@ def test_a_wrong_setting_is_fatal_and_named(tmp_path: Path, settings: dict[str, 
         assert status.result(_TIMEOUT_S) == 1
 
 
-def test_a_pool_too_small_for_the_model_shortens_what_a_sequence_may_reach(checkpoint: Path) -> None:
-    with core_thread(model_dir=str(checkpoint), device="cpu", num_threads=1, num_blocks=4) as (front, status):
-        _, ready = front.wait_until_ready()
-        assert ready.max_model_len == 64
-        front.send(greedy_add(1, [5] * 60, 5))
-        (output,) = front.step().outputs
-        assert output.finish_reason == "error"
-        front.send(Shutdown())
-        assert status.result(_TIMEOUT_S) == 0
-
-
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [({}, "10000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "ACTIVE"}, None)],

@@ -16,13 +16,7 @@ from engine.config import CoreConfig
 from engine.models.families.registry import read_model_config
 from engine.runner.machine import Machine, find_machine
 from engine.tensor_parallel.commands import (
-    Command,
-    Forward,
-    LeaderGoneError,
-    Logits,
-    OpenPool,
     receive_command,
-    send_command,
 )
 from engine.tensor_parallel.follower import FollowerRank
 from engine.tensor_parallel.group import Group
@@ -109,18 +103,6 @@ CONTEXT = ForwardContext(
 )
 
 
-def test_the_follower_computes_the_step_that_the_leader_computes(folder: Path) -> None:
-    with pair(folder) as two:
-        two.leader.open_pool(8)
-        hidden = two.leader.forward(torch.tensor([3, 4, 5]), CONTEXT, [])
-        two.leader.logits(hidden[:2] + 1)
-        for _ in range(3):
-            two.follow()
-
-        assert two.models[0].calls == two.models[1].calls
-        assert two.models[0].calls[0] == [[3, 4, 5], [6, 0, 1], [22, 8, 9], [[1, 5], [2, 0]]]
-
-
 def test_after_a_failure_every_call_fails(folder: Path) -> None:
     with pair(folder) as two:
         two.models[0].fails = True
@@ -136,14 +118,3 @@ def test_a_follower_that_is_gone_breaks_the_team(folder: Path) -> None:
         two.theirs.close()
         with pytest.raises(RankGroupBrokenError, match="is gone"):
             two.leader.logits(torch.zeros(1, 48))
-
-
-@pytest.mark.parametrize("command", [OpenPool(7), Forward([0, 1], [9], 3), Logits(2)])
-def test_commands_arrive_as_they_were_sent_and_an_end_is_told(command: Command) -> None:
-    ours, theirs = socket.socketpair()
-    with theirs:
-        with ours:
-            send_command(ours, command)
-            assert receive_command(theirs) == command
-        with pytest.raises(LeaderGoneError):
-            receive_command(theirs)

@@ -1,3 +1,7 @@
+"""The tokenizer of the bundled models and its chat template."""
+
+from __future__ import annotations
+
 import itertools
 from typing import Any
 
@@ -8,7 +12,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from engine.bundled import model_dir
 from engine.training import tokenizer
-from engine.training.batches import Encoder, render_conversation
+from engine.training.batches import render_conversation
 from engine.training.data.generator import MIXES, stream
 
 TOKENIZER = tokenizer.read_tokenizer(model_dir("small"))
@@ -64,11 +68,3 @@ def test_the_chat_template_renders_tools_calls_and_results() -> None:
     assert '<tools>\n{"function": {"name": "price"}, "type": "function"}\n</tools>' in text
     assert '<tool_call>\n{"name": "price", "arguments": {"item": "tide mug"}}\n</tool_call><|im_end|>' in text
     assert "<tool_response>\n12\n</tool_response><|im_end|>" in text
-
-
-def test_the_loss_is_on_assistant_tokens_only() -> None:
-    example = next(e for e in stream(1, "train", MIXES["large"]) if e.task == "followup" and len(e.messages) == 3)
-    (ids, targets), *_ = Encoder(TOKENIZER).encode([example])
-    learned = [ids[index + 1] for index, is_target in enumerate(targets) if is_target]
-    text = f"{example.messages[1]['content']}{tokenizer.IM_END}{example.answer}{tokenizer.IM_END}"
-    assert TOKENIZER.decode(learned, skip_special_tokens=False) == text
