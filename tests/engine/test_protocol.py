@@ -17,6 +17,7 @@ from engine.protocol import (
     SeqOutput,
     Shutdown,
     TakeOver,
+    ToCore,
     TokenLogprobs,
     decode_to_core,
     decode_to_front,
@@ -31,12 +32,12 @@ ADD = Add(
     deadline_s=0.25,
     grammar="ä",
 )
-MESSAGES = [ADD, Abort(seq_ids=[3, 4]), TakeOver(num_blocks=9), Shutdown()]
+MESSAGES: list[ToCore] = [ADD, Abort(seq_ids=[3, 4]), TakeOver(num_blocks=9), Shutdown()]
 
 
 @given(st.lists(st.integers(1, 40), max_size=30))
 def test_any_chunking_of_the_stream_gives_the_same_messages(sizes: list[int]) -> None:
-    stream, splitter = b"".join(map(encode_frame, MESSAGES)), FrameSplitter()
+    stream, splitter = b"".join([encode_frame(message) for message in MESSAGES]), FrameSplitter()
     found, at = [], 0
     for size in [*sizes, len(stream)]:
         found += [decode_to_core(body) for body in splitter.feed(stream[at : at + size])]

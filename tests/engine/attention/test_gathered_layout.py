@@ -70,7 +70,9 @@ def test_places_never_overlap_and_hold_their_rows_whatever_comes_and_goes() -> N
     for _ in range(300):
         stayed = [row for row in range(len(lengths)) if rng.random() < 0.95]
         followers = {row: index for index, row in enumerate(stayed)} if layout is not None else {}
-        kept = {} if layout is None else {row: now for row, now in followers.items() if row in layout.rows}
+        kept: dict[int, int] = (
+            {} if layout is None else {row: now for row, now in followers.items() if row in layout.rows}
+        )
         lengths = [lengths[row] + 1 for row in stayed] + [rng.randrange(1, 900) for _ in range(rng.randrange(3))]
         before = Layout() if layout is None else layout
         layout = before.next(kept, lengths, range(len(lengths)), block_size=BLOCK, max_slots=20_000)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from engine.kv_cache.prefix_index import PrefixIndex
@@ -9,7 +11,7 @@ from engine.step.sequence import Sequence
 from tests.engine.step.sequences import sequence
 
 
-def holding(tokens: list[int], blocks: list[int], **options: object) -> Sequence:
+def holding(tokens: list[int], blocks: list[int], **options: Any) -> Sequence:
     seq = sequence(tokens, **options)
     seq.block_table.extend(blocks)
     return seq

@@ -11,7 +11,7 @@ pytest.importorskip("triton")
 
 from engine.models.config.config import Activation
 from engine.models.fused_ops import TritonLayerOps
-from engine.models.layer_ops import TorchLayerOps
+from engine.models.layer_ops import LayerOps, TorchLayerOps
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") != "1", reason="on CPU through the interpreter; tests/gpu has the cards"
@@ -30,6 +30,7 @@ def test_gates_are_those_of_torch(activation: Activation) -> None:
 def test_norms_are_those_of_torch(offset: float) -> None:
     rows, weight = torch.randn(3, 40, generator=torch.Generator().manual_seed(2)), torch.linspace(-1, 1, 40)
     found = [torch.empty_like(rows) for _ in range(2)]
-    for ops, out in zip((TritonLayerOps(), TorchLayerOps()), found, strict=True):
+    both: list[LayerOps] = [TritonLayerOps(), TorchLayerOps()]
+    for ops, out in zip(both, found, strict=True):
         ops.norm(weight, 1e-5, offset).into(rows, out)
-    assert torch.allclose(*found, atol=1e-5)
+    assert torch.allclose(found[0], found[1], atol=1e-5)

@@ -52,7 +52,7 @@ def replies(requests: BytesIO, folder: Path) -> list[str]:
     found = BytesIO()
     serve_checks(requests, found, folder, VOCAB_SIZE, limit_s=60.0)
     found.seek(0)
-    return list(iter(lambda: read_text(found), None))  # type: ignore[arg-type]
+    return list(iter(lambda: read_text(found), None))
 
 
 @pytest.mark.parametrize("text", ["", "x", "tö\n", "x" * 70_000])

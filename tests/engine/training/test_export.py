@@ -8,6 +8,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from engine.bundled import model_dir
+from engine.models.families.registry import read_model_config
 from engine.training import tokenizer
 from engine.training.architecture import SHAPES, build
 from engine.training.export import export
@@ -25,6 +26,7 @@ def test_an_exported_model_is_read_by_transformers_with_weights_rounded_to_bfloa
     for name, parameter in model.named_parameters():
         assert torch.equal(found.get_parameter(name), parameter.bfloat16()), name
     assert end in found.generation_config.eos_token_id
-    assert found.config.rope_parameters["rope_theta"] == 10_000.0
+    config = read_model_config(tmp_path / "new" / "model")
+    assert (config.rope.theta, config.model_type) == (10_000.0, "qwen3")
     ids = AutoTokenizer.from_pretrained(tmp_path / "new" / "model").encode("hello there")
     assert ids == vocabulary.encode("hello there").ids

@@ -58,7 +58,7 @@ def test_a_stage_cannot_take_longer_than_the_whole() -> None:
 def test_the_limit_of_a_lane_and_the_lane_for_longer_prompts_belong_together() -> None:
     for given in ({"max_prompt_tokens": 9}, {"longer": "b"}):
         with pytest.raises(ValueError, match="belong together"):
-            Lane(id="a", **given)  # type: ignore[arg-type]
+            Lane(id="a", **given)
 
 
 @pytest.mark.parametrize(

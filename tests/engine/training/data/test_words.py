@@ -9,7 +9,7 @@ from engine.training.data.words import FIRST_NAMES, WORDS, first_name, made_up_n
 
 def test_made_up_names_of_the_splits_have_nothing_in_common() -> None:
     rng = random.Random(1)
-    trained, tested = ({made_up_name(rng, split) for _ in range(2000)} for split in ("train", "test"))  # type: ignore[arg-type]
+    trained, tested = ({made_up_name(rng, split) for _ in range(2000)} for split in ("train", "test"))
     assert not trained & tested
     assert len(tested) > 50
     assert all(name.istitle() for name in trained | tested)
