@@ -20,7 +20,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from engine.training.tokenizer import CHAT_TEMPLATE
 from tests.engine.frontend.tiny_model import write_model
-from tests.engine.sampling.test_grammar_compiler import BOMB
+from tests.engine.sampling.test_grammar_checker import BOMB
 
 pytestmark = pytest.mark.e2e
 
