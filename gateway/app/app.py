@@ -25,6 +25,7 @@ from gateway.admin.handlers.labels import LabelHandlers
 from gateway.admin.routes import Operations, OwnPagesOnly, admin_application
 from gateway.admin.views.engine_facts import EngineFacts
 from gateway.admission.guard import OverloadGuard
+from gateway.api.cross_origin import CrossOrigin
 from gateway.api.feedback import FeedbackHandlers
 from gateway.api.health import Probes
 from gateway.api.json_bodies import JsonBodies
@@ -51,6 +52,7 @@ from gateway.embedding.embedder import Embedder
 from gateway.embedding.encoder import TextEncoder
 from gateway.embedding.installed import InstalledEncoder
 from gateway.errors import GatewayError, Shed
+from gateway.http.asgi import ASGIApp
 from gateway.http.server import Listener, Server
 from gateway.limits.body_budget import BodyBudget
 from gateway.policies.canary import CanaryTrial
@@ -225,7 +227,11 @@ class Gateway:
         models = Models(self._current, int(time.time()))
         bodies = JsonBodies(self.bodies, self._workers)
         feedback = FeedbackHandlers(self._current, self._cache, bodies, self._note_wrong)
-        public = PublicApplication(self.pipeline, models, probes, feedback, ids=self._runtime.ids, log=self.log)
+        public: ASGIApp = PublicApplication(
+            self.pipeline, models, probes, feedback, ids=self._runtime.ids, log=self.log
+        )
+        if config.public.origins:
+            public = CrossOrigin(public, config.public.origins)
         # Its own small part of the open files: a flood on the public listener leaves it alone.
         few = min(config.edge.connections.max_total, _MAX_ADMIN_CONNECTIONS)
         admin_limits = replace(config.edge, connections=replace(config.edge.connections, max_total=few))
