@@ -68,6 +68,7 @@ from gateway.telemetry.records.recent import RecentRequests
 from gateway.timeline import Clock, Outcome, RequestIds
 from gateway.util.workers import Workers
 from routing_policies.policy.document import Policy
+from routing_policies.quality.predictor import Predictors
 
 _MAX_ADMIN_CONNECTIONS = 256
 _UNREAD_PARTS = 4
@@ -97,16 +98,7 @@ class Gateway:
         self.policy = PolicyInForce()
         self._status: PolicyStatus | None = None
         self._workers = Workers(name="requests")
-        runtime = self._runtime = Runtime(
-            holder=f"{os.getpid()}-{secrets.token_hex(8)}",
-            log=self.log,
-            metrics=self.metrics,
-            ids=RequestIds(around.rng),
-            rng=around.rng,
-            clock=clock,
-            wall=time.time,
-            workers=self._workers,
-        )
+        runtime = self._runtime = self._make_runtime(around)
         memory_limit = memory_limit_bytes(config.process.memory_limit_mb)
         self._guard = OverloadGuard(memory_limit_bytes=memory_limit, resident_bytes=resident_bytes)
         self.bodies = BodyBudget(body_budget_bytes(memory_limit))
@@ -136,16 +128,7 @@ class Gateway:
             on_trial=self._take_trial,
         )
         self._answers.on_audit = self.control.note_audit
-        self._builder = SnapshotBuilder(
-            clock=clock,
-            rng=around.rng,
-            environment=around.environment,
-            connect=around.connect or connector_of(clock),
-            ejections=Ejections(rules=ejection or EjectionRules(), report=self._count_ejection),
-            zone=config.process.zone or None,
-            stored_keys=self.control.directory.keys,
-            predictors=predictors,
-        )
+        self._builder = self._make_builder(around, ejection or EjectionRules(), predictors)
         told = (*self.control.watchers(), self.recent.note)
         self._records = Observability(config, runtime, told, self.control.sampler)
         self._tasks = BackgroundTasks(runtime.note_failed_task)
@@ -172,6 +155,30 @@ class Gateway:
     def snapshot(self) -> PolicySnapshot | None:
         """Return the policy snapshot for new requests; None before the first policy was loaded."""
         return self.policy.snapshot
+
+    def _make_runtime(self, around: Surroundings) -> Runtime:
+        return Runtime(
+            holder=f"{os.getpid()}-{secrets.token_hex(8)}",
+            log=self.log,
+            metrics=self.metrics,
+            ids=RequestIds(around.rng),
+            rng=around.rng,
+            clock=around.clock,
+            wall=time.time,
+            workers=self._workers,
+        )
+
+    def _make_builder(self, around: Surroundings, ejection: EjectionRules, predictors: Predictors) -> SnapshotBuilder:
+        return SnapshotBuilder(
+            clock=around.clock,
+            rng=around.rng,
+            environment=around.environment,
+            connect=around.connect or connector_of(around.clock),
+            ejections=Ejections(rules=ejection, report=self._count_ejection),
+            zone=self.config.process.zone or None,
+            stored_keys=self.control.directory.keys,
+            predictors=predictors,
+        )
 
     def _make_embedder(self, load_encoder: LoadEncoder | None) -> Embedder:
         return Embedder(

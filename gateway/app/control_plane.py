@@ -95,14 +95,7 @@ class ControlPlane:
         self._workers = Workers(1, name="admin", max_waiting=_MAX_LONG_BODIES)
         """A thread of its own: long chat bodies do not delay the admin listener, nor its bodies theirs."""
         self.audit = AuditLog(store, wall=wall, told=self._note_change)
-        self.directory = Directory(
-            store,
-            wall,
-            copy=config.process.runtime_dir / KEYS_FILE,
-            on_restored=self._note_access_restored,
-            on_ignored=lambda path: log.event("access_copy_ignored", level="warning", path=str(path)),
-            on_unreadable=lambda name, error: log.failure("access_unreadable", error, record=name),
-        )
+        self.directory = self._make_directory(store)
         self.traffic = RouteTraffic(wall)
         self.last_day = LastDay(self.traffic, store, holder=holder, wall=wall)
         self.token = LocalToken(config.process.runtime_dir)
@@ -121,17 +114,7 @@ class ControlPlane:
             poll_s=config.policy.poll_s,
             copy=None if config.policy.is_in_store else self._local_copy(file_copy_name(config.policy.document)),
         )
-        self.stored: StoredPolicy | None = None
-        if config.policy.is_in_store:
-            self.stored = StoredPolicy(
-                store,
-                reader=reader,
-                seed=Seed(path=config.policy.document, is_bundled=config.policy.is_bundled),
-                copy=self._local_copy(COPY_FILE),
-                hooks=hooks,
-                wall=wall,
-                num_kept=config.policy.max_revisions,
-            )
+        self.stored = self._make_stored(store, reader, hooks) if config.policy.is_in_store else None
         self.canaries: Canaries | None = None
         if self.stored is not None:
             self.canaries = Canaries(
@@ -148,6 +131,30 @@ class ControlPlane:
         self.sampler = None if self.tape is None else RecordingSampler(self.tape, predictors)
         """The pipeline's sampler of recorded requests; None where nothing is recorded."""
         self.book = PolicySource(self.stored or self.file, reader=reader, in_force=self._in_force)
+
+    def _make_directory(self, store: Store) -> Directory:
+        log = self._log
+        return Directory(
+            store,
+            self._wall,
+            copy=self._config.process.runtime_dir / KEYS_FILE,
+            on_restored=self._note_access_restored,
+            on_ignored=lambda path: log.event("access_copy_ignored", level="warning", path=str(path)),
+            on_unreadable=lambda name, error: log.failure("access_unreadable", error, record=name),
+        )
+
+    def _make_stored(self, store: Store, reader: DocumentReader, hooks: PolicyHooks) -> StoredPolicy:
+        """Create the policy of the store; its seed is the document of the settings."""
+        settings = self._config.policy
+        return StoredPolicy(
+            store,
+            reader=reader,
+            seed=Seed(path=settings.document, is_bundled=settings.is_bundled),
+            copy=self._local_copy(COPY_FILE),
+            hooks=hooks,
+            wall=self._wall,
+            num_kept=settings.max_revisions,
+        )
 
     async def load(self) -> None:
         """Load keys, admins and the policy.

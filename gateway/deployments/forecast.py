@@ -312,8 +312,8 @@ class DeploymentForecast:
     # Computation.
 
     def _make(self, now: float, uncached_tokens: int, lane: str) -> TtftForecast:
-        # One function without helpers: it runs for every candidate of a request, and is the larger
-        # part of what a decision costs.
+        # Almost without helpers: it runs for every candidate of a request, and is the larger part of what a
+        # decision costs.
         books, own_model, tpot = self._books, self._by_books[lane], self._tpot
         first_s, each_s = tpot.terms
         ahead, others, late_ratio, latest_ratio = books.look(now, lane)  # first, because it may assume first tokens
@@ -321,17 +321,12 @@ class DeploymentForecast:
         rows, num_running = float(num_rows), num_rows
         step_left_s = 0.0
         if num_rows or num_pending:
-            # Remainder of the engine's step, whose start is the last byte received from there; less the
-            # time for the prompts in it, which are counted apart.
+            # The time for the prompts in the engine's step is counted apart.
             in_step_s = 0.0
             if num_pending:
                 unread = ahead + others
                 in_step_s = own_model.terms[_OWN_PROMPT] * (unread if unread < _STEP_TOKENS else _STEP_TOKENS)
-            step_s = first_s + each_s * (num_rows or 1) + in_step_s
-            gone_s = now - self._pulse.at
-            if gone_s < 0.0:  # the event loop may have read its clock slightly later
-                gone_s = 0.0
-            step_left_s = (step_s - gone_s if gone_s <= step_s else step_s / 2) - in_step_s
+            step_left_s = self._left_of(first_s + each_s * (num_rows or 1) + in_step_s, now) - in_step_s
         # Dot product with `by_books`, without the terms that are 0.
         base_s, row_s, own_s, ahead_s, other_s, product_s, beside_s, rivals_s, beyond_s, step_part = own_model.terms
         seconds = base_s + row_s * rows + own_s * uncached_tokens + ahead_s * ahead
@@ -379,6 +374,13 @@ class DeploymentForecast:
             (first_s + each_s * (num_running + 1)) * tpot.gain.value(now),
             latest_ratio if latest_ratio > _OVERDUE_RATIO else 1.0,
         )
+
+    def _left_of(self, step_s: float, now: float) -> float:
+        """Return the remainder of the engine's step, whose start is the last byte received from there."""
+        gone_s = now - self._pulse.at
+        if gone_s < 0.0:  # the event loop may have read its clock slightly later
+            return step_s
+        return step_s - gone_s if gone_s <= step_s else step_s / 2
 
     def _idle_ttft_s(self, now: float, lane: str) -> float:
         return self._by_books[lane].predict_s(now, _IDLE)
