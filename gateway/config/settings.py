@@ -69,7 +69,7 @@ class PublicSettings:
     process holds."""
     shared: bool = False
     """True if other gateway processes may listen on `listen` too, each with its own queue (SO_REUSEPORT)."""
-    allow_origins: str = ""
+    cors_origins: str = ""
     """Origins of web pages that may call this listener from a browser (CORS), separated by commas, such as
     `https://chat.example.com`; `*`: any; empty: none."""
 
@@ -79,14 +79,14 @@ class PublicSettings:
         for origin in self.origins:
             if origin != "*" and not _ORIGIN.fullmatch(origin):
                 raise ConfigError(
-                    f"allow_origins: expected origins such as https://chat.example.com (scheme, host in lower case, "
+                    f"cors_origins: expected origins such as https://chat.example.com (scheme, host in lower case, "
                     f"port unless it is the scheme's own, no path), got {origin!r}"
                 )
 
     @property
     def origins(self) -> tuple[str, ...]:
-        """Return the members of `allow_origins`."""
-        return tuple(origin for part in self.allow_origins.split(",") if (origin := part.strip()))
+        """Return the members of `cors_origins`."""
+        return tuple(origin for part in self.cors_origins.split(",") if (origin := part.strip()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

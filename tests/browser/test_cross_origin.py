@@ -60,7 +60,7 @@ def called(chromium: Browser, origin: str, at: Addresses, *, stream: bool) -> tu
 def test_a_listed_page_streams_an_answer(
     chromium: Browser, origin: str, tmp_path: Path
 ) -> None:
-    with scripted_gateway(tmp_path, settings={"public.allow_origins": origin}) as at:
+    with scripted_gateway(tmp_path, settings={"public.cors_origins": origin}) as at:
         assert called(chromium, origin, at, stream=False)[:2] == (200, True)
         status, has_id, text = called(chromium, origin, at, stream=True)
     assert (status, has_id) == (200, True)
@@ -68,7 +68,7 @@ def test_a_listed_page_streams_an_answer(
 
 
 def test_another_page_gets_nothing(chromium: Browser, origin: str, tmp_path: Path) -> None:
-    with scripted_gateway(tmp_path, settings={"public.allow_origins": "https://chat.example.com"}) as at:
+    with scripted_gateway(tmp_path, settings={"public.cors_origins": "https://chat.example.com"}) as at:
         status, _, text = called(chromium, origin, at, stream=False)
     assert status == 0
     assert "Failed to fetch" in text

@@ -19,7 +19,7 @@ ALLOWED = "access-control-allow-origin"
 
 
 def allowing(origins: str) -> dict[str, Any]:
-    return {"public.allow_origins": origins}
+    return {"public.cors_origins": origins}
 
 
 async def preflight(stack: Stack, origin: str, *, path: str = "/v1/chat/completions", method: str = "POST") -> Reply:
@@ -104,7 +104,7 @@ async def test_a_page_that_leaves_ends_its_generation(tmp_path: Path, stream: bo
 
 @pytest.mark.parametrize("origins", ["https://a.example", "*", "http://localhost:3000, https://a.example", "", " , "])
 def test_origins_are_what_browsers_send(origins: str) -> None:
-    assert len(PublicSettings(allow_origins=origins).origins) == len(
+    assert len(PublicSettings(cors_origins=origins).origins) == len(
         [part for part in origins.split(",") if part.strip()]
     )
 
@@ -113,5 +113,5 @@ def test_origins_are_what_browsers_send(origins: str) -> None:
     "origins", ["https://a.example/", "a.example", "https://a.example/chat", "https://A.example", "https://*.example"]
 )
 def test_what_no_browser_sends_as_an_origin_is_refused(origins: str) -> None:
-    with pytest.raises(ConfigError, match=r"^allow_origins: expected origins such as https://chat\.example\.com"):
-        PublicSettings(allow_origins=f"https://good.example,{origins}")
+    with pytest.raises(ConfigError, match=r"^cors_origins: expected origins such as https://chat\.example\.com"):
+        PublicSettings(cors_origins=f"https://good.example,{origins}")
