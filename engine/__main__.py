@@ -98,7 +98,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--model", dest="model_dir", type=Path, required=True, metavar="DIR", help="model folder")
     parser.add_argument("--listen", default="127.0.0.1:8000", help="unix:/path or host:port (default %(default)s)")
-    parser.add_argument("--name", dest="model_name", default=argparse.SUPPRESS, help="name clients ask for")
+    parser.add_argument("--name", dest="model_name", default=argparse.SUPPRESS, help="model name in requests")
     parser.add_argument(
         "--log-level",
         default="info",

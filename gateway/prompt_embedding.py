@@ -66,7 +66,7 @@ class PromptEmbedding:
 
     async def _wait(self, ctx: RequestContext) -> Vector | None:
         task = ctx.vector_task
-        assert task is not None, "somebody has asked for it"
+        assert task is not None, "a request used it"
         if not task.done():
             await asyncio.wait((task,), timeout=self._wait_s)
             ctx.mark(Stage.EMBED)

@@ -110,7 +110,7 @@ def _choice_failures(test: PolicyTest, route: Route, decision: Decision, path: P
     if expect.deployment is None:
         return
     if route.select.policy == "weighted" and len(decision.candidates) > 1:
-        message = f"route {route.id} chooses by chance; expect candidates instead"
+        message = f"route {route.id} chooses at random; expect candidates instead"
         yield _failure(test, path, "deployment", message)
     elif expect.deployment != decision.deployment:
         told = f"expected deployment {expect.deployment}, got {decision.deployment or 'none'}"

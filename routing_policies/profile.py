@@ -140,7 +140,7 @@ class Profile:
 
     def _cause(self, chosen: str, views: Sequence[DeploymentView], attempt: Attempt) -> Cause:
         """Return the cause that the scorer with the largest weight gives for the chosen candidate."""
-        assert self.explaining is not None, "asked only where somebody explains"
+        assert self.explaining is not None, "used only by explain"
         return self.explaining.cause(next(view for view in views if view.id == chosen), attempt)
 
     def _drop_reason(self, view: DeploymentView, attempt: Attempt) -> DropReason | None:

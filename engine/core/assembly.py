@@ -91,7 +91,7 @@ def build_core(
         # Heads predict as well at a lower cost, so a draft model beside them would only add time.
         draft_model = load_draft_model(config, model, machine) if heads is None else None
         if heads is not None and config.drafting.draft_model_dir is not None:
-            logger.info("the model has prediction heads: its draft model is only asked with --speculation draft")
+            logger.info("the model has Medusa heads: its draft model is used with --speculation draft only")
         max_model_len = _model_len(config, model)
     if standby is not None and not has_fast_memory:
         config = standby.wait(config)

@@ -125,7 +125,7 @@ def make_drafter(
     for count in num_rows:
         plain_s, fixed_s, each_s = scheduled_costs.of_step(count)
         logger.info(
-            "a decode step of %d rows takes %.3f ms; drafts add %.3f ms, and each %.3f ms",
+            "a decode step of %d sequences takes %.3f ms; drafts add %.3f ms, and each %.3f ms",
             *(count, 1e3 * plain_s, 1e3 * fixed_s, 1e3 * each_s),
         )
     stats = AcceptanceStats()

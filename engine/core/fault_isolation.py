@@ -34,7 +34,7 @@ class FaultIsolation:
             self.succeed()
         # Models, kernels and samplers raise what they like; whatever it is, the other sequences must go on.
         except Exception:
-            logger.exception("a step of %d rows failed; trying its rows alone", len(scheduled.rows))
+            logger.exception("a step of %d sequences failed; trying each alone", len(scheduled.rows))
             output = StepOutput([self._execute_alone(SchedulerOutput([row])) for row in scheduled.rows])
             self._check_integrity()
             self._give_up_when_hopeless(output)
@@ -58,4 +58,4 @@ class FaultIsolation:
             return
         self._num_failed_steps += 1
         if self._num_failed_steps >= _MAX_FAILED_STEPS:
-            raise CoreBrokenError(f"{self._num_failed_steps} steps in a row failed for every sequence in them")
+            raise CoreBrokenError(f"{self._num_failed_steps} consecutive steps failed for every sequence in them")

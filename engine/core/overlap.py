@@ -79,7 +79,7 @@ class OverlappedStepLoop(StepLoop):
             return self._launcher.launch(scheduled, behind) if self._launcher.can_launch(scheduled) else None
         # As in `FaultIsolation.execute`, which is tried next and finds the row at fault.
         except Exception:
-            logger.exception("a step of %d rows could not be launched", len(scheduled.rows))
+            logger.exception("a step of %d sequences could not be launched", len(scheduled.rows))
             return None
 
     def _output_of(self, flight: LaunchedStep) -> StepOutput:
@@ -95,7 +95,7 @@ class OverlappedStepLoop(StepLoop):
             output = self._runner.execute(flight.scheduled)
         # As in `FaultIsolation.execute`.
         except Exception:
-            logger.exception("a step of %d rows failed under way", len(flight.scheduled.rows))
+            logger.exception("a step of %d sequences failed on the device", len(flight.scheduled.rows))
             self._flight = None
             output = self._runner.execute(flight.scheduled)
         return output

@@ -211,8 +211,8 @@ class SequenceTable:
         assert all(seq.state in (SequenceState.WAITING, SequenceState.PREEMPTED) for seq in self.waiting)
         assert not any(seq.block_table for seq in self.waiting), "a waiting sequence holds blocks"
         self.waiting.check_integrity()
-        assert self.running or not self.pending, "nobody computes a pending prefix"
-        assert len(self.waiting) or not self._expected, "nobody waits with an expected prefix"
+        assert self.running or not self.pending, "no sequence computes a pending prefix"
+        assert len(self.waiting) or not self._expected, "no sequence waits with an expected prefix"
 
     def _compile(self, seq: Sequence, grammar: str, now: float) -> None:
         """Start the compilation of a new sequence's grammar; `grammar_done` follows."""

@@ -229,7 +229,7 @@ def _config(options: argparse.Namespace) -> CoreConfig:
 def _shape(text: str) -> tuple[int, int]:
     rows, _, context = text.partition("x")
     if not (rows.isdigit() and context.isdigit() and int(rows) and int(context)):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected rows x context, such as 64x1024")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected sequences x context, such as 64x1024")
     return int(rows), int(context)
 
 

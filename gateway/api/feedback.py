@@ -76,8 +76,8 @@ class FeedbackHandlers:
         is_passed_on = not is_wanted and self._cache.pass_on_doubt(feedback.request_id, caller.tenant)
         if not (is_known or is_wanted or is_passed_on):
             raise NotFound(
-                "No kept answer of this key belongs to that request id. Send the x-request-id of the answer that was "
-                "wrong; answers are known as long as they are in the cache.",
+                "No cache entry of this key belongs to that request id. Send the x-request-id of the wrong answer; "
+                "it is known while it is in the cache.",
                 param="request_id",
             )
         return Noted(feedback.request_id, feedback.verdict, is_known)

@@ -63,14 +63,14 @@ def figures_of_load(document: Mapping[str, Any]) -> EngineFigures:
     except msgspec.ValidationError as error:
         raise FiguresMissing(f"this is no event of /engine/load: {error}") from None
     if load.step_time is None:
-        raise FiguresMissing("the engine has not run enough steps to know how long one takes; send it some requests")
+        raise FiguresMissing("the engine has not run enough steps to measure one; send it some requests")
     if not _is_known(load.step_time):
         raise FiguresMissing(
-            "the engine has not run steps unlike enough to know what rows and prompts add to one; send it requests of "
-            "several lengths, several at once"
+            "the engine has not run steps unlike enough to measure what sequences and prompts add; send it "
+            "requests of several lengths, several at once"
         )
     if not (load.max_num_seqs and load.max_num_batched_tokens and load.num_blocks_total and load.block_size):
-        raise FiguresMissing("the engine is not ready: it does not say its rows, step budget and KV blocks yet")
+        raise FiguresMissing("the engine is not ready: it reports no sequences, batched tokens and KV blocks yet")
     return EngineFigures(
         steps=load.step_time,
         max_rows=load.max_num_seqs,
@@ -89,7 +89,7 @@ def terms_of_steps(document: Mapping[str, Any], *, prefill_token_s: float) -> St
     """
     shapes = [_shape(item) for item in document["shapes"]]
     if len({rows for rows, _, _ in shapes}) < 2:
-        raise FiguresMissing("two numbers of rows are needed: penstock engine steps --shape 1x512 --shape 16x512")
+        raise FiguresMissing("two numbers of sequences are needed: penstock engine steps --shape 1x512 --shape 16x512")
     fixed_s, row_s, kv_token_s = _fitted(shapes)
     return StepTerms(fixed_s=fixed_s, row_s=row_s, kv_token_s=kv_token_s, prefill_token_s=prefill_token_s)
 

@@ -29,7 +29,7 @@ def add_keys(commands_of: Any) -> None:
     new.add_argument("--store", action="store_true", help="in a running gateway's store, good at once")
     listed = add_action(actions, "list", list_keys, "every key of a running gateway, by its name and state")
     listed.add_argument("--tenant", metavar="ID")
-    rotate = add_action(actions, "rotate", rotate_key, "a new key in place of one, which stays good for a while")
+    rotate = add_action(actions, "rotate", rotate_key, "a new key instead of one, which stays valid for a while")
     revoke = add_action(actions, "revoke", revoke_key, "a key is good nowhere any more, within a second")
     for parser in (rotate, revoke):
         parser.add_argument("tenant")
@@ -53,8 +53,8 @@ def add_admin(commands_of: Any) -> None:
     create = add_action(actions, "create", create_admin, "make an admin; from the first one on, reading takes a login")
     create.add_argument("name")
     create.add_argument("--role", choices=["viewer", "editor", "admin"], default="admin", help="default %(default)s")
-    create.add_argument("--password-stdin", action="store_true", help="read the password from stdin; default: ask")
-    create.add_argument("--oidc-subject", metavar="TEXT", help="as the identity provider says it; no password then")
+    create.add_argument("--password-stdin", action="store_true", help="read the password from stdin; default: prompt")
+    create.add_argument("--oidc-subject", metavar="TEXT", help="as the identity provider has it; no password then")
     add_action(actions, "list", list_admins, "everybody who may log in")
     delete = add_action(actions, "delete", delete_admin, "end an admin's sessions and tokens, and the admin")
     delete.add_argument("name")
@@ -194,7 +194,7 @@ def _password(options: argparse.Namespace) -> str:
     if options.password_stdin:
         return sys.stdin.readline().rstrip("\r\n")
     if not sys.stdin.isatty():
-        raise UsageError("nobody is there to ask for a password; give --password-stdin")
+        raise UsageError("no terminal to prompt for a password; give --password-stdin")
     password = getpass.getpass(f"password of {options.name}: ")
     if getpass.getpass("again: ") != password:
         raise CommandError("the two are different; nothing was changed")

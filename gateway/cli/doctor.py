@@ -141,9 +141,9 @@ def check_memory(num_bytes: int | None) -> Check:
     """Check that both engines fit into memory."""
     if num_bytes is None:
         remedy = f"make sure that {_gib(MIN_MEMORY_BYTES)} are free"
-        return Check(name="memory", level="warn", message="cannot be told on this system", remedy=remedy)
+        return Check(name="memory", level="warn", message="unknown on this system", remedy=remedy)
     if num_bytes < MIN_MEMORY_BYTES:
-        remedy = f"free memory or raise the container's limit: two engines want {_gib(MIN_MEMORY_BYTES)}"
+        remedy = f"free memory or raise the container's limit: two engines need {_gib(MIN_MEMORY_BYTES)}"
         return Check(name="memory", level="warn", message=f"{_gib(num_bytes)} available", remedy=remedy)
     return Check(name="memory", level="ok", message=f"{_gib(num_bytes)} available")
 
@@ -215,7 +215,7 @@ def check_instance(config: GatewayConfig) -> Iterator[Check]:
         if answer is not None and answer.status == 200:
             yield Check(name="running", level="ok", message=f"{who} is ready")
         elif answer is not None and answer.status == 503:
-            remedy = f"it may still be starting; GET {config.public.listen}/startupz and its log say more"
+            remedy = f"it may still be starting; GET {config.public.listen}see /startupz and its log"
             yield Check(name="running", level="warn", message=f"{who} is not ready", remedy=remedy)
         else:
             remedy = "it may listen elsewhere (give doctor the same --config and --port), or it hangs"
@@ -253,7 +253,7 @@ def check_device(probe: str = _DEVICE_PROBE) -> Check:
         )
     except subprocess.TimeoutExpired:
         message = f"torch was not imported within {DEVICE_TIMEOUT_S:g} s"
-        return Check(name="device", level="warn", message=message, remedy="look at the machine's load and disk")
+        return Check(name="device", level="warn", message=message, remedy="check the machine's load and disk")
     torch_version, separator, name = found.stdout.strip().partition("|")
     if found.returncode != 0 or not separator:
         said = found.stderr.strip().splitlines()[-1:] or [f"exit code {found.returncode}"]

@@ -62,7 +62,7 @@ def train_from_labels(labels: Sequence[Label], pair: Pair, base: PairModel | Non
         )
     kept = [label for number, label in enumerate(labels) if number % HELD_OUT]
     if len({label.lost < 0.5 for label in kept}) < 2:
-        raise TrainingError("every label says the same, so there is nothing to tell apart")
+        raise TrainingError("every label is the same, so there is nothing to fit")
     asked = labels[::HELD_OUT]
     report: dict[str, Any] = {"squared_error": round(squared_error(learned_of(kept, base), asked), 4)}
     if base is not None:

@@ -102,7 +102,7 @@ def train_from_files(paths: Sequence[Path], weak: str, strong: str, *, encoder_f
         )
     outcomes = [line.as_outcome(weak, strong) for line in lines]
     if all(outcome.good == outcomes[0].good for outcome in outcomes):
-        raise TrainingError("every prompt has the same outcome, so there is nothing to tell apart")
+        raise TrainingError("every prompt has the same outcome, so there is nothing to fit")
     vectors, encoder = (None, "") if encoder_folder is None else embedded(texts_of(lines), encoder_folder)
     name = ", ".join(path.name for path in paths)
     return trainer(outcomes, vectors=vectors).fit(weak=weak, strong=strong, trained_on=name, encoder=encoder)

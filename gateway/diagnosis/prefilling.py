@@ -81,7 +81,7 @@ def explain_prefill(window: Window, place: PolicyLines, now: LatencyBudget, befo
         cause="slow_prefill",
         summary="The same prompts take longer to compute.",
         evidence=(prefill, FindingEvidence("tokens of a prompt", tokens, tokens_before, "baseline", "tokens")),
-        lever="Look at what shares the engine's machine; else a larger --max-num-batched-tokens or a replica.",
+        lever="Check what shares the engine's machine; else a larger --max-num-batched-tokens or a replica.",
         policy_path=place.route_path("select.candidates"),
     )
 
@@ -112,12 +112,12 @@ def explain_path(window: Window, place: PolicyLines, now: LatencyBudget, before:
     return Finding(
         stage="network",
         cause="path",
-        summary=f"Time goes between the gateway and {place.deployment}.{unknown}",
+        summary=f"Time is lost between the gateway and {place.deployment}.{unknown}",
         evidence=(
             FindingEvidence("between gateway and engine, mean", now.path_s, before.path_s, "baseline"),
             FindingEvidence("connecting, mean", connect, connect_before, "baseline"),
         ),
-        lever="Look at the network between the two; prefer a nearer deployment (zone), or hedge late streams.",
+        lever="Check the network between the two; prefer a nearer deployment (zone), or hedge late streams.",
         policy_path=place.route_path("select.hedge"),
     )
 

@@ -68,9 +68,9 @@ def _engine_full(place: PolicyLines, state: ObservedDeployment, waits: tuple[Fin
     return Finding(
         stage="queue",
         cause="engine_full",
-        summary=f"Deployment {place.deployment} has no free row; requests wait for one.",
-        evidence=(FindingEvidence("rows in use", state.rows, float(state.max_rows) or None, "bound", "count"), *waits),
-        lever="Add a replica, or more rows to a step (penstock engine --max-num-seqs) where its KV memory allows.",
+        summary=f"Deployment {place.deployment} has no room for a sequence; requests wait.",
+        evidence=(FindingEvidence("sequences", state.rows, float(state.max_rows) or None, "bound", "count"), *waits),
+        lever="Add a replica, or more sequences per step (penstock engine --max-num-seqs) where its KV memory allows.",
         policy_path=place.route_path("select.candidates"),
     )
 
@@ -82,7 +82,7 @@ def _limit(place: PolicyLines, state: ObservedDeployment, waits: tuple[FindingEv
         summary=f"Deployment {place.deployment} has room, but its permits are all out.",
         evidence=(
             FindingEvidence("in flight", float(state.in_flight), state.limit, "bound", "count"),
-            FindingEvidence("rows in use", state.rows, float(state.max_rows) or None, "bound", "count"),
+            FindingEvidence("sequences", state.rows, float(state.max_rows) or None, "bound", "count"),
             *waits,
         ),
         lever="Raise the deployment's permits.",

@@ -499,7 +499,7 @@ async def _whole(opened: UpstreamAttempt, response: UpstreamResponse) -> bytes:
         return await response.read(MAX_PLAIN_BYTES, opened.held)
     except RequestTooLarge:
         said = f"The answer of deployment '{opened.live.id}' takes more memory than this gateway may use for one."
-        raise UpstreamFailed(f"{said} Ask for a shorter one, or for a stream.") from None
+        raise UpstreamFailed(f"{said} Request a shorter one, or a stream.") from None
 
 
 def _fixed_headers(live: LiveDeployment, accept: bytes, priority: bytes) -> tuple[Header, ...]:

@@ -51,12 +51,12 @@ _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 def from_transport(error: UpstreamError, deployment: str) -> GatewayError:
     """Return the 502 or 504 for a failure on the wire; the message names the deployment, never its address."""
     if isinstance(error, UpstreamTimeout):
-        return UpstreamTimedOut(f"Deployment '{deployment}' {_late(error)}. Try again, or ask for a shorter answer.")
+        return UpstreamTimedOut(f"Deployment '{deployment}' {_late(error)}. Try again, or request a shorter answer.")
     if isinstance(error, ConnectError | PoolFull):
         return UpstreamFailed(f"Deployment '{deployment}' cannot be reached. Try again later.")
     if isinstance(error, CodingError):
         return UpstreamFailed(
-            f"Deployment '{deployment}' compressed its answer in a way that cannot be read. Tell the operator."
+            f"Deployment '{deployment}' compressed its answer in a way that cannot be read. Inform the operator."
         )
     return UpstreamFailed(f"Deployment '{deployment}' failed before its answer was whole. Try again.")
 
@@ -66,9 +66,9 @@ def from_status(status: int, headers: Headers, deployment: str, lane: str) -> Ga
     if status in OVERLOADED:
         return overloaded(headers, deployment, lane)
     if status == 504:
-        return UpstreamTimedOut(f"Deployment '{deployment}' timed out. Try again, or ask for a shorter answer.")
+        return UpstreamTimedOut(f"Deployment '{deployment}' timed out. Try again, or request a shorter answer.")
     if status in _CREDENTIALS:
-        return UpstreamFailed(f"Deployment '{deployment}' refused the gateway's credentials. Tell the operator.")
+        return UpstreamFailed(f"Deployment '{deployment}' refused the gateway's credentials. Inform the operator.")
     if not 400 <= status < 500:
         return UpstreamFailed(f"Deployment '{deployment}' answered with status {status}. Try again.")
     return None

@@ -265,7 +265,7 @@ class Canaries:
             said = "; ".join(change.text for change in shared[:5])
             raise NotSeparable(f"{said}: queues, permits and quotas are shared by all traffic, so this needs an apply")
         if not changes:
-            raise NotSeparable("nothing changes in meaning")
+            raise NotSeparable("nothing changes")
 
     async def _findings(self) -> tuple[TrialFinding, ...]:
         canary = self.current

@@ -163,7 +163,7 @@ class PolicyFile:
         except ValueError as unusable:
             raise PolicyFileError(f"{error}\nthe last good policy cannot be served: {unusable}") from error
         self._head = kept.origin
-        said = f"{error}\nstarted on the last good policy, revision {kept.revision}, kept at an earlier start"
+        said = f"{error}\nstarted on the last good policy, revision {kept.revision}, saved at an earlier start"
         self._report(PolicyStatus(revision=kept.revision, is_current=False, error=said))
         return kept
 

@@ -97,7 +97,7 @@ def _notes(new: Policy, *, has_text: bool, has_chances: bool) -> list[str]:
     """Return the limits of the replay model that this policy is subject to."""
     notes = []
     if any(route.cache.mode == "exact_then_semantic" for route in new.routes):
-        notes.append("semantic hits are those that were recorded as such: digests do not tell what means the same")
+        notes.append("semantic hits are those that were recorded as such: digests cannot match other wordings")
     if any(route.select.policy == "cascade" for route in new.routes):
         notes.append("who answers in a cascade stays as recorded: its hand-overs depend on first tokens")
     if not has_chances and any(route.select.policy in BY_QUALITY for route in new.routes):

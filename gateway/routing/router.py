@@ -193,7 +193,7 @@ def _nobody_ready(planned: PlannedRoute, lane: str) -> Shed:
         return UpstreamsRest(
             ShedReason.OVERLOAD,
             lane=lane,
-            message=f"The deployments of route '{planned.route.id}' asked to be left alone for {wait_s:.0f} s. "
+            message=f"The deployments of route '{planned.route.id}' requested a backoff of {wait_s:.0f} s. "
             "Try again after the time in Retry-After.",
             hint="The same request at a later time.",
             retry_after_s=wait_s,

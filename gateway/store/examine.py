@@ -57,7 +57,7 @@ def _about(facts: RedisFacts | None) -> list[StoreFinding]:
         said = f"Redis evicts keys when it is full (maxmemory-policy {facts.policy}): counts would be lost"
         findings.append(StoreFinding(level="warn", message=said, remedy="set maxmemory-policy noeviction"))
     if facts is not None and not facts.is_persistent:
-        said = "Redis keeps nothing on disk: a restart forgets budgets that are spent"
+        said = "Redis keeps nothing on disk: a restart loses the use of budgets"
         findings.append(StoreFinding(level="warn", message=said, remedy="set appendonly yes"))
     return findings
 

@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=3.0,
         help="of an upstream whose answer comes amid encoding (default %(default)s)",
     )
-    parser.add_argument("--seed", type=int, default=1, help="of what is asked (default %(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="of the requests (default %(default)s)")
     add_quality_arguments(parser)
 
 

@@ -45,7 +45,7 @@ _AT_ONCE = 512
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of this bench."""
-    parser.add_argument("--seed", type=int, default=1, help="of what is asked (default %(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="of the requests (default %(default)s)")
     add_quality_arguments(parser)
 
 
@@ -65,14 +65,14 @@ def add_quality_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--audit-noise", type=float, default=0.0, help="share of false verdicts (default %(default)s)")
     parser.add_argument(
-        "--vectors", type=Path, help="folder with questions.npy and intents.npy, kept there when they are made"
+        "--vectors", type=Path, help="folder with questions.npy and intents.npy, saved there when they are made"
     )
     parser.add_argument("--pairs", type=int, default=100, help="of each changed meaning (default %(default)s)")
     parser.add_argument("--crafted", type=int, default=20, help="attempts of each family (default %(default)s)")
     parser.add_argument(
         "--without", action="append", choices=VETOES, default=[], help="leave out a veto; may be given several times"
     )
-    parser.add_argument("--encoder-folder", type=Path, help="where the encoder's graph is kept (default: made anew)")
+    parser.add_argument("--encoder-folder", type=Path, help="where the encoder's graph is cached (default: made anew)")
 
 
 async def run(options: argparse.Namespace) -> Card:

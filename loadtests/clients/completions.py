@@ -104,7 +104,7 @@ async def complete_tokens(
     """Ask for exactly so many tokens behind a prompt of token ids, greedily. Raises ProcessFailed."""
     answer = await _answer(address, _COMPLETIONS, _exactly(prompt, num_tokens), headers)
     if answer.num_tokens != num_tokens:
-        raise ProcessFailed(f"the engine made {answer.num_tokens} tokens where {num_tokens} were asked for")
+        raise ProcessFailed(f"the engine made {answer.num_tokens} tokens where {num_tokens} were requested")
     return answer
 
 

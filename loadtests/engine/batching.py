@@ -57,11 +57,11 @@ async def measure_batching(setting: Setting) -> Finding:
             "batching_lengths": lengths.source,
         },
         notes=[
-            f"batching: {len(pairs)} requests waiting at once, {num_tokens} output tokens, {_ROWS} rows",
+            f"batching: {len(pairs)} requests waiting at once, {num_tokens} output tokens, {_ROWS} sequences",
             f"batching: {lengths.source}",
-            "batching: static: every row is computed until the batch's longest answer ends, what it makes behind its "
-            "own end counts for nothing; padded: prompts are as long as the longest, too, as generate has them; "
-            "early exit: rows end by themselves and stay empty",
+            "batching: static: every sequence is computed until the batch's longest answer ends, its tokens behind its "
+            "own end count for nothing; padded: prompts are as long as the longest, too, as generate has them; "
+            "early exit: sequences end by themselves and stay empty",
             *(f"seconds  {line}" for line in rounds.lines()),
             f"seconds  padded {padded_s:.4g}, early exit {early_s:.4g}",
         ],

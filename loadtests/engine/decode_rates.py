@@ -95,7 +95,7 @@ class ReferenceProcess:
         self._process.write_line(json.dumps({"prompts": prompts, "num_tokens": num_tokens}))
         reply = await self._reply()
         if reply["num_tokens"] != num_tokens:
-            raise ProcessFailed(f"transformers made {reply['num_tokens']} tokens where {num_tokens} were asked for")
+            raise ProcessFailed(f"transformers made {reply['num_tokens']} tokens where {num_tokens} were requested")
         return reply
 
     async def _reply(self) -> dict[str, object]:

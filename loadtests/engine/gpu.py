@@ -54,7 +54,7 @@ async def run(options: argparse.Namespace) -> Card:
             results |= (await measure_prefix(setting)).results
     return Card(
         bench="engine_gpu",
-        arrivals="closed: one decode step after the other, rows of equal length",
+        arrivals="closed: one decode step after the other, sequences of equal length",
         results=results,
         notes=(
             "share    bound by copy bandwidth over time of a queued step",

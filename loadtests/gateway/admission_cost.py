@@ -194,7 +194,7 @@ class _Bench:
         ask = router.with_history(RoutingRequest(price, claim, tpot_slo_s=tpot_slo_s), request)
         admitted = self._gate.decide(turn, request, planned, ask)
         sent = turn.ask
-        assert sent is not None, "the gate says what was asked"
+        assert sent is not None, "the gate decides as expected"
         live, _ = router.pick(planned, _NOBODY, claim.lane.id, sent, admitted.avoid, admitted.seen)
         permit = live.limiter.try_acquire(admitted.claim)
         if permit is None:

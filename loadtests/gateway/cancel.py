@@ -318,7 +318,7 @@ def _card(
         },
         notes=(
             *by_state,
-            f"probes that missed their place: {tally.num_missed}",
+            f"probes that missed their stage: {tally.num_missed}",
             f"answered before leaving: {answered}",
         ),
         failed=problem,

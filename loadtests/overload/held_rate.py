@@ -23,7 +23,7 @@ async def highest_held(is_held: Callable[[float], Awaitable[bool]], guess_per_s:
             break
         low, high = high, high * _UP
     else:
-        raise ValueError(f"every rate up to {low:.3g} per s is held; the guess was {guess_per_s:.3g}")
+        raise ValueError(f"every rate up to {low:.3g} per s is held; the start value was {guess_per_s:.3g}")
     for _ in range(_ROUNDS):
         middle = (low + high) / 2 if low else high / 2
         if await is_held(middle):

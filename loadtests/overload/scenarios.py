@@ -115,7 +115,7 @@ class Scene:
 async def greedy_tenant(scene: Scene) -> dict[str, Value]:
     """One tenant brings 85 % of twice the capacity; the others must not notice."""
     trouble = troubles.greedy_tenant(scene.capacity_per_s, scene.seconds, scene.seed, scene.slo)
-    alone, beside, loud = await _with_and_without(scene, trouble, "quiet tenants")
+    alone, beside, loud = await _with_and_without(scene, trouble, "light tenants")
     return {
         "greedy_quiet_goodput": beside.good_share,
         "greedy_quiet_ttft_p99_ratio": beside.admitted_ttft_p99_ms / max(1e-9, alone.admitted_ttft_p99_ms),

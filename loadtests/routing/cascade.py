@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--outcomes", type=Path, help="file of the pair's outcomes: used if it is there, else written")
     parser.add_argument("--limit", type=int, help="of the prompts, the first so many (default: all)")
     parser.add_argument("--temperature", type=float, default=0.0, help="of every request (default %(default)s)")
-    parser.add_argument("--plain", action="store_true", help="ask for plain answers in place of streams")
+    parser.add_argument("--plain", action="store_true", help="request plain answers instead of streams")
 
 
 async def run(options: argparse.Namespace) -> Card:

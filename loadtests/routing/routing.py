@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--samples", type=int, default=40, help="prompts per task and difficulty (default %(default)s)")
     parser.add_argument("--seed", type=int, default=_SEED, help="of the prompts (default %(default)s)")
     parser.add_argument("--outcomes", type=Path, help="file of the pair's outcomes: used if it is there, else written")
-    parser.add_argument("--data", type=Path, help="folder of evaluation data: judge its public outcomes too")
+    parser.add_argument("--data", type=Path, help="folder of evaluation data: evaluate its public outcomes too")
     parser.add_argument("--vectors", type=Path, help="folder that keeps the embeddings of --data between runs")
     parser.add_argument("--splits", type=int, default=5, help="random splits, streams in place (default %(default)s)")
     parser.add_argument("--parts", nargs="+", choices=_PARTS, default=_PARTS, help="only these (default: all)")

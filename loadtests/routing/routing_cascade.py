@@ -105,7 +105,7 @@ def cascade_results(model: PairModel, cases: Sequence[Case], scores: Scores) -> 
             f"{name}_tokens_left_per_request": one.num_left / len(judged),
         }
     told = ", ".join(f"{field} {getattr(ratios, field)}" for field in ratios.__struct_fields__)
-    return results, f"cascade: chosen on {len(first)} prompts, judged on the {len(second)} others: {told}"
+    return results, f"cascade: chosen on {len(first)} prompts, evaluated on the {len(second)} others: {told}"
 
 
 def inquire(case: Case, checkpoints: tuple[CascadeCheckpoint, ...], ratios: Ratios) -> tuple[int, bool]:

@@ -71,7 +71,7 @@ class Checker:
         if self._peek().kind != "end":
             raise self._unexpected()
         if found != "bool":
-            raise ConditionError(f"a condition says true or false, this is {_a(found)}", start.at)
+            raise ConditionError(f"a condition is true or false, this is {_a(found)}", start.at)
 
     def _choice(self) -> Type:
         self._depth += 1

@@ -41,7 +41,7 @@ def tokens(source: str) -> Iterator[ConditionToken]:
     while position < len(source):
         found = _TOKEN.match(source, position)
         if found is None:
-            raise ConditionError(f"{source[position]!r} has no meaning here", position + 1)
+            raise ConditionError(f"{source[position]!r} is not valid here", position + 1)
         kind = found.lastgroup
         if kind in ("number", "string", "name", "sign"):
             yield ConditionToken(kind, found.group(), position + 1)  # type: ignore[arg-type]

@@ -164,7 +164,7 @@ def test_a_policy_is_edited_by_form_checked_diffed_applied_and_rolled_back(
     page = context.new_page()  # its console says that the first try was refused
     page.goto("/admin/policy")
     expect(page.locator("#verdict")).to_contain_text("As in force")
-    field = page.get_by_label("Kept for, s")
+    field = page.get_by_label("TTL, s")
     field.fill("1234")
     field.press("Tab")
     expect(page.locator("#yaml")).to_have_value(re.compile("ttl_s: 1234"))
@@ -243,14 +243,14 @@ def test_a_key_is_made_shown_once_used_revoked_and_all_of_it_written_down(chromi
 def test_kept_answers_are_purged_after_a_look(context: BrowserContext, site: Addresses, admin_token: str) -> None:
     page = context.new_page()
     page.goto("/admin/cache")
-    expect(page.locator("#kept")).to_contain_text("Answers kept")
+    expect(page.locator("#entries")).to_contain_text("Cache entries")
     page.locator("#purge [name=route]").fill("faq")
     page.locator("#purge button").click()
     unlock(page, admin_token)
     expect(page.locator("#covered")).to_contain_text("dev / faq")
     page.get_by_role("button", name="Remove them").click()
     page.locator("dialog[open] button[value=ok]").click()
-    expect(page.locator("#said")).to_contain_text("Removed")
+    expect(page.locator("#message")).to_contain_text("Removed")
 
 
 def test_nothing_that_others_say_runs_on_a_page(page: Page, site: Addresses) -> None:

@@ -162,7 +162,7 @@ async def _lower_the_bound_and_look_at_it(page: Page) -> None:
     await page.locator("#reset").click()
     await field.fill("ever so good")
     await field.press("Tab")
-    await expect(page.locator("#said")).to_contain_text("a number is wanted", timeout=PATIENCE_MS)
+    await expect(page.locator("#message")).to_contain_text("must be a number", timeout=PATIENCE_MS)
     await field.fill("0.05")
     await field.press("Tab")
     await expect(page.locator("#verdict")).to_contain_text("Good", timeout=PATIENCE_MS)
@@ -186,7 +186,7 @@ async def _try_it_on_a_tenth_until_it_is_taken_back(page: Page) -> None:
     card = page.locator("#canary")
     await expect(card).to_contain_text("10 % of requests", timeout=PATIENCE_MS)
     await expect(card).to_contain_text("rolled back", timeout=PATIENCE_MS)  # nobody does anything meanwhile
-    await expect(page.locator("#said")).to_contain_text("The canary has ended (rolled back)")
+    await expect(page.locator("#message")).to_contain_text("The canary has ended (rolled back)")
     await expect(card).to_contain_text("anna")
     await expect(card).to_contain_text("the small model costs less")
     await expect(card).to_contain_text("by system: wrong")

@@ -69,7 +69,7 @@ def test_a_test_that_holds_says_nothing(test: str) -> None:
         ),
         (
             "{name: t, request: {model: split}, expect: {deployment: large}}",
-            '10: tests[0].expect.deployment: test "t" failed: route split chooses by chance; expect candidates instead',
+            '10: tests[0].expect.deployment: test "t" failed: route split chooses at random; expect candidates instead',
         ),
     ],
 )

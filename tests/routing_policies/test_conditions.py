@@ -57,7 +57,7 @@ def test_a_condition_says_true_or_false(source: str, holds: bool) -> None:
     ("source", "said"),
     [
         ("", "did not expect the end"),
-        ("request.turns", "a condition says true or false, this is a whole number"),
+        ("request.turns", "a condition is true or false, this is a whole number"),
         ('request.turns > "2"', "cannot be compared with >"),
         ("request.turns > 2.5", "cannot be compared"),
         ("request.turn > 2", 'did you mean "turns"'),
@@ -72,7 +72,7 @@ def test_a_condition_says_true_or_false(source: str, holds: bool) -> None:
         ("request.text.matches(tenant)", "one text in quotes"),
         ("tenant in [1, 2]", "cannot be in"),
         ("true &&", "at character 8"),
-        ("true; false", "';' has no meaning here"),
+        ("true; false", "';' is not valid here"),
         ("(" * 100 + "true" + ")" * 100, "nested deeper"),
         ("!" * 200 + "true", "nested deeper"),
         ("true" + " && true" * 200, "longer than|more than"),

@@ -169,7 +169,7 @@ class CoreSupervisor:
         while True:
             silent_s = self._clock() - self._link.last_heard_at
             if self._link.state == "ready" and self._link.num_open and silent_s >= self._patience.hang_s:
-                return f"it said nothing for {silent_s:.0f} s with requests open"
+                return f"it was silent for {silent_s:.0f} s with requests open"
             if self._link.state == "starting" and silent_s >= self._patience.start_s:
-                return f"it said nothing for {silent_s:.0f} s of its start-up"
+                return f"it was silent for {silent_s:.0f} s of its start-up"
             await asyncio.sleep(min(1.0, self._patience.hang_s / 4))

@@ -74,7 +74,7 @@ class DraftModelProposer:
                 chosen = self.draft([Behind(seqs[index], found[index]) for index in going])
             # Whatever a draft model raises, the large model goes on without it.
             except Exception:
-                logger.exception("the draft model failed and is not asked again")
+                logger.exception("the draft model failed and is not used again")
                 self.is_broken = True
                 return [()] * len(seqs)
             for index, token_id in zip(going, chosen, strict=True):

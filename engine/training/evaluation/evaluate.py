@@ -108,7 +108,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--model", type=Path, nargs="+", help="model folders (default: the shipped pair)")
     parser.add_argument("--url", help="base URL of an OpenAI-compatible API, such as http://127.0.0.1:8080/v1")
     names = ["penstock-large", "penstock-small"]
-    parser.add_argument("--names", nargs="+", default=names, help="models to ask at --url")
+    parser.add_argument("--names", nargs="+", default=names, help="models to call at --url")
     parser.add_argument("--api-key", help="bearer token for --url")
     parser.add_argument("--concurrency", type=int, default=16, help="requests under way at --url")
     parser.add_argument("--failures", type=int, default=0, help="wrong answers to print for each task and difficulty")

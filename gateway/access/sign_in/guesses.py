@@ -96,7 +96,7 @@ class Guesses:
             expect = 0 if entry is None else entry.version
             if await self._store.put(SPACE, key, value, ttl_s=QUIET_S, expect=expect) is not None:
                 return before
-        raise StoreUnavailable(StoreLoss.REFUSED, f"{_TRIES} others counted guesses at the same time")
+        raise StoreUnavailable(StoreLoss.REFUSED, f"{_TRIES} others counted failed logins at the same time")
 
     def _decoded(self, value: bytes) -> _Count:
         try:

@@ -100,7 +100,7 @@ class IfMatchRequired(RejectedRequest):
     code = "if_match_required"
 
     def __init__(self) -> None:
-        super().__init__("Send 'If-Match' with the etag of the policy that you changed; GET /admin/api/policy says it.")
+        super().__init__("Send 'If-Match' with the etag of the changed policy; GET /admin/api/policy returns it.")
 
 
 class Conflict(RejectedRequest):
@@ -150,7 +150,7 @@ class AuditUnreadable(RejectedRequest):
     code = "audit_broken"
 
     def __init__(self, why: str) -> None:
-        said = "penstock audit verify says where the log is broken; restore the store from a backup, or try again"
+        said = "penstock audit verify shows where the log is broken; restore the store from a backup, or try again"
         super().__init__(f"This was not done, since it cannot be written down: {why}. {said}.")
 
 

@@ -64,7 +64,7 @@ class OidcHandlers:
         try:
             subject = await self._oidc.finish(state, code)
         except OidcFailed as error:
-            raise NotLoggedIn(f"The identity provider did not say who you are: {error}.") from None
+            raise NotLoggedIn(f"The identity provider did not identify you: {error}.") from None
         admin = self._accounts.by_subject(subject)
         if admin is None:
             raise RoleTooLow(f"No admin belongs to this login; make one with --oidc-subject '{subject}'.")

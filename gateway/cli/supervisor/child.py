@@ -27,7 +27,7 @@ class ChildGaveUp(RuntimeError):
     def __init__(self, name: str, code: int) -> None:
         self.name = name
         self.code = code
-        super().__init__(f"{name} ended with code {code}; its last lines say why")
+        super().__init__(f"{name} ended with code {code}; its last lines give the reason")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,7 +57,7 @@ class Supervisor:
             self._asked_at = self._clock()
             self._stop_asked.set()
         elif self._clock() - self._asked_at >= ASKED_AGAIN_S:
-            self._console.say("asked again: stopping at once, requests under way are cut off")
+            self._console.say("second signal: stopping at once, requests in flight are cut off")
             for child in (self._gateway, *self._engines):
                 child.kill()
 

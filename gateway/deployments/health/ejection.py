@@ -116,7 +116,7 @@ class Ejection:
     @property
     def until(self) -> float:
         """Instant at which the back-off ends; only while ejected."""
-        assert self._until is not None, "asked for the end of an ejection that is none"
+        assert self._until is not None, "no ejection whose end could be computed"
         return self._until
 
     def may_probe(self, now: float) -> bool:

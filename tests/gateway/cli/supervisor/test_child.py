@@ -92,7 +92,7 @@ async def test_a_child_that_crashes_is_started_again(tmp_path: Path) -> None:
 
 async def test_a_child_whose_settings_are_wrong_is_not_started_again(tmp_path: Path) -> None:
     wrong = child(script(tmp_path, "a", f"note('up'); sys.exit({EXIT_SETTINGS})"), Lines())
-    with pytest.raises(ChildGaveUp, match="a ended with code 2; its last lines say why"):
+    with pytest.raises(ChildGaveUp, match="a ended with code 2; its last lines give the reason"):
         await wrong.run()
     assert notes(tmp_path) == ["up"]
 

@@ -141,7 +141,7 @@ async def test_a_gateway_whose_settings_are_wrong_stops_everything_with_its_code
         async with asyncio.timeout(10):
             assert await up.task == 2
         assert "gateway  | bad policy" in up.text
-        assert "penstock | gateway ended with code 2; its last lines say why" in up.text
+        assert "penstock | gateway ended with code 2; its last lines give the reason" in up.text
 
 
 FAILS_AFTER_ITS_FIRST_LIFE = """\
