@@ -17,7 +17,7 @@ _MIN_ROOM_SLOTS = 24
 """Minimum number of free slots behind a sequence for it to take a used place."""
 _MAX_WIDTH_RATIO = 1.5
 """Largest ratio of a place's width to the sequence's length, headroom aside."""
-_ROWS_TO_A_SPARE_PLACE = 4
+_SEQS_PER_SPARE_PLACE = 4
 
 
 class Move(NamedTuple):
@@ -45,7 +45,7 @@ class GatheredGroup:
     num_places: int
     width: int
     """Number of slots of a place."""
-    rows: tuple[int, ...]
+    sequences: tuple[int, ...]
     """Row number of each occupied place."""
 
     @property
@@ -60,7 +60,7 @@ class GatheredGroup:
     def suits(self, length: int) -> bool:
         """Return whether a free place of the group fits a sequence of this length without much waste."""
         widest = max(length, HEADROOM_SLOTS) * _MAX_WIDTH_RATIO + HEADROOM_SLOTS
-        return len(self.rows) < self.num_places and length + _MIN_ROOM_SLOTS <= self.width <= widest
+        return len(self.sequences) < self.num_places and length + _MIN_ROOM_SLOTS <= self.width <= widest
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +83,9 @@ class Layout:
         return self.groups[-1].end if self.groups else 0
 
     @property
-    def rows(self) -> set[int]:
+    def sequences(self) -> set[int]:
         """Row numbers of all sequences in the layout."""
-        return {row for group in self.groups for row in group.rows}
+        return {seq for group in self.groups for seq in group.sequences}
 
     def next(
         self,
@@ -109,13 +109,13 @@ class Layout:
             The layout; None if it would be empty or exceed `max_slots`.
         """
         stayed = self._without(followers, lengths)
-        joining = sorted(set(wanted) - stayed.rows)
+        joining = sorted(set(wanted) - stayed.sequences)
         found = stayed._joined_by(joining, lengths, block_size)
-        rows = found.rows
-        if not rows:
+        sequences = found.sequences
+        if not sequences:
             return None
-        buckets = buckets_of(rows, lengths)
-        num_taken = sum(bool(group.rows) for group in found.groups)
+        buckets = buckets_of(sequences, lengths)
+        num_taken = sum(bool(group.sequences) for group in found.groups)
         if found.num_slots <= self.num_reserved and num_taken <= len(buckets):
             return found  # more groups than needed: arrange everything again
         found = Layout(is_new=True)._opened(buckets, lengths, block_size)
@@ -131,17 +131,17 @@ class Layout:
         groups: list[GatheredGroup] = []
         moves: list[Move] = []
         for group in self.groups:
-            places = [followers.get(row) for row in group.rows]
-            if any(row is not None and lengths[row] > group.width for row in places):
+            places = [followers.get(seq) for seq in group.sequences]
+            if any(seq is not None and lengths[seq] > group.width for seq in places):
                 limit = group.width - _MIN_ROOM_SLOTS
-                places = [None if row is None or lengths[row] > limit else row for row in places]
+                places = [None if seq is None or lengths[seq] > limit else seq for seq in places]
             while None in places:
                 last = places.pop()
                 if last is not None:
                     hole = places.index(None)
                     places[hole] = last
                     moves.append(Move(group.slot(len(places)), group.slot(hole), group.width))
-            groups.append(replace(group, rows=tuple(row for row in places if row is not None)))
+            groups.append(replace(group, sequences=tuple(seq for seq in places if seq is not None)))
         return Layout(tuple(groups), tuple(moves), num_reserved=self.num_reserved)
 
     def _joined_by(self, joining: Sequence[int], lengths: Sequence[int], block_size: int) -> Layout:
@@ -149,15 +149,15 @@ class Layout:
         groups = list(self.groups)
         joined: dict[int, Joined] = {}
         homeless: list[int] = []
-        for row in joining:
-            suiting = [index for index, group in enumerate(groups) if group.suits(lengths[row])]
+        for seq in joining:
+            suiting = [index for index, group in enumerate(groups) if group.suits(lengths[seq])]
             if suiting:
                 index = min(suiting, key=lambda index: groups[index].width)
-                joined.setdefault(index, Joined(index, len(groups[index].rows)))
-                groups[index] = replace(groups[index], rows=(*groups[index].rows, row))
+                joined.setdefault(index, Joined(index, len(groups[index].sequences)))
+                groups[index] = replace(groups[index], sequences=(*groups[index].sequences, seq))
             else:
-                homeless.append(row)
-        while groups and not groups[-1].rows:
+                homeless.append(seq)
+        while groups and not groups[-1].sequences:
             groups.pop()
         layout = replace(self, groups=tuple(groups), joined=tuple(joined.values()))
         return layout._opened(buckets_of(homeless, lengths), lengths, block_size)
@@ -166,8 +166,8 @@ class Layout:
         """Return the layout with new groups for these rows at the end, with some spare places."""
         groups, joined, start = list(self.groups), list(self.joined), self.num_slots
         for bucket in buckets:
-            num_blocks = -(-max(lengths[row] for row in bucket) // block_size) + -(-HEADROOM_SLOTS // block_size)
-            num_places = len(bucket) + len(bucket) // _ROWS_TO_A_SPARE_PLACE
+            num_blocks = -(-max(lengths[seq] for seq in bucket) // block_size) + -(-HEADROOM_SLOTS // block_size)
+            num_places = len(bucket) + len(bucket) // _SEQS_PER_SPARE_PLACE
             joined.append(Joined(len(groups), 0))
             groups.append(GatheredGroup(start, num_places, num_blocks * block_size, tuple(bucket)))
             start = groups[-1].end

@@ -25,7 +25,7 @@ class Span(NamedTuple):
 
     start: int
     """Slot of the first of them."""
-    num_rows: int
+    num_seqs: int
     width: int
     """Number of slots of each sequence."""
 
@@ -63,9 +63,9 @@ class GatheredPlan:
         """Build the plan of a layout."""
         num_heads, size = spec.num_kv_heads, spec.head_dim
         places = sorted(
-            (state.tokens[row], group.slot(place), group.width, state.context_lens[row])
+            (state.tokens[seq], group.slot(place), group.width, state.context_lens[seq])
             for group in layout.groups
-            for place, row in enumerate(group.rows)
+            for place, seq in enumerate(group.sequences)
         )
         tokens, slots, widths, lengths = (np.array(column)[:, None, None] for column in zip(*places, strict=True))
         firsts = slots * num_heads * size
@@ -87,7 +87,7 @@ class GatheredPlan:
         return GatheredPlan(layout, (), self.tokens, keys, values, state, self.state)
 
 
-class GatheredRows:
+class GatheredSequences:
     """Float32 keys and values of one layer's decoding sequences, as of some step."""
 
     __slots__ = ("_keys", "_values", "state")
@@ -115,7 +115,7 @@ class GatheredRows:
 
     def fill(self, span: Span, keys: torch.Tensor, values: torch.Tensor, spec: AttentionSpec) -> None:
         """Store the span's keys and values [rows * width, kv_heads, head_dim]."""
-        shape = (span.num_rows, span.width, spec.num_kv_heads, spec.head_dim)
+        shape = (span.num_seqs, span.width, spec.num_kv_heads, spec.head_dim)
         start, count = span.start * shape[2] * shape[3], keys.numel()
         kept_keys, kept_values = self._keys.narrow(0, start, count), self._values.narrow(0, start, count)
         kept_keys.view(shape[0], shape[2], shape[3], shape[1]).copy_(keys.view(shape).permute(0, 2, 3, 1))
@@ -142,7 +142,7 @@ class GatheredRows:
             [rows, heads, head_dim].
         """
         size, width = spec.head_dim, span.width
-        num_products, start = span.num_rows * spec.num_kv_heads, span.start * spec.num_kv_heads * size
+        num_products, start = span.num_seqs * spec.num_kv_heads, span.start * spec.num_kv_heads * size
         keys = self._keys.as_strided((num_products, size, num_seen), (size * width, width, 1), start)
         values = self._values.as_strided((num_products, num_seen, size), (size * width, size, 1), start)
         grouped = queries.reshape(num_products, -1, size)
@@ -150,5 +150,5 @@ class GatheredRows:
         if spec.softcap is not None:
             scores.div_(spec.softcap).tanh_().mul_(spec.softcap)
         if mask is not None:
-            scores.view(span.num_rows, -1, num_seen).add_(mask.view(span.num_rows, 1, width).narrow(2, 0, num_seen))
+            scores.view(span.num_seqs, -1, num_seen).add_(mask.view(span.num_seqs, 1, width).narrow(2, 0, num_seen))
         return torch.bmm(scores.softmax(-1), values).view(-1, spec.num_heads, size)

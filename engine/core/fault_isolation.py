@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 
 from engine.step.scheduler_output import SchedulerOutput
-from engine.step.step_output import RowResult, Runner, StepOutput
+from engine.step.step_output import Runner, SequenceResult, StepOutput
 
 logger = logging.getLogger(__name__)
 
@@ -34,8 +34,8 @@ class FaultIsolation:
             self.succeed()
         # Models, kernels and samplers raise what they like; whatever it is, the other sequences must go on.
         except Exception:
-            logger.exception("a step of %d sequences failed; trying each alone", len(scheduled.rows))
-            output = StepOutput([self._execute_alone(SchedulerOutput([row])) for row in scheduled.rows])
+            logger.exception("a step of %d sequences failed; trying each alone", len(scheduled.chunks))
+            output = StepOutput([self._execute_alone(SchedulerOutput([chunk])) for chunk in scheduled.chunks])
             self._check_integrity()
             self._give_up_when_hopeless(output)
         return output
@@ -44,13 +44,13 @@ class FaultIsolation:
         """Record that a step was computed."""
         self._num_failed_steps = 0
 
-    def _execute_alone(self, scheduled: SchedulerOutput) -> RowResult:
+    def _execute_alone(self, scheduled: SchedulerOutput) -> SequenceResult:
         try:
             return self._runner.execute(scheduled).results[0]
         # As above: this row's fault must not become another row's.
         except Exception as error:
-            logger.exception("sequence %d failed", scheduled.rows[0].seq.seq_id)
-            return RowResult([], error=f"the model failed on this sequence: {type(error).__name__}")
+            logger.exception("sequence %d failed", scheduled.chunks[0].seq.seq_id)
+            return SequenceResult([], error=f"the model failed on this sequence: {type(error).__name__}")
 
     def _give_up_when_hopeless(self, output: StepOutput) -> None:
         if any(result.error is None for result in output.results):

@@ -63,7 +63,7 @@ class OverlappedStepLoop(StepLoop):
         if flight is None:
             scheduled = self._scheduler.schedule(now)
             self._next_step.scheduled()
-            if not scheduled.rows:
+            if not scheduled.chunks:
                 return None
             flight = self._launch(scheduled)
             if flight is None:
@@ -79,7 +79,7 @@ class OverlappedStepLoop(StepLoop):
             return self._launcher.launch(scheduled, behind) if self._launcher.can_launch(scheduled) else None
         # As in `FaultIsolation.execute`, which is tried next and finds the row at fault.
         except Exception:
-            logger.exception("a step of %d sequences could not be launched", len(scheduled.rows))
+            logger.exception("a step of %d sequences could not be launched", len(scheduled.chunks))
             return None
 
     def _output_of(self, flight: LaunchedStep) -> StepOutput:
@@ -95,7 +95,7 @@ class OverlappedStepLoop(StepLoop):
             output = self._runner.execute(flight.scheduled)
         # As in `FaultIsolation.execute`.
         except Exception:
-            logger.exception("a step of %d sequences failed on the device", len(flight.scheduled.rows))
+            logger.exception("a step of %d sequences failed on the device", len(flight.scheduled.chunks))
             self._flight = None
             output = self._runner.execute(flight.scheduled)
         return output
@@ -111,4 +111,4 @@ class OverlappedStepLoop(StepLoop):
 
 def _is_dead(flight: LaunchedStep) -> bool:
     """Return whether no result of the step is needed any more."""
-    return all(row.seq.state is not SequenceState.RUNNING for row in flight.scheduled.rows)
+    return all(chunk.seq.state is not SequenceState.RUNNING for chunk in flight.scheduled.chunks)

@@ -72,7 +72,7 @@ class MultiStepReport(NamedTuple):
 class MultiStep(Protocol):
     """Computation of steps, with draft tokens and without, behind a step whose rows are chosen greedily."""
 
-    max_rows: int
+    max_num_seqs: int
     """Maximum number of rows of a step that others may follow."""
 
     def begin(self, tables: DraftTables) -> None:

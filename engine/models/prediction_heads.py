@@ -66,11 +66,11 @@ class Glances(Protocol):
     multi_step: MultiStep
     """Steps that may follow in the same call."""
 
-    def glance(self, num_rows: int, stop_token_ids: Sequence[int], *, asks_heads: bool = True) -> bool:
-        """Run the heads within the next step's call, if the step has `num_rows` rows that choose a token.
+    def glance(self, num_seqs: int, stop_token_ids: Sequence[int], *, asks_heads: bool = True) -> bool:
+        """Run the heads within the next step's call, if the step has `num_seqs` rows that choose a token.
 
         Args:
-            num_rows: Rows that choose a token; 0: the heads do not run.
+            num_seqs: Rows that choose a token; 0: the heads do not run.
             stop_token_ids: Tokens that end an answer; the heads do not run if every row chooses one.
             asks_heads: False to choose the tokens within the call without the heads, so that other steps may follow.
 

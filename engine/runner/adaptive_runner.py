@@ -75,8 +75,8 @@ class AdaptiveRunner:
 
     def execute(self, scheduled: SchedulerOutput) -> StepOutput:
         """Compute a step the way that suits it."""
-        num_tokens = sum(row.num_query_tokens for row in scheduled.rows)
-        is_plain = num_tokens == len(scheduled.rows)
+        num_tokens = sum(chunk.num_query_tokens for chunk in scheduled.chunks)
+        is_plain = num_tokens == len(scheduled.chunks)
         is_single = is_plain and num_tokens <= self._max_single_tokens
         if num_tokens <= self._max_choice_tokens:
             choice = self._thread_choice(num_tokens, is_plain=is_plain, is_single=is_single)

@@ -11,7 +11,7 @@ from engine.protocol import Lane, LaneLoad
 from engine.scheduler.lanes import LANES
 from engine.scheduler.prompt_budget import PromptBudget
 from engine.scheduler.sequence_table import SequenceTable
-from engine.scheduler.wait_forecast import Backlog, SequenceReleases, ServiceRate, forecast_wait_s, row_ends
+from engine.scheduler.wait_forecast import Backlog, SequenceReleases, ServiceRate, forecast_wait_s, sequence_ends
 from engine.step.sequence import Sequence
 
 
@@ -57,7 +57,7 @@ class ArrivalForecaster:
         """Return the load and the forecast of every lane."""
         remaining = self._remaining()
         backlogs = self._backlogs(remaining)
-        rows = self._rows(remaining)
+        releases = self._releases(remaining)
         paces = self._paces()
         rates = self._sequence_table.arrivals.rates(self.now)
         loads: dict[Lane, LaneLoad] = {}
@@ -68,7 +68,7 @@ class ArrivalForecaster:
                 num_waiting=backlog.num_waiting,
                 waiting_prompt_tokens=backlog.num_prompt_tokens,
                 expected_output_tokens=backlog.num_output_tokens,
-                forecast_wait_s=forecast_wait_s(lane, backlogs, rates, pace, rows),
+                forecast_wait_s=forecast_wait_s(lane, backlogs, rates, pace, releases),
                 prefill_tokens_per_s=pace.num_step_tokens / pace.full_step_s if pace.full_step_s else 0.0,
             )
         return loads
@@ -83,7 +83,7 @@ class ArrivalForecaster:
         )
         pace = self._paces()[seq.lane]
         rates = self._sequence_table.arrivals.rates(self.now)
-        wait_s = forecast_wait_s(seq.lane, backlogs, rates, pace, self._rows(remaining))
+        wait_s = forecast_wait_s(seq.lane, backlogs, rates, pace, self._releases(remaining))
         return wait_s + pace.prefill_s(num_uncached)
 
     def _remaining(self) -> dict[int, int]:
@@ -119,14 +119,14 @@ class ArrivalForecaster:
         queue = self._sequence_table.waiting.of(lane)
         return min(int(len(queue) * self._forecast.mean_tokens(lane)), queue.max_output_tokens)
 
-    def _rows(self, remaining: dict[int, int]) -> SequenceReleases:
+    def _releases(self, remaining: dict[int, int]) -> SequenceReleases:
         """Return the times at which rows become free for waiting sequences."""
         num_running = len(remaining)
         num_free = 0 if self.is_short_of_blocks else self._max_num_seqs - num_running
         num_ends = len(self._sequence_table.waiting) + 1 - num_free
         if num_ends <= 0:
             return SequenceReleases(num_free=num_free, end_steps=(), steps_per_end=0.0)
-        ends, steps_per_end = row_ends(list(remaining.values()), self._mean_waiting_output(), num_ends)
+        ends, steps_per_end = sequence_ends(list(remaining.values()), self._mean_waiting_output(), num_ends)
         return SequenceReleases(num_free=num_free, end_steps=ends, steps_per_end=steps_per_end)
 
     def _mean_waiting_output(self) -> float:

@@ -73,7 +73,7 @@ class SequenceReleases:
         return self.end_steps[last - 1] + (num_ends - last) * self.steps_per_end
 
 
-def row_ends(remaining: Sequence[int], mean_tokens: float, num_ends: int) -> tuple[list[float], float]:
+def sequence_ends(remaining: Sequence[int], mean_tokens: float, num_ends: int) -> tuple[list[float], float]:
     """Return the steps from now until each of the first ends, and the steps from end to end beyond them."""
     ends = [float(num_tokens) for num_tokens in remaining]
     heapq.heapify(ends)
@@ -86,16 +86,16 @@ def forecast_wait_s(
     backlogs: Mapping[Lane, Backlog],
     rates: Mapping[Lane, ArrivalRate],
     pace: ServiceRate,
-    rows: SequenceReleases,
+    releases: SequenceReleases,
 ) -> float:
     """Return the seconds until a short request of this lane gets its first chunk."""
     if not any(backlog.num_running or backlog.num_waiting for backlog in backlogs.values()):
         return 0.0
-    wait_s = _wait_s(lane, backlogs, rates, pace, rows, 0.0)
+    wait_s = _wait_s(lane, backlogs, rates, pace, releases, 0.0)
     if wait_s <= 2.0 * pace.full_step_s:
         return wait_s
     for _ in range(_MAX_ROUNDS):
-        before_s, wait_s = wait_s, _wait_s(lane, backlogs, rates, pace, rows, wait_s)
+        before_s, wait_s = wait_s, _wait_s(lane, backlogs, rates, pace, releases, wait_s)
         if wait_s <= _CONVERGED_RATIO * before_s:
             break
     return wait_s
@@ -106,7 +106,7 @@ def _wait_s(
     backlogs: Mapping[Lane, Backlog],
     rates: Mapping[Lane, ArrivalRate],
     pace: ServiceRate,
-    rows: SequenceReleases,
+    releases: SequenceReleases,
     meanwhile_s: float,
 ) -> float:
     """Return the wait if further requests arrive for this long meanwhile."""
@@ -118,7 +118,7 @@ def _wait_s(
             others_tokens = backlog.num_prompt_tokens + rate.prompt_tokens_per_s * meanwhile_s
             num_tokens += min(others_tokens, ratio * own_tokens)
             num_before += min(backlog.num_waiting + rate.sequences_per_s * meanwhile_s, ratio * own_turns)
-    num_steps = max(1, math.ceil(num_tokens / pace.num_step_tokens), rows.steps_until_free(round(num_before)))
+    num_steps = max(1, math.ceil(num_tokens / pace.num_step_tokens), releases.steps_until_free(round(num_before)))
     # Steps that pass for want of a row have room for the prompts that have one, and are the longer for them.
     num_started = sum(backlog.num_started_tokens for backlog in backlogs.values())
     num_tokens = max(num_tokens, min(num_started, num_steps * pace.num_patient_tokens))

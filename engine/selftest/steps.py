@@ -144,7 +144,7 @@ def _figures(
         _wait(device)
         seconds.append((clock() - started_at) / num_steps)
     return StepFigures(
-        rows=len(batch.rows),
+        rows=len(batch.chunks),
         context=context,
         queued_ms=1e3 * seconds[0],
         overlapped_ms=1e3 * seconds[1],
@@ -182,7 +182,7 @@ def _runner(config: CoreConfig, machine: Machine, model: Decoder, rows: int, con
         device=machine.device,
         block_size=config.kv.block_size,
         max_tokens=rows,
-        max_rows=rows,
+        max_num_seqs=rows,
         max_blocks=-(-context // config.kv.block_size),
     )
 

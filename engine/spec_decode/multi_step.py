@@ -26,7 +26,7 @@ class MultiStepPlanner:
 
     def __init__(self, multi_step: MultiStep, ngram: NgramProposer, stats: AcceptanceStats, costs: StepCosts) -> None:
         """Plan for a model that can compute several steps; `costs` are of steps within one call."""
-        self._max_rows = multi_step.max_rows
+        self._max_num_seqs = multi_step.max_num_seqs
         self.costs = costs
         multi_step.begin(
             DraftTables(
@@ -41,7 +41,7 @@ class MultiStepPlanner:
 
     def suits(self, seqs: SequenceOf[Sequence]) -> bool:
         """Return whether steps may follow one that chooses tokens of these rows."""
-        if len(seqs) > self._max_rows or shared_stops(seqs) is None:
+        if len(seqs) > self._max_num_seqs or shared_stops(seqs) is None:
             return False
         return 0.0 < self.costs.plain_s(len(seqs)) <= _MAX_SECONDS
 
@@ -68,7 +68,7 @@ class MultiStepPlanner:
             guesses=guesses,
         )
 
-    def observe(self, num_rows: int, steps: SequenceOf[StepTaken]) -> None:
+    def observe(self, num_seqs: int, steps: SequenceOf[StepTaken]) -> None:
         """Update the costs from steps within which prediction heads ran."""
         for step in steps:
-            self.costs.observe(num_rows, step.num_drafts, step.seconds)
+            self.costs.observe(num_seqs, step.num_drafts, step.seconds)

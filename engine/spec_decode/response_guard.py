@@ -36,7 +36,7 @@ _CLOSED_TOKENS = 64
 class ResponseKind(NamedTuple):
     """Responses that are likely to gain alike: by the rows they share steps with, and what there is to copy from."""
 
-    num_rows_bits: int
+    num_seqs_bits: int
     prompt_size: int
     """Power of four of its tokens."""
 
@@ -65,12 +65,12 @@ class ResponseGuard:
         self._trials: dict[ResponseKind, _Trial] = {}
         self._responses: WeakKeyDictionary[Sequence, _Response] = WeakKeyDictionary()
 
-    def is_open(self, seq: Sequence, num_rows: int) -> bool:
-        """Return whether tokens are drafted for a sequence in a step of `num_rows` rows."""
+    def is_open(self, seq: Sequence, num_seqs: int) -> bool:
+        """Return whether tokens are drafted for a sequence in a step of `num_seqs` rows."""
         response = self._responses.get(seq)
         if response is None:
-            response = self._responses[seq] = self._decide(seq, num_rows)
-        elif num_rows.bit_length() > response.kind.num_rows_bits:
+            response = self._responses[seq] = self._decide(seq, num_seqs)
+        elif num_seqs.bit_length() > response.kind.num_seqs_bits:
             # Further rows joined, so its duration is no valid measurement any more.
             response.counts = False
         return response.with_drafts or seq.num_output_tokens >= _CLOSED_TOKENS
@@ -98,11 +98,11 @@ class ResponseGuard:
             seconds = (self._clock() - response.begun_at) / num_tokens
             self._trials[response.kind].observe(seconds, with_drafts=response.with_drafts)
 
-    def _decide(self, seq: Sequence, num_rows: int) -> _Response:
-        kind = ResponseKind(num_rows.bit_length(), (seq.num_prompt_tokens.bit_length() + 1) // 2)
+    def _decide(self, seq: Sequence, num_seqs: int) -> _Response:
+        kind = ResponseKind(num_seqs.bit_length(), (seq.num_prompt_tokens.bit_length() + 1) // 2)
         trial = self._trials.get(kind)
         if trial is None:
-            trial = self._trials[kind] = _Trial(_BLOCK * num_rows)
+            trial = self._trials[kind] = _Trial(_BLOCK * num_seqs)
         return _Response(kind, with_drafts=trial.next_with_drafts())
 
 

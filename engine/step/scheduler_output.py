@@ -10,7 +10,7 @@ from engine.step.sequence import Sequence
 
 
 @dataclass(frozen=True, slots=True)
-class ScheduledRow:
+class ScheduledChunk:
     """One sequence's share of a step: tokens [start, start + num_tokens) of it, then its draft tokens."""
 
     seq: Sequence
@@ -41,7 +41,7 @@ class ScheduledRow:
 class SchedulerOutput:
     """One step: its rows in batch order, and the work that follows before the scheduler runs again."""
 
-    rows: list[ScheduledRow]
+    chunks: list[ScheduledChunk]
     predicts: bool = False
     """True if prediction heads run behind the tokens that the step chooses."""
     multi_step: MultiStepOrder | None = None
@@ -50,7 +50,7 @@ class SchedulerOutput:
     @property
     def has_drafts(self) -> bool:
         """True if any row verifies draft tokens."""
-        return any(row.draft_token_ids for row in self.rows)
+        return any(chunk.draft_token_ids for chunk in self.chunks)
 
     @property
     def num_steps(self) -> int:
@@ -59,13 +59,13 @@ class SchedulerOutput:
 
     def shape(self) -> StepShape:
         """Return the shape of the first step, without its draft tokens, for the step-time model."""
-        num_decode_rows = num_prefill_tokens = num_context_tokens = num_pairs = num_chunks = 0
-        for row in self.rows:
-            if row.num_tokens == 1:
-                num_decode_rows += 1
+        num_decode_seqs = num_prefill_tokens = num_context_tokens = num_pairs = num_chunks = 0
+        for chunk in self.chunks:
+            if chunk.num_tokens == 1:
+                num_decode_seqs += 1
             else:
-                num_prefill_tokens += row.num_tokens
-                num_pairs += row.num_tokens * row.end
+                num_prefill_tokens += chunk.num_tokens
+                num_pairs += chunk.num_tokens * chunk.end
                 num_chunks += 1
-            num_context_tokens += row.end
-        return StepShape(num_decode_rows, num_prefill_tokens, num_context_tokens, num_pairs, num_chunks)
+            num_context_tokens += chunk.end
+        return StepShape(num_decode_seqs, num_prefill_tokens, num_context_tokens, num_pairs, num_chunks)

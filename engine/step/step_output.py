@@ -13,7 +13,7 @@ from engine.step.scheduler_output import SchedulerOutput
 
 
 @dataclass(frozen=True, slots=True)
-class RowResult:
+class SequenceResult:
     """One row's tokens: none for a chunk in the middle, else the accepted draft tokens and the one after them."""
 
     token_ids: list[int]
@@ -28,7 +28,7 @@ class RowResult:
 class StepOutput:
     """One result a row, in order, and what the steps took."""
 
-    results: list[RowResult]
+    results: list[SequenceResult]
     predictions: HeadPredictions | None = None
     """Predictions of the heads for the rows that chose tokens, in order; None if no head ran."""
     steps: SequenceOf[StepTaken] = ()
@@ -44,7 +44,7 @@ class StepOutput:
         """Seconds of the steps behind the first."""
         return sum(step.seconds for step in self.steps[1:])
 
-    def num_accepted(self, result: RowResult) -> int:
+    def num_accepted(self, result: SequenceResult) -> int:
         """Return the number of accepted draft tokens of a row: each step chooses one token more."""
         return max(0, len(result.token_ids) - self.num_steps)
 

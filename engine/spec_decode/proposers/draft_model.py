@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
-from engine.step.scheduler_output import ScheduledRow, SchedulerOutput
+from engine.step.scheduler_output import ScheduledChunk, SchedulerOutput
 from engine.step.sequence import INT64, Sequence
 from engine.step.step_output import Runner
 
@@ -82,8 +82,8 @@ class DraftModelProposer:
 
     def draft(self, places: SequenceOf[Behind]) -> list[int]:
         """Return one token for each place, whose sequence's block table reaches behind its drafts. One run for all."""
-        rows = self._catch_up(places)
-        results = self._runner.execute(SchedulerOutput(rows)).results
+        chunks = self._catch_up(places)
+        results = self._runner.execute(SchedulerOutput(chunks)).results
         for place in places:
             self._note(place)
         for result in results:
@@ -95,7 +95,7 @@ class DraftModelProposer:
     def _goes_on(seq: Sequence, drafts: list[int], count: int) -> bool:
         return len(drafts) < count and not (drafts and drafts[-1] in seq.params.stop_token_ids)
 
-    def _catch_up(self, places: SequenceOf[Behind]) -> list[ScheduledRow]:
+    def _catch_up(self, places: SequenceOf[Behind]) -> list[ScheduledChunk]:
         """Read the missing tokens except for the last part; return that part, one row each, within the budget."""
         room = max(1, self._max_tokens // len(places))
         last = []
@@ -105,9 +105,9 @@ class DraftModelProposer:
             said = replace(seq, token_ids=seq.token_ids + array(INT64, draft_token_ids), grammar=None)
             while said.num_tokens - start > room:
                 size = min(self._max_tokens, said.num_tokens - start - room)
-                self._runner.execute(SchedulerOutput([ScheduledRow(said, start, size, samples=False)]))
+                self._runner.execute(SchedulerOutput([ScheduledChunk(said, start, size, samples=False)]))
                 start += size
-            last.append(ScheduledRow(said, start, said.num_tokens - start, samples=True))
+            last.append(ScheduledChunk(said, start, said.num_tokens - start, samples=True))
         return last
 
     def _num_read(self, seq: Sequence, draft_token_ids: SequenceOf[int]) -> int:

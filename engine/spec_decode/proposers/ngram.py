@@ -55,7 +55,7 @@ class NgramDrafts:
         """Return the draft tokens of each row that are worth verifying."""
         if not any(self.counts):
             return [()] * len(self.counts)
-        return [tuple(of_row[:count]) for of_row, count in zip(self.arrays[0].tolist(), self.counts, strict=True)]
+        return [tuple(of_seq[:count]) for of_seq, count in zip(self.arrays[0].tolist(), self.counts, strict=True)]
 
 
 class NgramProposer:

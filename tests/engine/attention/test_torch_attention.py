@@ -36,7 +36,7 @@ def make_spec(num_heads: int, num_kv_heads: int, window: int | None = None) -> A
 @given(
     heads=st.sampled_from([(1, 1), (4, 4), (4, 2), (6, 1), (6, 3)]),
     window=st.sampled_from([None, 1, 5, 16, 1000]),
-    rows=st.lists(st.tuples(st.integers(0, 70), st.sampled_from([1, 1, 1, 2, 5, 23])), min_size=1, max_size=7),
+    sequences=st.lists(st.tuples(st.integers(0, 70), st.sampled_from([1, 1, 1, 2, 5, 23])), min_size=1, max_size=7),
     block_size=st.sampled_from([1, 4, 16]),
     seed=st.integers(0, 10_000),
     is_scattered=st.booleans(),
@@ -44,13 +44,13 @@ def make_spec(num_heads: int, num_kv_heads: int, window: int | None = None) -> A
 def test_ragged_batches_equal_the_reference(
     heads: tuple[int, int],
     window: int | None,
-    rows: list[tuple[int, int]],
+    sequences: list[tuple[int, int]],
     block_size: int,
     seed: int,
     is_scattered: bool,
 ) -> None:
     spec = make_spec(*heads, window)
-    batch = make_batch(spec, rows, block_size=block_size, seed=seed, is_scattered=is_scattered)
+    batch = make_batch(spec, sequences, block_size=block_size, seed=seed, is_scattered=is_scattered)
 
     attended, _ = attend(batch, spec)
 
@@ -62,8 +62,8 @@ def test_ragged_batches_equal_the_reference(
 @pytest.mark.parametrize("lengths", [[40], [3, 3, 3], [5, 300, 6, 310, 90]], ids=["one", "equal", "ragged"])
 def test_pure_decode_equals_the_reference(lengths: list[int], is_scattered: bool) -> None:
     spec = make_spec(4, 2)
-    rows = [(length, 1) for length in lengths]
-    batch = make_batch(spec, rows, block_size=4, seed=1, is_scattered=is_scattered)
+    sequences = [(length, 1) for length in lengths]
+    batch = make_batch(spec, sequences, block_size=4, seed=1, is_scattered=is_scattered)
 
     assert (attend(batch, spec)[0] - reference_attention(batch, spec)).abs().max() < 1e-5
 
@@ -139,11 +139,13 @@ def test_what_a_block_held_before_is_never_seen(has_int8_kv: bool) -> None:
         for starts, lengths in steps:
             positions = [
                 position
-                for row, length in enumerate(lengths)
-                for position in range(length - (starts[row + 1] - starts[row]), length)
+                for seq, length in enumerate(lengths)
+                for position in range(length - (starts[seq + 1] - starts[seq]), length)
             ]
-            rows = [row for row in range(2) for _ in range(starts[row + 1] - starts[row])]
-            slots = [int(tables[row, at // size]) * size + at % size for row, at in zip(rows, positions, strict=True)]
+            sequences = [seq for seq in range(2) for _ in range(starts[seq + 1] - starts[seq])]
+            slots = [
+                int(tables[seq, at // size]) * size + at % size for seq, at in zip(sequences, positions, strict=True)
+            ]
             context = ForwardContext(
                 positions=torch.tensor(positions),
                 slot_mapping=torch.tensor(slots),
@@ -161,12 +163,12 @@ def test_what_a_block_held_before_is_never_seen(has_int8_kv: bool) -> None:
     assert torch.equal(found[0], found[1])
 
 
-def row_context(rows: list[tuple[int, int]], tables: torch.Tensor, size: int) -> ForwardContext:
+def seq_context(sequences: list[tuple[int, int]], tables: torch.Tensor, size: int) -> ForwardContext:
     """Rows of (length, tokens of it that are new)."""
     starts = [0]
     positions: list[int] = []
     slots: list[int] = []
-    for table, (length, num_tokens) in zip(tables.tolist(), rows, strict=True):
+    for table, (length, num_tokens) in zip(tables.tolist(), sequences, strict=True):
         new = range(length - num_tokens, length)
         starts.append(starts[-1] + num_tokens)
         positions += new
@@ -175,7 +177,7 @@ def row_context(rows: list[tuple[int, int]], tables: torch.Tensor, size: int) ->
         positions=torch.tensor(positions),
         slot_mapping=torch.tensor(slots),
         query_starts=starts,
-        context_lens=[length for length, _ in rows],
+        context_lens=[length for length, _ in sequences],
         block_tables=tables,
         block_size=size,
     )
@@ -211,9 +213,9 @@ class Steps:
         `chunks`: rows that take so many tokens instead.
         """
         cache, chunks = cache or self.cache, chunks or {}
-        counts = [chunks.get(row, 1) for row in range(len(self.lengths))]
+        counts = [chunks.get(seq, 1) for seq in range(len(self.lengths))]
         self.lengths = [length + count for length, count in zip(self.lengths, counts, strict=True)]
-        context = row_context(list(zip(self.lengths, counts, strict=True)), self.tables, 4)
+        context = seq_context(list(zip(self.lengths, counts, strict=True)), self.tables, 4)
         queries = torch.randn(sum(counts), 4, 8, generator=self._generator)
         keys, values = torch.randn(2, sum(counts), 2, 8, generator=self._generator)
         self.backend.prepare(context)
@@ -261,20 +263,20 @@ def test_rows_that_come_and_go_beside_prompt_chunks_equal_steps_by_themselves(
     steps = Steps(lengths, seed=seed, has_int8_kv=has_int8_kv)
     away: list[tuple[int, torch.Tensor]] = []
     for change, number in changes:
-        row = number % len(steps.lengths)
+        seq = number % len(steps.lengths)
         chunks: dict[int, int] = {}
         if change == "leave" and len(steps.lengths) > 1:
-            away.append((steps.lengths.pop(row), steps.tables[row]))
-            steps.tables = torch.cat([steps.tables[:row], steps.tables[row + 1 :]])
+            away.append((steps.lengths.pop(seq), steps.tables[seq]))
+            steps.tables = torch.cat([steps.tables[:seq], steps.tables[seq + 1 :]])
         elif change == "join" and away:
             length, table = away.pop(0)
             steps.lengths.append(length)
             steps.tables = torch.cat([steps.tables, table.unsqueeze(0)])
         elif change == "swap":
-            order = [row, *(other for other in range(len(steps.lengths)) if other != row)]
+            order = [seq, *(other for other in range(len(steps.lengths)) if other != seq)]
             steps.lengths, steps.tables = [steps.lengths[other] for other in order], steps.tables[order]
         elif change == "chunk":
-            chunks = {row: 2 + number}
+            chunks = {seq: 2 + number}
         assert steps.difference(chunks=chunks) < 1e-5
 
 

@@ -58,7 +58,7 @@ class AbortStorm:
             preempted = [seq.seq_id for seq in scheduler.waiting() if seq.state is SequenceState.PREEMPTED]
             if preempted and self._rng.random() < 0.3:
                 self._abort_these(preempted[:1])
-            output = self._core.runner.execute(batch) if batch.rows else StepOutput([])
+            output = self._core.runner.execute(batch) if batch.chunks else StepOutput([])
             if self._rng.random() < 0.3:
                 self._abort(self._rng.randrange(4))
             scheduler.update_from_output(batch, output, 0.0)

@@ -7,7 +7,7 @@ import pytest
 from engine.core.fault_isolation import CoreBrokenError, FaultIsolation
 from engine.runner.warm_up import made_up_batch
 from engine.step.scheduler_output import SchedulerOutput
-from engine.step.step_output import RowResult, StepOutput
+from engine.step.step_output import SequenceResult, StepOutput
 
 
 class Runner:
@@ -19,9 +19,9 @@ class Runner:
 
     def execute(self, scheduled: SchedulerOutput) -> StepOutput:
         self.num_executed += 1
-        if self.poisoned & {row.seq.seq_id for row in scheduled.rows}:
+        if self.poisoned & {chunk.seq.seq_id for chunk in scheduled.chunks}:
             raise ValueError("poisoned")
-        return StepOutput([RowResult([1]) for _ in scheduled.rows])
+        return StepOutput([SequenceResult([1]) for _ in scheduled.chunks])
 
 
 def step() -> SchedulerOutput:

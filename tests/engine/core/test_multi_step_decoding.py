@@ -54,7 +54,7 @@ class Rounding:
     def were_behind_prompts(self) -> bool:
         """Whether any rounds followed a prompt."""
         return any(
-            output.num_steps > 1 and any(row.num_tokens > 1 for row in scheduled.rows)
+            output.num_steps > 1 and any(chunk.num_tokens > 1 for chunk in scheduled.chunks)
             for scheduled, output in self.outputs
         )
 
@@ -85,10 +85,10 @@ def closing() -> Iterator[list[TinyCore]]:
 def dear_drafts(core: TinyCore) -> StepCosts:
     """Costs by which each draft takes as long as ten steps."""
     costs = FixedCosts()
-    for num_rows in range(1, core.rows + 1):
-        costs.observe_plain(num_rows, 1e-3)
+    for num_seqs in range(1, core.chunks + 1):
+        costs.observe_plain(num_seqs, 1e-3)
         for num_drafts in range(1, 5):
-            costs.observe_verification(num_rows, num_rows * num_drafts, 1e-3 + 1e-2 * num_drafts)
+            costs.observe_verification(num_seqs, num_seqs * num_drafts, 1e-3 + 1e-2 * num_drafts)
     return costs
 
 
@@ -154,7 +154,7 @@ def test_rounds_follow_where_no_guess_is_worth_verifying(checkpoint: Path, closi
 def test_answers_in_which_nothing_is_guessed_are_said_in_rounds_too(
     checkpoint: Path, closing: list[TinyCore], monkeypatch: pytest.MonkeyPatch, prompts: list[list[int]]
 ) -> None:
-    monkeypatch.setattr("engine.spec_decode.response_guard.ResponseGuard.is_open", lambda guard, seq, num_rows: False)
+    monkeypatch.setattr("engine.spec_decode.response_guard.ResponseGuard.is_open", lambda guard, seq, num_seqs: False)
     expected = plain_answers(checkpoint, prompts, closing, max_tokens=40)
     rounding = Rounding(checkpoint, 2)
     core = rounding.core
@@ -165,7 +165,7 @@ def test_answers_in_which_nothing_is_guessed_are_said_in_rounds_too(
         core.drafter.rest()  # type: ignore[union-attr]
     assert core.tally.drafted_tokens == 0
     assert rounding.were_behind_prompts
-    goes = [output for batch, output in rounding.outputs if batch.rows[0].num_tokens == 1]
+    goes = [output for batch, output in rounding.outputs if batch.chunks[0].num_tokens == 1]
     assert max(output.num_steps for output in goes) > 2
     assert all(output.predictions is None for output in goes)
     assert core.num_leaked == 0

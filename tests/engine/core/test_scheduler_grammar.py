@@ -84,7 +84,7 @@ def test_a_sequence_waits_for_its_grammar_while_others_run(core: GrammarCore) ->
     assert core.scheduler.num_waiting == 1
     core.scheduler.check_integrity()
     core.add(make_add(2, [4, 5, 6]))
-    assert [row.seq.seq_id for row in core.step().rows] == [2]
+    assert [chunk.seq.seq_id for chunk in core.step().chunks] == [2]
     grammar = core.compiled(1, FakeGrammar())
     assert core.scheduler.has_work
     core.run()

@@ -85,8 +85,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         core = self.core
         batch = core.scheduler.schedule(core.clock())
         output = core.model.execute(batch)
-        for row in batch.rows[::2]:
-            core.abort(row.seq.seq_id)
+        for chunk in batch.chunks[::2]:
+            core.abort(chunk.seq.seq_id)
         core.scheduler.update_from_output(batch, output, core.clock())
         core.collect()
 

@@ -50,17 +50,17 @@ PARAMS: dict[str, dict[str, Any]] = {
 class FixedCosts(StepCosts):
     """Costs that stay what they are told first, whatever the machine does."""
 
-    def observe(self, num_rows: int, num_drafts: int, seconds: float) -> None:
+    def observe(self, num_seqs: int, num_drafts: int, seconds: float) -> None:
         """Nothing is learned."""
 
 
 def free_drafts(core: TinyCore) -> StepCosts:
     """Costs that make every draft worth its while."""
     costs = FixedCosts()
-    for num_rows in range(1, core.rows + 1):
-        costs.observe_plain(num_rows, 1.0)
-        costs.observe_verification(num_rows, num_rows, 1.0001)
-        costs.observe_drafting(num_rows, 1, 0, 0.0001)
+    for num_seqs in range(1, core.chunks + 1):
+        costs.observe_plain(num_seqs, 1.0)
+        costs.observe_verification(num_seqs, num_seqs, 1.0001)
+        costs.observe_drafting(num_seqs, 1, 0, 0.0001)
     return costs
 
 
@@ -98,7 +98,7 @@ def draft_model(core: TinyCore, folder: Path) -> DraftModelProposer:
         device=CPU,
         block_size=BLOCK_SIZE,
         max_tokens=core.budget,
-        max_rows=core.rows,
+        max_num_seqs=core.chunks,
         max_blocks=MAX_MODEL_LEN // BLOCK_SIZE,
     )
     return DraftModelProposer(
@@ -160,11 +160,11 @@ class KnowingHeads(PredictionHeads):
     def look_ahead(self, hidden: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:
         logits = 0.1 * super().look_ahead(hidden, token_ids)
         self.num_asked += 1
-        for row, token_id in enumerate(token_ids.tolist()):
+        for chunk, token_id in enumerate(token_ids.tolist()):
             for answer in self._answers:
                 for place in (index for index, said in enumerate(answer) if said == token_id):
                     for head, following in enumerate(answer[place + 1 : place + 1 + self.num_heads]):
-                        logits[row, head, following if self._rng.random() < 0.75 else 5] = 50.0
+                        logits[chunk, head, following if self._rng.random() < 0.75 else 5] = 50.0
         return logits
 
 

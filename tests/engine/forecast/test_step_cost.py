@@ -10,12 +10,12 @@ from engine.forecast.step_cost import StepCosts
 def measured(fixed: float = 0.2, each: float = 0.05) -> StepCosts:
     """Costs of a machine that behaves as the planner supposes."""
     costs = StepCosts()
-    for num_rows in (1, 2, 4):
-        plain_s = 1.0 + 0.5 * num_rows
-        costs.observe_plain(num_rows, plain_s)
-        for drafts_per_row in (1, 4, 8):
-            seconds = plain_s * (1.0 + fixed + each * drafts_per_row)
-            costs.observe_verification(num_rows, drafts_per_row * num_rows, seconds)
+    for num_seqs in (1, 2, 4):
+        plain_s = 1.0 + 0.5 * num_seqs
+        costs.observe_plain(num_seqs, plain_s)
+        for drafts_per_seq in (1, 4, 8):
+            seconds = plain_s * (1.0 + fixed + each * drafts_per_seq)
+            costs.observe_verification(num_seqs, drafts_per_seq * num_seqs, seconds)
     return costs
 
 

@@ -16,7 +16,7 @@ from engine.runner.cpu_steps import follow, kept_weights, settle_steps, with_com
 from engine.runner.machine import Machine, find_machine
 from engine.runner.warm_up import made_up_batch
 from engine.step.scheduler_output import SchedulerOutput
-from engine.step.step_output import RowResult, StepOutput
+from engine.step.step_output import SequenceResult, StepOutput
 from tests.engine.core.fakes import FakeClock
 from tests.engine.models.checkpoints import make_reference, save_checkpoint
 
@@ -42,11 +42,11 @@ class Unmoved:
     """A runner whose steps take no time at all, as the worst clock of a busy start could say."""
 
     def execute(self, batch: SchedulerOutput) -> StepOutput:
-        return StepOutput([RowResult([1]) for _ in batch.rows])
+        return StepOutput([SequenceResult([1]) for _ in batch.chunks])
 
 
-def step(num_rows: int, num_tokens: int = 1) -> SchedulerOutput:
-    return made_up_batch(num_rows, num_tokens, 128, num_blocks=1024, block_size=16)
+def step(num_seqs: int, num_tokens: int = 1) -> SchedulerOutput:
+    return made_up_batch(num_seqs, num_tokens, 128, num_blocks=1024, block_size=16)
 
 
 def settled(model: object, runner: object, clock: FakeClock) -> AdaptiveRunner:
@@ -133,14 +133,14 @@ def test_torch_computes_what_is_left_of_a_compiled_step_on_one_thread() -> None:
 
     class Runner:
         def execute(self, batch: SchedulerOutput) -> StepOutput:
-            seen.append((sum(row.num_query_tokens for row in batch.rows), torch.get_num_threads()))
-            return StepOutput([RowResult([1]) for _ in batch.rows])
+            seen.append((sum(chunk.num_query_tokens for chunk in batch.chunks), torch.get_num_threads()))
+            return StepOutput([SequenceResult([1]) for _ in batch.chunks])
 
     try:
         torch.set_num_threads(2)
         runner = settled(model, Runner(), FakeClock())
-        for num_rows, num_tokens in ((1, 1), (64, 1), (1, 65), (2, 1)):
-            runner.execute(step(num_rows, num_tokens))
+        for num_seqs, num_tokens in ((1, 1), (64, 1), (1, 65), (2, 1)):
+            runner.execute(step(num_seqs, num_tokens))
         assert seen == [(1, 1), (64, 1), (65, 2), (2, 1)]
     finally:
         torch.set_num_threads(before)

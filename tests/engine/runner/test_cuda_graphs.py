@@ -22,7 +22,7 @@ from tests.engine.models.checkpoints import make_reference, save_checkpoint
 from tests.engine.models.paged import PagedRunner, Row
 
 CPU = torch.device("cpu")
-LIMITS = BucketLimits(max_rows=4, max_tokens=16, max_query_len=5, max_context_len=64)
+LIMITS = BucketLimits(max_num_seqs=4, max_tokens=16, max_query_len=5, max_context_len=64)
 BLOCK_SIZE = 8
 
 
@@ -214,4 +214,4 @@ def test_an_engine_captures_what_it_decodes_and_verifies_in(folder: Path) -> Non
 
     graphed = graph_model(config, RecordingModel(folder), [], EagerGraphs(), max_model_len=100, device=CPU)
 
-    assert graphed._limits == BucketLimits(max_rows=256, max_tokens=1024, max_query_len=4, max_context_len=100)
+    assert graphed._limits == BucketLimits(max_num_seqs=256, max_tokens=1024, max_query_len=4, max_context_len=100)

@@ -21,9 +21,9 @@ from engine.spec_decode.proposers.acceptance_stats import AcceptanceStats
 from engine.spec_decode.proposers.draft_model import DraftModelProposer
 from engine.spec_decode.proposers.ngram import NgramProposer
 from engine.step.drafting import DraftRequest, Proposal
-from engine.step.scheduler_output import ScheduledRow, SchedulerOutput
+from engine.step.scheduler_output import ScheduledChunk, SchedulerOutput
 from engine.step.sequence import INT64, Sequence
-from engine.step.step_output import RowResult, StepOutput
+from engine.step.step_output import SequenceResult, StepOutput
 
 REPEATED = [5, 6, 7, 8, 9, 10, 11]
 
@@ -88,7 +88,7 @@ class World:
         self.controller.reach([self.seq], is_decode=False, may_follow=False)
         proposal = self.controller.propose([DraftRequest(self.seq, 0)], 0)
         self.clock.now += 3.0
-        self._observe(proposal, ScheduledRow(self.seq, 0, 3, samples=True), text[:1], 3.0)
+        self._observe(proposal, ScheduledChunk(self.seq, 0, 3, samples=True), text[:1], 3.0)
         self.say(text[1:])
         self.controller.ended(self.seq)
         self.controller.rest()
@@ -106,18 +106,18 @@ class World:
             took = 1.0 + (self.fixed + self.each * len(drafts) if drafts else 0.0)
             self.clock.now += took + (self.unseen_s if drafts else 0.0)
             tokens = text[said : said + num_right + 1]
-            row = ScheduledRow(self.seq, self.seq.num_tokens - 1, 1, samples=True, draft_token_ids=drafts)
-            self._observe(proposal, row, tokens, took)
+            chunk = ScheduledChunk(self.seq, self.seq.num_tokens - 1, 1, samples=True, draft_token_ids=drafts)
+            self._observe(proposal, chunk, tokens, took)
             said += len(tokens)
             self.seconds += took
             self.num_drafted += len(drafts)
 
-    def _observe(self, proposal: Proposal, row: ScheduledRow, tokens: list[int], took: float) -> None:
+    def _observe(self, proposal: Proposal, chunk: ScheduledChunk, tokens: list[int], took: float) -> None:
         predictions = None
         if proposal.predicts and self.heads is not None:
             predictions = self.heads.predict(tokens[-1])
-        scheduled = SchedulerOutput([row], proposal.predicts, proposal.multi_step)
-        self.controller.observe(scheduled, StepOutput([RowResult(tokens)], predictions), took)
+        scheduled = SchedulerOutput([chunk], proposal.predicts, proposal.multi_step)
+        self.controller.observe(scheduled, StepOutput([SequenceResult(tokens)], predictions), took)
         self.seq.token_ids.extend(array(INT64, tokens))
 
 
@@ -327,7 +327,7 @@ def test_beside_prompts_nothing_is_drafted() -> None:
 class FollowingModel:
     """Computes steps behind a step, by itself."""
 
-    max_rows = 2
+    max_num_seqs = 2
 
     def begin(self, tables: DraftTables) -> None:
         """Nothing."""
@@ -367,7 +367,7 @@ def test_steps_follow_a_response_without_drafts_too_and_nobody_is_asked_in_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     controller, seq = following(), sequence([1, 2, 3])
-    monkeypatch.setattr(controller._guard, "is_open", lambda seq, num_rows: False)
+    monkeypatch.setattr(controller._guard, "is_open", lambda seq, num_seqs: False)
     assert controller.reach([seq], is_decode=True, may_follow=True) == 48
     proposal = controller.propose([DraftRequest(seq, 4, max_tokens=40)], 64)
     assert proposal.multi_step is not None
@@ -376,12 +376,12 @@ def test_steps_follow_a_response_without_drafts_too_and_nobody_is_asked_in_them(
 
 def test_what_followed_steps_took_is_kept_apart_from_what_scheduled_ones_take() -> None:
     controller, seq = following(), sequence([1, 2, 3])
-    rows = [ScheduledRow(seq, 2, 1, samples=True)]
+    chunks = [ScheduledChunk(seq, 2, 1, samples=True)]
     steps = [StepTaken(9.0, 0), *[StepTaken(2e-3, 0)] * 20]
     for predicts, expected in ((False, 1e-3), (True, 2e-3)):  # a step that asks nobody takes less
         controller.reach([seq], is_decode=True, may_follow=True)
-        output = StepOutput([RowResult([5] * 21)], steps=steps)
-        controller.observe(SchedulerOutput(rows, predicts), output, 1.0)
+        output = StepOutput([SequenceResult([5] * 21)], steps=steps)
+        controller.observe(SchedulerOutput(chunks, predicts), output, 1.0)
         assert controller._multi_step is not None
         assert controller._multi_step.costs.plain_s(1) == pytest.approx(expected)
     assert controller._costs.plain_s(1) == pytest.approx(1e-3)
@@ -396,7 +396,7 @@ class CountingModel:
 
     def execute(self, scheduled: SchedulerOutput) -> StepOutput:
         self.num_asked += 1
-        return StepOutput([RowResult([row.seq.token_ids[-1] + self.step]) for row in scheduled.rows])
+        return StepOutput([SequenceResult([chunk.seq.token_ids[-1] + self.step]) for chunk in scheduled.chunks])
 
 
 def world_with_model(step: int, round_s: float) -> tuple[World, CountingModel]:

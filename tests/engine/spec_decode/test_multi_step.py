@@ -17,7 +17,7 @@ from engine.step.sequence import Sequence
 class Ordered:
     """A model of two rows at most, which is only told by what to draft."""
 
-    max_rows = 2
+    max_num_seqs = 2
 
     def __init__(self) -> None:
         self.tables: DraftTables | None = None
@@ -37,8 +37,8 @@ class Ordered:
 
 def planner(plain_s: float = 1e-3) -> MultiStepPlanner:
     stats, costs = AcceptanceStats(), StepCosts()
-    for num_rows in (1, 2, 3):
-        costs.observe_plain(num_rows, plain_s)
+    for num_seqs in (1, 2, 3):
+        costs.observe_plain(num_seqs, plain_s)
     return MultiStepPlanner(Ordered(), NgramProposer(stats), stats, costs)
 
 
@@ -55,7 +55,7 @@ def test_steps_know_where_texts_begin_and_end_and_which_rows_are_drafted_for() -
     order = planner().order(requests, found, [20, 0], guesses=True)
     assert (order.lengths, order.ends_at, order.drafts_until) == ([7, 9], [20, 12], [20, 0])
     assert order.stops.tolist() == [2, 3, 2]
-    assert order.rows[:, 1].tolist() == [7, 9]
+    assert order.chunks[:, 1].tolist() == [7, 9]
     assert not order.found[2].any()
     assert order.numbers.tolist() == [[1.0, 0.25, 0.0]] * 2
     assert (order.costs[0], order.costs[3]) == (1e-3, MIN_GAIN)

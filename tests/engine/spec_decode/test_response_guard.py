@@ -39,9 +39,9 @@ class Machine:
             seq.token_ids.append(7)
         return ways
 
-    def answer(self, num_rows: int = 1, num_tokens: int = 6, prompt: int = 20) -> list[bool]:
+    def answer(self, num_seqs: int = 1, num_tokens: int = 6, prompt: int = 20) -> list[bool]:
         """As many at once as there are rows; which of them were said with draft tokens."""
-        seqs = [self.prompt(prompt) for _ in range(num_rows)]
+        seqs = [self.prompt(prompt) for _ in range(num_seqs)]
         ways = self.begin(seqs)
         token_s = self.with_drafts_s if any(ways) else self.plain_s
         self.now += num_tokens * token_s * (1.0 if self.is_even else self.rng.uniform(0.8, 1.25))
@@ -51,8 +51,8 @@ class Machine:
         return ways
 
 
-def share_with_drafts(machine: Machine, num_answers: int, num_rows: int = 1) -> float:
-    ways = [way for _ in range(num_answers // num_rows) for way in machine.answer(num_rows)]
+def share_with_drafts(machine: Machine, num_answers: int, num_seqs: int = 1) -> float:
+    ways = [way for _ in range(num_answers // num_seqs) for way in machine.answer(num_seqs)]
     return sum(ways) / len(ways)
 
 
@@ -85,7 +85,7 @@ def test_a_verdict_is_changed_when_the_other_way_becomes_quicker() -> None:
 def test_rows_that_share_steps_are_said_the_same_way() -> None:
     machine = Machine(with_drafts_s=1.2, plain_s=1.0)
     for _ in range(200):
-        assert len(set(machine.answer(num_rows=8))) == 1
+        assert len(set(machine.answer(num_seqs=8))) == 1
 
 
 def test_each_kind_of_responses_has_a_verdict_of_its_own() -> None:

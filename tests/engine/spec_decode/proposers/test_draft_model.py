@@ -8,7 +8,7 @@ from engine.protocol import Add, SamplingParams
 from engine.spec_decode.proposers.draft_model import Behind, DraftModelProposer
 from engine.step.scheduler_output import SchedulerOutput
 from engine.step.sequence import INT64, Sequence
-from engine.step.step_output import RowResult, StepOutput
+from engine.step.step_output import SequenceResult, StepOutput
 
 END = 99
 BLOCK_SIZE = 4
@@ -22,12 +22,12 @@ class Runner:
         self.error: str | None = None
 
     def execute(self, scheduled: SchedulerOutput) -> StepOutput:
-        self.read.append([(row.start, row.end) for row in scheduled.rows])
+        self.read.append([(chunk.start, chunk.end) for chunk in scheduled.chunks])
         results = []
-        for row in scheduled.rows:
-            assert row.seq.grammar is None
-            said = [row.seq.token_ids[-1] + 1] if row.samples else []
-            results.append(RowResult(said, error=self.error))
+        for chunk in scheduled.chunks:
+            assert chunk.seq.grammar is None
+            said = [chunk.seq.token_ids[-1] + 1] if chunk.samples else []
+            results.append(SequenceResult(said, error=self.error))
         return StepOutput(results)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from engine.kv_cache.block_manager import BlockManager
 from engine.scheduler.plan import StepDraft
 from engine.step.drafting import Drafter, DraftRequest
-from engine.step.scheduler_output import ScheduledRow
+from engine.step.scheduler_output import ScheduledChunk
 
 
 def add_drafts(drafter: Drafter, plan: StepDraft, blocks: BlockManager, *, is_more_to_come: bool = False) -> None:
@@ -37,7 +37,7 @@ def add_drafts(drafter: Drafter, plan: StepDraft, blocks: BlockManager, *, is_mo
     assert plan.budget >= 0, "more draft tokens than the budget allows"
 
 
-def _request(row: ScheduledRow, reach: int, num_speculative_tokens: int, blocks: BlockManager) -> DraftRequest:
+def _request(row: ScheduledChunk, reach: int, num_speculative_tokens: int, blocks: BlockManager) -> DraftRequest:
     """Take blocks as far as some are free; as many as could be of use and fit."""
     # The token behind the drafts is sampled too.
     room = min(reach, row.seq.max_total_tokens - row.seq.num_tokens - 1)

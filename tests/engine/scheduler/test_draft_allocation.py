@@ -10,7 +10,7 @@ import pytest
 from engine.models.multi_step import StepTaken
 from engine.step.drafting import DraftRequest, Proposal
 from engine.step.sequence import Sequence
-from engine.step.step_output import RowResult, StepOutput
+from engine.step.step_output import SequenceResult, StepOutput
 from tests.engine.core.drafters import RandomDrafter
 from tests.engine.core.fakes import FakeCore, greedy, make_add, next_tokens
 
@@ -174,7 +174,7 @@ def test_what_several_steps_said_counts_as_drafts_but_for_one_token_each() -> No
     said = greedy([5, 6, 7], 9)
     core.clock.advance(0.010)
     steps = [StepTaken(0.006, 0), StepTaken(0.001, 3), StepTaken(0.003, 2)]
-    output = StepOutput([RowResult(said[:6], num_drafted=5)], steps=steps)
+    output = StepOutput([SequenceResult(said[:6], num_drafted=5)], steps=steps)
     core.scheduler.update_from_output(batch, output, core.clock())
     (seq,) = core.scheduler.running()
     assert (seq.num_drafted_tokens, seq.num_accepted_tokens) == (5, 3)
@@ -192,7 +192,9 @@ def test_accepted_drafts_behind_an_answers_end_count_for_nothing() -> None:
     core = FakeCore()
     core.add(make_add(1, [5], 20, stop_token_ids=(greedy([5], 3)[2],)))
     batch = core.scheduler.schedule(core.clock())
-    output = StepOutput([RowResult(greedy([5], 6), num_drafted=4)], steps=[StepTaken(0.001, 0), StepTaken(0.001, 4)])
+    output = StepOutput(
+        [SequenceResult(greedy([5], 6), num_drafted=4)], steps=[StepTaken(0.001, 0), StepTaken(0.001, 4)]
+    )
     core.scheduler.update_from_output(batch, output, core.clock())
     assert core.tally.generation_tokens == 3
     assert (core.tally.drafted_tokens, core.tally.accepted_tokens) == (4, 1)
