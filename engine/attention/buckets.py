@@ -12,7 +12,7 @@ _MAX_GROUP_SLOTS = 4096
 
 
 def buckets_of(sequences: Iterable[int], lengths: Sequence[int]) -> list[list[int]]:
-    """Sort the rows by length and cut them where padding would cost more than another call, or where a call is full."""
+    """Sort sequences by length and cut them where padding costs more than another call, or where a call is full."""
     buckets: list[list[int]] = []
     for seq in sorted(sequences, key=lambda seq: lengths[seq]):
         limit = max(_SHORT_CONTEXT, lengths[buckets[-1][0]] * _MAX_PADDING_RATIO) if buckets else 0

@@ -19,7 +19,7 @@ class Decoded:
     tokens: list[int]
     context_lens: list[int]
     tables: npt.NDArray[np.int64]
-    """[rows, largest number of blocks]: copy of the block tables, which the next step overwrites."""
+    """[num_seqs, largest number of blocks]: copy of the block tables, which the next step overwrites."""
 
     @classmethod
     def of(cls, context: ForwardContext, tables: npt.NDArray[np.int64]) -> Decoded | None:

@@ -1,6 +1,6 @@
 """Layout of gathered sequences from step to step: removal of ended ones, reuse of places, new groups. Pure.
 
-Row numbers are indices into a step's `Decoded`; slots count from the start of the gathered memory.
+Sequence numbers are indices into a step's `Decoded`; slots count from the start of the gathered memory.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class GatheredGroup:
     width: int
     """Number of slots of a place."""
     sequences: tuple[int, ...]
-    """Row number of each occupied place."""
+    """Sequence number of each occupied place."""
 
     @property
     def end(self) -> int:
@@ -84,7 +84,7 @@ class Layout:
 
     @property
     def sequences(self) -> set[int]:
-        """Row numbers of all sequences in the layout."""
+        """Sequence numbers of all sequences in the layout."""
         return {seq for group in self.groups for seq in group.sequences}
 
     def next(
@@ -99,9 +99,9 @@ class Layout:
         """Return the layout of the next step.
 
         Args:
-            followers: Next row number of this layout's rows, without those that ended.
-            lengths: Lengths of all rows of the next step.
-            wanted: Rows of the next step to gather.
+            followers: Next sequence number of this layout's sequences, without those that ended.
+            lengths: Lengths of all sequences of the next step.
+            wanted: Sequences of the next step to gather.
             block_size: Tokens in a block.
             max_slots: Limit of the layout's slots.
 
@@ -124,9 +124,10 @@ class Layout:
         return replace(found, num_reserved=min(max_slots, 2 * found.num_slots))
 
     def _without(self, followers: Mapping[int, int], lengths: Sequence[int]) -> Layout:
-        """Return the layout without rows that ended or outgrew their places; later rows fill the gaps.
+        """Return the layout without sequences that ended or outgrew their places; later sequences fill the gaps.
 
-        Rows that outgrow their places soon leave together with those that did, so that they join a new group together.
+        Sequences that outgrow their places soon leave together with those that did, so that they join a new group
+        together.
         """
         groups: list[GatheredGroup] = []
         moves: list[Move] = []
@@ -145,7 +146,7 @@ class Layout:
         return Layout(tuple(groups), tuple(moves), num_reserved=self.num_reserved)
 
     def _joined_by(self, joining: Sequence[int], lengths: Sequence[int], block_size: int) -> Layout:
-        """Return the layout with rows added to the narrowest free places that suit them, or to new groups."""
+        """Return the layout with sequences added to the narrowest free places that suit them, or to new groups."""
         groups = list(self.groups)
         joined: dict[int, Joined] = {}
         homeless: list[int] = []
@@ -163,7 +164,7 @@ class Layout:
         return layout._opened(buckets_of(homeless, lengths), lengths, block_size)
 
     def _opened(self, buckets: Sequence[Sequence[int]], lengths: Sequence[int], block_size: int) -> Layout:
-        """Return the layout with new groups for these rows at the end, with some spare places."""
+        """Return the layout with new groups for these sequences at the end, with some spare places."""
         groups, joined, start = list(self.groups), list(self.joined), self.num_slots
         for bucket in buckets:
             num_blocks = -(-max(lengths[seq] for seq in bucket) // block_size) + -(-HEADROOM_SLOTS // block_size)

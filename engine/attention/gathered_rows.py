@@ -35,7 +35,7 @@ class Fill(NamedTuple):
 
     span: Span
     blocks: torch.Tensor
-    """int64 [rows * blocks of a row]: blocks to read."""
+    """int64 [num_seqs * blocks of a sequence]: blocks to read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class GatheredSequences:
                 kept.narrow(0, target, count).copy_(kept.narrow(0, source, count))
 
     def fill(self, span: Span, keys: torch.Tensor, values: torch.Tensor, spec: AttentionSpec) -> None:
-        """Store the span's keys and values [rows * width, kv_heads, head_dim]."""
+        """Store the span's keys and values [num_seqs * width, kv_heads, head_dim]."""
         shape = (span.num_seqs, span.width, spec.num_kv_heads, spec.head_dim)
         start, count = span.start * shape[2] * shape[3], keys.numel()
         kept_keys, kept_values = self._keys.narrow(0, start, count), self._values.narrow(0, start, count)
@@ -122,7 +122,7 @@ class GatheredSequences:
         kept_values.view(shape[0], shape[2], shape[1], shape[3]).copy_(values.view(shape).permute(0, 2, 1, 3))
 
     def add(self, keys: torch.Tensor, values: torch.Tensor, plan: GatheredPlan) -> None:
-        """Store the newest tokens' keys and values [rows, kv_heads, head_dim]."""
+        """Store the newest tokens' keys and values [num_seqs, kv_heads, head_dim]."""
         self._keys.put_(plan.newest_keys, keys)
         self._values.put_(plan.newest_values, values)
 
@@ -132,14 +132,14 @@ class GatheredSequences:
         """Attend over each sequence's first `num_seen` slots.
 
         Args:
-            queries: [rows, heads, head_dim].
+            queries: [num_seqs, heads, head_dim].
             span: Place of the sequences.
             num_seen: Number of slots to read.
-            mask: Additive float32 [rows, 1, 1, width].
+            mask: Additive float32 [num_seqs, 1, 1, width].
             spec: Shape of the attention.
 
         Returns:
-            [rows, heads, head_dim].
+            [num_seqs, heads, head_dim].
         """
         size, width = spec.head_dim, span.width
         num_products, start = span.num_seqs * spec.num_kv_heads, span.start * spec.num_kv_heads * size

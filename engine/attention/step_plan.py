@@ -44,15 +44,15 @@ class GroupPlan:
 
     sequences: list[int]
     token_indices: torch.Tensor | None
-    """int64 [rows]; None: all the step's tokens in order."""
+    """int64 [num_seqs]; None: all the step's tokens in order."""
     blocks: torch.Tensor
-    """int64 [rows * blocks of a row]; a shorter sequence repeats its last block."""
+    """int64 [num_seqs * blocks of a sequence]; a shorter sequence repeats its last block."""
     width: int
     """Number of slots gathered for each sequence."""
     num_seen: int
     """Number of leading slots of each sequence that are attended to."""
     mask: torch.Tensor | None
-    """Additive float32 [rows, 1, 1, width]; None if all attended slots are valid."""
+    """Additive float32 [num_seqs, 1, 1, width]; None if all attended slots are valid."""
     span: Span | None = None
     """Place of the kept keys and values; None: they are gathered."""
 
@@ -203,7 +203,7 @@ class StepPlanner:
         return sequences
 
     def _sequences_to_gather(self, besides: set[int]) -> set[int]:
-        """Return decoding rows outside `besides` that share calls: scattered ones, and short ones if several."""
+        """Return decoding sequences outside `besides` that share calls: scattered ones, and short ones if several."""
         starts, lengths = self._context.query_starts, self._context.context_lens
         decoding = [seq for seq in range(len(lengths)) if starts[seq + 1] - starts[seq] == 1 and seq not in besides]
         short = {seq for seq in decoding if lengths[seq] < _MIN_VIEW_LENGTH}
@@ -253,7 +253,7 @@ class StepPlanner:
         """Return the plan of one group.
 
         Args:
-            sequences: Row numbers of its sequences.
+            sequences: Sequence numbers of its sequences.
             sliding_window: Window of the layers.
             width: Slots of each sequence, in whole blocks, without a window; None: as many as needed.
         """

@@ -189,7 +189,7 @@ class TorchAttention:
     def _attend_group(
         self, queries: torch.Tensor, cache: ReadableKVCache, spec: AttentionSpec, group: GroupPlan
     ) -> torch.Tensor:
-        """Return the attention [rows, heads, head_dim] of a group's sequences with one query each."""
+        """Return the attention [num_seqs, heads, head_dim] of a group's sequences with one query each."""
         if group.span is not None:
             return cache.kept.attend(queries, group.span, group.num_seen, group.mask, spec)
         shape = (-1, group.width, spec.num_kv_heads, spec.head_dim)

@@ -1,4 +1,4 @@
-"""Isolation of a fault to the rows that cause it."""
+"""Isolation of a fault to the sequences that cause it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engine.step.step_output import Runner, SequenceResult, StepOutput
 logger = logging.getLogger(__name__)
 
 _MAX_FAILED_STEPS = 5
-"""Steps in a row that computed nothing before the core gives up and is started afresh."""
+"""Consecutive steps that computed nothing before the core gives up and is started afresh."""
 
 
 class CoreBrokenError(RuntimeError):
@@ -19,7 +19,7 @@ class CoreBrokenError(RuntimeError):
 
 
 class FaultIsolation:
-    """A runner that computes the rows of a failed step one by one, so that only those at fault get an error."""
+    """A runner that computes the sequences of a failed step one by one, so that only those at fault get an error."""
 
     def __init__(self, runner: Runner, check_integrity: Callable[[], None]) -> None:
         """Wrap a runner; `check_integrity` raises unless the scheduler is as it was before the failed step."""
@@ -28,7 +28,10 @@ class FaultIsolation:
         self._num_failed_steps = 0
 
     def execute(self, scheduled: SchedulerOutput) -> StepOutput:
-        """Compute a step, whatever its rows raise. Raises CoreBrokenError when nothing was computed for a while."""
+        """Compute a step, whatever its sequences raise.
+
+        Raises CoreBrokenError when nothing was computed for a while.
+        """
         try:
             output = self._runner.execute(scheduled)
             self.succeed()
@@ -47,7 +50,7 @@ class FaultIsolation:
     def _execute_alone(self, scheduled: SchedulerOutput) -> SequenceResult:
         try:
             return self._runner.execute(scheduled).results[0]
-        # As above: this row's fault must not become another row's.
+        # As above: this sequence's fault must not become another sequence's.
         except Exception as error:
             logger.exception("sequence %d failed", scheduled.chunks[0].seq.seq_id)
             return SequenceResult([], error=f"the model failed on this sequence: {type(error).__name__}")

@@ -45,13 +45,13 @@ class NextStep:
         return self._runner.can_launch(scheduled)
 
     def _must_wait(self, num_running: int) -> bool:
-        """Return whether no waiting sequence could start now: no row is free, or blocks are as short as before."""
+        """Return whether no waiting sequence could start now: the batch is full, or blocks are as short as before."""
         if num_running >= self._scheduler.max_num_seqs:
             return True
         return self._scheduler.wait_forecast.is_short_of_blocks and self._blocks.num_frees == self._num_frees
 
     def _take_blocks(self, chunks: list[ScheduledChunk]) -> bool:
-        """Allocate the block that each row needs; return False if that would need a preemption."""
+        """Allocate the block that each sequence needs; return False if that would need a preemption."""
         for chunk in chunks:
             if not self._blocks.can_append(chunk.seq, chunk.end):
                 # Blocks that others took already are theirs: they need them in the next step anyway.

@@ -12,7 +12,7 @@ _REFIT_EVERY = 8
 _STALE_AFTER = 128
 """Number of plain steps without a verification, or of verifications elsewhere, after which a measurement is stale."""
 _READING_TOKENS = 16
-"""Number of unread tokens in a row from which drafting time counts as reading."""
+"""Number of consecutive unread tokens from which drafting time counts as reading."""
 _UNKNOWN_FIXED_RATIO = 1.0
 _UNKNOWN_DRAFT_RATIO = 0.1
 _LEAST_S = 1e-9
@@ -69,7 +69,7 @@ class _Correction:
 
 
 class _Curve:
-    """Recent durations by number of rows, interpolated between the numbers that were seen."""
+    """Recent durations by number of sequences, interpolated between the numbers that were seen."""
 
     def __init__(self) -> None:
         self._by_size: dict[int, _Recent] = {}
@@ -81,7 +81,7 @@ class _Curve:
         recent.add(seconds)
 
     def at(self, num_seqs: int) -> float | None:
-        """Return the seconds of a step of `num_seqs` rows; None above the largest number that was measured."""
+        """Return the seconds of a step of `num_seqs` sequences; None above the largest number that was measured."""
         known = self._by_size.get(num_seqs)
         if known is not None:
             return known.value
@@ -97,11 +97,11 @@ class _Curve:
 
 
 class _Verification:
-    """Duration of a verifying step in plain steps, as a line over the drafts per row."""
+    """Duration of a verifying step in plain steps, as a line over the drafts per sequence."""
 
     def __init__(self) -> None:
         self.correction = _Correction()
-        # Cells by power of two of the drafts per row: what was drafted in it, and the ratios measured.
+        # Cells by power of two of the drafts per sequence: what was drafted in it, and the ratios measured.
         self._cells: dict[int, tuple[_Recent, _Recent]] = {}
         self._seen_at: dict[int, int] = {}
         self._num_seen = 0
@@ -126,7 +126,7 @@ class _Verification:
             del self._cells[old]
 
     def line(self) -> tuple[float, float]:
-        """Return (fixed, per draft and row) in plain steps, by least squares over the cells; neither is negative."""
+        """Return (fixed, per draft and sequence) in plain steps, by least squares over the cells; none is negative."""
         if self._num_until_fit <= 0:
             points = [(drafts.value, ratios.value - 1.0) for drafts, ratios in self._cells.values()]
             self._line = _fit(points)
@@ -176,7 +176,7 @@ class StepCosts:
             verification.observe(num_drafts / num_seqs, seconds / plain_s)
 
     def observe_drafting(self, num_seqs: int, num_rounds: int, num_unread: int, seconds: float) -> None:
-        """Record a draft model's call that read `num_unread` tokens and drafted one a row `num_rounds` times."""
+        """Record a draft model's call that read `num_unread` tokens and drafted one a sequence `num_rounds` times."""
         if num_unread < _READING_TOKENS * num_seqs:
             self._round.observe(num_seqs, seconds / num_rounds)
             return
@@ -188,7 +188,7 @@ class StepCosts:
         return self._plain.at(num_seqs) or 0.0
 
     def round_s(self, num_seqs: int) -> float | None:
-        """Return the seconds of one token of the draft model for `num_seqs` rows; None without a measurement."""
+        """Return the seconds of one token of the draft model for `num_seqs` sequences; None without a measurement."""
         return self._round.at(num_seqs)
 
     @property
@@ -197,7 +197,7 @@ class StepCosts:
         return self._read.value
 
     def verification(self, num_seqs: int) -> tuple[float, float]:
-        """Return the cost that verification adds to a step, in plain steps: (fixed, per draft token and row)."""
+        """Return the cost that verification adds to a step, in plain steps: (fixed, per draft token and sequence)."""
         bucket = num_seqs.bit_length()
         found = self._verifications.get(bucket)
         if found is None:
@@ -207,9 +207,9 @@ class StepCosts:
         return found.line()
 
     def of_step(self, num_seqs: int, *, with_model: bool = False) -> tuple[float, float, float]:
-        """Return the seconds of a step of `num_seqs` rows: plain, more with draft tokens, more for each.
+        """Return the seconds of a step of `num_seqs` sequences: plain, more with draft tokens, more for each.
 
-        `with_model`: a draft model makes them, one round for all rows at a time.
+        `with_model`: a draft model makes them, one round for all sequences at a time.
         """
         plain_s = self.plain_s(num_seqs)
         fixed, each = self.verification(num_seqs)

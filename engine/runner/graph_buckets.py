@@ -18,9 +18,9 @@ class Bucket:
     num_seqs: int
     num_tokens: int
     query_len: int
-    """Tokens of one row."""
+    """Tokens of one sequence."""
     context_len: int
-    """Positions of one row: it decides how attention cuts the keys."""
+    """Positions of one sequence: it decides how attention cuts the keys."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class BucketLimits:
     max_num_seqs: int
     max_tokens: int
     max_query_len: int
-    """1 for decode alone; one more than the drafts of a row where steps verify."""
+    """1 for decode alone; one more than the drafts of a sequence where steps verify."""
     max_context_len: int
 
 

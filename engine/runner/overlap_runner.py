@@ -30,9 +30,9 @@ class ModelFlight:
 
     scheduled: SchedulerOutput
     token_ids: torch.Tensor
-    """int64 [rows], on the device."""
+    """int64 [num_seqs], on the device."""
     arriving: torch.Tensor
-    """int64 [3, rows] in the host's memory: tokens, 1 where they mean nothing, 1 where they are not decided."""
+    """int64 [3, num_seqs] in the host's memory: tokens, 1 where invalid, 1 where undecided."""
     arrived: torch.cuda.Event | None
     """Event at the end of the copy to the host; None if the copy is complete."""
     undecided: WeakSet[Sequence]
@@ -55,7 +55,7 @@ class ModelFlight:
 
 
 class OverlapRunner(ModelRunner):
-    """Runner that launches a batch without waiting if none of its rows needs the host to choose a token."""
+    """Runner that launches a batch without waiting if none of its sequences needs the host to choose a token."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class OverlapRunner(ModelRunner):
         self._undecided: WeakSet[Sequence] = WeakSet()
 
     def can_launch(self, scheduled: SchedulerOutput) -> bool:
-        """Return whether every row's token can be chosen on the device."""
+        """Return whether every sequence's token can be chosen on the device."""
         return all(
             chunk.samples
             and not chunk.draft_token_ids
@@ -100,7 +100,7 @@ class OverlapRunner(ModelRunner):
 
     @torch.inference_mode()
     def launch(self, scheduled: SchedulerOutput, behind: LaunchedStep | None = None) -> ModelFlight:
-        """Start a step of rows that `can_launch`; `behind` is the one whose tokens are its input."""
+        """Start a step of sequences that `can_launch`; `behind` is the one whose tokens are its input."""
         buffers = next(self._buffers)
         if behind is None:
             token_ids, context = buffers.fill(scheduled.chunks)
@@ -120,7 +120,7 @@ class OverlapRunner(ModelRunner):
         return self._send(scheduled, choose_on_device(self._chooser, self._model.logits(hidden), params, keys))
 
     def _tokens_of(self, scheduled: SchedulerOutput, behind: ModelFlight) -> torch.Tensor:
-        """Return the tokens that the previous step chooses for these rows."""
+        """Return the tokens that the previous step chooses for these sequences."""
         if len(scheduled.chunks) == len(behind.scheduled.chunks):
             return behind.token_ids
         index_of = {chunk.seq.seq_id: index for index, chunk in enumerate(behind.scheduled.chunks)}

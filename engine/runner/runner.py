@@ -1,4 +1,4 @@
-"""Model runner: lay out the scheduled batch, call the model, sample for the rows that need a token."""
+"""Model runner: lay out the scheduled batch, call the model, sample for the sequences that need a token."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from engine.step.step_output import SequenceResult, StepOutput
 class ModelRunner:
     """The model, its KV caches and the sampler behind one call.
 
-    Logits are computed for sampled positions only. A prompt of 4,000 tokens needs one row of the vocabulary. A row with
-    drafts needs one for each draft and one for the token behind them.
+    Logits are computed for sampled positions only. A prompt of 4,000 tokens needs one row of the vocabulary. A
+    sequence with drafts needs one for each draft and one for the token behind them.
     """
 
     def __init__(
@@ -47,9 +47,9 @@ class ModelRunner:
 
     @torch.inference_mode()
     def execute(self, scheduled: SchedulerOutput) -> StepOutput:
-        """Compute a step and those that follow it; writes the rows' keys and values.
+        """Compute a step and those that follow it; writes the sequences' keys and values.
 
-        Executing the same rows again is harmless.
+        Executing the same sequences again is harmless.
         """
         buffers = next(self._buffers)
         token_ids, context = buffers.fill(scheduled.chunks, tells_sampled=True)
@@ -83,7 +83,7 @@ class ModelRunner:
         return StepOutput(results, heads.seen([token_ids[-1] for token_ids in report.token_ids]), report.steps)
 
     def _sample(self, logits: torch.Tensor, chunks: list[ScheduledChunk]) -> list[SequenceResult]:
-        """Return one result a row from the logits of its sampled positions, row after row."""
+        """Return one result a sequence from the logits of its sampled positions, sequence after sequence."""
         if all(chunk.seq.grammar is None and is_greedy(chunk.seq.params) for chunk in chunks):
             token_ids, is_invalid = largest_tokens(logits)
             return accept_batch(

@@ -44,9 +44,9 @@ def made_up_batch(
     block_size: int,
     params: SamplingParams = _PARAMS,
 ) -> SchedulerOutput:
-    """Return a batch of rows with `num_tokens` tokens each at the end of `context_len`.
+    """Return a batch of sequences with `num_tokens` tokens each at the end of `context_len`.
 
-    The rows use blocks [0, num_blocks) and share them if there are too few.
+    The sequences use blocks [0, num_blocks) and share them if there are too few.
     """
     chunks = []
     blocks_per_seq = -(-context_len // block_size)
@@ -74,9 +74,10 @@ def made_up_batch(
 def typical_batches(
     *, max_num_seqs: int, max_tokens: int, max_context: int, num_blocks: int, block_size: int
 ) -> Iterator[SchedulerOutput]:
-    """Return prompts of several lengths and decode steps of 1, 2, 4 … rows at a short and a long context, alternating.
+    """Return prompts of several lengths and decode steps of 1, 2, 4 … sequences, alternating.
 
-    A step-time model that has seen only decode steps takes its first long prompts for hiccups of the machine.
+    Each number of sequences has a short and a long context. A step-time model that has seen only decode steps takes its
+    first long prompts for outliers.
     """
     shapes = zip_longest(_prompts(max_tokens, max_context), _decode_steps(max_num_seqs, max_context))
     for shape in chain.from_iterable(shapes):
@@ -86,7 +87,7 @@ def typical_batches(
 
 
 _Shape = tuple[int, int, int]
-"""Rows, tokens of each, context of each."""
+"""Sequences, tokens of each, context of each."""
 
 
 def _prompts(max_tokens: int, max_context: int) -> Iterator[_Shape]:

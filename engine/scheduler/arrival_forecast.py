@@ -51,7 +51,7 @@ class ArrivalForecaster:
         self.now = 0.0
         """The scheduler's last instant."""
         self.is_short_of_blocks = False
-        """True if the last step left a sequence waiting for want of blocks; free rows are of no use then."""
+        """True if the last step left a sequence waiting for want of blocks; room in the batch is of no use then."""
 
     def lanes(self) -> dict[Lane, LaneLoad]:
         """Return the load and the forecast of every lane."""
@@ -120,7 +120,7 @@ class ArrivalForecaster:
         return min(int(len(queue) * self._forecast.mean_tokens(lane)), queue.max_output_tokens)
 
     def _releases(self, remaining: dict[int, int]) -> SequenceReleases:
-        """Return the times at which rows become free for waiting sequences."""
+        """Return the times at which running sequences end and make room for waiting ones."""
         num_running = len(remaining)
         num_free = 0 if self.is_short_of_blocks else self._max_num_seqs - num_running
         num_ends = len(self._sequence_table.waiting) + 1 - num_free
@@ -130,7 +130,7 @@ class ArrivalForecaster:
         return SequenceReleases(num_free=num_free, end_steps=ends, steps_per_end=steps_per_end)
 
     def _mean_waiting_output(self) -> float:
-        """Return the expected tokens of a sequence that will get the row of one that ended."""
+        """Return the expected tokens of a sequence that follows one that ended."""
         num_waiting = len(self._sequence_table.waiting)
         if not num_waiting:
             return max(1.0, self._forecast.mean_tokens("interactive"))
@@ -158,7 +158,7 @@ class ArrivalForecaster:
         return dict.fromkeys(LANES, patient_pace) | {"interactive": patient_pace if urgent == patient else pace(urgent)}
 
     def _room(self, decoding: list[Sequence], *, is_urgent: bool, is_crowded: bool) -> int:
-        """Return the number of prompt tokens that a step can hold beside these rows."""
+        """Return the number of prompt tokens that a step can hold beside these sequences."""
         room = self._budget - len(decoding)
         limit = self._prompts.limit(decoding, 0, is_urgent=is_urgent, is_crowded=is_crowded)
         return max(1, room if limit is None else min(room, limit))

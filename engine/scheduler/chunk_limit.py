@@ -1,4 +1,4 @@
-"""Limit of the prompt tokens in a step beside decoding rows, so that their next token is not late. Pure."""
+"""Limit of the prompt tokens in a step beside decoding sequences, so that their next token is not late. Pure."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ChunkLimit:
         is_urgent: bool,
         is_crowded: bool = False,
     ) -> int | None:
-        """Return the maximum number of prompt tokens beside these decode rows.
+        """Return the maximum number of prompt tokens beside these decode sequences.
 
         Args:
             num_decode_seqs: Number of decoding sequences.

@@ -1,4 +1,4 @@
-"""Draft tokens of a step's rows, the steps that follow it in the same call, and the blocks that both take."""
+"""Draft tokens of a step's sequences, the steps that follow it in the same call, and the blocks that both take."""
 
 from __future__ import annotations
 

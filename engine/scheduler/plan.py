@@ -8,7 +8,7 @@ from engine.step.sequence import Sequence
 
 
 class StepDraft:
-    """Step under construction: its rows so far and the tokens left."""
+    """Step under construction: its sequences so far and the tokens left."""
 
     def __init__(self, budget: int) -> None:
         self.chunks: dict[int, ScheduledChunk] = {}
@@ -17,15 +17,15 @@ class StepDraft:
         self.multi_step: MultiStepOrder | None = None
         self.has_preempted = False
         self.is_short_of_blocks = False
-        """True if a sequence waits for want of blocks, not of a row or of budget."""
+        """True if a sequence waits for want of blocks, not of room in the batch or of budget."""
 
     def add(self, chunk: ScheduledChunk) -> None:
-        """Take a row in."""
+        """Add a sequence's chunk."""
         self.chunks[chunk.seq.seq_id] = chunk
         self.budget -= chunk.num_query_tokens
 
     def drop(self, seq: Sequence) -> None:
-        """Take a sequence's row out again, if it has one."""
+        """Remove a sequence's chunk, if it has one."""
         chunk = self.chunks.pop(seq.seq_id, None)
         if chunk is not None:
             self.budget += chunk.num_query_tokens
@@ -35,7 +35,7 @@ class StepDraft:
         return SchedulerOutput(list(self.chunks.values()), self.predicts, self.multi_step)
 
     def extend(self, chunk: ScheduledChunk, draft_token_ids: tuple[int, ...]) -> None:
-        """Add draft tokens to a planned row."""
+        """Add draft tokens to a planned chunk."""
         self.chunks[chunk.seq.seq_id] = ScheduledChunk(
             chunk.seq, chunk.start, chunk.num_tokens, chunk.samples, draft_token_ids, chunk.is_stored
         )
@@ -43,7 +43,7 @@ class StepDraft:
 
 
 def next_chunk(seq: Sequence, budget: int) -> ScheduledChunk:
-    """Return the row that computes the next of a sequence's tokens, at most `budget` of them."""
+    """Return the chunk that computes the next of a sequence's tokens, at most `budget` of them."""
     num_tokens = min(seq.num_uncomputed_tokens, budget)
     start = seq.num_computed_tokens
     return ScheduledChunk(

@@ -1,4 +1,4 @@
-"""Scheduler: chooses the rows of each step and updates the sequences from its output."""
+"""Scheduler: chooses the sequences of each step and updates the sequences from its output."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def _lane_order(seq: Sequence) -> tuple[int, tuple[int, int]]:
 class Scheduler:
     """One token budget a step; running sequences first, decoding ones before chunks of prompts, then waiting ones.
 
-    There are no phases: a row computes the next of the tokens its sequence has, one or many. When blocks run out the
-    newest sequence of the lowest priority gives its blocks back and is computed again later.
+    There are no phases: a chunk computes the next of the tokens its sequence has, one or many. When blocks run out
+    the newest sequence of the lowest priority gives its blocks back and is computed again later.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Scheduler:
         grammars: Grammars | None = None,
     ) -> None:
         self._limits = limits
-        # Every decoding row must get its token in every step.
+        # Every decoding sequence must get its token in every step.
         self._max_num_seqs = min(limits.max_num_seqs, limits.max_num_batched_tokens)
         self._blocks = blocks
         self._forecast = forecast
@@ -92,7 +92,7 @@ class Scheduler:
 
     @property
     def num_running(self) -> int:
-        """Sequences that hold blocks and a row."""
+        """Sequences in the batch, which hold blocks."""
         return len(self._sequence_table.running)
 
     @property
@@ -102,7 +102,7 @@ class Scheduler:
 
     @property
     def max_num_seqs(self) -> int:
-        """Maximum number of rows in a step."""
+        """Maximum number of sequences in a step."""
         return self._max_num_seqs
 
     @property
@@ -115,7 +115,7 @@ class Scheduler:
         return list(self._sequence_table.running.values())
 
     def waiting(self) -> list[Sequence]:
-        """Return the sequences that wait for a row, preempted ones included, lane by lane."""
+        """Return the sequences that wait, preempted ones included, lane by lane."""
         return list(self._sequence_table.waiting)
 
     def add(self, add: Add, received_at: float) -> None:
@@ -138,7 +138,7 @@ class Scheduler:
         self._sequence_table.abort(seq_ids, received_at, now)
 
     def schedule(self, now: float) -> SchedulerOutput:
-        """Choose the rows of the next step and give them their blocks; no rows when nothing can run."""
+        """Choose the sequences of the next step and give them their blocks; none when nothing can run."""
         self.wait_forecast.now = now
         self._sequence_table.drop_expired(now)
         plan = StepDraft(self._limits.max_num_batched_tokens)
@@ -155,7 +155,7 @@ class Scheduler:
     def update_from_output(self, scheduled: SchedulerOutput, output: StepOutput, now: float) -> None:
         """Append what a step chose, free what ended, hash full blocks.
 
-        Rows whose sequence ended or was preempted meanwhile are dropped.
+        Chunks whose sequence ended or was preempted meanwhile are dropped.
         """
         self._tally.steps += 1
         for chunk, result in zip(scheduled.chunks, output.results, strict=True):
@@ -176,7 +176,7 @@ class Scheduler:
         return self._sequence_table.take_freed()
 
     def check_integrity(self) -> None:
-        """Raise AssertionError unless queues, rows and blocks agree."""
+        """Raise AssertionError unless queues, batch and blocks agree."""
         self._sequence_table.check_integrity()
 
     def _refuse_hopeless(self, seq: Sequence, now: float) -> None:
@@ -244,7 +244,7 @@ class Scheduler:
             plan.add(chunk)
 
     def _advance(self, chunk: ScheduledChunk, result: SequenceResult, output: StepOutput, now: float) -> None:
-        """Move a sequence past its computed row and append what was sampled, up to where it stops."""
+        """Move a sequence past its computed chunk and append what was sampled, up to where it stops."""
         seq = chunk.seq
         if not seq.num_output_tokens:
             seq.num_prefill_chunks += 1

@@ -14,7 +14,7 @@ from engine.scheduler.lanes import LANES, WEIGHTS
 _MAX_ROUNDS = 8
 _CONVERGED_RATIO = 1.02
 _END_ROUNDS = 2
-"""Number of ends of every row that are counted one by one; beyond them, their mean rate counts."""
+"""Number of ends in each part of the batch that are counted one by one; beyond them, their mean rate counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,9 +38,9 @@ class ServiceRate:
     decode_step_s: float
     """Duration of a step without prompts."""
     num_step_tokens: int
-    """Prompt tokens a step can hold beside the rows that decode; at least 1."""
+    """Prompt tokens a step can hold beside the sequences that decode; at least 1."""
     num_patient_tokens: int
-    """Prompt tokens that are not urgent and fit into a step beside the rows that decode."""
+    """Prompt tokens that are not urgent and fit into a step beside the sequences that decode."""
     prompt_token_s: float
     """Seconds that each prompt token adds to the step."""
 
@@ -56,7 +56,7 @@ class ServiceRate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequenceReleases:
-    """Times at which rows become free, counted in steps."""
+    """Times at which running sequences end, counted in steps."""
 
     num_free: int
     end_steps: Sequence[float]
@@ -65,7 +65,7 @@ class SequenceReleases:
     """Average number of steps from one end to the next beyond `end_steps`; 0 when nothing runs."""
 
     def steps_until_free(self, num_before: int) -> float:
-        """Return the steps until a row is free for a sequence behind `num_before` others."""
+        """Return the steps until the batch has room for a sequence behind `num_before` others."""
         num_ends = num_before + 1 - self.num_free
         if num_ends <= 0 or not self.end_steps:
             return 0.0
@@ -119,7 +119,7 @@ def _wait_s(
             num_tokens += min(others_tokens, ratio * own_tokens)
             num_before += min(backlog.num_waiting + rate.sequences_per_s * meanwhile_s, ratio * own_turns)
     num_steps = max(1, math.ceil(num_tokens / pace.num_step_tokens), releases.steps_until_free(round(num_before)))
-    # Steps that pass for want of a row have room for the prompts that have one, and are the longer for them.
+    # Steps that pass while the batch is full have room for its prompts, and are the longer for them.
     num_started = sum(backlog.num_started_tokens for backlog in backlogs.values())
     num_tokens = max(num_tokens, min(num_started, num_steps * pace.num_patient_tokens))
     return num_steps * pace.decode_step_s + num_tokens * pace.prompt_token_s

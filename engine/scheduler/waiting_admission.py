@@ -16,7 +16,7 @@ from engine.step.sequence import Sequence, SequenceState
 from engine.step.tally import CoreTotals
 
 _RESERVED_SEQS_DIVISOR = 16
-"""Reciprocal of the share of rows reserved for interactive prompts."""
+"""Reciprocal of the share of sequences reserved for interactive prompts."""
 
 
 class WaitingAdmission:
@@ -46,7 +46,7 @@ class WaitingAdmission:
         self._max_num_seqs = max_num_seqs
 
     def admit(self, plan: StepDraft, grants: dict[Lane, int], now: float) -> None:
-        """Start what has a turn, a row, blocks and a share of the step, and put its first chunk into the plan."""
+        """Start what has a turn, room in the batch, blocks and a share of the step, and plan its first chunk."""
         reserved = self._admission.reserved_blocks(self._sequence_table.running.values())
         overdue = self._blocked.overdue()
         lanes = LANES if overdue is None else (overdue,)
@@ -71,7 +71,7 @@ class WaitingAdmission:
                 plan.add(chunk)
 
     def _has_room_for(self, lane: Lane) -> bool:
-        """Return whether a row is free for the lane; a few rows are reserved for the next short prompt."""
+        """Return whether the batch has room for the lane; a few sequences are reserved for the next short prompt."""
         kept = 0 if lane == "interactive" else self._max_num_seqs // _RESERVED_SEQS_DIVISOR
         return len(self._sequence_table.running) + kept < self._max_num_seqs
 

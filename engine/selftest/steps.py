@@ -77,7 +77,7 @@ def main(argv: Sequence[str]) -> int:
 def measure_steps(
     config: CoreConfig, shapes: Sequence[tuple[int, int]], num_steps: int, clock: Callable[[], float]
 ) -> dict[str, Any]:
-    """Measure each (rows, context) and describe the device. Raises EngineConfigError and the errors of loading."""
+    """Measure each (sequences, context) and describe the device. Raises EngineConfigError and the errors of loading."""
     machine = find_machine(config)
     copy_bytes_s = copy_bandwidth(machine.device, clock)
     model = load_model(

@@ -66,7 +66,7 @@ class SpeculationController:
         num_speculative_tokens: int,
         clock: Callable[[], float],
     ) -> None:
-        """Draft at most `num_speculative_tokens` tokens a row; `costs` are of steps that are scheduled one by one."""
+        """Draft at most `num_speculative_tokens` tokens a sequence; `costs` are of single steps."""
         self.num_speculative_tokens = num_speculative_tokens
         self._ngram, self._has_heads, self._multi_step, self._model = proposers
         self._stats = stats
@@ -74,26 +74,26 @@ class SpeculationController:
         self._clock = clock
         self._guard = ResponseGuard(clock)
         self._are_open: list[bool] = []
-        """True for each row of the current step that is open to draft tokens."""
+        """True for each sequence of the current step that is open to draft tokens."""
         self._follows = False
         """True if other steps may follow the current step."""
         self._found: NgramDrafts | None = None
         """Draft tokens of lookup for the current step."""
         self._prefixes: list[tuple[int, ...]] = []
-        """Draft tokens of each row behind which lookup continues."""
+        """Draft tokens of each sequence behind which lookup continues."""
         self._by_model: list[tuple[int, ...]] = []
         """Draft tokens of the draft model for the current step."""
         self._drafting_s = 0.0
         """Seconds that the draft model took for the current step."""
         self._num_since_plain: dict[int, int] = {}
         self._num_since_asked = 0
-        # Last predictions of the heads; the row and the length of each sequence then.
+        # Last predictions of the heads; the index and the length of each sequence then.
         self._predictions: HeadPredictions | None = None
         self._predicted: dict[Sequence, tuple[int, int]] = {}
         self._put_off: deque[Sequence] = deque()
 
     def reach(self, seqs: SequenceOf[Sequence], *, is_decode: bool, may_follow: bool) -> int:
-        """Return the number of tokens behind the next one for which these rows can use blocks."""
+        """Return the number of tokens behind the next one for which these sequences can use blocks."""
         num_seqs = len(seqs)
         self._are_open = [self._guard.is_open(seq, num_seqs) for seq in seqs]
         self._follows = may_follow and self._multi_step is not None and self._multi_step.suits(seqs)
@@ -159,7 +159,7 @@ class SpeculationController:
             self._ngram.learn(self._put_off.popleft())
 
     def _choose(self, requests: SequenceOf[DraftRequest], budget: int) -> list[tuple[int, ...]]:
-        """Return the draft tokens of every row that are worth verifying."""
+        """Return the draft tokens of every sequence that are worth verifying."""
         num_seqs = len(requests)
         limits = [
             min(request.num_speculative_tokens, budget // num_seqs) if is_open else 0
@@ -191,7 +191,7 @@ class SpeculationController:
         ]
 
     def _predictions_of(self, seqs: SequenceOf[Sequence]) -> HeadPredictions | None:
-        """Return the heads' predictions for the newest tokens of these rows; None without any."""
+        """Return the heads' predictions for the newest tokens of these sequences; None without any."""
         if self._predictions is None:
             return None
         places = [self._predicted.get(seq, (-1, -1)) for seq in seqs]

@@ -13,7 +13,7 @@ from engine.step.drafting import DraftRequest
 from engine.step.sequence import Sequence
 
 NUM_REACHED = 48
-"""Number of tokens for which a row requests blocks."""
+"""Number of tokens for which a sequence requests blocks."""
 MIN_GAIN = 1.02
 """Expected gain from which a step verifies draft tokens: here they cost no thought."""
 _MAX_STEPS = 8
@@ -40,7 +40,7 @@ class MultiStepPlanner:
         )
 
     def suits(self, seqs: SequenceOf[Sequence]) -> bool:
-        """Return whether steps may follow one that chooses tokens of these rows."""
+        """Return whether steps may follow one that chooses tokens of these sequences."""
         if len(seqs) > self._max_num_seqs or shared_stops(seqs) is None:
             return False
         return 0.0 < self.costs.plain_s(len(seqs)) <= _MAX_SECONDS
@@ -48,13 +48,13 @@ class MultiStepPlanner:
     def order(
         self, requests: SequenceOf[DraftRequest], found: NgramDrafts, drafts_until: list[int], *, guesses: bool
     ) -> MultiStepOrder:
-        """Return the order for the steps that may follow a step of these rows.
+        """Return the order for the steps that may follow a step of these sequences.
 
         Args:
-            requests: Rows of the step.
+            requests: Sequences of the step.
             found: Draft tokens that the step verifies or only records.
             drafts_until: Length of each text up to which draft tokens are made.
-            guesses: True if draft tokens are made; otherwise each step computes one token of each row.
+            guesses: True if draft tokens are made; otherwise each step computes one token of each sequence.
         """
         return MultiStepOrder(
             *found.described,

@@ -1,7 +1,7 @@
 """Comparison of whole responses with draft tokens and without, to decide which are complete sooner.
 
-The duration of steps does not include every cost: caches emptied by drafting, heads run in vain, other rows that wait.
-A few responses in a hundred, generated the other way, measure all of it.
+The duration of steps does not include every cost: caches emptied by drafting, rejected predictions, waiting
+sequences. A few responses in a hundred, generated the other way, measure all of it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _KEPT = 12
 _FEWEST = 4
 """Number of responses of either way that a verdict needs."""
 _BLOCK = 4
-"""Number of successive responses generated the other way, for each row of a step.
+"""Number of successive responses generated the other way, for each sequence of a step.
 
 So responses that share steps are mostly generated the same way.
 """
@@ -34,7 +34,7 @@ _CLOSED_TOKENS = 64
 
 
 class ResponseKind(NamedTuple):
-    """Responses that are likely to gain alike: by the rows they share steps with, and what there is to copy from."""
+    """Responses of similar gain: by the sequences they share steps with, and what there is to copy."""
 
     num_seqs_bits: int
     prompt_size: int
@@ -66,12 +66,12 @@ class ResponseGuard:
         self._responses: WeakKeyDictionary[Sequence, _Response] = WeakKeyDictionary()
 
     def is_open(self, seq: Sequence, num_seqs: int) -> bool:
-        """Return whether tokens are drafted for a sequence in a step of `num_seqs` rows."""
+        """Return whether tokens are drafted for a sequence in a step of `num_seqs` sequences."""
         response = self._responses.get(seq)
         if response is None:
             response = self._responses[seq] = self._decide(seq, num_seqs)
         elif num_seqs.bit_length() > response.kind.num_seqs_bits:
-            # Further rows joined, so its duration is no valid measurement any more.
+            # Further sequences joined, so its duration is no valid measurement any more.
             response.counts = False
         return response.with_drafts or seq.num_output_tokens >= _CLOSED_TOKENS
 

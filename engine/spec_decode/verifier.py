@@ -16,7 +16,7 @@ def accept(
     logprobs: Sequence[TokenLogprobs | None],
     is_invalid: Sequence[bool],
 ) -> SequenceResult:
-    """Return the row's next tokens: those chosen up to and including the first that is not its draft token.
+    """Return the sequence's next tokens: those chosen up to and including the first that is not its draft token.
 
     Each choice is conditional on the draft tokens before it. So it is the token that would have been chosen without
     drafts, and choices behind the first difference have no meaning. A position without a choice ends the run; it is an
@@ -41,11 +41,11 @@ def accept_batch(
     logprobs: Sequence[TokenLogprobs | None],
     is_invalid: Sequence[bool],
 ) -> list[SequenceResult]:
-    """Accept several rows' draft tokens.
+    """Accept several sequences' draft tokens.
 
     Args:
-        draft_token_ids: Of each row.
-        token_ids: The choices at each row's draft positions and the one before them, row after row.
+        draft_token_ids: Of each sequence.
+        token_ids: The choices at each sequence's draft positions and the one before them, sequence after sequence.
         logprobs: Of each choice.
         is_invalid: Whether a position has no choice.
     """

@@ -49,9 +49,9 @@ class InputBuffers:
         return cycle([cls(max_tokens, max_num_seqs, max_blocks, block_size, device) for _ in range(num_buffers)])
 
     def fill(self, chunks: list[ScheduledChunk], *, tells_sampled: bool = False) -> tuple[torch.Tensor, ForwardContext]:
-        """Return the token ids [T] and the context of a step with these rows.
+        """Return the token ids [T] and the context of a step with these sequences.
 
-        With `tells_sampled`, the context lists the sampled tokens: each row's last token and its draft tokens.
+        With `tells_sampled`, the context lists the sampled tokens: each sequence's last token and its draft tokens.
         Otherwise it does so only where all tokens are sampled.
         """
         tables = self._fill_tables(chunks)
@@ -78,7 +78,7 @@ class InputBuffers:
         return self._to_device(self._tokens[:num_tokens]), context
 
     def _fill_single(self, chunks: list[ScheduledChunk]) -> tuple[list[int], list[int]]:
-        """Return (query starts, context lengths) of rows of one token each; for so few numbers, lists are cheapest."""
+        """Return (query starts, context lengths) of chunks of one token each; lists are fastest for them."""
         size, num_seqs = self._block_size, len(chunks)
         positions = [chunk.start for chunk in chunks]
         self._tokens_np[:num_seqs] = [chunk.seq.token_ids[chunk.start] for chunk in chunks]
@@ -108,7 +108,7 @@ class InputBuffers:
         return starts, [chunk.start + chunk.num_query_tokens for chunk in chunks]
 
     def _fill_chunks(self, chunks: list[ScheduledChunk]) -> tuple[list[int], list[int]]:
-        """Return (query starts, context lengths) of rows of any length; the slots remain to be filled."""
+        """Return (query starts, context lengths) of chunks of any length; the slots remain to be filled."""
         starts = [0]
         context_lens: list[int] = []
         for chunk in chunks:
@@ -128,7 +128,7 @@ class InputBuffers:
         return self._to_device(self._sampled[: len(positions)])
 
     def _fill_tables(self, chunks: list[ScheduledChunk]) -> npt.NDArray[np.int64]:
-        """Return the rows' block tables side by side, padded with 0 to the longest."""
+        """Return the sequences' block tables side by side, padded with 0 to the longest."""
         num_columns = max(len(chunk.seq.block_table) for chunk in chunks)
         tables = self._tables_np[: len(chunks) * num_columns].reshape(len(chunks), num_columns)
         for table, chunk in zip(tables, chunks, strict=True):
@@ -138,7 +138,7 @@ class InputBuffers:
         return tables
 
     def _fill_slots(self, tables: npt.NDArray[np.int64], starts: list[int]) -> None:
-        """Set slot = block_table[row, position // block_size] * block_size + position % block_size for all tokens."""
+        """Set slot = block_table[seq, position // block_size] * block_size + position % block_size for all tokens."""
         num_tokens, num_seqs = starts[-1], len(starts) - 1
         positions = self._positions_np[:num_tokens]
         owners = np.repeat(self._ramp[:num_seqs], np.diff(starts))
@@ -155,7 +155,7 @@ def _are_all_sampled(chunks: list[ScheduledChunk]) -> bool:
 
 
 def _sampled(chunks: list[ScheduledChunk], starts: list[int]) -> list[int]:
-    """Return the positions of the sampled tokens: the last token of each sampling row and its draft tokens."""
+    """Return the positions of the sampled tokens: the last token of each sampling sequence and its draft tokens."""
     found: list[int] = []
     for index, chunk in enumerate(chunks, 1):
         if chunk.samples:

@@ -1,4 +1,4 @@
-"""One step as the scheduler orders it: rows, their draft tokens, and the steps that may follow in the same call."""
+"""One step as the scheduler orders it: chunks, their draft tokens, and the steps that may follow in the same call."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ScheduledChunk:
     is_stored: bool = False
     """True if the key of its one token is already in the pool, in a block that other sequences read.
 
-    The recomputed key goes behind the row, into the slot of the next token.
+    The recomputed key goes behind the chunk, into the slot of the next token.
     """
 
     @property
@@ -33,23 +33,23 @@ class ScheduledChunk:
 
     @property
     def num_query_tokens(self) -> int:
-        """Positions the model computes for this row."""
+        """Positions the model computes for this chunk."""
         return self.num_tokens + len(self.draft_token_ids)
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerOutput:
-    """One step: its rows in batch order, and the work that follows before the scheduler runs again."""
+    """One step: its sequences in batch order, and the work that follows before the scheduler runs again."""
 
     chunks: list[ScheduledChunk]
     predicts: bool = False
     """True if prediction heads run behind the tokens that the step chooses."""
     multi_step: MultiStepOrder | None = None
-    """Further steps of the same rows; None if the scheduler runs next."""
+    """Further steps of the same sequences; None if the scheduler runs next."""
 
     @property
     def has_drafts(self) -> bool:
-        """True if any row verifies draft tokens."""
+        """True if any sequence verifies draft tokens."""
         return any(chunk.draft_token_ids for chunk in self.chunks)
 
     @property

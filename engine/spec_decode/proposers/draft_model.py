@@ -96,7 +96,7 @@ class DraftModelProposer:
         return len(drafts) < count and not (drafts and drafts[-1] in seq.params.stop_token_ids)
 
     def _catch_up(self, places: SequenceOf[Behind]) -> list[ScheduledChunk]:
-        """Read the missing tokens except for the last part; return that part, one row each, within the budget."""
+        """Read the missing tokens except for the last part; return that part, one sequence each, within the budget."""
         room = max(1, self._max_tokens // len(places))
         last = []
         for seq, draft_token_ids in places:

@@ -67,12 +67,12 @@ class MedusaProposer:
     def predict(
         self, hidden: torch.Tensor, chunks: SequenceOf[ScheduledChunk], results: SequenceOf[SequenceResult]
     ) -> HeadPredictions | None:
-        """Return the predictions behind the newest token of each row, or None where all of these end their answers.
+        """Return the predictions behind the newest token of each sequence; None where all of these end.
 
         Args:
-            hidden: Final hidden states [N, hidden] of the sampled positions, row after row.
-            chunks: Rows that sample.
-            results: Result of each row.
+            hidden: Final hidden states [N, hidden] of the sampled positions, sequence after sequence.
+            chunks: Sequences that sample.
+            results: Result of each sequence.
         """
         newest = [result.token_ids[-1] for result in results if result.token_ids]
         seen = self.seen(newest)

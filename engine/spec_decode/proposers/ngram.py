@@ -40,19 +40,19 @@ class LookupPosition(NamedTuple):
 
 @dataclass(slots=True)
 class NgramDrafts:
-    """Continuations of a step's rows, and how much of them is worth verifying."""
+    """Continuations of a step's sequences, and how much of them is worth verifying."""
 
     arrays: tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]
-    """Tokens and kinds int64 [rows, most], and int64 [rows, 2] how many there are and whether an answer ends there."""
+    """Tokens and kinds int64 [num_seqs, most], and int64 [num_seqs, 2]: their number, and whether an end is one."""
     counts: list[int]
-    """Number of draft tokens of each row that are worth verifying."""
+    """Number of draft tokens of each sequence that are worth verifying."""
     gain: float
     """Expected tokens per second as a multiple of those without drafts; 1 when there are none."""
     described: tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]
-    """The rows as compiled code reads them: int64 [rows, 6], float64 [rows, 3], and tokens that end texts."""
+    """The sequences for compiled code: int64 [num_seqs, 6], float64 [num_seqs, 3], and tokens that end texts."""
 
     def token_ids(self) -> list[tuple[int, ...]]:
-        """Return the draft tokens of each row that are worth verifying."""
+        """Return the draft tokens of each sequence that are worth verifying."""
         if not any(self.counts):
             return [()] * len(self.counts)
         return [tuple(of_seq[:count]) for of_seq, count in zip(self.arrays[0].tolist(), self.counts, strict=True)]
@@ -94,7 +94,7 @@ class NgramProposer:
 
         Args:
             places: Where to look.
-            least_chance: Least probability that all draft tokens of a row are accepted, below which none is added.
+            least_chance: Least probability that all draft tokens of a sequence are accepted, below which none is added.
             costs: Seconds of the step that verifies them.
             least_gain: Gain below which nothing is verified.
             predictions: Predictions of heads for the same places; taken where they are more likely.
@@ -123,11 +123,11 @@ class NgramProposer:
         return NgramDrafts((tokens, kinds, np.zeros((len(places), 2), np.int64)), [0] * len(places), 1.0, described)
 
     def judge(self, found: NgramDrafts, said: Iterable[SequenceOf[int]]) -> None:
-        """Update the acceptance rates from the rows' outputs, up to the first wrong draft token, verified or not.
+        """Update the acceptance rates from the sequences' outputs, up to the first wrong draft token, verified or not.
 
         Args:
             found: Result of the lookup.
-            said: Output of each row behind its prefix.
+            said: Output of each sequence behind its prefix.
         """
         counts: list[int] = []
         tokens: list[int] = []

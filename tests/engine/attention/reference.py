@@ -1,4 +1,4 @@
-"""Attention by the book: a Python loop over rows, queries and heads, in float64."""
+"""Attention by the book: a Python loop over sequences, queries and heads, in float64."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from engine.attention.base import AttentionSpec, ForwardContext
 
 @dataclass(frozen=True)
 class Batch:
-    """A step's inputs together with every key and value of its rows, as if nothing were paged."""
+    """A step's inputs together with every key and value of its sequences, as if nothing were paged."""
 
     context: ForwardContext
     queries: torch.Tensor
@@ -29,7 +29,7 @@ class Batch:
 def make_batch(
     spec: AttentionSpec, rows: list[tuple[int, int]], *, block_size: int, seed: int, is_scattered: bool
 ) -> Batch:
-    """Rows are (tokens computed before, new tokens); block tables ascend or are shuffled."""
+    """Sequences are (tokens computed before, new tokens); block tables ascend or are shuffled."""
     chance = random.Random(seed)
     generator = torch.Generator().manual_seed(seed)
     counts = [-(-(past + new) // block_size) for past, new in rows]

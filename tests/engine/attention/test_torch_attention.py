@@ -1,4 +1,4 @@
-"""The torch backend equals attention by the book on every mix of rows and block tables."""
+"""The torch backend equals attention by the book on every mix of sequences and block tables."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_bfloat16_pools_are_attended_to() -> None:
 
 @pytest.mark.parametrize("has_int8_kv", [False, True])
 def test_what_a_block_held_before_is_never_seen(has_int8_kv: bool) -> None:
-    """Two rows of different lengths over blocks that were left full of NaN by a sequence gone wrong."""
+    """Two sequences of different lengths over blocks that a failed sequence left full of NaN."""
     spec, size = make_spec(4, 2), 4
     generator = torch.Generator().manual_seed(1)
     steps = [([0, 3, 5], [3, 2]), ([0, 1, 2], [4, 3]), ([0, 1, 2], [5, 4])]
@@ -164,7 +164,7 @@ def test_what_a_block_held_before_is_never_seen(has_int8_kv: bool) -> None:
 
 
 def seq_context(sequences: list[tuple[int, int]], tables: torch.Tensor, size: int) -> ForwardContext:
-    """Rows of (length, tokens of it that are new)."""
+    """Sequences of (length, tokens of it that are new)."""
     starts = [0]
     positions: list[int] = []
     slots: list[int] = []
@@ -184,7 +184,7 @@ def seq_context(sequences: list[tuple[int, int]], tables: torch.Tensor, size: in
 
 
 class Steps:
-    """Rows of one sequence each that decode step by step, in blocks of 4 that lie anywhere."""
+    """Sequences that decode step by step, in blocks of 4 that lie anywhere."""
 
     def __init__(
         self, lengths: list[int], *, seed: int, softcap: float | None = None, has_int8_kv: bool = False
@@ -208,9 +208,9 @@ class Steps:
         return cache
 
     def difference(self, cache: ReadableKVCache | None = None, chunks: dict[int, int] | None = None) -> float:
-        """Take one token more for each row: how far the result is from that of a backend that knows nothing yet.
+        """Take one token more for each sequence: how far the result is from that of a backend that knows nothing yet.
 
-        `chunks`: rows that take so many tokens instead.
+        `chunks`: sequences that take so many tokens instead.
         """
         cache, chunks = cache or self.cache, chunks or {}
         counts = [chunks.get(seq, 1) for seq in range(len(self.lengths))]
@@ -237,7 +237,7 @@ class Steps:
 def test_steps_that_go_on_from_one_another_equal_steps_by_themselves(
     seed: int, lengths: list[int], changes: list[str], softcap: float | None, has_int8_kv: bool
 ) -> None:
-    """Rows grow token by token; now and then one is dropped (d) or they change places (x)."""
+    """Sequences grow token by token; now and then one is dropped (d) or they change places (x)."""
     steps = Steps(lengths, seed=seed, softcap=softcap, has_int8_kv=has_int8_kv)
     for change in [*changes, "s", "s", "s"]:
         if change == "d" and len(steps.lengths) > 1:
@@ -321,7 +321,8 @@ def test_a_prompt_in_chunks_is_gathered_once(monkeypatch: pytest.MonkeyPatch) ->
     for _ in range(4):
         assert steps.difference(chunks={0: 9, 1: 5}) < 1e-5
 
-    # The backend to compare with gathers both rows in every step; the other one the longer row in the first only.
+    # The backend to compare with gathers both sequences in every step; the other one the longer sequence in the first
+    # only.
     assert sorted(gathered) == sorted([49, 49, 58, 67, 76, *(2 * [25, 30, 35, 40])])
 
 
@@ -361,7 +362,7 @@ def test_a_row_that_joins_is_gathered_alone_and_takes_the_place_of_one_that_left
     gathers = Gathers(monkeypatch)
 
     assert steps.difference() < 1e-5
-    theirs = -(-max(steps.lengths) // 4) * 4  # blocks of four rows, by the backend to compare with
+    theirs = -(-max(steps.lengths) // 4) * 4  # blocks of four sequences, by the backend to compare with
     assert gathers.num_calls == 2
     assert gathers.num_blocks - theirs == (-(-35 // 4) * 4 + 64) // 4  # one place, as it was opened
 

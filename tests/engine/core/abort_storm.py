@@ -34,7 +34,7 @@ class SlowGrammars:
 
 
 class AbortStorm:
-    """Keeps a pool short of blocks and rows busy, and aborts at random, also between a step's launch and its end."""
+    """Keep a small pool of blocks busy, and abort at random, also between a step's launch and its end."""
 
     def __init__(self, core: TinyCore, rng: Random, grammars: SlowGrammars | None = None) -> None:
         self._core = core

@@ -82,7 +82,7 @@ class FakeClock:
 
 
 class FakeModel:
-    """Keeps the token id of every slot; what it answers depends on what the row's block table leads to."""
+    """Keeps the token id of every slot; what it answers depends on what the sequence's block table leads to."""
 
     def __init__(self, num_blocks: int, block_size: int) -> None:
         self._slots = np.full(num_blocks * block_size, -1, dtype=np.int64)
@@ -91,7 +91,7 @@ class FakeModel:
         self.poisoned: set[int] = set()
 
     def execute(self, scheduled: SchedulerOutput) -> StepOutput:
-        """One result a row. Raises RuntimeError when a poisoned sequence is among them."""
+        """One result a sequence. Raises RuntimeError when a poisoned sequence is among them."""
         for chunk in scheduled.chunks:
             assert chunk.num_query_tokens > 0
             slots = self._chunk_slots(list(chunk.seq.block_table))
@@ -104,7 +104,7 @@ class FakeModel:
         return StepOutput([self._result(chunk) if chunk.samples else SequenceResult([]) for chunk in scheduled.chunks])
 
     def _result(self, chunk: ScheduledChunk) -> SequenceResult:
-        """The answer behind the row's tokens and behind each draft, as far as the drafts are right."""
+        """The answer behind the sequence's tokens and behind each draft, as far as the drafts are right."""
         slots = self._chunk_slots(list(chunk.seq.block_table))
         chosen = [
             next_token(self._slots[slots[: chunk.end + count]].tolist())

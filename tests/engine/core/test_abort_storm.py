@@ -1,4 +1,4 @@
-"""Thousands of aborts in every state leave nothing behind: no row, no block, no sequence."""
+"""Thousands of aborts in every state leave nothing behind: no sequence and no block."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def make_core(checkpoint: Path, grammars: SlowGrammars) -> TinyCore:
     def drafter(core: TinyCore) -> RandomDrafter:
         return RandomDrafter(forced, Random(5), vocab_size=_VOCAB_SIZE)
 
-    return TinyCore(checkpoint, num_blocks=32, budget=48, chunks=8, drafter=drafter, grammars=grammars)
+    return TinyCore(checkpoint, num_blocks=32, budget=48, num_seqs=8, drafter=drafter, grammars=grammars)
 
 
 def check_nothing_is_left(core: TinyCore) -> None:

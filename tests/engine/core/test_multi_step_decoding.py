@@ -85,7 +85,7 @@ def closing() -> Iterator[list[TinyCore]]:
 def dear_drafts(core: TinyCore) -> StepCosts:
     """Costs by which each draft takes as long as ten steps."""
     costs = FixedCosts()
-    for num_seqs in range(1, core.chunks + 1):
+    for num_seqs in range(1, core.num_seqs + 1):
         costs.observe_plain(num_seqs, 1e-3)
         for num_drafts in range(1, 5):
             costs.observe_verification(num_seqs, num_seqs * num_drafts, 1e-3 + 1e-2 * num_drafts)

@@ -67,7 +67,7 @@ class FakeLauncher:
         )
 
     def can_launch(self, scheduled: SchedulerOutput) -> bool:
-        """Sampling rows only."""
+        """Sampling sequences only."""
         return all(chunk.samples for chunk in scheduled.chunks)
 
     def launch(self, scheduled: SchedulerOutput, behind: LaunchedStep | None = None) -> LaunchedStep:
@@ -257,7 +257,7 @@ def real_loop(folder: Path, script: dict[int, list[ToCore]], *, overlaps: bool) 
         device=CPU,
         block_size=BLOCK_SIZE,
         max_tokens=core.budget,
-        max_num_seqs=core.chunks,
+        max_num_seqs=core.num_seqs,
         max_blocks=MAX_MODEL_LEN // BLOCK_SIZE,
     )
     next_step = NextStep(core.scheduler, core.blocks, runner)

@@ -57,7 +57,7 @@ class FixedCosts(StepCosts):
 def free_drafts(core: TinyCore) -> StepCosts:
     """Costs that make every draft worth its while."""
     costs = FixedCosts()
-    for num_seqs in range(1, core.chunks + 1):
+    for num_seqs in range(1, core.num_seqs + 1):
         costs.observe_plain(num_seqs, 1.0)
         costs.observe_verification(num_seqs, num_seqs, 1.0001)
         costs.observe_drafting(num_seqs, 1, 0, 0.0001)
@@ -72,7 +72,7 @@ def controller(
     multi_step: MultiStep | None = None,
     model: DraftModelProposer | None = None,
 ) -> SpeculationController:
-    """What decides about at most four draft tokens a row."""
+    """What decides about at most four draft tokens a sequence."""
     stats = AcceptanceStats()
     ngram = NgramProposer(stats) if lookup else None
     planner = None
@@ -98,7 +98,7 @@ def draft_model(core: TinyCore, folder: Path) -> DraftModelProposer:
         device=CPU,
         block_size=BLOCK_SIZE,
         max_tokens=core.budget,
-        max_num_seqs=core.chunks,
+        max_num_seqs=core.num_seqs,
         max_blocks=MAX_MODEL_LEN // BLOCK_SIZE,
     )
     return DraftModelProposer(

@@ -48,7 +48,7 @@ class SteadyModel:
         self._step_s = step_s
 
     def execute(self, scheduled: SchedulerOutput) -> StepOutput:
-        """One result a row."""
+        """One result a sequence."""
         self._clock.advance(self._step_s)
         return self._model.execute(scheduled)
 

@@ -47,7 +47,7 @@ class TinyCore:
         *,
         num_blocks: int = 128,
         budget: int = 512,
-        chunks: int = 8,
+        num_seqs: int = 8,
         prefix_cache: bool = True,
         drafter: Callable[[TinyCore], Drafter] | None = None,
         grammars: Grammars | None = None,
@@ -55,7 +55,7 @@ class TinyCore:
     ) -> None:
         """`compiled_threads`: on which steps run compiled; 0: none does."""
         block_size = COMPILED_BLOCK_SIZE if compiled_threads else BLOCK_SIZE
-        self.num_blocks, self.budget, self.chunks = num_blocks, budget, chunks
+        self.num_blocks, self.budget, self.num_seqs = num_blocks, budget, num_seqs
         self.backend = backend = TorchAttention(CPU)
         kept = RawWeights()
         self.model: Model = load_model(folder, dtype=torch.float32, device=CPU, backend=backend, kept=kept)
@@ -75,7 +75,7 @@ class TinyCore:
             device=CPU,
             block_size=block_size,
             max_tokens=budget,
-            max_num_seqs=chunks,
+            max_num_seqs=num_seqs,
             max_blocks=MAX_MODEL_LEN // block_size,
         )
         self.tally = CoreTotals()
@@ -83,7 +83,7 @@ class TinyCore:
         limits = Limits(
             max_model_len=min(MAX_MODEL_LEN, num_blocks * block_size),
             vocab_size=self.model.config.vocab_size,
-            max_num_seqs=chunks,
+            max_num_seqs=num_seqs,
             max_num_batched_tokens=budget,
             max_waiting=100,
         )

@@ -75,7 +75,7 @@ def test_steps_that_only_decode_are_predicted_from_the_others_once_there_were_no
 
 
 def decode_only(model: StepTimeModel, rng: Random, *, slowdown: float = 1.0) -> None:
-    """Thousands of steps of eight rows."""
+    """Thousands of steps of eight sequences."""
     for step in range(5_000):
         shape = StepShape(8, 0, 2_000 + step)
         model.observe(shape, true_seconds(shape, slowdown) * rng.uniform(0.95, 1.05))

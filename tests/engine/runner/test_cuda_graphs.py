@@ -96,7 +96,7 @@ class Steps:
         )
 
     def run(self, *rows: tuple[int, int], caches: list[KVCache] | None = None) -> torch.Tensor:
-        """Rows of (query length, context length), each in one block of its own from block 1 on."""
+        """Sequences of (query length, context length), each in one block of its own from block 1 on."""
         positions = torch.cat([torch.arange(end - length, end) for length, end in rows])
         starts = [sum(length for length, _ in rows[:index]) for index in range(len(rows) + 1)]
         context = ForwardContext(

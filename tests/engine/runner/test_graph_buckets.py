@@ -16,7 +16,7 @@ LIMITS = BucketLimits(max_num_seqs=24, max_tokens=128, max_query_len=9, max_cont
 
 
 def context(*rows: tuple[int, int]) -> ForwardContext:
-    """Rows of (query length, context length)."""
+    """Sequences of (query length, context length)."""
     nothing = torch.empty(0)
     starts = [0, *itertools.accumulate(length for length, _ in rows)]
     return ForwardContext(nothing, nothing, starts, [end for _, end in rows], nothing, 16)

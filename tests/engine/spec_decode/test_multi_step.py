@@ -15,7 +15,7 @@ from engine.step.sequence import Sequence
 
 
 class Ordered:
-    """A model of two rows at most, which is only told by what to draft."""
+    """A model of two sequences at most, which drafts only what it is given."""
 
     max_num_seqs = 2
 
@@ -72,7 +72,7 @@ def test_steps_behind_draft_tokens_are_told_the_first_step_s_own() -> None:
     ("seqs", "plain_s", "expected"),
     [
         ([sequence(4), sequence(5)], 1e-3, True),
-        ([sequence(4), sequence(5), sequence(6)], 1e-3, False),  # more rows than the model can have
+        ([sequence(4), sequence(5), sequence(6)], 1e-3, False),  # more sequences than the model can have
         ([sequence(4), sequence(5, stops=(3,))], 1e-3, False),
         ([sequence(4), sequence(5, temperature=0.5)], 1e-3, False),
         ([sequence(4)], 0.03, False),  # longer than anybody should wait

@@ -40,7 +40,7 @@ class Machine:
         return ways
 
     def answer(self, num_seqs: int = 1, num_tokens: int = 6, prompt: int = 20) -> list[bool]:
-        """As many at once as there are rows; which of them were said with draft tokens."""
+        """As many at once as there are sequences; which of them were said with draft tokens."""
         seqs = [self.prompt(prompt) for _ in range(num_seqs)]
         ways = self.begin(seqs)
         token_s = self.with_drafts_s if any(ways) else self.plain_s

@@ -33,7 +33,7 @@ GIB = 1024**3
         (doctor.check_cores(1), "warn", "1 usable"),
         (doctor.check_memory(8 * GIB), "ok", "8.0 GiB available"),
         (doctor.check_memory(GIB), "warn", "1.0 GiB available"),
-        (doctor.check_memory(None), "warn", "cannot be told"),
+        (doctor.check_memory(None), "warn", "unknown on this system"),
         (doctor.check_open_files((65536, 65536)), "ok", "65536 may be open"),
         (doctor.check_open_files((resource.RLIM_INFINITY, resource.RLIM_INFINITY)), "ok", "unlimited"),
         (doctor.check_open_files((1024, 1_048_576)), "warn", "1024 may be open"),

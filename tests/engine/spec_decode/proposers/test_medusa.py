@@ -19,7 +19,7 @@ from engine.step.step_output import SequenceResult
 
 END = 9
 ORDER = MultiStepOrder(
-    chunks=np.zeros((2, 6)),
+    rows=np.zeros((2, 6)),
     numbers=np.zeros((2, 3)),
     stops=np.zeros(0),
     found=(np.zeros((2, 1)), np.zeros((2, 1)), np.zeros((2, 2))),

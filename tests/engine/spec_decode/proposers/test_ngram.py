@@ -42,7 +42,7 @@ def look(
 
 
 def guesses(found: NgramDrafts) -> list[tuple[int, int]]:
-    """(token, kind) of the first row's guesses, worth verifying or not."""
+    """(token, kind) of the first sequence's guesses, worth verifying or not."""
     tokens, kinds, ends = (array.tolist() for array in found.arrays)
     return list(zip(tokens[0], kinds[0], strict=True))[: ends[0][0]]
 
