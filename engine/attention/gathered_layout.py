@@ -118,7 +118,7 @@ class Layout:
         num_taken = sum(bool(group.sequences) for group in found.groups)
         if found.num_slots <= self.num_reserved and num_taken <= len(buckets):
             return found  # more groups than needed: arrange everything again
-        found = Layout(is_new=True)._opened(buckets, lengths, block_size)
+        found = Layout(is_new=True)._with_groups(buckets, lengths, block_size)
         if found.num_slots > max_slots:
             return None
         return replace(found, num_reserved=min(max_slots, 2 * found.num_slots))
@@ -161,9 +161,9 @@ class Layout:
         while groups and not groups[-1].sequences:
             groups.pop()
         layout = replace(self, groups=tuple(groups), joined=tuple(joined.values()))
-        return layout._opened(buckets_of(homeless, lengths), lengths, block_size)
+        return layout._with_groups(buckets_of(homeless, lengths), lengths, block_size)
 
-    def _opened(self, buckets: Sequence[Sequence[int]], lengths: Sequence[int], block_size: int) -> Layout:
+    def _with_groups(self, buckets: Sequence[Sequence[int]], lengths: Sequence[int], block_size: int) -> Layout:
         """Return the layout with new groups for these sequences at the end, with some spare places."""
         groups, joined, start = list(self.groups), list(self.joined), self.num_slots
         for bucket in buckets:

@@ -80,7 +80,7 @@ class GatheredPlan:
             before=before,
         )
 
-    def go_on(self, state: Decoded) -> GatheredPlan:
+    def advance(self, state: Decoded) -> GatheredPlan:
         """Return the plan of the next step with one token more for each sequence; this plan becomes invalid."""
         layout = replace(self.layout, moves=(), joined=(), is_new=False)
         keys, values = self.newest_keys.add_(1), self.newest_values.add_(self.newest_values.shape[-1])

@@ -126,7 +126,7 @@ class StepPlanner:
         is_same = predecessors == list(range(len(last.decoded.sequences))) and decoded.stands_like(last.decoded)
         if is_same and last.kept is not None and last.is_settled and last.has_room:
             groups = [self._grown(group) for group in last.groups if group.span is not None]
-            return self._compose(spec, decoded, groups, last.kept.go_on(decoded), is_settled=True)
+            return self._compose(spec, decoded, groups, last.kept.advance(decoded), is_settled=True)
         return self._keep(spec, decoded, predecessors, last.kept, max_kept_slots)
 
     def _keep(

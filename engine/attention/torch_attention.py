@@ -50,7 +50,7 @@ class TorchAttention:
         self._places = SlotPlaces()
         self._slot_mapping = torch.empty(0, dtype=torch.int64, device=device)
         self._block_size = 1
-        self._opened: torch.Tensor | None = None
+        self._new_blocks: torch.Tensor | None = None
         self._planner: StepPlanner | None = None
         self._plans: dict[_LayerKind, StepPlan] = {}
         self._last_plans: dict[_LayerKind, StepPlan] = {}
@@ -75,8 +75,10 @@ class TorchAttention:
         self._block_size = context.block_size
         # A sequence owns a block from the moment it writes the block's first slot.
         slots = context.slot_mapping.cpu().numpy()
-        opened = slots[slots % context.block_size == 0]
-        self._opened = torch.from_numpy(opened // context.block_size).to(self._device) if opened.size else None
+        new_slots = slots[slots % context.block_size == 0]
+        self._new_blocks = (
+            torch.from_numpy(new_slots // context.block_size).to(self._device) if new_slots.size else None
+        )
         self._planner = StepPlanner(context)
         self._last_plans, self._plans = self._plans, {}
 
@@ -89,8 +91,8 @@ class TorchAttention:
     ) -> torch.Tensor:
         """Write keys and values, then attend; queries and result are [T, heads, head_dim]."""
         assert isinstance(cache, TorchKVCache | HeadMajorKVCache | QuantizedKVCache)
-        if self._opened is not None:
-            cache.clear(self._opened, self._block_size)
+        if self._new_blocks is not None:
+            cache.clear(self._new_blocks, self._block_size)
         cache.write(keys, values, self._slot_mapping)
         plan = self._plan(cache, spec, queries.dtype)
         if len(plan.sequences) == 1 and not plan.groups:

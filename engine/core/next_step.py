@@ -24,16 +24,16 @@ class NextStep:
 
     def following(self, scheduled: SchedulerOutput, now: float) -> SchedulerOutput | None:
         """Return the step behind `scheduled`, with its blocks allocated; None where only the scheduler can decide."""
-        if not self._may_go_on(scheduled, now):
+        if not self._may_continue(scheduled, now):
             return None
         chunks = [
-            ScheduledChunk(chunk.seq, chunk.end, 1, samples=True) for chunk in scheduled.chunks if _goes_on(chunk)
+            ScheduledChunk(chunk.seq, chunk.end, 1, samples=True) for chunk in scheduled.chunks if _continues(chunk)
         ]
         if not chunks or not self._take_blocks(chunks):
             return None
         return SchedulerOutput(chunks)
 
-    def _may_go_on(self, scheduled: SchedulerOutput, now: float) -> bool:
+    def _may_continue(self, scheduled: SchedulerOutput, now: float) -> bool:
         scheduler = self._scheduler
         running = scheduler.running()
         if scheduler.num_waiting and not self._must_wait(len(running)):
@@ -60,7 +60,7 @@ class NextStep:
         return True
 
 
-def _goes_on(chunk: ScheduledChunk) -> bool:
+def _continues(chunk: ScheduledChunk) -> bool:
     """Return whether a sequence has a token to compute behind this step, unless the step's token ends it."""
     return _is_running(chunk.seq) and chunk.end + 1 < chunk.seq.max_total_tokens
 

@@ -144,7 +144,7 @@ class StepCosts:
 
     def __init__(self) -> None:
         self._plain = _Curve()
-        self._round = _Curve()
+        self._pass = _Curve()
         self._read = _Recent(_KEPT_PLAIN)
         self._verifications: dict[int, _Verification] = {}
 
@@ -175,21 +175,21 @@ class StepCosts:
                 verification = self._verifications[bucket] = _Verification()
             verification.observe(num_drafts / num_seqs, seconds / plain_s)
 
-    def observe_drafting(self, num_seqs: int, num_rounds: int, num_unread: int, seconds: float) -> None:
-        """Record a draft model's call that read `num_unread` tokens and drafted one a sequence `num_rounds` times."""
+    def observe_drafting(self, num_seqs: int, num_passes: int, num_unread: int, seconds: float) -> None:
+        """Record a draft model's call that read `num_unread` tokens and drafted one a sequence `num_passes` times."""
         if num_unread < _READING_TOKENS * num_seqs:
-            self._round.observe(num_seqs, seconds / num_rounds)
+            self._pass.observe(num_seqs, seconds / num_passes)
             return
-        making_s = num_rounds * (self.round_s(num_seqs) or 0.0)
+        making_s = num_passes * (self.pass_s(num_seqs) or 0.0)
         self._read.add(max(0.0, seconds - making_s) / num_unread)
 
     def plain_s(self, num_seqs: int) -> float:
         """Return the seconds of a step of `num_seqs` tokens without draft tokens; 0 without a measurement."""
         return self._plain.at(num_seqs) or 0.0
 
-    def round_s(self, num_seqs: int) -> float | None:
+    def pass_s(self, num_seqs: int) -> float | None:
         """Return the seconds of one token of the draft model for `num_seqs` sequences; None without a measurement."""
-        return self._round.at(num_seqs)
+        return self._pass.at(num_seqs)
 
     @property
     def read_token_s(self) -> float:
@@ -215,8 +215,8 @@ class StepCosts:
         fixed, each = self.verification(num_seqs)
         each_s = each * plain_s
         if with_model:
-            round_s = self.round_s(num_seqs)
-            each_s += plain_s if round_s is None else round_s
+            pass_s = self.pass_s(num_seqs)
+            each_s += plain_s if pass_s is None else pass_s
         return plain_s, fixed * plain_s, max(each_s / num_seqs, _LEAST_S)
 
 

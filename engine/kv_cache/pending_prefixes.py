@@ -18,7 +18,7 @@ class PendingPrefixes:
     def __len__(self) -> int:
         return len(self._owners)
 
-    def claim(self, seq_id: int, digests: Iterable[bytes]) -> None:
+    def reserve(self, seq_id: int, digests: Iterable[bytes]) -> None:
         """Record that the sequence computes these blocks, except those with an owner."""
         fresh = [digest for digest in digests if digest not in self._owners]
         if fresh:

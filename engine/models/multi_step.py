@@ -16,7 +16,7 @@ class DraftTables(NamedTuple):
     """int64 keys and values: n-grams of earlier answers, in the format of `engine.cpu.multi_step.ngram`."""
     trials: Numbers
     """float64 [2, kinds]: decayed numbers of accepted and of tried draft tokens."""
-    chances: Numbers
+    acceptance_rates: Numbers
     """float64 [kinds]: acceptance rate of each kind."""
     kinds: Numbers
     """int64: kinds of the draft tokens of lookup, in lookup's order."""
@@ -49,7 +49,7 @@ class MultiStepOrder(NamedTuple):
     """Maximum number of steps, the first one included."""
     max_seconds: float
     """Seconds since the end of the first step after which no further step begins."""
-    guesses: bool = True
+    is_speculative: bool = True
     """True if draft tokens are made; otherwise each step computes one token of each sequence."""
 
 

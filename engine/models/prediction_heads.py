@@ -66,13 +66,13 @@ class Glances(Protocol):
     multi_step: MultiStep
     """Steps that may follow in the same call."""
 
-    def glance(self, num_seqs: int, stop_token_ids: Sequence[int], *, asks_heads: bool = True) -> bool:
+    def glance(self, num_seqs: int, stop_token_ids: Sequence[int], *, runs_heads: bool = True) -> bool:
         """Run the heads within the next step's call, if the step has `num_seqs` sequences that choose a token.
 
         Args:
             num_seqs: Sequences that choose a token; 0: the heads do not run.
             stop_token_ids: Tokens that end an answer; the heads do not run if every sequence chooses one.
-            asks_heads: False to choose the tokens within the call without the heads, so that other steps may follow.
+            runs_heads: False to choose the tokens within the call without the heads, so that other steps may follow.
 
         Returns:
             True if the heads can run for this number of sequences.

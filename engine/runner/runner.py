@@ -52,7 +52,7 @@ class ModelRunner:
         Executing the same sequences again is harmless.
         """
         buffers = next(self._buffers)
-        token_ids, context = buffers.fill(scheduled.chunks, tells_sampled=True)
+        token_ids, context = buffers.fill(scheduled.chunks, with_sampled=True)
         assert context.sampled is not None
         if self.heads is not None:
             self.heads.prepare(scheduled)

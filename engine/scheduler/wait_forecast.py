@@ -11,9 +11,9 @@ from engine.protocol import Lane
 from engine.scheduler.arrivals import ArrivalRate
 from engine.scheduler.lanes import LANES, WEIGHTS
 
-_MAX_ROUNDS = 8
+_MAX_ITERATIONS = 8
 _CONVERGED_RATIO = 1.02
-_END_ROUNDS = 2
+_NUM_COUNTED_ENDS = 2
 """Number of ends in each part of the batch that are counted one by one; beyond them, their mean rate counts."""
 
 
@@ -77,7 +77,9 @@ def sequence_ends(remaining: Sequence[int], mean_tokens: float, num_ends: int) -
     """Return the steps from now until each of the first ends, and the steps from end to end beyond them."""
     ends = [float(num_tokens) for num_tokens in remaining]
     heapq.heapify(ends)
-    found = [heapq.heapreplace(ends, ends[0] + mean_tokens) for _ in range(min(num_ends, _END_ROUNDS * len(ends)))]
+    found = [
+        heapq.heapreplace(ends, ends[0] + mean_tokens) for _ in range(min(num_ends, _NUM_COUNTED_ENDS * len(ends)))
+    ]
     return found, mean_tokens / len(ends) if ends else 0.0
 
 
@@ -94,7 +96,7 @@ def forecast_wait_s(
     wait_s = _wait_s(lane, backlogs, rates, pace, releases, 0.0)
     if wait_s <= 2.0 * pace.full_step_s:
         return wait_s
-    for _ in range(_MAX_ROUNDS):
+    for _ in range(_MAX_ITERATIONS):
         before_s, wait_s = wait_s, _wait_s(lane, backlogs, rates, pace, releases, wait_s)
         if wait_s <= _CONVERGED_RATIO * before_s:
             break

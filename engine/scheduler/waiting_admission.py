@@ -107,7 +107,7 @@ class WaitingAdmission:
         self._blocks.allocate(seq, prefix, self._admission.room_tokens(seq))
         if self._blocks.enable_prefix_cache:
             shareable = range(len(prefix), self._blocks.num_shareable_blocks(seq))
-            self._sequence_table.pending.claim(seq.seq_id, [self._blocks.digest(seq, index) for index in shareable])
+            self._sequence_table.pending.reserve(seq.seq_id, [self._blocks.digest(seq, index) for index in shareable])
         if seq.state is SequenceState.WAITING:
             seq.num_cached_tokens = seq.num_computed_tokens
             self._tally.prompt_tokens += seq.num_prompt_tokens

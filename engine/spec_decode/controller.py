@@ -25,7 +25,7 @@ from engine.step.step_output import StepOutput
 
 _MIN_GAIN = 1.2
 """Expected gain from which a step verifies draft tokens, for forecasts err, and thinking takes its time."""
-_LEAST_CHANCE = 0.1
+_LEAST_PROBABILITY = 0.1
 """Draft tokens end where all of them together are accepted more rarely."""
 _PLAIN_EVERY = 64
 """Interval, in steps, of plain steps while draft tokens pay, which keep the plain step's time up to date."""
@@ -86,7 +86,7 @@ class SpeculationController:
         self._drafting_s = 0.0
         """Seconds that the draft model took for the current step."""
         self._num_since_plain: dict[int, int] = {}
-        self._num_since_asked = 0
+        self._num_since_tried = 0
         # Last predictions of the heads; the index and the length of each sequence then.
         self._predictions: HeadPredictions | None = None
         self._predicted: dict[Sequence, tuple[int, int]] = {}
@@ -113,31 +113,31 @@ class SpeculationController:
         if found is None:
             places = [LookupPosition(request.seq, self.num_speculative_tokens) for request in requests]
             costs = self._multi_step.costs.of_step(len(requests))
-            found = self._ngram.nothing(places, _least_chance(costs, len(requests)))
+            found = self._ngram.nothing(places, _least_probability(costs, len(requests)))
         until = [request.max_tokens if one else 0 for request, one in zip(requests, self._are_open, strict=True)]
-        return Proposal(drafts, is_open, self._multi_step.order(requests, found, until, guesses=is_open))
+        return Proposal(drafts, is_open, self._multi_step.order(requests, found, until, is_speculative=is_open))
 
     def observe(self, scheduled: SchedulerOutput, output: StepOutput, seconds: float) -> None:
         """Update the statistics from a step that took `seconds`, drafting included."""
         chunks = [chunk for chunk in scheduled.chunks if chunk.samples]
-        said = [
+        outputs = [
             result.token_ids for chunk, result in zip(scheduled.chunks, output.results, strict=True) if chunk.samples
         ]
         is_decode = len(chunks) == len(scheduled.chunks) and all(chunk.num_tokens == 1 for chunk in chunks)
-        self._judge_heads(chunks, said)
+        self._record_heads(chunks, outputs)
         self._predictions, self._predicted = output.predictions, {}
-        for chunk, token_ids in zip(chunks, said, strict=True):
+        for chunk, token_ids in zip(chunks, outputs, strict=True):
             if token_ids:
                 self._predicted[chunk.seq] = len(self._predicted), chunk.seq.num_tokens + len(token_ids)
                 if not chunk.seq.num_output_tokens:
                     # A prompt's time is not the response's.
-                    self._guard.begin(chunk.seq, seconds if is_decode else output.later_s, num_said=not is_decode)
+                    self._guard.begin(chunk.seq, seconds if is_decode else output.later_s, num_generated=not is_decode)
         if output.num_steps > 1:
             assert self._multi_step is not None
             if scheduled.predicts:  # a step that asks nobody takes less
                 self._multi_step.observe(len(chunks), output.steps[1:])
         else:
-            self._judge(said)
+            self._record_acceptance(outputs)
             if is_decode:
                 self._observe_decode(scheduled, seconds - self._drafting_s)
         self._found, self._by_model = None, []
@@ -175,13 +175,13 @@ class SpeculationController:
             return [()] * num_seqs
         found = None
         if self._ngram is not None:
-            places = [_place(request.seq, limit) for request, limit in zip(requests, limits, strict=True)]
+            places = [_position_of(request.seq, limit) for request, limit in zip(requests, limits, strict=True)]
             self._prefixes = [place.prefix for place in places]
             predictions = self._predictions_of([request.seq for request in requests])
-            least_chance = _least_chance(costs, num_seqs)
-            found = self._found = self._ngram.choose(places, least_chance, costs, least_gain, predictions)
+            least_probability = _least_probability(costs, num_seqs)
+            found = self._found = self._ngram.choose(places, least_probability, costs, least_gain, predictions)
         gain = 1.0 if found is None else found.gain
-        if self._model is not None and self._ask_model(self._model, requests, limits, gain):
+        if self._model is not None and self._draft_with_model(self._model, requests, limits, gain):
             return self._by_model
         if found is None:
             return [()] * num_seqs
@@ -206,16 +206,16 @@ class SpeculationController:
 
     def _do_heads_pay(self, num_seqs: int) -> bool:
         """Return whether heads that are as often right as lately are worth asking, or to be tried again."""
-        self._num_since_asked += 1
-        chances = np.full((num_seqs, _NUM_HEADS), self._stats.chance(HEADS))
+        self._num_since_tried += 1
+        acceptance_rates = np.full((num_seqs, _NUM_HEADS), self._stats.acceptance_rate(HEADS))
         counts = np.full(num_seqs, _NUM_HEADS)
-        gain = plan(chances, counts, num_seqs, *self._costs.of_step(num_seqs), _MIN_GAIN, counts.copy())
-        if gain <= 1.0 and self._num_since_asked < _TRIED_EVERY:
+        gain = plan(acceptance_rates, counts, num_seqs, *self._costs.of_step(num_seqs), _MIN_GAIN, counts.copy())
+        if gain <= 1.0 and self._num_since_tried < _TRIED_EVERY:
             return False
-        self._num_since_asked = 0
+        self._num_since_tried = 0
         return True
 
-    def _ask_model(
+    def _draft_with_model(
         self, model: DraftModelProposer, requests: SequenceOf[DraftRequest], limits: list[int], gain: float
     ) -> bool:
         """Run the draft model for the step's draft tokens where the expected gain exceeds that of other proposers."""
@@ -228,15 +228,15 @@ class SpeculationController:
         counts = np.zeros(num_seqs, dtype=np.int64)
         if not any(most):
             return False
-        chances = np.full((num_seqs, max(most)), self._stats.chance(MODEL))
+        acceptance_rates = np.full((num_seqs, max(most)), self._stats.acceptance_rate(MODEL))
         plain_s, fixed_s, each_s = self._costs.of_step(num_seqs, with_model=True)
-        promised = plan(chances, np.array(most), num_seqs, plain_s, fixed_s, each_s, _MIN_GAIN, counts)
-        self._num_since_asked += 1
-        if promised <= gain:
-            if self._num_since_asked < _TRIED_EVERY:
+        expected_gain = plan(acceptance_rates, np.array(most), num_seqs, plain_s, fixed_s, each_s, _MIN_GAIN, counts)
+        self._num_since_tried += 1
+        if expected_gain <= gain:
+            if self._num_since_tried < _TRIED_EVERY:
                 return False
             counts[:] = np.minimum(most, 1)
-        self._num_since_asked = 0
+        self._num_since_tried = 0
         seqs = [request.seq for request in requests]
         started_at = self._clock()
         num_unread = sum(model.num_missing_tokens(seq) for seq, count in zip(seqs, counts, strict=True) if count)
@@ -251,25 +251,25 @@ class SpeculationController:
         reading_s = model.num_missing_tokens(seq) * self._costs.read_token_s
         return reading_s <= _READING_RATIO * token_s * (seq.max_total_tokens - seq.num_tokens)
 
-    def _judge(self, said: SequenceOf[SequenceOf[int]]) -> None:
+    def _record_acceptance(self, outputs: SequenceOf[SequenceOf[int]]) -> None:
         """Update the acceptance rates of the draft tokens of a single step from its output."""
         if self._found is not None and self._ngram is not None:
             behind = [
                 token_ids[len(prefix) :] if tuple(token_ids[: len(prefix)]) == prefix else ()
-                for prefix, token_ids in zip(self._prefixes, said, strict=True)
+                for prefix, token_ids in zip(self._prefixes, outputs, strict=True)
             ]
-            self._ngram.judge(self._found, behind)
-        for drafts, token_ids in zip(self._by_model, said, strict=False):
+            self._ngram.record_acceptance(self._found, behind)
+        for drafts, token_ids in zip(self._by_model, outputs, strict=False):
             for draft, token_id in zip(drafts, token_ids, strict=False):
                 self._stats.observe(MODEL, was_right=draft == token_id)
                 if draft != token_id:
                     break
 
-    def _judge_heads(self, chunks: SequenceOf[ScheduledChunk], said: SequenceOf[SequenceOf[int]]) -> None:
+    def _record_heads(self, chunks: SequenceOf[ScheduledChunk], outputs: SequenceOf[SequenceOf[int]]) -> None:
         """Update the acceptance rate of the first head's predictions for the previous step."""
         if self._predictions is None:
             return
-        for chunk, token_ids in zip(chunks, said, strict=True):
+        for chunk, token_ids in zip(chunks, outputs, strict=True):
             index, length = self._predicted.get(chunk.seq, (-1, -1))
             if token_ids and length == chunk.seq.num_tokens:
                 self._stats.observe(HEADS, was_right=int(self._predictions.tokens[index, 0]) == token_ids[0])
@@ -285,13 +285,13 @@ class SpeculationController:
             self._multi_step.costs.observe(num_seqs, num_drafts, seconds)
 
 
-def _least_chance(costs: Costs, num_seqs: int) -> float:
+def _least_probability(costs: Costs, num_seqs: int) -> float:
     """Return the chance below which a draft token earns less than the time it takes, whatever else the step does."""
     plain_s, _, each_s = costs
-    return max(_LEAST_CHANCE, min(each_s * num_seqs / plain_s, 1.0))
+    return max(_LEAST_PROBABILITY, min(each_s * num_seqs / plain_s, 1.0))
 
 
-def _place(seq: Sequence, limit: int) -> LookupPosition:
+def _position_of(seq: Sequence, limit: int) -> LookupPosition:
     """Return the position to look up, behind the only text that a grammar allows, if there is one.
 
     Tokens that a grammar forces are nearly always right.

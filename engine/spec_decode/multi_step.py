@@ -32,7 +32,7 @@ class MultiStepPlanner:
             DraftTables(
                 memory=ngram.memory,
                 trials=stats.trials,
-                chances=stats.chances,
+                acceptance_rates=stats.acceptance_rates,
                 kinds=KINDS,
                 decay=DECAY,
                 head_kind=first_by_heads(is_drawn=False),
@@ -46,7 +46,7 @@ class MultiStepPlanner:
         return 0.0 < self.costs.plain_s(len(seqs)) <= _MAX_SECONDS
 
     def order(
-        self, requests: SequenceOf[DraftRequest], found: NgramDrafts, drafts_until: list[int], *, guesses: bool
+        self, requests: SequenceOf[DraftRequest], found: NgramDrafts, drafts_until: list[int], *, is_speculative: bool
     ) -> MultiStepOrder:
         """Return the order for the steps that may follow a step of these sequences.
 
@@ -54,7 +54,7 @@ class MultiStepPlanner:
             requests: Sequences of the step.
             found: Draft tokens that the step verifies or only records.
             drafts_until: Length of each text up to which draft tokens are made.
-            guesses: True if draft tokens are made; otherwise each step computes one token of each sequence.
+            is_speculative: True if draft tokens are made; otherwise each step computes one token of each sequence.
         """
         return MultiStepOrder(
             *found.described,
@@ -65,7 +65,7 @@ class MultiStepPlanner:
             costs=(*self.costs.of_step(len(requests)), MIN_GAIN),
             max_steps=_MAX_STEPS,
             max_seconds=_MAX_SECONDS,
-            guesses=guesses,
+            is_speculative=is_speculative,
         )
 
     def observe(self, num_seqs: int, steps: SequenceOf[StepTaken]) -> None:

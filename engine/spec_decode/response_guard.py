@@ -75,17 +75,17 @@ class ResponseGuard:
             response.counts = False
         return response.with_drafts or seq.num_output_tokens >= _CLOSED_TOKENS
 
-    def begin(self, seq: Sequence, ago_s: float, *, num_said: int) -> None:
+    def begin(self, seq: Sequence, ago_s: float, *, num_generated: int) -> None:
         """Begin to measure a response of which no token was taken over yet.
 
         Args:
             seq: Its sequence.
             ago_s: How long ago its time began.
-            num_said: Tokens that it had then, of those that are about to be taken over.
+            num_generated: Tokens that it had then, of those that are about to be taken over.
         """
         response = self._responses.get(seq)
         if response is not None:
-            response.begun_at, response.num_tokens = self._clock() - ago_s, seq.num_tokens + num_said
+            response.begun_at, response.num_tokens = self._clock() - ago_s, seq.num_tokens + num_generated
 
     def end(self, seq: Sequence) -> None:
         """Update the trial from a complete response."""

@@ -48,10 +48,10 @@ class InputBuffers:
         num_buffers = 1 if device.type == "cpu" else 2
         return cycle([cls(max_tokens, max_num_seqs, max_blocks, block_size, device) for _ in range(num_buffers)])
 
-    def fill(self, chunks: list[ScheduledChunk], *, tells_sampled: bool = False) -> tuple[torch.Tensor, ForwardContext]:
+    def fill(self, chunks: list[ScheduledChunk], *, with_sampled: bool = False) -> tuple[torch.Tensor, ForwardContext]:
         """Return the token ids [T] and the context of a step with these sequences.
 
-        With `tells_sampled`, the context lists the sampled tokens: each sequence's last token and its draft tokens.
+        With `with_sampled`, the context lists the sampled tokens: each sequence's last token and its draft tokens.
         Otherwise it does so only where all tokens are sampled.
         """
         tables = self._fill_tables(chunks)
@@ -73,7 +73,7 @@ class InputBuffers:
             context_lens=context_lens,
             block_tables=self._to_device(self._tables[: tables.size].view(tables.shape)),
             block_size=self._block_size,
-            sampled=_sampled(chunks, starts) if tells_sampled or _are_all_sampled(chunks) else None,
+            sampled=_sampled(chunks, starts) if with_sampled or _are_all_sampled(chunks) else None,
         )
         return self._to_device(self._tokens[:num_tokens]), context
 

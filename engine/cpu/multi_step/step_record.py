@@ -77,8 +77,8 @@ class MultiStepRecord:
             memory_values=values.ctypes.data,
             memory_size=keys.size,
             trials=tables.trials.ctypes.data,
-            chances=tables.chances.ctypes.data,
-            num_kinds=tables.chances.size,
+            acceptance_rates=tables.acceptance_rates.ctypes.data,
+            num_kinds=tables.acceptance_rates.size,
             kinds=tables.kinds.ctypes.data,
             head_kind=tables.head_kind,
             decay=tables.decay,
@@ -138,7 +138,7 @@ class MultiStepRecord:
             *found,
             tokens.shape[1],
             min(max_tokens, self._max_tokens),
-            order.guesses,
+            order.is_speculative,
             turns.data_ptr(),
         )
         self._is_open = True

@@ -85,15 +85,15 @@ class AcceptanceStats:
         priors = np.array([prior(kind) for kind in range(NUM_KINDS)])
         self.trials = np.stack([_TRIALS * priors, np.full(NUM_KINDS, _TRIALS)])
         """Decayed numbers of accepted and of all draft tokens, float64 [2, kinds]."""
-        self.chances = priors
+        self.acceptance_rates = priors
         """Probability that the next draft token is accepted, float64 [kinds]; read only."""
 
-    def chance(self, kind: Kind) -> float:
+    def acceptance_rate(self, kind: Kind) -> float:
         """Return the probability that the next token of a kind is accepted, given that those before it are."""
-        return float(self.chances[kind])
+        return float(self.acceptance_rates[kind])
 
     def observe(self, kind: Kind, *, was_right: bool) -> None:
         """Count one draft token."""
         self.trials[:, kind] *= DECAY
         self.trials[:, kind] += was_right, 1.0
-        self.chances[kind] = self.trials[0, kind] / self.trials[1, kind]
+        self.acceptance_rates[kind] = self.trials[0, kind] / self.trials[1, kind]

@@ -49,7 +49,7 @@ class MedusaProposer:
         if scheduled.predicts or scheduled.multi_step is not None:
             seqs = [chunk.seq for chunk in scheduled.chunks if chunk.samples]
             stops = shared_stops(seqs)
-            if stops is not None and glances.glance(len(seqs), stops, asks_heads=scheduled.predicts):
+            if stops is not None and glances.glance(len(seqs), stops, runs_heads=scheduled.predicts):
                 if scheduled.multi_step is not None:
                     glances.multi_step.order(scheduled.multi_step)
                 return
@@ -78,13 +78,13 @@ class MedusaProposer:
         seen = self.seen(newest)
         if seen is not None:
             return seen
-        places, start, goes_on = [], 0, False
+        places, start, continues = [], 0, False
         for chunk, result in zip(chunks, results, strict=True):
             if result.token_ids:
                 places.append(start + len(result.token_ids) - 1)
-                goes_on = goes_on or result.token_ids[-1] not in chunk.seq.params.stop_token_ids
+                continues = continues or result.token_ids[-1] not in chunk.seq.params.stop_token_ids
             start += 1 + len(chunk.draft_token_ids)
-        if not goes_on:
+        if not continues:
             return None
         return self._read(hidden if len(places) == start else hidden[places], newest)
 

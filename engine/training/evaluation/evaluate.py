@@ -48,14 +48,14 @@ class HttpAnswerer:
         gate = asyncio.Semaphore(self._concurrency)
         async with httpx.AsyncClient(headers=self._headers, timeout=120.0) as client:
 
-            async def ask(example: Example) -> str:
+            async def request_answer(example: Example) -> str:
                 body = {"model": self._model, "messages": example.messages, "temperature": 0, "max_tokens": 160}
                 async with gate:
                     response = await client.post(self._url, json=body)
                 response.raise_for_status()
                 return str(response.json()["choices"][0]["message"]["content"] or "")
 
-            return list(await asyncio.gather(*map(ask, examples)))
+            return list(await asyncio.gather(*map(request_answer, examples)))
 
 
 def grade(answerer: Answerer, examples: Sequence[Example], num_failures: int) -> dict[Cell, list[bool]]:

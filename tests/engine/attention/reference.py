@@ -30,13 +30,13 @@ def make_batch(
     spec: AttentionSpec, rows: list[tuple[int, int]], *, block_size: int, seed: int, is_scattered: bool
 ) -> Batch:
     """Sequences are (tokens computed before, new tokens); block tables ascend or are shuffled."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     generator = torch.Generator().manual_seed(seed)
     counts = [-(-(past + new) // block_size) for past, new in rows]
     num_blocks = sum(counts) + 3
     free = list(range(num_blocks))
     if is_scattered:
-        chance.shuffle(free)
+        rng.shuffle(free)
     tables = [[free.pop(0) for _ in range(count)] for count in counts]
     width = max(counts) + 1
     row_keys = [torch.randn(p + n, spec.num_kv_heads, spec.head_dim, generator=generator) for p, n in rows]

@@ -128,11 +128,11 @@ def test_an_answer_that_is_known_takes_few_goes(checkpoint: Path, closing: list[
     started_at = time.monotonic()
     assert rounding.core.answers(PROMPTS[:1], max_tokens=24) == first
     took_s = time.monotonic() - started_at
-    goes = [output for _, output in rounding.outputs]
-    assert all((output.later_s > 0.0) == (output.num_steps > 1) for output in goes)
-    assert sum(output.later_s for output in goes) < took_s
+    calls = [output for _, output in rounding.outputs]
+    assert all((output.later_s > 0.0) == (output.num_steps > 1) for output in calls)
+    assert sum(output.later_s for output in calls) < took_s
     # 24 tokens, of which single steps would have said one each.
-    assert len(goes) <= 12
+    assert len(calls) <= 12
     (stages,) = [output.stages for output in rounding.core.outputs[-1:]]
     assert stages is not None
     assert 0 < stages.num_accepted_tokens <= stages.num_drafted_tokens
@@ -165,9 +165,9 @@ def test_answers_in_which_nothing_is_guessed_are_said_in_rounds_too(
         core.drafter.rest()  # type: ignore[union-attr]
     assert core.tally.drafted_tokens == 0
     assert rounding.were_behind_prompts
-    goes = [output for batch, output in rounding.outputs if batch.chunks[0].num_tokens == 1]
-    assert max(output.num_steps for output in goes) > 2
-    assert all(output.predictions is None for output in goes)
+    calls = [output for batch, output in rounding.outputs if batch.chunks[0].num_tokens == 1]
+    assert max(output.num_steps for output in calls) > 2
+    assert all(output.predictions is None for output in calls)
     assert core.num_leaked == 0
 
 
@@ -203,7 +203,7 @@ def until_it_fails(core: TinyCore, prompt: list[int]) -> tuple[list[int], str | 
     """What a core says before no token can be chosen any more, and how that ends."""
     params = SamplingParams(max_tokens=16, temperature=0.0)
     core.scheduler.add(Add(seq_id=99, prompt_token_ids=prompt, params=params), 0.0)
-    said: list[int] = []
+    emitted: list[int] = []
     while True:
         batch = core.scheduler.schedule(0.0)
         output = core.runner.execute(batch)
@@ -211,9 +211,9 @@ def until_it_fails(core: TinyCore, prompt: list[int]) -> tuple[list[int], str | 
             core.drafter.observe(batch, output, 0.001)
         core.scheduler.update_from_output(batch, output, 0.0)
         for part in core.scheduler.take_outputs():
-            said += part.token_ids
+            emitted += part.token_ids
             if part.finish_reason is not None:
-                return said, part.error
+                return emitted, part.error
 
 
 def test_a_round_whose_logits_are_no_numbers_ends_the_go_before_it(checkpoint: Path, closing: list[TinyCore]) -> None:
@@ -230,12 +230,12 @@ def test_a_round_whose_logits_are_no_numbers_ends_the_go_before_it(checkpoint: P
         with torch.inference_mode():
             model.decoder.embedding[poison] = float("nan")
     rounding.outputs.clear()
-    said, error = until_it_fails(core, PROMPTS[0])
+    emitted, error = until_it_fails(core, PROMPTS[0])
     until_poison, expected_error = until_it_fails(plain, PROMPTS[0])
     assert until_poison == answer[: answer.index(poison) + 1]
     # What a draft left in its block reaches the tokens before it as well, with rounds as without.
-    assert said == answer[: len(said)]
-    assert 0 < len(said) <= len(until_poison)
+    assert emitted == answer[: len(emitted)]
+    assert 0 < len(emitted) <= len(until_poison)
     assert error == expected_error is not None
     assert rounding.most_rounds > 1
     assert core.num_leaked == 0

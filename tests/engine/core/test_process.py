@@ -213,8 +213,8 @@ def test_a_vocabulary_that_is_only_claimed_ends_the_core_before_memory_is_taken_
 ) -> None:
     folder = tmp_path / "claims"
     shutil.copytree(checkpoint, folder)
-    claims = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**claims, "vocab_size": 2**31 - 1}))
+    original = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**original, "vocab_size": 2**31 - 1}))
     with core_process(tmp_path, model_dir=str(folder), device="cpu", num_threads=1) as (front, process):
         message = front.receive()
         assert isinstance(message, Phase), message

@@ -91,7 +91,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         core.collect()
 
     @invariant()
-    def books_balance(self) -> None:
+    def blocks_balance(self) -> None:
         self.core.scheduler.check_integrity()
         assert self.core.blocks.num_leaked(self.core.scheduler.running()) == 0
 

@@ -155,14 +155,14 @@ class KnowingHeads(PredictionHeads):
         super().__init__(made_up_heads(core.model.config.hidden_size), core.model)
         self._answers = answers
         self._rng = random.Random(2)
-        self.num_asked = 0
+        self.num_calls = 0
 
     def look_ahead(self, hidden: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:
         logits = 0.1 * super().look_ahead(hidden, token_ids)
-        self.num_asked += 1
+        self.num_calls += 1
         for chunk, token_id in enumerate(token_ids.tolist()):
             for answer in self._answers:
-                for place in (index for index, said in enumerate(answer) if said == token_id):
+                for place in (index for index, token in enumerate(answer) if token == token_id):
                     for head, following in enumerate(answer[place + 1 : place + 1 + self.num_heads]):
                         logits[chunk, head, following if self._rng.random() < 0.75 else 5] = 50.0
         return logits
@@ -181,7 +181,7 @@ def test_prediction_heads_change_no_answer(checkpoint: Path, name: str) -> None:
 
     core = TinyCore(checkpoint, drafter=make)
     assert core.answers(PROMPTS, **PARAMS[name]) == expected
-    assert heads[0].num_asked > 0
+    assert heads[0].num_calls > 0
     assert core.tally.accepted_tokens > 0
 
 

@@ -179,9 +179,9 @@ def test_no_token_waits_for_the_load_which_is_told_every_few_milliseconds_and_wh
     harness.loop.run()
     with_tokens = [report for report in harness.reports if report.outputs]
     assert len(with_tokens) == 40, "each is told after its step"
-    assert 7 <= sum(report.tells_load for report in with_tokens) <= 9
+    assert 7 <= sum(report.has_load for report in with_tokens) <= 9
     assert with_tokens[1].load.num_running == 1, "what is cheap to tell is told with every token"
-    assert [(report.tells_load, report.outputs) for report in harness.reports if report not in with_tokens] == [
+    assert [(report.has_load, report.outputs) for report in harness.reports if report not in with_tokens] == [
         (True, [])
     ]
     assert harness.reports[-1].load.num_blocks_free == harness.core.num_blocks
@@ -210,6 +210,6 @@ def test_tokens_of_others_are_told_at_once_and_take_the_patient_ones_along() -> 
     harness = Harness({0: [patient], 10: [make_add(2, [3], 10)]}, step_s=0.001)
     harness.loop.run()
     assert (harness.text(1), harness.text(2)) == (greedy([1, 2], 40), greedy([3], 10))
-    told = [[output.seq_id for output in report.outputs] for report in harness.reports]
-    assert sum(2 in seq_ids for seq_ids in told) == 10
-    assert sum(len(seq_ids) for seq_ids in told if 2 in seq_ids) >= 20
+    reported = [[output.seq_id for output in report.outputs] for report in harness.reports]
+    assert sum(2 in seq_ids for seq_ids in reported) == 10
+    assert sum(len(seq_ids) for seq_ids in reported if 2 in seq_ids) >= 20

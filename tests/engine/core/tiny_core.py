@@ -120,8 +120,8 @@ class TinyCore:
                 self.drafter.observe(batch, output, 0.001)
             self.scheduler.update_from_output(batch, output, 0.0)
             self.scheduler.check_integrity()
-            for said in self.scheduler.take_outputs():
-                assert said.error is None
-                self.outputs.append(said)
-                texts.setdefault(said.seq_id, []).extend(said.token_ids)
+            for sequence_output in self.scheduler.take_outputs():
+                assert sequence_output.error is None
+                self.outputs.append(sequence_output)
+                texts.setdefault(sequence_output.seq_id, []).extend(sequence_output.token_ids)
         return [texts[seq_id] for seq_id in range(first, self._num_sequences)]

@@ -110,7 +110,7 @@ def test_where_heads_are_not_asked_the_step_chooses_and_nothing_is_seen(
 ) -> None:
     glancer = Glancer(tmp_path, monkeypatch, num_threads=2, num_heads=3)
     expected, _ = glancer.step([[], [], []])
-    assert glancer.heads.glance(3, (), asks_heads=False)
+    assert glancer.heads.glance(3, (), runs_heads=False)
     found, _ = glancer.step([[], [], []])
     assert found == expected
     assert glancer.heads._chosen[:3].tolist() == [tokens[0] for tokens in found]

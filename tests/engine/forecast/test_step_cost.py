@@ -21,7 +21,7 @@ def measured(fixed: float = 0.2, each: float = 0.05) -> StepCosts:
 
 def test_nothing_is_known_at_first() -> None:
     assert StepCosts().plain_s(1) == 0.0
-    assert StepCosts().round_s(1) is None
+    assert StepCosts().pass_s(1) is None
 
 
 def test_plain_steps_are_interpolated_and_never_extrapolated() -> None:
@@ -47,7 +47,7 @@ def test_a_hiccup_changes_nothing() -> None:
 def test_rounds_of_the_draft_model_are_shared_by_the_rows() -> None:
     costs = measured()
     costs.observe_drafting(4, num_rounds=2, num_unread=4, seconds=0.8)
-    assert costs.round_s(4) == pytest.approx(0.4)
+    assert costs.pass_s(4) == pytest.approx(0.4)
     assert costs.of_step(4, with_model=True)[2] == pytest.approx(costs.of_step(4)[2] + 0.1)
 
 
@@ -55,7 +55,7 @@ def test_reading_a_text_is_counted_apart_from_drafting() -> None:
     costs = measured()
     costs.observe_drafting(1, num_rounds=1, num_unread=1, seconds=0.4)
     costs.observe_drafting(1, num_rounds=1, num_unread=100, seconds=2.4)
-    assert costs.round_s(1) == pytest.approx(0.4)
+    assert costs.pass_s(1) == pytest.approx(0.4)
     assert costs.read_token_s == pytest.approx(0.02)
 
 

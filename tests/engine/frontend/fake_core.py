@@ -73,11 +73,11 @@ class FakeCore:
 
     def start_up(self, load: Load | None = None) -> None:
         """Go through the phases of start-up."""
-        self.say(Phase(name="import", seconds=0.5))
-        self.say(Phase(name="weights", seconds=0.25))
-        self.say(msgspec.structs.replace(self._ready, load=load))
+        self.announce(Phase(name="import", seconds=0.5))
+        self.announce(Phase(name="weights", seconds=0.25))
+        self.announce(msgspec.structs.replace(self._ready, load=load))
 
-    def say(self, message: ToFront) -> None:
+    def announce(self, message: ToFront) -> None:
         """Send one frame."""
         assert self._writer is not None
         self._writer.write(encode_frame(message))
@@ -105,7 +105,7 @@ class FakeCore:
     def step(self, outputs: list[SeqOutput], freed: list[tuple[int, AbortState, float]] | None = None) -> None:
         """Report a step."""
         counters = Counters(prompt_tokens=10, generation_tokens=5, steps=1)
-        self.say(StepReport(outputs=outputs, load=LOAD, counters=counters, freed=freed or []))
+        self.announce(StepReport(outputs=outputs, load=LOAD, counters=counters, freed=freed or []))
 
     async def next_add(self) -> Add:
         """The next sequence the front starts."""

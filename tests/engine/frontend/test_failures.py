@@ -64,7 +64,7 @@ async def test_readiness_is_false_while_there_is_no_core(start_front: StartFront
         core.start_up()
         await running.until_ready()
         running.cores.starts_up = False
-        core.say(Fatal(message="out of memory"))
+        core.announce(Fatal(message="out of memory"))
         core.die()
         await running.cores.next()
         assert (await running.client.get("/readyz")).status_code == 503

@@ -12,7 +12,7 @@ from engine.scheduler.wait_forecast import Backlog, SequenceReleases, ServiceRat
 NONE = Backlog(num_running=0, num_waiting=0, num_prompt_tokens=0, num_started_tokens=0, num_output_tokens=0)
 PACE = ServiceRate(decode_step_s=0.01, num_step_tokens=100, num_patient_tokens=50, prompt_token_s=1e-4)
 FREE = SequenceReleases(num_free=8, end_steps=(), steps_per_end=0.0)
-QUIET = dict.fromkeys(LANES, ArrivalRate(sequences_per_s=0.0, prompt_tokens_per_s=0.0))
+IDLE = dict.fromkeys(LANES, ArrivalRate(sequences_per_s=0.0, prompt_tokens_per_s=0.0))
 
 
 def backlog(num_tokens: int, num_waiting: int = 1, num_started: int = 0) -> Backlog:
@@ -26,7 +26,7 @@ def backlog(num_tokens: int, num_waiting: int = 1, num_started: int = 0) -> Back
 
 
 def wait(
-    lane: Lane, lanes: dict[Lane, Backlog], releases: SequenceReleases = FREE, rates: dict[Lane, ArrivalRate] = QUIET
+    lane: Lane, lanes: dict[Lane, Backlog], releases: SequenceReleases = FREE, rates: dict[Lane, ArrivalRate] = IDLE
 ) -> float:
     return forecast_wait_s(lane, dict.fromkeys(LANES, NONE) | lanes, rates, PACE, releases)
 
@@ -62,7 +62,7 @@ def test_steps_that_pass_for_want_of_a_row_are_filled_with_the_prompts_that_have
 
 
 def test_what_arrives_meanwhile_in_weightier_lanes_goes_first() -> None:
-    rates = QUIET | {"interactive": ArrivalRate(sequences_per_s=10.0, prompt_tokens_per_s=1000.0)}
+    rates = IDLE | {"interactive": ArrivalRate(sequences_per_s=10.0, prompt_tokens_per_s=1000.0)}
     lanes: dict[Lane, Backlog] = {"batch": backlog(1000)}
     assert wait("interactive", lanes, rates=rates) < wait("batch", lanes) < wait("batch", lanes, rates=rates)
 

@@ -52,7 +52,7 @@ def test_steps_know_where_texts_begin_and_end_and_which_rows_are_drafted_for() -
     requests = [DraftRequest(sequence(7, stops=(2, 3)), 4, max_tokens=20), DraftRequest(sequence(9), 4, max_tokens=12)]
     places = [LookupPosition(request.seq, 4) for request in requests]
     found = NgramProposer(AcceptanceStats()).nothing(places, 0.25)
-    order = planner().order(requests, found, [20, 0], guesses=True)
+    order = planner().order(requests, found, [20, 0], is_speculative=True)
     assert (order.lengths, order.ends_at, order.drafts_until) == ([7, 9], [20, 12], [20, 0])
     assert order.stops.tolist() == [2, 3, 2]
     assert order.chunks[:, 1].tolist() == [7, 9]
@@ -64,7 +64,7 @@ def test_steps_know_where_texts_begin_and_end_and_which_rows_are_drafted_for() -
 def test_steps_behind_draft_tokens_are_told_the_first_step_s_own() -> None:
     seq = sequence(9)
     found = NgramProposer(AcceptanceStats()).choose([LookupPosition(seq, 4)], 0.0, (1e-3, 1e-4, 5e-5), 1.0)
-    order = planner().order([DraftRequest(seq, 4, max_tokens=20)], found, [20], guesses=True)
+    order = planner().order([DraftRequest(seq, 4, max_tokens=20)], found, [20], is_speculative=True)
     assert order.found is found.arrays
 
 

@@ -22,20 +22,20 @@ class Machine:
         self.with_drafts_s, self.plain_s = with_drafts_s, plain_s
         self.guard = ResponseGuard(lambda: self.now)
         self.rng = random.Random(3)
-        self.num_said = 0
+        self.num_generated = 0
 
     def prompt(self, num_tokens: int = 20) -> Sequence:
         """A response that is yet to begin."""
-        self.num_said += 1
+        self.num_generated += 1
         params = SamplingParams(max_tokens=100, temperature=0.0)
-        add = Add(seq_id=self.num_said, prompt_token_ids=[1] * num_tokens, params=params)
-        return Sequence.from_add(add, arrival_index=self.num_said, received_at=self.now)
+        add = Add(seq_id=self.num_generated, prompt_token_ids=[1] * num_tokens, params=params)
+        return Sequence.from_add(add, arrival_index=self.num_generated, received_at=self.now)
 
     def begin(self, seqs: list[Sequence], ago_s: float = 0.0) -> list[bool]:
         """Say the first token of each; which of them are said with draft tokens."""
         ways = [self.guard.is_open(seq, len(seqs)) for seq in seqs]
         for seq in seqs:
-            self.guard.begin(seq, ago_s, num_said=1)
+            self.guard.begin(seq, ago_s, num_generated=1)
             seq.token_ids.append(7)
         return ways
 

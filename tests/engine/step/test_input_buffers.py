@@ -58,4 +58,4 @@ def test_a_step_tells_which_tokens_are_sampled() -> None:
     chunk = replace(chunk, samples=False)
     assert buffers.fill([decoding, drafting])[1].sampled == [0, 1, 2, 3]
     assert buffers.fill([decoding, last])[1].sampled is None, "nobody asked"
-    assert buffers.fill([chunk, drafting, last], tells_sampled=True)[1].sampled == [3, 4, 5, 8]
+    assert buffers.fill([chunk, drafting, last], with_sampled=True)[1].sampled == [3, 4, 5, 8]

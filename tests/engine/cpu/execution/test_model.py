@@ -127,7 +127,7 @@ def test_logits_that_are_computed_with_the_step_are_those_that_are_asked_for_beh
 
     monkeypatch.setattr(thread_pool, "run", counted)
     found = []
-    for runner.tells_sampled in (True, False, True):
+    for runner.with_sampled in (True, False, True):
         row, before = Row(list(PROMPT)), num_pieces
         logits = runner.prefill(row, [7, 1])
         found.append((logits, num_pieces - before))

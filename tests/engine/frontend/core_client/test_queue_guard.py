@@ -101,13 +101,13 @@ async def test_tokens_on_their_way_count_on_behind_a_report_whose_load_is_older(
     async with start_front() as running:
         core = await running.core()
         load = busy(interactive=29.999)
-        core.say(StepReport(outputs=[], load=load, counters=Counters()))
+        core.announce(StepReport(outputs=[], load=load, counters=Counters()))
         while b"engine_running 1.0" not in (await running.client.get("/metrics")).content:
             pass
         first = asyncio.create_task(running.client.post("/v1/chat/completions", json=chat()))
         add = await core.next_add()
         load = msgspec.structs.replace(load, num_running=3)
-        core.say(StepReport(outputs=[], load=load, tells_load=False, counters=Counters()))
+        core.announce(StepReport(outputs=[], load=load, has_load=False, counters=Counters()))
         while b"engine_running 3.0" not in (await running.client.get("/metrics")).content:
             pass
         assert (await running.client.post("/v1/chat/completions", json=chat())).status_code == 503
@@ -118,7 +118,7 @@ async def test_tokens_on_their_way_count_on_behind_a_report_whose_load_is_older(
 async def test_a_busy_core_s_forecast_reaches_the_client_as_a_503(start_front: StartFront) -> None:
     async with start_front() as running:
         core = await running.core()
-        core.say(StepReport(outputs=[], load=busy(interactive=35.0, batch=35.0), counters=Counters()))
+        core.announce(StepReport(outputs=[], load=busy(interactive=35.0, batch=35.0), counters=Counters()))
         while b"engine_running 1.0" not in (await running.client.get("/metrics")).content:
             pass
         response = await running.client.post("/v1/chat/completions", json=chat())

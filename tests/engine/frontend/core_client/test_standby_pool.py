@@ -26,9 +26,9 @@ class Standbys(FakeCores):
     async def spawn(self, path: Path) -> FakeCore:
         """What the pool calls."""
         core = await super().spawn(path)
-        core.say(Phase(name="import", seconds=1.5))
-        core.say(Phase(name="weights", seconds=2.5))
-        core.say(StandingBy())
+        core.announce(Phase(name="import", seconds=1.5))
+        core.announce(Phase(name="weights", seconds=2.5))
+        core.announce(StandingBy())
         return core
 
 

@@ -73,13 +73,15 @@ def test_what_the_model_cannot_do_is_named(fields: dict[str, Any], param: str) -
     assert (caught.value.code, caught.value.param) == ("invalid_value", param)
 
 
-@pytest.mark.parametrize(("num_prompt", "asked", "expected"), [(10, None, 90), (99, None, 1), (10, 90, 90), (10, 1, 1)])
-def test_an_answer_may_be_as_long_as_asked_or_as_fits(num_prompt: int, asked: int | None, expected: int) -> None:
-    assert choose_max_tokens(num_prompt, asked, 100, "messages") == expected
+@pytest.mark.parametrize(
+    ("num_prompt", "requested", "expected"), [(10, None, 90), (99, None, 1), (10, 90, 90), (10, 1, 1)]
+)
+def test_an_answer_may_be_as_long_as_asked_or_as_fits(num_prompt: int, requested: int | None, expected: int) -> None:
+    assert choose_max_tokens(num_prompt, requested, 100, "messages") == expected
 
 
-@pytest.mark.parametrize(("num_prompt", "asked"), [(100, None), (100, 1), (500, None), (10, 91)])
-def test_what_cannot_fit_is_refused_with_both_numbers(num_prompt: int, asked: int | None) -> None:
+@pytest.mark.parametrize(("num_prompt", "requested"), [(100, None), (100, 1), (500, None), (10, 91)])
+def test_what_cannot_fit_is_refused_with_both_numbers(num_prompt: int, requested: int | None) -> None:
     with pytest.raises(ApiError, match=rf"100 tokens.*{num_prompt}") as caught:
-        choose_max_tokens(num_prompt, asked, 100, "messages")
+        choose_max_tokens(num_prompt, requested, 100, "messages")
     assert (caught.value.code, caught.value.param) == ("context_length_exceeded", "messages")

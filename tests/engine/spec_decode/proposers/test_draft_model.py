@@ -26,8 +26,8 @@ class Runner:
         results = []
         for chunk in scheduled.chunks:
             assert chunk.seq.grammar is None
-            said = [chunk.seq.token_ids[-1] + 1] if chunk.samples else []
-            results.append(SequenceResult(said, error=self.error))
+            chosen = [chunk.seq.token_ids[-1] + 1] if chunk.samples else []
+            results.append(SequenceResult(chosen, error=self.error))
         return StepOutput(results)
 
 

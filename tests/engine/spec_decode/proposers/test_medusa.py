@@ -39,11 +39,11 @@ class Heads:
 
     def __init__(self, token_id: int = 7) -> None:
         self._token_id = token_id
-        self.asked: list[tuple[list[float], list[int]]] = []
+        self.calls: list[tuple[list[float], list[int]]] = []
 
     def look_ahead(self, hidden: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:
         """float32 [N, 1, 16]"""
-        self.asked.append((hidden[:, 0].tolist(), token_ids.tolist()))
+        self.calls.append((hidden[:, 0].tolist(), token_ids.tolist()))
         logits = torch.zeros(hidden.shape[0], 1, 16)
         logits[:, :, self._token_id] = 20.0
         return logits
@@ -79,8 +79,8 @@ class GlancingHeads(Heads):
         self.multi_step = Orders()
         self.glances: list[tuple[int, tuple[int, ...], bool]] = []
 
-    def glance(self, num_seqs: int, stop_token_ids: SequenceOf[int], *, asks_heads: bool = True) -> bool:
-        self.glances.append((num_seqs, tuple(stop_token_ids), asks_heads))
+    def glance(self, num_seqs: int, stop_token_ids: SequenceOf[int], *, runs_heads: bool = True) -> bool:
+        self.glances.append((num_seqs, tuple(stop_token_ids), runs_heads))
         return num_seqs > 0
 
     def seen(self) -> Seen | None:
@@ -103,7 +103,7 @@ def test_heads_are_asked_about_the_state_behind_each_row_s_accepted_draft_tokens
     results = [SequenceResult([4, 8]), SequenceResult([5]), SequenceResult([6, 2])]
     hidden = torch.arange(6.0).unsqueeze(1)
     found = MedusaProposer(heads).predict(hidden, chunks, results)
-    assert heads.asked == [([1.0, 3.0, 5.0], [8, 5, 2])]
+    assert heads.calls == [([1.0, 3.0, 5.0], [8, 5, 2])]
     assert found is not None
     assert found.tokens.tolist() == [[7]] * 3
 
@@ -115,14 +115,14 @@ def test_rows_without_a_token_are_left_out() -> None:
         chunks_of((), (4,)),
         [SequenceResult([], error="no numbers"), SequenceResult([5])],
     )
-    assert heads.asked == [([1.0], [5])]
+    assert heads.calls == [([1.0], [5])]
     assert found is not None
 
 
 def test_behind_the_end_of_all_answers_nobody_is_asked() -> None:
     heads = Heads()
     assert MedusaProposer(heads).predict(torch.zeros(2, 4), chunks_of((), ()), [SequenceResult([END])] * 2) is None
-    assert heads.asked == []
+    assert heads.calls == []
 
 
 @pytest.mark.parametrize(("chosen", "expected"), [(5, 3), (6, 7)])
