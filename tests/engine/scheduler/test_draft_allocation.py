@@ -44,7 +44,7 @@ def test_drafts_never_reach_past_max_tokens() -> None:
     core.add(make_add(1, [5], 4))
     core.step()
     batch = core.step()
-    assert len(batch.rows[0].draft_token_ids) == 2
+    assert len(batch.chunks[0].draft_token_ids) == 2
     assert core.ends[1].finish_reason == "length"
 
 
@@ -84,7 +84,7 @@ def test_beside_a_prompts_chunk_nothing_is_drafted() -> None:
     core.step()
     core.add(make_add(2, [3] * 20, 4))
     batch = core.step()
-    assert len(batch.rows) == 2
+    assert len(batch.chunks) == 2
     assert not batch.has_drafts
 
 
