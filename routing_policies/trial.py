@@ -83,7 +83,7 @@ def new_side() -> Side:
     return {measure: EventCount() for measure in MEASURES}
 
 
-def judge_trial(old: Side, new: Side, guard: TrialGuard) -> tuple[TrialFinding, ...]:
+def evaluate_trial(old: Side, new: Side, guard: TrialGuard) -> tuple[TrialFinding, ...]:
     """Return the finding for every ratio."""
     alpha = guard.alpha / (2 * len(MEASURES))
     return tuple(_finding(measure, old[measure], new[measure], guard, alpha) for measure in MEASURES)

@@ -18,7 +18,7 @@ import msgspec
 
 from gateway.access.accounts import Accounts, Admin, ApiToken
 from gateway.access.api_keys import StoredKey, StoredKeys
-from gateway.access.local_copy import AccessCopy, kept_of
+from gateway.access.local_copy import AccessCopy, saved_of
 from gateway.access.records import Record, following_record, has_expired, joined, name_of, read_record
 from gateway.access.restored import Restored
 from gateway.store.base import Store, StoreEntry, StoreLoss, StoreUnavailable
@@ -245,7 +245,7 @@ class Directory:
     async def _save(self) -> None:
         if not self._is_copied:
             self._is_copied = True
-            kept = kept_of(self._known.values(), self._origin)
+            kept = saved_of(self._known.values(), self._origin)
             await asyncio.to_thread(self._copy.write, kept)
 
 

@@ -85,7 +85,7 @@ class Gateway:
         around: Surroundings | None = None,
         ejection: EjectionRules | None = None,
         load_encoder: LoadEncoder | None = None,
-        judges: MatchModels | None = None,
+        match_models: MatchModels | None = None,
     ) -> None:
         around = around or Surroundings()
         clock = around.clock
@@ -112,7 +112,7 @@ class Gateway:
         self._answers = ResponseCache(
             config,
             runtime,
-            judges=judges or MatchModels.shipped(),
+            match_models=match_models or MatchModels.shipped(),
             embedder=self._embedder,
             policy=self.policy,
             guard=self._guard,
@@ -190,7 +190,7 @@ class Gateway:
                 metrics=self.metrics,
                 recent=self.recent,
                 cache=self._cache,
-                books=self._answers.books,
+                route_stats=self._answers.route_stats,
                 facts=self._facts,
             ),
             engines=EngineFacts(lambda: {} if self.snapshot is None else self.snapshot.deployments.values(), clock),

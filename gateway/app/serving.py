@@ -44,7 +44,7 @@ async def run_gateway(
     loop.add_signal_handler(signal.SIGHUP, gateway.reload_soon)
     try:
         await gateway.start()
-        _let_go(config.inherited_descriptors)
+        _release(config.inherited_descriptors)
         collector.start()
         looking = loop.create_task(collector.run(), name="collector")
         await stopping.wait()
@@ -66,7 +66,7 @@ async def _stop(gateway: Gateway, timeout_s: float) -> None:
         gateway.log.flush()
 
 
-def _let_go(descriptors: tuple[int, ...]) -> None:
+def _release(descriptors: tuple[int, ...]) -> None:
     """Close what was inherited, which the listeners have duplicates of, so that none accepts once they are closed."""
     for number in descriptors:
         if number > _STDERR:

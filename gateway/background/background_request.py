@@ -67,7 +67,7 @@ class BackgroundRequester:
         finally:
             permit.release()
 
-    def _permit(self, live: LiveDeployment, claim: AdmissionRequest) -> Permit | None:
+    def _permit(self, live: LiveDeployment, admission_request: AdmissionRequest) -> Permit | None:
         limiter = live.limiter
         if (
             not live.is_ready
@@ -76,7 +76,7 @@ class BackgroundRequester:
             or limiter.in_flight >= MAX_LOAD_RATIO * limiter.limit
         ):
             return None
-        return limiter.try_acquire(claim)
+        return limiter.try_acquire(admission_request)
 
     async def _send(self, question: BackgroundRequest, live: LiveDeployment, lane: LiveLane) -> bytes | None:
         headers = (

@@ -26,7 +26,7 @@ class EngineFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Step times and limits of one replica."""
 
     steps: StepTerms
-    max_rows: int
+    max_num_seqs: int
     step_tokens: int
     """Largest number of tokens in one step, prompts and rows together."""
     kv_tokens: int
@@ -73,7 +73,7 @@ def figures_of_load(document: Mapping[str, Any]) -> EngineFigures:
         raise FiguresMissing("the engine is not ready: it reports no sequences, batched tokens and KV blocks yet")
     return EngineFigures(
         steps=load.step_time,
-        max_rows=load.max_num_seqs,
+        max_num_seqs=load.max_num_seqs,
         step_tokens=load.max_num_batched_tokens,
         kv_tokens=load.num_blocks_total * load.block_size,
     )
@@ -88,7 +88,7 @@ def terms_of_steps(document: Mapping[str, Any], *, prefill_token_s: float) -> St
         FiguresMissing: The shapes have fewer than two different numbers of rows.
     """
     shapes = [_shape(item) for item in document["shapes"]]
-    if len({rows for rows, _, _ in shapes}) < 2:
+    if len({num_seqs for num_seqs, _, _ in shapes}) < 2:
         raise FiguresMissing("two numbers of sequences are needed: penstock engine steps --shape 1x512 --shape 16x512")
     fixed_s, row_s, kv_token_s = _fitted(shapes)
     return StepTerms(fixed_s=fixed_s, row_s=row_s, kv_token_s=kv_token_s, prefill_token_s=prefill_token_s)
@@ -103,8 +103,8 @@ def _is_known(terms: StepTerms) -> bool:
 
 def _shape(item: Mapping[str, Any]) -> tuple[float, float, float]:
     """Return the rows, the positions over all rows, and the seconds of one shape."""
-    rows = float(item["rows"])
-    return rows, rows * float(item["context"]), float(item["overlapped_ms"]) / 1e3
+    num_seqs = float(item["num_seqs"])
+    return num_seqs, num_seqs * float(item["context"]), float(item["overlapped_ms"]) / 1e3
 
 
 def _fitted(shapes: Sequence[tuple[float, float, float]]) -> tuple[float, float, float]:
@@ -114,7 +114,7 @@ def _fitted(shapes: Sequence[tuple[float, float, float]]) -> tuple[float, float,
     """
     import numpy as np
 
-    features = np.array([[1.0, rows, context] for rows, context, _ in shapes])
+    features = np.array([[1.0, num_seqs, context] for num_seqs, context, _ in shapes])
     seconds = np.array([took for _, _, took in shapes])
     scale = features.max(axis=0)
     kept = [0, 1, 2] if np.linalg.matrix_rank(features / scale, tol=1e-3) == 3 else [0, 1]

@@ -59,7 +59,7 @@ def add_capacity(commands_of: Any) -> None:
     source.add_argument("--load", type=Path, metavar="FILE", help="one event of its /engine/load, saved as JSON")
     source.add_argument("--steps", type=Path, metavar="FILE", help="JSON of penstock engine steps; see the next four")
     parser.add_argument("--prefill-token-us", type=float, metavar="US", help="with --steps: for each prompt token")
-    for name in ("max-rows", "step-tokens", "kv-tokens"):
+    for name in ("max-num-seqs", "step-tokens", "kv-tokens"):
         parser.add_argument(f"--{name}", type=int, metavar="N", help="with --steps")
     parser.add_argument("--rps", type=float, required=True, metavar="N", help="requests a second at the peak")
     parser.add_argument("--prompt-tokens", type=int, required=True, metavar="N", help="of a request")

@@ -15,7 +15,7 @@ from gateway.upstreams.http1.errors import ConnectTimeout, UpstreamError, Upstre
 from gateway.upstreams.http1.request import ExchangeTimeouts, UpstreamRequest
 
 PROBE_INTERVAL_S: Final = 1.0
-LOOKS: Final = 5
+CHECKS: Final = 5
 """Probes in each interval of deployments that are starting, because requests may wait for them."""
 PROBE_TIMEOUTS: Final = ExchangeTimeouts(connect_s=1.0, first_byte_s=1.0, total_s=2.0)
 BUSY_S: Final = 5.0
@@ -63,10 +63,10 @@ class ReadinessProber:
     async def run(self) -> None:
         """Probe periodically until cancelled."""
         while True:
-            for _ in range(LOOKS - 1):
-                await asyncio.sleep(self._interval_s / LOOKS)
+            for _ in range(CHECKS - 1):
+                await asyncio.sleep(self._interval_s / CHECKS)
                 await self._probe_starting()
-            await asyncio.sleep(self._interval_s / LOOKS)
+            await asyncio.sleep(self._interval_s / CHECKS)
             await self.probe_all()
 
     async def probe_all(self) -> None:
@@ -118,7 +118,7 @@ class ReadinessProber:
 
     def _is_only_slow(self, deployment: LiveDeployment, error: UpstreamError) -> bool:
         """Return whether a late deployment was ready and has produced tokens since, so it is busy and not dead."""
-        return _is_late(error) and deployment.is_ready and deployment.health.quiet_s(self._clock()) < BUSY_S
+        return _is_late(error) and deployment.is_ready and deployment.health.idle_s(self._clock()) < BUSY_S
 
     def _note_process(self, deployment: LiveDeployment, *, is_ready: bool) -> None:
         """Drop the health record of a process that has been replaced; a failed connect alone proves no new one."""

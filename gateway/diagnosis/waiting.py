@@ -48,8 +48,8 @@ def is_full(window: Window, deployment: str, state: ObservedDeployment, now: Lat
         ),
         default=0.0,
     )
-    rows_taken = state.max_rows > 0 and state.rows >= _FULL_RATIO * state.max_rows
-    return rows_taken or waiting > 0 or now.engine_queue_s > max(now.wait_s, _SOME_WAIT_S)
+    seqs_taken = state.max_num_seqs > 0 and state.num_seqs >= _FULL_RATIO * state.max_num_seqs
+    return seqs_taken or waiting > 0 or now.engine_queue_s > max(now.wait_s, _SOME_WAIT_S)
 
 
 def _one_tenant(greedy: tuple[str, float, float], waits: tuple[FindingEvidence, ...]) -> Finding:
@@ -69,7 +69,10 @@ def _engine_full(place: PolicyLines, state: ObservedDeployment, waits: tuple[Fin
         stage="queue",
         cause="engine_full",
         summary=f"Deployment {place.deployment} has no room for a sequence; requests wait.",
-        evidence=(FindingEvidence("sequences", state.rows, float(state.max_rows) or None, "bound", "count"), *waits),
+        evidence=(
+            FindingEvidence("sequences", state.num_seqs, float(state.max_num_seqs) or None, "bound", "count"),
+            *waits,
+        ),
         lever="Add a replica, or more sequences per step (penstock engine --max-num-seqs) where its KV memory allows.",
         policy_path=place.route_path("select.candidates"),
     )
@@ -82,7 +85,7 @@ def _limit(place: PolicyLines, state: ObservedDeployment, waits: tuple[FindingEv
         summary=f"Deployment {place.deployment} has room, but its permits are all out.",
         evidence=(
             FindingEvidence("in flight", float(state.in_flight), state.limit, "bound", "count"),
-            FindingEvidence("sequences", state.rows, float(state.max_rows) or None, "bound", "count"),
+            FindingEvidence("sequences", state.num_seqs, float(state.max_num_seqs) or None, "bound", "count"),
             *waits,
         ),
         lever="Raise the deployment's permits.",

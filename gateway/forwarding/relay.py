@@ -65,7 +65,7 @@ async def relay_plain(ctx: RequestContext, status: int, headers: list[Header], b
     ctx.mark(Stage.RELAY)
 
 
-async def relay_kept(ctx: RequestContext, request: ChatRequest, answer: bytes, age_s: float) -> None:
+async def relay_cached(ctx: RequestContext, request: ChatRequest, answer: bytes, age_s: float) -> None:
     """Send a stored response, a whole JSON completion, in the form that this request needs."""
     record = ctx.record
     record.deployment = FROM_CACHE
@@ -102,7 +102,7 @@ async def relay_followed(ctx: RequestContext, request: ChatRequest, shared: Shar
         answer = await shared.follow().whole()
         if answer is None or not needs_of(request).are_met_by(answer):
             return False
-        await relay_kept(ctx, request, answer, 0.0)
+        await relay_cached(ctx, request, answer, 0.0)
         return True
     follower = shared.follow()
     try:
@@ -252,7 +252,7 @@ class _StreamRelay:
         piece = self._whole.feed(piece)
         self._outcome.feed(piece)
         if DONE in piece:
-            piece = self._judge_done(piece)
+            piece = self._check_done(piece)
         if self._turn.hides_odds:
             piece = events_without_odds(piece)
         if self._capture is not None:
@@ -263,7 +263,7 @@ class _StreamRelay:
                 self._turn.flight.first_token(now)
         return piece if self._events is None else self._events.feed(piece)
 
-    def _judge_done(self, piece: bytes) -> bytes:
+    def _check_done(self, piece: bytes) -> bytes:
         """Pass the end mark on only where it is true, because clients stop reading there."""
         end = self._outcome.end(is_over=False)
         if not end.has_done:

@@ -150,7 +150,7 @@ class InputMeter:
             return RequestTimeout(f"The body came slower than {limits.body.min_bytes_per_s} bytes per second.")
         return None
 
-    def quiet_deadline(self) -> float:
+    def idle_deadline(self) -> float:
         """Return the time at which a connection is closed on which nothing is read or answered.
 
         The first request must come sooner than the next one. Input after a refusal is read only for a moment.

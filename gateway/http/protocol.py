@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from gateway.http.state import EdgeState
 
 _HELD_LIMIT = 64 * 1024
-_STALL_LOOKS = 4
+_STALL_CHECKS = 4
 
 
 class EdgeProtocol(HttpToolsProtocol):
@@ -126,7 +126,7 @@ class EdgeProtocol(HttpToolsProtocol):
         self.transport.close()
 
     @property
-    def may_be_asking(self) -> bool:
+    def may_be_requesting(self) -> bool:
         """Return whether a request is being read or, on a new connection, on its way."""
         return self.exchange is None or self._meter.reading in (MeterState.HEAD, MeterState.BODY)
 
@@ -410,7 +410,7 @@ class EdgeProtocol(HttpToolsProtocol):
         if self.flow.has_stalled(now, self.limits.connections.write_stall_timeout_s):
             self.abort()
             return None
-        stall_look = now + self.limits.connections.write_stall_timeout_s / _STALL_LOOKS
+        stall_look = now + self.limits.connections.write_stall_timeout_s / _STALL_CHECKS
         if self.transport.is_closing():
             return stall_look
         if self._meter.reading in (MeterState.HEAD, MeterState.BODY):
@@ -421,7 +421,7 @@ class EdgeProtocol(HttpToolsProtocol):
             return min(stall_look, self._meter.next_look(now))
         if self._is_answering:
             return stall_look
-        deadline = self._meter.quiet_deadline()
+        deadline = self._meter.idle_deadline()
         if now < deadline:
             return min(stall_look, deadline)
         if self._meter.reading is MeterState.DEAF:

@@ -114,7 +114,7 @@ class Server:
         await self._accept_the_last()
         self.stop_accepting()
         deadline = asyncio.get_running_loop().time() + _SETTLE_S
-        while any(connection.may_be_asking for connection in self._connections()):
+        while any(connection.may_be_requesting for connection in self._connections()):
             if asyncio.get_running_loop().time() >= deadline:
                 return
             await asyncio.sleep(0.01)

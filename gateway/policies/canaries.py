@@ -22,7 +22,7 @@ from gateway.store.base import Store, StoreUnavailable
 from gateway.telemetry.records.record import RequestRecord
 from routing_policies.policy.diff import diff
 from routing_policies.policy.document import Policy
-from routing_policies.trial import TrialFinding, TrialGuard, is_worse, judge_trial, shared_changes
+from routing_policies.trial import TrialFinding, TrialGuard, evaluate_trial, is_worse, shared_changes
 
 KEY: Final = "canary"
 COUNTS: Final = "canary"
@@ -205,17 +205,17 @@ class Canaries:
         newest = self._stored.newest
         if newest.etag != canary.base["etag"] and newest.kind == "promote" and newest.document == canary.document:
             # The promoting replica wrote the revision but has not ended the trial yet.
-            await self._end("promoted", _by(newest.author), newest.reason, _judged(canary, total))
+            await self._end("promoted", _by(newest.author), newest.reason, _evaluated(canary, total))
         elif newest.etag != canary.base["etag"]:
-            await self._end("stopped", SYSTEM, "the revision beside it was replaced", _judged(canary, total))
+            await self._end("stopped", SYSTEM, "the revision beside it was replaced", _evaluated(canary, total))
         elif canary.slow_above_ms is None and (limit := slow_above_ms(total.samples)) is not None:
             await self._write(msgspec.structs.replace(canary, slow_above_ms=limit))
         else:
-            await self._decide(canary, _judged(canary, total))
+            await self._decide(canary, _evaluated(canary, total))
 
     async def _decide(self, canary: CanaryTrial, findings: tuple[TrialFinding, ...]) -> None:
         if is_worse(findings):
-            said = "; ".join(_said(finding) for finding in findings if finding.verdict == "worse")
+            said = "; ".join(_stated(finding) for finding in findings if finding.verdict == "worse")
             await self._end("rolled_back", SYSTEM, said, findings)
         elif canary.promote_after_s is not None and self._wall() >= canary.at + canary.promote_after_s:
             seen = max(finding.new.count for finding in findings)
@@ -269,7 +269,7 @@ class Canaries:
 
     async def _findings(self) -> tuple[TrialFinding, ...]:
         canary = self.current
-        return () if canary is None else _judged(canary, await self._total(canary))
+        return () if canary is None else _evaluated(canary, await self._total(canary))
 
     async def _total(self, canary: CanaryTrial) -> Published:
         mine = self._counts.published if self._counts is not None else None
@@ -286,8 +286,8 @@ def _by(name: str) -> Identity:
     return msgspec.structs.replace(SYSTEM, name=name)
 
 
-def _judged(canary: CanaryTrial, total: Published) -> tuple[TrialFinding, ...]:
-    return judge_trial(total.old, total.new, canary.guard)
+def _evaluated(canary: CanaryTrial, total: Published) -> tuple[TrialFinding, ...]:
+    return evaluate_trial(total.old, total.new, canary.guard)
 
 
 def _evidence(canary: CanaryTrial, findings: tuple[TrialFinding, ...]) -> dict[str, Any]:
@@ -298,7 +298,7 @@ def _evidence(canary: CanaryTrial, findings: tuple[TrialFinding, ...]) -> dict[s
     }
 
 
-def _said(finding: TrialFinding) -> str:
+def _stated(finding: TrialFinding) -> str:
     new, old = finding.new, finding.old
     return (
         f"{finding.name}: {new.events} of {new.count} (at least {new.low:.1%}) against "

@@ -22,7 +22,7 @@ def prompt_of(request: ChatRequest, *, kind: str = "") -> Prompt:
     )
 
 
-def asked_text(request: ChatRequest) -> str:
+def prompt_text(request: ChatRequest) -> str:
     """Return the last user message as text, the subject of a prediction."""
     last = next((message for message in reversed(request.messages) if isinstance(message, UserMessage)), None)
     return "" if last is None else _text(last)

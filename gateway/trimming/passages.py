@@ -101,18 +101,18 @@ def sentences_of(text: str) -> list[str]:
 def _joined(sentences: Sequence[str], kept: set[int], question: str, boundary: int) -> str:
     """Join the kept sentences in order, mark the gaps, and put the question at its old position."""
     pieces: list[str] = []
-    position, is_gap, is_asked = 0, False, not question
+    position, is_gap, is_question = 0, False, not question
     for index, sentence in enumerate(sentences):
-        if not is_asked and position >= boundary:
+        if not is_question and position >= boundary:
             pieces.append(("\n\n" if pieces else "") + question + ("\n\n" if index < len(sentences) else ""))
-            is_asked = True
+            is_question = True
         position += len(sentence)
         if index in kept:
             pieces.append(_LEFT_OUT.lstrip() + sentence if is_gap else sentence)
             is_gap = False
         else:
             is_gap = bool(pieces) and not pieces[-1].endswith("\n\n")
-    if not is_asked:
+    if not is_question:
         pieces.append("\n\n" + question)
     return "".join(pieces).strip()
 
@@ -153,9 +153,9 @@ def _best(sentences: Sequence[str], question: str, room_bytes: int) -> list[int]
         weight = _SECOND_HOP_WEIGHT * max(scores, default=0.0) / (max(linked, default=0.0) or 1.0)
         scores = [score + weight * link for score, link in zip(scores, linked, strict=True)]
     kept: list[int] = []
-    says_nothing = max(scores) <= 0
+    is_empty = max(scores) <= 0
     for number in sorted(range(len(sentences)), key=lambda number: (-scores[number], number)):
-        if scores[number] <= 0 and not says_nothing:
+        if scores[number] <= 0 and not is_empty:
             break
         size = len(sentences[number].encode()) + len(_LEFT_OUT)
         if size <= room_bytes:

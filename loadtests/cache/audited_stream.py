@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.cache.audit.audit_book import AuditBook
+from gateway.cache.audit.audit_book import AuditRegistry
 from gateway.cache.audit.audit_choice import AuditChoice
 from gateway.cache.audit.audit_record import AuditRecord
 from gateway.cache.audit.error_budget import CLOSED
@@ -157,9 +157,11 @@ def neighbours_among(vectors: Vectors, places: NDArray[np.int64], count: int) ->
     return Neighbours(places=found, similarities=similarities)
 
 
-def play_audited(stream: Stream, judges: MatchModels, max_error_ratio: float, audits: Audits) -> Audited:
+def play_audited(stream: Stream, match_models: MatchModels, max_error_ratio: float, audits: Audits) -> Audited:
     """Ask everything."""
-    cache = _AuditedCache(stream, judges, Cache(mode="exact_then_semantic", max_error_ratio=max_error_ratio), audits)
+    cache = _AuditedCache(
+        stream, match_models, Cache(mode="exact_then_semantic", max_error_ratio=max_error_ratio), audits
+    )
     asked = [cache.ask(place, number) for number, place in enumerate(stream.order.tolist())]
     counted = asked[stream.counted_from :]
     return Audited(
@@ -172,31 +174,34 @@ def play_audited(stream: Stream, judges: MatchModels, max_error_ratio: float, au
         num_audits=cache.num_audits,
         num_compared=cache.num_compared,
         levels=tuple(cache.levels),
-        is_recalibrated=cache.book.is_recalibrated,
+        is_recalibrated=cache.stats.is_recalibrated,
     )
 
 
 class _AuditedCache:
     """One tenant on one route."""
 
-    def __init__(self, stream: Stream, judges: MatchModels, rule: Cache, audits: Audits) -> None:
+    def __init__(self, stream: Stream, match_models: MatchModels, rule: Cache, audits: Audits) -> None:
         self._stream = stream
-        self._judges = judges
+        self._match_models = match_models
         self._audits = audits
         self._wanted = CacheIdentity(rule, _WHOSE.route, _WHOSE.tenant, b"")
         self._now = _BEGIN
         self._learnt_at = _BEGIN
         self._rng = Random(audits.seed)
         self._choice = AuditChoice()
-        books = RouteStatsTable(judges.first)
-        self._audit_book = AuditBook(books, bound_of=lambda route: rule.max_error_ratio)
+        route_stats = RouteStatsTable(match_models.first)
+        self._audit_registry = AuditRegistry(route_stats, bound_of=lambda route: rule.max_error_ratio)
         self._tier = ExactTier(max_bytes=2**40)
         self._semantic = SemanticTier(
-            self._tier, track_of=self._audit_book.track_of, is_barred=self._audit_book.is_barred, wall=lambda: self._now
+            self._tier,
+            track_of=self._audit_registry.track_of,
+            is_barred=self._audit_registry.is_barred,
+            wall=lambda: self._now,
         )
         self._kept: dict[int, bytes] = {}
-        self._place_of: dict[bytes, int] = {}
-        self.book: RouteStats = books.of(_WHOSE)
+        self._index_of: dict[bytes, int] = {}
+        self.stats: RouteStats = route_stats.of(_WHOSE)
         self.num_audits = self.num_compared = 0
         self.levels = [0] * (CLOSED + 1)
 
@@ -208,11 +213,11 @@ class _AuditedCache:
         if self._tier.find(exact, self._now) is not None:
             return "exact"
         near = self._near(place)
-        finding = self._semantic.find(near, Fingerprint(exact, _CONTEXT, text), self._wanted, self.book)
+        finding = self._semantic.find(near, Fingerprint(exact, _CONTEXT, text), self._wanted, self.stats)
         entry = finding.entry
         is_wrong = entry is not None and self._means_other(entry.exact, place)
         if entry is not None and finding.is_hit:
-            self.book.note_hit(self._now, exact, entry.exact, finding.careful_chance)
+            self.stats.note_hit(self._now, exact, entry.exact, finding.careful_probability)
             self._served(exact, finding, entry, number, is_wrong=is_wrong)
             return "wrong" if is_wrong else "right"
         self._keep(exact, text, place, number)
@@ -234,28 +239,28 @@ class _AuditedCache:
 
     def _tick(self, number: int) -> None:
         self._now = _BEGIN + number / REQUESTS_PER_S
-        self.book.note_request(self._now)
-        self.levels[self.book.level] += 1
+        self.stats.note_request(self._now)
+        self.levels[self.stats.level] += 1
         if self._now >= self._learnt_at + LEARN_S:
             self._learnt_at = self._now
-            if self.book.num_news >= MIN_NEWS:
-                self.book.recalibrated(self._judges.learn(tuple(self.book.evidence.samples)))
+            if self.stats.num_news >= MIN_NEWS:
+                self.stats.recalibrated(self._match_models.learn(tuple(self.stats.evidence.samples)))
 
     def _means_other(self, kept: bytes, place: int) -> bool:
         question_groups = self._stream.questions.question_groups
-        return bool(question_groups[self._place_of[kept]] != question_groups[place])
+        return bool(question_groups[self._index_of[kept]] != question_groups[place])
 
     def _served(self, exact: bytes, finding: SemanticResult, entry: CacheEntry, number: int, *, is_wrong: bool) -> None:
         ratio = self._audits.audit_ratio
-        probability = self._choice.of_served(exact, entry.exact, finding.chance, ratio, self.book)
+        probability = self._choice.of_served(exact, entry.exact, finding.match_probability, ratio, self.stats)
         if probability > 0.0 and self._rng.random() < probability:
             self._choice.audited(exact, entry.exact)
             self.num_audits += 1
             self._settle(finding, entry, number, 1.0 / probability, is_wrong=is_wrong, was_served=True)
 
     def _compared(self, finding: SemanticResult, entry: CacheEntry, number: int, *, is_wrong: bool) -> None:
-        lowest = self.book.lowest(self._wanted.rule.max_error_ratio)
-        probability = self._choice.of_other(finding.chance, self._audits.audit_ratio, lowest)
+        lowest = self.stats.lowest(self._wanted.rule.max_error_ratio)
+        probability = self._choice.of_other(finding.match_probability, self._audits.audit_ratio, lowest)
         if probability > 0.0 and self._rng.random() < probability:
             self.num_compared += 1
             self._settle(finding, entry, number, 1.0 / probability, is_wrong=is_wrong, was_served=False)
@@ -280,14 +285,14 @@ class _AuditedCache:
             entry_id=entry.id,
             similarity=finding.similarity,
             runner_up=finding.runner_up,
-            chance=finding.chance,
-            shipped_chance=finding.shipped_chance,
+            match_probability=finding.match_probability,
+            shipped_probability=finding.shipped_probability,
             weight=weight,
             verdict="wrong" if is_called_wrong else "right",
             by="words",
             was_served=was_served,
         )
-        self._audit_book.add(record, self._now)
+        self._audit_registry.add(record, self._now)
 
     def _keep(self, exact: bytes, text: str, place: int, number: int) -> None:
         entry = CacheEntry(
@@ -302,7 +307,7 @@ class _AuditedCache:
             created_at=self._now,
             expires_at=_FOR_EVER,
         )
-        self._place_of[exact] = place
+        self._index_of[exact] = place
         self._tier.put(entry, self._now)
         self._kept[place] = exact
 

@@ -87,19 +87,19 @@ def measure(options: argparse.Namespace) -> Card:
     questions = made_questions(options.seed) if options.data is None else read_questions(options.data)
     vectors = _vectors(encoder, questions, options, "questions")
     questions, vectors = _first(questions, options.questions), vectors[: options.questions]
-    judge = MatchModel.shipped(without=frozenset(options.without))
+    model = MatchModel.shipped(without=frozenset(options.without))
     bounds = options.max_error_ratio or [0.01]
     results: dict[str, Value] = {"questions": len(questions)}
     notes: list[str] = []
     for number, bound in enumerate(bounds):
-        found, told = _played(questions, vectors, judge, bound, options.seed)
+        found, told = _played(questions, vectors, model, bound, options.seed)
         suffix = "" if number == 0 else f"_at_{bound:g}"
         results |= {f"{name}{suffix}": value for name, value in found.items()}
         notes.append(told)
-    floor = judge.floor(bounds[0])
-    parts = [changed_meaning(encoder, judge, floor, options), _crafted(encoder, judge, floor, options)]
+    threshold = model.threshold(bounds[0])
+    parts = [changed_meaning(encoder, model, threshold, options), _crafted(encoder, model, threshold, options)]
     if options.data is not None:
-        parts.append(_elsewhere(encoder, judge, floor, options))
+        parts.append(_elsewhere(encoder, model, threshold, options))
         if options.audit_ratio:
             parts.append(_audited(encoder, (questions, vectors), bounds, options))
     for found, shown in parts:
@@ -114,10 +114,10 @@ def measure(options: argparse.Namespace) -> Card:
 
 
 def _played(
-    questions: Questions, vectors: Vectors, judge: MatchModel, bound: float, seed: int
+    questions: Questions, vectors: Vectors, model: MatchModel, bound: float, seed: int
 ) -> tuple[dict[str, Value], str]:
     """One bound, without audits."""
-    played = play(questions, vectors, judge, judge.floor(bound))
+    played = play(questions, vectors, model, model.threshold(bound))
     low, high = played.error_limits(seed)
     found: dict[str, Value] = {
         "max_error_ratio": bound,
@@ -136,13 +136,13 @@ def _audited(
     """Streams with repeats, and with a change of domain in either direction, with the gateway's audits."""
     intents = read_intents(options.data)
     intent_vectors = _vectors(encoder, intents, options, "intents")
-    judges = MatchModels.shipped()
+    match_models = MatchModels.shipped()
     found: dict[str, Value] = {}
     notes = []
     for stream in streams_of(asked, (intents, intent_vectors), options.seed):
         for bound, ratio in product(bounds, options.audit_ratio):
             audits = Audits(audit_ratio=ratio, noise=options.audit_noise, seed=options.seed)
-            audited = play_audited(stream, judges, bound, audits)
+            audited = play_audited(stream, match_models, bound, audits)
             name = f"{stream.name}_at_{bound:g}_audited_{ratio:g}"
             found[f"{name}_hit_ratio"] = audited.played.hit_ratio
             found[f"{name}_error_ratio"] = audited.played.error_ratio
@@ -151,17 +151,17 @@ def _audited(
     return found, notes
 
 
-def _crafted(encoder: TextEncoder, judge: MatchModel, floor: float, options: argparse.Namespace) -> Measured:
+def _crafted(encoder: TextEncoder, model: MatchModel, threshold: float, options: argparse.Namespace) -> Measured:
     found: dict[str, Value] = {}
     notes = []
     for family in FAMILIES:
-        served, near = served_ratio(encoder, judge, floor, family, options.crafted, options.seed)
+        served, near = served_ratio(encoder, model, threshold, family, options.crafted, options.seed)
         found[f"crafted_{family}_served"] = served
         notes.append(f"crafted by {family}: {served:.1%} served; a threshold of 0.9 would serve {near:.1%}")
     return found, notes
 
 
-def _elsewhere(encoder: TextEncoder, judge: MatchModel, floor: float, options: argparse.Namespace) -> Measured:
+def _elsewhere(encoder: TextEncoder, model: MatchModel, threshold: float, options: argparse.Namespace) -> Measured:
     """What questions that stand alone get from other conversations, where the policy allows that."""
     asked = read_conversations(options.data)
     alone = asked.standing_alone
@@ -169,7 +169,7 @@ def _elsewhere(encoder: TextEncoder, judge: MatchModel, floor: float, options: a
     vectors[alone] = _encoded(
         encoder, [text for text, is_alone in zip(asked.questions.texts, alone, strict=True) if is_alone]
     )
-    played = play_alone(asked, vectors, judge, floor)
+    played = play_alone(asked, vectors, model, threshold)
     equal = asked.equal_elsewhere
     found: dict[str, Value] = {
         "standalone_ratio": float(alone.mean()),
@@ -182,7 +182,7 @@ def _elsewhere(encoder: TextEncoder, judge: MatchModel, floor: float, options: a
     ]
 
 
-def changed_meaning(encoder: TextEncoder, judge: MatchModel, floor: float, options: argparse.Namespace) -> Measured:
+def changed_meaning(encoder: TextEncoder, model: MatchModel, threshold: float, options: argparse.Namespace) -> Measured:
     """Shares of the pairs of changed meaning that would be served: with words of our lists, and with others."""
     shares: dict[str, Value] = {}
     notes = []
@@ -190,7 +190,7 @@ def changed_meaning(encoder: TextEncoder, judge: MatchModel, floor: float, optio
         served, total = 0, 0
         for kind in KINDS:
             close = close_pairs(encoder, kind, is_listed, options.seed, options.pairs)
-            given = [pair for pair, cosine in close if _is_given(judge, pair, cosine, floor)]
+            given = [pair for pair, cosine in close if _is_given(model, pair, cosine, threshold)]
             served, total = served + len(given), total + len(close)
             told = "words of our lists" if is_listed else "other words"
             notes.append(f"changed {kind:<9} ({told}): {len(given)} of {len(close)} served")
@@ -213,8 +213,8 @@ def close_pairs(encoder: TextEncoder, kind: Kind, is_listed: bool, seed: int, co
     return found[:count]
 
 
-def _is_given(judge: MatchModel, pair: Pair, cosine: float, floor: float) -> bool:
-    return judge.chance_right(pair.asked, pair.kept, similarity=cosine, runner_up=None, track=None) >= floor
+def _is_given(model: MatchModel, pair: Pair, cosine: float, threshold: float) -> bool:
+    return model.match_probability(pair.asked, pair.kept, similarity=cosine, runner_up=None, track=None) >= threshold
 
 
 def _encoder(folder: Path) -> OnnxEncoder:

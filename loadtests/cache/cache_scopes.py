@@ -72,14 +72,14 @@ class Question:
     is_similar: bool
 
     @property
-    def meaning(self) -> tuple[object, ...]:
+    def scope_key(self) -> tuple[object, ...]:
         """Equal for the same question in other words."""
         return self.tenant, self.model, self.system, self.history, self.parameters, self.text, self.is_similar
 
     @property
     def num_chunks(self) -> int:
         """Length of its answer."""
-        return 1 + hash(self.meaning) % _LENGTHS
+        return 1 + hash(self.scope_key) % _LENGTHS
 
     def body(self) -> bytes:
         """The request; `user` is a word to the upstream that the cache does not look at."""
@@ -114,7 +114,7 @@ async def run_scopes(
         while result.num_lookups < num_lookups:
             result.num_lookups += 1
             question = _drawn(rng, names, is_similar=is_similar)
-            asked[question.meaning] += 1
+            asked[question.scope_key] += 1
             headers = (("authorization", f"Bearer {secrets[question.tenant]}"),)
             exchange = await connection.exchange(
                 request_bytes("POST", "/v1/chat/completions", question.body(), headers)
@@ -122,7 +122,7 @@ async def run_scopes(
             if not exchange.is_ok:
                 result.num_failed += 1
             else:
-                _judge(result, question, connection, is_first=asked[question.meaning] == 1)
+                _check_hit(result, question, connection, is_first=asked[question.scope_key] == 1)
             if not connection.is_open:
                 connection = await LoadConnection.open(address, keep_body=True)
         connection.close()
@@ -150,7 +150,7 @@ def _drawn(rng: Random, tenants: list[str], *, is_similar: bool) -> Question:
     )
 
 
-def _judge(result: ScopeResult, question: Question, connection: LoadConnection, *, is_first: bool) -> None:
+def _check_hit(result: ScopeResult, question: Question, connection: LoadConnection, *, is_first: bool) -> None:
     """`is_first`: nobody else has asked it until now. Whoever asks at the same time may be answered first."""
     is_similar = b"\r\nx-penstock-cache: hit-semantic" in connection.scanner.head
     is_hit = is_similar or b"\r\nx-penstock-cache: hit-exact" in connection.scanner.head

@@ -17,12 +17,12 @@ KINDS: Final[tuple[Kind, ...]] = ("negation", "number", "unit", "direction", "na
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """The answer of `kept` is wrong for `asked`."""
+    """The answer of `cached` is wrong for `prompt`."""
 
     kind: Kind
     is_listed: bool
-    kept: str
-    asked: str
+    cached: str
+    prompt: str
 
 
 def pairs(kind: Kind, *, is_listed: bool, seed: int) -> Iterator[Pair]:
@@ -30,10 +30,10 @@ def pairs(kind: Kind, *, is_listed: bool, seed: int) -> Iterator[Pair]:
     rng = Random(f"{kind} {is_listed} {seed}")
     make = _MAKERS[kind]
     while True:
-        kept, asked = make(rng, is_listed)
+        cached, prompt = make(rng, is_listed)
         if rng.random() < 0.5:
-            kept, asked = asked, kept
-        yield Pair(kind, is_listed, kept, asked)
+            cached, prompt = prompt, cached
+        yield Pair(kind, is_listed, cached, prompt)
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -91,8 +91,8 @@ _NEGATED_UNLISTED: Final = (
 def _negation(rng: Random, is_listed: bool) -> tuple[str, str]:
     do, doing = rng.choice(_DOINGS)
     slots = {"do": do, "doing": doing, "thing": rng.choice(_THINGS), "when": rng.choice(_OCCASIONS)}
-    kept, asked = rng.choice(_NEGATED if is_listed else _NEGATED_UNLISTED)
-    return kept.format(**slots), asked.format(**slots)
+    cached, prompt = rng.choice(_NEGATED if is_listed else _NEGATED_UNLISTED)
+    return cached.format(**slots), prompt.format(**slots)
 
 
 _COUNTED: Final = (
@@ -204,8 +204,8 @@ def _direction(rng: Random, is_listed: bool) -> tuple[str, str]:
         (do, doing), (do2, doing2) = rng.sample(_DOINGS, 2)
         slots = {"do": do, "doing": doing, "do2": do2, "doing2": doing2, "a": one}
         slots["thing"], slots["other"] = rng.sample(_THINGS, 2)
-        kept, asked = rng.choice(_TURNED_FORMS)
-        return kept.format(**slots), asked.format(**slots)
+        cached, prompt = rng.choice(_TURNED_FORMS)
+        return cached.format(**slots), prompt.format(**slots)
     template = rng.choice(_TURNED if is_listed else _TURNED_UNLISTED)
     return template.format(a=one, b=other), template.format(a=other, b=one)
 

@@ -87,7 +87,7 @@ async def until_settled(server: Server) -> None:
         await asyncio.sleep(0.05)
 
 
-async def _ask(connection: LoadConnection, request: bytes) -> Exchange:
+async def _send(connection: LoadConnection, request: bytes) -> Exchange:
     exchange = await connection.exchange(request)
     if not exchange.is_ok:
         raise OSError(f"a question: {exchange.error or exchange.status}")
@@ -96,7 +96,7 @@ async def _ask(connection: LoadConnection, request: bytes) -> Exchange:
 
 async def _is_known(connection: LoadConnection, item: Item) -> bool:
     request, sign = item.again
-    await _ask(connection, request)
+    await _send(connection, request)
     return sign in connection.scanner.head
 
 
@@ -117,7 +117,7 @@ class Delays:
         await until_settled(other)
         for item in itertools.islice(items(f"of the {kind} delays", (kind,)), count):
             before = await metric(other.admin, _COUNTS[kind])
-            ended_at = (await _ask(writing, item.request())).ended_at
+            ended_at = (await _send(writing, item.request())).ended_at
             while await metric(other.admin, _COUNTS[kind]) <= before:
                 if clock() > ended_at + _PATIENCE_S:
                     raise OSError(f"{item} never came to the other gateway")
@@ -147,7 +147,7 @@ class Writer:
             if clock() >= begun + seconds:
                 break
             item = next(self._items)
-            self.kept.append(((await _ask(connection, item.request())).ended_at, item))
+            self.kept.append(((await _send(connection, item.request())).ended_at, item))
             await asyncio.sleep(max(0.0, begun + number / rate - clock()))
         self.stopped_at = clock()
         if doing is not None:

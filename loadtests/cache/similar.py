@@ -76,13 +76,13 @@ async def run_similar(
     """Fill the cache, then ask in other words. Raises OSError when a question fails."""
     connection = await LoadConnection.open(address)
     for text in questions(0):
-        await _ask(connection, model, text, headers, "script:num_chunks=4")
+        await _send(connection, model, text, headers, "script:num_chunks=4")
         await asyncio.sleep(_PAUSE_S)
     await asyncio.sleep(_SETTLE_S)
     served: list[bytes] = []
     asked = [text for wording in range(1, len(_WORDINGS)) for text in questions(wording)]
     for text in asked:
-        took_s = await _ask(connection, model, text, headers, SLOW)
+        took_s = await _send(connection, model, text, headers, SLOW)
         if took_s is not None:
             served.append(_request(model, text, headers, SLOW))
     if not served:
@@ -115,7 +115,7 @@ async def _one_by_one(connection: LoadConnection, requests: list[bytes], seconds
     return took, num_failed
 
 
-async def _ask(
+async def _send(
     connection: LoadConnection,
     model: str,
     text: str,

@@ -88,7 +88,7 @@ async def stream_tokens(
             stream.instants.append(now)
 
     body = {**_exactly(prompt, num_tokens), "stream": True, "stream_options": {"include_usage": True}}
-    exchange, content = await _ask(address, _COMPLETIONS, body, headers, on_piece)
+    exchange, content = await _send(address, _COMPLETIONS, body, headers, on_piece)
     if not exchange.has_done:
         raise ProcessFailed(f"the engine's stream broke off: {content[-300:]!r}")
     stream.num_tokens = _usage(content)
@@ -119,11 +119,11 @@ def _exactly(prompt: Sequence[int], num_tokens: int) -> dict[str, object]:
 
 
 async def _answer(address: Address, path: str, body: Mapping[str, object], headers: Headers) -> PlainAnswer:
-    exchange, content = await _ask(address, path, body, (_TIMING, *headers))
+    exchange, content = await _send(address, path, body, (_TIMING, *headers))
     return read_answer(json.loads(content), exchange.sent_at, exchange.ended_at)
 
 
-async def _ask(
+async def _send(
     address: Address, path: str, body: Mapping[str, object], headers: Headers, on_piece: OnPiece | None = None
 ) -> tuple[Exchange, bytes]:
     """One request on a connection of its own, and its content. Raises ProcessFailed."""

@@ -124,9 +124,9 @@ def _upper(samples: Sequence[float], share: float) -> float:
     return percentile(finite + [max(finite)] * (len(samples) - len(finite)), share)
 
 
-async def find_most(holds: Callable[[float], Awaitable[bool]], guess: float, precision: float) -> float:
+async def find_most(holds: Callable[[float], Awaitable[bool]], start: float, precision: float) -> float:
     """The highest rate found to hold, to within `precision` of one that does not. Raises ProcessFailed for none."""
-    low, high, rate = 0.0, math.inf, guess
+    low, high, rate = 0.0, math.inf, start
     for _ in range(_MOST_STEPS):
         if await holds(rate):
             low, rate = rate, rate * _STEP
@@ -253,8 +253,8 @@ async def run(options: argparse.Namespace) -> Card:
     return card(options, rounds)
 
 
-async def _one_round(replica: Replica, guess: float, precision: float) -> Round:
-    await replica.offer(guess / 2)
+async def _one_round(replica: Replica, start: float, precision: float) -> Round:
+    await replica.offer(start / 2)
     predicted = await replica.predict()
     trials: list[Trial] = []
 

@@ -145,7 +145,7 @@ class Engine:
             "num_open": len(jobs),
             "block_size": 16,
             "max_model_len": 32768,
-            "max_num_seqs": shape.max_rows,
+            "max_num_seqs": shape.max_num_seqs,
             "max_num_batched_tokens": shape.step_tokens,
             "num_running": model.num_running,
             "num_waiting": model.num_waiting,
@@ -162,7 +162,7 @@ class Engine:
             "forecast_wait_s": short["forecast_wait_s"],
             "step_time": {
                 "fixed_s": shape.step_fixed_ms * slow / 1e3,
-                "row_s": shape.row_us * slow / 1e6,
+                "row_s": shape.sequence_us * slow / 1e6,
                 "prefill_token_s": shape.prefill_us * slow / 1e6,
                 "kv_token_s": 0.0,
                 "pair_s": 0.0,

@@ -190,17 +190,17 @@ class _Bench:
             if turn.reservation is None:
                 self.dry.add(caller.tenant)
                 return False
-        claim, tpot_slo_s = self._admitter.claim(snapshot, head, admission, price)
-        ask = router.with_history(RoutingRequest(price, claim, tpot_slo_s=tpot_slo_s), request)
-        admitted = self._gate.decide(turn, request, planned, ask)
-        sent = turn.ask
+        admission_request, tpot_slo_s = self._admitter.admission_request(snapshot, head, admission, price)
+        routing_request = router.with_history(RoutingRequest(price, admission_request, tpot_slo_s=tpot_slo_s), request)
+        admitted = self._gate.decide(turn, request, planned, routing_request)
+        sent = turn.routing_request
         assert sent is not None, "the gate decides as expected"
-        live, _ = router.pick(planned, _NOBODY, claim.lane.id, sent, admitted.avoid, admitted.seen)
-        permit = live.limiter.try_acquire(admitted.claim)
+        live, _ = router.pick(planned, _NOBODY, admission_request.lane.id, sent, admitted.avoid, admitted.seen)
+        permit = live.limiter.try_acquire(admitted.admission_request)
         if permit is None:
             return False
         record.deployment = live.id
-        flight = live.forecast.note_sent(self.now, sent.price_at(live.id), lane=claim.lane.engine_lane)
+        flight = live.forecast.note_sent(self.now, sent.price_at(live.id), lane=admission_request.lane.engine_lane)
         self.reading.append(_UnderWay(turn, admitted.request, permit, flight, self.now))
         return True
 

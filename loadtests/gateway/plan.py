@@ -152,7 +152,7 @@ async def _serve(gateway: Server, traffic: Sequence[bytes], num_connections: int
             exchange = await connection.exchange(request)
             if not exchange.is_ok:
                 raise SystemExit(f"a request failed: {exchange.error or exchange.status}")
-            told.update(_said(connection.scanner.head))
+            told.update(_decisions_of(connection.scanner.head))
             if not connection.is_open:
                 connection = await LoadConnection.open(gateway.address)
         connection.close()
@@ -161,7 +161,7 @@ async def _serve(gateway: Server, traffic: Sequence[bytes], num_connections: int
     return Counter({name: count / len(traffic) for name, count in told.items()})
 
 
-def _said(head: bytes) -> list[str]:
+def _decisions_of(head: bytes) -> list[str]:
     """What the headers say of one answer."""
     found = {}
     for line in head.split(b"\r\n"):

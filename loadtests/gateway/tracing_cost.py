@@ -24,7 +24,7 @@ _MIN_ROUNDS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class TracingCost:
     """What one gateway does with what it could tell; medians over the rounds."""
 
     requests_per_s: float
@@ -38,7 +38,7 @@ class Told:
 
 async def measure_tracing(
     upstream_url: str, request: bytes, *, num_connections: int, seconds: float, cores: set[int] | None
-) -> dict[str, Told]:
+) -> dict[str, TracingCost]:
     """`quiet`, `told` (every line, traces as sampled by default) and `all` (every trace), each in turn, for about
     `seconds` together; the collector gets the caller's cores. Raises ProcessFailed when no trace arrived."""
     async with AsyncExitStack() as stack:
@@ -62,12 +62,12 @@ async def measure_tracing(
         for name in ("told", "all"):
             if not await metric(gateways[name].admin, 'penstock_traces_total{end="exported"}'):
                 raise ProcessFailed("a gateway that traces exported nothing: the comparison means nothing")
-    return {name: _told(rounds, figures["quiet"]) for name, rounds in figures.items()}
+    return {name: _cost_of(rounds, figures["quiet"]) for name, rounds in figures.items()}
 
 
-def _told(rounds: list[tuple[float, float]], quiet: list[tuple[float, float]]) -> Told:
+def _cost_of(rounds: list[tuple[float, float]], quiet: list[tuple[float, float]]) -> TracingCost:
     pairs = list(zip(rounds, quiet, strict=True))
-    return Told(
+    return TracingCost(
         requests_per_s=median(rate for rate, _ in rounds),
         cpu_us=median(us for _, us in rounds),
         throughput_cost_ratio=median(1.0 - own[0] / other[0] for own, other in pairs),

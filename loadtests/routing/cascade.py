@@ -59,7 +59,7 @@ async def run(options: argparse.Namespace) -> Card:
         }
         gateway = await start_gateway_with(bench, _policy(engines))
         before = await _computed(engines)
-        asked = [await _ask_both(gateway, line, number, options) for number, line in enumerate(lines)]
+        asked = [await _send_both(gateway, line, number, options) for number, line in enumerate(lines)]
         cost = await metric(gateway.admin, "penstock_cost_total")
         after = await _computed(engines)
     computed = sum(after[name] - before[name] for name in _PRICES)
@@ -117,7 +117,7 @@ async def _computed(engines: Mapping[str, Server]) -> dict[str, float]:
     return costs
 
 
-async def _ask_both(gateway: Server, line: Line, number: int, options: argparse.Namespace) -> dict[str, Any]:
+async def _send_both(gateway: Server, line: Line, number: int, options: argparse.Namespace) -> dict[str, Any]:
     """Who answered in the end, and the seconds to the first text of both."""
     order = ("auto", "alone") if number % 2 else ("alone", "auto")
     found: dict[str, Any] = {}
@@ -129,14 +129,14 @@ async def _ask_both(gateway: Server, line: Line, number: int, options: argparse.
             "temperature": options.temperature,
             **({} if options.plain else {"stream": True, "stream_options": {"include_usage": True}}),
         }
-        deployment, first_s = await _ask(gateway, json.dumps(body).encode())
+        deployment, first_s = await _send(gateway, json.dumps(body).encode())
         found[model] = first_s
         if model == "auto":
             found["is_large"] = deployment == b"large"
     return found
 
 
-async def _ask(gateway: Server, body: bytes) -> tuple[bytes, float]:
+async def _send(gateway: Server, body: bytes) -> tuple[bytes, float]:
     firsts: list[float] = []
 
     def on_piece(now: float, data: bytes) -> None:
@@ -160,7 +160,7 @@ def _simulated(lines: Sequence[Line]) -> list[bool]:
     """Whether each prompt goes to the large model, by outcomes computed beforehand."""
     (model,) = (one for one in bundled_models() if (one.weak, one.strong) == (_SMALL, _LARGE))
     predictor = Predictor(model)
-    predictions = [predictor.judge(line.as_prompt()).prediction for line in lines]
+    predictions = [predictor.assess(line.as_prompt()).prediction for line in lines]
     return [bool(one) for one in played(cases_of(lines, predictions, _SMALL), model.checkpoints, Ratios()).is_large]
 
 

@@ -76,9 +76,9 @@ def _bundled(model: PairModel, lines: Sequence[Line], notes: list[str]) -> dict[
     scores = Scores(*(np.array([line.outcomes[name] for line in lines]) for name in (_SMALL, _LARGE)))
     predictor = Predictor(model)
     prompts = [line.as_prompt() for line in lines]
-    predictions = [predictor.judge(prompt).prediction for prompt in prompts]
-    chances = np.array([found.chance for found in predictions])
-    is_large = chances < MIN_QUALITY
+    predictions = [predictor.assess(prompt).prediction for prompt in prompts]
+    probabilities = np.array([found.probability for found in predictions])
+    is_large = probabilities < MIN_QUALITY
     lengths = np.array([float(prompt.num_chars) for prompt in prompts])
     cascade, told = cascade_results(model, cases_of(lines, predictions, _SMALL), scores)
     notes += [*(f"{category}: {line}" for category, line in _by_task(lines, is_large).items()), told]
@@ -86,12 +86,12 @@ def _bundled(model: PairModel, lines: Sequence[Line], notes: list[str]) -> dict[
         "num_prompts": len(lines),
         "small_accuracy": float(scores.small.mean()),
         "large_accuracy": float(scores.large.mean()),
-        "apgr": scores.apgr(-chances),
+        "apgr": scores.apgr(-probabilities),
         "apgr_interval_of_random": scores.interval(),
         "apgr_of_prompt_length": scores.apgr(lengths),
         "accuracy_ratio": scores.ratio_of(is_large),
         "large_share": float(is_large.mean()),
-        "accuracy_ratio_at_half": scores.ratio_at(-chances, 0.5),
+        "accuracy_ratio_at_half": scores.ratio_at(-probabilities, 0.5),
         **cascade,
         **_attacks(model, prompts),
         "decision_us_p50": _decision_us(predictor, prompts),
@@ -122,7 +122,7 @@ def _attacks(model: PairModel, prompts: Sequence[Prompt]) -> dict[str, Value]:
 
 def _large_share(model: PairModel, prompts: Sequence[Prompt]) -> float:
     predictor = Predictor(model)
-    return float(np.mean([predictor.judge(prompt).prediction.chance < MIN_QUALITY for prompt in prompts]))
+    return float(np.mean([predictor.assess(prompt).prediction.probability < MIN_QUALITY for prompt in prompts]))
 
 
 def _behind(preamble: str, prompt: Prompt) -> Prompt:
@@ -135,7 +135,7 @@ def _decision_us(predictor: Predictor, prompts: Sequence[Prompt]) -> float:
     took = []
     for prompt in prompts:
         began = time.process_time_ns()
-        predictor.judge(prompt)
+        predictor.assess(prompt)
         took.append(time.process_time_ns() - began)
     return float(np.median(took)) / 1000
 

@@ -111,7 +111,7 @@ def cascade_results(model: PairModel, cases: Sequence[Case], scores: Scores) -> 
 def inquire(case: Case, checkpoints: tuple[CascadeCheckpoint, ...], ratios: Ratios) -> tuple[int, bool]:
     """How many tokens were read, and whether the small model's answer goes on. That it has ended is told after its last
     token."""
-    if case.found.chance < ratios.skip_below:
+    if case.found.probability < ratios.skip_below:
         return 0, False
     inquiry = Inquiry(
         ratios.min_quality, FIRST_TOKENS, case.found.log_odds, checkpoints, sure=ratios.sure, give_up=ratios.give_up

@@ -55,7 +55,7 @@ class Outcome:
     failure: str | None = None
     """What the gateway's log says went wrong first."""
 
-    def said(self, seconds: float) -> str:
+    def summary(self, seconds: float) -> str:
         """For people; `seconds` is the time over which the requests were offered."""
         return (
             f"{self.num_offered:6d} offered, {self.num_good / seconds:6.1f} good per s, {self.num_refused} refused "

@@ -171,8 +171,8 @@ class Checker:
         if argument.kind != "string" or self._tokens[self._next - 1] is not argument:
             raise ConditionError("a pattern is one text in quotes", argument.at)
         if len(argument.text) > MAX_PATTERN_CHARS or _COUNTED.search(argument.text):
-            said = f"a pattern has at most {MAX_PATTERN_CHARS} characters and no counted repetition such as a{{3}}"
-            raise ConditionError(said, argument.at)
+            problem = f"a pattern has at most {MAX_PATTERN_CHARS} characters and no counted repetition such as a{{3}}"
+            raise ConditionError(problem, argument.at)
         self.patterns.append(argument.text)
 
     def _size_of(self, on: Type, name: ConditionToken) -> Type:

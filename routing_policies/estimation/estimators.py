@@ -46,7 +46,7 @@ _TINY: Final = 1e-9
 TINY_BUSY_S: Final = _TINY
 """Busy time in seconds below which a rate is unknown."""
 
-_BYTES_KEPT: Final = 0.98
+_BYTES_STORED: Final = 0.98
 """Share of the bytes-per-token statistics that each request keeps."""
 
 _BOUNDS: Final = tuple(2 ** (step / 4) for step in range(4 * 20 + 1))
@@ -75,7 +75,7 @@ class BytesPerToken:
         """Record a request of `num_bytes` that was counted as `num_tokens`; counts below 1 are ignored."""
         if num_bytes < 1 or num_tokens < 1:
             return
-        kept = _BYTES_KEPT
+        kept = _BYTES_STORED
         weight = 1.0 / num_tokens**2  # weights errors relative to the prompt
         self._weight = kept * self._weight + weight
         self._bytes = kept * self._bytes + weight * num_bytes

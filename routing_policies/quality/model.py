@@ -28,7 +28,7 @@ class Prediction(msgspec.Struct, frozen=True, gc=False):
     """True if the training had prompts like this one; otherwise the log odds have no meaning."""
 
     @property
-    def chance(self) -> float:
+    def probability(self) -> float:
         """P(the weaker model is good enough); 0 for a prompt unlike those of the training."""
         return logistic(self.log_odds) if self.is_known else 0.0
 

@@ -45,10 +45,10 @@ _AUDIT: dict[str, Any] = {
     "weight": 1.0,
     "similarity": 0.9,
     "runner_up": None,
-    "chance": 0.9,
+    "match_probability": 0.9,
     "answer_similarity": 0.5,
     "differences": ["one"],
-    "texts": {"asked": "a", "kept_question": "b", "kept_answer": "c", "fresh_answer": "d"},
+    "texts": {"asked": "a", "cached_prompt": "b", "cached_response": "c", "fresh_answer": "d"},
 }
 _BOOK: dict[str, Any] = {
     "tenant": "t",
@@ -63,7 +63,7 @@ _BOOK: dict[str, Any] = {
     "bounds": [
         {
             "max_error_ratio": 0.01,
-            "floor": 0.9,
+            "threshold": 0.9,
             "hit_ratio": 0.1,
             "ratio": 0.0,
             "low": 0.0,

@@ -208,7 +208,7 @@ async def test_keep_alive_serves_one_request_after_the_other(tmp_path: Path) -> 
             assert head.startswith(b"HTTP/1.1 200")
             assert await reader.readexactly(len(COMPLETION)) == COMPLETION
         writer.close()
-        assert stack.gateway._current().deployments["small"].client.snapshot().num_opened_total <= 2
+        assert stack.gateway._current().deployments["small"].client.snapshot().num_connected_total <= 2
 
 
 async def test_a_full_queue_sheds_with_a_time_to_come_back(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from routing_policies.estimation.confidence import ratio_bounds
 from routing_policies.loading import load_policy
 from routing_policies.policy.diff import diff
-from routing_policies.trial import Side, TrialGuard, is_worse, judge_trial, new_side, shared_changes, trial_share
+from routing_policies.trial import Side, TrialGuard, evaluate_trial, is_worse, new_side, shared_changes, trial_share
 
 
 def count(side: Side, is_error: bool) -> None:
@@ -23,7 +23,7 @@ def first_alarm(rng: random.Random, old_ratio: float, new_ratio: float, num_requ
     for number in range(num_requests):
         is_new = rng.random() < 0.1
         count(new if is_new else old, rng.random() < (new_ratio if is_new else old_ratio))
-        if number % 10 == 0 and is_worse(judge_trial(old, new, guard)):
+        if number % 10 == 0 and is_worse(evaluate_trial(old, new, guard)):
             return number
     return None
 
@@ -52,9 +52,9 @@ def test_nothing_is_said_of_a_policy_that_few_have_met() -> None:
         count(old, False)
     for _ in range(49):
         count(new, True)
-    assert not is_worse(judge_trial(old, new, TrialGuard()))
+    assert not is_worse(evaluate_trial(old, new, TrialGuard()))
     count(new, True)
-    assert is_worse(judge_trial(old, new, TrialGuard()))
+    assert is_worse(evaluate_trial(old, new, TrialGuard()))
 
 
 def test_a_rise_within_the_guard_is_no_harm() -> None:
@@ -62,8 +62,8 @@ def test_a_rise_within_the_guard_is_no_harm() -> None:
     for number in range(20_000):
         count(old, number % 100 == 0)
         count(new, number % 50 == 0)
-    assert not is_worse(judge_trial(old, new, TrialGuard(max_error_rise=0.02)))
-    assert is_worse(judge_trial(old, new, TrialGuard(max_error_rise=0.0)))
+    assert not is_worse(evaluate_trial(old, new, TrialGuard(max_error_rise=0.02)))
+    assert is_worse(evaluate_trial(old, new, TrialGuard(max_error_rise=0.0)))
 
 
 def test_a_tenant_may_allow_less_than_a_canary_asks_for() -> None:

@@ -1,4 +1,4 @@
-"""Guesses: a limit on password attempts, counted in the store for all replicas.
+"""FailedLogins: a limit on password attempts, counted in the store for all replicas.
 
 Each counted name has a few free guesses: a source address, an account at one address, a device. Every further guess
 doubles the delay before the next. No name is an account alone, because a stranger's guesses would lock out its owner.
@@ -15,12 +15,12 @@ import msgspec
 from gateway.store.base import Store, StoreLoss, StoreUnavailable
 
 SPACE: Final = "logins"
-MAX_GUESSES: Final = 5
+MAX_FAILED_LOGINS: Final = 5
 """Number of free guesses."""
 WINDOW_S: Final = 60.0
 """First delay, in seconds."""
 MAX_DELAY_S: Final = 900.0
-QUIET_S: Final = 3600.0
+RESET_AFTER_S: Final = 3600.0
 """Seconds without a guess after which the count restarts and the store drops it."""
 _TRIES: Final = 20
 """Attempts at a conditional write while other replicas count too."""
@@ -32,16 +32,16 @@ class _Count(msgspec.Struct, frozen=True):
 
     def wait_s(self, now: float) -> float:
         """Return the seconds until the next guess is allowed, capped at the delay whatever the clocks show."""
-        if self.num < MAX_GUESSES:
+        if self.num < MAX_FAILED_LOGINS:
             return 0.0
-        delay_s = min(WINDOW_S * 2.0 ** min(self.num - MAX_GUESSES, 16), MAX_DELAY_S)
+        delay_s = min(WINDOW_S * 2.0 ** min(self.num - MAX_FAILED_LOGINS, 16), MAX_DELAY_S)
         return min(max(self.last_at + delay_s - now, 0.0), delay_s)
 
 
 _decoder: Final = msgspec.msgpack.Decoder(_Count)
 
 
-class Guesses:
+class FailedLogins:
     """Counters of password guesses.
 
     A guess is counted before its password is checked, so concurrent guesses gain nothing. The store holds one short
@@ -70,7 +70,7 @@ class Guesses:
 
     async def give_back(self, name: str) -> None:
         """Uncount the last guess of a name, because it was right or never checked."""
-        await self._change(name, lambda count: _Count(max(min(count.num, MAX_GUESSES) - 1, 0), count.last_at))
+        await self._change(name, lambda count: _Count(max(min(count.num, MAX_FAILED_LOGINS) - 1, 0), count.last_at))
 
     async def forget(self, name: str) -> None:
         """Reset the count of a name."""
@@ -94,7 +94,7 @@ class Guesses:
                 return before
             value = msgspec.msgpack.encode(after)
             expect = 0 if entry is None else entry.version
-            if await self._store.put(SPACE, key, value, ttl_s=QUIET_S, expect=expect) is not None:
+            if await self._store.put(SPACE, key, value, ttl_s=RESET_AFTER_S, expect=expect) is not None:
                 return before
         raise StoreUnavailable(StoreLoss.REFUSED, f"{_TRIES} others counted failed logins at the same time")
 
@@ -103,7 +103,7 @@ class Guesses:
             found = _decoder.decode(value)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return _Count()
-        return found if found.last_at > self._wall() - QUIET_S else _Count()
+        return found if found.last_at > self._wall() - RESET_AFTER_S else _Count()
 
 
 def _key(name: str) -> str:

@@ -22,7 +22,7 @@ function bound(b) {
   const out = h("div", { "aria-live": "polite" });
   const show = (i) => {
     const s = steps[i];
-    fill(out, facts(["Error budget", pct(s.max_error_ratio, 2)], ["Threshold", s.floor >= 1 ? "nothing is served" : pct(s.floor, 2)], ["Expected hits", [level(s.hit_ratio), `${pct(s.hit_ratio)} of requests`]],
+    fill(out, facts(["Error budget", pct(s.max_error_ratio, 2)], ["Threshold", s.threshold >= 1 ? "nothing is served" : pct(s.threshold, 2)], ["Expected hits", [level(s.hit_ratio), `${pct(s.hit_ratio)} of requests`]],
       ["Expected wrong", s.audited ? `${pct(s.ratio, 2)} (${pct(s.low, 2)} to ${pct(s.high, 2)}), by ${many(s.audited, "audit")}` : "no audit at this bound"]),
     i === here ? sub("This is the bound in force.") : h("p", h("a", { href: "/admin/policy" }, "Change it in the policy"), `: routes.${b.route}.cache.max_error_ratio ${s.max_error_ratio}`));
   };

@@ -74,7 +74,7 @@ function decision(d, i, all) {
 }
 function neighbour({ neighbour: n, cache_entry }) {
   if (!n) return cache_entry && [h("h3", "Cache entry"), facts(["Entry", mono(cache_entry)])];
-  return [h("h3", "Nearest cached prompt"), facts(["Similarity", [level(n.similarity), n.similarity.toFixed(4)]], ["Runner-up", n.runner_up?.toFixed(4)], ["Match probability", n.chance_right != null && `${pct(n.chance_right, 2)}, threshold ${pct(n.floor, 2)}`],
+  return [h("h3", "Nearest cached prompt"), facts(["Similarity", [level(n.similarity), n.similarity.toFixed(4)]], ["Runner-up", n.runner_up?.toFixed(4)], ["Match probability", n.match_probability != null && `${pct(n.match_probability, 2)}, threshold ${pct(n.threshold, 2)}`],
     ["Decided", `${n.served ? "served" : "not served"}: ${words(n.why)}`], ["Entry", h("a.mono", { href: `/admin/cache?entry=${segment(n.entry_id)}` }, n.entry_id)])];
 }
 function explained(r) {

@@ -39,7 +39,7 @@ class EngineReport(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     running: int
     waiting: int
-    max_rows: int
+    max_num_seqs: int
     step_ms: float
     tokens_per_s: float
     kv_total: int
@@ -153,7 +153,7 @@ def _report(live: LiveDeployment, now: float) -> EngineReport | None:
         state=said.state[:40],
         running=said.num_running,
         waiting=said.num_waiting,
-        max_rows=said.max_num_seqs,
+        max_num_seqs=said.max_num_seqs,
         step_ms=said.step_s * 1000,
         tokens_per_s=said.drain_tokens_per_s,
         kv_total=said.num_blocks_total,

@@ -25,7 +25,7 @@ _VIEWER: Final = "viewer"
 _VIEWER_TTL_S: Final = 10.0
 _SILENT_S: Final = 4.0
 """Time without a new report, while a page is open, after which a process is lost."""
-_KEPT_S: Final = 600.0
+_RETENTION_S: Final = 600.0
 """Time for which a lost process is still shown."""
 _MAX_PROCESSES: Final = 200
 
@@ -124,7 +124,7 @@ class Replicas:
         if not is_viewed_here and await store.get(SPACE, _VIEWER) is None:
             self._look_away()
             return
-        await store.put(SPACE, self._own_key, _encode(self._report()), ttl_s=_KEPT_S)
+        await store.put(SPACE, self._own_key, _encode(self._report()), ttl_s=_RETENTION_S)
         if is_viewed_here:
             self._others = await self._read(store, now)
         else:

@@ -67,18 +67,18 @@ class Fit:
         self.note(f"{len(questions)} questions, {len(found.asked)} with a candidate, right {found.right.mean():.3f}")
         told = self.held_out(questions, found)
         calibration = platt_of(told, found.right)
-        chances = np.zeros(len(questions))
-        chances[found.asked] = 1 / (1 + np.exp(-(calibration.slope * told + calibration.shift)))
+        match_probabilities = np.zeros(len(questions))
+        match_probabilities[found.asked] = 1 / (1 + np.exp(-(calibration.slope * told + calibration.shift)))
         wrong = np.zeros(len(questions), bool)
         wrong[found.asked] = ~found.right
         later = np.arange(len(questions)) >= len(questions) * (1 - _LATER)
-        floors = thresholds_of(
-            *(chances[later], wrong[later], questions.components[later], BOUNDS),
+        thresholds = thresholds_of(
+            *(match_probabilities[later], wrong[later], questions.components[later], BOUNDS),
             margin=_MARGIN,
             num_resamples=_RESAMPLES,
             rng=np.random.default_rng(self.seed),
         )
-        self._compare(questions, near, chances, wrong, floors)
+        self._compare(questions, near, match_probabilities, wrong, thresholds)
         bias, trees = fit_trees(found.rows, found.right, **self.trees)
         return Coefficients(
             origin=f"QQP calibration components ({len(questions)} questions); coefficients only, no text",
@@ -88,29 +88,29 @@ class Fit:
             bias=round(bias, 5),
             trees=trees,
             calibration=calibration,
-            strength=strength_of(chances[found.asked], found),
-            floors=floors,
+            strength=strength_of(match_probabilities[found.asked], found),
+            thresholds=thresholds,
         )
 
     def _compare(
         self,
         questions: Questions,
         near: Neighbours,
-        chances: NDArray[np.float64],
+        match_probabilities: NDArray[np.float64],
         wrong: NDArray[np.bool_],
-        floors: tuple[Threshold, ...],
+        thresholds: tuple[Threshold, ...],
     ) -> None:
         """Report what each floor gives on held-out components, beside a threshold on the cosine with the same error."""
         places, cosines = near.places[:, 0], near.similarities[:, 0]
         is_wrong = questions.question_groups != questions.question_groups[places]
         order = np.argsort(-cosines, kind="stable")
         errors = np.cumsum(is_wrong[order]) / len(order)
-        for floor in floors:
-            served = chances >= floor.chance
+        for threshold in thresholds:
+            served = match_probabilities >= threshold.match_probability
             error = float((served & wrong).mean())
             plain = max(1, int(np.searchsorted(errors, error, side="right"))) / len(order)
             self.note(
-                f"bound {floor.max_error_ratio:.3f}: floor {floor.chance:.4f}, hits {served.mean():.4f}, wrong "
+                f"budget {threshold.max_error_ratio:.3f}: from {threshold.match_probability:.4f}, hits {served.mean():.4f}, wrong "
                 f"{error:.5f}; threshold {plain:.4f} hits, so {served.mean() / plain:.3f} times as many"
             )
 
@@ -151,19 +151,21 @@ def platt_of(told: NDArray[np.float64], right: NDArray[np.bool_]) -> Calibration
     return Calibration(slope=round(float(line.coef_[0, 0]), 5), shift=round(float(line.intercept_[0]), 5))
 
 
-def strength_of(chances: NDArray[np.float64], found: Candidates) -> float:
+def strength_of(match_probabilities: NDArray[np.float64], found: Candidates) -> float:
     """Return how many audits the pooled chance is worth: the most likely, when each entry's come one by one."""
-    served = chances >= 0.5
-    return max(_STRENGTHS, key=lambda strength: _likelihood(strength, chances, found, served))
+    served = match_probabilities >= 0.5
+    return max(_STRENGTHS, key=lambda strength: _likelihood(strength, match_probabilities, found, served))
 
 
-def _likelihood(strength: float, chances: NDArray[np.float64], found: Candidates, served: NDArray[np.bool_]) -> float:
+def _likelihood(
+    strength: float, match_probabilities: NDArray[np.float64], found: Candidates, served: NDArray[np.bool_]
+) -> float:
     records: dict[int, tuple[int, int]] = {}
     total = 0.0
     for number in np.flatnonzero(served):
         right, wrong = records.get(int(found.kept[number]), (0, 0))
-        chance = (chances[number] * strength + right) / (strength + right + wrong)
+        match_probability = (match_probabilities[number] * strength + right) / (strength + right + wrong)
         is_right = bool(found.right[number])
-        total += float(np.log(chance if is_right else 1 - chance))
+        total += float(np.log(match_probability if is_right else 1 - match_probability))
         records[int(found.kept[number])] = (right + is_right, wrong + (not is_right))
     return total

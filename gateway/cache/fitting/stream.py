@@ -56,7 +56,7 @@ class Played:
 
 
 def play(
-    questions: Questions, vectors: NDArray[np.float32], judge: MatchModel, floor: float, encoder_id: str = ""
+    questions: Questions, vectors: NDArray[np.float32], model: MatchModel, threshold: float, encoder_id: str = ""
 ) -> Played:
     """Insert on a miss; give the nearest answer whose chance reaches the floor."""
     index = VectorIndex(vectors.shape[1], encoder_id)
@@ -68,7 +68,7 @@ def play(
         if near:
             kept = int.from_bytes(near[0].exact, "big")
             runner_up = near[1].similarity if len(near) > 1 else None
-            if judge.chance_of(asked, wordings[kept], near[0].similarity, runner_up) >= floor:
+            if model.probability_of(asked, wordings[kept], near[0].similarity, runner_up) >= threshold:
                 hits[number] = True
                 wrong[number] = questions.question_groups[kept] != questions.question_groups[number]
                 continue

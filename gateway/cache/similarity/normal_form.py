@@ -45,12 +45,12 @@ def _unmasked(found: re.Match[str]) -> str:
 
 def _readable(text: str) -> str:
     """Return the text with few marks on each letter: normalising sorts them, in the square of their number."""
-    kept, num_marks = [], 0
+    cached, num_marks = [], 0
     for char in text:
         num_marks = num_marks + 1 if unicodedata.combining(char) else 0
         if num_marks <= _MAX_MARKS:
-            kept.append(char)
-    return "".join(kept)
+            cached.append(char)
+    return "".join(cached)
 
 
 def _visible(text: str) -> str:

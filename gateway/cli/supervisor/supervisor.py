@@ -15,7 +15,7 @@ from gateway.cli.supervisor.probe import ProbeResult, reachable
 
 POLL_S = 0.2
 STILL_WAITING_S = 15.0
-ASKED_AGAIN_S = 1.0
+SECOND_SIGNAL_S = 1.0
 """Time in which a second stop counts as the first: `timeout` or `make` may deliver one signal twice at once."""
 
 Probe = Callable[[str, str], Awaitable[ProbeResult | None]]
@@ -48,15 +48,15 @@ class Supervisor:
         self._engines = engines
         self._gateway = gateway
         self._engine_ready = {engine.child.name: asyncio.Event() for engine in plan.engines}
-        self._stop_asked = asyncio.Event()
-        self._asked_at: float | None = None
+        self._stop_requested = asyncio.Event()
+        self._requested_at: float | None = None
 
     def stop(self) -> None:
         """Stop in order; a second call some time later stops at once."""
-        if self._asked_at is None:
-            self._asked_at = self._clock()
-            self._stop_asked.set()
-        elif self._clock() - self._asked_at >= ASKED_AGAIN_S:
+        if self._requested_at is None:
+            self._requested_at = self._clock()
+            self._stop_requested.set()
+        elif self._clock() - self._requested_at >= SECOND_SIGNAL_S:
             self._console.say("second signal: stopping at once, requests in flight are cut off")
             for child in (self._gateway, *self._engines):
                 child.kill()
@@ -70,7 +70,7 @@ class Supervisor:
             for engine, child in zip(self._plan.engines, self._engines, strict=True)
         ]
         watches.append(asyncio.create_task(self._watch_gateway(started_at)))
-        asked = asyncio.create_task(self._stop_asked.wait())
+        asked = asyncio.create_task(self._stop_requested.wait())
         try:
             await asyncio.wait([asked, *runs], return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -83,7 +83,7 @@ class Supervisor:
     async def _stop_in_order(self) -> None:
         # The gateway first: it finishes what is under way, for which it needs the engines. Once it listens no more,
         # nobody does: connections that nothing will answer are refused.
-        if self._stop_asked.is_set():
+        if self._stop_requested.is_set():
             self._console.say("stopping: the gateway finishes what is under way, then the engines end")
         self._plan.stop_listening()
         await self._gateway.stop()

@@ -424,7 +424,7 @@ def test_a_draft_model_that_is_right_and_cheap_makes_a_text_faster() -> None:
     assert found.seconds < 0.5 * 600
 
 
-@pytest.mark.parametrize(("step", "round_s"), [(2, 0.02), (1, 5.0)], ids=["wrong", "dear"])
+@pytest.mark.parametrize(("step", "pass_s"), [(2, 0.02), (1, 5.0)], ids=["wrong", "dear"])
 def test_a_draft_model_that_does_not_pay_is_hardly_asked(step: int, round_s: float) -> None:
     found, model = world_with_model(step, round_s)
     found.controller._costs.observe_drafting = lambda *arguments: None  # type: ignore[method-assign]

@@ -42,9 +42,9 @@ class LimiterMachine(RuleBasedStateMachine):
         for _ in range(5):
             self.loop.run_until_complete(asyncio.sleep(0))
 
-    async def ask(self, claim: AdmissionRequest) -> None:
+    async def routing_request(self, admission_request: AdmissionRequest) -> None:
         try:
-            permit = await self.limiter.acquire(claim)
+            permit = await self.limiter.acquire(admission_request)
         except Shed:
             self.ends["shed"] += 1
             raise
@@ -65,16 +65,18 @@ class LimiterMachine(RuleBasedStateMachine):
         now = self.loop.time()
         ttft_by = None if within_s is None else now + within_s
         prompt = tokens // 2  # of one token nothing is to be read
-        claim = AdmissionRequest(self.lanes[lane], tenant, tokens, None, ttft_by, is_retry, now, prompt_tokens=prompt)
+        admission_request = AdmissionRequest(
+            self.lanes[lane], tenant, tokens, None, ttft_by, is_retry, now, prompt_tokens=prompt
+        )
         self.asked += 1
-        self.tasks.append(self.loop.create_task(self.ask(claim)))
+        self.tasks.append(self.loop.create_task(self.routing_request(admission_request)))
         self.run()
 
     @rule(lane=st.integers(0, 2), tenant=st.sampled_from("abc"))
     def try_it(self, lane: int, tenant: str) -> None:
-        claim = AdmissionRequest(self.lanes[lane], tenant, 10)
-        wait_s = self.limiter.wait_s(self.loop.time(), claim)
-        permit = self.limiter.try_acquire(claim)
+        admission_request = AdmissionRequest(self.lanes[lane], tenant, 10)
+        wait_s = self.limiter.wait_s(self.loop.time(), admission_request)
+        permit = self.limiter.try_acquire(admission_request)
         assert permit is None or wait_s == 0.0
         if permit is not None:
             self.held.append(permit)
@@ -113,7 +115,7 @@ class LimiterMachine(RuleBasedStateMachine):
 
     @rule(cap=st.integers(1, 6), rows=st.none() | st.integers(1, 6), room=st.none() | st.integers(1, 2000))
     def limits_change(self, cap: int, rows: int | None, room: int | None) -> None:
-        self.limiter.bound_rows(rows)
+        self.limiter.bound_seqs(rows)
         self.limiter.set_room(room)
         self.limiter.set_limit(StaticLimit(cap), is_adaptive=True)
         self.run()

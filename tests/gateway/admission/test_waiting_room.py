@@ -48,10 +48,12 @@ class Scene:
 
         self.loop.call_at(seconds, make_ready)
 
-    async def wait(self, **claim: float | bool) -> str:
+    async def wait(self, **admission_request: float | bool) -> str:
         """`went` after a wait, `stayed` without one, or why it was refused."""
         try:
-            has_waited = await self.room.until_ready(self.planned, AdmissionRequest(self.lane, "t", **claim))  # type: ignore[arg-type]
+            has_waited = await self.room.until_ready(
+                self.planned, AdmissionRequest(self.lane, "t", **admission_request)
+            )  # type: ignore[arg-type]
         except Shed as shed:
             return f"{shed.reason} {shed.retry_after_s:.1f}"
         return "went" if has_waited else "stayed"

@@ -42,7 +42,7 @@ async def similar(
         policy=policy or similar_policy(folder, cache, **values),
         settings=settings,
         load_encoder=encoder.load,
-        judges=MatchModels(first=NearJudge(), encoder_id=None, learn=lambda samples: NearJudge()),
+        match_models=MatchModels(first=NearJudge(), encoder_id=None, learn=lambda samples: NearJudge()),
     ) as stack:
         # A machine that is busy with other tests is no reason to audit less.
         stack.gateway._answers.auditor._guard = OverloadGuard(memory_limit_bytes=None, resident_bytes=lambda: None)
@@ -83,7 +83,7 @@ def cache_of(reply: Reply) -> str:
 
 def book_of(stack: Stack, whose: TenantRoute = ME) -> RouteStats:
     """What the gateway knows of one tenant's route."""
-    return stack.gateway._answers.books.of(whose)
+    return stack.gateway._answers.route_stats.of(whose)
 
 
 def echo(delay_s: float = 0.0) -> Any:

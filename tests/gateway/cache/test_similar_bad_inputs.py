@@ -133,8 +133,8 @@ async def test_a_changed_meaning_is_a_miss_even_at_a_similarity_of_one(tmp_path:
     """Rows 47 and 48, with the judge that ships and its loosest bound."""
     encoder = AimedEncoder()
     policy = similar_policy(tmp_path, "ttl_s: 60, audit_ratio: 0.0, max_error_ratio: 0.05")
-    judges = MatchModels(first=MatchModels.shipped().first, encoder_id=None, learn=MatchModels.shipped().learn)
-    async with running(tmp_path, policy=policy, load_encoder=encoder.load, judges=judges) as stack:
+    match_models = MatchModels(first=MatchModels.shipped().first, encoder_id=None, learn=MatchModels.shipped().learn)
+    async with running(tmp_path, policy=policy, load_encoder=encoder.load, match_models=match_models) as stack:
         await until(lambda: stack.gateway._answers.semantic._index is not None)
         await keep(stack, kept)
         stack.small.otherwise = echo(SLOW_S)

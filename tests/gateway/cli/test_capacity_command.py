@@ -25,7 +25,10 @@ LOAD = {
     },
 }
 STEPS = {
-    "shapes": [{"rows": 1, "context": 512, "overlapped_ms": 6.0}, {"rows": 32, "context": 512, "overlapped_ms": 9.0}]
+    "shapes": [
+        {"num_seqs": 1, "context": 512, "overlapped_ms": 6.0},
+        {"num_seqs": 32, "context": 512, "overlapped_ms": 9.0},
+    ]
 }
 
 
@@ -47,7 +50,7 @@ def test_measured_steps_need_what_they_do_not_measure(tmp_path: Path, capsys: py
     file.write_text("card  cpu\n" + json.dumps(STEPS))
     assert cli.main(["capacity", "--steps", str(file), *ASKED]) == 2
     assert "--prefill-token-us" in capsys.readouterr().err
-    more = ["--prefill-token-us", "40", "--max-rows", "64", "--step-tokens", "512", "--kv-tokens", "80000"]
+    more = ["--prefill-token-us", "40", "--max-num-seqs", "64", "--step-tokens", "512", "--kv-tokens", "80000"]
     assert cli.main(["capacity", "--steps", str(file), *ASKED, *more]) == 0
 
 

@@ -36,25 +36,25 @@ def next_up(forecast: DeploymentForecast, lane: str) -> InFlightRequest | None:
 
 def own_features(forecast: DeploymentForecast, pulse: Pulse, now: float, tokens: int, lane: str) -> list[float]:
     """Feature by feature, as the head of `forecast.py` lists them."""
-    books, model = forecast._books, forecast._by_books[lane]
-    ahead, others, _, _ = books.look(now, lane)
-    rows = books.rows
-    in_step_s = model.terms[2] * min(ahead + others, 1024) if books.num_pending else 0.0
+    outstanding, model = forecast._books, forecast._by_books[lane]
+    ahead, others, _, _ = outstanding.look(now, lane)
+    num_seqs = outstanding.num_seqs
+    in_step_s = model.terms[2] * min(ahead + others, 1024) if outstanding.num_pending else 0.0
     step_left_s = 0.0
-    if rows or books.num_pending:
-        step_s = forecast._tpot.plain_s(rows or 1) + in_step_s
+    if num_seqs or outstanding.num_pending:
+        step_s = forecast._tpot.plain_s(num_seqs or 1) + in_step_s
         gone_s = max(now - pulse.at, 0.0)
         step_left_s = (step_s - gone_s if gone_s <= step_s else step_s / 2) - in_step_s
     return [
         1.0,
-        rows,
+        num_seqs,
         tokens,
         ahead,
         others,
-        (tokens + ahead) * rows,
-        (tokens + ahead) if rows or books.num_pending else 0.0,
+        (tokens + ahead) * num_seqs,
+        (tokens + ahead) if num_seqs or outstanding.num_pending else 0.0,
         1.0 if others else 0.0,
-        max(rows + books.num_pending + 1.0 - books.most_rows, 0.0),
+        max(num_seqs + outstanding.num_pending + 1.0 - outstanding.most_seqs, 0.0),
         step_left_s,
     ]
 

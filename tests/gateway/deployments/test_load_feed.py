@@ -95,7 +95,7 @@ def test_the_newest_report_is_what_the_forecast_goes_by() -> None:
         client = FakeClient(FakeFeed([event(LoadReport()), event(BUSY)], gap_s=1.0))
         live = await listen(client, 1.5)
         assert live.forecast.age_s(2.5) == 0.5
-        assert live.forecast.num_rows(2.2) == 7
+        assert live.forecast.num_seqs(2.2) == 7
 
     run_virtual(run())
 
@@ -136,7 +136,7 @@ def test_nonsense_is_ignored_and_the_feed_goes_on() -> None:
     async def run() -> None:
         pieces = [b"data: {not json}\n\n", b"data: []\n\n: comment\n\n", event(BUSY)]
         live = await listen(FakeClient(FakeFeed(pieces, gap_s=1.0)), 2.5)
-        assert live.forecast.num_rows(3.5) == 7
+        assert live.forecast.num_seqs(3.5) == 7
 
     run_virtual(run())
 

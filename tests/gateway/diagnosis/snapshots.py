@@ -106,7 +106,7 @@ class Scene:
                 ({"tenant": "one"}, sum(scene.answer_tokens * num for scene, num in parts)),
             ),
         }
-        return Samples({**numbers, **{name: tuple(rows) for name, rows in more.items()}}, spreads)
+        return Samples({**numbers, **{name: tuple(num_seqs) for name, num_seqs in more.items()}}, spreads)
 
     def _engine(self, parts: list[tuple[Scene, float]], counters: Mapping[str, float]) -> Samples:
         spreads = {

@@ -29,12 +29,12 @@ def said(scene: Scene) -> Diagnosis:
 
 def limit(scene: Scene) -> None:
     scene.ttft, scene.stages["queue"] = 0.53, 0.5
-    scene.state = {"limit": 4, "in_flight": 4, "rows": 4.0, "max_rows": 64}
+    scene.state = {"limit": 4, "in_flight": 4, "num_seqs": 4.0, "max_num_seqs": 64}
 
 
 def engine_full(scene: Scene) -> None:
     scene.ttft, scene.stages["queue"] = 0.53, 0.5
-    scene.state = {"limit": 64, "in_flight": 8, "rows": 8.0, "max_rows": 8}
+    scene.state = {"limit": 64, "in_flight": 8, "num_seqs": 8.0, "max_num_seqs": 8}
 
 
 def engine_queue(scene: Scene) -> None:
@@ -73,10 +73,10 @@ def lost_hits(scene: Scene) -> None:
 
 
 def lookups(**counts: float) -> dict[str, list[tuple[Mapping[str, str], float]]]:
-    rows: list[tuple[Mapping[str, str], float]] = [
+    num_seqs: list[tuple[Mapping[str, str], float]] = [
         ({"result": "miss", "reason": reason}, count) for reason, count in counts.items()
     ]
-    return {"penstock_cache_lookups_total": rows}
+    return {"penstock_cache_lookups_total": num_seqs}
 
 
 def tokenizer(scene: Scene) -> None:
@@ -117,13 +117,13 @@ def slow_decode(scene: Scene) -> None:
     scene.tpot, scene.engine["tpot"], scene.total = 0.03, 0.03, 0.9
 
 
-def rows(scene: Scene) -> None:
+def num_seqs(scene: Scene) -> None:
     slow_decode(scene)
-    scene.state = {"rows": 60.0, "max_rows": 64, "in_flight": 60}
+    scene.state = {"num_seqs": 60.0, "max_num_seqs": 64, "in_flight": 60}
 
 
 def preemption(scene: Scene) -> None:
-    rows(scene)
+    num_seqs(scene)
     scene.counted["engine_preemptions_total"] = 20.0
 
 
@@ -185,7 +185,7 @@ CAUSES: list[tuple[Callable[[Scene], None], str, str | None]] = [
     (cold_start, "prefill/cold_start", "routes.all.select.fallback"),
     (fresh_engine, "prefill/cold_start", "routes.all.select.fallback"),
     (slow_decode, "decode/slow_decode", "routes.all.select.candidates"),
-    (rows, "decode/rows", "deployments.large.limits.max_in_flight"),
+    (num_seqs, "decode/rows", "deployments.large.limits.max_in_flight"),
     (preemption, "decode/preemption", "deployments.large.limits.max_in_flight"),
     (speculation, "decode/speculation", None),
     (output_length, "decode/output_length", "lanes.interactive.degraded_max_tokens"),

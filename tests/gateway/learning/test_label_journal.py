@@ -7,7 +7,7 @@ import pytest
 from gateway.background.label_store import SPACE, LabelJournal
 from gateway.store.base import Store, StoreLoss, StoreUnavailable
 from routing_policies.quality.training.label import Label
-from routing_policies.quality.training.learning import LabelBook
+from routing_policies.quality.training.learning import LabelBuffer
 from tests.routing_policies.quality.labels import labels
 
 RETENTION_S = 3600.0
@@ -18,7 +18,7 @@ class Process:
 
     def __init__(self, store: Store, name: str, *, max_labels: int = 100) -> None:
         self.now = 1000.0
-        self.book = LabelBook(max_labels=max_labels)
+        self.book = LabelBuffer(max_labels=max_labels)
         self.journal = LabelJournal(store, self, holder=name, retention_s=RETENTION_S, wall=lambda: self.now)
 
     def take(self, key: str, label: Label) -> list[str]:

@@ -49,9 +49,11 @@ def test_tenants_are_told_apart_whatever_they_say() -> None:
 def pick(made: PolicySnapshot, asked: ChatRequest, tried: frozenset[str] = NOBODY) -> tuple[str, str]:
     planned = made.router.match("auto", None, {})
     price = Price(100, 100, 10)
-    ask = planned.weighed(RoutingRequest(price, AdmissionRequest(made.lanes["interactive"], "t", 100)), asked, "t")
-    ask = made.router.with_history(ask, asked)
-    live, decision = made.router.pick(planned, tried, "interactive", ask)
+    routing_request = planned.weighed(
+        RoutingRequest(price, AdmissionRequest(made.lanes["interactive"], "t", 100)), asked, "t"
+    )
+    routing_request = made.router.with_history(routing_request, asked)
+    live, decision = made.router.pick(planned, tried, "interactive", routing_request)
     return live.id, decision.cause
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from loadtests.clients.http_client import Address, LoadConnection, clock, request_bytes
 from loadtests.engines.http_server import serve
-from loadtests.engines.scripted_upstream import AnswerScript, Book, ScriptedConnection
+from loadtests.engines.scripted_upstream import AnswerScript, RequestTally, ScriptedConnection
 from loadtests.harness.stack import chat_body
 
 DEFAULT = AnswerScript(num_chunks=3, chunk_chars=4)
@@ -20,8 +20,8 @@ DEFAULT = AnswerScript(num_chunks=3, chunk_chars=4)
 async def upstream() -> AsyncIterator[Address]:
     with tempfile.TemporaryDirectory(prefix="su") as folder:
         path = Path(folder) / "u.sock"
-        book = Book(DEFAULT)
-        task = asyncio.ensure_future(serve(str(path), lambda: ScriptedConnection(book)))
+        tally = RequestTally(DEFAULT)
+        task = asyncio.ensure_future(serve(str(path), lambda: ScriptedConnection(tally)))
         while not path.exists():
             await asyncio.sleep(0.001)
         yield Address(path=str(path))

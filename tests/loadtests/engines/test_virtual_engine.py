@@ -15,7 +15,7 @@ from loadtests.engines.modelled_engine import EngineModel, EngineShape, Job
 from loadtests.engines.virtual_engine import VirtualEngine, VirtualJob
 
 SHAPE = EngineShape(
-    max_rows=3, step_fixed_ms=10.0, row_us=1000.0, prefill_us=100.0, step_tokens=50, long_prompt_tokens=60
+    max_num_seqs=3, step_fixed_ms=10.0, row_us=1000.0, prefill_us=100.0, step_tokens=50, long_prompt_tokens=60
 )
 Arrivals = list[tuple[float, int, int]]
 """(instant, prompt tokens, output tokens)."""

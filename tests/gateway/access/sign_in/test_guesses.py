@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from gateway.access.sign_in.guesses import MAX_DELAY_S, MAX_GUESSES, QUIET_S, SPACE, WINDOW_S, Guesses
+from gateway.access.sign_in.guesses import MAX_DELAY_S, MAX_FAILED_LOGINS, RESET_AFTER_S, SPACE, WINDOW_S, FailedLogins
 from gateway.store.base import Store
 
 
@@ -24,23 +24,23 @@ def wall() -> Wall:
 
 
 async def test_replicas_allow_no_more_guesses_together_than_one_does(store: Store, wall: Wall) -> None:
-    replicas = [Guesses(store, wall) for _ in range(3)]
-    waits = [await replicas[number % 3].take("name anna") for number in range(MAX_GUESSES + 3)]
-    assert waits == [0.0] * MAX_GUESSES + [WINDOW_S] * 3
+    replicas = [FailedLogins(store, wall) for _ in range(3)]
+    waits = [await replicas[number % 3].take("name anna") for number in range(MAX_FAILED_LOGINS + 3)]
+    assert waits == [0.0] * MAX_FAILED_LOGINS + [WINDOW_S] * 3
     assert await replicas[0].take("name bert") == 0.0
     wall.now += WINDOW_S + 1
     assert await replicas[1].take("name anna") == 0.0
 
 
 async def test_guesses_that_come_at_once_are_counted_one_by_one(store: Store, wall: Wall) -> None:
-    replicas = [Guesses(store, wall) for _ in range(4)]
+    replicas = [FailedLogins(store, wall) for _ in range(4)]
     waits = await asyncio.gather(*(replica.take("name anna") for replica in replicas for _ in range(3)))
-    assert sorted(waits) == [0.0] * MAX_GUESSES + [WINDOW_S] * (12 - MAX_GUESSES)
+    assert sorted(waits) == [0.0] * MAX_FAILED_LOGINS + [WINDOW_S] * (12 - MAX_FAILED_LOGINS)
 
 
 async def test_the_right_password_clears_a_name_and_gives_back_one_of_the_address(store: Store, wall: Wall) -> None:
-    guesses = Guesses(store, wall)
-    for _ in range(MAX_GUESSES):
+    guesses = FailedLogins(store, wall)
+    for _ in range(MAX_FAILED_LOGINS):
         assert await guesses.take("host h", "name anna") == 0.0
     await guesses.forget("name anna")
     await guesses.give_back("host h")
@@ -50,7 +50,7 @@ async def test_the_right_password_clears_a_name_and_gives_back_one_of_the_addres
 
 
 async def test_what_cannot_be_read_counts_as_nothing(store: Store, wall: Wall) -> None:
-    guesses = Guesses(store, wall)
+    guesses = FailedLogins(store, wall)
     assert await guesses.take("n" * 2000) == 0.0
     (key,) = await store.keys(SPACE)
     await store.put(SPACE, key, b"\xc1")
@@ -58,8 +58,8 @@ async def test_what_cannot_be_read_counts_as_nothing(store: Store, wall: Wall) -
 
 
 async def test_each_further_guess_doubles_the_delay_up_to_a_bound(store: Store, wall: Wall) -> None:
-    guesses, delays = Guesses(store, wall), []
-    for _ in range(MAX_GUESSES):
+    guesses, delays = FailedLogins(store, wall), []
+    for _ in range(MAX_FAILED_LOGINS):
         assert await guesses.take("name anna") == 0.0
     for _ in range(7):
         delays.append(await guesses.take("name anna"))
@@ -70,16 +70,18 @@ async def test_each_further_guess_doubles_the_delay_up_to_a_bound(store: Store, 
 
 
 async def test_after_an_hour_of_quiet_the_count_begins_anew(store: Store, wall: Wall) -> None:
-    guesses = Guesses(store, wall)
-    for _ in range(MAX_GUESSES):
+    guesses = FailedLogins(store, wall)
+    for _ in range(MAX_FAILED_LOGINS):
         await guesses.take("name anna")
-    wall.now += QUIET_S + 1
-    assert [await guesses.take("name anna") for _ in range(MAX_GUESSES + 1)] == [0.0] * MAX_GUESSES + [WINDOW_S]
+    wall.now += RESET_AFTER_S + 1
+    assert [await guesses.take("name anna") for _ in range(MAX_FAILED_LOGINS + 1)] == [0.0] * MAX_FAILED_LOGINS + [
+        WINDOW_S
+    ]
 
 
 async def test_a_right_guess_after_a_delay_opens_the_way_for_the_next(store: Store, wall: Wall) -> None:
-    guesses = Guesses(store, wall)
-    for _ in range(MAX_GUESSES + 2):
+    guesses = FailedLogins(store, wall)
+    for _ in range(MAX_FAILED_LOGINS + 2):
         wall.now += await guesses.take("host h")
         await guesses.take("host h")
     wall.now += MAX_DELAY_S
@@ -89,8 +91,8 @@ async def test_a_right_guess_after_a_delay_opens_the_way_for_the_next(store: Sto
 
 
 async def test_a_clock_that_went_back_locks_nobody_out_for_longer(store: Store, wall: Wall) -> None:
-    guesses = Guesses(store, wall)
-    for _ in range(MAX_GUESSES):
+    guesses = FailedLogins(store, wall)
+    for _ in range(MAX_FAILED_LOGINS):
         await guesses.take("name anna")
     wall.now -= 1_000.0
     assert await guesses.take("name anna") == WINDOW_S

@@ -140,7 +140,7 @@ def test_permits_and_queues_of_processes_add_up_and_their_engine_is_one() -> Non
         state="ready",
         running=5,
         waiting=0,
-        max_rows=16,
+        max_num_seqs=16,
         step_ms=9.0,
         tokens_per_s=100.0,
         kv_total=100,

@@ -11,13 +11,15 @@ from routing_policies.estimation.boosted_trees import logistic, logit
 SHIPPED = Calibration(slope=0.9, shift=0.1)
 
 
-def verdicts(num_right: int, num_wrong: int, chance: float = 0.9) -> list[CalibrationSample]:
-    return [CalibrationSample(chance, True)] * num_right + [CalibrationSample(chance, False)] * num_wrong
+def verdicts(num_right: int, num_wrong: int, match_probability: float = 0.9) -> list[CalibrationSample]:
+    return [CalibrationSample(match_probability, True)] * num_right + [
+        CalibrationSample(match_probability, False)
+    ] * num_wrong
 
 
-def moved(calibration: Calibration, chance: float) -> float:
-    """What the recalibrated judge says where the shipped one says `chance`."""
-    told = (logit(chance) - SHIPPED.shift) / SHIPPED.slope
+def moved(calibration: Calibration, match_probability: float) -> float:
+    """What the recalibrated judge says where the shipped one says `match_probability`."""
+    told = (logit(match_probability) - SHIPPED.shift) / SHIPPED.slope
     return logistic(calibration.slope * told + calibration.shift)
 
 
@@ -53,5 +55,5 @@ def test_a_verdict_counts_as_much_as_it_stands_for() -> None:
 
 
 def test_a_slope_never_turns_the_order_around() -> None:
-    backwards = verdicts(0, 500, chance=0.95) + verdicts(500, 0, chance=0.55)
+    backwards = verdicts(0, 500, match_probability=0.95) + verdicts(500, 0, match_probability=0.55)
     assert recalibrate(SHIPPED, backwards).slope > 0.0

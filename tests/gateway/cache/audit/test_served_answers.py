@@ -114,7 +114,7 @@ async def test_a_judge_decides_where_the_policy_names_one(tmp_path: Path) -> Non
         (record,) = stack.gateway._answers.audits
         assert (record.verdict, record.by, judge.num_judged) == ("right", "judge", 1)
         assert record.texts is not None
-        assert record.texts.kept_question == KEPT
+        assert record.texts.cached_prompt == KEPT
         (asked,) = stack.large.received
         assert json.loads(asked.json["messages"][1]["content"])["first_answer"] == "Open the settings of it."
 
@@ -195,4 +195,4 @@ async def test_the_request_tells_of_its_neighbour(tmp_path: Path) -> None:
         told = (await stack.get(path, admin=True)).json["request"]
         assert told["cache_entry"] == told["neighbour"]["entry_id"] == first.headers["x-request-id"]
         assert told["neighbour"]["served"] is True
-        assert told["neighbour"]["chance_right"] >= told["neighbour"]["floor"]
+        assert told["neighbour"]["match_probability"] >= told["neighbour"]["threshold"]

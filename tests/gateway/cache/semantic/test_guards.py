@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.cache.audit.comparison import judge_document, judge_said, says_the_same, text_of, verdict_of
+from gateway.cache.audit.comparison import auditor_document, auditor_verdict, is_equivalent, text_of, verdict_of
 from gateway.cache.audit.lookup_order import LookupOrder
 from gateway.cache.semantic.guards import guard_of, text_guard
 from gateway.cache.similarity.standalone import MAX_CHARS
@@ -189,7 +189,7 @@ def test_where_nearly_every_lookup_hits_not_even_an_idle_deployment_is_asked_for
     ],
 )
 def test_answers_are_compared_by_words_then_by_numbers(kept: str, fresh: str, expected: bool | None) -> None:
-    assert says_the_same(kept, fresh) is expected
+    assert is_equivalent(kept, fresh) is expected
 
 
 def test_what_the_encoder_cannot_tell_is_unknown() -> None:
@@ -209,6 +209,6 @@ def test_only_plain_texts_are_compared() -> None:
     ("said", "expected"), [("Yes.", True), ("no", False), (" NO, they differ", False), ("perhaps", None), ("", None)]
 )
 def test_a_judge_says_yes_or_no(said: str, expected: bool | None) -> None:
-    assert judge_said(completion(said)) is expected
-    assert judge_said(None) is None
-    assert judge_document("q", "a", "b")["temperature"] == 0
+    assert auditor_verdict(completion(said)) is expected
+    assert auditor_verdict(None) is None
+    assert auditor_document("q", "a", "b")["temperature"] == 0

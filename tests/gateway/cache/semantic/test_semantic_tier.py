@@ -41,7 +41,7 @@ class World:
         )
         self.index = VectorIndex(DIMENSIONS, "words")
         self.semantic.open(self.index, "words")
-        self.book = RouteStats(NearJudge())
+        self.stats = RouteStats(NearJudge())
         self.rule = rule
         self.vector = np.zeros(DIMENSIONS, np.float32)
         self.vector[0] = 1.0
@@ -73,7 +73,7 @@ class World:
 
     def find(self, request: ChatRequest, wanted: CacheIdentity) -> SemanticResult:
         key = self.key(request, wanted)
-        return self.semantic.find(self.semantic.nearest(key.context, self.vector), key, wanted, self.book)
+        return self.semantic.find(self.semantic.nearest(key.context, self.vector), key, wanted, self.stats)
 
 
 def wanted_by(tenant: str = "acme", candidates: bytes = b"small", **control: Any) -> CacheIdentity:

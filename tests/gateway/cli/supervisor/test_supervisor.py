@@ -19,7 +19,7 @@ from gateway.cli.supervisor.console import Console
 from gateway.cli.supervisor.held_address import HeldAddress
 from gateway.cli.supervisor.launch import EngineLaunch, LaunchPlan
 from gateway.cli.supervisor.probe import ProbeResult
-from gateway.cli.supervisor.supervisor import ASKED_AGAIN_S, Probe
+from gateway.cli.supervisor.supervisor import SECOND_SIGNAL_S, Probe
 from tests.gateway.children import notes, script, server
 from tests.gateway.cli.supervisor.test_child import until
 
@@ -209,7 +209,7 @@ async def test_asking_again_later_cuts_off_what_is_under_way(tmp_path: Path) -> 
         up.supervisor.stop()  # a wrapper's second signal at the same moment is not impatience
         await until(up.said("stopping: the gateway finishes what is under way"))
         assert "second signal" not in up.text
-        up.now_s += ASKED_AGAIN_S
+        up.now_s += SECOND_SIGNAL_S
         up.supervisor.stop()
         async with asyncio.timeout(10):
             assert await up.task == 0

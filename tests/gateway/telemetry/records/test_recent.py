@@ -72,7 +72,9 @@ def test_a_request_is_explained_stage_by_stage_with_its_decision_and_neighbour(r
         dropped={"spare": "not_ready"},
         ranked=Told({"large": {"latency": 0.8}, "small": {"latency": 0.25}}, {"large": 0.8, "small": 0.25}),
     )
-    near = Neighbourhood(entry_id="req_0", similarity=0.93, chance_right=0.9, floor=0.99, served=False, why="chance")
+    near = Neighbourhood(
+        entry_id="req_0", similarity=0.93, match_probability=0.9, threshold=0.99, served=False, why="chance"
+    )
     recent.note(finished(1, decisions=(decision,), neighbour=near, trimmed=(("minify", 12),)))
     told = recent.find("req_1")
     assert told is not None

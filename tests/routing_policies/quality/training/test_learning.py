@@ -19,7 +19,7 @@ from routing_policies.quality.training.label import decode_label, encode_label, 
 from routing_policies.quality.training.learning import (
     HELD_OUT,
     MIN_LABELS,
-    LabelBook,
+    LabelBuffer,
     learn_pair,
     learned_of,
     squared_error,
@@ -42,7 +42,7 @@ def test_a_model_of_hashes_predicts_what_the_model_of_words_does() -> None:
     plain, hashed = Predictor(model), Predictor(WordHasher().model(model))
     texts = [Prompt(text) for text in (SECRET, "", "Сколько будет?", "\ud800")]
     for asked in [*texts, *(prompt(rng, is_hard=number % 2 == 0) for number in range(60))]:
-        by_words, by_hashes = plain.judge(asked).prediction, hashed.judge(asked).prediction
+        by_words, by_hashes = plain.assess(asked).prediction, hashed.assess(asked).prediction
         assert by_words.log_odds == pytest.approx(by_hashes.log_odds)
         assert by_words.is_known is by_hashes.is_known
     assert WordHasher().model(hashed.model) is hashed.model
@@ -86,21 +86,21 @@ def test_a_label_of_before_kinds_of_work_were_kept_has_none() -> None:
 
 
 def test_a_book_keeps_the_latest_and_waits_for_enough_of_both_kinds() -> None:
-    book = LabelBook(max_labels=MIN_LABELS)
+    buffer = LabelBuffer(max_labels=MIN_LABELS)
     good = [label for label in labels(1, 400) if label.lost == 0.0][:MIN_LABELS]
     for number, label in enumerate(good):
-        assert book.add(f"{number:04d}", label) == []
-    assert not book.is_worth_learning  # there is nothing to tell apart
-    (gone,) = book.add("9999", msgspec.structs.replace(good[0], lost=1.0))
+        assert buffer.add(f"{number:04d}", label) == []
+    assert not buffer.is_worth_learning  # there is nothing to tell apart
+    (gone,) = buffer.add("9999", msgspec.structs.replace(good[0], lost=1.0))
     assert gone == "0000"
-    book.remove(gone)
-    assert book.is_worth_learning
-    assert len(book.take()) == MIN_LABELS == len(book)
-    assert not book.is_worth_learning  # nothing has come since
-    book.add("9999", good[0])
-    assert not book.is_worth_learning  # known already
-    book.forget_before(good[-1].at + 1)
-    assert len(book) == 0
+    buffer.remove(gone)
+    assert buffer.is_worth_learning
+    assert len(buffer.take()) == MIN_LABELS == len(buffer)
+    assert not buffer.is_worth_learning  # nothing has come since
+    buffer.add("9999", good[0])
+    assert not buffer.is_worth_learning  # known already
+    buffer.forget_before(good[-1].at + 1)
+    assert len(buffer) == 0
 
 
 def test_what_labels_tell_better_than_the_model_is_learned_and_the_rest_is_kept() -> None:
@@ -122,10 +122,10 @@ def test_labels_of_a_route_that_tells_its_kind_of_work_change_what_is_predicted_
         for label in kinds
     ]
     learned = learned_of(known, trained())
-    easy = Predictor(learned).judge(Prompt("Please add 17 and 45.", num_chars=21)).features
+    easy = Predictor(learned).assess(Prompt("Please add 17 and 45.", num_chars=21)).features
     features = WordHasher().features(easy)
     usual, hapless, untold, new = (
-        learned.predict(features, kind=kind).chance for kind in ("usual", "hapless", "", "a new one")
+        learned.predict(features, kind=kind).probability for kind in ("usual", "hapless", "", "a new one")
     )
     assert usual > untold + 0.05
     assert hapless < untold - 0.05

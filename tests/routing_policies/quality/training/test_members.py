@@ -41,8 +41,8 @@ def test_the_better_member_counts_for_more_and_none_is_negative() -> None:
 def test_together_they_are_right_on_average_and_better_than_each() -> None:
     members = [member(1.5), member(1.5)]
     blend = stacked(members, TARGETS, ONES)
-    chances = 1 / (1 + np.exp(-blend.unseen))
-    assert chances.mean() == pytest.approx(TARGETS.mean(), abs=0.01)
+    probabilities = 1 / (1 + np.exp(-blend.unseen))
+    assert probabilities.mean() == pytest.approx(TARGETS.mean(), abs=0.01)
     alone = max(correlation(one.unseen, TARGETS) for one in members)
     assert correlation(blend.unseen, TARGETS) > alone + 0.01
     told = sum(weight * one.unseen for weight, one in zip(blend.weights, members, strict=True))
