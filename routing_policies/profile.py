@@ -111,16 +111,16 @@ class Profile:
     def decide(self, views: Sequence[DeploymentView], attempt: Attempt, rng: random.Random) -> Decision:
         """Return the decision for candidates in the route's order; it depends only on the arguments."""
         dropped: dict[str, DropReason] = {}
-        kept = []
+        active = []
         for view in views:
             reason = self._drop_reason(view, attempt)
             if reason is None:
-                kept.append(view)
+                active.append(view)
             else:
                 dropped[view.id] = reason
-        if not kept:
+        if not active:
             return Decision(deployment=None, policy=self.name, dropped=dropped)
-        return self._choose(kept, dropped, attempt, rng)
+        return self._choose(active, dropped, attempt, rng)
 
     def decide_among(self, views: Sequence[DeploymentView], attempt: Attempt, rng: random.Random) -> Decision:
         """Return the decision for candidates that no filter would drop; there is at least one."""

@@ -35,16 +35,16 @@ class SavedAccess(msgspec.Struct, frozen=True, kw_only=True):
 
 def saved_of(records: Iterable[Record], origin: str | None) -> SavedAccess:
     """Group the records for `AccessCopy.write`."""
-    kept = SavedAccess(origin=origin)
+    saved = SavedAccess(origin=origin)
     for record in records:
         match record:
             case StoredKey():
-                kept.keys.append(record)
+                saved.keys.append(record)
             case Admin():
-                kept.admins.append(record)
+                saved.admins.append(record)
             case ApiToken():
-                kept.tokens.append(record)
-    return kept
+                saved.tokens.append(record)
+    return saved
 
 
 class AccessCopy:
@@ -53,10 +53,10 @@ class AccessCopy:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def write(self, kept: SavedAccess) -> None:
+    def write(self, saved: SavedAccess) -> None:
         """Replace the copy atomically, readable by this user only; ignore failures."""
         with suppress(OSError):  # the store has the records too
-            replace_file(self.path, msgspec.json.encode(kept))
+            replace_file(self.path, msgspec.json.encode(saved))
 
     def read(self) -> SavedAccess | None:
         """Return the copy, or None without a readable one."""

@@ -100,8 +100,8 @@ class Ladder:
 
     def _max_tokens(self, degradation: DegradationStep) -> DegradationStep | None:
         most = degradation.routing_request.admission_request.lane.rules.degraded_max_tokens
-        asked = degradation.request.max_output_tokens
-        if asked is not None and asked <= most:
+        max_tokens = degradation.request.max_output_tokens
+        if max_tokens is not None and max_tokens <= most:
             return None
         return self._repriced(degradation, degradation.request.with_max_tokens(most), "max_tokens")
 

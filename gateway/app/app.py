@@ -144,8 +144,8 @@ class Gateway:
             stored_keys=self.control.directory.keys,
             predictors=predictors,
         )
-        told = (*self.control.watchers(), self.recent.note)
-        self._records = Observability(config, runtime, told, self.control.sampler)
+        observers = (*self.control.watchers(), self.recent.note)
+        self._records = Observability(config, runtime, observers, self.control.sampler)
         self._tasks = BackgroundTasks(runtime.note_failed_task)
         self._path = RequestPath(
             config,
@@ -354,9 +354,9 @@ class Gateway:
 
     def _replace(self, before: tuple[LiveDeployment, ...]) -> None:
         """Let go of deployments that nothing in force uses any more, and look at all the others."""
-        kept = self._deployments()
+        retained = self._deployments()
         for deployment in before:
-            if deployment not in kept:
+            if deployment not in retained:
                 self._tasks.spawn(deployment.retire(), "retire")
         if before:
             self._tasks.spawn(self._prober.probe_all(), "probe")

@@ -94,7 +94,7 @@ class ControlPlane:
         self._wall = wall
         self._workers = Workers(1, name="admin", max_waiting=_MAX_LONG_BODIES)
         """A thread of its own: long chat bodies do not delay the admin listener, nor its bodies theirs."""
-        self.audit = AuditLog(store, wall=wall, told=self._note_change)
+        self.audit = AuditLog(store, wall=wall, on_append=self._note_change)
         self.directory = Directory(
             store,
             wall,
@@ -130,7 +130,7 @@ class ControlPlane:
                 copy=self._local_copy(COPY_FILE),
                 hooks=hooks,
                 wall=wall,
-                num_kept=config.policy.max_revisions,
+                num_saved=config.policy.max_revisions,
             )
         self.canaries: Canaries | None = None
         if self.stored is not None:

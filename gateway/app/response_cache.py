@@ -219,5 +219,5 @@ class ResponseCache:
 
 def _is_covered(record: AuditRecord, selection: Selection) -> bool:
     texts = record.texts
-    said = "" if texts is None else f"{texts.asked}\n{texts.cached_prompt}"
-    return selection.matches(record.entry_id, record.tenant, record.route, said, record.at)
+    text = "" if texts is None else f"{texts.prompt}\n{texts.cached_prompt}"
+    return selection.matches(record.entry_id, record.tenant, record.route, text, record.at)

@@ -46,9 +46,9 @@ async def run_gateway(
         await gateway.start()
         _release(config.inherited_descriptors)
         collector.start()
-        looking = loop.create_task(collector.run(), name="collector")
+        watching = loop.create_task(collector.run(), name="collector")
         await stopping.wait()
-        looking.cancel()
+        watching.cancel()
         await gateway.leave()
         await _stop(gateway, config.process.drain_timeout_s + CLOSE_S)
     finally:

@@ -64,7 +64,7 @@ class _Case(msgspec.Struct, frozen=True):
     request_id: str
     whose: TenantRoute
     rule: Cache
-    asked: str
+    prompt: str
     finding: SemanticResult
     entry: CacheEntry
     weight: float
@@ -79,7 +79,7 @@ class Auditor:
     def __init__(
         self,
         *,
-        ask: BackgroundRequester,
+        requester: BackgroundRequester,
         embedder: Embeds,
         stats: AuditRegistry,
         guard: OverloadGuard,
@@ -91,7 +91,7 @@ class Auditor:
         """Create an auditor; `tasks` must be its own, because it counts them."""
         self.on_pair: OnPair | None = None
         """Callback for the agreement of both models of a predicted pair; None: the second model gets no request."""
-        self._request = ask
+        self._request = requester
         self._embedder = embedder
         self._audits = stats
         self._guard = guard
@@ -171,19 +171,19 @@ class Auditor:
         await self._conclude(case, fresh)
         await self._request_fresh(case, question, live.id, fresh)
 
-    async def _request_fresh(self, case: _Case, question: BackgroundRequest, asked: str, answer: bytes) -> None:
+    async def _request_fresh(self, case: _Case, question: BackgroundRequest, prompt: str, answer: bytes) -> None:
         """Compare the answer with that of the other model of a predicted pair, and report a verdict.
 
         Audits are drawn regardless of predictions, so they show how good the smaller model is.
         """
-        other, text = question.planned.counterpart(asked), text_of(answer)
+        other, text = question.planned.counterpart(prompt), text_of(answer)
         if self.on_pair is None or other is None or text is None:
             return
         theirs = await self._request.deployment(question, question.snapshot.deployments[other])
-        said = None if theirs is None else text_of(theirs)
-        verdict = "unknown" if said is None else (await self._verdict(case, text, said))[0]
+        auditor_reply = None if theirs is None else text_of(theirs)
+        verdict = "unknown" if auditor_reply is None else (await self._verdict(case, text, auditor_reply))[0]
         if verdict != "unknown":
-            await self.on_pair(question, (asked, other), verdict == "right")
+            await self.on_pair(question, (prompt, other), verdict == "right")
 
     async def _conclude(self, case: _Case, fresh: bytes) -> None:
         cached_text, fresh_text = text_of(case.entry.answer), text_of(fresh)
@@ -216,27 +216,27 @@ class Auditor:
             by=by,
             was_served=case.was_served,
             answer_similarity=answer_similarity,
-            differences=told(differences(case.asked, case.entry.text or "")),
+            differences=described(differences(case.prompt, case.entry.text or "")),
         )
 
-    async def _verdict(self, case: _Case, kept: str, fresh: str) -> tuple[Verdict, By, float | None]:
-        same = is_equivalent(kept, fresh)
+    async def _verdict(self, case: _Case, stored_text: str, fresh: str) -> tuple[Verdict, By, float | None]:
+        same = is_equivalent(stored_text, fresh)
         if same is not None:
             return ("right", "words", None) if same else ("wrong", "numbers", None)
-        said = await self._request_verdict(case, kept, fresh)
-        if said is not None:
-            return "right" if said else "wrong", "judge", None
-        vectors = [await self._embedder.embed(text) for text in (kept, fresh)]
+        auditor_reply = await self._request_verdict(case, stored_text, fresh)
+        if auditor_reply is not None:
+            return "right" if auditor_reply else "wrong", "judge", None
+        vectors = [await self._embedder.embed(text) for text in (stored_text, fresh)]
         similarity = None if vectors[0] is None or vectors[1] is None else float(vectors[0] @ vectors[1])
         return verdict_of(similarity), "encoder", similarity
 
-    async def _request_verdict(self, case: _Case, kept: str, fresh: str) -> bool | None:
+    async def _request_verdict(self, case: _Case, stored_text: str, fresh: str) -> bool | None:
         """Return whether a judge finds both answers equal; None without a judge or a usable verdict."""
         question, name = case.question, case.rule.auditor
         live = None if question is None or name is None else question.snapshot.deployments.get(name)
         if question is None or live is None:
             return None
-        document = auditor_document(case.asked, kept, fresh)
+        document = auditor_document(case.prompt, stored_text, fresh)
         return auditor_verdict(
             await self._request.deployment(msgspec.structs.replace(question, document=document), live)
         )
@@ -245,11 +245,13 @@ class Auditor:
 def _case(
     request_id: str, semantic_lookup: SemanticLookup, finding: SemanticResult, entry: CacheEntry, *, was_served: bool
 ) -> _Case:
-    asked = semantic_lookup.key.text or ""
-    return _Case(request_id, semantic_lookup.whose, semantic_lookup.wanted.rule, asked, finding, entry, 1.0, was_served)
+    prompt = semantic_lookup.key.text or ""
+    return _Case(
+        request_id, semantic_lookup.whose, semantic_lookup.wanted.rule, prompt, finding, entry, 1.0, was_served
+    )
 
 
-def told(found: Differences) -> tuple[str, ...]:
+def described(found: Differences) -> tuple[str, ...]:
     """Return a description for people."""
     kinds = {
         "other numbers": found.num_extra_numbers,
@@ -262,5 +264,5 @@ def told(found: Differences) -> tuple[str, ...]:
     return tuple(kind for kind, amount in kinds.items() if amount)
 
 
-def _texts(case: _Case, kept: str | None, fresh: str | None) -> Texts:
-    return Texts(*map(clipped, (case.asked, case.entry.text or "", kept or "", fresh or "")))
+def _texts(case: _Case, stored_text: str | None, fresh: str | None) -> Texts:
+    return Texts(*map(clipped, (case.prompt, case.entry.text or "", stored_text or "", fresh or "")))

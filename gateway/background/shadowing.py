@@ -32,7 +32,7 @@ class Shadower:
 
     def __init__(
         self,
-        ask: BackgroundRequester,
+        requester: BackgroundRequester,
         *,
         learner: Learner,
         metrics: GatewayMetrics,
@@ -40,7 +40,7 @@ class Shadower:
         is_strained: Callable[[], bool],
         tasks: BackgroundTasks,
     ) -> None:
-        self._request = ask
+        self._request = requester
         self._learner = learner
         self._metrics = metrics
         self._rng = rng

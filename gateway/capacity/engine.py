@@ -117,14 +117,14 @@ def _fitted(shapes: Sequence[tuple[float, float, float]]) -> tuple[float, float,
     features = np.array([[1.0, num_seqs, context] for num_seqs, context, _ in shapes])
     seconds = np.array([took for _, _, took in shapes])
     scale = features.max(axis=0)
-    kept = [0, 1, 2] if np.linalg.matrix_rank(features / scale, tol=1e-3) == 3 else [0, 1]
+    columns = [0, 1, 2] if np.linalg.matrix_rank(features / scale, tol=1e-3) == 3 else [0, 1]
     while True:
-        solution, *_ = np.linalg.lstsq(features[:, kept] / scale[kept], seconds, rcond=None)
+        solution, *_ = np.linalg.lstsq(features[:, columns] / scale[columns], seconds, rcond=None)
         worst = int(np.argmin(solution))
-        if solution[worst] >= 0 or len(kept) == 1:
+        if solution[worst] >= 0 or len(columns) == 1:
             break
-        del kept[worst]
+        del columns[worst]
     terms = [0.0, 0.0, 0.0]
-    for column, value in zip(kept, solution, strict=True):
+    for column, value in zip(columns, solution, strict=True):
         terms[column] = max(0.0, float(value / scale[column]))
     return terms[0], terms[1], terms[2]

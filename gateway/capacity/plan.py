@@ -117,9 +117,9 @@ def plan_capacity(
         Impossible: An idle replica already misses a target.
     """
     most, bound = _most(demand, targets, engine)
-    asked = demand.requests_per_s * (1.0 - demand.cache_hit_ratio)
-    replicas = max(1, math.ceil(asked / (most * (1.0 - headroom_ratio)) - 1e-9))
-    at_peak = steady_state(asked / replicas, demand, engine)
+    uncached_per_s = demand.requests_per_s * (1.0 - demand.cache_hit_ratio)
+    replicas = max(1, math.ceil(uncached_per_s / (most * (1.0 - headroom_ratio)) - 1e-9))
+    at_peak = steady_state(uncached_per_s / replicas, demand, engine)
     scaled = max(1, math.ceil(replicas * demand.mean_ratio))
     kv_tokens = at_peak.kv_tokens * replicas
     return CapacityPlan(
@@ -127,11 +127,11 @@ def plan_capacity(
         bound=bound,
         per_replica=steady_state(most, demand, engine),
         at_peak=at_peak,
-        engine_requests_per_s=asked,
-        prompt_tokens_per_s=asked * demand.prompt_tokens,
-        computed_prompt_tokens_per_s=asked * _uncached(demand),
-        output_tokens_per_s=asked * demand.output_tokens,
-        headroom_ratio=1.0 - asked / replicas / most,
+        engine_requests_per_s=uncached_per_s,
+        prompt_tokens_per_s=uncached_per_s * demand.prompt_tokens,
+        computed_prompt_tokens_per_s=uncached_per_s * _uncached(demand),
+        output_tokens_per_s=uncached_per_s * demand.output_tokens,
+        headroom_ratio=1.0 - uncached_per_s / replicas / most,
         kv_tokens_at_peak=kv_tokens,
         kv_bytes_at_peak=None if hardware.kv_bytes_per_token is None else kv_tokens * hardware.kv_bytes_per_token,
         gpus=replicas * hardware.gpus,

@@ -173,21 +173,21 @@ def verify_audit(options: argparse.Namespace) -> int:
     """Verify the audit log; return 1 when its chain is broken."""
     with open_client(options) as client:
         found = client.get("audit/verify")
-    said = f"{found['num_entries']} lines, unbroken; newest hash {found['head']}"
+    message = f"{found['num_entries']} lines, unbroken; newest hash {found['head']}"
     if not found["ok"]:
-        said = f"line {found['broken_at']} was changed, or one before it removed"
-    print_done(options, found, said)
+        message = f"line {found['broken_at']} was changed, or one before it removed"
+    print_done(options, found, message)
     return 0 if found["ok"] else 1
 
 
-def _noun(commands_of: Any, name: str, said: str) -> Any:
-    parser: argparse.ArgumentParser = commands_of.add_parser(name, help=said)
+def _noun(commands_of: Any, name: str, message: str) -> Any:
+    parser: argparse.ArgumentParser = commands_of.add_parser(name, help=message)
     return parser.add_subparsers(title="actions", metavar="ACTION", required=True)
 
 
 def _shown_once(options: argparse.Namespace, made: Json) -> int:
-    said = f"key {made['id']} for {made['tenant']}, shown this once:\n\n  {made['key']}\n"
-    return print_done(options, made, said + (f"\n{made['note']}" if made["note"] else ""))
+    message = f"key {made['id']} for {made['tenant']}, shown this once:\n\n  {made['key']}\n"
+    return print_done(options, made, message + (f"\n{made['note']}" if made["note"] else ""))
 
 
 def _password(options: argparse.Namespace) -> str:

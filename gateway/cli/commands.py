@@ -66,7 +66,7 @@ def up(options: argparse.Namespace) -> int:
             policy, note = found or starting_policy(config, open_store, checks)
             console = Console(sys.stdout)
             if note is not None:
-                console.say(note)
+                console.print_line(note)
             with plan_launch(config, policy, num_cores=available_cores()) as plan:
                 return asyncio.run(supervise(supervised(plan, console, needs_key=policy.has_keys)))
     except (ConfigError, PolicyFileError) as error:
@@ -96,8 +96,8 @@ def gateway(options: argparse.Namespace, serve: Callable[[GatewayConfig], Corout
             both = f"{config.public.listen} or {config.admin.listen}"
             raise CommandError(f"{both} is already in use; choose others with --port and --admin-port") from error
         if error.filename is not None:
-            said = f"{error.filename}: {error.strerror}; choose another folder with --runtime-dir"
-            raise CommandError(said) from error
+            problem = f"{error.filename}: {error.strerror}; choose another folder with --runtime-dir"
+            raise CommandError(problem) from error
         raise CommandError(f"cannot listen: {error}; check --public-listen and --admin-listen") from error
 
 

@@ -200,9 +200,9 @@ def check_weights(size: str, folder: Path) -> Check:
     num_bytes = weights.stat().st_size if weights.is_file() else 0
     missing = [name for name in ("config.json", "tokenizer.json") if not (folder / name).is_file()]
     if num_bytes < MIN_WEIGHTS_BYTES or missing:
-        said = f"{', '.join(missing)} missing" if missing else f"{weights} has {num_bytes} bytes"
+        problem = f"{', '.join(missing)} missing" if missing else f"{weights} has {num_bytes} bytes"
         remedy = "reinstall the package; in a checkout, git status shows what is missing"
-        return Check(name="weights", level="fail", message=f"{size}: {said}", remedy=remedy)
+        return Check(name="weights", level="fail", message=f"{size}: {problem}", remedy=remedy)
     return Check(name="weights", level="ok", message=f"{size}: {num_bytes / 1e6:.1f} MB")
 
 
@@ -236,8 +236,10 @@ def check_port(address: str, flag: str) -> Check:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(where[4])
     except OSError as error:
-        said = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be listened on: {error.strerror or error}"
-        return Check(name="port", level="fail", message=f"{address} {said}", remedy=f"choose another with {flag} N")
+        problem = (
+            "is in use" if error.errno == errno.EADDRINUSE else f"cannot be listened on: {error.strerror or error}"
+        )
+        return Check(name="port", level="fail", message=f"{address} {problem}", remedy=f"choose another with {flag} N")
     return Check(name="port", level="ok", message=f"{address} is free")
 
 
@@ -256,9 +258,9 @@ def check_device(probe: str = _DEVICE_PROBE) -> Check:
         return Check(name="device", level="warn", message=message, remedy="check the machine's load and disk")
     torch_version, separator, name = found.stdout.strip().partition("|")
     if found.returncode != 0 or not separator:
-        said = found.stderr.strip().splitlines()[-1:] or [f"exit code {found.returncode}"]
+        problem = found.stderr.strip().splitlines()[-1:] or [f"exit code {found.returncode}"]
         remedy = ENGINE_REMEDY
-        return Check(name="device", level="fail", message=f"torch does not work: {said[0]}", remedy=remedy)
+        return Check(name="device", level="fail", message=f"torch does not work: {problem[0]}", remedy=remedy)
     return Check(name="device", level="ok", message=f"torch {torch_version} on {name}")
 
 

@@ -33,9 +33,9 @@ def add_diagnose(commands_of: Any) -> None:
 def add_explain(commands_of: Any) -> None:
     """Add the command `penstock explain`."""
     parser = commands_of.add_parser("explain", help="one request stage by stage, or what would become of one")
-    asked = parser.add_mutually_exclusive_group(required=True)
-    asked.add_argument("request_id", nargs="?", metavar="REQUEST_ID", help="as in x-request-id, or the client's own")
-    asked.add_argument("--request", type=Path, metavar="FILE", help="a chat request's body; - is stdin")
+    actions = parser.add_mutually_exclusive_group(required=True)
+    actions.add_argument("request_id", nargs="?", metavar="REQUEST_ID", help="as in x-request-id, or the client's own")
+    actions.add_argument("--request", type=Path, metavar="FILE", help="a chat request's body; - is stdin")
     parser.add_argument("--tenant", metavar="ID", help="who would send it (with --request)")
     add_connection(parser)
     parser.set_defaults(command=show_request)

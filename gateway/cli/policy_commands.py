@@ -72,11 +72,11 @@ def add_canary(actions: Any) -> None:
     start.add_argument("--promote-after-s", type=duration_s, metavar="SECONDS", help="default: promoted by hand")
     _add_change(start)
     add_action(verbs, "status", show_canary, "the one that runs, or the last one, with what was measured")
-    for name, command, said in (
+    for name, command, shown in (
         ("promote", promote_canary, "make it the policy in force for all"),
         ("stop", stop_canary, "everybody is back at the policy in force"),
     ):
-        verb = add_action(verbs, name, command, said)
+        verb = add_action(verbs, name, command, shown)
         verb.add_argument("--reason", required=True, metavar="TEXT", help="for those who read the history")
 
 
@@ -210,8 +210,8 @@ def show_history(options: argparse.Namespace) -> int:
     for line in found["revisions"]:
         when = datetime.fromtimestamp(line["at"], UTC).strftime("%Y-%m-%d %H:%M:%S")
         kind = f"{line['kind']} of {line['of']}" if line["of"] else line["kind"]
-        said = f"{line['number']:>5}  {line['revision']}  {when}Z  {line['author']:<12} {kind:<14} {line['reason']}"
-        print(plain(said))
+        shown = f"{line['number']:>5}  {line['revision']}  {when}Z  {line['author']:<12} {kind:<14} {line['reason']}"
+        print(plain(shown))
     for canary in [*([canaries["canary"]] if canaries["canary"] else []), *canaries["past"]][: options.limit]:
         print(_canary_line(canary))
     return 0

@@ -48,12 +48,12 @@ class Line(msgspec.Struct, frozen=True):
 
     def as_prompt(self) -> Prompt:
         """Return the prompt in the form that the gateway extracts from a request."""
-        asked = [message.content or "" for message in self.messages if message.role == "user"] or [self.prompt]
+        prompts = [message.content or "" for message in self.messages if message.role == "user"] or [self.prompt]
         sizes = [len(message.content or "") for message in self.messages] or [len(self.prompt)]
         return Prompt(
-            asked[-1],
-            asked[-2] if len(asked) > 1 else "",
-            len(asked),
+            prompts[-1],
+            prompts[-2] if len(prompts) > 1 else "",
+            len(prompts),
             sum(sizes),
             bool(self.messages) and self.messages[0].role == "system",
         )

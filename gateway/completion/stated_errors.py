@@ -139,8 +139,8 @@ def _has_failed_base(document: dict[str, Any]) -> bool:
     return isinstance(base, dict) and bool(base.get("status_code"))
 
 
-def _status_in(told: dict[str, Any]) -> int | None:
-    named = {key.lower(): value for key, value in told.items() if isinstance(value, int | str)}
+def _status_in(stated: dict[str, Any]) -> int | None:
+    named = {key.lower(): value for key, value in stated.items() if isinstance(value, int | str)}
     for key in _STATUS_KEYS:
         value = named.get(key)
         if isinstance(value, str):

@@ -110,10 +110,10 @@ class LiveDeployment:
 
     def note_stated(self, now: float, state: str) -> None:
         """Adopt the state that its load feed reports; one that restarts receives no further requests."""
-        said = StartReport(state)
-        if self.is_ready and said.is_coming:
+        report = StartReport(state)
+        if self.is_ready and report.is_coming:
             self.is_ready = False
-            self.starting.note_waiting(now, said)
+            self.starting.note_waiting(now, report)
 
     def ready_in_s(self, now: float) -> float | None:
         """Return the forecast seconds until it is ready; None when it is ready or nothing indicates that it will be."""

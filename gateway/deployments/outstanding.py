@@ -69,10 +69,10 @@ class PromptQueue:
         return self._next
 
     def _find_next(self) -> InFlightRequest | None:
-        for looked, flight in enumerate(self.flights):
+        for checked, flight in enumerate(self.flights):
             if flight.sent_at >= self._begun_sent_at:
                 return flight
-            if looked == _MAX_OVERTAKEN:
+            if checked == _MAX_OVERTAKEN:
                 return None
         return None
 

@@ -89,11 +89,11 @@ class ReadinessProber:
     async def _probe(self, deployment: LiveDeployment) -> None:
         try:
             async with await deployment.client.send(_PROBE, PROBE_TIMEOUTS) as response:
-                said = parse_start(await response.read(_MAX_ANSWER_BYTES))
+                report = parse_start(await response.read(_MAX_ANSWER_BYTES))
                 is_ready = response.status < 300 or response.status in _NO_SUCH_PATH
                 reason = f"status {response.status}"
-            self._note_start(deployment, said, is_ready=is_ready)
-            can_answer = is_ready or said.state == DRAINING
+            self._note_start(deployment, report, is_ready=is_ready)
+            can_answer = is_ready or report.state == DRAINING
         except UpstreamError as error:
             is_ready, reason = self._is_only_slow(deployment, error), str(error)
             can_answer = is_ready or not isinstance(error, UpstreamTimeout)  # a refusing server may finish what runs
@@ -110,11 +110,11 @@ class ReadinessProber:
                 "deployment_ready" if is_ready else "deployment_not_ready", deployment=deployment.id, reason=reason
             )
 
-    def _note_start(self, deployment: LiveDeployment, said: StartReport, *, is_ready: bool) -> None:
+    def _note_start(self, deployment: LiveDeployment, report: StartReport, *, is_ready: bool) -> None:
         if is_ready:
-            deployment.starting.note_ready(self._clock(), said)
+            deployment.starting.note_ready(self._clock(), report)
         else:
-            deployment.starting.note_waiting(self._clock(), said)
+            deployment.starting.note_waiting(self._clock(), report)
 
     def _is_only_slow(self, deployment: LiveDeployment, error: UpstreamError) -> bool:
         """Return whether a late deployment was ready and has produced tokens since, so it is busy and not dead."""

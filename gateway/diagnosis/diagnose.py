@@ -133,8 +133,8 @@ def _down(window: Window, place: PolicyLines) -> Finding | None:
 
 
 def _late_first_token(window: Window, place: PolicyLines, now: LatencyBudget, before: LatencyBudget) -> Finding | None:
-    asked = window.counted("penstock_requests_total")
-    sheds = asked >= MIN_REQUESTS and window.counted("penstock_shed_total") / asked > _SHED_RATIO
+    num_all = window.counted("penstock_requests_total")
+    sheds = num_all >= MIN_REQUESTS and window.counted("penstock_shed_total") / num_all > _SHED_RATIO
     are_late = is_late(first_tokens(window.spread), first_tokens(window.spread_before), place.ttft_target_s, LEAST_S)
     if not (are_late or sheds):
         return None

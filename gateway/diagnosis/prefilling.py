@@ -124,14 +124,16 @@ def explain_path(window: Window, place: PolicyLines, now: LatencyBudget, before:
 
 def prefix_hits(window: Window) -> float | None:
     """Return the share of looked-up prompt tokens found in prefix caches; None without lookups."""
-    asked = window.engine_counted("engine_prefix_cache_queries_tokens_total")
-    return window.engine_counted("engine_prefix_cache_hits_tokens_total") / asked if asked > 0 else None
+    num_queried = window.engine_counted("engine_prefix_cache_queries_tokens_total")
+    return window.engine_counted("engine_prefix_cache_hits_tokens_total") / num_queried if num_queried > 0 else None
 
 
 def prefix_hits_before(window: Window) -> float | None:
     """Return `prefix_hits` for the time before the window."""
-    asked = window.engine_counted_before("engine_prefix_cache_queries_tokens_total")
-    return window.engine_counted_before("engine_prefix_cache_hits_tokens_total") / asked if asked > 0 else None
+    num_queried = window.engine_counted_before("engine_prefix_cache_queries_tokens_total")
+    return (
+        window.engine_counted_before("engine_prefix_cache_hits_tokens_total") / num_queried if num_queried > 0 else None
+    )
 
 
 def _kv_headroom(place: PolicyLines, owner: str, used: float, now: LatencyBudget, before: LatencyBudget) -> Finding:

@@ -107,5 +107,5 @@ def _greedy_tenant(window: Window) -> tuple[str, float, float] | None:
 
 
 def _shed_ratio(window: Window) -> float:
-    asked = window.counted("penstock_requests_total")
-    return window.counted("penstock_shed_total") / asked if asked > 0 else 0.0
+    num_requests = window.counted("penstock_requests_total")
+    return window.counted("penstock_shed_total") / num_requests if num_requests > 0 else 0.0

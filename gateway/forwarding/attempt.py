@@ -347,14 +347,14 @@ class AttemptRunner:
         raise RetryElsewhere(no_completion(attempt.live.id))
 
     def _take_error(
-        self, work: ForwardRequest, attempt: UpstreamAttempt, told: StatedError, *, is_leading: bool
+        self, work: ForwardRequest, attempt: UpstreamAttempt, stated: StatedError, *, is_leading: bool
     ) -> None:
         """Treat an error in a 200 answer as the status that it names.
 
         Raises:
             RetryElsewhere: Unless the error states that the request is wrong; that goes to the client.
         """
-        response, status = attempt.response, told.status
+        response, status = attempt.response, stated.status
         assert response is not None, "an answer is open once its request was sent"
         if is_leading:
             work.ctx.record.detail = f"upstream status 200 with an error{'' if status is None else f' of {status}'}"
@@ -363,7 +363,7 @@ class AttemptRunner:
             raise RetryElsewhere(UpstreamFailed(f"Deployment '{attempt.live.id}' answered with an error. Try again."))
         response.status = status
         self._check_response(work, attempt, response, is_leading=is_leading)
-        self._take_whole(work, attempt, told.body, is_leading=is_leading)
+        self._take_whole(work, attempt, stated.body, is_leading=is_leading)
         attempt.pass_as_json()
 
     def _take_whole(self, work: ForwardRequest, attempt: UpstreamAttempt, body: bytes, *, is_leading: bool) -> None:
@@ -502,8 +502,10 @@ async def _whole(attempt: UpstreamAttempt, response: UpstreamResponse) -> bytes:
     try:
         return await response.read(MAX_PLAIN_BYTES, attempt.held)
     except RequestTooLarge:
-        said = f"The answer of deployment '{attempt.live.id}' takes more memory than this gateway may use for one."
-        raise UpstreamFailed(f"{said} Request a shorter one, or a stream.") from None
+        explanation = (
+            f"The answer of deployment '{attempt.live.id}' takes more memory than this gateway may use for one."
+        )
+        raise UpstreamFailed(f"{explanation} Request a shorter one, or a stream.") from None
 
 
 def _fixed_headers(live: LiveDeployment, accept: bytes, priority: bytes) -> tuple[Header, ...]:

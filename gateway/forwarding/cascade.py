@@ -62,22 +62,22 @@ class Cascader:
         Raises:
             GatewayError: The first deployment failed.
         """
-        asked = _asking(work)
-        attempt = await self._attempts.open(asked, live, can_move=can_move)
-        if asked.is_assembled and attempt.response is not None and attempt.response.status != 200:
+        first_odds = _as_stream(work)
+        attempt = await self._attempts.open(first_odds, live, can_move=can_move)
+        if first_odds.is_assembled and attempt.response is not None and attempt.response.status != 200:
             attempt.close()  # the refusal may concern the stream, which the client did not request
-            attempt = await self._attempts.open(_telling(work), live)
+            attempt = await self._attempts.open(_with_logprobs(work), live)
         if attempt.response is not None and attempt.response.status != 200 and not work.request.fields.logprobs:
             attempt.close()  # or the log-probabilities, which the client did not request, either
             return await self._past_refusal(work, live, next_one())
         try:
             answer = await self._decide(work, attempt, inquiry)
             successor = next_one() if answer == "hand_over" else None
-            is_to_assemble = successor is None and asked.is_assembled and attempt.body is None
-            if is_to_assemble and not await self._assemble(asked, attempt):
+            is_to_assemble = successor is None and first_odds.is_assembled and attempt.body is None
+            if is_to_assemble and not await self._assemble(first_odds, attempt):
                 attempt.close()  # nothing may be lost of it: the same once more, as the client wants it
                 work.ctx.record.attempts += 1
-                attempt = await self._attempts.open(_telling(work), live)
+                attempt = await self._attempts.open(_with_logprobs(work), live)
         except BaseException:  # cancellation too: no caller could close it
             attempt.close()
             raise
@@ -93,8 +93,8 @@ class Cascader:
         self, work: ForwardRequest, live: LiveDeployment, can_move: Callable[[], bool] | None
     ) -> UpstreamAttempt:
         """Open an attempt like `Attempts.open` for a plain answer assembled from a stream: it shows a stall early."""
-        asked = msgspec.structs.replace(work, request=work.request.as_stream(), is_assembled=True)
-        attempt = await self._attempts.open(asked, live, can_move=can_move)
+        first_odds = msgspec.structs.replace(work, request=work.request.as_stream(), is_assembled=True)
+        attempt = await self._attempts.open(first_odds, live, can_move=can_move)
         if attempt.body is not None:
             if attempt.response is not None and attempt.response.status in (OK, TOO_MANY_REQUESTS):
                 return attempt  # a server without streams has answered as the client wants it
@@ -103,7 +103,7 @@ class Cascader:
             live.refuses_streams = attempt.response is not None and attempt.response.status == 200
             return attempt
         try:
-            await self._assemble(asked, attempt)
+            await self._assemble(first_odds, attempt)
             if attempt.body is None:  # nothing may be lost of it: the same once more, as the client wants it
                 attempt.close()
                 work.ctx.record.attempts += 1
@@ -129,8 +129,8 @@ class Cascader:
             return "go_on"  # what is wrong with the request is wrong everywhere
         if attempt.body is not None:
             odds, _ = odds_of(attempt.body)
-            asked = odds[: inquiry.first_tokens]
-            return inquiry.routing_request(asked, is_whole=len(asked) == len(odds)) or "hand_over"
+            first_odds = odds[: inquiry.first_tokens]
+            return inquiry.decide(first_odds, is_whole=len(first_odds) == len(odds)) or "hand_over"
         assert attempt.response is not None, "an answer is open once its request was sent"
         return await self._listen(work, attempt, attempt.response, inquiry)
 
@@ -148,13 +148,13 @@ class Cascader:
             for piece in waiting[num_fed:]:
                 reader.feed(piece)
             num_fed = len(waiting)
-            answer = inquiry.routing_request(reader.odds[: inquiry.first_tokens], is_whole=reader.is_whole)
+            answer = inquiry.decide(reader.odds[: inquiry.first_tokens], is_whole=reader.is_whole)
             if answer is not None:
                 return answer
             if not await self._attempts.more(work, attempt):
                 if response.is_complete and not end_of_stream(b"".join(waiting)).is_complete:
                     self._break(work, attempt)
-                return inquiry.routing_request(reader.odds, is_whole=True) or "hand_over"
+                return inquiry.decide(reader.odds, is_whole=True) or "hand_over"
 
     async def _assemble(self, work: ForwardRequest, attempt: UpstreamAttempt) -> bool:
         """Assemble the plain answer that the client wants from the stream.
@@ -221,18 +221,18 @@ def _read(pieces: list[bytes]) -> LogprobReader:
     return reader
 
 
-def _asking(work: ForwardRequest) -> ForwardRequest:
+def _as_stream(work: ForwardRequest) -> ForwardRequest:
     """Return the request in the form that is sent first: a stream, even for a plain answer.
 
     So no time is lost on the end of an answer whose beginning is already rejected.
     """
-    told = _telling(work)
+    probed = _with_logprobs(work)
     if work.request.stream or work.ctx.wants_timing:  # only a plain answer has the engine's whole timing
-        return told
-    return msgspec.structs.replace(told, request=told.request.as_stream(), is_assembled=True)
+        return probed
+    return msgspec.structs.replace(probed, request=probed.request.as_stream(), is_assembled=True)
 
 
-def _telling(work: ForwardRequest) -> ForwardRequest:
+def _with_logprobs(work: ForwardRequest) -> ForwardRequest:
     """Return the same work with log-probabilities requested for each token."""
     return msgspec.structs.replace(work, request=telling(work.request))
 

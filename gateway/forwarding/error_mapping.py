@@ -86,16 +86,16 @@ def enveloped(body: bytes, status: int, deployment: str) -> bytes:
     if is_strict and isinstance(error, dict) and error.keys() >= _KEYS and isinstance(error["message"], str):
         return body
     # Some servers leave keys out, some have them one level higher, and some send the error as a string.
-    told = error if isinstance(error, dict) and error else document
-    message = _message_in(told) or f"Deployment '{deployment}' refused the request with status {status}."
-    kind, usual = told.get("type"), "rate_limit_error" if status == TOO_MANY_REQUESTS else "invalid_request_error"
+    stated = error if isinstance(error, dict) and error else document
+    message = _message_in(stated) or f"Deployment '{deployment}' refused the request with status {status}."
+    kind, usual = stated.get("type"), "rate_limit_error" if status == TOO_MANY_REQUESTS else "invalid_request_error"
     return encoded(
         {
             "error": {
                 "message": message[:_MAX_MESSAGE_CHARS],
                 "type": kind if isinstance(kind, str) else usual,
-                "param": told.get("param"),
-                "code": told.get("code"),
+                "param": stated.get("param"),
+                "code": stated.get("code"),
             }
         }
     )
@@ -115,15 +115,15 @@ def _object(body: bytes) -> tuple[dict[str, Any], bool]:
     return (document, is_strict) if isinstance(document, dict) else ({}, False)
 
 
-def _message_in(told: Any, depth: int = 0) -> str | None:
+def _message_in(stated: Any, depth: int = 0) -> str | None:
     """Return the text of a refusal, wherever servers and web frameworks put it."""
-    if isinstance(told, str):
-        return told or None
-    if isinstance(told, list):
-        told = told[0] if told else None
-    if not isinstance(told, dict) or depth > _MAX_DEPTH:
-        return _message_in(told, depth) if isinstance(told, str) else None
-    values = (told.get(key) for key in _MESSAGE_KEYS)
+    if isinstance(stated, str):
+        return stated or None
+    if isinstance(stated, list):
+        stated = stated[0] if stated else None
+    if not isinstance(stated, dict) or depth > _MAX_DEPTH:
+        return _message_in(stated, depth) if isinstance(stated, str) else None
+    values = (stated.get(key) for key in _MESSAGE_KEYS)
     return next((found for value in values if (found := _message_in(value, depth + 1)) is not None), None)
 
 

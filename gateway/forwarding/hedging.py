@@ -181,9 +181,9 @@ class _Race:
 
     def _count(self, end: HedgeEnd, *, loser: LiveDeployment) -> None:
         """Count the prompt tokens that `loser` received for nothing."""
-        asked = self._other if end is not HedgeEnd.FAILED else loser
-        if asked is not None:
-            self._metrics.hedges.labels(asked.id, end).inc()
+        counted = self._other if end is not HedgeEnd.FAILED else loser
+        if counted is not None:
+            self._metrics.hedges.labels(counted.id, end).inc()
         routing_request = self._work.ctx.routing_request
         if routing_request is not None:
             self._metrics.hedged_tokens.labels(loser.id).inc(routing_request.price.prompt_tokens)

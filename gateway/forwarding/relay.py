@@ -151,8 +151,8 @@ async def relay_stream(ctx: RequestContext, response: UpstreamResponse) -> None:
         UpstreamFailed: The stream ended without a mark that it is whole.
     """
     relay = _StreamRelay(ctx, response)
-    told = [header for header in response.headers if header[0] == SCHEMA_IGNORED]
-    await ctx.begin(response.status, [*_STREAM_HEADERS, *told, *ctx.answer_headers()])
+    schema_headers = [header for header in response.headers if header[0] == SCHEMA_IGNORED]
+    await ctx.begin(response.status, [*_STREAM_HEADERS, *schema_headers, *ctx.answer_headers()])
     ctx.place = RequestPhase.DECODE
     if ctx.channel is not None:
         await relay.through(ctx.channel)

@@ -140,10 +140,10 @@ def _has_content(document: Any) -> bool:
         return bool(document.get("usage"))
     for choice in choices:
         delta = choice.get("delta") or choice.get("message")
-        told = (
+        stated = (
             [value for name, value in delta.items() if name not in _WITHOUT_CONTENT] if isinstance(delta, dict) else []
         )
-        if any(told) or choice.get("text") or choice.get("finish_reason"):
+        if any(stated) or choice.get("text") or choice.get("finish_reason"):
             return True
     return False
 

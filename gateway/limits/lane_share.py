@@ -103,13 +103,13 @@ class LaneShare:
         "_cautioned_at",
         "_load",
         "_trickle",
+        "begun_at",
         "by_tenant",
         "caution",
         "holds",
         "in_flight",
         "lane",
         "limit",
-        "opened_at",
         "overrun",
         "paces",
         "queue",
@@ -143,7 +143,7 @@ class LaneShare:
         self.overrun = Overrun()
         self.paces = (PrefillWindow(), PrefillWindow())
         """Prefill windows of short and of long prompts, which do not wait for each other in the deployment."""
-        self.opened_at = -math.inf
+        self.begun_at = -math.inf
         """Instant of the last grant."""
         self.shared_until = -math.inf
         """Instant until which the lane counts as shared by several tenants."""
@@ -156,7 +156,7 @@ class LaneShare:
         """Count one more permit; return the tokens that its prompt counts until its first token."""
         tenant, by_tenant = admission_request.tenant, self.by_tenant
         self.in_flight += 1
-        self.opened_at = now
+        self.begun_at = now
         self.tokens += admission_request.tokens
         by_tenant[tenant] = by_tenant.get(tenant, 0) + 1
         if self.limit is not None:

@@ -265,8 +265,8 @@ class Ledger:
             rate = _rate(share, hold_s)
         if rate <= 0.0:
             return None
-        quiet_s = now - self._released_at
-        return rate if rate * quiet_s <= _STALLED_RATIO else _STALLED_RATIO / quiet_s
+        idle_s = now - self._released_at
+        return rate if rate * idle_s <= _STALLED_RATIO else _STALLED_RATIO / idle_s
 
     # Limits and reserves
 
@@ -279,14 +279,14 @@ class Ledger:
 
     def _reserved_for_other_lanes(self, share: LaneShare, now: float) -> int:
         """Return the permits that this lane may not take, and apply the decay of all reserves."""
-        kept = most = 0
+        retained = most = 0
         for other in self.shares.values():
             level = other.reserve.level(now)
             most += level + other.sparse.level(now)
             if other is not share:
-                kept += max(level - other.in_flight, 0)
+                retained += max(level - other.in_flight, 0)
         self._reserved = most
-        return kept
+        return retained
 
     def _lane_part(self, share: LaneShare) -> int:
         """Return the permits due to a lane by its weight among active lanes; 0 when it is the only one."""
@@ -300,17 +300,19 @@ class Ledger:
     def _adopt(self, lane: LiveLane) -> LaneShare:
         if len(self.shares) >= _MAX_SHARES:  # most belong to lanes that left the policy
             self.shares = {
-                kept: share for kept, share in self.shares.items() if share.in_flight or kept in self.waiting
+                retained: share
+                for retained, share in self.shares.items()
+                if share.in_flight or retained in self.waiting
             }
         share = self.shares[lane] = LaneShare(lane, self._adaptive(lane, None))
         self._set_room(share)
         self.refresh_limit()
         return share
 
-    def _adaptive(self, lane: LiveLane, kept: AdaptiveLimit | None) -> AdaptiveLimit | None:
+    def _adaptive(self, lane: LiveLane, retained: AdaptiveLimit | None) -> AdaptiveLimit | None:
         if not self._is_adaptive:
             return None
-        limit = kept or AdaptiveLimit()
+        limit = retained or AdaptiveLimit()
         limit.start = self._start
         limit.slack_s = max(SLACK_S, _SLACK_RATIO * (lane.rules.ttft_slo_s or 0.0))
         return limit

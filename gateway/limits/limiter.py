@@ -122,7 +122,7 @@ class Limiter:
 
     def idle_s(self, now: float, lane: LiveLane) -> float:
         """Return the seconds since the lane's last grant, infinite before the first."""
-        return now - self._ledger.share_of(lane).opened_at
+        return now - self._ledger.share_of(lane).begun_at
 
     def try_acquire(self, admission_request: AdmissionRequest) -> Permit | None:
         """Return a permit when one is free for this request and no waiting request precedes it, else None."""

@@ -215,8 +215,8 @@ class Canaries:
 
     async def _decide(self, canary: CanaryTrial, findings: tuple[TrialFinding, ...]) -> None:
         if is_worse(findings):
-            said = "; ".join(_stated(finding) for finding in findings if finding.verdict == "worse")
-            await self._end("rolled_back", SYSTEM, said, findings)
+            message = "; ".join(_stated(finding) for finding in findings if finding.verdict == "worse")
+            await self._end("rolled_back", SYSTEM, message, findings)
         elif canary.promote_after_s is not None and self._wall() >= canary.at + canary.promote_after_s:
             seen = max(finding.new.count for finding in findings)
             if seen >= canary.guard.min_requests:
@@ -262,8 +262,10 @@ class Canaries:
         changes = diff(self._stored.reader.load(base.document), self._stored.reader.read(document))
         shared = shared_changes(changes)
         if shared:
-            said = "; ".join(change.text for change in shared[:5])
-            raise NotSeparable(f"{said}: queues, permits and quotas are shared by all traffic, so this needs an apply")
+            message = "; ".join(change.text for change in shared[:5])
+            raise NotSeparable(
+                f"{message}: queues, permits and quotas are shared by all traffic, so this needs an apply"
+            )
         if not changes:
             raise NotSeparable("nothing changes")
 

@@ -163,8 +163,8 @@ class PolicyFile:
         except ValueError as unusable:
             raise PolicyFileError(f"{error}\nthe last good policy cannot be served: {unusable}") from error
         self._head = saved.origin
-        said = f"{error}\nstarted on the last good policy, revision {saved.revision}, saved at an earlier start"
-        self._report(PolicyStatus(revision=saved.revision, is_current=False, error=said))
+        message = f"{error}\nstarted on the last good policy, revision {saved.revision}, saved at an earlier start"
+        self._report(PolicyStatus(revision=saved.revision, is_current=False, error=message))
         return saved
 
     def _keep(self, read_at: float) -> None:

@@ -84,7 +84,7 @@ def _stored_policy(config: GatewayConfig, open_store: OpenStore) -> _Stored | No
     seed = Seed(path=config.policy.document, is_bundled=config.policy.is_bundled)
     if newest is None or seed.replaces(newest) or newest.document == _document_of(seed):
         return None
-    said = ""
+    message = ""
     for revision in (newest, saved):
         if revision is None:
             continue
@@ -92,12 +92,12 @@ def _stored_policy(config: GatewayConfig, open_store: OpenStore) -> _Stored | No
         try:
             policy = load_policy(revision.document, source=name, variables=config.process.policy_variables)
         except PolicyError as error:
-            said = said or f"{name} of the store cannot be read: {error}"
+            message = message or f"{name} of the store cannot be read: {error}"
             continue
-        where = "in the store" if not said else "kept here"
+        where = "in the store" if not message else "kept here"
         note = f"engines are those of {name} {where}, not of {config.policy.document}{lost}"
-        return _Stored(policy, f"{said}\n{note}" if said else note)
-    return _Stored(None, said)
+        return _Stored(policy, f"{message}\n{note}" if message else note)
+    return _Stored(None, message)
 
 
 def _document_of(seed: Seed) -> str | None:

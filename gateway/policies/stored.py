@@ -95,8 +95,8 @@ class StoredPolicy:
         except StoreUnavailable as error:
             await self._load_without_store(error)
         except InvalidPolicy as error:
-            said = "\n".join(problem.render(str(self._seed.path)) for problem in error.problems)
-            raise PolicyFileError(said) from error
+            message = "\n".join(problem.render(str(self._seed.path)) for problem in error.problems)
+            raise PolicyFileError(message) from error
         if self._head is None:
             await self._load_saved(f"the newest revision cannot be served: {self.status.error}")
 

@@ -13,7 +13,7 @@ from gateway.cache.exact.control import NO_WISHES, CacheControl
 from gateway.chat.request import ChatRequest
 from gateway.deployments.health.second_attempts import RetryBudget
 from gateway.deployments.live import LiveDeployment
-from gateway.deployments.rotation import NOBODY, EjectedCandidates, kept_out
+from gateway.deployments.rotation import NOBODY, EjectedCandidates, excluded
 from gateway.embedding.encoder import Vector
 from gateway.routing.candidate import LiveCandidate, Seen
 from gateway.routing.identity import key_of
@@ -162,7 +162,7 @@ class PlannedRoute:
             if routing_request is None or self._shortlist is None
             else self._shortlist.draw(routing_request, attempt, now, rng)
         )
-        out = NOBODY if few is not None else kept_out(self._members, now, already_tried)
+        out = NOBODY if few is not None else excluded(self._members, now, already_tried)
         self.is_panicking = out.is_panic
         views = self._views(few or self.options, now, routing_request, out, seen)
         decision = self.profile.decide(views, attempt, rng)
@@ -176,7 +176,7 @@ class PlannedRoute:
 
     def views(self, now: float, routing_request: RoutingRequest) -> list[DeploymentView]:
         """Return every candidate's view for this request, in the route's order."""
-        out = kept_out(self._members, now)
+        out = excluded(self._members, now)
         return [option.view(now, routing_request, is_ejected=option.live.id in out.ids) for option in self.options]
 
     def _views(

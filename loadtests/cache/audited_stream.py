@@ -130,9 +130,9 @@ def changed_stream(
     )
 
 
-def shuffled(asked: tuple[Questions, Vectors], seed: int) -> tuple[Questions, Vectors]:
+def shuffled(outcomes: tuple[Questions, Vectors], seed: int) -> tuple[Questions, Vectors]:
     """In an order that the seed decides."""
-    questions, vectors = asked
+    questions, vectors = outcomes
     order = np.random.default_rng(seed).permutation(len(questions))
     texts = [questions.texts[place] for place in order.tolist()]
     question_groups, components = questions.question_groups[order], questions.components[order]
@@ -162,8 +162,8 @@ def play_audited(stream: Stream, match_models: MatchModels, max_error_ratio: flo
     cache = _AuditedCache(
         stream, match_models, Cache(mode="exact_then_semantic", max_error_ratio=max_error_ratio), audits
     )
-    asked = [cache.ask(place, number) for number, place in enumerate(stream.order.tolist())]
-    counted = asked[stream.counted_from :]
+    outcomes = [cache.request(place, number) for number, place in enumerate(stream.order.tolist())]
+    counted = outcomes[stream.counted_from :]
     return Audited(
         played=Played(
             np.array([outcome == "wrong" or outcome == "right" for outcome in counted]),
@@ -199,13 +199,13 @@ class _AuditedCache:
             is_barred=self._audit_registry.is_barred,
             wall=lambda: self._now,
         )
-        self._kept: dict[int, bytes] = {}
+        self._cached: dict[int, bytes] = {}
         self._index_of: dict[bytes, int] = {}
         self.stats: RouteStats = route_stats.of(_WHOSE)
         self.num_audits = self.num_compared = 0
         self.levels = [0] * (CLOSED + 1)
 
-    def ask(self, place: int, number: int) -> str:
+    def request(self, place: int, number: int) -> str:
         """`exact`, `right` or `wrong` for an answer that was kept, else `new`."""
         self._tick(number)
         text = self._stream.questions.texts[place]
@@ -230,7 +230,7 @@ class _AuditedCache:
         table = self._stream.neighbours
         found: list[Neighbour] = []
         for other, similarity in zip(table.places[place].tolist(), table.similarities[place].tolist(), strict=True):
-            exact = self._kept.get(other)
+            exact = self._cached.get(other)
             if exact is not None:
                 found.append(Neighbour(exact, similarity))
                 if len(found) == NUM_NEIGHBOURS:
@@ -309,10 +309,10 @@ class _AuditedCache:
         )
         self._index_of[exact] = place
         self._tier.put(entry, self._now)
-        self._kept[place] = exact
+        self._cached[place] = exact
 
 
-def told(audited: Audited) -> Iterator[str]:
+def describe(audited: Audited) -> Iterator[str]:
     """For people."""
     played = audited.played
     low, high = played.error_limits()

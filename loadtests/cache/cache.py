@@ -128,13 +128,13 @@ async def _misses(
     address: Address, headers: tuple[tuple[str, str], ...], seconds: float, first_byte_ms: Sequence[float]
 ) -> list[list[float]]:
     """Seconds to the first byte of new streams: of each of MISSED, for each upstream. Raises OSError when one fails."""
-    asked = [(model, wait_ms) for wait_ms in first_byte_ms for model in MISSED]
-    connections = [await LoadConnection.open(address) for _ in asked]
-    samples: list[list[float]] = [[] for _ in asked]
+    upstream_cases = [(model, wait_ms) for wait_ms in first_byte_ms for model in MISSED]
+    connections = [await LoadConnection.open(address) for _ in upstream_cases]
+    samples: list[list[float]] = [[] for _ in upstream_cases]
     numbers = itertools.count()
     stop_at = clock() + seconds
     while clock() < stop_at:
-        for (model, wait_ms), connection, times in zip(asked, connections, samples, strict=True):
+        for (model, wait_ms), connection, times in zip(upstream_cases, connections, samples, strict=True):
             text = f"Where does one find the door number {next(numbers)} of that building?"
             body = chat_body(model, text, stream=True, user=f"script:first_byte_ms={wait_ms:g}")
             exchange = await connection.exchange(request_bytes("POST", "/v1/chat/completions", body, headers))
@@ -189,7 +189,7 @@ def _card(
             f"exact hits                    {hits}",
             f"semantic hits one by one      {found}",
             f"semantic hits at {RATE_PER_S:g}/s         {steady}",
-            f"other wordings served         {similar.num_served} of {similar.num_asked}",
+            f"other wordings served         {similar.num_served} of {similar.num_sent}",
             f"first byte, cache off         {off}",
             f"first byte, exact, miss       {exact}",
             f"first byte, semantic, miss    {semantic}",

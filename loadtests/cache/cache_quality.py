@@ -27,7 +27,7 @@ from gateway.embedding.graph import build_graph
 from gateway.embedding.make import encoder_id, graph_file
 from gateway.embedding.model_files import installed_model
 from gateway.embedding.onnx_encoder import OnnxEncoder
-from loadtests.cache.audited_stream import Audits, play_audited, streams_of, told
+from loadtests.cache.audited_stream import Audits, line, play_audited, streams_of
 from loadtests.cache.changed_meaning import KINDS, Kind, Pair, pairs
 from loadtests.cache.crafted_suffix import FAMILIES, served_ratio
 from loadtests.cache.made_questions import made_questions
@@ -92,10 +92,10 @@ def measure(options: argparse.Namespace) -> Card:
     results: dict[str, Value] = {"questions": len(questions)}
     notes: list[str] = []
     for number, bound in enumerate(bounds):
-        found, told = _played(questions, vectors, model, bound, options.seed)
+        found, line = _played(questions, vectors, model, bound, options.seed)
         suffix = "" if number == 0 else f"_at_{bound:g}"
         results |= {f"{name}{suffix}": value for name, value in found.items()}
-        notes.append(told)
+        notes.append(line)
     threshold = model.threshold(bounds[0])
     parts = [changed_meaning(encoder, model, threshold, options), _crafted(encoder, model, threshold, options)]
     if options.data is not None:
@@ -126,12 +126,12 @@ def _played(
         "error_high": high,
         "threshold_hit_ratio": best_threshold_hits(questions, vectors, played.error_ratio),
     }
-    told = f"bound {bound:g}: {played.hits.sum()} hits, {played.wrong.sum()} wrong, error {low:.4f} to {high:.4f}"
-    return found, told
+    line = f"bound {bound:g}: {played.hits.sum()} hits, {played.wrong.sum()} wrong, error {low:.4f} to {high:.4f}"
+    return found, line
 
 
 def _audited(
-    encoder: TextEncoder, asked: tuple[Questions, Vectors], bounds: Sequence[float], options: argparse.Namespace
+    encoder: TextEncoder, prompt: tuple[Questions, Vectors], bounds: Sequence[float], options: argparse.Namespace
 ) -> Measured:
     """Streams with repeats, and with a change of domain in either direction, with the gateway's audits."""
     intents = read_intents(options.data)
@@ -139,7 +139,7 @@ def _audited(
     match_models = MatchModels.shipped()
     found: dict[str, Value] = {}
     notes = []
-    for stream in streams_of(asked, (intents, intent_vectors), options.seed):
+    for stream in streams_of(prompt, (intents, intent_vectors), options.seed):
         for bound, ratio in product(bounds, options.audit_ratio):
             audits = Audits(audit_ratio=ratio, noise=options.audit_noise, seed=options.seed)
             audited = play_audited(stream, match_models, bound, audits)
@@ -147,7 +147,7 @@ def _audited(
             found[f"{name}_hit_ratio"] = audited.played.hit_ratio
             found[f"{name}_error_ratio"] = audited.played.error_ratio
             found[f"{name}_error_high"] = audited.played.error_limits(options.seed)[1]
-            notes.append(f"{stream.name}, bound {bound:g}, audited {ratio:g}: {', '.join(told(audited))}")
+            notes.append(f"{stream.name}, bound {bound:g}, audited {ratio:g}: {', '.join(line(audited))}")
     return found, notes
 
 
@@ -163,14 +163,14 @@ def _crafted(encoder: TextEncoder, model: MatchModel, threshold: float, options:
 
 def _elsewhere(encoder: TextEncoder, model: MatchModel, threshold: float, options: argparse.Namespace) -> Measured:
     """What questions that stand alone get from other conversations, where the policy allows that."""
-    asked = read_conversations(options.data)
-    alone = asked.standing_alone
+    prompt = read_conversations(options.data)
+    alone = prompt.standing_alone
     vectors = np.zeros((len(alone), encoder.dimensions), np.float32)
     vectors[alone] = _encoded(
-        encoder, [text for text, is_alone in zip(asked.questions.texts, alone, strict=True) if is_alone]
+        encoder, [text for text, is_alone in zip(prompt.questions.texts, alone, strict=True) if is_alone]
     )
-    played = play_alone(asked, vectors, model, threshold)
-    equal = asked.equal_elsewhere
+    played = play_alone(prompt, vectors, model, threshold)
+    equal = prompt.equal_elsewhere
     found: dict[str, Value] = {
         "standalone_ratio": float(alone.mean()),
         "standalone_of_equal_elsewhere": int((alone & equal).sum()),
@@ -192,8 +192,8 @@ def changed_meaning(encoder: TextEncoder, model: MatchModel, threshold: float, o
             close = close_pairs(encoder, kind, is_listed, options.seed, options.pairs)
             given = [pair for pair, cosine in close if _is_given(model, pair, cosine, threshold)]
             served, total = served + len(given), total + len(close)
-            told = "words of our lists" if is_listed else "other words"
-            notes.append(f"changed {kind:<9} ({told}): {len(given)} of {len(close)} served")
+            line = "words of our lists" if is_listed else "other words"
+            notes.append(f"changed {kind:<9} ({line}): {len(given)} of {len(close)} served")
         shares["changed_meaning_served" if is_listed else "changed_meaning_served_held_out"] = served / max(1, total)
     return shares, notes
 
@@ -205,8 +205,8 @@ def close_pairs(encoder: TextEncoder, kind: Kind, is_listed: bool, seed: int, co
     candidates = list(tried)
     for at in range(0, len(candidates), count):
         some = candidates[at : at + count]
-        kept, asked = encoder.encode([pair.kept for pair in some]), encoder.encode([pair.asked for pair in some])
-        cosines = (kept * asked).sum(axis=1)
+        cached, prompt = encoder.encode([pair.cached for pair in some]), encoder.encode([pair.prompt for pair in some])
+        cosines = (cached * prompt).sum(axis=1)
         found += [(pair, float(cosine)) for pair, cosine in zip(some, cosines, strict=True) if cosine >= MIN_COSINE]
         if len(found) >= count:
             break
@@ -214,7 +214,7 @@ def close_pairs(encoder: TextEncoder, kind: Kind, is_listed: bool, seed: int, co
 
 
 def _is_given(model: MatchModel, pair: Pair, cosine: float, threshold: float) -> bool:
-    return model.match_probability(pair.asked, pair.kept, similarity=cosine, runner_up=None, track=None) >= threshold
+    return model.match_probability(pair.prompt, pair.cached, similarity=cosine, runner_up=None, track=None) >= threshold
 
 
 def _encoder(folder: Path) -> OnnxEncoder:

@@ -106,15 +106,15 @@ async def run_scopes(
 ) -> ScopeResult:
     """Ask so many questions, the frequent ones often, each checked. `secrets` are the tenants' keys; with `is_similar`
     on the routes whose answers similar questions may get, in several wordings."""
-    result, asked = ScopeResult(), Counter[tuple[object, ...]]()
+    result, upstream_cases = ScopeResult(), Counter[tuple[object, ...]]()
     names = list(secrets)
 
-    async def ask_some() -> None:
+    async def send_some() -> None:
         connection = await LoadConnection.open(address, keep_body=True)
         while result.num_lookups < num_lookups:
             result.num_lookups += 1
             question = _drawn(rng, names, is_similar=is_similar)
-            asked[question.scope_key] += 1
+            upstream_cases[question.scope_key] += 1
             headers = (("authorization", f"Bearer {secrets[question.tenant]}"),)
             exchange = await connection.exchange(
                 request_bytes("POST", "/v1/chat/completions", question.body(), headers)
@@ -122,12 +122,12 @@ async def run_scopes(
             if not exchange.is_ok:
                 result.num_failed += 1
             else:
-                _check_hit(result, question, connection, is_first=asked[question.scope_key] == 1)
+                _check_hit(result, question, connection, is_first=upstream_cases[question.scope_key] == 1)
             if not connection.is_open:
                 connection = await LoadConnection.open(address, keep_body=True)
         connection.close()
 
-    await asyncio.gather(*(ask_some() for _ in range(_CONNECTIONS)))
+    await asyncio.gather(*(send_some() for _ in range(_CONNECTIONS)))
     return result
 
 

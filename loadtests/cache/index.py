@@ -52,8 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=1, help="of all draws (default %(default)s)")
     real = "folder of evaluation data: entries are its questions' vectors with jitter, instead of drawn ones"
     parser.add_argument("--data", type=Path, help=real)
-    kept = "keep the snapshot here, every 100,000 entries, and go on from it when it is there"
-    parser.add_argument("--snapshot", type=Path, help=kept)
+    snapshot_help = "keep the snapshot here, every 100,000 entries, and go on from it when it is there"
+    parser.add_argument("--snapshot", type=Path, help=snapshot_help)
 
 
 async def run(options: argparse.Namespace) -> Card:

@@ -42,7 +42,7 @@ class SimilarResult:
 
     one_by_one_s: list[float]
     steady_s: list[float]
-    num_asked: int
+    num_sent: int
     num_served: int
     """Of other wordings, those that the judge let pass."""
     num_failed: int
@@ -80,8 +80,8 @@ async def run_similar(
         await asyncio.sleep(_PAUSE_S)
     await asyncio.sleep(_SETTLE_S)
     served: list[bytes] = []
-    asked = [text for wording in range(1, len(_WORDINGS)) for text in questions(wording)]
-    for text in asked:
+    texts_sent = [text for wording in range(1, len(_WORDINGS)) for text in questions(wording)]
+    for text in texts_sent:
         took_s = await _send(connection, model, text, headers, SLOW)
         if took_s is not None:
             served.append(_request(model, text, headers, SLOW))
@@ -94,7 +94,7 @@ async def run_similar(
     return SimilarResult(
         one_by_one_s=one_by_one,
         steady_s=steady.latencies_s,
-        num_asked=len(asked),
+        num_sent=len(texts_sent),
         num_served=len(served),
         num_failed=num_failed + steady.num_failed,
     )

@@ -132,8 +132,8 @@ async def _send(
         request = request_bytes("POST", path, json.dumps(body).encode(), headers=headers)
         exchange = await connection.exchange(request, on_piece)
         if not exchange.is_ok:
-            said = bytes(connection.scanner.body[-300:])
-            raise ProcessFailed(f"the engine answered {exchange.status} ({exchange.error}): {said!r}")
+            body_end = bytes(connection.scanner.body[-300:])
+            raise ProcessFailed(f"the engine answered {exchange.status} ({exchange.error}): {body_end!r}")
         return exchange, connection.scanner.content
     finally:
         connection.close()

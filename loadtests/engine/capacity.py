@@ -157,7 +157,7 @@ class Replica:
     async def predict(self) -> Predicted:
         """Ask `penstock capacity`. Raises ProcessFailed with what it says."""
         options = self._options
-        asked = {
+        targets = {
             "engine": self._address.url,
             "rps": 1,
             "prompt-tokens": options.prompt_tokens,
@@ -165,24 +165,24 @@ class Replica:
             "ttft-p95-ms": options.ttft_p95_ms,
             "tpot-ms": options.tpot_ms,
         }
-        flags = [text for name, value in asked.items() for text in (f"--{name}", str(value))]
+        flags = [text for name, value in targets.items() for text in (f"--{name}", str(value))]
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "gateway", "capacity", *flags, "--json"),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
-        said, complaint = await process.communicate()
+        output, complaint = await process.communicate()
         if process.returncode:
             raise ProcessFailed(f"penstock capacity: {complaint.decode(errors='replace').strip()}")
-        return Predicted.read(said.decode())
+        return Predicted.read(output.decode())
 
     async def teach(self) -> None:
         """Have it run steps unlike one another: prompts of several lengths, several at once."""
         for count in _TAUGHT_AT_ONCE:
             whole = self._options.prompt_tokens
             prompts = [self._prompts.batch(1, max(1, whole * (1 + place) // count))[0] for place in range(count)]
-            asking = (stream_tokens(self._address, prompt, self._options.output_tokens) for prompt in prompts)
-            await asyncio.gather(*asking)
+            streaming = (stream_tokens(self._address, prompt, self._options.output_tokens) for prompt in prompts)
+            await asyncio.gather(*streaming)
         await self.offer(_TEACHING_RATE)
 
     async def offer(self, rate_per_s: float) -> Trial:
@@ -197,8 +197,8 @@ class Replica:
                 await pacer.until(started_at + offset)
                 stream = TokenStream(sent_at=started_at + offset)
                 streams.append(stream)
-                asking = stream_tokens(self._address, prompt, self._options.output_tokens, seen=stream)
-                tasks.append(asyncio.create_task(asking))
+                streaming = stream_tokens(self._address, prompt, self._options.output_tokens, seen=stream)
+                tasks.append(asyncio.create_task(streaming))
         await self._drain(tasks)
         settled_at = started_at + _SETTLE_SHARE * seconds
         return Trial.of(rate_per_s, [stream for stream in streams if stream.sent_at >= settled_at] or streams)
@@ -228,10 +228,11 @@ class Round:
 
     def lines(self) -> list[str]:
         """For people."""
-        told = self.predicted
+        forecast = self.predicted
         head = (
-            f"predicted {told.rate_per_s:.2f} per s (bound {told.bound}; first token p95 {told.ttft_p95_s * 1e3:.0f} "
-            f"ms, per token {told.tpot_s * 1e3:.1f} ms), kept {self.measured_per_s:.2f}: ratio {self.ratio:.2f}"
+            f"predicted {forecast.rate_per_s:.2f} per s (bound {forecast.bound}; first token p95 "
+            f"{forecast.ttft_p95_s * 1e3:.0f} ms, per token {forecast.tpot_s * 1e3:.1f} ms), "
+            f"held {self.measured_per_s:.2f}: ratio {self.ratio:.2f}"
         )
         return [head, *(f"  {trial}" for trial in sorted(self.trials, key=lambda trial: trial.rate_per_s))]
 

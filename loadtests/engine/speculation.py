@@ -160,7 +160,7 @@ def _finding(cells: Mapping[tuple[str, int], _Cell], drafted: float, accepted: f
     }
     for task in _COPYING_TASKS:
         results[f"speculation_{task}_b1_ratio"] = cells[task, 1].ratio
-    times = [len(asked) for cell in cells.values() for asked in cell.decode_s["on"].values()]
+    times = [len(samples) for cell in cells.values() for samples in cell.decode_s["on"].values()]
     notes = [
         "speculation: decode time of the engine's stage record, off over on, the same greedy answers to held-out "
         f"prompts asked {min(times)} to {max(times)} times in turn, the median of each; whole: queue and prefill too; "

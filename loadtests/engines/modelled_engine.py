@@ -92,15 +92,15 @@ class SequenceTurns:
     """Which lane's first gets the next free row: smooth weighted round robin; a lane that nobody waits in saves
     nothing up."""
 
-    __slots__ = ("_kept", "_long", "_short")
+    __slots__ = ("_long", "_reserved", "_short")
 
     def __init__(self, shape: EngineShape) -> None:
-        self._kept = shape.max_num_seqs // RESERVED_SEQS_DIVISOR
+        self._reserved = shape.max_num_seqs // RESERVED_SEQS_DIVISOR
         self._short = self._long = 0
 
     def next_is_long(self, num_free: int, *, has_short: bool, has_long: bool) -> bool | None:
         """Whether the lane of long prompts is next; None when nobody may have a row."""
-        has_short, has_long = has_short and num_free > 0, has_long and num_free > self._kept
+        has_short, has_long = has_short and num_free > 0, has_long and num_free > self._reserved
         if not has_short and not has_long:
             return None
         self._short = self._short + SHORT_WEIGHT if has_short else 0

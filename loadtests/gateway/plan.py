@@ -143,7 +143,7 @@ def _policy(upstream: Server, *, is_new: bool) -> dict[str, Any]:
 
 async def _serve(gateway: Server, traffic: Sequence[bytes], num_connections: int) -> Counter[str]:
     """Shares of routes, of deployments and of hits. Raises SystemExit when a request fails."""
-    told: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     queue = iter(traffic)
 
     async def drive() -> None:
@@ -152,13 +152,13 @@ async def _serve(gateway: Server, traffic: Sequence[bytes], num_connections: int
             exchange = await connection.exchange(request)
             if not exchange.is_ok:
                 raise SystemExit(f"a request failed: {exchange.error or exchange.status}")
-            told.update(_decisions_of(connection.scanner.head))
+            counts.update(_decisions_of(connection.scanner.head))
             if not connection.is_open:
                 connection = await LoadConnection.open(gateway.address)
         connection.close()
 
     await asyncio.gather(*(drive() for _ in range(num_connections)))
-    return Counter({name: count / len(traffic) for name, count in told.items()})
+    return Counter({name: count / len(traffic) for name, count in counts.items()})
 
 
 def _decisions_of(head: bytes) -> list[str]:

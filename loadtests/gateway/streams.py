@@ -101,7 +101,7 @@ async def run(options: argparse.Namespace) -> Card:
             "POST", "/v1/chat/completions", chat_body("scripted", "hello", stream=True, user=script_of)
         )
         spread_s = 10.0 / options.rate
-        asking_s = (spread_s, num_chunks / options.rate)  # all have begun; none has ended
+        interval_s = (spread_s, num_chunks / options.rate)  # all have begun; none has ended
         ways = [(gateway.address, through)] * options.streams
         ways += [(upstream.address, straight)] * max(4, options.streams // 10)
         cpu_before = gateway.process.cpu_s()
@@ -109,7 +109,7 @@ async def run(options: argparse.Namespace) -> Card:
             *(_stream(address, request, group, num_chunks, rng.uniform(0.0, spread_s)) for address, group in ways),
             *(
                 _send_at_intervals(
-                    ((gateway.address, late_through), (upstream.address, late_straight)), short, *asking_s, number
+                    ((gateway.address, late_through), (upstream.address, late_straight)), short, *interval_s, number
                 )
                 for number in range(_NUM_ASKERS)
             ),

@@ -39,7 +39,7 @@ class TracingCost:
 async def measure_tracing(
     upstream_url: str, request: bytes, *, num_connections: int, seconds: float, cores: set[int] | None
 ) -> dict[str, TracingCost]:
-    """`quiet`, `told` (every line, traces as sampled by default) and `all` (every trace), each in turn, for about
+    """`unlogged`, `told` (every line, traces as sampled by default) and `all` (every trace), each in turn, for about
     `seconds` together; the collector gets the caller's cores. Raises ProcessFailed when no trace arrived."""
     async with AsyncExitStack() as stack:
         benches = {name: await stack.enter_async_context(Workbench()) for name in ("quiet", "told", "all")}
@@ -65,8 +65,8 @@ async def measure_tracing(
     return {name: _cost_of(rounds, figures["quiet"]) for name, rounds in figures.items()}
 
 
-def _cost_of(rounds: list[tuple[float, float]], quiet: list[tuple[float, float]]) -> TracingCost:
-    pairs = list(zip(rounds, quiet, strict=True))
+def _cost_of(rounds: list[tuple[float, float]], unlogged: list[tuple[float, float]]) -> TracingCost:
+    pairs = list(zip(rounds, unlogged, strict=True))
     return TracingCost(
         requests_per_s=median(rate for rate, _ in rounds),
         cpu_us=median(us for _, us in rounds),

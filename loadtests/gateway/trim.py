@@ -174,8 +174,8 @@ async def _complete(address: Address, model: str, messages: Sequence[Mapping[str
 
 def _is_right(completion: Any, expected: str) -> bool:
     """Whether the answer is the expected one, apart from case, white space and punctuation at the end."""
-    said = completion["choices"][0]["message"]["content"] or ""
-    return _plain(said) == _plain(expected)
+    text_content = completion["choices"][0]["message"]["content"] or ""
+    return _plain(text_content) == _plain(expected)
 
 
 def _plain(text: str) -> str:
@@ -183,10 +183,10 @@ def _plain(text: str) -> str:
 
 
 def _filler(sentences: Sequence[str], num_chars: int, rng: Random) -> str:
-    said = ""
-    while len(said) < num_chars:
-        said += rng.choice(sentences) + " "
-    return said.strip()
+    text_content = ""
+    while len(text_content) < num_chars:
+        text_content += rng.choice(sentences) + " "
+    return text_content.strip()
 
 
 def _card(options: argparse.Namespace, answers: _Answers, chat: _Chat, cpu_ms: float) -> Card:

@@ -208,11 +208,11 @@ async def retry_storm(scene: Scene) -> dict[str, Value]:
     rate = 3.0 * scene.capacity_per_s
     async with Workbench() as bench:
         engines, gateway = await scene.build(bench)
-        asked_before = await metric(engines[0].admin, "model_requests_total")
+        num_sent_before = await metric(engines[0].admin, "model_requests_total")
         tally: RetryTally = await offer_with_retries(
             gateway.address, rate, scene.seconds, scene.rng(), scene.slo, first_number=scene.num_offered
         )
-        asked = await metric(engines[0].admin, "model_requests_total") - asked_before
+        num_sent = await metric(engines[0].admin, "model_requests_total") - num_sent_before
         seen = await metric(gateway.admin, "penstock_requests_total")
         retries = await metric(gateway.admin, "penstock_client_retries_total")
     scene.notes.append(
@@ -221,7 +221,7 @@ async def retry_storm(scene: Scene) -> dict[str, Value]:
     return {
         "retry_goodput": tally.num_good / scene.seconds / scene.capacity_per_s,
         "retry_good_share": tally.num_good / max(1, tally.num_offered),
-        "retry_upstream_ratio": asked / max(1, tally.num_offered),
+        "retry_upstream_ratio": num_sent / max(1, tally.num_offered),
         "retry_gateway_ratio": seen / max(1, tally.num_offered),
         "retry_client_late_p99_ms": percentile(tally.late_s, 0.99) * 1e3,
     }

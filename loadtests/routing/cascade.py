@@ -59,11 +59,11 @@ async def run(options: argparse.Namespace) -> Card:
         }
         gateway = await start_gateway_with(bench, _policy(engines))
         before = await _computed(engines)
-        asked = [await _send_both(gateway, line, number, options) for number, line in enumerate(lines)]
+        answered = [await _send_both(gateway, line, number, options) for number, line in enumerate(lines)]
         cost = await metric(gateway.admin, "penstock_cost_total")
         after = await _computed(engines)
     computed = sum(after[name] - before[name] for name in _PRICES)
-    results, notes = _summary(asked, _simulated(lines))
+    results, notes = _summary(answered, _simulated(lines))
     results |= {"cost_counted": cost, "cost_computed": computed, "cost_counted_ratio": cost / computed}
     return Card(
         bench="cascade",
@@ -164,19 +164,21 @@ def _simulated(lines: Sequence[Line]) -> list[bool]:
     return [bool(one) for one in played(cases_of(lines, predictions, _SMALL), model.checkpoints, Ratios()).is_large]
 
 
-def _summary(asked: Sequence[Mapping[str, Any]], simulated: Sequence[bool]) -> tuple[dict[str, Value], tuple[str, ...]]:
-    live = [one["is_large"] for one in asked]
+def _summary(
+    answered: Sequence[Mapping[str, Any]], simulated: Sequence[bool]
+) -> tuple[dict[str, Value], tuple[str, ...]]:
+    live = [one["is_large"] for one in answered]
     num = len(live)
     live_share, simulated_share = sum(live) / num, sum(simulated) / num
-    added = [1000 * (one["auto"] - one["alone"]) for one in asked]
-    kept = [1000 * (one["auto"] - one["alone"]) for one in asked if not one["is_large"]]
+    added = [1000 * (one["auto"] - one["alone"]) for one in answered]
+    added_alone = [1000 * (one["auto"] - one["alone"]) for one in answered if not one["is_large"]]
     results: dict[str, Value] = {
         "live_large_share": live_share,
         "simulated_large_share": simulated_share,
         "share_difference_points": 100 * (live_share - simulated_share),
         "decisions_equal": sum(one == other for one, other in zip(live, simulated, strict=True)) / num,
-        "small_ttft_ms_p50": 1000 * median(one["alone"] for one in asked),
+        "small_ttft_ms_p50": 1000 * median(one["alone"] for one in answered),
         "added_ttft_ms_p50": median(added),
-        "added_ttft_ms_p50_kept": median(kept) if kept else None,
+        "added_ttft_ms_p50_kept": median(added_alone) if added_alone else None,
     }
     return results, ("added_ttft: the cascade's first text less the small model's own, of the same prompt",)

@@ -57,8 +57,8 @@ def familiar_preambles(openings: Sequence[str], prompts: Sequence[str], seed: in
     """Fifty that begin as what was learned from does: half go on as those above, half are beginnings of prompts."""
     rng = random.Random(seed)
     texts = [f"{rng.choice(openings).capitalize()} {text}" for text in rng.sample(preambles(seed), 25)]
-    asked = [" ".join(text.split()[: rng.randint(2, 20)]) for text in rng.sample(prompts, 25)]
-    return [*texts, *(text + rng.choice((" ", "\n", "\n\n")) for text in asked)]
+    suffixed = [" ".join(text.split()[: rng.randint(2, 20)]) for text in rng.sample(prompts, 25)]
+    return [*texts, *(text + rng.choice((" ", "\n", "\n\n")) for text in suffixed)]
 
 
 def _letters(rng: random.Random) -> str:

@@ -80,8 +80,8 @@ def _bundled(model: PairModel, lines: Sequence[Line], notes: list[str]) -> dict[
     probabilities = np.array([found.probability for found in predictions])
     is_large = probabilities < MIN_QUALITY
     lengths = np.array([float(prompt.num_chars) for prompt in prompts])
-    cascade, told = cascade_results(model, cases_of(lines, predictions, _SMALL), scores)
-    notes += [*(f"{category}: {line}" for category, line in _by_task(lines, is_large).items()), told]
+    cascade, note = cascade_results(model, cases_of(lines, predictions, _SMALL), scores)
+    notes += [*(f"{category}: {line}" for category, line in _by_task(lines, is_large).items()), note]
     return {
         "num_prompts": len(lines),
         "small_accuracy": float(scores.small.mean()),

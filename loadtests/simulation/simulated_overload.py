@@ -83,8 +83,8 @@ def run_overload(options: argparse.Namespace, shape: EngineShape, slo: Slo, capa
     results: dict[str, Value] = {}
     for factor in _OVER:
         at = [dict(zip(STEPS, run, strict=False)) for run in runs]
-        kept = [one[factor].num_good / max(1, one[1.0].num_good) for one in at]
-        results[f"goodput_{factor:g}x"] = statistics.median(kept)
+        goodput_ratios = [one[factor].num_good / max(1, one[1.0].num_good) for one in at]
+        results[f"goodput_{factor:g}x"] = statistics.median(goodput_ratios)
         results[f"refuse_{factor:g}x_p99_ms"] = max(percentile(one[factor].refused_s, 0.99) * 1e3 for one in at)
     worst = max(percentile(one.ttft_s, 0.99) for run in runs for one in run[1:-1])
     results["admitted_ttft_p99_ratio"] = worst / slo.ttft_s

@@ -38,7 +38,7 @@ class Inquiry(msgspec.Struct, frozen=True):
     sure: float = SURE_RATIO
     give_up: float = GIVE_UP_RATIO
 
-    def routing_request(self, odds: Sequence[TokenOdds], *, is_whole: bool) -> Answer | None:
+    def decide(self, odds: Sequence[TokenOdds], *, is_whole: bool) -> Answer | None:
         """Return the decision after these tokens; None to wait for more."""
         probability = self.probability(odds, is_whole=is_whole)
         if is_whole or len(odds) >= self.first_tokens:

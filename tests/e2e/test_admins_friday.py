@@ -52,9 +52,9 @@ class Product:
     async def ask_until(self, is_over: Callable[[], Awaitable[bool]]) -> None:
         async with asyncio.timeout(PATIENCE_S):
             while not await is_over():
-                await self.ask_some()
+                await self.send_some()
 
-    async def ask_some(self) -> None:
+    async def send_some(self) -> None:
         """As many at once as the deployment takes that comes first."""
         await asyncio.gather(*(self.ask() for _ in range(6)))
 
@@ -66,7 +66,7 @@ async def test_a_bad_idea_on_a_friday_is_taken_back_by_itself_and_the_history_te
         sh.stack.large.otherwise = answers_nonsense
         product = Product(sh.stack)
         for _ in range(10):
-            await product.ask_some()
+            await product.send_some()
         await _a_bound_is_changed_and_looked_at(sh)
         code, out, err = await sh.run(
             *("policy", "canary", "start", str(sh.folder / "friday.yaml"), "--percent", "10", "--yes"),

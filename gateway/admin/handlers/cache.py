@@ -125,13 +125,15 @@ class CacheHandlers:
 
         Raises InvalidRequest.
         """
-        asked = request.fill(Purge)
-        selection = Selection(id=asked.id, tenant=asked.tenant, route=asked.route, text=asked.text)
+        purge_order = request.fill(Purge)
+        selection = Selection(
+            id=purge_order.id, tenant=purge_order.tenant, route=purge_order.route, text=purge_order.text
+        )
         if selection == Selection():
             raise InvalidRequest("Name at least one of id, tenant, route, text; nothing was removed.")
-        covered = self._answers.exact.purge(selection, dry_run=asked.dry_run)
+        covered = self._answers.exact.purge(selection, dry_run=purge_order.dry_run)
         listed = [_shown_entry(entry) for entry in covered[:_MAX_PURGED_SHOWN]]
-        return ApiResponse({"dry_run": asked.dry_run, "covered": len(covered), "entries": listed})
+        return ApiResponse({"dry_run": purge_order.dry_run, "covered": len(covered), "entries": listed})
 
     def _found(self, wanted: dict[str, str]) -> Iterator[dict[str, Any]]:
         for record in self._answers.audits:

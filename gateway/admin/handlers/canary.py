@@ -58,8 +58,8 @@ class CanaryHandlers:
         known = {tenant.id for tenant in self._source.policy.tenants}
         unknown = sorted(set(form.tenants or ()) - known)
         if unknown:
-            said = f"tenants: the policy in force has no tenant {unknown[0]}."
-            raise InvalidRequest(said, param="tenants")
+            message = f"tenants: the policy in force has no tenant {unknown[0]}."
+            raise InvalidRequest(message, param="tenants")
         try:
             canary = await canaries.start(
                 form.document,

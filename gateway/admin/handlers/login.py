@@ -95,9 +95,9 @@ class LoginHandlers:
         wait_s = await self._failed_logins.take(*shared, own)
         if wait_s > 0:
             raise TooManyLogins(wait_s)
-        kept = None if admin is None else admin.password_hash
+        stored_hash = None if admin is None else admin.password_hash
         try:
-            is_right = await self._passwords.is_right(kept, form.password, is_known=device is not None)
+            is_right = await self._passwords.is_right(stored_hash, form.password, is_known=device is not None)
         except PasswordsBusy:
             for name in (*shared, own):
                 await self._failed_logins.give_back(name)

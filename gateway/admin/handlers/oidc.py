@@ -58,8 +58,8 @@ class OidcHandlers:
     async def callback(self, request: AdminRequest) -> Response:
         """Start a session after the provider's login, for an admin of this gateway."""
         state, code = request.query_params.get("state", ""), request.query_params.get("code", "")
-        kept = request.cookies.get(COOKIE, "")
-        if not state or not code or not hmac.compare_digest(state.encode(), kept.encode()):
+        sealed = request.cookies.get(COOKIE, "")
+        if not state or not code or not hmac.compare_digest(state.encode(), sealed.encode()):
             raise NotLoggedIn("This browser did not begin the login that ends here. Begin again at /admin/login.")
         try:
             subject = await self._oidc.finish(state, code)

@@ -189,13 +189,13 @@ class PolicyHandlers:
         before = self._source.head
         if self._canary() is not None:
             raise Conflict("A canary is running. Promote it or stop it first.", code="canary_running")
-        said = action or f"policy.{kind}"
+        action_name = action or f"policy.{kind}"
         announced: list[tuple[int, str]] = []
 
         async def announce(revision: Revision) -> None:
             detail = {"number": revision.number, "revision": revision.revision, "parent": revision.parent, "of": of}
             where = target or f"revision {revision.number}"
-            line = await self._audit.record(request.who, said, where, reason=reason, detail=detail)
+            line = await self._audit.record(request.who, action_name, where, reason=reason, detail=detail)
             announced.append((line, where))
 
         try:
@@ -207,7 +207,7 @@ class PolicyHandlers:
             raise BadPolicy(error.problems) from None
         except RevisionConflict as error:
             for line, where in announced:  # another replica was faster by a moment
-                await self._audit.withdraw(request.who, line, said, where)
+                await self._audit.withdraw(request.who, line, action_name, where)
             raise await self.outdated(error) from None
         return await self.applied(before, revision)
 

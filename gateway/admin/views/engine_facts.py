@@ -75,9 +75,9 @@ class EngineFacts:
 
     async def _request_all(self) -> None:
         try:
-            asked = [live for live in self._deployments() if live.is_bare]
-            answers = await asyncio.gather(*(_request(live) for live in asked))
-            pairs = zip(asked, answers, strict=True)
+            bare = [live for live in self._deployments() if live.is_bare]
+            answers = await asyncio.gather(*(_request(live) for live in bare))
+            pairs = zip(bare, answers, strict=True)
             self._found = {live.id: counts for live, counts in pairs if counts is not None}
         finally:
             self._requesting = None

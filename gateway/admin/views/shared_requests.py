@@ -161,9 +161,9 @@ class SharedRequests:
             self._delivered_at = now
 
     async def _read(self, store: Store, keys: Sequence[str]) -> dict[_Filters, list[ShownRequest]]:
-        told = [key for key in keys if key.startswith("recent/") and key != f"recent/{self._name}"]
+        other_keys = [key for key in keys if key.startswith("recent/") and key != f"recent/{self._name}"]
         found: dict[_Filters, list[ShownRequest]] = {}
-        for value in await _values(store, told):
+        for value in await _values(store, other_keys):
             for key, rows in _decoded(_rows_decoder, value) or ():
                 found.setdefault(key, []).extend(rows)
         return found

@@ -10,7 +10,7 @@ from gateway.cache.audit.route_stats import RouteStats, TenantRoute
 
 def worst_error(route_stats: Iterable[tuple[TenantRoute, RouteStats]]) -> dict[str, Any] | None:
     """Return the worst route's error; None where nothing was audited yet."""
-    found = [(whose, book.evidence.served()) for whose, book in route_stats]
+    found = [(whose, stats.evidence.served()) for whose, stats in route_stats]
     audited = [(whose, estimate) for whose, estimate in found if estimate.num_audited]
     if not audited:
         return None

@@ -150,33 +150,33 @@ class QuotaLease:
         owed, self.owed = self.owed, {}
         return Draw(self.meter, want, first, num_buckets, tuple(owed.items()))
 
-    def take(self, asked: Draw, grant: Grant, requested_at: float, now: float) -> None:
+    def take(self, requested: Draw, grant: Grant, requested_at: float, now: float) -> None:
         """Take the store's grant; `requested_at` precedes its clock reading, so units never live too long here."""
         self._charge(grant.bucket, grant.units)
-        self._hold(asked, grant, requested_at, now)
+        self._hold(requested, grant, requested_at, now)
 
-    def untold(self, asked: Draw, *, may_be_known: bool) -> None:
+    def unconfirmed(self, requested: Draw, *, may_be_known: bool) -> None:
         """Handle a call that the store did not answer.
 
         A report that it may have received is not repeated where that could free units twice.
         """
-        for bucket, units in asked.returns:
+        for bucket, units in requested.returns:
             if units < 0 or not may_be_known:
                 self.owed[bucket] = self.owed.get(bucket, 0) + units
 
-    def draw_alone(self, asked: Draw, share: int, now: float, store_now: float) -> None:
+    def draw_alone(self, requested: Draw, share: int, now: float, store_now: float) -> None:
         """Draw without the store, from `share` of the limit; this process counts its use and reports it later."""
         counts = dict(self._own)
-        grant = draw_units(counts, self._within(share, asked), store_now, 1)
-        if not counts and asked.at_least <= self.meter.limit:
+        grant = draw_units(counts, self._within(share, requested), store_now, 1)
+        if not counts and requested.at_least <= self.meter.limit:
             # One request may be larger than the share. Nothing else is under way, so it is let through.
-            grant = draw_units(counts, self._within(asked.at_least, asked), store_now, 1)
+            grant = draw_units(counts, self._within(requested.at_least, requested), store_now, 1)
         if grant.units:
             self._owe(grant.bucket, -grant.units)
-        self._hold(asked, grant, now, now)
+        self._hold(requested, grant, now, now)
 
-    def _within(self, share: int, asked: Draw) -> Draw:
-        return Draw(Meter(self.meter.name, self.meter.period, share), asked.want, asked.at_least)
+    def _within(self, share: int, requested: Draw) -> Draw:
+        return Draw(Meter(self.meter.name, self.meter.period, share), requested.want, requested.at_least)
 
     def _num_buckets_ahead(self) -> int:
         """Return for how many buckets to draw ahead: as long as a small part of the remaining quota lasts.
@@ -188,7 +188,7 @@ class QuotaLease:
         lasts_s = max(self.remaining, 0) * AHEAD_RATIO / self._rate
         return min(max(int(lasts_s / BUCKET_S), MIN_AHEAD), MAX_AHEAD)
 
-    def _hold(self, asked: Draw, grant: Grant, requested_at: float, now: float) -> None:
+    def _hold(self, requested: Draw, grant: Grant, requested_at: float, now: float) -> None:
         if grant.units:
             if self.left and grant.bucket != self.bucket:
                 self._owe(self.bucket, self.left)
@@ -201,13 +201,13 @@ class QuotaLease:
         self._at_grant = self.left
         self.remaining = grant.remaining
         self.reset_at = now + grant.reset_s
-        self._note_refusal(asked, grant, now)
+        self._note_refusal(requested, grant, now)
 
-    def _note_refusal(self, asked: Draw, grant: Grant, now: float) -> None:
-        if grant.units >= asked.at_least:
+    def _note_refusal(self, requested: Draw, grant: Grant, now: float) -> None:
+        if grant.units >= requested.at_least:
             self.dry_below = None
             return
-        self.dry_below = asked.at_least
+        self.dry_below = requested.at_least
         self.retry_at = now + min(RENEW_AFTER_S, grant.wait_s) if grant.wait_s != NEVER_S else now + RENEW_AFTER_S
         self.free_at = None if grant.wait_s == NEVER_S else now + grant.wait_s
 

@@ -56,9 +56,9 @@ class Quotas:
             rules = rules_of(tenant.limits)
             if rules is None:
                 continue
-            kept = before.get(tenant.id)
-            if kept is None:
-                kept = TenantQuota(
+            retained = before.get(tenant.id)
+            if retained is None:
+                retained = TenantQuota(
                     tenant.id,
                     rules,
                     store=self._store,
@@ -68,8 +68,8 @@ class Quotas:
                     report=self._report,
                 )
             else:
-                kept.configure(rules)
-            self.by_tenant[tenant.id] = kept
+                retained.configure(rules)
+            self.by_tenant[tenant.id] = retained
 
     def price_of(self, price: Price, deployments: Iterable[str]) -> int:
         """Return a request's cost in billionths of the currency at the dearest of these deployments."""

@@ -302,8 +302,8 @@ class TenantQuota:
         self._num_holders = max(got.num_holders, 1)
         self._skew_s = got.at - self._wall()
         self._renew_at = requested_at + RENEW_S
-        for part, asked, grant in zip(slices, draws, got.grants, strict=True):
-            part.take(asked, grant, requested_at, now)
+        for part, requested, grant in zip(slices, draws, got.grants, strict=True):
+            part.take(requested, grant, requested_at, now)
         in_flight = self._in_flight
         in_flight.held, in_flight.until = got.held, requested_at + HOLD_TTL_S
         in_flight.is_tight = got.held < hold.units + hold.spare
@@ -312,10 +312,10 @@ class TenantQuota:
         now, store_now = self._clock(), self._wall() + self._skew_s
         self._is_lost = True
         self._renew_at = now + RENEW_S
-        for part, asked in zip(slices, draws, strict=True):
-            part.untold(asked, may_be_known=was_sent)
+        for part, requested in zip(slices, draws, strict=True):
+            part.unconfirmed(requested, may_be_known=was_sent)
             if part.on_loss == "allow":
-                part.draw_alone(asked, _share(part.meter.limit, self._num_holders), now, store_now)
+                part.draw_alone(requested, _share(part.meter.limit, self._num_holders), now, store_now)
         in_flight = self._in_flight
         if in_flight.limit is not None and in_flight.on_loss == "allow":
             in_flight.held = max(in_flight.held, _share(in_flight.limit, self._num_holders))

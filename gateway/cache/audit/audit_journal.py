@@ -152,8 +152,8 @@ class AuditJournal:
             return False
         if key.startswith(_LEVEL):
             tenant, _, route = key.removeprefix(_LEVEL).rpartition("/")
-            told, stats = _levels.decode(value), self._route_stats.of(TenantRoute(tenant, route))
-            stats.level, stats.since = min(max(told.level, 0), CLOSED), told.since
+            stored_level, stats = _levels.decode(value), self._route_stats.of(TenantRoute(tenant, route))
+            stats.level, stats.since = min(max(stored_level.level, 0), CLOSED), stored_level.since
         elif key.startswith(_TRAFFIC):
             holder, _, bucket = key.removeprefix(_TRAFFIC).rpartition(".")
             for name, counts in _counts.decode(value).items():

@@ -20,7 +20,7 @@ MAX_TEXT_CHARS: Final = 2000
 class Texts(msgspec.Struct, frozen=True):
     """The texts of questions and responses; stored only where the policy allows it."""
 
-    asked: str
+    prompt: str
     cached_prompt: str
     cached_response: str
     fresh_answer: str

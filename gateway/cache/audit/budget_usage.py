@@ -41,15 +41,15 @@ class BudgetUsage:
         self._doubt *= _FADE
         self._requests = self._requests * _FADE + 1.0
 
-    def note_served(self, asked: bytes, cached: bytes, match_probability: float) -> None:
-        """Count the hit of question `asked` on entry `cached`."""
-        if not self.is_given(asked, cached):
+    def note_served(self, prompt: bytes, cached: bytes, match_probability: float) -> None:
+        """Count the hit of question `prompt` on entry `cached`."""
+        if not self.is_given(prompt, cached):
             self._doubt += 1.0 - match_probability
-            self._given[asked, cached] = None
+            self._given[prompt, cached] = None
 
-    def is_given(self, asked: bytes, cached: bytes) -> bool:
+    def is_given(self, prompt: bytes, cached: bytes) -> bool:
         """Return whether this pair was served before."""
-        return (asked, cached) in self._given
+        return (prompt, cached) in self._given
 
     def raised(self, threshold: float, max_error_ratio: float) -> float:
         """Return the threshold for pairs that were not served before."""

@@ -52,8 +52,8 @@ def _platt(odds: NDArray[np.float64], right: NDArray[np.float64], weights: NDArr
     neutral, prior = np.array([1.0, 0.0]), _prior(float(np.average(odds, weights=weights)))
 
     def loss(line: NDArray[np.float64]) -> float:
-        told, moved = inputs @ line, line - neutral
-        return float(weights @ (np.logaddexp(0.0, told) - right * told) + 0.5 * moved @ prior @ moved)
+        fitted, moved = inputs @ line, line - neutral
+        return float(weights @ (np.logaddexp(0.0, fitted) - right * fitted) + 0.5 * moved @ prior @ moved)
 
     line, reached = neutral, loss(neutral)
     for _ in range(_MAX_STEPS):

@@ -51,14 +51,14 @@ _INSTRUCTION: Final = (
 
 def auditor_document(question: str, cached: str, fresh: str) -> dict[str, Any]:
     """Return the chat request with which a model judges whether both responses mean the same."""
-    told = msgspec.json.encode(
+    document = msgspec.json.encode(
         {
             "question": question,
             "first_answer": cached[:_AUDITOR_ANSWER_CHARS],
             "second_answer": fresh[:_AUDITOR_ANSWER_CHARS],
         }
     ).decode()
-    messages = [{"role": "system", "content": _INSTRUCTION}, {"role": "user", "content": told}]
+    messages = [{"role": "system", "content": _INSTRUCTION}, {"role": "user", "content": document}]
     return {"messages": messages, "temperature": 0, "max_tokens": 4}
 
 

@@ -23,7 +23,7 @@ class MatchPredictor(Protocol):
     """Predicts whether a cached response is right for a similar question. Pure."""
 
     def match_probability(
-        self, asked: str, cached: str, *, similarity: float, runner_up: float | None, track: EntryAudits | None
+        self, prompt: str, cached: str, *, similarity: float, runner_up: float | None, track: EntryAudits | None
     ) -> float:
         """Return the calibrated match probability."""
         ...
@@ -81,15 +81,15 @@ class RouteStats:
         self.evidence.note_request(now)
         self.usage.note_request()
 
-    def note_hit(self, now: float, asked: bytes, cached: bytes, match_probability: float) -> None:
-        """Count the hit of question `asked` on entry `cached`."""
+    def note_hit(self, now: float, prompt: bytes, cached: bytes, match_probability: float) -> None:
+        """Count the hit of question `prompt` on entry `cached`."""
         self.evidence.note_hit(now)
-        self.usage.note_served(asked, cached, match_probability)
+        self.usage.note_served(prompt, cached, match_probability)
 
-    def threshold_for(self, asked: bytes, cached: bytes, max_error_ratio: float) -> float:
+    def threshold_for(self, prompt: bytes, cached: bytes, max_error_ratio: float) -> float:
         """Return the threshold for one pair: higher as the error budget is used, except for pairs served before."""
         threshold = self.threshold(max_error_ratio)
-        return threshold if self.usage.is_given(asked, cached) else self.usage.raised(threshold, max_error_ratio)
+        return threshold if self.usage.is_given(prompt, cached) else self.usage.raised(threshold, max_error_ratio)
 
     def lowest(self, max_error_ratio: float) -> float:
         """Return the least match probability that is worth comparing: the threshold of the next lower level."""

@@ -135,16 +135,16 @@ class SemanticTier:
             return SemanticResult("alone")
         entry, similarity = fit[0]
         runner_up = fit[1].similarity if len(fit) > 1 else None
-        asked, cached = key.text or "", entry.text or ""
+        prompt, cached = key.text or "", entry.text or ""
         bound = wanted.rule.max_error_ratio
         track = self._track_of(entry.exact)
         match_probability = stats.predictor.match_probability(
-            asked, cached, similarity=similarity, runner_up=runner_up, track=track
+            prompt, cached, similarity=similarity, runner_up=runner_up, track=track
         )
         shipped_probability = match_probability
         if track is not None or stats.is_recalibrated:
             shipped_probability = stats.shipped.match_probability(
-                asked, cached, similarity=similarity, runner_up=runner_up, track=None
+                prompt, cached, similarity=similarity, runner_up=runner_up, track=None
             )
         threshold = stats.threshold_for(key.exact, entry.exact, bound)
         reason: SimilarReason = "similar" if match_probability >= threshold else "doubtful"

@@ -143,8 +143,8 @@ class MatchModel:
         return match_probability + (1.0 - match_probability) * tightening if tightening < 1.0 else NEVER
 
     def _calibrated(self, row: list[float]) -> float:
-        told = self._coefficients.bias + sum_of_trees(self._coefficients.trees, row)
-        return self.calibration.slope * told + self.calibration.shift
+        log_odds = self._coefficients.bias + sum_of_trees(self._coefficients.trees, row)
+        return self.calibration.slope * log_odds + self.calibration.shift
 
     def _with_record(self, pooled: float, track: EntryAudits | None) -> float:
         """Return the mean of a beta distribution: the pooled probability as prior, the record as what was seen."""

@@ -221,14 +221,14 @@ def _is_more(text: Wording, only: Sequence[Word], other: Wording) -> bool:
 
     That is an address, many words of weight, a clause of its own, or the other question once more.
     """
-    said = [word for word in only if word.rarity]
-    if not said:
+    rare_words = [word for word in only if word.rarity]
+    if not rare_words:
         return False
-    rare = {word.stem for word in said if word.rarity == 1.0}
-    if any(word.is_code for word in said) or sum([word.rarity == 1.0 for word in said]) > MAX_ADDED:
+    rare = {word.stem for word in rare_words if word.rarity == 1.0}
+    if any(word.is_code for word in rare_words) or sum([word.rarity == 1.0 for word in rare_words]) > MAX_ADDED:
         return True
-    left = {word.stem for word in said}
+    left = {word.stem for word in rare_words}
     if any(len(clause) >= MIN_CLAUSE and clause <= left and not rare.isdisjoint(clause) for clause in text.clauses):
         return True
     theirs = {word.stem for word in other.words}
-    return sum([word.stem in theirs for word in said]) > MAX_REPEATED
+    return sum([word.stem in theirs for word in rare_words]) > MAX_REPEATED

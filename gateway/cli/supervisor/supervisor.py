@@ -57,7 +57,7 @@ class Supervisor:
             self._requested_at = self._clock()
             self._stop_requested.set()
         elif self._clock() - self._requested_at >= SECOND_SIGNAL_S:
-            self._console.say("second signal: stopping at once, requests in flight are cut off")
+            self._console.print_line("second signal: stopping at once, requests in flight are cut off")
             for child in (self._gateway, *self._engines):
                 child.kill()
 
@@ -70,11 +70,11 @@ class Supervisor:
             for engine, child in zip(self._plan.engines, self._engines, strict=True)
         ]
         watches.append(asyncio.create_task(self._watch_gateway(started_at)))
-        asked = asyncio.create_task(self._stop_requested.wait())
+        stopping = asyncio.create_task(self._stop_requested.wait())
         try:
-            await asyncio.wait([asked, *runs], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([stopping, *runs], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (asked, *watches):
+            for task in (stopping, *watches):
                 task.cancel()
             await self._stop_in_order()
             results = await asyncio.gather(*runs, return_exceptions=True)
@@ -84,7 +84,7 @@ class Supervisor:
         # The gateway first: it finishes what is under way, for which it needs the engines. Once it listens no more,
         # nobody does: connections that nothing will answer are refused.
         if self._stop_requested.is_set():
-            self._console.say("stopping: the gateway finishes what is under way, then the engines end")
+            self._console.print_line("stopping: the gateway finishes what is under way, then the engines end")
         self._plan.stop_listening()
         await self._gateway.stop()
         await asyncio.gather(*(child.stop() for child in self._engines))
@@ -92,11 +92,11 @@ class Supervisor:
     def _exit_code(self, results: list[BaseException | None]) -> int:
         for result in results:
             if isinstance(result, ChildGaveUp):
-                self._console.say(str(result))
+                self._console.print_line(str(result))
                 return result.code or 1
             if result is not None:
                 raise result
-        self._console.say("stopped")
+        self._console.print_line("stopped")
         return 0
 
     async def _watch_engine(self, engine: EngineLaunch, child: Child, started_at: float) -> None:
@@ -123,11 +123,13 @@ class Supervisor:
         while missing := self._missing(await self._probe_gateway()):
             if self._clock() >= note_at:
                 note_at = self._clock() + STILL_WAITING_S
-                self._console.say(f"waiting for {missing}")
+                self._console.print_line(f"waiting for {missing}")
             await asyncio.sleep(self._poll_s)
-        self._console.say(f"ready after {self._clock() - started_at:.1f} s; admin on {self._admin}; Ctrl-C stops")
+        self._console.print_line(
+            f"ready after {self._clock() - started_at:.1f} s; admin on {self._admin}; Ctrl-C stops"
+        )
         if not self._admin.startswith("unix:"):
-            self._console.say(f"admin page: http://{reachable(self._admin)}/admin/")
+            self._console.print_line(f"admin page: http://{reachable(self._admin)}/admin/")
         self._console.block(first_request(self._public, needs_key=self._needs_key))
 
     async def _probe_gateway(self) -> ProbeResult | None:
@@ -175,7 +177,7 @@ def _phases(answer: ProbeResult | None) -> str:
     if answer is None or not isinstance(answer.body, dict):
         return ""
     failure = answer.body.get("failure")
-    said: list[str] = []
+    phases: list[str] = []
     with suppress(TypeError, KeyError, ValueError):  # an engine of another version
-        said = [f"{phase['name']} {float(phase['seconds']):.1f} s" for phase in answer.body.get("phases", ())]
-    return (f" ({', '.join(said)})" if said else "") + (f": {failure}" if failure else "")
+        phases = [f"{phase['name']} {float(phase['seconds']):.1f} s" for phase in answer.body.get("phases", ())]
+    return (f" ({', '.join(phases)})" if phases else "") + (f": {failure}" if failure else "")

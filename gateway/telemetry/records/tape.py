@@ -149,12 +149,12 @@ class Tape:
 
     def _tidy(self) -> None:
         """Delete the files beyond the retention time, and the oldest beyond the total size."""
-        kept = 0
+        num_bytes = 0
         for path in sorted(self.folder.glob(f"*{_SUFFIX}"), reverse=True):
             with suppress(FileNotFoundError):  # another process has deleted it
                 found = path.stat()
-                kept += found.st_size
-                if kept > self._max_bytes or self._wall() - found.st_mtime > self._retention_s:
+                num_bytes += found.st_size
+                if num_bytes > self._max_bytes or self._wall() - found.st_mtime > self._retention_s:
                     path.unlink()
 
 

@@ -81,11 +81,11 @@ def learn_pair(labels: Sequence[Label], base: PairModel) -> PairModel:
     Raises:
         TrainingUnavailable: scikit-learn is not installed.
     """
-    kept = [label for number, label in enumerate(labels) if number % HELD_OUT]
+    fitted_labels = [label for number, label in enumerate(labels) if number % HELD_OUT]
     held_out = labels[::HELD_OUT]
-    if not _has_both_kinds(kept):
+    if not _has_both_kinds(fitted_labels):
         return base
-    if squared_error(learned_of(kept, base), held_out) >= squared_error(WordHasher().model(base), held_out):
+    if squared_error(learned_of(fitted_labels, base), held_out) >= squared_error(WordHasher().model(base), held_out):
         return base
     return learned_of(labels, base)
 

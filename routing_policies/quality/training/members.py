@@ -60,9 +60,9 @@ def cross_fitted(
 def linear_member(rows: Any, targets: Floats, weights: Floats, folds: Sequence[Fold], *, penalty: float) -> Member:
     """Return a logistic regression with an L2 penalty; `whole` is the fitted estimator."""
 
-    def fit(kept: Fold) -> LogisticRegression:
-        labels, sizes, doubled = doubled_labels(targets[kept], weights[kept])
-        part = rows[kept]
+    def fit(fold: Fold) -> LogisticRegression:
+        labels, sizes, doubled = doubled_labels(targets[fold], weights[fold])
+        part = rows[fold]
         part = sparse.vstack((part, part), format="csr") if sparse.issparse(part) else np.concatenate((part, part))
         return LogisticRegression(C=1.0 / penalty, max_iter=300).fit(part[doubled], labels, sample_weight=sizes)
 

@@ -128,9 +128,9 @@ class PairTrainer:
         """Return the member of trees, for effects that need several numbers together."""
         numbers = np.array([features.numbers for features in self._features])
 
-        def fit(kept: Fold) -> Any:
-            labels, sizes, doubled = doubled_labels(self._targets[kept], self._weights[kept])
-            rows = np.concatenate((numbers[kept], numbers[kept]))[doubled]
+        def fit(fold: Fold) -> Any:
+            labels, sizes, doubled = doubled_labels(self._targets[fold], self._weights[fold])
+            rows = np.concatenate((numbers[fold], numbers[fold]))[doubled]
             return fit_trees(rows, labels, sizes, random_state=self._seed, **TREES)
 
         return cross_fitted(

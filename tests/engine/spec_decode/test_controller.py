@@ -406,9 +406,9 @@ class CountingModel:
         return StepOutput([SequenceResult([chunk.seq.token_ids[-1] + self.step]) for chunk in scheduled.chunks])
 
 
-def world_with_model(step: int, round_s: float) -> tuple[World, CountingModel]:
+def world_with_model(step: int, pass_s: float) -> tuple[World, CountingModel]:
     clock, stats, found, model = Clock(), AcceptanceStats(), costs(0.1, 0.05), CountingModel(step)
-    found.observe_drafting(1, 1, 0, round_s)
+    found.observe_drafting(1, 1, 0, pass_s)
     proposer = DraftModelProposer(model, num_blocks=1, block_size=20_000, max_tokens=512, reach=20_000)
     controller = SpeculationController(
         Proposers(NgramProposer(stats), draft_model=proposer), stats, found, num_speculative_tokens=6, clock=clock
@@ -419,14 +419,14 @@ def world_with_model(step: int, round_s: float) -> tuple[World, CountingModel]:
 
 
 def test_a_draft_model_that_is_right_and_cheap_makes_a_text_faster() -> None:
-    found, _ = world_with_model(step=1, round_s=0.02)
+    found, _ = world_with_model(step=1, pass_s=0.02)
     found.emit(list(range(100, 700)))
     assert found.seconds < 0.5 * 600
 
 
 @pytest.mark.parametrize(("step", "pass_s"), [(2, 0.02), (1, 5.0)], ids=["wrong", "dear"])
-def test_a_draft_model_that_does_not_pay_is_hardly_asked(step: int, round_s: float) -> None:
-    found, model = world_with_model(step, round_s)
+def test_a_draft_model_that_does_not_pay_is_hardly_asked(step: int, pass_s: float) -> None:
+    found, model = world_with_model(step, pass_s)
     found.controller._costs.observe_drafting = lambda *arguments: None  # type: ignore[method-assign]
     found.emit(list(range(100, 2100)))
     assert 0 < model.num_calls < 0.05 * 2000

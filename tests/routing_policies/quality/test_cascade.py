@@ -50,7 +50,7 @@ def test_an_answer_that_ends_between_two_checkpoints_is_judged_by_the_next_one()
     by_four = inquiry.checkpoints[2]
     assert by_four.num_tokens == 4
     assert inquiry.probability(three, is_whole=True) == by_four.probability(2.0, three, is_whole=True)
-    assert inquiry.ask(three, is_whole=True) == "go_on"
+    assert inquiry.decide(three, is_whole=True) == "go_on"
 
 
 def test_an_answer_that_ends_at_a_checkpoint_is_judged_by_one_that_knows_answers_that_ended() -> None:

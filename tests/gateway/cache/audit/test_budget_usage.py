@@ -13,7 +13,7 @@ from tests.gateway.cache.word_encoder import NearJudge
 BOUND, FLOOR = 0.01, 0.8
 
 
-def asked(budget_usage: BudgetUsage, count: int, *, doubt: float = 0.0, name: str = "q") -> None:
+def prompt(budget_usage: BudgetUsage, count: int, *, doubt: float = 0.0, name: str = "q") -> None:
     """So many requests, each answered by something similar with that doubt."""
     for number in range(count):
         budget_usage.note_request()
@@ -26,7 +26,7 @@ def test_what_is_left_of_the_promise_decides_how_sure_an_answer_must_be() -> Non
     thresholds = []
     for number in range(20):
         thresholds.append(budget_usage.raised(FLOOR, BOUND))
-        asked(budget_usage, 100, doubt=0.03, name=f"{number}.")
+        prompt(budget_usage, 100, doubt=0.03, name=f"{number}.")
     assert thresholds[0] == FLOOR
     assert thresholds == sorted(thresholds)
     assert thresholds[-1] == 1.0, "three per cent of doubt a request is more than one per cent may bear"
@@ -34,11 +34,11 @@ def test_what_is_left_of_the_promise_decides_how_sure_an_answer_must_be() -> Non
 
 def test_a_floor_stays_while_the_promise_is_kept_and_falls_again_when_it_is() -> None:
     budget_usage = BudgetUsage()
-    asked(budget_usage, 5000, doubt=SHARE * BOUND * 0.8)
+    prompt(budget_usage, 5000, doubt=SHARE * BOUND * 0.8)
     assert budget_usage.raised(FLOOR, BOUND) == FLOOR
-    asked(budget_usage, 2000, doubt=0.05, name="doubtful")
+    prompt(budget_usage, 2000, doubt=0.05, name="doubtful")
     assert budget_usage.raised(FLOOR, BOUND) > FLOOR
-    asked(budget_usage, 30_000)
+    prompt(budget_usage, 30_000)
     assert budget_usage.raised(FLOOR, BOUND) == FLOOR
 
 
@@ -68,7 +68,7 @@ def test_the_same_answer_to_the_same_question_is_spent_once_and_not_refused_late
 
 def test_the_first_answers_are_not_refused() -> None:
     budget_usage = BudgetUsage()
-    asked(budget_usage, 20, doubt=0.2)
+    prompt(budget_usage, 20, doubt=0.2)
     assert budget_usage.raised(FLOOR, BOUND) == FLOOR
     assert BEGINNING * SHARE * BOUND > 20 * 0.2
 

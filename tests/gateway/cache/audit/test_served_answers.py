@@ -115,8 +115,8 @@ async def test_a_judge_decides_where_the_policy_names_one(tmp_path: Path) -> Non
         assert (record.verdict, record.by, judge.num_judged) == ("right", "judge", 1)
         assert record.texts is not None
         assert record.texts.cached_prompt == KEPT
-        (asked,) = stack.large.received
-        assert json.loads(asked.json["messages"][1]["content"])["first_answer"] == "Open the settings of it."
+        (prompt,) = stack.large.received
+        assert json.loads(prompt.json["messages"][1]["content"])["first_answer"] == "Open the settings of it."
 
 
 async def test_nothing_is_asked_in_the_background_under_load(tmp_path: Path) -> None:
