@@ -12,9 +12,9 @@ from gateway.app.runtime import Runtime
 from gateway.background.background_request import BackgroundRequester
 from gateway.background.cache_auditor import Auditor, AuditSink
 from gateway.background.task_group import BackgroundTasks
-from gateway.cache.audit.audit_book import AuditRegistry
 from gateway.cache.audit.audit_journal import AuditJournal
 from gateway.cache.audit.audit_record import AuditRecord
+from gateway.cache.audit.audit_registry import AuditRegistry
 from gateway.cache.audit.error_budget import budget_state
 from gateway.cache.audit.match_models import LEARN_S, MIN_NEWS, MatchModels
 from gateway.cache.audit.route_stats import RouteStats, RouteStatsTable, TenantRoute

@@ -16,9 +16,9 @@ import msgspec
 from gateway.admission.guard import OverloadGuard
 from gateway.background.background_request import BackgroundRequest, BackgroundRequester
 from gateway.background.task_group import BackgroundTasks
-from gateway.cache.audit.audit_book import AuditRegistry
 from gateway.cache.audit.audit_choice import AuditChoice
 from gateway.cache.audit.audit_record import AuditRecord, By, Texts, clipped
+from gateway.cache.audit.audit_registry import AuditRegistry
 from gateway.cache.audit.comparison import (
     Verdict,
     auditor_document,

@@ -19,9 +19,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.cache.audit.audit_book import AuditRegistry
 from gateway.cache.audit.audit_choice import AuditChoice
 from gateway.cache.audit.audit_record import AuditRecord
+from gateway.cache.audit.audit_registry import AuditRegistry
 from gateway.cache.audit.error_budget import CLOSED
 from gateway.cache.audit.match_models import LEARN_S, MIN_NEWS, MatchModels
 from gateway.cache.audit.route_stats import RouteStats, RouteStatsTable, TenantRoute

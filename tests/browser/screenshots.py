@@ -105,14 +105,14 @@ def talk(url: str, until: float, seed: int) -> None:
             if rng.random() < 0.25:
                 text = " ".join([text, "Please be brief."] * rng.choice((1, 30, 90)))
             model = rng.choice(("faq", "faq", "auto", "auto", "penstock-mega"))
-            body = {"model": model, "stream": True, "max_tokens": rng.choice((16, 48)), "messages": [_said(text)]}
+            body = {"model": model, "stream": True, "max_tokens": rng.choice((16, 48)), "messages": [_message(text)]}
             body["stream_options"] = {"include_usage": True}
             headers = {"x-penstock-priority": rng.choice(("interactive", "interactive", "batch"))}
             client.post(f"{url}/v1/chat/completions", json=body, headers=headers)
             time.sleep(rng.random() / 4)
 
 
-def _said(text: str) -> dict[str, str]:
+def _message(text: str) -> dict[str, str]:
     return {"role": "user", "content": text}
 
 

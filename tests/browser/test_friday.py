@@ -48,18 +48,18 @@ async def answers_well(wire: Wire) -> None:
     await wire.answer(json.dumps(body).encode())
 
 
-async def ask(stack: Stack) -> None:
+async def call(stack: Stack) -> None:
     """As a product does that tells what was nonsense."""
     body = {
         "model": "auto",
         "messages": [{"role": "user", "content": QUESTION}],
         "user": f"person-{next(_people)}",
     }
-    reply = await stack.ask(body)
+    reply = await stack.call(body)
     assert reply.status == 200, reply.body
     if reply.json["choices"][0]["message"]["content"] == "nonsense":
-        said = {"request_id": reply.headers["x-request-id"], "verdict": "wrong"}
-        await stack.ask(said, path="/v1/feedback")
+        reported = {"request_id": reply.headers["x-request-id"], "verdict": "wrong"}
+        await stack.call(reported, path="/v1/feedback")
 
 
 @asynccontextmanager
@@ -69,7 +69,7 @@ async def traffic(stacks: list[Stack]) -> AsyncIterator[None]:
 
     async def client(stack: Stack) -> None:
         while not is_over.is_set():
-            await ask(stack)
+            await call(stack)
 
     clients = [asyncio.create_task(client(stack)) for stack in stacks for _ in range(2)]
     try:
@@ -129,7 +129,7 @@ async def test_a_bound_is_lowered_on_the_page_found_to_be_worse_and_taken_back_b
             page = await browser.new_page(base_url=admin_url(stacks[1]), viewport={"width": 1360, "height": 900})
             page.set_default_timeout(PATIENCE_MS)
             for _ in range(20):
-                await asyncio.gather(*(ask(stack) for stack in stacks))
+                await asyncio.gather(*(call(stack) for stack in stacks))
             await _log_in(page)
             await _lower_the_bound_and_look_at_it(page)
             async with traffic(stacks):

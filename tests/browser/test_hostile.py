@@ -50,7 +50,7 @@ _AUDIT: dict[str, Any] = {
     "differences": ["one"],
     "texts": {"asked": "a", "cached_prompt": "b", "cached_response": "c", "fresh_answer": "d"},
 }
-_BOOK: dict[str, Any] = {
+_ROUTE_STATS: dict[str, Any] = {
     "tenant": "t",
     "route": "r",
     "state": "open",
@@ -96,7 +96,7 @@ _CANARY = {
 _ENTRY = {"seq": 1, "at": 1.0, "author": "a", "role": "editor", "action": "b", "target": "c", "reason": "d"}
 # What a gateway that has just begun has none of.
 _INVENTED: dict[str, dict[str, Any]] = {
-    "/admin/api/cache": {"entries": 1, "bytes": 1, "index_entries": 1, "encoder_ready": True, "routes": [_BOOK]},
+    "/admin/api/cache": {"entries": 1, "bytes": 1, "index_entries": 1, "encoder_ready": True, "routes": [_ROUTE_STATS]},
     "/admin/api/cache/audits": {"audits": [_AUDIT]},
     "/admin/api/audit": {"entries": [{**_ENTRY, "detail": {"e": "f"}, "hash": "0", "previous": "1"}], "last": 1},
     "/admin/api/policy/canary": {"canary": None, "past": [_CANARY, {**_CANARY, "id": "c0"}]},
@@ -153,10 +153,10 @@ def test_no_text_that_a_page_is_given_becomes_more_than_text(page: Page, site: A
 
 
 def test_what_an_upstream_says_is_shown_without_secrets_and_control_characters(page: Page, tmp_path: Path) -> None:
-    said = json.dumps({"error": {"message": f"{HOSTILE} \x1b[2J your key {SECRET} is no good"}}).encode()
+    reported = json.dumps({"error": {"message": f"{HOSTILE} \x1b[2J your key {SECRET} is no good"}}).encode()
 
     async def echo(wire: Wire) -> None:
-        await wire.answer(said, status=401)
+        await wire.answer(reported, status=401)
 
     with scripted_gateway(tmp_path, MORE_POLICY, echo) as at:
         body = {"model": "auto", "messages": [{"role": "user", "content": "hi"}]}
@@ -191,7 +191,7 @@ def logged_in(chromium: Browser, folder: Path) -> Iterator[tuple[Addresses, Brow
         context.close()
 
 
-class _Quiet(SimpleHTTPRequestHandler):
+class _QuietLog(SimpleHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
         """Tests say what went wrong."""
 
@@ -204,7 +204,7 @@ def test_another_page_of_the_same_host_cannot_act_in_an_admins_name(chromium: Br
         form = f"""<form id=f method=post enctype=text/plain action="{at.admin_url}/admin/api/keys">
             <input name='{{"tenant":"dev","x":"' value='"}}'></form>"""
         (evil / "form.html").write_text(f"{form}<script>document.getElementById('f').submit()</script>")
-        handler = functools.partial(_Quiet, directory=str(evil))
+        handler = functools.partial(_QuietLog, directory=str(evil))
         server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         threading.Thread(target=server.serve_forever).start()
         try:

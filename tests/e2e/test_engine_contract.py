@@ -74,11 +74,11 @@ def test_the_load_comes_as_a_feed_ten_times_a_second(stack: Stack) -> None:
         loads(response, 1)
     with engine_client(stack) as client, client.stream("GET", "/engine/load") as response:
         began = time.monotonic()
-        said = loads(response, 6)
+        reported = loads(response, 6)
         took_s = time.monotonic() - began
-    assert all(event.keys() >= LOAD_KEYS for event in said)
-    assert said[0]["state"] == "ready"
-    assert said[0]["num_blocks_total"] > 0
+    assert all(event.keys() >= LOAD_KEYS for event in reported)
+    assert reported[0]["state"] == "ready"
+    assert reported[0]["num_blocks_total"] > 0
     assert took_s < 5 * PERIOD_S * 10  # a busy machine is late, a feed that waits for work never comes
 
 

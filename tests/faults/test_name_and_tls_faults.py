@@ -132,7 +132,7 @@ async def test_a_server_that_cannot_prove_its_name_is_a_502_and_sees_no_request(
         try:
             stack = Stack(gateway, hosted, hosted, log)
             gateway._current().deployments["hosted"].is_ready = True
-            reply = await stack.ask(chat())
+            reply = await stack.call(chat())
 
             assert (reply.status, reply.error["code"]) == (502, "upstream_error")
             assert str(hosted.port) not in reply.error["message"]

@@ -18,7 +18,7 @@ from gateway.prompt_embedding import MAX_CHARS, PromptEmbedding
 from routing_policies.quality.model import PairModel
 from routing_policies.quality.training.pair_trainer import PairTrainer
 from tests.gateway.cache.similar_stack import question, until
-from tests.gateway.cache.word_encoder import DIMENSIONS, NearJudge, WordEncoder
+from tests.gateway.cache.word_encoder import DIMENSIONS, NearMatchModel, WordEncoder
 from tests.gateway.stack import PRICED_PAIR, Stack, running
 from tests.routing_policies.quality.prompts import outcomes
 
@@ -65,14 +65,14 @@ async def routed(
         policy=POLICY.format(folder=folder, cache=cache),
         settings={"policy.quality_dir": models},
         load_encoder=encoder.load,
-        judges=MatchModels(first=NearJudge(), encoder_id=None, learn=lambda samples: NearJudge()),
+        match_models=MatchModels(first=NearMatchModel(), encoder_id=None, learn=lambda samples: NearMatchModel()),
     ) as stack:
         stack.gateway.pipeline._admission._embeddings = PromptEmbedding(stack.gateway._embedder, wait_s=wait_s)
         yield stack, encoder
 
 
 async def chosen(stack: Stack, text: str = EASY) -> str:
-    reply = await stack.ask(question(text))
+    reply = await stack.call(question(text))
     return reply.headers["x-penstock-deployment"]
 
 

@@ -128,8 +128,8 @@ def test_a_trace_is_replayed_with_its_forecast_error(tmp_path: Path) -> None:
 def test_the_simulator_repeats_itself(tmp_path: Path) -> None:
     arguments = ("--requests", "400", "--engines", "3", "--load", "2", "--capacity", "50")
     results = [bench("simulate", *arguments) for _ in range(2)]
-    said = [{key: record[key] for key in ("good_share", "refused_share", "goodput_per_s")} for record in results]
-    assert said[0] == said[1]
+    reported = [{key: record[key] for key in ("good_share", "refused_share", "goodput_per_s")} for record in results]
+    assert reported[0] == reported[1]
     assert results[0]["failed_requests"] == 0
 
 

@@ -26,10 +26,10 @@ class Request:
     """Facts that count what is asked of them."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.requested: list[str] = []
 
     def fact(self, name: str) -> str | int | bool:
-        self.asked.append(name)
+        self.requested.append(name)
         return FACTS[name]
 
 
@@ -54,7 +54,7 @@ def test_a_condition_says_true_or_false(source: str, holds: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "reported"),
     [
         ("", "did not expect the end"),
         ("request.turns", "a condition is true or false, this is a whole number"),
@@ -79,8 +79,8 @@ def test_a_condition_says_true_or_false(source: str, holds: bool) -> None:
         ("x" * 5000, "longer than"),
     ],
 )
-def test_what_is_no_bounded_condition_is_refused_with_its_place(source: str, said: str) -> None:
-    with pytest.raises(ConditionError, match=said.replace("[", r"\[").replace("(", r"\(")):
+def test_what_is_no_bounded_condition_is_refused_with_its_place(source: str, reported: str) -> None:
+    with pytest.raises(ConditionError, match=reported.replace("[", r"\[").replace("(", r"\(")):
         Condition(source)
 
 
@@ -96,7 +96,7 @@ def test_a_pattern_that_would_never_end_elsewhere_ends_here() -> None:
 def test_a_condition_asks_for_what_it_names_and_nothing_else() -> None:
     request = Request()
     Condition("request.turns > 1").holds(request, None, {})
-    assert request.asked == ["turns"]
+    assert request.requested == ["turns"]
 
 
 POLICY = """

@@ -23,11 +23,11 @@ class _Counting:
 
     def __init__(self, *column: float) -> None:
         self._column = list(column)
-        self.num_asked = 0
+        self.num_sent = 0
 
     def scores(self, views: Sequence[DeploymentView], attempt: Attempt = FIRST_ATTEMPT) -> list[float]:
         """Always the same."""
-        self.num_asked += 1
+        self.num_sent += 1
         return self._column
 
 
@@ -77,8 +77,10 @@ def test_the_choice_is_that_of_all_scores_and_a_decision_tells_all_of_them(polic
         assert dict(decision.totals) == pytest.approx(totals)
         assert list(decision.scores) == [view.id for view in views] == list(decision.totals)
         for place, view in enumerate(views):
-            told = {weighted.scorer.name: weighted.scorer.scores(views, attempt)[place] for weighted in profile.scorers}
-            assert decision.scores[view.id] == told
+            notified = {
+                weighted.scorer.name: weighted.scorer.scores(views, attempt)[place] for weighted in profile.scorers
+            }
+            assert decision.scores[view.id] == notified
 
 
 def test_who_can_not_be_overtaken_is_chosen_without_asking_the_rest() -> None:
@@ -88,9 +90,9 @@ def test_who_can_not_be_overtaken_is_chosen_without_asking_the_rest() -> None:
     ranking = Ranking(ScorerWeights([(light, 1.0), (heavy, 4.0)]), views, FIRST_ATTEMPT)
 
     assert ranking.leader() == "d0"
-    assert (heavy.num_asked, light.num_asked) == (1, 0)
+    assert (heavy.num_sent, light.num_sent) == (1, 0)
     assert ranking.totals == {"d0": pytest.approx(0.8), "d1": pytest.approx(0.4)}
-    assert (heavy.num_asked, light.num_asked) == (1, 1), "asked when somebody looks, and only once"
+    assert (heavy.num_sent, light.num_sent) == (1, 1), "asked when somebody looks, and only once"
 
 
 def test_who_can_still_be_overtaken_is_not_chosen_early() -> None:

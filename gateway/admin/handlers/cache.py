@@ -13,8 +13,8 @@ from gateway.admin.api.fields import RequestBody
 from gateway.admin.api.request import AdminRequest, serves
 from gateway.api.application import ApiResponse
 from gateway.background.cache_auditor import Auditor
-from gateway.cache.audit.audit_book import AuditRegistry
 from gateway.cache.audit.audit_record import AuditRecord
+from gateway.cache.audit.audit_registry import AuditRegistry
 from gateway.cache.audit.error_budget import budget_state, tightening_of
 from gateway.cache.audit.route_stats import RouteStats, RouteStatsTable, TenantRoute
 from gateway.cache.exact.entry import CacheEntry

@@ -14,8 +14,8 @@ from typing import Final
 
 import msgspec
 
-from gateway.cache.audit.audit_book import AuditRegistry
 from gateway.cache.audit.audit_record import AuditRecord, decode_record, encode_record
+from gateway.cache.audit.audit_registry import AuditRegistry
 from gateway.cache.audit.error_budget import CLOSED
 from gateway.cache.audit.evidence import BUCKET_S, WINDOW_S, LookupTraffic
 from gateway.cache.audit.route_stats import RouteStats, RouteStatsTable, TenantRoute

@@ -111,7 +111,8 @@ class Fit:
             plain = max(1, int(np.searchsorted(errors, error, side="right"))) / len(order)
             self.note(
                 f"budget {threshold.max_error_ratio:.3f}: from {threshold.match_probability:.4f}, "
-                f"hits {served.mean():.4f}, wrong {error:.5f}; threshold {plain:.4f} hits, so {served.mean() / plain:.3f} times as many"
+                f"hits {served.mean():.4f}, wrong {error:.5f}; "
+                f"threshold {plain:.4f} hits, so {served.mean() / plain:.3f} times as many"
             )
 
     def held_out(self, questions: Questions, found: Candidates) -> NDArray[np.float64]:

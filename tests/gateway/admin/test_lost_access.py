@@ -50,7 +50,7 @@ async def new_key(stack: Stack, id: str) -> str:
 
 
 async def status(stack: Stack, key: str) -> int:
-    return (await stack.ask(chat("solo"), headers={"authorization": f"Bearer {key}"})).status
+    return (await stack.call(chat("solo"), headers={"authorization": f"Bearer {key}"})).status
 
 
 async def until_known(stack: Stack, key: str) -> None:
@@ -89,8 +89,8 @@ async def test_a_store_that_is_emptied_gets_keys_and_admins_back_and_no_request_
         token = (await post(one, "tokens", {"name": "ci"}, session)).json["token"]
         before = names_in(own)
         own.admin.flushall()
-        asked = [(await status(one, key), await status(one, revoked)) for _ in range(40)]
-        assert set(asked) == {(200, 401)}
+        requested = [(await status(one, key), await status(one, revoked)) for _ in range(40)]
+        assert set(requested) == {(200, 401)}
         await until_back(own, before)
         assert (await get(one, "policy", NOBODY)).status == 401  # no door opens
         assert (await get(one, "policy", {"authorization": f"Bearer {token}"})).status == 200
@@ -168,8 +168,8 @@ async def test_replicas_that_give_back_at_once_agree_and_each_record_is_given_ba
         await until_back(own, {f"key/shop/k{i}" for i in range(12)})
         for _ in range(10):
             for stack in stacks:
-                told = [await status(stack, key) for key in keys]
-                assert told == [401 if i == 3 else 200 for i in range(12)]
+                notified = [await status(stack, key) for key in keys]
+                assert notified == [401 if i == 3 else 200 for i in range(12)]
         while sum(detail["keys"] for detail in await restorations(stacks[0])) < 12:
             await asyncio.sleep(0.01)
         assert sum(detail["keys"] for detail in await restorations(stacks[2])) == 12
@@ -188,8 +188,8 @@ async def test_a_gateway_cut_off_meanwhile_learns_of_a_revocation_in_the_store_t
         keys = [await new_key(one, f"k{i}") for i in range(3)]
         for key in keys:
             await until_known(two, key)
-        looks = two.gateway.control.directory
-        async with looks.lock:  # it looks at nothing while others go on
+        checks = two.gateway.control.directory
+        async with checks.lock:  # it looks at nothing while others go on
             own.admin.flushall()
             await until_back(own, {f"key/shop/k{i}" for i in range(3)})
             assert (await post(one, "keys/shop/k0/revoke", {})).status == 200
@@ -207,8 +207,8 @@ async def test_a_deleted_admin_and_a_deleted_token_do_not_come_back(tmp_path: Pa
             bobs = (await post(one, "tokens", {"name": "ci"}, await log_in(one, "bob"))).json["token"]
             carls = (await post(one, "tokens", {"name": "ci"}, await log_in(one, "carl"))).json
             own.admin.save()
-            assert (await one.ask(admin=True, path="/admin/api/admins/bob", method="DELETE")).status == 200
-            gone = await one.ask(admin=True, path=f"/admin/api/tokens/{carls['id']}", method="DELETE")
+            assert (await one.call(admin=True, path="/admin/api/admins/bob", method="DELETE")).status == 200
+            gone = await one.call(admin=True, path=f"/admin/api/tokens/{carls['id']}", method="DELETE")
             assert gone.status == 200
             await asyncio.to_thread(lose_everything, own)
             while not await restorations(one):

@@ -55,10 +55,10 @@ def test_the_scripts_and_styles_of_all_pages_together_are_light_before_they_are_
 
 
 def test_sources_are_readable_and_lose_only_comments_and_white_space(tmp_path: Path) -> None:
-    (tmp_path / "a.js").write_text("// why\nconst text = `two\n  lines // kept`; /* no */ const ratio = 4 / 2 / 1;\n")
+    (tmp_path / "a.js").write_text("// why\nconst text = `two\n  lines // stored`; /* no */ const ratio = 4 / 2 / 1;\n")
     (tmp_path / "a.css").write_text("/* why */\n.a > b { color: light-dark(#fff, #000); }\n")
     served = Assets(tmp_path).own
-    assert served["a.js"] == b"const text=`two\n  lines // kept`;const ratio=4/2/1;"
+    assert served["a.js"] == b"const text=`two\n  lines // stored`;const ratio=4/2/1;"
     assert served["a.css"] == b".a>b{color:light-dark(#fff,#000)}"
 
 
@@ -110,7 +110,7 @@ async def test_ranges_and_strange_methods_do_nothing_special(stack: Stack) -> No
 
 
 async def _with(stack: Stack, method: str, path: str) -> int:
-    return (await stack.ask(None, admin=True, path=path, method=method)).status
+    return (await stack.call(None, admin=True, path=path, method=method)).status
 
 
 def test_every_page_has_a_path_and_comes_from_a_template_that_escapes() -> None:

@@ -24,7 +24,7 @@ class _Route:
         trim = Trim()
 
 
-class _Claim(msgspec.Struct, frozen=True):
+class _AdmissionRequest(msgspec.Struct, frozen=True):
     tenant: str = "dev"
     tokens: int = 0
 
@@ -37,7 +37,7 @@ def request_of(num_turns: int) -> ChatRequest:
 def form_of(request: ChatRequest, shortened: Shortened | None = None) -> DegradationStep:
     price = Pricer().price(request, tenant="dev", route="main")
     return DegradationStep(
-        request, RoutingRequest(price, cast(Any, _Claim())), cast(Any, (_Route(),)), shortened=shortened
+        request, RoutingRequest(price, cast(Any, _AdmissionRequest())), cast(Any, (_Route(),)), shortened=shortened
     )
 
 

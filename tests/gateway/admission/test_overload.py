@@ -100,19 +100,19 @@ def test_a_brown_out_refuses_what_would_be_late_and_passes() -> None:
     assert after.ttft_s(0.95) <= TTFT_S
 
 
-def quiet(seed: int) -> list[Wish]:
+def light(seed: int) -> list[Wish]:
     rng = random.Random(seed)
     return together(*(poisson(0.75, 60.0, rng, tenant=f"quiet-{number}") for number in range(5)))
 
 
 def test_a_greedy_tenant_is_refused_and_the_quiet_ones_are_served() -> None:
     greedy = poisson(21.0, 60.0, random.Random(10), tenant="greedy")
-    fates = run(together(quiet(1), greedy)).after(WARM_S)
+    fates = run(together(light(1), greedy)).after(WARM_S)
     served = Fates(all=[fate for fate in fates.all if fate.wish.tenant != "greedy"])
     loud = fates.of("greedy")
 
     assert served.num_good(TTFT_S, TPOT_S) >= 0.96 * len(served.all)
-    assert served.ttft_s(0.5) <= 2 * run(quiet(1)).after(WARM_S).ttft_s(0.5)
+    assert served.ttft_s(0.5) <= 2 * run(light(1)).after(WARM_S).ttft_s(0.5)
     assert len(loud.refused) > 0.4 * len(loud.all)
     assert sum(fate.reason == "tenant_share" for fate in loud.refused) > 0.7 * len(loud.refused)
 

@@ -171,7 +171,7 @@ def quantile(values: list[float], share: float) -> float:
     return ordered[min(int(share * len(ordered)), len(ordered) - 1)] if ordered else 0.0
 
 
-class NothingKept:
+class NoReservations:
     """A cache without answers, as far as the ladder asks for any."""
 
     def stale(self, *request: object) -> None:
@@ -199,7 +199,7 @@ class World:
             live.is_ready = True
         self.engines = {name: Engine(speed) for name, speed in speeds.items()}
         self._pricer = Pricer()
-        ladder = Ladder(trimmer=cast(Any, NothingCut()), cache=cast(Any, NothingKept()), pricer=self._pricer)
+        ladder = Ladder(trimmer=cast(Any, NothingCut()), cache=cast(Any, NoReservations()), pricer=self._pricer)
         self._gate = AdmissionGate(ladder=ladder, clock=loop.time)
         self._admitter = Admitter(loop.time, OverloadGuard(memory_limit_bytes=None, resident_bytes=lambda: None))
         self._parser = ChatRequestParser()

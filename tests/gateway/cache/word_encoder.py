@@ -57,12 +57,12 @@ class WordEncoder:
         return self
 
 
-class NearJudge:
+class NearMatchModel:
     """Believes what is near; with `max_error_ratio` 0.01 everything above 0.75 is served, tightened above 0.8 and so
     on."""
 
     def match_probability(
-        self, asked: str, kept: str, *, similarity: float, runner_up: float | None, track: EntryAudits | None
+        self, requested: str, stored: str, *, similarity: float, runner_up: float | None, track: EntryAudits | None
     ) -> float:
         return similarity
 

@@ -47,9 +47,9 @@ def conversation() -> dict[str, Any]:
 
 async def test_a_finished_request_is_explained_by_its_id(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with running(tmp_path) as stack:
-        reply = await stack.ask(chat(stream=True))
-        asked = options(stack, "explain", reply.headers["x-request-id"])
-        assert await asyncio.to_thread(observe.show_request, asked) == 0
+        reply = await stack.call(chat(stream=True))
+        requested = options(stack, "explain", reply.headers["x-request-id"])
+        assert await asyncio.to_thread(observe.show_request, requested) == 0
         out = capsys.readouterr().out
         assert f"{reply.headers['x-request-id']}  completed, status 200" in out
         assert "upstream_first_byte" in out
@@ -112,7 +112,7 @@ async def test_a_preview_of_nonsense_is_refused_as_the_request_would_be(
 ) -> None:
     async with running(tmp_path) as stack:
         token = (tmp_path / "admin.token").read_text().strip()
-        reply = await stack.ask(
+        reply = await stack.call(
             document, admin=True, path="/admin/api/explain", headers={"authorization": f"Bearer {token}"}
         )
         assert reply.status == 400
@@ -123,7 +123,7 @@ async def test_top_prints_one_screen_where_there_is_no_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with running(tmp_path) as stack:
-        await stack.ask(chat(stream=True))
+        await stack.call(chat(stream=True))
         assert await asyncio.to_thread(observe.top, options(stack, "top")) == 0
         out = capsys.readouterr().out
         assert "\x1b" not in out
@@ -133,7 +133,7 @@ async def test_top_prints_one_screen_where_there_is_no_terminal(
 
 async def test_tops_numbers_fit_a_small_terminal_and_colour_is_a_choice(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
-        await stack.ask(chat(stream=True))
+        await stack.call(chat(stream=True))
         overview = (await stack.get("/admin/api/overview", admin=True)).json
         requests = (await stack.get("/admin/api/requests", admin=True)).json["requests"]
         plain = render_top(overview, requests, width=60, height=12, is_colored=False).splitlines()

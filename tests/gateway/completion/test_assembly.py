@@ -476,10 +476,10 @@ def test_a_plain_answer_that_is_no_completion_is_not_whole(body: bytes) -> None:
 )
 def test_an_answer_that_ended_by_itself_is_kept_whatever_its_server_calls_that(reason: str) -> None:
     stream = event({"index": 0, "delta": {"content": "a"}}) + event({"index": 0, "delta": {}, "finish_reason": reason})
-    kept = completion_of_stream(stream)
-    assert kept is not None
-    assert json.loads(kept)["choices"][0]["finish_reason"] == reason
-    assert is_whole(kept)
+    stored = completion_of_stream(stream)
+    assert stored is not None
+    assert json.loads(stored)["choices"][0]["finish_reason"] == reason
+    assert is_whole(stored)
 
 
 @pytest.mark.parametrize("reason", ["content_filter", "SAFETY", "refusal", "recitation", "what is this", 7, ["stop"]])

@@ -234,4 +234,4 @@ def test_of_thousands_of_plain_answers_a_second_a_few_are_learned_from_and_all_a
         flight.ended(1.0, Usage(1000, 10))
         flight.ended(2.0, None)
     assert (forecast.num_seqs(3.0), forecast.num_pending) == (0, 0)
-    forecast._books.check_integrity()
+    forecast._outstanding.check_integrity()

@@ -53,11 +53,11 @@ class FakeClient:
 
     def __init__(self, *answers: FakeFeed) -> None:
         self._answers = list(answers)
-        self.asked_at: list[float] = []
+        self.requested_at: list[float] = []
         self.pulse = Pulse()
 
     async def send(self, *_: Any) -> FakeFeed:
-        self.asked_at.append(asyncio.get_running_loop().time())
+        self.requested_at.append(asyncio.get_running_loop().time())
         if not self._answers:
             raise ConnectError("nobody listens")
         return self._answers.pop(0)
@@ -107,7 +107,7 @@ def test_a_feed_that_ends_is_forgotten_and_asked_for_again() -> None:
         assert live.forecast.age_s(1.3) == float("inf")
         client = FakeClient(FakeFeed([event(BUSY)]), FakeFeed([event(BUSY)]))
         await listen(client, 1.0)
-        assert len(client.asked_at) == 2
+        assert len(client.requested_at) == 2
 
     run_virtual(run())
 
@@ -116,7 +116,7 @@ def test_a_server_without_a_feed_is_left_alone_for_a_minute() -> None:
     async def run() -> None:
         client = FakeClient(FakeFeed([], status=404), FakeFeed([], status=404))
         await listen(client, SILENT_S + 1)
-        assert client.asked_at == [LOOK_INTERVAL_S, LOOK_INTERVAL_S + SILENT_S]
+        assert client.requested_at == [LOOK_INTERVAL_S, LOOK_INTERVAL_S + SILENT_S]
 
     run_virtual(run())
 
@@ -125,7 +125,7 @@ def test_who_does_not_answer_is_asked_ever_more_rarely() -> None:
     async def run() -> None:
         client = FakeClient()
         await listen(client, 100.0)
-        gaps = [after - before for before, after in zip(client.asked_at, client.asked_at[1:], strict=False)]
+        gaps = [after - before for before, after in zip(client.requested_at, client.requested_at[1:], strict=False)]
         assert gaps[:4] == [1.0, 2.0, 4.0, 8.0]
         assert max(gaps) == MAX_RETRY_S
 
@@ -145,7 +145,7 @@ def test_an_api_under_a_path_is_somebody_elses_server_and_is_not_asked() -> None
     async def run() -> None:
         client = FakeClient()
         await listen(client, 10.0, HOSTED)
-        assert client.asked_at == []
+        assert client.requested_at == []
 
     run_virtual(run())
 
@@ -159,9 +159,9 @@ def test_the_listener_ends_when_the_deployment_leaves_the_policy() -> None:
         await asyncio.sleep(2.0)
         current.clear()
         await asyncio.sleep(1.0)
-        num_asked = len(client.asked_at)
+        num_sent = len(client.requested_at)
         await asyncio.sleep(60.0)
-        assert len(client.asked_at) == num_asked
+        assert len(client.requested_at) == num_sent
         task.cancel()
 
     run_virtual(run())
@@ -184,7 +184,7 @@ def test_an_engine_that_says_it_computes_is_alive_and_one_that_stands_still_is_n
     async def run() -> None:
         moving = FakeFeed([event(LoadReport(num_running=1, silent_s=0.02))] * 5)
         live = await listen(FakeClient(moving), 0.35)
-        assert live.health.quiet_s(asyncio.get_running_loop().time()) < 0.2
+        assert live.health.idle_s(asyncio.get_running_loop().time()) < 0.2
 
         stopped = FakeFeed([event(LoadReport(num_running=1, silent_s=2.0 + n / 10)) for n in range(5)])
         live = await listen(FakeClient(stopped), 0.35)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.deployments.health.ejection import EjectionRules, FailureKind
-from gateway.deployments.rotation import kept_out
+from gateway.deployments.rotation import excluded
 from gateway.errors import Shed
 from gateway.routing.snapshot import PolicySnapshot
 from tests.gateway.routing.snapshots import ManualClock, snapshot_of
@@ -32,7 +32,7 @@ def eject(made: PolicySnapshot, *names: str, now: float = 0.0) -> None:
 
 
 def out(made: PolicySnapshot, now: float = 0.0) -> tuple[set[str], bool]:
-    found = kept_out([made.deployments[name] for name in "abc"], now)
+    found = excluded([made.deployments[name] for name in "abc"], now)
     return set(found.ids), found.is_panic
 
 
@@ -67,7 +67,7 @@ def test_no_more_than_two_thirds_are_kept_out_and_the_first_to_return_comes_earl
     made = snapshot_of(text, RULES)
     for position, name in enumerate(names[:5]):
         eject(made, name, now=float(position))
-    found = kept_out([made.deployments[name] for name in names], 5.0)
+    found = excluded([made.deployments[name] for name in names], 5.0)
 
     assert found == (frozenset({"d1", "d2", "d3", "d4"}), False)
 

@@ -23,7 +23,7 @@ routes: [{id: all, select: {candidates: [large]}}]
 )
 
 
-def said(scene: Scene) -> Diagnosis:
+def reported(scene: Scene) -> Diagnosis:
     return find_cause(scene.window(), POLICY)
 
 
@@ -94,8 +94,8 @@ def long_prompts(scene: Scene) -> None:
 
 def prefix_misses(scene: Scene) -> None:
     slow_prefill(scene)
-    asked, found = "engine_prefix_cache_queries_tokens_total", "engine_prefix_cache_hits_tokens_total"
-    scene.before, scene.counted = {asked: 1000.0, found: 900.0}, {asked: 1000.0, found: 100.0}
+    requested, found = "engine_prefix_cache_queries_tokens_total", "engine_prefix_cache_hits_tokens_total"
+    scene.before, scene.counted = {requested: 1000.0, found: 900.0}, {requested: 1000.0, found: 100.0}
 
 
 def kv_headroom(scene: Scene) -> None:
@@ -204,7 +204,7 @@ def test_one_cause_is_named_with_its_line_and_no_other(
 ) -> None:
     scene = Scene()
     change(scene)
-    findings = said(scene).findings
+    findings = reported(scene).findings
     assert [f"{found.stage}/{found.cause}" for found in findings] == [expected]
     assert findings[0].policy_path == line
     assert findings[0].evidence
@@ -212,14 +212,14 @@ def test_one_cause_is_named_with_its_line_and_no_other(
 
 
 def test_a_healthy_window_has_no_findings() -> None:
-    assert said(Scene()).findings == ()
+    assert reported(Scene()).findings == ()
 
 
 def test_too_few_requests_prove_nothing_and_it_says_so() -> None:
     scene = Scene()
     limit(scene)
     scene.num = 3.0
-    found = said(scene)
+    found = reported(scene)
     assert found.findings == ()
     assert "too few" in found.notes[0]
 
@@ -228,7 +228,7 @@ def test_what_was_always_too_slow_is_judged_by_the_target() -> None:
     scene = Scene()
     scene.ttft, scene.stages["queue"] = 3.0, 2.9
     scene.num_before = 0.0
-    found = said(scene)
+    found = reported(scene)
     assert [finding.stage for finding in found.findings] == ["queue"]
     assert any("no baseline" in note for note in found.notes)
 
@@ -237,7 +237,7 @@ def test_a_slow_first_token_and_a_slow_decode_are_two_findings() -> None:
     scene = Scene()
     limit(scene)
     scene.tpot, scene.engine["tpot"] = 0.03, 0.03
-    assert [finding.stage for finding in said(scene).findings] == ["queue", "decode"]
+    assert [finding.stage for finding in reported(scene).findings] == ["queue", "decode"]
 
 
 def test_a_loop_that_is_late_for_trimming_is_not_blamed() -> None:
@@ -245,14 +245,14 @@ def test_a_loop_that_is_late_for_trimming_is_not_blamed() -> None:
     scene.late_s = 0.2 * SECONDS
     scene.ttft, scene.stages["trim"] = 0.13, 0.1
     scene.num = 40.0
-    assert [finding.cause for finding in said(scene).findings] == ["prompt_size"]
+    assert [finding.cause for finding in reported(scene).findings] == ["prompt_size"]
 
 
 def test_an_encoder_that_is_slow_beside_a_slower_deployment_is_not_blamed() -> None:
     scene = Scene()
     slow_prefill(scene)
     scene.stages["upstream_first_byte"], scene.stages["embed"] = 0.229, 0.4
-    found = said(scene)
+    found = reported(scene)
     assert [finding.cause for finding in found.findings] == ["slow_prefill"]
     assert found.stages["preprocessing"].now_s < 0.01
 
@@ -262,13 +262,13 @@ def test_deployments_that_become_faster_than_an_unchanged_encoder_are_no_trouble
     lost_hits(scene)
     scene.ttft, scene.state, scene.stages["queue"] = 0.01, {}, 0.0
     scene.stages["embed"] = 0.008
-    assert said(scene).findings == ()
+    assert reported(scene).findings == ()
 
 
 def test_an_upstream_without_metrics_is_named_as_such() -> None:
     scene = Scene()
     scene.ttft, scene.has_engine = 0.5, False
-    found = said(scene)
+    found = reported(scene)
     assert found.findings[0].cause == "path"
     assert "gives no metrics" in found.findings[0].summary
     assert any("No metrics from large" in note for note in found.notes)
@@ -277,7 +277,7 @@ def test_an_upstream_without_metrics_is_named_as_such() -> None:
 def test_tenants_and_prompts_are_compared() -> None:
     scene = Scene()
     scene.tenants = {"one": 100.0, "two": 300.0}
-    found = said(scene)
+    found = reported(scene)
     assert [tenant.key for tenant in found.tenants] == ["one", "two"]
     assert found.prompts[0].key == "0-256"
     assert found.deployments[0].ttft_s == pytest.approx(0.03)
@@ -288,8 +288,8 @@ def test_the_terminal_shows_stage_evidence_lever_and_line() -> None:
 
     scene = Scene()
     limit(scene)
-    text = render_diagnosis(msgspec.to_builtins(said(scene)))
+    text = render_diagnosis(msgspec.to_builtins(reported(scene)))
     assert "QUEUE: Deployment large has room, but its permits are all out." in text
     assert "in the policy: deployments.large.limits.max_in_flight" in text
     assert "500.0 ms" in text
-    assert "Nothing stands out" in render_diagnosis(msgspec.to_builtins(said(Scene())))
+    assert "Nothing stands out" in render_diagnosis(msgspec.to_builtins(reported(Scene())))

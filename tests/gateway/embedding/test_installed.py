@@ -71,16 +71,16 @@ async def test_cancelled_while_the_graph_is_made_leaves_no_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.embedding.installed._MAKE", ("-c", _NEVER_DONE))
-    told = tmp_path / "pid"
+    notified = tmp_path / "pid"
     task = asyncio.create_task(loaded(tmp_path))
     async with asyncio.timeout(60):
-        while not (told.exists() and told.read_text().endswith("\n")):
+        while not (notified.exists() and notified.read_text().endswith("\n")):
             await asyncio.sleep(0.01)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     with pytest.raises(ProcessLookupError):
-        os.kill(int(told.read_text()), 0)
+        os.kill(int(notified.read_text()), 0)
 
 
 def test_the_gateway_needs_no_torch_to_encode(graph_folder: Path, int8: OnnxEncoder) -> None:

@@ -62,13 +62,13 @@ def test_a_long_sleep_costs_no_walk_over_empty_slots() -> None:
 
 
 @given(
-    looks=st.lists(st.tuples(st.sampled_from("abcdef"), st.floats(100.0, 130.0)), max_size=40),
+    checks=st.lists(st.tuples(st.sampled_from("abcdef"), st.floats(100.0, 130.0)), max_size=40),
     limit=st.integers(1, 4),
 )
-def test_every_item_comes_exactly_once_and_never_late(looks: list[tuple[str, float]], limit: int) -> None:
+def test_every_item_comes_exactly_once_and_never_late(checks: list[tuple[str, float]], limit: int) -> None:
     wheel = _wheel()
     first: dict[str, float] = {}
-    for item, by in looks:
+    for item, by in checks:
         wheel.look_at(item, by)
         first[item] = min(by, first.get(item, by))
     seen: dict[str, float] = {}

@@ -164,7 +164,7 @@ class BudgetMachine(RuleBasedStateMachine):
             self.held[index % len(self.held)].release()
 
     @invariant()
-    def books_are_right(self) -> None:
+    def counts_are_right(self) -> None:
         self.budget.check_integrity()
         assert self.budget.used_bytes == sum(reservation.num_bytes for reservation in self.held)
         assert self.budget.used_bytes < self.budget.total_bytes, "some of it stays free"

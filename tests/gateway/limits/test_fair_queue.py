@@ -233,7 +233,7 @@ class FairQueueMachine(RuleBasedStateMachine):
             assert debts <= 12 * 6 * (largest + 5000) or not waiting
 
     @invariant()
-    def books_are_right(self) -> None:
+    def counts_are_right(self) -> None:
         self.queue.check_integrity()
         assert self.queue.num_waiting == len(self.inside)
         assert self.queue.tokens == sum(one.tokens for one in self.inside)

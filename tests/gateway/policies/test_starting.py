@@ -108,9 +108,11 @@ async def test_a_revision_that_cannot_be_read_is_said_and_the_file_decides(tmp_p
 def spoil_copy(folder: Path) -> None:
     """As another version of the program would have written it."""
     copy = PolicyCopy(folder / COPY_FILE)
-    kept = copy.read()
-    assert kept is not None
-    copy.write(msgspec.structs.replace(kept, document=kept.document.replace("schema_version: 1", "schema_version: 99")))
+    saved = copy.read()
+    assert saved is not None
+    copy.write(
+        msgspec.structs.replace(saved, document=saved.document.replace("schema_version: 1", "schema_version: 99"))
+    )
 
 
 @pytest.mark.parametrize("file", ["missing", "bad", "good"])

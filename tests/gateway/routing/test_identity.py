@@ -46,13 +46,13 @@ def test_tenants_are_told_apart_whatever_they_say() -> None:
     assert key_of(request("a"), "t", "conversation") != key_of(request("a"), "u", "conversation")
 
 
-def pick(made: PolicySnapshot, asked: ChatRequest, tried: frozenset[str] = NOBODY) -> tuple[str, str]:
+def pick(made: PolicySnapshot, requested: ChatRequest, tried: frozenset[str] = NOBODY) -> tuple[str, str]:
     planned = made.router.match("auto", None, {})
     price = Price(100, 100, 10)
     routing_request = planned.weighed(
-        RoutingRequest(price, AdmissionRequest(made.lanes["interactive"], "t", 100)), asked, "t"
+        RoutingRequest(price, AdmissionRequest(made.lanes["interactive"], "t", 100)), requested, "t"
     )
-    routing_request = made.router.with_history(routing_request, asked)
+    routing_request = made.router.with_history(routing_request, requested)
     live, decision = made.router.pick(planned, tried, "interactive", routing_request)
     return live.id, decision.cause
 

@@ -282,17 +282,17 @@ def test_prefixes_of_a_growing_chat_stay_what_they_were_even_when_tokens_are_lea
     rng = random.Random(1)
     messages = [{"role": "system", "content": "s" * 800}]
     before: list[Any] = []
-    num_said = num_kept = 0
+    num_stated = num_stored = 0
     for number in range(60):
         messages.append({"role": "user", "content": f"{number:03d}" + "u" * rng.randint(100, 300)})
-        asked = request(messages)
+        requested = request(messages)
         sent = PolicyTrimmer().trim(
-            asked, Trim(budget_tokens=1000, strategies=("drop_old_turns",)), rng.uniform(3.85, 4.15)
+            requested, Trim(budget_tokens=1000, strategies=("drop_old_turns",)), rng.uniform(3.85, 4.15)
         )
         found = sent.request.document["messages"]
         shared = next((i for i, (old, new) in enumerate(zip(before, found, strict=False)) if old != new), len(before))
-        num_said += sum(len(message["content"]) for message in found)
-        num_kept += sum(len(message["content"]) for message in found[:shared])
+        num_stated += sum(len(message["content"]) for message in found)
+        num_stored += sum(len(message["content"]) for message in found[:shared])
         before = found
         messages.append({"role": "assistant", "content": f"{number:03d}" + "a" * 100})
-    assert num_kept / num_said >= 0.8
+    assert num_stored / num_stated >= 0.8

@@ -303,11 +303,11 @@ async def test_three_hundred_answers_that_nobody_waits_for_leave_no_garbage_behi
     sent = asyncio.Event()
 
     async def leave_early() -> None:
-        asking = asyncio.create_task(client.send(POST, NO_TIMEOUTS, lambda _: sent.set()))
+        sending = asyncio.create_task(client.send(POST, NO_TIMEOUTS, lambda _: sent.set()))
         await sent.wait()
         sent.clear()
-        asking.cancel()
-        await asyncio.wait([asking])
+        sending.cancel()
+        await asyncio.wait([sending])
 
     await leave_early()
     await asyncio.sleep(0.01)

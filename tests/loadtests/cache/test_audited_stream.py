@@ -29,8 +29,8 @@ def pairs_of(count: int, *, is_right: bool) -> tuple[Questions, Vectors]:
     return questions, rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
-def in_order(asked: tuple[Questions, Vectors]) -> Stream:
-    return Stream(name="all", questions=asked[0], vectors=asked[1], order=np.arange(len(asked[0])))
+def in_order(requested: tuple[Questions, Vectors]) -> Stream:
+    return Stream(name="all", questions=requested[0], vectors=requested[1], order=np.arange(len(requested[0])))
 
 
 def test_right_answers_are_given_and_wrong_ones_close_the_tier() -> None:

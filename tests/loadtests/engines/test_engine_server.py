@@ -15,7 +15,7 @@ from loadtests.engines.engine_server import Engine, ModelConnection
 from loadtests.engines.modelled_engine import EngineShape
 from loadtests.overload.workload import Offer
 
-SHAPE = EngineShape(max_num_seqs=4, step_fixed_ms=2.0, row_us=100.0, prefill_us=5.0)
+SHAPE = EngineShape(max_num_seqs=4, step_fixed_ms=2.0, sequence_us=100.0, prefill_us=5.0)
 SLO = Slo(ttft_s=5.0, tpot_s=5.0)
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from loadtests.engines.modelled_engine import EngineModel, EngineShape, Job, lane_work
 
-SHAPE = EngineShape(max_num_seqs=2, step_fixed_ms=10.0, row_us=1000.0, prefill_us=100.0, step_tokens=50)
+SHAPE = EngineShape(max_num_seqs=2, step_fixed_ms=10.0, sequence_us=1000.0, prefill_us=100.0, step_tokens=50)
 
 
 def run(model: EngineModel, jobs: list[Job]) -> dict[int, float]:

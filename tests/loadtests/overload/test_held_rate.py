@@ -12,16 +12,16 @@ from loadtests.simulation.simulated_overload import find_capacity
 
 @pytest.mark.parametrize("start", [3.0, 80.0, 900.0])
 async def test_the_highest_rate_that_is_held_is_found_from_any_guess(start: float) -> None:
-    asked: list[float] = []
+    requested: list[float] = []
 
     async def is_held(rate_per_s: float) -> bool:
-        asked.append(rate_per_s)
+        requested.append(rate_per_s)
         return rate_per_s <= 100.0
 
     found = await highest_held(is_held, start)
     assert found <= 100.0
-    assert found in asked
-    assert min(rate for rate in asked if rate > 100.0) <= found * 1.6
+    assert found in requested
+    assert min(rate for rate in requested if rate > 100.0) <= found * 1.6
 
 
 async def test_where_every_rate_is_held_there_is_no_capacity() -> None:

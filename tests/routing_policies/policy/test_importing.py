@@ -56,10 +56,10 @@ def test_weights_are_kept_where_the_choice_is_by_weight() -> None:
 
 def test_what_cannot_be_said_is_told_and_no_secret_is_copied() -> None:
     found = import_litellm(CONFIG)
-    told = "\n".join(found.notes)
+    notified = "\n".join(found.notes)
     for part in ("rpm", "a key stands in the file", "anthropic does not speak", "redis_host", "litellm_settings"):
-        assert part in told
-    assert "sk-in-the-file" not in told + json.dumps(found.document)
+        assert part in notified
+    assert "sk-in-the-file" not in notified + json.dumps(found.document)
 
 
 @pytest.mark.parametrize(

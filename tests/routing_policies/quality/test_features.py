@@ -78,8 +78,8 @@ def test_numbers_of_the_message_before_count_by_the_largest() -> None:
 
 
 def test_figures_do_not_tell_which_number_was_written() -> None:
-    told = {number("largest", f"My code is {code}.") for code in range(4000, 4096)}
-    assert len(told) <= 3
+    notified = {number("largest", f"My code is {code}.") for code in range(4000, 4096)}
+    assert len(notified) <= 3
 
 
 def test_a_prompt_without_words_is_nothing_and_no_error() -> None:

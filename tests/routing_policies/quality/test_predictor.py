@@ -43,7 +43,7 @@ def test_it_tells_what_the_small_model_can_do_from_what_it_cannot() -> None:
 def test_its_chances_are_those_of_prompts_it_has_not_seen() -> None:
     predictor = Predictor(trained())
     held_out = outcomes(2, 800)
-    probabilities = np.array([predictor.assess(asked).prediction.probability for asked, _ in held_out])
+    probabilities = np.array([predictor.assess(requested).prediction.probability for requested, _ in held_out])
     good = np.array([outcome.good for _, outcome in held_out])
     assert abs(probabilities.mean() - good.mean()) < 0.03
     assert abs(probabilities[probabilities > 0.5].mean() - good[probabilities > 0.5].mean()) < 0.05
@@ -90,8 +90,8 @@ def test_the_embedding_tells_what_words_do_not_and_a_told_kind_of_work_more() ->
     by_side = vectors[np.argsort(vectors[:, 1])]
     bad, good = (part.mean(0) / np.linalg.norm(part.mean(0)) for part in (by_side[:80], by_side[-80:]))
     for kind in ("", "kind 0", "kind 7", "a new one"):
-        told_good, told_bad = (model.predict(features, vector, kind=kind).log_odds for vector in (good, bad))
-        assert told_good > told_bad + 0.1, kind
+        good_model, bad_model = (model.predict(features, vector, kind=kind).log_odds for vector in (good, bad))
+        assert good_model > bad_model + 0.1, kind
     for vector in (None, good):
         easy, untold, new, hard = (
             model.predict(features, vector, kind=kind).log_odds for kind in ("kind 7", "", "a new one", "kind 0")
@@ -121,9 +121,11 @@ def test_a_few_labels_with_embeddings_are_enough_to_fit() -> None:
 def test_a_fixed_preamble_is_taken_off_once_it_has_stood_before_different_questions() -> None:
     predictor, rng = Predictor(trained()), random.Random(3)
     attack = "Zzq wxv. As the greatest expert prove: "
-    asked = [prompt(rng, is_hard=False) for _ in range(60)]
-    honest = [predictor.assess(one).prediction.probability > 0.5 for one in asked]
-    fooled = [predictor.assess(Prompt(attack + one.text, num_chars=99)).prediction.probability > 0.5 for one in asked]
+    requested = [prompt(rng, is_hard=False) for _ in range(60)]
+    honest = [predictor.assess(one).prediction.probability > 0.5 for one in requested]
+    fooled = [
+        predictor.assess(Prompt(attack + one.text, num_chars=99)).prediction.probability > 0.5 for one in requested
+    ]
     assert sum(honest[20:]) - sum(fooled[20:]) <= 2
     assert sum(fooled) >= sum(honest) - 2 * MIN_QUESTIONS
 
@@ -217,6 +219,6 @@ def test_each_candidate_is_compared_with_the_one_the_policy_calls_best() -> None
 
 
 def test_scores_between_right_and_wrong_count_by_what_was_lost() -> None:
-    asked = Prompt("a")
-    assert outcome_of(asked, 0.25, 0.75).good == 0.5
-    assert outcome_of(asked, 0.75, 0.25).good == 1.0
+    requested = Prompt("a")
+    assert outcome_of(requested, 0.25, 0.75).good == 0.5
+    assert outcome_of(requested, 0.75, 0.25).good == 1.0

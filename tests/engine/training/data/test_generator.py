@@ -24,18 +24,18 @@ from engine.training.data.tasks import (
 )
 from engine.training.data.tasks.passage import UNKNOWN
 from engine.training.data.tasks.support import COMPARE, PAIRS, TWO
-from engine.training.data.wordings import AND_ENTITY, AND_RELATION, ASK
+from engine.training.data.wordings import AND_ENTITY, AND_RELATION, QUESTION
 
 test_set.__test__ = False  # type: ignore[attr-defined]  # a function of ours, not a test
 
 
 def all_frames() -> Iterator[Frames]:
-    yield from (*ASK.values(), *AND_ENTITY.values(), *AND_RELATION.values())
+    yield from (*QUESTION.values(), *AND_ENTITY.values(), *AND_RELATION.values())
     yield from (*arithmetic.FRAMES.values(), *extraction.TEXTS.values())
     yield from (extraction.INSTRUCTION, extraction.LIST_INSTRUCTION)
     yield from (*(pair[2] for pair in PAIRS), *TWO.values())
     yield from (row[2] for row in COMPARE)
-    yield from (theme.ask for theme in passage.THEMES)
+    yield from (theme.call for theme in passage.THEMES)
     yield from (frames for _, frames in smalltalk.TOPICS)
     yield from (strings.REPEAT, strings.PICK, strings.JOIN, strings.COUNT, strings.REVERSE, strings.SORT, strings.TALLY)
     yield from (strings.COUNT_TO, strings.COUNT_DOWN, units.FRAMES, forms.POLITE, forms.THANKS)

@@ -57,14 +57,14 @@ class TestRequestsPerMinute:
 
     async def test_a_process_that_stops_asking_gives_back_what_it_drew(self, time: Time, shared: SharedMeters) -> None:
         rules = limited("{requests_per_min: 100}")
-        busy, quiet = Replica(shared, time, rules, "busy"), Replica(shared, time, rules, "quiet")
+        busy, light = Replica(shared, time, rules, "busy"), Replica(shared, time, rules, "quiet")
         served = 0
         for _ in range(30):
-            served += await admitted(quiet, 1)
+            served += await admitted(light, 1)
             time.now += 0.02
         for _ in range(8):
             time.now += 0.25
-            await quiet.flush()
+            await light.flush()
             served += await admitted(busy, 40)
         assert served == 100
 
@@ -366,12 +366,12 @@ class TestStoreLost:
 class TestPolicyChanges:
     async def test_what_was_used_stays_used(self, time: Time, shared: SharedMeters) -> None:
         replica = Replica(shared, time, limited("{requests_per_min: 10}"))
-        kept = await replica.routing_request()
+        stored = await replica.routing_request()
         assert await admitted(replica, 20) == 9
         replica.quotas.configure(limited("{requests_per_min: 15, max_in_flight: 30}"))
         time.now += 0.1
         assert await admitted(replica, 20) == 5
-        kept.settle(0)
+        stored.settle(0)
         replica.quotas.configure(limited("{max_in_flight: 30}"))
         assert await admitted(replica, 50) == 16
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from gateway.cache.audit.audit_book import AuditRegistry
 from gateway.cache.audit.audit_journal import SPACE, AuditJournal
 from gateway.cache.audit.audit_record import AuditRecord, Texts, decode_record, encode_record
+from gateway.cache.audit.audit_registry import AuditRegistry
 from gateway.cache.audit.error_budget import CLOSED
 from gateway.cache.audit.evidence import BUCKET_S
 from gateway.cache.audit.route_stats import RouteStatsTable, TenantRoute
 from gateway.store.base import Store
-from tests.gateway.cache.word_encoder import NearJudge
+from tests.gateway.cache.word_encoder import NearMatchModel
 
 MINE = TenantRoute("acme", "faq")
 
@@ -38,7 +38,7 @@ class Process:
 
     def __init__(self, store: Store, name: str) -> None:
         self.now = 1000.0
-        self.route_stats = RouteStatsTable(NearJudge())
+        self.route_stats = RouteStatsTable(NearMatchModel())
         self.audits = AuditRegistry(
             self.route_stats,
             bound_of=lambda route: 0.01,
@@ -50,7 +50,7 @@ class Process:
         self.audits.add(record, self.now)
         self.journal.record(record)
 
-    async def tell(self) -> None:
+    async def announce(self) -> None:
         self.journal.count_traffic()
         await self.journal.flush()
 
@@ -63,7 +63,7 @@ async def test_what_one_process_found_another_one_knows_after_its_death(store: S
     stats.evidence.note_hit(first.now)
     for number in range(3):
         first.add(record(number))
-    await first.tell()
+    await first.announce()
     assert stats.level == 2, "two steps: the first wrong answer may be chance"
 
     second = Process(store, "b")
@@ -88,8 +88,8 @@ async def test_processes_act_on_each_others_audits_and_count_each_others_request
         process.route_stats.of(MINE).evidence.note_hit(process.now)
     for number in range(2):
         one.add(record(number))
-    await one.tell()
-    await other.tell()
+    await one.announce()
+    await other.announce()
     await other.journal.follow()
     await one.journal.follow()
 
@@ -103,11 +103,11 @@ async def test_a_review_reaches_everybody_and_lifts_what_followed(store: Store) 
     one, other = Process(store, "a"), Process(store, "b")
     await other.journal.follow()
     one.add(record(1))
-    await one.tell()
+    await one.announce()
     await other.journal.follow()
     assert other.audits.is_barred(b"e")
     one.add(record(1, verdict="right"))
-    await one.tell()
+    await one.announce()
     await other.journal.follow()
     assert not other.audits.is_barred(b"e")
     assert other.route_stats.of(MINE).evidence.served().num_wrong == 0
@@ -127,24 +127,24 @@ async def test_damaged_records_are_thrown_out_and_hurt_nobody(store: Store) -> N
 async def test_requests_are_counted_in_spans_and_only_news_is_written(store: Store) -> None:
     process = Process(store, "a")
     process.route_stats.of(MINE).evidence.note_request(process.now)
-    await process.tell()
+    await process.announce()
     version = (await store.changes(SPACE)).cursor
-    await process.tell()
+    await process.announce()
     assert (await store.changes(SPACE)).cursor == version
     process.now += BUCKET_S
     process.route_stats.of(MINE).evidence.note_request(process.now)
-    await process.tell()
+    await process.announce()
     assert len(await store.keys(SPACE)) == 2
 
 
 def test_a_record_survives_being_stored_and_nothing_else_does() -> None:
-    kept = record(1)
-    assert decode_record(encode_record(kept)) == kept
+    stored = record(1)
+    assert decode_record(encode_record(stored)) == stored
     assert decode_record(b"") is None
 
 
 def test_a_purge_takes_the_texts_off_the_records_of_what_it_covers() -> None:
-    stats = AuditRegistry(RouteStatsTable(NearJudge()), bound_of=lambda route: None)
+    stats = AuditRegistry(RouteStatsTable(NearMatchModel()), bound_of=lambda route: None)
     texts = Texts("asked", "kept", "one", "two")
     import msgspec
 

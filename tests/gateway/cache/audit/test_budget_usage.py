@@ -8,9 +8,9 @@ import pytest
 
 from gateway.cache.audit.budget_usage import BEGINNING, SHARE, BudgetUsage
 from gateway.cache.audit.route_stats import RouteStats
-from tests.gateway.cache.word_encoder import NearJudge
+from tests.gateway.cache.word_encoder import NearMatchModel
 
-BOUND, FLOOR = 0.01, 0.8
+BOUND, THRESHOLD = 0.01, 0.8
 
 
 def prompt(budget_usage: BudgetUsage, count: int, *, doubt: float = 0.0, name: str = "q") -> None:
@@ -25,9 +25,9 @@ def test_what_is_left_of_the_promise_decides_how_sure_an_answer_must_be() -> Non
     budget_usage = BudgetUsage()
     thresholds = []
     for number in range(20):
-        thresholds.append(budget_usage.raised(FLOOR, BOUND))
+        thresholds.append(budget_usage.raised(THRESHOLD, BOUND))
         prompt(budget_usage, 100, doubt=0.03, name=f"{number}.")
-    assert thresholds[0] == FLOOR
+    assert thresholds[0] == THRESHOLD
     assert thresholds == sorted(thresholds)
     assert thresholds[-1] == 1.0, "three per cent of doubt a request is more than one per cent may bear"
 
@@ -35,11 +35,11 @@ def test_what_is_left_of_the_promise_decides_how_sure_an_answer_must_be() -> Non
 def test_a_floor_stays_while_the_promise_is_kept_and_falls_again_when_it_is() -> None:
     budget_usage = BudgetUsage()
     prompt(budget_usage, 5000, doubt=SHARE * BOUND * 0.8)
-    assert budget_usage.raised(FLOOR, BOUND) == FLOOR
+    assert budget_usage.raised(THRESHOLD, BOUND) == THRESHOLD
     prompt(budget_usage, 2000, doubt=0.05, name="doubtful")
-    assert budget_usage.raised(FLOOR, BOUND) > FLOOR
+    assert budget_usage.raised(THRESHOLD, BOUND) > THRESHOLD
     prompt(budget_usage, 30_000)
-    assert budget_usage.raised(FLOOR, BOUND) == FLOOR
+    assert budget_usage.raised(THRESHOLD, BOUND) == THRESHOLD
 
 
 def test_the_expected_error_ends_below_the_bound_however_much_there_is_to_serve() -> None:
@@ -47,19 +47,19 @@ def test_the_expected_error_ends_below_the_bound_however_much_there_is_to_serve(
     doubt = 0.0
     for number in range(30_000):
         budget_usage.note_request()
-        match_probability = rng.uniform(FLOOR, 1.0)
-        if match_probability >= budget_usage.raised(FLOOR, BOUND):
+        match_probability = rng.uniform(THRESHOLD, 1.0)
+        if match_probability >= budget_usage.raised(THRESHOLD, BOUND):
             budget_usage.note_served(b"%d" % number, b"kept", match_probability)
             doubt += 1.0 - match_probability
     assert 0.5 * BOUND < doubt / 30_000 < BOUND
 
 
 def test_the_same_answer_to_the_same_question_is_spent_once_and_not_refused_later() -> None:
-    stats = RouteStats(NearJudge())
+    stats = RouteStats(NearMatchModel())
     for _ in range(1000):
         stats.note_request(0.0)
         stats.note_hit(0.0, b"again", b"kept", 0.8)
-    assert stats.usage.raised(FLOOR, BOUND) == FLOOR
+    assert stats.usage.raised(THRESHOLD, BOUND) == THRESHOLD
     for number in range(1000):
         stats.note_hit(0.0, b"%d" % number, b"kept", 0.8)
     plain = stats.threshold(BOUND)
@@ -69,7 +69,7 @@ def test_the_same_answer_to_the_same_question_is_spent_once_and_not_refused_late
 def test_the_first_answers_are_not_refused() -> None:
     budget_usage = BudgetUsage()
     prompt(budget_usage, 20, doubt=0.2)
-    assert budget_usage.raised(FLOOR, BOUND) == FLOOR
+    assert budget_usage.raised(THRESHOLD, BOUND) == THRESHOLD
     assert BEGINNING * SHARE * BOUND > 20 * 0.2
 
 

@@ -19,8 +19,8 @@ def verdicts(num_right: int, num_wrong: int, match_probability: float = 0.9) -> 
 
 def moved(calibration: Calibration, match_probability: float) -> float:
     """What the recalibrated judge says where the shipped one says `match_probability`."""
-    told = (logit(match_probability) - SHIPPED.shift) / SHIPPED.slope
-    return logistic(calibration.slope * told + calibration.shift)
+    notified = (logit(match_probability) - SHIPPED.shift) / SHIPPED.slope
+    return logistic(calibration.slope * notified + calibration.shift)
 
 
 def test_without_verdicts_nothing_changes() -> None:

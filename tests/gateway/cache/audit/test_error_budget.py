@@ -17,7 +17,7 @@ from gateway.cache.audit.error_budget import (
 )
 from gateway.cache.audit.evidence import MAX_SAMPLES, WINDOW_S, AuditEvidence, LookupTraffic, Sample, wilson
 from gateway.cache.audit.route_stats import RouteStats
-from tests.gateway.cache.word_encoder import NearJudge
+from tests.gateway.cache.word_encoder import NearMatchModel
 
 
 def sample(
@@ -117,7 +117,7 @@ def test_one_wrong_answer_is_no_proof_and_two_above_the_bound_are() -> None:
 
 
 def test_it_tightens_step_by_step_closes_and_opens_again_when_proof_comes() -> None:
-    stats = RouteStats(NearJudge())
+    stats = RouteStats(NearMatchModel())
     traffic(stats.evidence, 400, 40)
     seen = [stats.level]
     for number in range(20):

@@ -89,8 +89,10 @@ def test_its_chances_are_calibrated_on_a_new_stream(fitted: MatchModel) -> None:
             )
         )
         right.append(questions.question_groups[number] == questions.question_groups[place])
-    judged = np.array(match_probabilities) > 0
-    assert np.array(match_probabilities)[judged].mean() == pytest.approx(np.array(right)[judged].mean(), abs=0.06)
+    with_model = np.array(match_probabilities) > 0
+    assert np.array(match_probabilities)[with_model].mean() == pytest.approx(
+        np.array(right)[with_model].mean(), abs=0.06
+    )
 
 
 def test_neighbours_came_before_and_are_the_closest() -> None:

@@ -112,7 +112,7 @@ def test_texts(text: str, reason: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "kept"),
+    ("requested", "stored"),
     [
         (
             "Kann ich das Gerät zurückgeben, wenn es benutzt wurde?",
@@ -128,9 +128,9 @@ def test_texts(text: str, reason: str | None) -> None:
         ("kann man das trotzdem nicht reklamieren", "bir ürün nasıl iade edilir"),
     ],
 )
-def test_a_language_whose_negations_nobody_here_knows_takes_no_part(asked: str, kept: str) -> None:
-    assert (text_guard(asked), text_guard(kept)) == ("language", "language")
-    assert not is_suspicious(asked)
+def test_a_language_whose_negations_nobody_here_knows_takes_no_part(requested: str, stored: str) -> None:
+    assert (text_guard(requested), text_guard(stored)) == ("language", "language")
+    assert not is_suspicious(requested)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_where_nearly_every_lookup_hits_not_even_an_idle_deployment_is_asked_for
 
 
 @pytest.mark.parametrize(
-    ("kept", "fresh", "expected"),
+    ("stored", "fresh", "expected"),
     [
         ("It is 10 km.", "it is  10 km", True),
         ("It is 10 km.", "It is 100 km.", False),
@@ -188,8 +188,8 @@ def test_where_nearly_every_lookup_hits_not_even_an_idle_deployment_is_asked_for
         ("Take 10 mg of it.", "Of that, take 10 mg.", None),
     ],
 )
-def test_answers_are_compared_by_words_then_by_numbers(kept: str, fresh: str, expected: bool | None) -> None:
-    assert is_equivalent(kept, fresh) is expected
+def test_answers_are_compared_by_words_then_by_numbers(stored: str, fresh: str, expected: bool | None) -> None:
+    assert is_equivalent(stored, fresh) is expected
 
 
 def test_what_the_encoder_cannot_tell_is_unknown() -> None:
@@ -206,9 +206,10 @@ def test_only_plain_texts_are_compared() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"), [("Yes.", True), ("no", False), (" NO, they differ", False), ("perhaps", None), ("", None)]
+    ("reported", "expected"),
+    [("Yes.", True), ("no", False), (" NO, they differ", False), ("perhaps", None), ("", None)],
 )
-def test_a_judge_says_yes_or_no(said: str, expected: bool | None) -> None:
-    assert auditor_verdict(completion(said)) is expected
+def test_a_judge_says_yes_or_no(reported: str, expected: bool | None) -> None:
+    assert auditor_verdict(completion(reported)) is expected
     assert auditor_verdict(None) is None
     assert auditor_document("q", "a", "b")["temperature"] == 0

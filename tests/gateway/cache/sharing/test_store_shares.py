@@ -194,14 +194,14 @@ async def test_a_flood_neither_fills_a_redis_nor_costs_others_their_entries(serv
     for number in HOT:
         one.keep(entry(number, tenant="calm", text="y" * 300))
         one.has(number)
-    await one.tell()
+    await one.announce()
     for round_ in range(3):
         for number in FLOOD:
             for index, process in enumerate((one, other)):
                 flood = entry(number + 1000 * (2 * round_ + index), tenant="flood", text="z" * size)
                 assert len(encode_entry(flood)) < MAX_ENTRY_BYTES
                 process.keep(flood)
-                await process.tell()
+                await process.announce()
         for process in (one, other):
             await process.sharing.catch_up()
     values = sum(server.admin.hstrlen(key, "v") for key in server.admin.keys("*:e:e.*"))
@@ -223,11 +223,11 @@ async def test_what_others_fill_makes_the_cache_yield_and_nobody_is_told_that_th
     await one.sharing.catch_up()
     for number in HOT:
         one.keep(entry(number, tenant="calm", text="y" * 300))
-    await one.tell()
+    await one.announce()
     server.admin.config_set("maxmemory", server.admin.info("memory")["used_memory"] + 100_000)
-    one.sharing._queue._shares._looked_at = 0.0  # type: ignore[union-attr]
+    one.sharing._queue._shares._checked_at = 0.0  # type: ignore[union-attr]
     one.keep(entry(5000, tenant="calm"))
-    await one.tell()
+    await one.announce()
     assert heard.failures[StoreLoss.FULL] == 0
     assert heard.ups == [True]
     await store.aclose()
@@ -250,7 +250,7 @@ async def test_a_full_redis_is_read_and_not_called_down(server: RedisServer) -> 
     assert heard.ups == [True]
     assert heard.failures[StoreLoss.FULL] == 6
     one.keep(entry(1))
-    await one.tell()
+    await one.announce()
     assert one.counts["dropped"] == 1
     server.admin.config_set("maxmemory", 0)
     assert await store.put("s", "other", b"v") is not None

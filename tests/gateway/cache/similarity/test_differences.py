@@ -36,8 +36,8 @@ _TEXTS = st.one_of(st.text(max_size=120), st.lists(_WORDS, max_size=14).map(" ".
 
 @given(_TEXTS, _TEXTS)
 @settings(max_examples=400, deadline=None)
-def test_differences_are_the_same_from_both_sides(asked: str, kept: str) -> None:
-    there, back = differences(asked, kept), differences(kept, asked)
+def test_differences_are_the_same_from_both_sides(requested: str, stored: str) -> None:
+    there, back = differences(requested, stored), differences(stored, requested)
     assert (there.veto is None) == (back.veto is None)
     mirrored = msgspec.structs.replace(
         back,

@@ -179,8 +179,8 @@ def test_a_field_never_overwrites_a_key_of_the_log_itself(name: str) -> None:
     log.failure("broke", ValueError("x"), **{name: "mine"})
     log.write({"event": "raw", "at": "mine"})
     log.flush()
-    told, broke, raw = lines(stream)
-    assert told == {"at": 1.5, "level": "warning", "event": "told", f"{name}_": "mine", "other": 1}
+    notified, broke, raw = lines(stream)
+    assert notified == {"at": 1.5, "level": "warning", "event": "told", f"{name}_": "mine", "other": 1}
     assert (broke["at"], broke["level"], broke["event"], broke[f"{name}_"]) == (1.5, "error", "broke", "mine")
     assert raw == {"at": 1.5, "event": "raw", "at_": "mine"}
 

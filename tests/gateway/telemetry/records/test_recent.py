@@ -12,7 +12,7 @@ from gateway.timeline import Outcome, Stage
 from routing_policies.decision import Decision
 
 
-class Told(NamedTuple):
+class Notifications(NamedTuple):
     """What a decision was made by."""
 
     scores: dict[str, dict[str, float]]
@@ -70,23 +70,28 @@ def test_a_request_is_explained_stage_by_stage_with_its_decision_and_neighbour(r
         deployment="large",
         policy="scored",
         dropped={"spare": "not_ready"},
-        ranked=Told({"large": {"latency": 0.8}, "small": {"latency": 0.25}}, {"large": 0.8, "small": 0.25}),
+        ranked=Notifications({"large": {"latency": 0.8}, "small": {"latency": 0.25}}, {"large": 0.8, "small": 0.25}),
     )
     near = Neighbourhood(
         entry_id="req_0", similarity=0.93, match_probability=0.9, threshold=0.99, served=False, why="chance"
     )
     recent.note(finished(1, decisions=(decision,), neighbour=near, trimmed=(("minify", 12),)))
-    told = recent.find("req_1")
-    assert told is not None
-    assert [(stage.stage, stage.ms) for stage in told.stages] == [
+    notified = recent.find("req_1")
+    assert notified is not None
+    assert [(stage.stage, stage.ms) for stage in notified.stages] == [
         *(("read", 250.0), ("admit", 250.0)),
         *(("upstream_first_byte", 250.0), ("relay", 250.0)),
     ]
-    assert sum(stage.ms for stage in told.stages) == told.total_ms
-    assert told.decisions[0].totals == {"large": 0.8, "small": 0.25}
-    assert told.decisions[0].dropped == {"spare": "not_ready"}
-    assert told.neighbour == near
-    assert (told.ttft_ms, told.tpot_ms, told.cached_tokens, told.trimmed) == (750.0, 62.5, 64, {"minify": 12})
+    assert sum(stage.ms for stage in notified.stages) == notified.total_ms
+    assert notified.decisions[0].totals == {"large": 0.8, "small": 0.25}
+    assert notified.decisions[0].dropped == {"spare": "not_ready"}
+    assert notified.neighbour == near
+    assert (notified.ttft_ms, notified.tpot_ms, notified.cached_tokens, notified.trimmed) == (
+        750.0,
+        62.5,
+        64,
+        {"minify": 12},
+    )
 
 
 def test_the_clients_own_id_finds_it_as_well(recent: RecentRequests) -> None:

@@ -20,5 +20,5 @@ def test_coefficients_say_of_every_prompt_what_they_were_fitted_to_say(name: str
     found = np.random.default_rng(2).normal(size=table.num_columns)
     head = msgspec.json.decode(msgspec.json.encode(table.head(0.5, found)), type=Head)
     for features, fitted in zip(FEATURES, 0.5 + table.rows(FEATURES) @ found, strict=True):
-        kept = Features([round(number, num_digits) for number in features.numbers], features.words, features.shapes)
-        assert head.log_odds(kept) == pytest.approx(float(fitted), abs=0.01), name
+        stored = Features([round(number, num_digits) for number in features.numbers], features.words, features.shapes)
+        assert head.log_odds(stored) == pytest.approx(float(fitted), abs=0.01), name

@@ -41,8 +41,8 @@ def test_a_model_of_hashes_predicts_what_the_model_of_words_does() -> None:
     model, rng = trained(), random.Random(3)
     plain, hashed = Predictor(model), Predictor(WordHasher().model(model))
     texts = [Prompt(text) for text in (SECRET, "", "Сколько будет?", "\ud800")]
-    for asked in [*texts, *(prompt(rng, is_hard=number % 2 == 0) for number in range(60))]:
-        by_words, by_hashes = plain.assess(asked).prediction, hashed.assess(asked).prediction
+    for requested in [*texts, *(prompt(rng, is_hard=number % 2 == 0) for number in range(60))]:
+        by_words, by_hashes = plain.assess(requested).prediction, hashed.assess(requested).prediction
         assert by_words.log_odds == pytest.approx(by_hashes.log_odds)
         assert by_words.is_known is by_hashes.is_known
     assert WordHasher().model(hashed.model) is hashed.model
@@ -79,8 +79,8 @@ def test_a_label_that_is_damaged_or_of_other_figures_is_none(data: bytes) -> Non
 
 def test_a_label_of_before_kinds_of_work_were_kept_has_none() -> None:
     (label,) = labels(1, 1)
-    told = {**msgspec.msgpack.decode(encode_label(msgspec.structs.replace(label, kind="sums")))}
-    found = decode_label(msgspec.msgpack.encode({key: value for key, value in told.items() if key != "kind"}))
+    notified = {**msgspec.msgpack.decode(encode_label(msgspec.structs.replace(label, kind="sums")))}
+    found = decode_label(msgspec.msgpack.encode({key: value for key, value in notified.items() if key != "kind"}))
     assert found == label
     assert found.outcome.category == ""
 
@@ -107,8 +107,8 @@ def test_what_labels_tell_better_than_the_model_is_learned_and_the_rest_is_kept(
     (base,) = bundled_models()
     learned = learn_pair(labels(3, 320), base)
     assert learned.hashes_words
-    asked = labels(4, 200)
-    assert squared_error(learned, asked) < 0.7 * squared_error(WordHasher().model(base), asked)
+    requested = labels(4, 200)
+    assert squared_error(learned, requested) < 0.7 * squared_error(WordHasher().model(base), requested)
     assert learned.checkpoints == base.checkpoints
     assert set(base.openings) <= set(learned.openings)
     assert Predictor(learned).pair == Predictor(base).pair
@@ -138,11 +138,11 @@ def test_labels_of_a_route_that_tells_its_kind_of_work_change_what_is_predicted_
 def test_a_model_that_knows_better_than_its_labels_is_kept() -> None:
     base = trained(num=3000)
     rng = random.Random(2)
-    told = [
+    notified = [
         label if number % HELD_OUT == 0 else msgspec.structs.replace(label, lost=float(rng.random() < 0.5))
         for number, label in enumerate(labels(5, 240))
     ]
-    assert learn_pair(told, base) is base
+    assert learn_pair(notified, base) is base
     assert learn_pair([label for label in labels(5, 240) if label.lost == 0.0], base) is base
 
 

@@ -45,8 +45,8 @@ def test_together_they_are_right_on_average_and_better_than_each() -> None:
     assert probabilities.mean() == pytest.approx(TARGETS.mean(), abs=0.01)
     alone = max(correlation(one.unseen, TARGETS) for one in members)
     assert correlation(blend.unseen, TARGETS) > alone + 0.01
-    told = sum(weight * one.unseen for weight, one in zip(blend.weights, members, strict=True))
-    assert blend.unseen == pytest.approx(blend.bias + told)
+    notified = sum(weight * one.unseen for weight, one in zip(blend.weights, members, strict=True))
+    assert blend.unseen == pytest.approx(blend.bias + notified)
 
 
 def test_members_that_say_nothing_leave_the_share_of_good_answers() -> None:
@@ -64,7 +64,7 @@ def test_a_linear_member_finds_what_made_the_data_and_is_judged_unseen() -> None
 
 
 def test_every_row_is_predicted_by_a_fit_without_it() -> None:
-    found = cross_fitted(lambda kept: kept, lambda kept, out: (kept & out)[out].astype(float), NUM, FOLDS)
+    found = cross_fitted(lambda stored: stored, lambda stored, out: (stored & out)[out].astype(float), NUM, FOLDS)
     assert not found.unseen.any()
     assert found.whole.all()
 

@@ -6,7 +6,14 @@ import asyncio
 
 import pytest
 
-from gateway.access.sign_in.guesses import MAX_DELAY_S, MAX_FAILED_LOGINS, RESET_AFTER_S, SPACE, WINDOW_S, FailedLogins
+from gateway.access.sign_in.failed_logins import (
+    MAX_DELAY_S,
+    MAX_FAILED_LOGINS,
+    RESET_AFTER_S,
+    SPACE,
+    WINDOW_S,
+    FailedLogins,
+)
 from gateway.store.base import Store
 
 
@@ -39,60 +46,60 @@ async def test_guesses_that_come_at_once_are_counted_one_by_one(store: Store, wa
 
 
 async def test_the_right_password_clears_a_name_and_gives_back_one_of_the_address(store: Store, wall: Wall) -> None:
-    guesses = FailedLogins(store, wall)
+    failed_logins = FailedLogins(store, wall)
     for _ in range(MAX_FAILED_LOGINS):
-        assert await guesses.take("host h", "name anna") == 0.0
-    await guesses.forget("name anna")
-    await guesses.give_back("host h")
-    assert await guesses.take("host h", "name anna") == 0.0
-    assert await guesses.take("host h", "name bert") > 0.0
-    assert await guesses.take("name bert") == 0.0, "who is refused by address has used nothing of the name"
+        assert await failed_logins.take("host h", "name anna") == 0.0
+    await failed_logins.forget("name anna")
+    await failed_logins.give_back("host h")
+    assert await failed_logins.take("host h", "name anna") == 0.0
+    assert await failed_logins.take("host h", "name bert") > 0.0
+    assert await failed_logins.take("name bert") == 0.0, "who is refused by address has used nothing of the name"
 
 
 async def test_what_cannot_be_read_counts_as_nothing(store: Store, wall: Wall) -> None:
-    guesses = FailedLogins(store, wall)
-    assert await guesses.take("n" * 2000) == 0.0
+    failed_logins = FailedLogins(store, wall)
+    assert await failed_logins.take("n" * 2000) == 0.0
     (key,) = await store.keys(SPACE)
     await store.put(SPACE, key, b"\xc1")
-    assert await guesses.take("n" * 2000) == 0.0
+    assert await failed_logins.take("n" * 2000) == 0.0
 
 
 async def test_each_further_guess_doubles_the_delay_up_to_a_bound(store: Store, wall: Wall) -> None:
-    guesses, delays = FailedLogins(store, wall), []
+    failed_logins, delays = FailedLogins(store, wall), []
     for _ in range(MAX_FAILED_LOGINS):
-        assert await guesses.take("name anna") == 0.0
+        assert await failed_logins.take("name anna") == 0.0
     for _ in range(7):
-        delays.append(await guesses.take("name anna"))
+        delays.append(await failed_logins.take("name anna"))
         wall.now += delays[-1]
-        assert await guesses.take("name anna") == 0.0
+        assert await failed_logins.take("name anna") == 0.0
     assert delays == [min(WINDOW_S * 2**number, MAX_DELAY_S) for number in range(7)]
     assert delays[-1] == MAX_DELAY_S
 
 
 async def test_after_an_hour_of_quiet_the_count_begins_anew(store: Store, wall: Wall) -> None:
-    guesses = FailedLogins(store, wall)
+    failed_logins = FailedLogins(store, wall)
     for _ in range(MAX_FAILED_LOGINS):
-        await guesses.take("name anna")
+        await failed_logins.take("name anna")
     wall.now += RESET_AFTER_S + 1
-    assert [await guesses.take("name anna") for _ in range(MAX_FAILED_LOGINS + 1)] == [0.0] * MAX_FAILED_LOGINS + [
-        WINDOW_S
-    ]
+    assert [await failed_logins.take("name anna") for _ in range(MAX_FAILED_LOGINS + 1)] == [
+        0.0
+    ] * MAX_FAILED_LOGINS + [WINDOW_S]
 
 
 async def test_a_right_guess_after_a_delay_opens_the_way_for_the_next(store: Store, wall: Wall) -> None:
-    guesses = FailedLogins(store, wall)
+    failed_logins = FailedLogins(store, wall)
     for _ in range(MAX_FAILED_LOGINS + 2):
-        wall.now += await guesses.take("host h")
-        await guesses.take("host h")
+        wall.now += await failed_logins.take("host h")
+        await failed_logins.take("host h")
     wall.now += MAX_DELAY_S
-    assert await guesses.take("host h") == 0.0
-    await guesses.give_back("host h")
-    assert await guesses.take("host h") == 0.0
+    assert await failed_logins.take("host h") == 0.0
+    await failed_logins.give_back("host h")
+    assert await failed_logins.take("host h") == 0.0
 
 
 async def test_a_clock_that_went_back_locks_nobody_out_for_longer(store: Store, wall: Wall) -> None:
-    guesses = FailedLogins(store, wall)
+    failed_logins = FailedLogins(store, wall)
     for _ in range(MAX_FAILED_LOGINS):
-        await guesses.take("name anna")
+        await failed_logins.take("name anna")
     wall.now -= 1_000.0
-    assert await guesses.take("name anna") == WINDOW_S
+    assert await failed_logins.take("name anna") == WINDOW_S

@@ -35,7 +35,7 @@ class LimiterMachine(RuleBasedStateMachine):
         self.tasks: list[asyncio.Task[None]] = []
         self.held: list[Permit] = []
         self.ends: Counter[str] = Counter()
-        self.asked = 0
+        self.requested = 0
 
     def run(self, delay_s: float = 0.0) -> None:
         self.loop.run_until_complete(asyncio.sleep(delay_s))
@@ -68,7 +68,7 @@ class LimiterMachine(RuleBasedStateMachine):
         admission_request = AdmissionRequest(
             self.lanes[lane], tenant, tokens, None, ttft_by, is_retry, now, prompt_tokens=prompt
         )
-        self.asked += 1
+        self.requested += 1
         self.tasks.append(self.loop.create_task(self.routing_request(admission_request)))
         self.run()
 
@@ -121,14 +121,14 @@ class LimiterMachine(RuleBasedStateMachine):
         self.run()
 
     @invariant()
-    def books_are_right(self) -> None:
+    def counts_are_right(self) -> None:
         self.limiter.check_integrity()
         assert self.limiter.in_flight == len(self.held)
         assert self.limiter.num_unread == sum(permit.unread > 0 for permit in self.held)
         num_waiting = sum(not task.done() for task in self.tasks)
         assert self.limiter.num_waiting == sum(lane.num_waiting for lane in self.lanes) == num_waiting
         assert all(lane.num_waiting <= MAX_QUEUE for lane in self.lanes)
-        assert self.asked == sum(self.ends.values()) + num_waiting
+        assert self.requested == sum(self.ends.values()) + num_waiting
 
     def teardown(self) -> None:
         """Nobody waits for ever: as permits come back, all who still wait are served or told."""

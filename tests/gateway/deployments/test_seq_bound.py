@@ -6,7 +6,7 @@ import pytest
 
 from gateway.deployments.forecast import DeploymentForecast
 from gateway.deployments.load_report import LoadReport
-from gateway.deployments.row_bound import seqs_within
+from gateway.deployments.seq_bound import seqs_within
 
 LOOSE_S, TIGHT_S = 100.0, 0.025
 """A time between tokens that any number of rows keeps, and one that few do before anything was learned."""

@@ -59,7 +59,7 @@ def events(body: bytes) -> list[Any]:
 
 async def test_a_kept_answer_is_sent_as_it_is_and_nobody_is_asked(tmp_path: Path) -> None:
     async with running(tmp_path, policy=cached(tmp_path)) as stack:
-        reply = await with_cache(stack).ask(chat())
+        reply = await with_cache(stack).call(chat())
 
         assert (reply.status, reply.body) == (200, COMPLETION)
         assert reply.headers["content-type"] == "application/json"
@@ -73,7 +73,7 @@ async def test_a_kept_answer_is_sent_as_it_is_and_nobody_is_asked(tmp_path: Path
 
 async def test_a_kept_answer_is_recorded_as_cached(tmp_path: Path) -> None:
     async with running(tmp_path, policy=cached(tmp_path)) as stack:
-        await with_cache(stack).ask(chat())
+        await with_cache(stack).call(chat())
         metrics = (await stack.get("/metrics", admin=True)).body.decode()
 
         (line,) = stack.lines()
@@ -84,7 +84,7 @@ async def test_a_kept_answer_is_recorded_as_cached(tmp_path: Path) -> None:
 
 async def test_a_kept_answer_becomes_a_stream_for_who_wants_one(tmp_path: Path) -> None:
     async with running(tmp_path, policy=cached(tmp_path)) as stack:
-        reply = await with_cache(stack).ask(chat(stream=True, stream_options={"include_usage": True}))
+        reply = await with_cache(stack).call(chat(stream=True, stream_options={"include_usage": True}))
 
         assert reply.headers["content-type"] == "text/event-stream; charset=utf-8"
         first, last, usage = events(reply.body)
@@ -98,7 +98,7 @@ async def test_a_kept_answer_becomes_a_stream_for_who_wants_one(tmp_path: Path) 
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_kept_answer_carries_timing_on_request(tmp_path: Path, stream: bool) -> None:
     async with running(tmp_path, policy=cached(tmp_path)) as stack:
-        reply = await with_cache(stack).ask(chat(stream=stream), headers={"x-penstock-timing": "full"})
+        reply = await with_cache(stack).call(chat(stream=stream), headers={"x-penstock-timing": "full"})
 
         last = events(reply.body)[-1] if stream else reply.json
         assert {"admit", "cache"} <= last["penstock"]["timing"]["gateway"].keys()
