@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 class PendingPrefixes:
-    """Map of block digests to the sequence that will register them; the first claim of a digest counts."""
+    """Map of block digests to the sequence that will register them; the first reservation of a digest counts."""
 
     def __init__(self) -> None:
         self._owners: dict[bytes, int] = {}

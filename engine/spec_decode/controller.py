@@ -134,7 +134,7 @@ class SpeculationController:
                     self._guard.begin(chunk.seq, seconds if is_decode else output.later_s, num_generated=not is_decode)
         if output.num_steps > 1:
             assert self._multi_step is not None
-            if scheduled.predicts:  # a step that asks nobody takes less
+            if scheduled.predicts:  # a step without proposers takes less
                 self._multi_step.observe(len(chunks), output.steps[1:])
         else:
             self._record_acceptance(outputs)
@@ -205,7 +205,7 @@ class SpeculationController:
         return HeadPredictions(tokens, kinds + np.array(firsts)[:, None])
 
     def _do_heads_pay(self, num_seqs: int) -> bool:
-        """Return whether heads that are as often right as lately are worth asking, or to be tried again."""
+        """Return whether heads that are as often right as lately pay, or are due for another trial."""
         self._num_since_tried += 1
         acceptance_rates = np.full((num_seqs, _NUM_HEADS), self._stats.acceptance_rate(HEADS))
         counts = np.full(num_seqs, _NUM_HEADS)
@@ -286,7 +286,7 @@ class SpeculationController:
 
 
 def _least_probability(costs: Costs, num_seqs: int) -> float:
-    """Return the chance below which a draft token earns less than the time it takes, whatever else the step does."""
+    """Return the acceptance probability below which a draft token costs more time than it saves."""
     plain_s, _, each_s = costs
     return max(_LEAST_PROBABILITY, min(each_s * num_seqs / plain_s, 1.0))
 

@@ -15,7 +15,7 @@ from engine.step.sequence import Sequence
 NUM_REACHED = 48
 """Number of tokens for which a sequence requests blocks."""
 MIN_GAIN = 1.02
-"""Expected gain from which a step verifies draft tokens: here they cost no thought."""
+"""Expected gain from which a step verifies draft tokens: here they cost no Python call."""
 _MAX_STEPS = 8
 _MAX_SECONDS = 0.004
 """Seconds after the first step within which further steps begin, so that arrivals and streamed tokens hardly wait."""

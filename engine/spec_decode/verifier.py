@@ -19,7 +19,7 @@ def accept(
     """Return the sequence's next tokens: those chosen up to and including the first that is not its draft token.
 
     Each choice is conditional on the draft tokens before it. So it is the token that would have been chosen without
-    drafts, and choices behind the first difference have no meaning. A position without a choice ends the run; it is an
+    drafts, and choices behind the first difference are invalid. A position without a choice ends the run; it is an
     error only where no token came before it.
     """
     num_tokens = 0

@@ -1,4 +1,4 @@
-"""Admitter: a request's caller, lane, deadline and claim."""
+"""Admitter: a request's caller, lane, deadline and admission request."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Admitter:
     def admission_request(
         self, snapshot: PolicySnapshot, head: ChatHead, admission: Admission, price: Price
     ) -> tuple[AdmissionRequest, float | None]:
-        """Return the claim for the request at this price, and the most seconds a token that it accepts.
+        """Return the admission request at this price, and the most seconds a token that it accepts.
 
         A long prompt goes to its own lane. The lane's targets hold unless the client wants tighter ones.
         """

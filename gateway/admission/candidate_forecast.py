@@ -142,7 +142,7 @@ class CandidateForecaster:
                 late.append(option.live.id)
             if best is None or found.is_better_than(best):
                 best = found
-            # Whoever is preferred for what it holds was better than another: the last one drawn need not be looked at.
+            # A holder of the prefix was better than another: the last one drawn need not be forecast.
             if option is last_but_one and best is not found and best.is_in_time:
                 break
         return CandidateForecasts(best, frozenset(late) if late else _NOBODY, planned, tuple(seen))
@@ -179,7 +179,7 @@ def _outlooks(
     now: float, options: Iterable[LiveCandidate], routing_request: RoutingRequest, is_stream: bool
 ) -> Iterator[CandidateForecast]:
     """Yield the forecast of each candidate in turn, computed only on demand."""
-    # What is the same for all of them comes first; few helpers, for the rest runs for each that is looked at.
+    # What is the same for all of them comes first; few helpers, for the rest runs for each forecast.
     admission_request, held_tokens, wanted_tpot_s = (
         routing_request.admission_request,
         routing_request.held_tokens,

@@ -200,7 +200,7 @@ class AdmissionGate:
 
 
 class AdmissionStage:
-    """Stage that prices a request, claims its lane, and calls the gate."""
+    """Stage that prices a request, selects its lane, and calls the gate."""
 
     __slots__ = ("_admitter", "_embeddings", "_gate", "_pricer", "_reader", "_trims")
 
@@ -224,7 +224,7 @@ class AdmissionStage:
     async def admit(
         self, ctx: RequestContext, request: ChatRequest, head: ChatHead, admission: Admission, planned: PlannedRoute
     ) -> AdmissionDecision:
-        """Price the request, claim its lane and decide; a thread trims a long request where that is needed.
+        """Price the request, select its lane and decide; a thread trims a long request where that is needed.
 
         Raises:
             Shed: No form of the request is in time.

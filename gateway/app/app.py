@@ -291,7 +291,7 @@ class Gateway:
         await self._close()
 
     def reload_soon(self) -> None:
-        """Look at the policy file in the loop's next turns."""
+        """Read the policy file in the loop's next turns."""
         if self.snapshot is not None:
             self._tasks.spawn(self.control.look(), "reload")
 
@@ -353,7 +353,7 @@ class Gateway:
             self._replace(before)
 
     def _replace(self, before: tuple[LiveDeployment, ...]) -> None:
-        """Let go of deployments that nothing in force uses any more, and look at all the others."""
+        """Let go of deployments that nothing in force uses any more, and check all the others."""
         retained = self._deployments()
         for deployment in before:
             if deployment not in retained:

@@ -181,7 +181,7 @@ class ControlPlane:
         spawn(self.last_day.run(), "last_day")
 
     async def look(self) -> None:
-        """Look for a new policy at once."""
+        """Check for a new policy at once."""
         if self.stored is None:
             await self.file.look()
             return

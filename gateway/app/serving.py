@@ -26,7 +26,7 @@ _STDERR: Final = 2
 async def run_gateway(
     config: GatewayConfig, *, log_stream: BinaryIO | None = None, load_encoder: LoadEncoder | None = None
 ) -> int:
-    """Run until SIGTERM or SIGINT, drain, and return the exit status. SIGHUP looks at the policy file at once.
+    """Run until SIGTERM or SIGINT, drain, and return the exit status. SIGHUP reads the policy file at once.
 
     Raises PolicyFileError, ConfigError, UnsafeFolder or another OSError when it cannot start.
     """

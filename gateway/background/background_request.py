@@ -37,7 +37,7 @@ class BackgroundRequest(msgspec.Struct, frozen=True):
     cache_salt: bytes
     """Salt that separates the tenant's prefixes in an engine's KV cache."""
     document: dict[str, Any] | None = None
-    """A request of the gateway's own, such as a judge's; None: the client's."""
+    """A request of the gateway's own, such as an auditor's; None: the client's."""
 
 
 class BackgroundRequester:

@@ -70,7 +70,7 @@ class _Case(msgspec.Struct, frozen=True):
     weight: float
     was_served: bool
     question: BackgroundRequest | None = None
-    """Question for a deployment; None: the fresh answer exists, and no judge is needed."""
+    """Question for a deployment; None: the fresh answer exists, and no auditor is needed."""
 
 
 class Auditor:
@@ -231,7 +231,7 @@ class Auditor:
         return verdict_of(similarity), "encoder", similarity
 
     async def _request_verdict(self, case: _Case, stored_text: str, fresh: str) -> bool | None:
-        """Return whether a judge finds both answers equal; None without a judge or a usable verdict."""
+        """Return whether the auditor finds both answers equal; None without an auditor or a usable verdict."""
         question, name = case.question, case.rule.auditor
         live = None if question is None or name is None else question.snapshot.deployments.get(name)
         if question is None or live is None:

@@ -38,7 +38,7 @@ class _Given(NamedTuple):
 
 
 class Learner:
-    """Learner with one book of labels for each pair; it fits coefficients where there is a predictor to improve."""
+    """Learner with one buffer of labels for each pair; it fits coefficients where there is a predictor to improve."""
 
     __slots__ = (
         *("_answers", "_buffers", "_embedder", "_hasher", "_metrics", "_predictors", "_retention_s", "_tasks", "_wall"),

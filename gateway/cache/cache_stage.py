@@ -22,7 +22,7 @@ from gateway.telemetry.records.record import CacheResult
 from gateway.timeline import Outcome, Stage
 
 MAX_LEADERS: Final = 3
-"""Shared answers that one request waits for in vain before it goes upstream itself."""
+"""Shared answers that fail a waiting request before it goes upstream itself."""
 
 
 class CacheStage:
@@ -102,7 +102,7 @@ class CacheStage:
         record.outcome = Outcome.CACHED
 
     def store(self, ctx: RequestContext, lookup: CacheLookup, *, is_as_requested: bool) -> None:
-        """Store a whole, successful response to the request as it was asked.
+        """Store a whole, successful response to the request in its original form.
 
         A long one is assembled beside the event loop, and stored when that is done.
         """

@@ -70,7 +70,7 @@ class SemanticStage:
     async def look(
         self, ctx: RequestContext, request: ChatRequest, planned: PlannedRoute, lookup: CacheLookup
     ) -> CacheLookup | None:
-        """Return a semantic hit, where a lookup is worth waiting for; elsewhere `race` looks."""
+        """Return a semantic hit, where waiting for a lookup pays; elsewhere `race` searches."""
         stats = self._stats(ctx, planned)
         ctx.begin_lookup = partial(self._begin, ctx, request, planned, lookup, stats)
         if planned.encoders:  # the router needs the vector, too

@@ -60,7 +60,7 @@ def up(options: argparse.Namespace) -> int:
     config = settings(options)
     try:
         checks = policy_checks(config, os.environ, load_predictors(config.policy.quality_dir))
-        # A bad policy file is an error before anything is made; a store is looked into by the folder's holder alone.
+        # A bad policy file is an error before anything is made; only the folder's holder reads the store.
         found = None if config.policy.is_in_store else starting_policy(config, open_store, checks)
         with private_umask(), RuntimeLock(config.process.runtime_dir):
             policy, note = found or starting_policy(config, open_store, checks)

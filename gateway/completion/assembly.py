@@ -1,7 +1,7 @@
 """Assembly of a finished stream's events into the whole completion: stored once, served both ways.
 
 Nothing is lost: rules of form cover unknown fields, too. Text of a delta is joined, lists grow, objects are merged,
-and of anything else the last value counts. Where these rules would have to guess, there is no completion.
+and of anything else the last value counts. Where these rules are ambiguous, there is no completion.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ _UNNUMBERED: Final = frozenset({"annotations", "citations"})
 
 
 class CannotMerge(Exception):
-    """The pieces do not fit together; what they were meant to be would be a guess."""
+    """The pieces do not fit together; their intended whole is unknown."""
 
 
 class _Text:

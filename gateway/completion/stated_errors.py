@@ -1,4 +1,4 @@
-"""Errors that an upstream states inside a 200 answer: found by meaning, in any of their shapes."""
+"""Errors that an upstream states inside a 200 answer, in any of their shapes."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def stated_error(document: Any, event: str = "message") -> StatedError | None:
 
 
 def stated_aside(document: Any) -> StatedError | None:
-    """Return the error that is stated where clients do not look: beside the events of a stream, or in a list."""
+    """Return the error that is stated where clients do not read: beside the events of a stream, or in a list."""
     error = stated_error(document)
     return None if error is None else msgspec.structs.replace(error, is_standard=False)
 

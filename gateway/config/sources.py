@@ -73,7 +73,7 @@ def config_of(values: Mapping[str, object]) -> GatewayConfig:
 
 
 def variables_of(config: GatewayConfig) -> dict[str, str]:
-    """Return the variables that make another process have these very settings and look at no file for them."""
+    """Return the variables that make another process have these very settings and read no file for them."""
     given = {
         key: str(value).lower() if isinstance(value, bool) else str(value)
         for key, value in _values(config, "")

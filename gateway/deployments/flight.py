@@ -52,7 +52,7 @@ class TtftForecast(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def by_outstanding(self) -> Features:
-        """Return the features from our own books, as the model of the time to first token learns from them."""
+        """Return the features from our own counts, from which the model of the time to first token learns."""
         uncached, num_seqs = float(self.uncached_tokens), self.num_seqs
         work = self.uncached_tokens + self.ahead
         return (
@@ -164,7 +164,7 @@ def plain_bound_s(live: LiveDeployment, now: float, flight: InFlightRequest, max
     """Return the seconds within which a plain answer of up to `max_tokens` is whole, or the engine reports progress."""
     report = live.forecast.report(now)
     prompt_s = PROMPT_FACTOR * flight.forecast_ttft_s
-    if report is not None and report.silent_s is not None:  # each of the engine's steps is heard of
+    if report is not None and report.silent_s is not None:  # each of the engine's steps is reported
         return prompt_s
     tokens = max_tokens or max(int(MEAN_FACTOR * flight.price.output_tokens), LEAST_TOKENS)
     bound_s = prompt_s + PLAIN_FACTOR * tokens * live.forecast.tpot_s(now)

@@ -303,7 +303,7 @@ class AttemptRunner:
             attempt_watch.succeeded(self._clock())
 
     async def _send(self, work: ForwardRequest, attempt: UpstreamAttempt, *, is_leading: bool) -> None:
-        """Send, judge the status, wait for the first piece of a stream or all of a plain answer."""
+        """Send, check the status, wait for the first piece of a stream or all of a plain answer."""
         ctx, live = work.ctx, attempt.live
         timeouts = self._timeouts(work)
         try:

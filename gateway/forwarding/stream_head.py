@@ -1,6 +1,6 @@
-"""StreamHead: the beginning of a stream, held until its first event with meaning.
+"""StreamHead: the beginning of a stream, held until its first event with content.
 
-A status of 200 promises nothing: the first event may be an error, or no event may come. Comments, the role and
+A status of 200 is no success yet: the first event may be an error, or no event may come. Comments, the role and
 events without content decide nothing, and are held with it.
 """
 

@@ -4,8 +4,8 @@ Reading is a small state machine (`MeterState`), answering a queue of exchanges 
 request is being answered, later bytes are held back unparsed (a FIN behind them is still seen); and a fault found
 behind unanswered requests is answered after them.
 
-A half-closed connection (FIN from a client that waits for its answer) counts as gone: a proxy cannot tell it from a
-client that left, and generating for nobody costs more than refusing the few clients that half-close.
+A half-closed connection (FIN from a client that waits for its answer) counts as gone: a proxy cannot distinguish it
+from a client that left, and wasted generation costs more than refusing the few clients that half-close.
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ class EdgeProtocol(HttpToolsProtocol):
             raise self._faulty(fault)
 
     def on_headers_complete(self) -> None:
-        """Judge the head and start, or queue, its exchange."""
+        """Check the head and start, or queue, its exchange."""
         headers = self.headers
         if self._unread_bytes:
             self._count_unread(0)
@@ -406,7 +406,7 @@ class EdgeProtocol(HttpToolsProtocol):
     # Time
 
     def on_deadline(self, now: float) -> float | None:
-        """Act on what is overdue; returns when to look again, or None when the connection is done with."""
+        """Act on what is overdue; returns the time of the next check, or None when the connection is done with."""
         if self.flow.has_stalled(now, self.limits.connections.write_stall_timeout_s):
             self.abort()
             return None

@@ -194,7 +194,9 @@ class Server:
     async def _accept_the_last(self) -> None:
         """Take in what waits in the queues of sockets that are ours alone: closing them would reset it."""
         for listening, make in self._own_queues:
-            listening.listen(0)  # what comes from now on is told nothing, and asks again when another may hear it
+            listening.listen(
+                0
+            )  # connections that arrive from now on get no answer, and retry when another listener may exist
             while (accepted := _accept(listening)) is not None:
                 await asyncio.get_running_loop().connect_accepted_socket(make, accepted)
 

@@ -223,7 +223,7 @@ class Ledger:
             admission_request: The request.
             hold_s: Duration of a permit until one has returned.
             is_newcomer: Forecast for a tenant without waiting requests.
-            is_long: Forecast for a long prompt, whatever the claim contains.
+            is_long: Forecast for a long prompt, whatever the admission request contains.
         """
         share = self.shares.get(admission_request.lane) or self._adopt(admission_request.lane)
         is_long = is_long or admission_request.is_long

@@ -1,4 +1,4 @@
-"""Permits: the claim of a request, its place among those that wait, the permit, and the pace of long prompts."""
+"""Permits: a request's admission request, its waiter, its permit, and the pace of long prompts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ of a server without lanes: the effect of one lane's queue on another is learned.
 
 
 class AdmissionRequest(msgspec.Struct, frozen=True, gc=False):
-    """Claim of a request: its work in tokens, its tenant, and how long it may wait; instants are monotonic."""
+    """Admission request: a request's work in tokens, its tenant, and how long it may wait; instants are monotonic."""
 
     lane: LiveLane
     tenant: str = ""

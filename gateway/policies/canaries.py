@@ -38,7 +38,7 @@ OnTrial = Callable[[Policy | None, CanaryTrial | None], None]
 class Canaries:
     """Canary trials of one process; methods raise StoreUnavailable.
 
-    Every process judges by the counts of all replicas, and the first one to decide ends the trial.
+    Every process decides by the counts of all replicas, and the first one to decide ends the trial.
     """
 
     def __init__(
@@ -185,7 +185,7 @@ class Canaries:
             self._report(error)
 
     async def run(self) -> None:
-        """Publish counts, judge and decide, until cancelled."""
+        """Publish counts, evaluate and decide, until cancelled."""
         while True:
             await asyncio.sleep(WATCH_S)
             if self.current is not None:
@@ -193,7 +193,7 @@ class Canaries:
                     await self.watch()
 
     async def watch(self) -> None:
-        """Publish counts, judge and decide once."""
+        """Publish counts, evaluate and decide once."""
         canary, counts = self.current, self._counts
         if canary is None or counts is None:
             return

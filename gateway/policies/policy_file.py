@@ -24,7 +24,7 @@ from routing_policies.policy.problems import PolicyError
 
 REVISION_CHARS = 12
 SETTLE_S = 2.0
-"""Age in seconds below which a file is read at every look, because a change may not alter its time stamp."""
+"""Age in seconds below which a file is read at every check, because a change may not alter its time stamp."""
 
 
 class PolicyFileError(ValueError):
@@ -137,7 +137,7 @@ class PolicyFile:
 
     @property
     def status(self) -> PolicyStatus:
-        """Status of the last look; only after `load`."""
+        """Status of the last check; only after `load`."""
         assert self._status is not None, "load() comes first"
         return self._status
 
@@ -173,13 +173,13 @@ class PolicyFile:
             self._copy.write(self.head, read_at=read_at)
 
     async def watch(self) -> None:
-        """Look at the file periodically until cancelled."""
+        """Check the file periodically until cancelled."""
         while True:
             await asyncio.sleep(self._poll_s)
             await self.look()
 
     async def look(self) -> None:
-        """Look at the file once: adopt a new good policy, or report why the file is bad."""
+        """Check the file once: adopt a new good policy, or report why the file is bad."""
         try:
             signature = _signature(self._path)
             if signature == self._seen and not self._is_young(signature):

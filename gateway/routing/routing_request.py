@@ -32,7 +32,7 @@ class RoutingRequest(msgspec.Struct, frozen=True):
     """Predicted quality of the candidates' answers, where the route predicts it."""
 
     def with_admission(self, admission_request: AdmissionRequest) -> RoutingRequest:
-        """Return a copy with another claim."""
+        """Return a copy with another admission request."""
         return RoutingRequest(
             self.price,
             admission_request,

@@ -97,7 +97,7 @@ class SnapshotBuilder:
 
         Args:
             clock: Monotonic clock in seconds.
-            rng: Source of chance for routing.
+            rng: Random source for routing.
             environment: The keys that the policy only names.
             connect: Makes the client of each deployment.
             ejections: Rules and callback of outlier ejection.

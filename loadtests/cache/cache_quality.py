@@ -27,7 +27,7 @@ from gateway.embedding.graph import build_graph
 from gateway.embedding.make import encoder_id, graph_file
 from gateway.embedding.model_files import installed_model
 from gateway.embedding.onnx_encoder import OnnxEncoder
-from loadtests.cache.audited_stream import Audits, play_audited, streams_of
+from loadtests.cache.audited_stream import Audits, describe, play_audited, streams_of
 from loadtests.cache.changed_meaning import KINDS, Kind, Pair, pairs
 from loadtests.cache.crafted_suffix import FAMILIES, served_ratio
 from loadtests.cache.made_questions import made_questions

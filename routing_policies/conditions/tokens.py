@@ -36,7 +36,7 @@ class ConditionToken(NamedTuple):
 
 
 def tokens(source: str) -> Iterator[ConditionToken]:
-    """Yield every token, then the end; raises ConditionError for a character without a meaning."""
+    """Yield every token, then the end; raises ConditionError for an invalid character."""
     position = 0
     while position < len(source):
         found = _TOKEN.match(source, position)

@@ -1,4 +1,4 @@
-"""Differences between two policies by meaning: items are matched by their ids, and defaults count as written."""
+"""Semantic differences between two policies: items are matched by their ids, and defaults count as written."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Inquiry: decides whether a small model's answer that has begun goes on or the large model takes over.
 
-Asked at every checkpoint. A clear yes or no ends it early; at the last checkpoint that the route waits for, or at the
-answer's end, the chance is compared with what the route wants.
+Evaluated at every checkpoint. A clear yes or no ends it early; at the last checkpoint that the route waits for, or at
+the answer's end, the probability is compared with the route's minimum.
 
     tokens   1    2    4         8          16    24
     yes  ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─   ▸ go on     `sure` of the way from min_quality to certainty
@@ -50,7 +50,7 @@ class Inquiry(msgspec.Struct, frozen=True):
         return "hand_over" if probability < self.give_up * self.min_quality else None
 
     def probability(self, odds: Sequence[TokenOdds], *, is_whole: bool) -> float | None:
-        """Return P(the answer is good enough); None without any token to judge by."""
+        """Return P(the answer is good enough); None without any token."""
         if not odds:
             return None
         if not self.checkpoints:

@@ -17,7 +17,7 @@ Compiled = Callable[..., Any]
 
 logger = logging.getLogger(__name__)
 
-# Sums may be reordered for speed; infinities and NaNs keep their meaning.
+# Sums may be reordered for speed; infinities and NaNs stay exact.
 _FAST = frozenset({"contract", "reassoc", "nsz", "arcp"})
 
 

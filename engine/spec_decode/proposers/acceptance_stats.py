@@ -52,7 +52,7 @@ def first_by_heads(*, is_drawn: bool) -> Kind:
 def prior(kind: Kind) -> float:
     """Return the acceptance rate to assume before any trial.
 
-    It is low for lookups: they are judged without being verified, so their real rate shows soon.
+    It is low for lookups: their acceptance is measured without verification, so their real rate shows soon.
     """
     if kind in (MODEL, HEADS):
         return 0.8
@@ -78,7 +78,7 @@ KINDS = np.array(_listed())
 class AcceptanceStats:
     """Acceptance rates of draft tokens, updated from outputs whether the tokens were verified or not.
 
-    So lookups are judged even while they are not used, at almost no cost.
+    So their acceptance is measured even while they are not used, at almost no cost.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """FailedLogins: a limit on password attempts, counted in the store for all replicas.
 
-Each counted name has a few free guesses: a source address, an account at one address, a device. Every further guess
-doubles the delay before the next. No name is an account alone, because a stranger's guesses would lock out its owner.
+Each counted name has a few free attempts: a source address, an account at one address, a device. Every further attempt
+doubles the delay before the next. No name is an account alone, because a stranger's attempts would lock out its owner.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from gateway.store.base import Store, StoreLoss, StoreUnavailable
 
 SPACE: Final = "logins"
 MAX_FAILED_LOGINS: Final = 5
-"""Number of free guesses."""
+"""Number of free attempts."""
 WINDOW_S: Final = 60.0
 """First delay, in seconds."""
 MAX_DELAY_S: Final = 900.0
 RESET_AFTER_S: Final = 3600.0
-"""Seconds without a guess after which the count restarts and the store drops it."""
+"""Seconds without an attempt after which the count restarts and the store drops it."""
 _TRIES: Final = 20
 """Attempts at a conditional write while other replicas count too."""
 
@@ -31,7 +31,7 @@ class _Count(msgspec.Struct, frozen=True):
     last_at: float = 0.0
 
     def wait_s(self, now: float) -> float:
-        """Return the seconds until the next guess is allowed, capped at the delay whatever the clocks show."""
+        """Return the seconds until the next attempt is allowed, capped at the delay whatever the clocks show."""
         if self.num < MAX_FAILED_LOGINS:
             return 0.0
         delay_s = min(WINDOW_S * 2.0 ** min(self.num - MAX_FAILED_LOGINS, 16), MAX_DELAY_S)
@@ -42,9 +42,9 @@ _decoder: Final = msgspec.msgpack.Decoder(_Count)
 
 
 class FailedLogins:
-    """Counters of password guesses.
+    """Counters of failed logins.
 
-    A guess is counted before its password is checked, so concurrent guesses gain nothing. The store holds one short
+    An attempt is counted before its password is checked, so concurrent attempts gain nothing. The store holds one short
     value a name for an hour. `Passwords` bounds the number of names, because it checks one password at a time. Methods
     raise StoreUnavailable.
     """
@@ -54,9 +54,9 @@ class FailedLogins:
         self._wall = wall
 
     async def take(self, *whose: str) -> float:
-        """Count one guess for each name, in order, and return 0.
+        """Count one attempt for each name, in order, and return 0.
 
-        Where a name must wait, return the seconds until its next guess and count none.
+        Where a name must wait, return the seconds until its next attempt and count none.
         """
         taken: list[str] = []
         for name in whose:
@@ -69,7 +69,7 @@ class FailedLogins:
         return 0.0
 
     async def give_back(self, name: str) -> None:
-        """Uncount the last guess of a name, because it was right or never checked."""
+        """Uncount the last attempt of a name, because it was right or never checked."""
         await self._change(name, lambda count: _Count(max(min(count.num, MAX_FAILED_LOGINS) - 1, 0), count.last_at))
 
     async def forget(self, name: str) -> None:

@@ -172,7 +172,7 @@ def _shown_stats(whose: TenantRoute, stats: RouteStats, rule: Cache) -> dict[str
 
 
 def _shown_bound(stats: RouteStats, bound: float) -> dict[str, Any]:
-    """Return the audit evidence for another error bound; a floor above 1 serves nothing."""
+    """Return the audit evidence for another error bound; a threshold above 1 serves nothing."""
     threshold = stats.predictor.threshold(bound)
     found = stats.evidence.above(threshold)
     return {

@@ -100,7 +100,7 @@ class PolicyHandlers:
 
     @serves(f"{PATH}/diff", "POST", role=Role.VIEWER, max_bytes=MAX_DOCUMENT_SUBMISSION_BYTES)
     async def compare(self, request: AdminRequest) -> Response:
-        """List the differences between two documents, by meaning and by line."""
+        """List the differences between two documents, semantic and by line."""
         form = request.fill(_Comparison)
         against = self._source.head if form.against is None else await self._revision(form.against)
         changes = await self.changes(against.document, form.document)
@@ -212,7 +212,7 @@ class PolicyHandlers:
         return await self.applied(before, revision)
 
     async def changes(self, old: str, new: str) -> tuple[PolicyChange, ...]:
-        """Return the changes by meaning. Raises BadPolicy."""
+        """Return the semantic changes. Raises BadPolicy."""
         return await asyncio.to_thread(_changes, self._source, old, new)
 
     async def blast(self, changes: tuple[PolicyChange, ...], old: Policy, new: Policy) -> dict[str, Any]:

@@ -55,7 +55,7 @@ class EngineFacts:
         return self._found.get(deployment)
 
     async def refresh(self) -> None:
-        """Ask again unless that was just done."""
+        """Request again unless that was just done."""
         self.refresh_soon()
         if self._requesting is not None:
             await asyncio.shield(self._requesting)

@@ -95,7 +95,7 @@ class Replicas:
         return self._others
 
     def look(self) -> None:
-        """Note a look: the other processes report for the next seconds."""
+        """Note a page view: the other processes report for the next seconds."""
         self._wanted_at = self._clock()
 
     async def run(self) -> None:
@@ -143,7 +143,7 @@ class Replicas:
         return tuple(report for report in reports if report is not None)
 
     def _note(self, versions: dict[str, int], now: float) -> None:
-        """Note which reports are new since the last look; those of the first look may be of any age."""
+        """Note which reports are new since the last view; those of the first view may be of any age."""
         before, self._seen = self._seen, {}
         for key, version in versions.items():
             known = (before or {}).get(key)

@@ -29,7 +29,7 @@ MAX_ROWS: Final = 100
 _IDLE_S: Final = 1.0
 _BUSY_S: Final = 0.5
 _WANTED_S: Final = 10.0
-"""Time after the last look for which other processes go on reporting."""
+"""Time after the last page view for which other processes continue to report."""
 _AGAIN_S: Final = 3.0
 """Interval at which unchanged rows are put again, so that they do not expire."""
 _REQUEST_TTL_S: Final = 5.0
@@ -77,7 +77,7 @@ class SharedRequests:
         self._others: dict[_Filters, list[ShownRequest]] = {}
 
     def look(self, where: Where) -> None:
-        """Note a look through this filter: the others' requests come for the next seconds."""
+        """Note a page view with this filter: the others' requests come for the next seconds."""
         key = _filters(where)
         if key in self._wanted or len(self._wanted) < _MAX_FILTERS:
             self._wanted[key] = self._clock()
@@ -102,7 +102,7 @@ class SharedRequests:
         return None
 
     async def run(self) -> None:
-        """Tell and read for ever; ends by cancellation."""
+        """Publish and read for ever; ends by cancellation."""
         while self._store is not None:
             try:
                 is_busy = await self._exchange(self._store)
@@ -118,7 +118,7 @@ class SharedRequests:
                 await self._store.delete(SPACE, f"recent/{self._name}")
 
     async def _exchange(self, store: Store) -> bool:
-        """Exchange requests with the other processes; return whether anybody looks."""
+        """Exchange requests with the other processes; return whether any page is open."""
         is_watching = await self._publish(store)
         keys = await store.keys(SPACE, limit=_MAX_KEYS)
         for key in keys:
@@ -130,7 +130,7 @@ class SharedRequests:
         return is_watching or bool(lookers)
 
     async def _publish(self, store: Store) -> bool:
-        """Tell the others what is wanted here, if anything is."""
+        """Publish the filters of open pages here, if there are any."""
         now = self._clock()
         self._wanted = {key: at for key, at in self._wanted.items() if now - at < _WANTED_S}
         wanted = tuple(sorted(self._wanted))

@@ -1,4 +1,4 @@
-"""The measured share of wrong similar answers that a first look shows: that of the route where it is highest."""
+"""The measured share of wrong similar answers of the summary: that of the route where it is highest."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ class View:
         return {**frame, **{name: document[name] for name in shared}}
 
     def refresh_engines(self) -> None:
-        """Ask the engines anew, in the background."""
+        """Request the engines' facts anew, in the background."""
         self._engines.refresh_soon()
 
     def _deployment(self, one: DeploymentState, totals: Totals, buckets: Mapping[Any, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Quotas: every tenant with limits, and the background work on their books."""
+"""Quotas: every tenant with limits, and the background work on their usage."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NOT_STARTED: Final = frozenset({RequestPhase.QUEUED, RequestPhase.CONNECTING})
 
 
 class Quotas:
-    """The limited tenants of this process and their books."""
+    """The limited tenants of this process and their usage."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class Quotas:
         return iter(tuple(self.by_tenant.values()))
 
     async def run(self) -> None:
-        """Tell the store what changed, as long as this process lives; ends by cancellation."""
+        """Send changes to the store, as long as this process lives; ends by cancellation."""
         while True:
             await asyncio.sleep(TICK_S)
             now = self._clock()

@@ -145,7 +145,7 @@ class AuditJournal:
         if key.startswith(_AUDIT):
             record = decode_record(sealed)
             if record is not None and record != self._audits.get(record.id):
-                self._audits.add(record, self._wall(), is_news=False)  # who made it has told what follows
+                self._audits.add(record, self._wall(), is_news=False)  # its author has published what follows
             return record is not None
         value = unseal(sealed)
         if value is None:

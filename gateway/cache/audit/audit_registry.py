@@ -29,7 +29,7 @@ class AuditRegistry:
         bound_of: Callable[[str], float | None],
         on_level: Callable[[TenantRoute, RouteStats], None] = lambda whose, stats: None,
     ) -> None:
-        """Make an empty book.
+        """Make an empty registry.
 
         Args:
             route_stats: Statistics by tenant and route.

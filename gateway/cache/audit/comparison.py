@@ -50,7 +50,7 @@ _INSTRUCTION: Final = (
 
 
 def auditor_document(question: str, cached: str, fresh: str) -> dict[str, Any]:
-    """Return the chat request with which a model judges whether both responses mean the same."""
+    """Return the chat request with which a model decides whether both responses are equivalent."""
     document = msgspec.json.encode(
         {
             "question": question,

@@ -53,7 +53,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class LookupTraffic(msgspec.Struct, gc=False):
-    """Requests of one span that looked for a semantic hit, and hits."""
+    """Requests of one span with a semantic lookup, and hits."""
 
     num_requests: int = 0
     num_hits: int = 0
@@ -69,7 +69,7 @@ class AuditEvidence:
         self._traffic: dict[tuple[str, int], LookupTraffic] = {}
 
     def note_request(self, now: float, *, source: str = "") -> None:
-        """Count a request that looked for a semantic hit."""
+        """Count a request with a semantic lookup."""
         self.traffic(now, source).num_requests += 1
 
     def note_hit(self, now: float, *, source: str = "") -> None:

@@ -12,7 +12,7 @@ from gateway.cache.audit.route_stats import MatchPredictor
 from gateway.cache.similarity.decision import MatchModel
 
 LEARN_S: Final = 2.0
-"""Time between two looks for routes with new audits."""
+"""Time between two checks for routes with new audits."""
 MIN_NEWS: Final = 16
 """Audits of one route after which its model is recalibrated."""
 

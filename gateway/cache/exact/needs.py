@@ -26,7 +26,7 @@ class Needs(msgspec.Struct, frozen=True, gc=False):
     """Wishes of one request beyond its fingerprint, which covers choices and log probabilities."""
 
     usage: bool = False
-    """The response must have its usage: a stream that asks for it."""
+    """The response must have its usage: a stream whose client requires it."""
     is_plain: bool = False
     """The response must have its usage wherever its upstream sends it, as plain responses always do."""
     service_tier: str | None = None

@@ -42,7 +42,7 @@ def check(questions: Questions, vectors: Vectors, seeds: Sequence[int], note: Ca
 
 
 def growth(questions: Questions, vectors: Vectors, seed: int, note: Callable[[str], None]) -> int:
-    """Fit on a quarter and play ever longer streams of the rest, at the same floors; how often a bound was broken."""
+    """Fit on a quarter and play ever longer streams of the rest, at the same thresholds; return the broken bounds."""
     is_out = held_out(questions, seed, _REST)
     fit = Fit(encoder="", seed=seed, note=lambda text: None)
     model = MatchModel(fit.run(_part(questions, ~is_out), vectors[~is_out]))

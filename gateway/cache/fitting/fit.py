@@ -1,4 +1,4 @@
-"""Fit: the coefficients of the decision, computed from a stream of questions with known meanings."""
+"""Fit: the coefficients of the decision, computed from a stream of questions with known equivalence."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """One run of the fit, held out by component, so that no text is judged by trees that saw it."""
+    """One run of the fit, held out by component, so that no text is scored by trees that saw it."""
 
     encoder: str
     seed: int
@@ -100,7 +100,7 @@ class Fit:
         wrong: NDArray[np.bool_],
         thresholds: tuple[Threshold, ...],
     ) -> None:
-        """Report what each floor gives on held-out components, beside a threshold on the cosine with the same error."""
+        """Report each threshold on held-out components, beside a threshold on the cosine with the same error."""
         places, cosines = near.places[:, 0], near.similarities[:, 0]
         is_wrong = questions.question_groups != questions.question_groups[places]
         order = np.argsort(-cosines, kind="stable")
@@ -153,7 +153,7 @@ def platt_of(log_odds: NDArray[np.float64], right: NDArray[np.bool_]) -> Calibra
 
 
 def strength_of(match_probabilities: NDArray[np.float64], found: Candidates) -> float:
-    """Return how many audits the pooled chance is worth: the most likely, when each entry's come one by one."""
+    """Return the weight of the pooled probability in audits: the most likely, when each entry's come one by one."""
     served = match_probabilities >= 0.5
     return max(_STRENGTHS, key=lambda strength: _likelihood(strength, match_probabilities, found, served))
 

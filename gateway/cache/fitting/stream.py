@@ -58,7 +58,7 @@ class Played:
 def play(
     questions: Questions, vectors: NDArray[np.float32], model: MatchModel, threshold: float, encoder_id: str = ""
 ) -> Played:
-    """Insert on a miss; give the nearest answer whose chance reaches the floor."""
+    """Insert on a miss; give the nearest answer whose match probability reaches the threshold."""
     index = VectorIndex(vectors.shape[1], encoder_id)
     hits, wrong = np.zeros(len(questions), bool), np.zeros(len(questions), bool)
     wordings: dict[int, Wording] = {}

@@ -25,10 +25,11 @@ def thresholds_of(
     num_resamples: int,
     rng: np.random.Generator,
 ) -> tuple[Threshold, ...]:
-    """Return for each bound the least chance from which on the error's upper 95 % limit stays below `margin` × bound.
+    """Return for each bound the threshold: the error's upper 95 % limit above it is below `margin` × bound.
 
-    One chance for each request of a stream (0: nothing to give), whether the answer is wrong, and its group: groups are
-    drawn with replacement, since texts of one group are not independent. Error: wrong answers over all requests.
+    One match probability for each request of a stream (0: nothing to give), whether the answer is wrong, and its group:
+    groups are drawn with replacement, since texts of one group are not independent. Error: wrong answers over all
+    requests.
     """
     order = np.argsort(-match_probabilities, kind="stable")
     order = order[match_probabilities[order] > 0.0]
@@ -49,7 +50,7 @@ def _upper_limits(
     num_resamples: int,
     rng: np.random.Generator,
 ) -> NDArray[np.float64]:
-    """Return the 97.5th percentile over resamples of the error after each served request, best chance first."""
+    """Return the 97.5th percentile over resamples of the error after each served request, most probable first."""
     names, sizes = np.unique(all_groups, return_counts=True)
     place = np.searchsorted(names, groups)
     errors = np.empty((num_resamples, len(wrong)), np.float32)

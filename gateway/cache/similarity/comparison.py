@@ -13,12 +13,12 @@ _NONE: Final[frozenset[int]] = frozenset()
 
 
 class Comparison(NamedTuple):
-    """An asked text and the text of a cache entry."""
+    """A prompt's text and the text of a cache entry."""
 
     prompt: Wording
     cached: Wording
     shared: Sequence[Word]
-    """Asked words that the other text has too."""
+    """Words of the prompt that the other text has too."""
     only_prompt: Sequence[Word]
     """Words that the other text has none for: no equal one, no other form, none that means the same."""
     only_cached: Sequence[Word]

@@ -1,8 +1,8 @@
 """Decision: the probability that a cache entry's answer is right for another wording, and the least that is served.
 
 similarity, runner-up ─┐
-differences ───────────┴─▶ trees ─▶ calibration ─▶ pooled chance ─┐
-                                             the entry's own record ┴─▶ chance ≥ floor(max_error_ratio)?
+differences ───────────┴─▶ trees ─▶ calibration ─▶ pooled ─────────┐
+                                             the entry's own record ┴─▶ probability ≥ threshold(max_error_ratio)?
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from routing_policies.estimation.boosted_trees import BoostedTree, logistic, sum
 FEATURES: Final = ("similarity", "margin", *(name for name in Differences.__struct_fields__ if name != "veto"))
 """The inputs of the trees, in their order."""
 NEVER: Final = 1.01
-"""A floor that nothing reaches."""
+"""A threshold that nothing reaches."""
 _SHIPPED: Final = "decision.json"
 
 
@@ -34,7 +34,7 @@ class EntryAudits(msgspec.Struct, frozen=True, gc=False):
 
 
 class Threshold(msgspec.Struct, frozen=True, array_like=True):
-    """The least chance that keeps the error below a bound."""
+    """The least match probability that keeps the error below a bound."""
 
     max_error_ratio: float
     match_probability: float
@@ -61,13 +61,16 @@ class Coefficients(msgspec.Struct, frozen=True, kw_only=True):
     trees: tuple[BoostedTree, ...]
     calibration: Calibration
     strength: float
-    """The weight of an entry's pooled chance against its own record, in audits."""
+    """The weight of an entry's pooled probability against its own record, in audits."""
     thresholds: tuple[Threshold, ...]
-    """Thresholds by growing bound, so with falling chances."""
+    """Thresholds by growing bound, so with falling probabilities."""
 
 
 class MatchModel:
-    """A model of the probability that a cached answer is right. Pure: no clock, no chance, no I/O; about 0.1 ms."""
+    """A model of the probability that a cached answer is right.
+
+    Pure: no clock, no random source, no I/O; about 0.1 ms.
+    """
 
     __slots__ = ("_coefficients", "_without", "calibration")
 
@@ -106,7 +109,7 @@ class MatchModel:
         """Return the calibrated probability that the answer to `cached` is right for `prompt`; 0 under a veto.
 
         Args:
-            prompt: The text that was asked.
+            prompt: The text of the request.
             cached: The text whose answer is cached.
             similarity: Their cosine.
             runner_up: Cosine of the next neighbour.
@@ -133,8 +136,8 @@ class MatchModel:
     def threshold(self, max_error_ratio: float, *, tightening: float = 0.0) -> float:
         """Return the least probability to serve; `tightening` in [0, 1] is a share of the way to serving nothing.
 
-        Between fitted bounds the chance is read off a line over the bound's logarithm; below the least of them nothing
-        is served.
+        Between fitted bounds the threshold is read off a line over the bound's logarithm; below the least of them
+        nothing is served.
         """
         thresholds = self._coefficients.thresholds
         if not thresholds or max_error_ratio < thresholds[0].max_error_ratio:

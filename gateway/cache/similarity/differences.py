@@ -1,7 +1,7 @@
 """Differences: the words that two wordings do not share, as numbers to weigh, and the veto if there is one.
 
-Pure, and symmetric but for the names of the sides. How likely a difference makes another meaning is fitted
-(decision.py); what always makes another meaning is a veto (vetoes.py).
+Pure, and symmetric but for the names of the sides. How likely a difference changes the answer is fitted
+(decision.py); what always changes it is a veto (vetoes.py).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from gateway.cache.similarity.wording import Word, Wording
 
 
 class Differences(msgspec.Struct, frozen=True, gc=False):
-    """The differences of an asked text from the text of a cache entry."""
+    """The differences of a prompt's text from the text of a cache entry."""
 
     overlap: float
     """Words in common by rarity, over all words (weighted Jaccard); 1 when nothing that matters differs."""
     prompt_only: float
-    """Rarity of the words that only the asked text has."""
+    """Rarity of the words that only the prompt has."""
     cached_only: float
     num_prompt_rare: int
     num_cached_rare: int

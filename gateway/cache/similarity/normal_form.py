@@ -19,7 +19,7 @@ _MAX_MARKS: Final = 30
 
 
 def normal_form(text: str) -> str:
-    """Return the text composed (NFKC), without characters that nobody sees, with Latin letters for look-alikes.
+    """Return the text composed (NFKC), without invisible characters, with Latin letters for look-alikes.
 
     Case stays. Applying it again changes nothing.
     """

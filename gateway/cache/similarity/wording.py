@@ -182,7 +182,7 @@ def _stems_of_clauses(text: str) -> tuple[frozenset[str], ...]:
 
 
 def _question(lowered: Sequence[str]) -> str:
-    """Return the first question word; `how` with the amount that it asks for."""
+    """Return the first question word; `how` with its amount."""
     if lowered and lowered[0] in YES_OR_NO:
         return "whether"
     for at, word in enumerate(lowered[:_QUESTION_SPAN]):

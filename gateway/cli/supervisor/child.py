@@ -100,7 +100,7 @@ class Child:
             self._ended.set()
 
     async def stop(self) -> None:
-        """Ask the child to end, wait as long as its spec allows, then end it and whatever it started."""
+        """Signal the child to end, wait as long as its spec allows, then end it and whatever it started."""
         self._stopping.set()
         self._terminate()
         try:

@@ -82,7 +82,7 @@ class Supervisor:
 
     async def _stop_in_order(self) -> None:
         # The gateway first: it finishes what is under way, for which it needs the engines. Once it listens no more,
-        # nobody does: connections that nothing will answer are refused.
+        # nothing does: connections that nothing will answer are refused.
         if self._stop_requested.is_set():
             self._console.print_line("stopping: the gateway finishes what is under way, then the engines end")
         self._plan.stop_listening()
@@ -100,7 +100,7 @@ class Supervisor:
         return 0
 
     async def _watch_engine(self, engine: EngineLaunch, child: Child, started_at: float) -> None:
-        """Say once for each start of the engine that it is ready, and which phases took how long."""
+        """Report once for each start of the engine that it is ready, with the durations of its phases."""
         address, announced = f"unix:{engine.socket_path}", 0
         note_at = self._clock() + STILL_WAITING_S
         while True:
@@ -134,7 +134,7 @@ class Supervisor:
 
     async def _probe_gateway(self) -> ProbeResult | None:
         answer = await self._probe(self._public, "/readyz")
-        if answer is not None:  # whatever it says of the engines, its settings were good enough to start
+        if answer is not None:  # whatever it reports of the engines, its settings were good enough to start
             self._gateway.was_healthy = True
         return answer
 

@@ -1,4 +1,4 @@
-"""DeploymentHealth: health of a deployment, judged by the tokens it produces and not by its open port."""
+"""DeploymentHealth: health of a deployment, measured by the tokens it produces and not by its open port."""
 
 from __future__ import annotations
 

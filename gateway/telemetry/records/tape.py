@@ -77,7 +77,7 @@ class Tape:
         self.salt = b""
 
     def open(self) -> None:
-        """Create the folder and its salt, without which the digest of a short text could be guessed; raises OSError."""
+        """Create the folder and its salt, which protects digests of short texts; raises OSError."""
         private_tree(self.folder)
         path = self.folder / SALT_FILE
         with suppress(FileExistsError), open_private(path, "xb") as stream:

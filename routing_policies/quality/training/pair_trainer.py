@@ -192,7 +192,7 @@ class PairTrainer:
     def _checkpoint(self, num_tokens: int, priors: Floats, with_odds: NDArray[np.int64]) -> CascadeCheckpoint:
         """Fit a checkpoint to answers with more than `num_tokens` tokens or a shorter end.
 
-        An answer of exactly that many tokens looks, at the checkpoint, like one that continues.
+        An answer of exactly that many tokens equals, at the checkpoint, one that continues.
         """
         signs = []
         for row in with_odds:

@@ -385,7 +385,7 @@ def test_what_followed_steps_took_is_kept_apart_from_what_scheduled_ones_take() 
     controller, seq = following(), sequence([1, 2, 3])
     chunks = [ScheduledChunk(seq, 2, 1, samples=True)]
     steps = [StepTaken(9.0, 0), *[StepTaken(2e-3, 0)] * 20]
-    for predicts, expected in ((False, 1e-3), (True, 2e-3)):  # a step that asks nobody takes less
+    for predicts, expected in ((False, 1e-3), (True, 2e-3)):  # a step without proposers takes less
         controller.reach([seq], is_decode=True, may_follow=True)
         output = StepOutput([SequenceResult([5] * 21)], steps=steps)
         controller.observe(SchedulerOutput(chunks, predicts), output, 1.0)
