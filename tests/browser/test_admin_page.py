@@ -68,7 +68,7 @@ def open_page(page: Page, path: str) -> None:
     expect(page.locator("#live")).to_have_text("live", timeout=PATIENCE_MS)
 
 
-def test_a_gateway_without_traffic_says_what_to_do(page: Page) -> None:
+def test_a_gateway_without_traffic_states_what_to_do(page: Page) -> None:
     open_page(page, "/admin/")
     expect(page.locator("#ttft")).to_contain_text("No requests yet", timeout=PATIENCE_MS)
 
@@ -240,7 +240,9 @@ def test_a_key_is_made_shown_once_used_revoked_and_all_of_it_written_down(chromi
         page.close()
 
 
-def test_kept_answers_are_purged_after_a_look(context: BrowserContext, site: Addresses, admin_token: str) -> None:
+def test_cached_responses_are_purged_after_a_preview(
+    context: BrowserContext, site: Addresses, admin_token: str
+) -> None:
     page = context.new_page()
     page.goto("/admin/cache")
     expect(page.locator("#entries")).to_contain_text("Cache entries")
@@ -253,7 +255,7 @@ def test_kept_answers_are_purged_after_a_look(context: BrowserContext, site: Add
     expect(page.locator("#message")).to_contain_text("Removed")
 
 
-def test_nothing_that_others_say_runs_on_a_page(page: Page, site: Addresses) -> None:
+def test_nothing_that_others_state_runs_on_a_page(page: Page, site: Addresses) -> None:
     refused = call(site, HOSTILE, **{"x-client-request-id": HOSTILE})
     open_page(page, "/admin/requests")
     row = page.locator(f'tr[data-key="{refused.headers["x-request-id"]}"]')
@@ -291,7 +293,7 @@ def test_what_is_more_than_text_is_json_in_a_csv(page: Page, site: Addresses) ->
     assert "object" not in "".join(row.values())
 
 
-def test_a_filter_that_nothing_passes_does_not_say_that_nothing_ever_happened(
+def test_a_filter_that_nothing_passes_does_not_state_that_nothing_ever_happened(
     context: BrowserContext, site: Addresses, admin_token: str
 ) -> None:
     policy = f"{site.admin_url}/admin/api/policy"
@@ -308,7 +310,7 @@ def test_a_filter_that_nothing_passes_does_not_say_that_nothing_ever_happened(
     expect(page.locator("#entries tbody tr").first).to_be_visible()
 
 
-def test_a_token_that_is_not_the_one_is_said_to_be_wrong(context: BrowserContext, site: Addresses) -> None:
+def test_a_token_that_is_not_the_one_is_reported_to_be_wrong(context: BrowserContext, site: Addresses) -> None:
     page = context.new_page()
     open_page(page, "/admin/deployments")
     page.get_by_role("button", name="Drain").click()

@@ -152,7 +152,7 @@ def test_no_text_that_a_page_is_given_becomes_more_than_text(page: Page, site: A
     assert page.evaluate("window.hacked") is None
 
 
-def test_what_an_upstream_says_is_shown_without_secrets_and_control_characters(page: Page, tmp_path: Path) -> None:
+def test_what_an_upstream_states_is_shown_without_secrets_and_control_characters(page: Page, tmp_path: Path) -> None:
     reported = json.dumps({"error": {"message": f"{HOSTILE} \x1b[2J your key {SECRET} is no good"}}).encode()
 
     async def echo(wire: Wire) -> None:
@@ -251,7 +251,7 @@ def test_a_page_that_stays_open_beyond_its_login_is_sent_to_log_in_again(
         expect(page).to_have_url(re.compile("/admin/load"), timeout=PATIENCE_MS)
 
 
-def test_a_lost_store_is_said_on_every_page_that_lives_by_it(chromium: Browser, tmp_path: Path) -> None:
+def test_a_lost_store_is_stated_on_every_page_that_lives_by_it(chromium: Browser, tmp_path: Path) -> None:
     redis = RedisServer(tmp_path / "redis").start()
     try:
         with scripted_gateway(

@@ -59,7 +59,7 @@ class Product:
         await asyncio.gather(*(self.call() for _ in range(6)))
 
 
-async def test_a_bad_idea_on_a_friday_is_taken_back_by_itself_and_the_history_tells_who_and_why(
+async def test_a_bad_idea_on_a_friday_is_taken_back_by_itself_and_the_history_reports_who_and_why(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with shell(tmp_path, capsys, **{"telemetry.recorder.mode": "features"}) as sh:

@@ -75,7 +75,7 @@ def test_a_chunked_body_over_the_limit_is_cut_off(stack: Stack) -> None:
     assert_error(reply, 413, "request_too_large")
 
 
-def test_an_expected_body_is_asked_for_and_answered(stack: Stack) -> None:
+def test_an_expected_body_is_requested_and_answered(stack: Stack) -> None:
     body = json.dumps(chat()).encode()
     reply = send_raw(stack.url, request(body, headers={"expect": "100-continue"}))
     assert reply.status == 100

@@ -82,7 +82,7 @@ def test_malformed_bytes_are_refused_at_once(engine: LoneEngine) -> None:
         assert time.monotonic() - started_at < LIMIT_S
 
 
-def test_a_core_killed_in_the_middle_of_a_stream_is_told_and_comes_back(engine: LoneEngine) -> None:
+def test_a_core_killed_in_the_middle_of_a_stream_is_reported_and_comes_back(engine: LoneEngine) -> None:
     body = {**CHAT, "max_tokens": 3000, "ignore_eos": True, "stream": True}
     first = engine.core_pid()
     with engine.client() as client:

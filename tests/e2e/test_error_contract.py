@@ -70,7 +70,7 @@ def test_bad_json_is_400(stack: Stack, body: bytes) -> None:
     assert_row(send_raw(stack.url, request(body)), 400, REJECTED, "invalid_json")
 
 
-def test_what_the_engine_cannot_do_is_400_with_the_field_and_said_by_the_engine(stack: Stack) -> None:
+def test_what_the_engine_cannot_do_is_400_with_the_field_and_stated_by_the_engine(stack: Stack) -> None:
     audio = [{"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}]
     reply = send_raw(stack.url, request(chat(audio)))
     assert reply.status == 400

@@ -51,7 +51,7 @@ def drafts(engine: LoneEngine) -> tuple[float, float]:
     return drafted, accepted
 
 
-def test_questions_never_asked_before_are_answered_in_fewer_steps(engine: LoneEngine, plain: LoneEngine) -> None:
+def test_questions_never_seen_before_are_answered_in_fewer_steps(engine: LoneEngine, plain: LoneEngine) -> None:
     with engine.client() as client, plain.client() as plain_client:
         for _ in range(ROUNDS):
             for fields in ({"temperature": 0}, {"temperature": 0.8, "seed": 3}):

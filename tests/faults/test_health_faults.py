@@ -150,7 +150,7 @@ async def test_one_deployment_gets_only_its_share_of_others_retries(tmp_path: Pa
 HEDGED = "policy: first_available, hedge: {max_ratio: 0.1}"
 
 
-async def test_a_late_stream_is_asked_for_elsewhere_and_the_loser_is_cancelled(tmp_path: Path) -> None:
+async def test_a_late_stream_is_requested_elsewhere_and_the_loser_is_cancelled(tmp_path: Path) -> None:
     """Fault row 26: only after what is usual, inside the budget; the loser's connection is closed and counted."""
     async with faulty(tmp_path, select=HEDGED, first_token_ms=10_000, ejection=EjectionRules()) as stack:
         num = await warm(stack, 60)

@@ -112,7 +112,7 @@ async def test_a_deployment_that_turns_not_ready_is_left_by_requests_without_a_b
         await stack.check_invariants(6)
 
 
-async def test_a_deployment_that_says_it_drains_finishes_what_it_has(tmp_path: Path) -> None:
+async def test_a_deployment_that_states_it_drains_finishes_what_it_has(tmp_path: Path) -> None:
     async with faulty(tmp_path) as stack:
         stack.engines[0].otherwise = slow(1.0)
         waiting = asyncio.create_task(stack.call(chat(max_tokens=4000)))
@@ -197,7 +197,7 @@ async def test_a_lone_deployment_is_never_abandoned(tmp_path: Path, hasty: None)
         await stack.check_invariants(2)
 
 
-async def test_a_suspected_deployment_is_asked_for_a_stream_behind_a_plain_answer(tmp_path: Path) -> None:
+async def test_a_suspected_deployment_is_requested_a_stream_behind_a_plain_answer(tmp_path: Path) -> None:
     async with faulty(tmp_path, ejection=EjectionRules(stall=StallRules(least_s=0.2))) as stack:
         for engine in stack.engines:
             engine.scripts = [slow(1.0)]
@@ -234,7 +234,7 @@ async def send_always(stack: FaultStack, setting: str = "always") -> None:
         ({"functions": [{"name": "f", "parameters": {}}]}, None),
     ],
 )
-async def test_always_asks_for_streams_where_a_stream_tells_all_of_the_answer(
+async def test_always_requests_streams_where_a_stream_reports_all_of_the_answer(
     tmp_path: Path, fields: dict[str, Any], is_stream: bool | None
 ) -> None:
     async with faulty(tmp_path, num=1) as stack:
@@ -264,7 +264,7 @@ async def test_a_stream_behind_a_plain_answer_that_stalls_before_its_first_byte_
 
 
 @pytest.mark.parametrize("code", [400, 404, 422])
-async def test_a_deployment_that_refuses_streams_is_asked_plainly_from_then_on(tmp_path: Path, code: int) -> None:
+async def test_a_deployment_that_refuses_streams_is_called_plainly_from_then_on(tmp_path: Path, code: int) -> None:
     async def plain_only(wire: Wire) -> None:
         script: Callable[[Wire], Any] = failing(code) if wire.request.json.get("stream") else complete
         await script(wire)
@@ -278,7 +278,7 @@ async def test_a_deployment_that_refuses_streams_is_asked_plainly_from_then_on(t
         assert [received.json.get("stream") for received in stack.engines[0].received] == [True, None, None]
 
 
-async def test_a_deployment_that_says_429_to_a_stream_is_not_asked_again_at_once(tmp_path: Path) -> None:
+async def test_a_deployment_that_answers_429_to_a_stream_is_not_called_again_at_once(tmp_path: Path) -> None:
     async with faulty(tmp_path, num=1) as stack:
         await send_always(stack)
         stack.engines[0].otherwise = failing(429, retry_after="9")
@@ -288,7 +288,7 @@ async def test_a_deployment_that_says_429_to_a_stream_is_not_asked_again_at_once
         assert not stack.live(0).refuses_streams
 
 
-async def test_never_asks_for_no_streams_behind_plain_answers(tmp_path: Path) -> None:
+async def test_never_requests_no_streams_behind_plain_answers(tmp_path: Path) -> None:
     async with faulty(tmp_path, ejection=EjectionRules(stall=StallRules(least_s=0.1))) as stack:
         await send_always(stack, "never")
         stack.engines[0].otherwise = slow(0.5)

@@ -109,7 +109,7 @@ async def test_a_server_error_is_answered_by_another_deployment_once(tmp_path: P
         await stack.check_invariants(1)
 
 
-async def test_a_deployment_that_says_429_is_left_alone_for_as_long_as_it_says(tmp_path: Path) -> None:
+async def test_a_deployment_that_answers_429_is_left_alone_for_as_long_as_it_states(tmp_path: Path) -> None:
     """Fault row 15: others answer while there are any; alone it is passed on, and then refused without asking."""
     async with faulty(tmp_path) as stack:
         stack.engines[0].otherwise = failing(429, retry_after="20")
@@ -334,7 +334,7 @@ async def test_answers_of_one_tenant_never_reach_another_through_all_of_it(tmp_p
         await stack.check_invariants(120)
 
 
-async def test_complete_and_frozen_scripts_are_what_they_say(tmp_path: Path) -> None:
+async def test_complete_and_frozen_scripts_are_what_they_state(tmp_path: Path) -> None:
     """The scripts of these tests: one answers, one takes the request and gives no token."""
     async with faulty(tmp_path, num=1, first_token_ms=100) as stack:
         stack.engines[0].scripts = [complete, frozen]

@@ -34,7 +34,7 @@ async def test_an_unknown_priority_is_ignored_and_counted(tmp_path: Path) -> Non
         assert line.endswith(" 1.0")
 
 
-async def test_an_engine_hears_only_the_priorities_it_knows(tmp_path: Path) -> None:
+async def test_an_engine_gets_only_the_priorities_it_knows(tmp_path: Path) -> None:
     text = policy_text(tmp_path).replace("{id: batch,", "{id: bulk, priority: batch,")
     async with running(tmp_path, policy=text) as stack:
         await stack.call(chat(), headers={"x-penstock-priority": "bulk"})

@@ -51,7 +51,9 @@ BODIES: list[tuple[str, Any, str, str | None]] = [
 
 
 @pytest.mark.parametrize(("body", "code", "param"), [case[1:] for case in BODIES], ids=[case[0] for case in BODIES])
-async def test_a_bad_body_is_a_400_that_says_where(tmp_path: Path, body: Any, code: str, param: str | None) -> None:
+async def test_a_bad_body_is_a_400_that_names_the_place(
+    tmp_path: Path, body: Any, code: str, param: str | None
+) -> None:
     async with running(tmp_path) as stack:
         reply = await stack.call(body)
 

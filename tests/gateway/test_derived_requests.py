@@ -68,7 +68,7 @@ def test_what_is_not_changed_stays_byte_for_byte(text: str) -> None:
         ({"max_tokens": 100, "metadata": {"max_completion_tokens": "9"}}, {"max_tokens": 8}),
     ],
 )
-def test_a_smaller_answer_is_asked_for_in_every_field_that_bounds_it(
+def test_a_smaller_answer_is_requested_in_every_field_that_bounds_it(
     fields: dict[str, Any], changed: dict[str, Any]
 ) -> None:
     document = {"model": "auto", "messages": MESSAGES, **fields}
@@ -256,7 +256,7 @@ def test_of_an_object_all_members_may_be_left_out() -> None:
     assert without_members(b" { } ", {"a"}) == b" { } "
 
 
-def test_a_body_for_a_background_ask_may_hold_integers_beyond_64_bits() -> None:
+def test_a_body_for_a_background_call_may_hold_integers_beyond_64_bits() -> None:
     assert json.loads(with_members(b'{"a":1}', {"b": 2**80})) == {"a": 1, "b": 2**80}
     assert msgspec.json.decode(with_members(b"{}", {"b": "\u00e9"})) == {"b": "\u00e9"}
     assert with_members(b" { } ", {}) == b" { } "

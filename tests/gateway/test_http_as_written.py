@@ -72,7 +72,7 @@ async def test_interim_responses_are_skipped_with_their_headers(tmp_path: Path, 
         assert (await stack.call(chat("solo"))).body == COMPLETION
 
 
-async def test_upstreams_are_asked_not_to_compress(tmp_path: Path) -> None:
+async def test_upstreams_are_called_not_to_compress(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
         await stack.call(chat("solo"), headers={"accept-encoding": "gzip, br"})
         await stack.call(chat("solo", stream=True))
@@ -113,7 +113,7 @@ async def test_a_compressed_answer_reaches_the_client_as_it_was(
     ("coding", "body"),
     [("br", b"\x8b\x02\x80x"), ("zstd", b"(\xb5/\xfd"), ("gzip", b"no gzip"), ("deflate", b"\xff\xff\xff")],
 )
-async def test_an_answer_that_cannot_be_inflated_comes_from_elsewhere_or_says_why(
+async def test_an_answer_that_cannot_be_inflated_comes_from_elsewhere_or_gives_the_reason(
     tmp_path: Path, coding: str, body: bytes, is_stream: bool
 ) -> None:
     kind = "text/event-stream" if is_stream else "application/json"
@@ -248,7 +248,9 @@ def raw_answer(head: bytes, body: bytes) -> Script:
 
 
 @pytest.mark.parametrize("kind", [b"", b"content-type: text/plain\r\n", b"content-type: application/octet-stream\r\n"])
-async def test_a_stream_is_known_by_its_events_where_its_type_says_something_else(tmp_path: Path, kind: bytes) -> None:
+async def test_a_stream_is_known_by_its_events_where_its_type_states_something_else(
+    tmp_path: Path, kind: bytes
+) -> None:
     async with running(tmp_path) as stack:
         stack.small.scripts = [raw_answer(kind, STREAM)]
         reply = await stack.call(chat(stream=True))

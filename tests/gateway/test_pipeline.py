@@ -52,7 +52,7 @@ async def test_an_answer_carries_the_contract_headers(tmp_path: Path) -> None:
             assert "x-penstock-error-code" not in reply.headers
 
 
-async def test_an_event_stream_says_that_it_must_not_be_buffered(tmp_path: Path) -> None:
+async def test_an_event_stream_states_that_it_must_not_be_buffered(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
         reply = await stack.call(chat(stream=True))
 
@@ -119,7 +119,7 @@ async def test_a_request_is_recorded_once_with_usage_and_stages(tmp_path: Path) 
         assert stream["stream"] is True
 
 
-async def test_metrics_tell_what_happened(tmp_path: Path) -> None:
+async def test_metrics_report_what_happened(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
         await stack.call(chat(stream=True))
         await stack.call({"model": "auto"})
@@ -283,7 +283,7 @@ async def test_retries_of_clients_are_counted(tmp_path: Path) -> None:
         assert [line.get("is_retry") for line in stack.lines()] == [True, None]
 
 
-async def test_the_lane_is_the_one_asked_for_when_it_exists(tmp_path: Path) -> None:
+async def test_the_lane_is_the_requested_one_when_it_exists(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
         await stack.call(chat(), headers={"x-penstock-priority": "batch"})
         await stack.call(chat(), headers={"x-penstock-priority": "root"})
@@ -291,7 +291,7 @@ async def test_the_lane_is_the_one_asked_for_when_it_exists(tmp_path: Path) -> N
         assert [line["lane"] for line in stack.lines()] == ["batch", "interactive"]
 
 
-async def test_what_a_deployment_is_believed_to_hold_is_learned_from_what_it_says_it_held(tmp_path: Path) -> None:
+async def test_what_a_deployment_is_believed_to_hold_is_learned_from_what_it_states_it_held(tmp_path: Path) -> None:
     usage = {"prompt_tokens": 400, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 0}}
 
     async def forgetful(wire: Wire) -> None:

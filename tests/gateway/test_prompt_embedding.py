@@ -126,7 +126,9 @@ async def test_a_text_too_long_to_be_in_time_is_not_embedded(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("encoder_id", ["others-v1-int8-r1", ""])
-async def test_what_was_learned_from_another_encoder_or_from_none_is_not_asked(tmp_path: Path, encoder_id: str) -> None:
+async def test_what_was_learned_from_another_encoder_or_from_none_is_not_called(
+    tmp_path: Path, encoder_id: str
+) -> None:
     model = embedded_model(encoder_id) if encoder_id else learned()
     async with routed(tmp_path, model) as (stack, encoder):
         if encoder_id:

@@ -98,7 +98,7 @@ def test_training_prints_what_it_learned_as_json_last(tmp_path: Path, capsys: py
         ("others' outcomes", '{"prompt": "a", "outcomes": {"x": 1, "y": 0}}', "outcomes of x, y"),
     ],
 )
-def test_data_that_cannot_be_learned_from_is_told_where_and_why(
+def test_data_that_cannot_be_learned_from_is_reported_where_and_why(
     tmp_path: Path, name: str, content: str, message: str
 ) -> None:
     path = tmp_path / "data.jsonl"
@@ -152,7 +152,7 @@ def test_the_training_sees_a_conversation_as_the_gateway_does(tmp_path: Path) ->
     assert line.as_prompt() == prompt_of(request)
 
 
-def test_coefficients_from_a_file_say_the_same_as_those_that_were_trained(tmp_path: Path) -> None:
+def test_coefficients_from_a_file_are_equal_as_those_that_were_trained(tmp_path: Path) -> None:
     model = train_from_files([write_data(tmp_path / "data.jsonl")], "s", "l")
     models = tmp_path / "models"
     models.mkdir()
@@ -163,6 +163,6 @@ def test_coefficients_from_a_file_say_the_same_as_those_that_were_trained(tmp_pa
     assert found.assess(one).prediction == Predictor(model).assess(one).prediction
 
 
-def test_a_route_tells_the_kind_of_work_of_its_prompts() -> None:
+def test_a_route_reports_the_kind_of_work_of_its_prompts() -> None:
     request = ChatRequestParser().parse(json.dumps(requested("hi")).encode())
     assert (prompt_of(request).kind, prompt_of(request, kind="sums").kind) == ("", "sums")

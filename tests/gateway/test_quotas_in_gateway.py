@@ -34,7 +34,7 @@ def used(stack: Stack, tenant: str, name: str) -> int:
     return part.meter.limit - part.remaining - part.left - sum(part.owed.values())
 
 
-async def test_headers_say_what_is_left_and_a_refusal_when_to_come_back(tmp_path: Path, policy: str) -> None:
+async def test_headers_state_what_is_left_and_a_refusal_when_to_come_back(tmp_path: Path, policy: str) -> None:
     async with running(tmp_path, policy=policy) as stack:
         replies = [await stack.call(chat(), headers=key_of("rated")) for _ in range(4)]
 

@@ -71,7 +71,7 @@ async def test_a_shadow_is_compared_and_becomes_a_label(
         assert stack.large.received[0].json["messages"] == EASY["messages"]
 
 
-async def test_a_shadow_that_fails_inside_its_answer_tells_nothing(tmp_path: Path) -> None:
+async def test_a_shadow_that_fails_inside_its_answer_reports_nothing(tmp_path: Path) -> None:
     async with running(tmp_path, policy=POLICY.format(folder=tmp_path, ratio=1.0)) as stack:
         stack.small.otherwise, stack.large.otherwise = saying("12"), saying("13", "error")
         await stack.call(EASY)
@@ -88,7 +88,7 @@ async def test_a_stream_has_its_shadow_too(tmp_path: Path) -> None:
         assert "stream" not in stack.large.received[0].json
 
 
-async def test_without_a_share_nothing_is_asked_twice(tmp_path: Path) -> None:
+async def test_without_a_share_nothing_is_sent_twice(tmp_path: Path) -> None:
     async with running(tmp_path, policy=POLICY.format(folder=tmp_path, ratio=0.0)) as stack:
         await stack.call(EASY)
         await stack.until_idle()
@@ -117,7 +117,7 @@ async def test_feedback_on_a_predicted_answer_is_a_label_once(tmp_path: Path) ->
         assert (await stack.call(chat())).status == 200
 
 
-async def test_what_the_shadow_has_answered_itself_is_asked_of_the_smaller_model(tmp_path: Path) -> None:
+async def test_what_the_shadow_has_answered_itself_is_called_of_the_smaller_model(tmp_path: Path) -> None:
     async with running(tmp_path, policy=POLICY.format(folder=tmp_path, ratio=1.0)) as stack:
         stack.small.otherwise, stack.large.otherwise = saying("12"), saying("13")
         unknown = "Prove that every bounded entire function is constant."

@@ -123,7 +123,7 @@ async def test_a_redis_that_takes_no_writes_costs_no_request(
     assert strict.status in (200, 429)  # never a failure of ours
 
 
-async def test_a_tenant_that_asked_for_it_is_refused_while_the_store_is_lost(
+async def test_a_tenant_that_requested_it_is_refused_while_the_store_is_lost(
     stack: Stack, server: RedisServer, tenant: str
 ) -> None:
     strict = key_of(f"{tenant}-strict")

@@ -205,7 +205,7 @@ async def test_an_answer_that_is_no_completion_is_a_502(
         assert (await stack.call(chat("solo"))).status == 200
 
 
-async def test_a_whole_answer_where_a_stream_was_asked_for_is_a_502(tmp_path: Path) -> None:
+async def test_a_whole_answer_where_a_stream_was_requested_is_a_502(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
         stack.small.scripts = [answers(COMPLETION)]
         reply = await stack.call(chat("solo", stream=True))

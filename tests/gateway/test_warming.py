@@ -89,7 +89,7 @@ async def test_a_lanes_target_counts_unless_it_would_rather_serve_late(tmp_path:
         assert (await requested).headers["x-penstock-deployment"] == "large"
 
 
-async def test_whoever_is_ready_is_asked_before_anybody_waits(tmp_path: Path) -> None:
+async def test_whoever_is_ready_is_called_before_anybody_waits(tmp_path: Path) -> None:
     """Row 36: one is down until it is warm, the other answers meanwhile."""
     text = policy_text(tmp_path).replace("candidates: [small]}", "candidates: [small], fallback: [large]}")
     async with running(tmp_path, policy=text) as stack:
@@ -163,7 +163,7 @@ async def test_an_engine_that_is_killed_is_waited_for_until_it_is_warm(tmp_path:
         assert b"[DONE]" in (await requested).body
 
 
-async def test_a_preview_says_when_a_deployment_will_be_ready(tmp_path: Path) -> None:
+async def test_a_preview_states_when_a_deployment_will_be_ready(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
         await warming(stack)
         shown = (await stack.call({"request": chat()}, path="/admin/api/explain", admin=True)).json

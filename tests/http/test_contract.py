@@ -33,7 +33,7 @@ PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
 
 @pytest.mark.parametrize("name", ["uvicorn", "starlette"])
-def test_the_range_that_is_asked_for_has_an_end_and_the_installed_version_is_in_it(name: str) -> None:
+def test_the_range_that_is_requested_has_an_end_and_the_installed_version_is_in_it(name: str) -> None:
     """Both protocols are subclasses of what uvicorn calls its own; another minor version may differ."""
     listed = tomllib.loads(PROJECT.read_text())["project"]["dependencies"]
     (wanted,) = (found for found in map(Requirement, listed) if found.name == name)
@@ -192,7 +192,7 @@ async def test_trailers_do_not_become_headers(start_server: StartServer) -> None
     assert b"host" in names
 
 
-async def test_an_offer_of_another_protocol_is_ignored_and_the_body_kept(start_server: StartServer) -> None:
+async def test_an_offer_of_another_protocol_is_ignored_and_the_body_stays(start_server: StartServer) -> None:
     served = await start_server()
     offer = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n"
     async with served.connect() as client:
@@ -255,7 +255,7 @@ async def test_empty_lines_between_requests_are_skipped(start_server: StartServe
         assert (await client.call(get("/"))).status == 200
 
 
-async def test_continue_is_sent_when_the_application_asks_for_the_body(start_server: StartServer) -> None:
+async def test_continue_is_sent_when_the_application_requests_the_body(start_server: StartServer) -> None:
     served = await start_server()
     head, body = post(b"abcde", b"Expect: 100-continue")[:-5], b"abcde"
     async with served.connect() as client:
@@ -273,7 +273,7 @@ async def test_a_head_answer_has_no_body(start_server: StartServer) -> None:
 
 
 @pytest.mark.parametrize("is_half", [True, False])
-async def test_a_client_that_leaves_is_told_to_the_application(start_server: StartServer, is_half: bool) -> None:
+async def test_a_client_that_leaves_is_reported_to_the_application(start_server: StartServer, is_half: bool) -> None:
     gone = asyncio.Event()
 
     async def handler(scope: Scope, receive: Receive, send: Send) -> None:

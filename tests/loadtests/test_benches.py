@@ -48,7 +48,7 @@ def test_memory_fits_a_slope() -> None:
 
 
 @pytest.mark.e2e
-def test_overhead_says_what_open_pages_cost() -> None:
+def test_overhead_states_what_open_pages_cost() -> None:
     record = bench("overhead", "--pages", "10", "--seconds", "4", "--connections", "8")
     assert -10 < record["pages_throughput_cost_ratio"] < 1
     assert record["requests_per_s"] > 10
@@ -178,7 +178,7 @@ def test_diagnose_counts_what_was_named_right_and_what_was_not() -> None:
 
 
 @pytest.mark.e2e
-def test_overhead_says_what_lines_and_traces_cost() -> None:
+def test_overhead_states_what_lines_and_traces_cost() -> None:
     record = bench("overhead", "--tracing", "--seconds", "8", "--connections", "8")
     for name in ("quiet", "told", "all"):
         assert record[f"{name}_requests_per_s"] > 10
@@ -186,7 +186,7 @@ def test_overhead_says_what_lines_and_traces_cost() -> None:
 
 
 @pytest.mark.e2e
-def test_capacity_compares_what_is_predicted_with_what_is_kept() -> None:
+def test_capacity_compares_what_is_predicted_with_what_is_held() -> None:
     targets = ("--ttft-p95-ms", "3000", "--tpot-ms", "300", "--prompt-tokens", "64", "--output-tokens", "24")
     record = bench(
         "capacity",

@@ -38,7 +38,7 @@ def check(test: str) -> CheckResult:
         "{name: t, request: {model: small}, expect: {route: implied-direct, candidates: [small]}}",
     ],
 )
-def test_a_test_that_holds_says_nothing(test: str) -> None:
+def test_a_test_that_holds_is_silent(test: str) -> None:
     assert check(test) == CheckResult(num_tests=1, failures=())
 
 
@@ -73,7 +73,7 @@ def test_a_test_that_holds_says_nothing(test: str) -> None:
         ),
     ],
 )
-def test_a_test_that_fails_says_what_happened_instead_and_where_it_stands(test: str, expected: str) -> None:
+def test_a_test_that_fails_states_what_happened_instead_and_where_it_stands(test: str, expected: str) -> None:
     failures = check(test).failures
     assert [f"{failure.line}: {failure.path}: {failure.message}" for failure in failures] == [expected]
 

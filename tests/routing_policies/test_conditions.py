@@ -49,7 +49,7 @@ class Request:
         ("9223372036854775807 + request.turns > 0", False),
     ],
 )
-def test_a_condition_says_true_or_false(source: str, holds: bool) -> None:
+def test_a_condition_states_true_or_false(source: str, holds: bool) -> None:
     assert Condition(source).holds(Request(), "shop", {"x-plan": "gold"}) is holds
 
 
@@ -93,7 +93,7 @@ def test_a_pattern_that_would_never_end_elsewhere_ends_here() -> None:
         FACTS["text"] = before
 
 
-def test_a_condition_asks_for_what_it_names_and_nothing_else() -> None:
+def test_a_condition_requests_what_it_names_and_nothing_else() -> None:
     request = Request()
     Condition("request.turns > 1").holds(request, None, {})
     assert request.requested == ["turns"]

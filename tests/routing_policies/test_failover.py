@@ -27,7 +27,7 @@ def test_a_route_falls_back_on_routes_and_deployments_in_the_order_written() -> 
     assert loaded.routes[1].select.fallback == ()
 
 
-def test_hedging_is_off_unless_written_and_then_asks_one_request_in_fifty_twice() -> None:
+def test_hedging_is_off_unless_written_and_then_calls_one_request_in_fifty_twice() -> None:
     loaded = policy("routes: [{id: r, select: {candidates: [small, large], hedge: {}}}]\n")
 
     assert loaded.routes[0].select.hedge == Hedge(max_ratio=0.02, max_load_ratio=0.5)
@@ -61,6 +61,6 @@ def test_a_name_that_is_a_route_and_a_deployment_is_no_fallback() -> None:
     assert '"large" is both a route and a deployment; rename one' in reported
 
 
-def test_the_schema_tells_editors_of_both() -> None:
+def test_the_schema_reports_editors_of_both() -> None:
     definitions = schema_of_policies()["$defs"]
     assert {"fallback", "hedge"} <= definitions["Select"]["properties"].keys()

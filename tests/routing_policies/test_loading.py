@@ -258,7 +258,7 @@ def test_an_alias_inside_itself_is_refused_without_running_away() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "---\n"])
-def test_an_empty_document_is_told_what_it_needs(text: str) -> None:
+def test_an_empty_document_is_reported_what_it_needs(text: str) -> None:
     assert len(problems_of(text)) == 1
 
 

@@ -63,7 +63,7 @@ def _view(rng: random.Random, number: int) -> DeploymentView:
 
 
 @pytest.mark.parametrize("policy", _PROFILES)
-def test_the_choice_is_that_of_all_scores_and_a_decision_tells_all_of_them(policy: SelectPolicy) -> None:
+def test_the_choice_is_that_of_all_scores_and_a_decision_reports_all_of_them(policy: SelectPolicy) -> None:
     rng = random.Random(f"ranking:{policy}")
     profile = profile_for(policy, _SCORED if policy == "scored" else None)
     for _ in range(2000):
@@ -83,7 +83,7 @@ def test_the_choice_is_that_of_all_scores_and_a_decision_tells_all_of_them(polic
             assert decision.scores[view.id] == notified
 
 
-def test_who_can_not_be_overtaken_is_chosen_without_asking_the_rest() -> None:
+def test_who_can_not_be_overtaken_is_chosen_without_a_forecast_of_the_rest() -> None:
     heavy, light = _Counting(1.0, 0.25), _Counting(0.0, 1.0)
     rng = random.Random(1)
     views = [_view(rng, 0), _view(rng, 1)]

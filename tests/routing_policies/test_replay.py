@@ -65,7 +65,7 @@ def test_a_condition_moves_the_requests_it_holds_for() -> None:
     assert cheaper < dearer
 
 
-def test_hits_follow_the_time_an_answer_is_kept_and_who_may_have_it() -> None:
+def test_hits_follow_the_time_an_answer_is_stored_and_who_may_have_it() -> None:
     def requested(at: float, tenant: str) -> RecordedRequest:
         return RecordedRequest(at=at, tenant=tenant, model="auto", question="aa", cache="miss", deployment="large")
 

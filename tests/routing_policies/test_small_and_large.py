@@ -220,7 +220,7 @@ def test_what_cannot_work_is_refused_with_its_remedy(old: str, new: str, message
         load_policy(POLICY.replace(old, new), source="policy.yaml")
 
 
-def test_a_kind_of_work_is_told_only_where_something_is_predicted() -> None:
+def test_a_kind_of_work_is_reported_only_where_something_is_predicted() -> None:
     assert Select(candidates=("small", "large"), policy="cascade", min_quality=0.9, kind="sums").kind == "sums"
     with pytest.raises(ValueError, match="kind belongs to"):
         Select(candidates=("small", "large"), kind="sums")

@@ -28,7 +28,7 @@ def first_alarm(rng: random.Random, old_ratio: float, new_ratio: float, num_requ
     return None
 
 
-def test_peeking_at_equal_policies_raises_no_more_false_alarms_than_promised() -> None:
+def test_peeking_at_equal_policies_raises_no_more_false_alarms_than_allowed() -> None:
     rng = random.Random(11)
     alarms = [first_alarm(rng, 0.05, 0.05, 1_500) for _ in range(60)]
     assert sum(alarm is not None for alarm in alarms) <= 3  # 5 % of 60
@@ -46,7 +46,7 @@ def test_bounds_hold_the_ratio_and_are_wider_for_a_smaller_alpha(events: int, nu
     assert 0.0 <= wide.low <= narrow.low <= events / number <= narrow.high <= wide.high <= 1.0
 
 
-def test_nothing_is_said_of_a_policy_that_few_have_met() -> None:
+def test_nothing_is_stated_of_a_policy_that_few_have_met() -> None:
     old, new = new_side(), new_side()
     for _ in range(500):
         count(old, False)
@@ -66,7 +66,7 @@ def test_a_rise_within_the_guard_is_no_harm() -> None:
     assert is_worse(evaluate_trial(old, new, TrialGuard(max_error_rise=0.0)))
 
 
-def test_a_tenant_may_allow_less_than_a_canary_asks_for() -> None:
+def test_a_tenant_may_allow_less_than_a_canary_requests() -> None:
     assert [trial_share(10, limit) for limit in (None, 5, 0, 50)] == [10, 5, 0, 10]
 
 

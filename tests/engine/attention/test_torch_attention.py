@@ -81,7 +81,7 @@ def test_layers_with_different_windows_share_a_step() -> None:
         assert (attended - reference_attention(batch, spec)).abs().max() < 1e-5
 
 
-def test_new_keys_and_values_are_kept_for_the_next_step() -> None:
+def test_new_keys_and_values_are_stored_for_the_next_step() -> None:
     spec = make_spec(2, 2)
     batch = make_batch(spec, [(6, 3), (0, 2)], block_size=4, seed=8, is_scattered=True)
 
@@ -326,7 +326,7 @@ def test_a_prompt_in_chunks_is_gathered_once(monkeypatch: pytest.MonkeyPatch) ->
     assert sorted(gathered) == sorted([49, 49, 58, 67, 76, *(2 * [25, 30, 35, 40])])
 
 
-def test_drafts_that_were_rejected_are_not_kept_for_the_step_behind_them() -> None:
+def test_drafts_that_were_rejected_are_not_stored_for_the_step_behind_them() -> None:
     steps = Steps([40], seed=7)
     for num_rejected in (0, 3, 1, 0, 4):
         assert steps.difference(chunks={0: 5}) < 1e-5
@@ -377,7 +377,7 @@ def test_steps_over_another_pool_in_between_do_not_mix() -> None:
         assert steps.difference(other if number % 3 == 2 else None) < 1e-5
 
 
-def test_too_many_tokens_are_gathered_and_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_tokens_are_gathered_and_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.attention.torch_attention._MAX_KEPT_BYTES", 1000)
     steps = Steps([3, 9], seed=3)
 

@@ -28,7 +28,7 @@ def step() -> SchedulerOutput:
     return made_up_batch(3, 1, 32, num_blocks=64, block_size=16)
 
 
-def test_a_step_that_fails_is_computed_row_by_row_and_the_books_are_checked() -> None:
+def test_a_step_that_fails_is_computed_one_by_one_and_the_counts_are_checked() -> None:
     runner, checked = Runner(1), []
     output = FaultIsolation(runner, lambda: checked.append(True)).execute(step())
     assert [result.token_ids for result in output.results] == [[1], [], [1]]

@@ -100,7 +100,7 @@ def plain_answers(folder: Path, prompts: list[list[int]], closing: list[TinyCore
 
 @pytest.mark.parametrize("num_threads", [1, 2])
 @pytest.mark.parametrize("params", [{}, {"stop_token_ids": STOPS}, {"max_tokens": 7}, {"max_tokens": 3}], ids=str)
-def test_rounds_change_no_answer(
+def test_multi_step_decoding_changes_no_answer(
     checkpoint: Path, closing: list[TinyCore], num_threads: int, params: dict[str, Any]
 ) -> None:
     expected = plain_answers(checkpoint, PROMPTS, closing, **params)
@@ -138,7 +138,7 @@ def test_an_answer_that_is_known_takes_few_goes(checkpoint: Path, closing: list[
     assert 0 < stages.num_accepted_tokens <= stages.num_drafted_tokens
 
 
-def test_rounds_follow_where_no_guess_is_worth_verifying(checkpoint: Path, closing: list[TinyCore]) -> None:
+def test_further_steps_follow_where_no_draft_is_worth_verifying(checkpoint: Path, closing: list[TinyCore]) -> None:
     (expected,) = plain_answers(checkpoint, PROMPTS[:1], closing, max_tokens=24)
     rounding = Rounding(checkpoint, 1, dear_drafts)
     closing.append(rounding.core)
@@ -151,7 +151,7 @@ def test_rounds_follow_where_no_guess_is_worth_verifying(checkpoint: Path, closi
 
 
 @pytest.mark.parametrize("prompts", [PROMPTS[:1], PROMPTS], ids=["alone", "in company"])
-def test_answers_in_which_nothing_is_guessed_are_said_in_rounds_too(
+def test_answers_in_which_nothing_is_drafted_are_generated_in_several_steps_too(
     checkpoint: Path, closing: list[TinyCore], monkeypatch: pytest.MonkeyPatch, prompts: list[list[int]]
 ) -> None:
     monkeypatch.setattr("engine.spec_decode.response_guard.ResponseGuard.is_open", lambda guard, seq, num_seqs: False)
@@ -184,7 +184,9 @@ def test_no_round_follows_where_tokens_are_not_the_likeliest(
     assert rounding.most_rounds == 1
 
 
-def test_rounds_in_a_pool_that_is_short_of_blocks_change_no_answer(checkpoint: Path, closing: list[TinyCore]) -> None:
+def test_further_steps_in_a_pool_that_is_short_of_blocks_change_no_answer(
+    checkpoint: Path, closing: list[TinyCore]
+) -> None:
     prompts = PROMPTS + SHARED
     expected = plain_answers(checkpoint, prompts, closing)
     rounding = Rounding(checkpoint, 1, num_blocks=13, budget=32)

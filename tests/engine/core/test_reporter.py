@@ -27,7 +27,7 @@ class ReporterHarness:
         self.reporter.report()
 
 
-def test_a_step_whose_tokens_somebody_waits_for_is_told_at_once_and_its_load_at_a_glance() -> None:
+def test_a_step_whose_tokens_somebody_waits_for_is_reported_at_once_and_its_load_at_a_glance() -> None:
     harness = ReporterHarness()
     add = make_add(1, [1, 2], 3)
     harness.reporter.receive(add)
@@ -53,7 +53,7 @@ def test_patient_tokens_are_held_until_a_report_is_due() -> None:
     assert report.has_load
 
 
-def test_a_core_at_rest_tells_its_load_once() -> None:
+def test_a_core_at_rest_reports_its_load_once() -> None:
     harness = ReporterHarness()
     harness.reporter.receive(make_add(1, [1], 1))
     harness.reporter.rest()

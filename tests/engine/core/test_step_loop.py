@@ -174,7 +174,7 @@ def test_reports_carry_load_and_counters() -> None:
     assert max(report.load.forecast_wait_s for report in harness.reports) > 0.01
 
 
-def test_no_token_waits_for_the_load_which_is_told_every_few_milliseconds_and_when_there_is_nothing_to_do() -> None:
+def test_no_token_waits_for_the_load_which_is_reported_every_few_milliseconds_and_when_there_is_nothing_to_do() -> None:
     harness = Harness({0: [make_add(1, [1, 2], 40)]}, step_s=0.001)
     harness.loop.run()
     with_tokens = [report for report in harness.reports if report.outputs]
@@ -195,7 +195,7 @@ def test_reports_and_outputs_keep_order() -> None:
     assert [len(report.outputs) for report in harness.reports] == [1] * 8
 
 
-def test_tokens_that_nobody_reads_yet_are_told_together() -> None:
+def test_tokens_that_nobody_reads_yet_are_reported_together() -> None:
     add = msgspec.structs.replace(make_add(1, [1, 2], 40), is_patient=True)
     harness = Harness({0: [add]}, step_s=0.001)
     harness.loop.run()
@@ -205,7 +205,7 @@ def test_tokens_that_nobody_reads_yet_are_told_together() -> None:
     assert harness.reports[-1].load.num_blocks_free == harness.core.num_blocks
 
 
-def test_tokens_of_others_are_told_at_once_and_take_the_patient_ones_along() -> None:
+def test_tokens_of_others_are_reported_at_once_and_take_the_patient_ones_along() -> None:
     patient = msgspec.structs.replace(make_add(1, [1, 2], 40), is_patient=True)
     harness = Harness({0: [patient], 10: [make_add(2, [3], 10)]}, step_s=0.001)
     harness.loop.run()

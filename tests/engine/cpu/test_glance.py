@@ -105,7 +105,7 @@ def test_what_is_seen_stands_behind_each_rows_right_drafts(
     glancer.model.close()
 
 
-def test_where_heads_are_not_asked_the_step_chooses_and_nothing_is_seen(
+def test_where_heads_do_not_run_the_step_chooses_and_nothing_is_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     glancer = Glancer(tmp_path, monkeypatch, num_threads=2, num_heads=3)
@@ -139,7 +139,7 @@ def test_nothing_is_seen_where_all_answers_end_or_other_rows_came(
     glancer.model.close()
 
 
-def test_more_rows_than_there_is_room_for_are_asked_about_afterwards(
+def test_more_rows_than_there_is_room_for_are_called_about_afterwards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     glancer = Glancer(tmp_path, monkeypatch, num_threads=1, num_heads=3)

@@ -30,7 +30,7 @@ def test_plain_steps_are_interpolated_and_never_extrapolated() -> None:
     assert costs.plain_s(5) == 0.0
 
 
-def test_fixed_and_growing_cost_of_verification_are_told_apart() -> None:
+def test_fixed_and_growing_cost_of_verification_are_distinguished() -> None:
     costs = measured()
     assert costs.of_step(1) == pytest.approx((1.5, 0.2 * 1.5, 0.05 * 1.5))
     assert costs.of_step(4) == pytest.approx((3.0, 0.2 * 3.0, 0.05 * 3.0 / 4))

@@ -123,7 +123,7 @@ def test_predictions_are_never_negative() -> None:
         assert model.predict(StepShape(num_seqs, 0, 0)) >= 0.0
 
 
-def test_the_largest_chunk_takes_the_time_asked_for() -> None:
+def test_the_largest_chunk_takes_the_time_requested() -> None:
     model = StepTimeModel()
     feed(model, Random(1))
     num_tokens = model.largest_chunk(0.02, 16, 10_000)

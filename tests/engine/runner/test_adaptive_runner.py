@@ -103,7 +103,7 @@ def test_prompts_leave_a_way_that_turns_out_slow_and_come_back_to_it() -> None:
         assert machine.ways[-100:].count(expected) >= 98  # type: ignore[arg-type]
 
 
-def test_decode_steps_of_many_sequences_say_nothing_about_prompts() -> None:
+def test_decode_steps_of_many_sequences_are_silent_about_prompts() -> None:
     machine = Machine(max_tokens=16)
     machine.slowness = {"torch": 0.1, "vectors": 1.0}
     runner = runner_on(machine)

@@ -95,7 +95,7 @@ def machine(folder: Path) -> Machine:
 
 
 @pytest.mark.parametrize("settings", [{}, {"quantization": "int8"}, {"quantization": "int8_dynamic"}])
-def test_weights_are_kept_for_compiled_steps(folder: Path, machine: Machine, settings: dict[str, str]) -> None:
+def test_weights_are_stored_for_compiled_steps(folder: Path, machine: Machine, settings: dict[str, str]) -> None:
     assert kept_weights(config(folder, **settings), machine, folder) is not None
 
 
@@ -103,13 +103,13 @@ def test_weights_are_kept_for_compiled_steps(folder: Path, machine: Machine, set
     "settings",
     [{"compiled_steps": False}, {"quantization": "int4"}, {"tensor_parallel": 2}],
 )
-def test_no_weights_are_kept_where_no_step_will_run_compiled(
+def test_no_weights_are_stored_where_no_step_will_run_compiled(
     folder: Path, machine: Machine, settings: dict[str, object]
 ) -> None:
     assert kept_weights(config(folder, **settings), machine, folder) is None
 
 
-def test_no_weights_are_kept_of_a_model_that_is_large(
+def test_no_weights_are_stored_of_a_model_that_is_large(
     folder: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("engine.runner.cpu_steps._MAX_WEIGHT_BYTES", 99)
@@ -159,7 +159,7 @@ def test_torch_computes_what_is_left_of_a_compiled_step_on_one_thread() -> None:
         (torch.bfloat16, {"compiled_steps": False}, None),
     ],
 )
-def test_keys_and_values_are_kept_as_the_checkpoint_is_unless_somebody_says_otherwise(
+def test_keys_and_values_are_stored_as_the_checkpoint_is_unless_somebody_states_otherwise(
     checkpoint: torch.dtype, settings: dict[str, object], expected: torch.dtype | None, tmp_path: Path
 ) -> None:
     reference = make_reference("qwen3", hidden_size=96).to(checkpoint)  # type: ignore[arg-type]

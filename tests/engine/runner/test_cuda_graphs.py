@@ -151,7 +151,7 @@ def test_steps_without_a_bucket_and_over_another_pool_run_as_they_are(folder: Pa
     assert all(context.on_device is None for context in steps.model.contexts)
 
 
-def test_a_model_that_cannot_be_captured_is_not_asked_twice(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_model_that_cannot_be_captured_is_not_called_twice(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     steps = Steps(folder, fails=True)
 
     assert steps.run((1, 3)).tolist() == [[102, 2]]

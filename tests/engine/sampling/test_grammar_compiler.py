@@ -105,7 +105,7 @@ def test_a_wrong_text_is_remembered_too(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("source", ["broken", "panic"])
-def test_a_fault_of_ours_is_told_and_not_remembered(
+def test_a_fault_of_ours_is_reported_and_not_remembered(
     bench: Bench, caplog: pytest.LogCaptureFixture, source: str
 ) -> None:
     for seq_id in (1, 2):
@@ -168,7 +168,7 @@ def test_a_checking_process_that_died_is_replaced(checker: GrammarChecker) -> No
     checker.check(source({"type": "integer"}))
 
 
-def test_a_model_without_a_tokenizer_is_told_by_both_sides(tmp_path: Path) -> None:
+def test_a_model_without_a_tokenizer_is_reported_by_both_sides(tmp_path: Path) -> None:
     checker = GrammarChecker(tmp_path, VOCAB_SIZE)
     with pytest.raises(GrammarError, match=r"tokenizer\.json"):
         CheckedCompiler(checker, tmp_path, VOCAB_SIZE).prepare()

@@ -167,7 +167,7 @@ def test_no_steps_follow_a_decode_step_while_a_prompt_waits() -> None:
     assert {seq_id for of_step in drafter.followed for seq_id, _ in of_step} == {2}
 
 
-def test_what_several_steps_said_counts_as_drafts_but_for_one_token_each() -> None:
+def test_what_several_steps_stated_counts_as_drafts_but_for_one_token_each() -> None:
     core = FakeCore(drafter=Following(num_reached=12))
     core.add(make_add(1, [5, 6, 7], 9))
     batch = core.scheduler.schedule(core.clock())

@@ -67,7 +67,7 @@ def test_what_arrives_meanwhile_in_weightier_lanes_goes_first() -> None:
     assert wait("interactive", lanes, rates=rates) < wait("batch", lanes) < wait("batch", lanes, rates=rates)
 
 
-def test_ends_follow_each_other_row_by_row() -> None:
+def test_ends_follow_each_other_one_by_one() -> None:
     ends, interval = sequence_ends([5, 2, 9], 10.0, 5)
     assert ends == [2.0, 5.0, 9.0, 12.0, 15.0]
     assert interval == pytest.approx(10 / 3)

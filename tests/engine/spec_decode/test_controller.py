@@ -136,7 +136,7 @@ def world(
     return World(controller, clock, fixed, each, None if offset is None else Heads(offset))
 
 
-def test_repeated_text_is_said_much_faster() -> None:
+def test_repeated_text_is_generated_much_faster() -> None:
     found = world()
     found.emit(REPEATED * 60)
     assert found.seconds < 0.5 * 420
@@ -148,7 +148,7 @@ def test_text_that_never_repeats_costs_nothing() -> None:
     assert found.seconds == 600.0
 
 
-def test_text_that_repeats_by_chance_costs_little() -> None:
+def test_text_that_repeats_at_random_costs_little() -> None:
     rng = random.Random(5)
     found = world()
     found.emit([rng.randrange(4) for _ in range(2000)])
@@ -241,7 +241,7 @@ def test_heads_that_are_right_make_a_text_faster_that_never_repeats() -> None:
     assert found.seconds < 0.45 * 600
 
 
-def test_heads_that_are_wrong_are_soon_asked_no_more() -> None:
+def test_heads_that_are_wrong_soon_run_no_more() -> None:
     found = world(0.1, 0.1, offset=2)
     found.emit(list(range(100, 2100)))
     assert found.seconds < 1.02 * 2000
@@ -249,7 +249,7 @@ def test_heads_that_are_wrong_are_soon_asked_no_more() -> None:
     assert found.heads.num_calls < 0.05 * 2000
 
 
-def test_heads_are_asked_again_when_they_might_have_become_right() -> None:
+def test_heads_run_again_when_they_might_have_become_right() -> None:
     found = world(0.1, 0.1, offset=2)
     found.emit(list(range(100, 1100)))
     assert found.heads is not None
@@ -259,7 +259,7 @@ def test_heads_are_asked_again_when_they_might_have_become_right() -> None:
     assert found.num_drafted - before > 1000
 
 
-def test_heads_are_not_asked_where_even_right_drafts_would_not_pay() -> None:
+def test_heads_do_not_run_where_even_right_drafts_would_not_pay() -> None:
     found = world(0.3, 0.9, offset=1)
     found.emit(list(range(100, 6600)))
     assert found.heads is not None
@@ -273,7 +273,7 @@ def test_what_heads_and_text_both_know_comes_from_whoever_is_right_more_often() 
     assert found.seconds < 0.5 * 420
 
 
-def test_of_rows_that_the_last_step_did_not_have_heads_said_nothing() -> None:
+def test_of_rows_that_the_last_step_did_not_have_heads_stated_nothing() -> None:
     found = world(0.1, 0.1, offset=1)
     found.emit(list(range(100, 120)))
     other = sequence([1, 2, 3])
@@ -297,7 +297,7 @@ class Rules:
         return min(self.num_allowed, len(token_ids))
 
 
-def test_heads_say_what_comes_under_a_grammar_too() -> None:
+def test_heads_state_what_comes_under_a_grammar_too() -> None:
     found = world(0.1, 0.1, offset=1)
     found.seq.grammar = Rules(9)  # type: ignore[assignment]
     found.emit(list(range(100, 700)))
@@ -366,7 +366,7 @@ def test_steps_follow_prompts_and_decode_steps_and_know_how_far_blocks_reach() -
     assert controller.propose([DraftRequest(seq, 4, max_tokens=40)], 64).multi_step is None
 
 
-def test_steps_follow_a_response_without_drafts_too_and_nobody_is_asked_in_them(
+def test_steps_follow_a_response_without_drafts_too_and_no_proposer_runs_in_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     controller, seq = following(), sequence([1, 2, 3])
@@ -381,7 +381,7 @@ def test_steps_follow_a_response_without_drafts_too_and_nobody_is_asked_in_them(
     )
 
 
-def test_what_followed_steps_took_is_kept_apart_from_what_scheduled_ones_take() -> None:
+def test_what_followed_steps_took_is_separate_from_what_scheduled_ones_take() -> None:
     controller, seq = following(), sequence([1, 2, 3])
     chunks = [ScheduledChunk(seq, 2, 1, samples=True)]
     steps = [StepTaken(9.0, 0), *[StepTaken(2e-3, 0)] * 20]
@@ -425,7 +425,7 @@ def test_a_draft_model_that_is_right_and_cheap_makes_a_text_faster() -> None:
 
 
 @pytest.mark.parametrize(("step", "pass_s"), [(2, 0.02), (1, 5.0)], ids=["wrong", "dear"])
-def test_a_draft_model_that_does_not_pay_is_hardly_asked(step: int, pass_s: float) -> None:
+def test_a_draft_model_that_does_not_pay_is_hardly_run(step: int, pass_s: float) -> None:
     found, model = world_with_model(step, pass_s)
     found.controller._costs.observe_drafting = lambda *arguments: None  # type: ignore[method-assign]
     found.emit(list(range(100, 2100)))

@@ -61,7 +61,7 @@ def test_steps_know_where_texts_begin_and_end_and_which_rows_are_drafted_for() -
     assert (order.costs[0], order.costs[3]) == (1e-3, MIN_GAIN)
 
 
-def test_steps_behind_draft_tokens_are_told_the_first_step_s_own() -> None:
+def test_steps_behind_draft_tokens_are_reported_the_first_step_s_own() -> None:
     seq = sequence(9)
     found = NgramProposer(AcceptanceStats()).choose([LookupPosition(seq, 4)], 0.0, (1e-3, 1e-4, 5e-5), 1.0)
     order = planner().order([DraftRequest(seq, 4, max_tokens=20)], found, [20], is_speculative=True)

@@ -82,7 +82,7 @@ def test_a_verdict_is_changed_when_the_other_way_becomes_quicker() -> None:
     assert share_with_drafts(machine, 400) > 0.8
 
 
-def test_rows_that_share_steps_are_said_the_same_way() -> None:
+def test_rows_that_share_steps_are_generated_the_same_way() -> None:
     machine = Machine(with_drafts_s=1.2, plain_s=1.0)
     for _ in range(200):
         assert len(set(machine.answer(num_seqs=8))) == 1
@@ -95,7 +95,7 @@ def test_each_kind_of_responses_has_a_verdict_of_its_own() -> None:
     assert all(machine.answer(prompt=400) == [True] for _ in range(4)), "long prompts are another kind"
 
 
-def test_a_response_that_gets_company_tells_nothing() -> None:
+def test_a_response_that_gets_company_reports_nothing() -> None:
     machine = Machine(with_drafts_s=1.0, plain_s=1.0, is_even=True)
     for _ in range(40):
         alone = machine.prompt()
@@ -107,7 +107,7 @@ def test_a_response_that_gets_company_tells_nothing() -> None:
     assert any(way for _ in range(8) for way in machine.answer()), "the long ones were said with others"
 
 
-def test_a_response_that_goes_on_for_long_is_open_in_the_end_and_then_tells_nothing() -> None:
+def test_a_response_that_goes_on_for_long_is_open_in_the_end_and_then_reports_nothing() -> None:
     machine = Machine(with_drafts_s=1.2, plain_s=1.0, is_even=True)
     while machine.answer()[0]:
         pass
@@ -134,7 +134,7 @@ def test_what_steps_behind_the_first_token_took_belongs_to_the_response() -> Non
     assert sum(machine.guard.is_open(machine.prompt(), 1) for _ in range(100)) > 90
 
 
-def test_a_response_of_one_token_and_one_that_never_began_tell_nothing() -> None:
+def test_a_response_of_one_token_and_one_that_never_began_report_nothing() -> None:
     machine = Machine(with_drafts_s=1.0, plain_s=1.0)
     unsaid, short = machine.prompt(), machine.prompt()
     machine.guard.is_open(unsaid, 1)

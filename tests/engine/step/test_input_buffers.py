@@ -50,7 +50,7 @@ def test_few_tokens_are_laid_out_as_many_are(seed: int, monkeypatch: pytest.Monk
     assert laid_out[0] == laid_out[1]
 
 
-def test_a_step_tells_which_tokens_are_sampled() -> None:
+def test_a_step_reports_which_tokens_are_sampled() -> None:
     rng = random.Random(7)
     buffers = InputBuffers(64, 8, 12, BLOCK_SIZE, torch.device("cpu"))
     decoding, drafting = made_chunk(rng, 1, num_tokens=1, num_drafts=0), made_chunk(rng, 2, num_tokens=1, num_drafts=2)

@@ -20,7 +20,7 @@ def test_draft_tokens_are_computed_and_do_not_count_as_known() -> None:
     assert SchedulerOutput([drafting]).has_drafts
 
 
-def test_chunks_are_told_from_decoding_rows() -> None:
+def test_chunks_are_distinguished_from_decoding_rows() -> None:
     shape = made_up_batch(2, 8, 32, num_blocks=64, block_size=16).shape()
     assert (shape.num_decode_seqs, shape.num_prefill_tokens, shape.num_chunks) == (0, 16, 2)
     assert shape.num_attended_pairs == 2 * 8 * 32

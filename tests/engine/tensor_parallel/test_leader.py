@@ -139,7 +139,7 @@ def test_a_follower_that_is_gone_breaks_the_team(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("command", [OpenPool(7), Forward([0, 1], [9], 3), Logits(2)])
-def test_commands_arrive_as_they_were_sent_and_an_end_is_told(command: Command) -> None:
+def test_commands_arrive_as_they_were_sent_and_an_end_is_reported(command: Command) -> None:
     ours, theirs = socket.socketpair()
     with theirs:
         with ours:

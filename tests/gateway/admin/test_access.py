@@ -203,7 +203,7 @@ async def test_an_odd_path_is_no_way_around_the_gate(tmp_path: Path) -> None:
             assert (await stack.get(path, headers=bearer)).status in (400, 404)
 
 
-async def test_only_who_asks_for_a_page_is_sent_to_log_in(tmp_path: Path) -> None:
+async def test_only_who_requests_a_page_is_sent_to_log_in(tmp_path: Path) -> None:
     async with gateway(tmp_path) as stack:
         await post(stack, "admins", {"name": "anna", "role": "admin", "password": PASSWORD})
         assert (await stack.get("/admin/policy", admin=True)).status == 303
@@ -211,7 +211,7 @@ async def test_only_who_asks_for_a_page_is_sent_to_log_in(tmp_path: Path) -> Non
             assert (await stack.call({}, admin=True, path=path, method="PUT", headers=NOBODY)).status == 401
 
 
-async def test_what_is_wrong_with_a_form_is_said_in_words(tmp_path: Path) -> None:
+async def test_what_is_wrong_with_a_form_is_stated_in_words(tmp_path: Path) -> None:
     async with gateway(tmp_path) as stack:
         anna = {"name": "anna", "role": "admin", "password": "short"}
         assert (await post(stack, "admins", anna)).error["message"] == "password: expected at least 10 characters."
@@ -373,7 +373,7 @@ async def test_an_audit_log_that_lost_its_end_shows_it_and_goes_on(tmp_path: Pat
         assert (await get(stack, "audit/verify")).json["ok"] is True
 
 
-async def test_an_audit_log_whose_last_line_is_unreadable_refuses_changes_and_says_why(tmp_path: Path) -> None:
+async def test_an_audit_log_whose_last_line_is_unreadable_refuses_changes_and_gives_the_reason(tmp_path: Path) -> None:
     async with gateway(tmp_path) as stack:
         assert (await post(stack, "keys", {"tenant": "shop", "id": "a"})).status == 201
     await _change_log(tmp_path / "store.sqlite3", "UPDATE log SET payload = X'7B'")

@@ -82,7 +82,7 @@ async def test_saved_money_is_what_the_dearest_candidate_would_have_taken(stack:
     assert saved["cost"]["routing"] == pytest.approx((7 * 9 + 3 * 18) / 1000)
 
 
-async def test_a_gateway_that_served_nothing_says_so_in_numbers(stack: Stack) -> None:
+async def test_a_gateway_that_served_nothing_reports_it_in_numbers(stack: Stack) -> None:
     found = await overview(stack)
     assert found["requests"]["count"] == 0
     assert found["ttft"] == []
@@ -148,7 +148,7 @@ async def test_a_drain_that_another_process_ordered_is_followed(stack: Stack) ->
     await _until(lambda: stack.gateway.room._deployments()["small"].is_ready)
 
 
-async def test_the_live_feed_tells_of_a_request_within_two_seconds(stack: Stack) -> None:
+async def test_the_live_feed_reports_of_a_request_within_two_seconds(stack: Stack) -> None:
     reader, writer = await _subscribe(stack, "topic=requests")
     try:
         assert (await _event(reader))["requests"] == []
@@ -204,7 +204,7 @@ async def test_nothing_is_left_of_a_page_that_closed(stack: Stack) -> None:
     assert feed._made == {}
 
 
-async def test_more_pages_than_may_be_open_are_told_so(stack: Stack) -> None:
+async def test_more_pages_than_may_be_open_are_reported_so(stack: Stack) -> None:
     writers = [(await _subscribe(stack, "topic=load"))[1] for _ in range(MAX_SUBSCRIBERS)]
     try:
         await _until(lambda: stack.gateway.room.feed.num_subscribers == MAX_SUBSCRIBERS)

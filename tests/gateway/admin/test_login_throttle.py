@@ -80,7 +80,7 @@ async def test_a_device_that_logged_in_before_is_not_locked_out_by_its_neighbour
         assert statuses == [401] * 5 + [429], "a stolen cookie has a few guesses like everybody else"
 
 
-async def test_names_that_no_admin_has_are_kept_nowhere(tmp_path: Path) -> None:
+async def test_names_that_no_admin_has_are_stored_nowhere(tmp_path: Path) -> None:
     typed = ("hunter2hunter2", "Tr0ub4dor.and.3", "correct-horse-battery", "admin1", "ADMIN")
     async with remote_gateway(tmp_path) as stack:
         await admins(stack)

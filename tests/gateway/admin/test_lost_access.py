@@ -122,7 +122,7 @@ async def test_a_key_revoked_stays_revoked_when_an_older_state_of_the_store_retu
         assert await restorations(one) == [{"keys": 2, "admins": 0, "tokens": 0, "over": 1}]
 
 
-async def test_a_gateway_that_starts_over_an_emptied_store_gives_it_what_was_kept(
+async def test_a_gateway_that_starts_over_an_emptied_store_gives_it_what_was_stored(
     tmp_path: Path, own: RedisServer
 ) -> None:
     async with asyncio.timeout(PATIENCE_S):
@@ -139,7 +139,7 @@ async def test_a_gateway_that_starts_over_an_emptied_store_gives_it_what_was_kep
             assert names_in(own) == {"key/shop/web", "key/shop/old", "admin/anna"}
 
 
-async def test_a_revocation_that_was_kept_outlives_a_start_over_an_older_store(
+async def test_a_revocation_that_was_stored_outlives_a_start_over_an_older_store(
     tmp_path: Path, own: RedisServer
 ) -> None:
     async with asyncio.timeout(PATIENCE_S):
@@ -226,7 +226,7 @@ async def test_a_deleted_admin_and_a_deleted_token_do_not_come_back(tmp_path: Pa
             await log_in(one, "bob", PASSWORD[::-1])
 
 
-async def test_what_was_kept_of_one_store_is_not_given_to_another_that_has_its_own(
+async def test_what_was_stored_of_one_store_is_not_given_to_another_that_has_its_own(
     tmp_path: Path, own: RedisServer
 ) -> None:
     async with asyncio.timeout(PATIENCE_S):

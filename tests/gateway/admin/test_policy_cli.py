@@ -54,7 +54,7 @@ async def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str], **settings: 
         yield Shell(stack, tmp_path, capsys)
 
 
-async def test_an_apply_shows_what_it_reaches_asks_and_is_told_in_the_history(
+async def test_an_apply_shows_what_it_reaches_calls_and_is_reported_in_the_history(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with shell(tmp_path, capsys) as sh:
@@ -134,7 +134,7 @@ async def test_a_tenant_a_key_and_an_admin_from_the_command_line(
         assert (await sh.run("audit", "verify"))[0] == 0
 
 
-async def test_a_wrong_token_and_no_gateway_are_said_plainly(
+async def test_a_wrong_token_and_no_gateway_are_reported_plainly(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with shell(tmp_path, capsys) as sh:

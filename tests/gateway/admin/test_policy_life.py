@@ -86,7 +86,7 @@ async def test_nobody_overwrites_what_they_have_not_seen(tmp_path: Path) -> None
         assert [change["new"] for change in late.error["conflict"]["changes"]] == [30000, 30000]
 
 
-async def test_of_two_edits_at_the_same_time_one_is_told_of_the_other(tmp_path: Path) -> None:
+async def test_of_two_edits_at_the_same_time_one_is_reported_of_the_other(tmp_path: Path) -> None:
     async with AsyncExitStack() as replicas:
         stacks = []
         for name in ("one", "two"):
@@ -114,7 +114,7 @@ async def test_of_two_edits_at_the_same_time_one_is_told_of_the_other(tmp_path: 
     ],
     ids=["incomplete", "malformed", "unknown key", "deep", "anchors"],
 )
-async def test_a_bad_document_changes_nothing_and_says_where(tmp_path: Path, document: str, reported: str) -> None:
+async def test_a_bad_document_changes_nothing_and_names_the_place(tmp_path: Path, document: str, reported: str) -> None:
     async with stored(tmp_path) as stack:
         seed = await in_force(stack)
         reply = await apply(stack, document, etag=seed["etag"])
@@ -133,7 +133,7 @@ async def test_a_document_that_is_too_large_is_refused_before_it_is_read(tmp_pat
         assert (await stack.call(body, admin=True, path=f"{POLICY}/check")).status == 413
 
 
-async def test_rolling_back_makes_a_new_revision_and_history_tells_who_and_why(tmp_path: Path) -> None:
+async def test_rolling_back_makes_a_new_revision_and_history_reports_who_and_why(tmp_path: Path) -> None:
     async with stored(tmp_path) as stack:
         seed = await in_force(stack)
         applied = (await apply(stack, slower(seed["document"]), etag=seed["etag"], reason="try it")).json
@@ -151,7 +151,7 @@ async def test_rolling_back_makes_a_new_revision_and_history_tells_who_and_why(t
         assert (await stack.get(f"{POLICY}/revisions/9", admin=True)).status == 404
 
 
-async def test_revisions_outlive_a_restart_whatever_the_file_says_by_then(tmp_path: Path) -> None:
+async def test_revisions_outlive_a_restart_whatever_the_file_has_by_then(tmp_path: Path) -> None:
     async with stored(tmp_path) as stack:
         seed = await in_force(stack)
         applied = (await apply(stack, slower(seed["document"]), etag=seed["etag"])).json
@@ -206,7 +206,7 @@ async def test_a_check_and_a_comparison_need_no_right_to_write(tmp_path: Path) -
         assert (await stack.call(body, admin=True, path=POLICY, method="PUT", headers=nobody)).status == 401
 
 
-async def test_of_more_revisions_than_are_kept_the_oldest_go(tmp_path: Path) -> None:
+async def test_of_more_revisions_than_are_stored_the_oldest_go(tmp_path: Path) -> None:
     async with stored(tmp_path, settings={"policy.max_revisions": 10}) as stack:
         seed = await in_force(stack)
         for number in range(12):
@@ -239,7 +239,9 @@ async def test_a_start_with_a_newest_revision_that_cannot_be_served_serves_the_l
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b'{"number": "x"}', b"\xff"])
-async def test_a_damaged_newest_revision_is_said_and_the_last_good_one_is_served(tmp_path: Path, damage: bytes) -> None:
+async def test_a_damaged_newest_revision_is_stated_and_the_last_good_one_is_served(
+    tmp_path: Path, damage: bytes
+) -> None:
     async with stored(tmp_path) as stack:
         seed = await in_force(stack)
         await put_raw(tmp_path, damage, number=2)
@@ -270,7 +272,7 @@ async def put_raw(folder: Path, value: bytes, *, number: int) -> None:
     await store.aclose()
 
 
-async def test_a_newest_revision_that_cannot_be_served_and_nothing_kept_is_refused(tmp_path: Path) -> None:
+async def test_a_newest_revision_that_cannot_be_served_and_nothing_stored_is_refused(tmp_path: Path) -> None:
     async with stored(tmp_path) as stack:
         seed = await in_force(stack)
     await append(tmp_path, seed["document"].replace("schema_version: 1", "schema_version: 99"), number=2)

@@ -180,7 +180,7 @@ async def test_the_name_that_browsers_know_the_listener_by_is_its_own(tmp_path: 
         assert (await call(stack.gateway, "/admin/login", peer="127.0.0.1", host="other.example")).status == 403
 
 
-async def test_probes_tell_strangers_a_status_and_nothing_else(tmp_path: Path) -> None:
+async def test_probes_report_strangers_a_status_and_nothing_else(tmp_path: Path) -> None:
     async with remote_gateway(tmp_path) as stack:
         for app in (0, 1):
             for path, status in (("/livez", "live"), ("/readyz", "ready"), ("/startupz", "started")):

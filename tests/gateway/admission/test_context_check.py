@@ -163,7 +163,7 @@ def test_a_prompt_of_many_contexts_is_refused(make: Callable[[int], str], contex
     assert caught.value.code == "context_length_exceeded"
 
 
-def test_a_short_prompt_costs_one_look(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_prompt_costs_one_forecast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.admission.context_check.least_tokens", None)
     refuse_hopeless(parsed("word " * 800), 512)
     assert not may_be_hopeless(parsed("word " * 800), 512)

@@ -97,7 +97,7 @@ def test_the_small_model_answers_when_the_large_one_would_be_late() -> None:
     assert fate.ttft_s < 0.5
 
 
-def test_steps_that_cannot_help_are_neither_taken_nor_told() -> None:
+def test_steps_that_cannot_help_are_neither_taken_nor_reported() -> None:
     async def act(world: World) -> Fate:
         await saturate(world)
         return await routing_request(world)
@@ -106,7 +106,7 @@ def test_steps_that_cannot_help_are_neither_taken_nor_told() -> None:
     assert (fate.reason, fate.degraded) == ("slo_unreachable", ())
 
 
-def test_a_clients_deadline_is_kept_without_any_target_of_the_lane() -> None:
+def test_a_clients_deadline_is_held_without_any_target_of_the_lane() -> None:
     async def act(world: World) -> Fate:
         await saturate(world)
         return await routing_request(world, x_stainless_read_timeout="0.5")
@@ -123,7 +123,7 @@ def test_a_target_that_is_no_number_is_ignored(value: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["x_slo_ttft_ms", "x_llm_d_slo_ttft_ms"])
-def test_a_client_may_want_to_hear_sooner(name: str) -> None:
+def test_a_client_may_want_a_refusal_sooner(name: str) -> None:
     async def act(world: World) -> Fate:
         for _ in range(5):
             await routing_request(world)

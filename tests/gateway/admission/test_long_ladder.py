@@ -52,7 +52,7 @@ def test_a_short_request_is_trimmed_at_once() -> None:
     assert form.request.text_bytes < request.text_bytes
 
 
-def test_a_long_one_is_asked_for_and_then_taken_as_it_was_made_elsewhere() -> None:
+def test_a_long_one_is_requested_and_then_taken_as_it_was_made_elsewhere() -> None:
     request = request_of(400)
     with pytest.raises(TooLongToTrim) as wanted:
         LADDER.take("trim", form_of(request))

@@ -105,7 +105,7 @@ def light(seed: int) -> list[Wish]:
     return together(*(poisson(0.75, 60.0, rng, tenant=f"quiet-{number}") for number in range(5)))
 
 
-def test_a_greedy_tenant_is_refused_and_the_quiet_ones_are_served() -> None:
+def test_a_greedy_tenant_is_refused_and_the_light_ones_are_served() -> None:
     greedy = poisson(21.0, 60.0, random.Random(10), tenant="greedy")
     fates = run(together(light(1), greedy)).after(WARM_S)
     served = Fates(all=[fate for fate in fates.all if fate.wish.tenant != "greedy"])
@@ -128,7 +128,7 @@ def test_short_requests_are_served_while_long_ones_flood() -> None:
     assert lanes["long"].ttft_s(0.9) <= 4.0
 
 
-def test_nothing_is_refused_where_nobody_said_how_long_is_too_long() -> None:
+def test_nothing_is_refused_where_nobody_stated_how_long_is_too_long() -> None:
     wishes = poisson(3 * CAPACITY_PER_S, 10.0, random.Random(5))
     fates = run(wishes, POLICY.replace(", slo: {ttft_p95_ms: 500, tpot_p95_ms: 40}", ""))
 

@@ -127,7 +127,7 @@ def test_the_lanes_queue_bounds_how_many_wait_and_retries_are_refused_first() ->
     scene(act)
 
 
-def test_when_nobody_starts_any_more_those_that_wait_hear_it() -> None:
+def test_when_nobody_starts_any_more_those_that_wait_are_released() -> None:
     async def act(made: Scene) -> None:
         waiting = asyncio.create_task(made.wait())
         await asyncio.sleep(1.0)
@@ -139,7 +139,7 @@ def test_when_nobody_starts_any_more_those_that_wait_hear_it() -> None:
     scene(act)
 
 
-def test_deployments_that_nobody_asks_any_more_are_not_waited_for() -> None:
+def test_deployments_that_nobody_calls_any_more_are_not_waited_for() -> None:
     async def act(made: Scene) -> None:
         waiting = asyncio.create_task(made.wait())
         await asyncio.sleep(1.0)

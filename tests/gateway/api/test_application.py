@@ -108,7 +108,7 @@ async def test_a_client_that_left_is_sent_nothing() -> None:
     assert await call("/left") == []
 
 
-async def test_documents_are_kept_by_nobody() -> None:
+async def test_documents_are_stored_by_nobody() -> None:
     start, body = await call("/good")
     assert dict(start["headers"])[b"cache-control"] == b"no-store"
     assert json.loads(body["body"]) == {"path": "/good"}

@@ -57,7 +57,7 @@ def events(body: bytes) -> list[Any]:
     return [json.loads(line) for line in lines]
 
 
-async def test_a_kept_answer_is_sent_as_it_is_and_nobody_is_asked(tmp_path: Path) -> None:
+async def test_a_cached_response_is_sent_as_it_is_and_nothing_is_called(tmp_path: Path) -> None:
     async with running(tmp_path, policy=cached(tmp_path)) as stack:
         reply = await with_cache(stack).call(chat())
 
@@ -71,7 +71,7 @@ async def test_a_kept_answer_is_sent_as_it_is_and_nobody_is_asked(tmp_path: Path
         assert stack.small.received == stack.large.received == []
 
 
-async def test_a_kept_answer_is_recorded_as_cached(tmp_path: Path) -> None:
+async def test_a_cached_response_is_recorded_as_cached(tmp_path: Path) -> None:
     async with running(tmp_path, policy=cached(tmp_path)) as stack:
         await with_cache(stack).call(chat())
         metrics = (await stack.get("/metrics", admin=True)).body.decode()
@@ -82,7 +82,7 @@ async def test_a_kept_answer_is_recorded_as_cached(tmp_path: Path) -> None:
         assert 'penstock_requests_total{deployment="cache",outcome="cached",route="main"} 1.0' in metrics
 
 
-async def test_a_kept_answer_becomes_a_stream_for_who_wants_one(tmp_path: Path) -> None:
+async def test_a_cached_response_becomes_a_stream_for_who_wants_one(tmp_path: Path) -> None:
     async with running(tmp_path, policy=cached(tmp_path)) as stack:
         reply = await with_cache(stack).call(chat(stream=True, stream_options={"include_usage": True}))
 
@@ -96,7 +96,7 @@ async def test_a_kept_answer_becomes_a_stream_for_who_wants_one(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_a_kept_answer_carries_timing_on_request(tmp_path: Path, stream: bool) -> None:
+async def test_a_cached_response_carries_timing_on_request(tmp_path: Path, stream: bool) -> None:
     async with running(tmp_path, policy=cached(tmp_path)) as stack:
         reply = await with_cache(stack).call(chat(stream=stream), headers={"x-penstock-timing": "full"})
 

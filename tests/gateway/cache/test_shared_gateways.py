@@ -103,7 +103,7 @@ async def test_one_gateway_alone_has_its_answers_again_after_a_restart(tmp_path:
         assert await again.gateway._stores.control.keys("cache") == (), "they have a file of their own"
 
 
-async def test_where_settings_say_so_answers_stay_in_memory(tmp_path: Path) -> None:
+async def test_where_settings_report_it_answers_stay_in_memory(tmp_path: Path) -> None:
     settings = {"cache.shared": False}
     for _ in range(2):
         async with running(tmp_path, policy=cached_policy(tmp_path), settings=settings) as stack:

@@ -91,7 +91,7 @@ async def test_an_image_is_never_compared_and_one_that_unpacks_hugely_is_only_pa
     "control",
     ["public, max-age=31536000", "s-maxage=99999, immutable", "only-if-cached", "max-stale=99999", "public=1, share"],
 )
-async def test_what_a_caller_says_of_caching_shares_nothing_with_other_tenants(tmp_path: Path, control: str) -> None:
+async def test_what_a_caller_states_of_caching_shares_nothing_with_other_tenants(tmp_path: Path, control: str) -> None:
     """Row 46."""
     async with shared_by_two(tmp_path) as stack:
         forced = {"cache-control": control, "x-penstock-cache": "shared", "x-penstock-tenant": "theirs"}
@@ -145,7 +145,7 @@ async def test_a_changed_meaning_is_a_miss_even_at_a_similarity_of_one(
         assert cache_of(await call(stack, requested)) == "miss"
 
 
-async def test_another_tenants_question_takes_as_long_as_one_that_nobody_asked(tmp_path: Path) -> None:
+async def test_another_tenants_question_takes_as_long_as_one_that_nobody_sent(tmp_path: Path) -> None:
     """Row 49: of a replayed and of a new question, either is the slower one as often as the other."""
     pairs = 60
     replayed: list[float] = []

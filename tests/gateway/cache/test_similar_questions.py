@@ -44,7 +44,7 @@ async def test_a_similar_question_gets_the_answer_that_was_given_before(tmp_path
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_the_deployment_that_was_asked_meanwhile_is_let_go_at_once(tmp_path: Path, stream: bool) -> None:
+async def test_the_deployment_that_was_called_meanwhile_is_let_go_at_once(tmp_path: Path, stream: bool) -> None:
     async with similar(tmp_path) as (stack, _):
         await keep(stack, STORED)
         stack.small.otherwise = hang
@@ -86,7 +86,7 @@ async def test_where_hits_are_usual_and_permits_rare_the_lookup_comes_first(tmp_
             writer.close()
 
 
-async def test_where_nearly_every_lookup_hits_nobody_is_asked_for_nothing(tmp_path: Path) -> None:
+async def test_where_nearly_every_lookup_hits_no_call_is_wasted(tmp_path: Path) -> None:
     async with similar(tmp_path) as (stack, _):
         await keep(stack, STORED)
         order = stats_of(stack).order

@@ -168,7 +168,7 @@ async def test_a_start_with_a_damaged_snapshot_begins_empty_and_ready(tmp_path: 
         assert await hits(again, NEAR)
 
 
-async def test_what_the_promise_came_to_survives_a_restart(tmp_path: Path) -> None:
+async def test_what_the_error_budget_came_to_survives_a_restart(tmp_path: Path) -> None:
     url = f"embedded:{tmp_path / 'shared.sqlite3'}"
     async with replica(tmp_path, "a", url, AUDITED) as one:
         for number in range(2):
@@ -186,7 +186,7 @@ async def test_what_the_promise_came_to_survives_a_restart(tmp_path: Path) -> No
         assert (route["state"], route["error"]["wrong"], route["requests"]) == ("tightened", 2, 4)
 
 
-async def test_admins_see_the_promise_and_review_audits(tmp_path: Path) -> None:
+async def test_admins_see_the_error_budget_and_review_audits(tmp_path: Path) -> None:
     async with similar(tmp_path, AUDITED) as (stack, _):
         stack.small.otherwise = replies("Press 1.")
         await keep(stack, STORED)

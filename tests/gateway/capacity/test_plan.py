@@ -146,7 +146,7 @@ def test_hours_and_memory_are_those_of_all_replicas() -> None:
     assert found.kv_tokens_at_peak == pytest.approx(found.replicas * found.at_peak.kv_tokens)
 
 
-def test_a_target_that_an_idle_replica_breaks_is_said_to_be_impossible() -> None:
+def test_a_target_that_an_idle_replica_breaks_is_reported_to_be_impossible() -> None:
     with pytest.raises(Impossible, match="tpot"):
         planned(targets=Targets(tpot_s=0.005))
     with pytest.raises(Impossible, match="ttft"):

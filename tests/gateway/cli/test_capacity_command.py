@@ -43,7 +43,7 @@ STEPS = {
 }
 
 
-def test_a_kept_load_gives_worksheet_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stored_load_gives_worksheet_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "load.json"
     file.write_text(json.dumps(LOAD))
     assert cli.main(["capacity", "--load", str(file), *REQUESTED]) == 0
@@ -78,7 +78,7 @@ def test_measured_steps_need_what_they_do_not_measure(tmp_path: Path, capsys: py
         (["--tpot-ms", "1"], "tpot"),
     ],
 )
-def test_what_cannot_be_planned_is_said(
+def test_what_cannot_be_planned_is_stated(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], reported: str
 ) -> None:
     file = tmp_path / "load.json"

@@ -130,7 +130,7 @@ async def answering(path: Path, status: str) -> AsyncIterator[None]:
         ("404 Not Found", "warn", "does not answer /readyz"),
     ],
 )
-async def test_a_running_instance_is_asked_instead_of_its_ports(
+async def test_a_running_instance_is_called_instead_of_its_ports(
     tmp_path: Path, status: str, level: Level, reported: str
 ) -> None:
     import asyncio

@@ -154,7 +154,7 @@ def test_a_client_that_reads_slowly_teaches_nothing_about_the_pace() -> None:
     assert held.tpot_s(80.0) < 0.1 < free.tpot_s(80.0)
 
 
-def test_a_cache_that_holds_less_than_thought_is_trusted_less() -> None:
+def test_a_cache_that_holds_less_than_expected_is_trusted_less() -> None:
     forecast = DeploymentForecast()
     for number in range(60):
         flight = forecast.note_sent(float(number), Price(1000, 200, 100))
@@ -170,7 +170,7 @@ def test_the_whole_takes_the_first_token_and_a_pace_for_the_rest() -> None:
     assert forecast.engine_wait_s(0.0) == pytest.approx(0.0, abs=1e-9)
 
 
-def test_an_engine_that_starts_says_so() -> None:
+def test_an_engine_that_starts_reports_it() -> None:
     forecast = DeploymentForecast()
     report = parse_event(b'{"state": "warming", "ready": false, "lanes": {}, "step_time": null, "other": 1}')
     assert report is not None

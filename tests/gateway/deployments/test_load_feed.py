@@ -100,7 +100,7 @@ def test_the_newest_report_is_what_the_forecast_goes_by() -> None:
     run_virtual(run())
 
 
-def test_a_feed_that_ends_is_forgotten_and_asked_for_again() -> None:
+def test_a_feed_that_ends_is_forgotten_and_requested_again() -> None:
     async def run() -> None:
         client = FakeClient(FakeFeed([event(BUSY)]), FakeFeed([event(BUSY)]))
         live = await listen(client, 0.3)
@@ -121,7 +121,7 @@ def test_a_server_without_a_feed_is_left_alone_for_a_minute() -> None:
     run_virtual(run())
 
 
-def test_who_does_not_answer_is_asked_ever_more_rarely() -> None:
+def test_who_does_not_answer_is_called_ever_more_rarely() -> None:
     async def run() -> None:
         client = FakeClient()
         await listen(client, 100.0)
@@ -141,7 +141,7 @@ def test_nonsense_is_ignored_and_the_feed_goes_on() -> None:
     run_virtual(run())
 
 
-def test_an_api_under_a_path_is_somebody_elses_server_and_is_not_asked() -> None:
+def test_an_api_under_a_path_is_somebody_elses_server_and_is_not_called() -> None:
     async def run() -> None:
         client = FakeClient()
         await listen(client, 10.0, HOSTED)
@@ -167,7 +167,7 @@ def test_the_listener_ends_when_the_deployment_leaves_the_policy() -> None:
     run_virtual(run())
 
 
-def test_an_engine_that_says_it_starts_anew_is_not_ready_from_that_moment() -> None:
+def test_an_engine_that_states_it_starts_anew_is_not_ready_from_that_moment() -> None:
     async def run() -> None:
         loop = asyncio.get_running_loop()
         live = await listen(FakeClient(FakeFeed([event(BUSY)])), 0.05)
@@ -180,7 +180,7 @@ def test_an_engine_that_says_it_starts_anew_is_not_ready_from_that_moment() -> N
     run_virtual(run())
 
 
-def test_an_engine_that_says_it_computes_is_alive_and_one_that_stands_still_is_not() -> None:
+def test_an_engine_that_states_it_computes_is_alive_and_one_that_stands_still_is_not() -> None:
     async def run() -> None:
         moving = FakeFeed([event(LoadReport(num_running=1, silent_s=0.02))] * 5)
         live = await listen(FakeClient(moving), 0.35)

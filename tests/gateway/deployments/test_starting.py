@@ -23,7 +23,7 @@ def one_start(starting: StartProgress, began_at: float, seconds: float, **phases
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"ok", b"\xff", b'{"state": 1}', b'{"phases": [{"name": "x"}]}', b"[]"])
-def test_who_says_nothing_of_a_start_is_not_starting(body: bytes) -> None:
+def test_who_is_silent_of_a_start_is_not_starting(body: bytes) -> None:
     starting = StartProgress()
     starting.note_waiting(0.0, parse_start(body))
     assert starting.left_s(0.0) is None
@@ -48,7 +48,7 @@ def test_a_first_start_is_given_a_while_and_then_as_long_again_as_it_is_late() -
     assert starting.left_s(31.0) == 31.0 - FIRST_START_S
 
 
-def test_what_was_done_before_anybody_looked_counts() -> None:
+def test_what_was_done_before_the_first_view_counts() -> None:
     starting = StartProgress()
     starting.note_waiting(100.0, reported(imports=2.0, weights=3.0))
     assert starting.left_s(100.0) == FIRST_START_S - 5.0
@@ -62,7 +62,7 @@ def test_the_next_start_is_like_the_last() -> None:
     assert starting.left_s(101.5) == 38.5
 
 
-def test_phases_tell_more_than_the_time_that_passed() -> None:
+def test_phases_report_more_than_the_time_that_passed() -> None:
     starting = StartProgress()
     one_start(starting, 0.0, 8.0, imports=2.0, weights=3.0, warm_up=2.0, recovery=8.0)
     starting.note_waiting(100.0, reported())
@@ -74,7 +74,7 @@ def test_phases_tell_more_than_the_time_that_passed() -> None:
     assert starting.left_s(109.0) == 2.0
 
 
-def test_nothing_is_forecast_more_exactly_than_readiness_is_asked_for() -> None:
+def test_nothing_is_forecast_more_exactly_than_readiness_is_requested() -> None:
     starting = StartProgress()
     one_start(starting, 0.0, 5.0)
     starting.note_waiting(10.0, reported())

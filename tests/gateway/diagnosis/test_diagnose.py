@@ -215,7 +215,7 @@ def test_a_healthy_window_has_no_findings() -> None:
     assert reported(Scene()).findings == ()
 
 
-def test_too_few_requests_prove_nothing_and_it_says_so() -> None:
+def test_too_few_requests_prove_nothing_and_it_reports_it() -> None:
     scene = Scene()
     limit(scene)
     scene.num = 3.0
@@ -224,7 +224,7 @@ def test_too_few_requests_prove_nothing_and_it_says_so() -> None:
     assert "too few" in found.notes[0]
 
 
-def test_what_was_always_too_slow_is_judged_by_the_target() -> None:
+def test_what_was_always_too_slow_is_evaluated_by_the_target() -> None:
     scene = Scene()
     scene.ttft, scene.stages["queue"] = 3.0, 2.9
     scene.num_before = 0.0

@@ -52,7 +52,7 @@ async def test_a_permit_too_few_is_found_by_the_running_gateway(tmp_path: Path) 
         assert found["findings"][0]["policy_path"] == "deployments.small.limits.max_in_flight"
 
 
-async def test_two_who_ask_at_once_share_one_window(tmp_path: Path) -> None:
+async def test_two_who_call_at_once_share_one_window(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
         one, two = await asyncio.gather(*(stack.get("/admin/api/diagnosis?seconds=0.3", admin=True) for _ in range(2)))
         assert one.body == two.body
@@ -66,7 +66,7 @@ async def test_a_length_that_makes_no_sense_is_refused(tmp_path: Path, seconds: 
         assert reply.error["param"] == "seconds"
 
 
-async def test_the_command_prints_and_its_exit_code_says_whether_all_is_well(
+async def test_the_command_prints_and_its_exit_code_states_whether_all_is_well(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with running(tmp_path) as stack:

@@ -105,7 +105,7 @@ async def decisions(stack: Stack) -> set[str]:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_sure_answer_goes_on_and_does_not_tell_what_nobody_asked(tmp_path: Path, stream: bool) -> None:
+async def test_a_sure_answer_goes_on_and_does_not_report_what_nobody_sent(tmp_path: Path, stream: bool) -> None:
     async with running(tmp_path, policy=POLICY.format(folder=tmp_path)) as stack:
         deployment, text, body = await call(stack, SURE, stream=stream)
 
@@ -166,7 +166,7 @@ def test_a_quota_pays_for_both_models_at_their_own_prices(
     assert paid == [(tokens, nano)], name
 
 
-async def test_who_asks_for_logprobs_gets_them(tmp_path: Path) -> None:
+async def test_who_requests_logprobs_gets_them(tmp_path: Path) -> None:
     async with running(tmp_path, policy=POLICY.format(folder=tmp_path)) as stack:
         _, _, body = await call(stack, SURE, stream=True, logprobs=True)
 
@@ -203,7 +203,7 @@ async def test_a_plain_answer_that_goes_on_is_what_the_model_would_have_answered
             assert logprobs is None if not sends else len(logprobs["content"]) == 4
 
 
-async def test_a_plain_answer_that_breaks_off_is_asked_of_the_other_model(tmp_path: Path) -> None:
+async def test_a_plain_answer_that_breaks_off_is_called_of_the_other_model(tmp_path: Path) -> None:
     async def breaks(wire: Wire) -> None:
         await wire.start_stream()
         for logprob in SURE[:3]:
@@ -263,7 +263,7 @@ async def test_a_small_model_that_finishes_in_its_own_way_is_not_broken(
         (event({"index": 1, "delta": {"content": "b"}}), STOP, b"[DONE]"),
     ],
 )
-async def test_a_small_model_that_fails_before_it_is_judged_whole_is_replaced(
+async def test_a_small_model_that_fails_before_it_is_evaluated_whole_is_replaced(
     tmp_path: Path, last: tuple[bytes, ...], stream: bool
 ) -> None:
     policy = POLICY.format(folder=tmp_path).replace("first_tokens: 3", "first_tokens: 8")
@@ -278,7 +278,7 @@ async def test_a_small_model_that_fails_before_it_is_judged_whole_is_replaced(
             assert (reply.headers["x-penstock-deployment"], text_of(reply.body)) == ("large", "alargeanswercame")
 
 
-async def test_an_answer_that_cannot_be_put_together_is_asked_for_plainly(tmp_path: Path) -> None:
+async def test_an_answer_that_cannot_be_put_together_is_requested_plainly(tmp_path: Path) -> None:
     call = {"index": 3_000_000, "id": "c", "function": {"name": "f", "arguments": "{}"}}
     last = event({"delta": {"tool_calls": [call]}}), event({"delta": {}, "finish_reason": "tool_calls"}), b"[DONE]"
     strict = EjectionRules(consecutive_failures=1)
@@ -315,7 +315,7 @@ def test_odds_are_read_and_hidden_in_events_of_any_line_end(end: bytes) -> None:
         assert b"top_logprobs" not in hidden
 
 
-async def test_an_upstream_that_streams_nothing_is_asked_plainly(tmp_path: Path) -> None:
+async def test_an_upstream_that_streams_nothing_is_sent_plainly(tmp_path: Path) -> None:
     async def only_plain(wire: Wire) -> None:
         if wire.request.json.get("stream"):
             await wire.answer(b'{"error": {"message": "no streams"}}', 400)
@@ -357,7 +357,7 @@ async def test_a_long_plain_answer_is_put_together_beside_the_loop(
         assert (deployment, text) == ("small", "asmallanswercame")
 
 
-async def test_an_answer_that_ends_early_is_judged_by_all_of_it(tmp_path: Path) -> None:
+async def test_an_answer_that_ends_early_is_evaluated_by_all_of_it(tmp_path: Path) -> None:
     async with running(tmp_path, policy=POLICY.format(folder=tmp_path)) as stack:
         for logprobs, expected in (((-0.01,), "small"), ((-0.9,), "large")):
             stack.small.otherwise = engine("Yes", logprobs)
@@ -394,7 +394,7 @@ async def test_a_small_model_that_is_down_is_passed_over(tmp_path: Path) -> None
         assert (deployment, text) == ("large", "alargeanswercame")
 
 
-async def test_a_small_model_that_breaks_off_while_it_is_judged_is_replaced(tmp_path: Path) -> None:
+async def test_a_small_model_that_breaks_off_while_it_is_evaluated_is_replaced(tmp_path: Path) -> None:
     async def breaks(wire: Wire) -> None:
         await wire.start_stream()
         await wire.event(event({"delta": {"content": "a"}, "logprobs": {"content": [notified("a", -0.1)]}}))
@@ -442,7 +442,7 @@ def test_odds_are_read_whatever_the_seams() -> None:
         assert reader.is_whole
 
 
-def test_without_a_second_choice_the_rest_of_the_chance_is_its() -> None:
+def test_without_a_second_choice_the_rest_of_the_probability_is_its() -> None:
     answer = b'{"choices":[{"logprobs":{"content":[{"logprob":-0.6931471805599453}]},"finish_reason":"stop"}]}'
     (token,), is_whole = odds_of(answer)
     assert is_whole
@@ -451,7 +451,7 @@ def test_without_a_second_choice_the_rest_of_the_chance_is_its() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"[DONE]", b"{", b'{"choices":[]}', b'{"choices":[{"logprobs":null}]}', b"\xff"])
-def test_what_tells_no_odds_tells_none_and_is_left_alone(body: bytes) -> None:
+def test_what_reports_no_odds_reports_none_and_is_left_alone(body: bytes) -> None:
     assert odds_of(body) == ([], False)
     assert without_odds(body) == body
     assert events_without_odds(body) == body

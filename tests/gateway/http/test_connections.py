@@ -216,7 +216,7 @@ async def test_a_file_that_is_no_socket_is_not_deleted(start_edge: StartEdge, tm
 
 
 @pytest.mark.parametrize("text", ["8080", "localhost", "localhost:http", "host:99999", ""])
-async def test_an_address_that_makes_no_sense_is_an_error_that_says_so(text: str) -> None:
+async def test_an_address_that_makes_no_sense_is_an_error_that_reports_it(text: str) -> None:
     with pytest.raises(ValueError, match="expected host:port"):
         await address.bind(text, reuse_port=False, limits=EdgeLimits())
 

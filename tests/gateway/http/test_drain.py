@@ -50,7 +50,7 @@ async def test_a_request_half_read_when_the_drain_begins_is_still_answered(start
         await draining
 
 
-async def test_what_does_not_finish_is_cancelled_and_may_say_a_last_word(start_edge: StartEdge) -> None:
+async def test_what_does_not_finish_is_cancelled_and_may_flush(start_edge: StartEdge) -> None:
     async def handler(scope: Scope, receive: Receive, send: Send) -> None:
         channel = edge_channel(scope)
         assert channel is not None

@@ -43,7 +43,7 @@ async def test_a_whole_answer_is_one_write_with_a_length(
     assert len(writes) == 1
 
 
-async def test_a_stream_is_chunked_and_the_connection_kept(start_edge: StartEdge) -> None:
+async def test_a_stream_is_chunked_and_the_connection_stays(start_edge: StartEdge) -> None:
     edge = await start_edge(_answer(b"one", b"", b"two", b""))
     async with edge.connect() as client:
         for _ in range(2):
@@ -152,7 +152,7 @@ async def _splits_a_header(scope: Any, receive: Any, send: Any) -> None:
 
 
 @pytest.mark.parametrize("handler", [_raises, _returns, _starts_only, _splits_a_header])
-async def test_an_application_that_fails_before_the_head_left_gets_500_and_tells_nothing(
+async def test_an_application_that_fails_before_the_head_left_gets_500_and_reports_nothing(
     start_edge: StartEdge, handler: Handler, caplog: pytest.LogCaptureFixture
 ) -> None:
     edge = await start_edge(handler)

@@ -29,7 +29,7 @@ async def test_during_the_notice_requests_are_served_and_connections_closed_behi
         await edge.is_serving()
 
 
-async def test_a_connection_accepted_at_the_last_moment_may_still_ask(start_edge: StartEdge) -> None:
+async def test_a_connection_accepted_at_the_last_moment_may_still_call(start_edge: StartEdge) -> None:
     edge = await start_edge()
     async with edge.connect() as late:
         leaving = asyncio.ensure_future(edge.server.leave(0.01))

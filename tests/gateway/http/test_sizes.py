@@ -125,7 +125,7 @@ async def test_single_byte_chunks_are_served(start_edge: StartEdge) -> None:
         assert reply.body == b"good:" + b"x" * 500
 
 
-async def test_continue_is_sent_when_the_application_asks_for_the_body(start_edge: StartEdge) -> None:
+async def test_continue_is_sent_when_the_application_requests_the_body(start_edge: StartEdge) -> None:
     edge = await start_edge()
     async with edge.connect() as client:
         assert (await client.call(post(b"hello", b"Expect: 100-continue")[:-5])).status == 100

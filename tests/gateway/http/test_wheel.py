@@ -20,7 +20,7 @@ def test_an_item_comes_due_once_at_its_time() -> None:
     assert wheel.due(103.0, limit=10) == []
 
 
-def test_an_earlier_look_wins_and_a_later_one_changes_nothing() -> None:
+def test_an_earlier_check_wins_and_a_later_one_changes_nothing() -> None:
     wheel = _wheel()
     wheel.look_at("a", 110.0)
     wheel.look_at("a", 102.0)
@@ -47,7 +47,7 @@ def test_a_full_tick_leaves_the_rest_for_the_next() -> None:
     assert sorted(item for items in served for item in items) == ["0", "1", "2", "3", "4"]
 
 
-def test_a_look_in_the_past_is_a_look_at_the_next_tick() -> None:
+def test_a_check_in_the_past_is_a_check_at_the_next_tick() -> None:
     wheel = _wheel()
     assert wheel.due(105.0, limit=10) == []
     wheel.look_at("a", 3.0)

@@ -34,7 +34,7 @@ class Process:
         await self.journal._follower.catch_up()
 
 
-async def test_what_one_process_was_told_another_one_learns_from_after_its_death(store: Store) -> None:
+async def test_what_one_process_was_taught_another_one_learns_from_after_its_death(store: Store) -> None:
     first, notified = Process(store, "a"), labels(1, 5)
     for label in notified:
         first.journal.record(label)
@@ -63,7 +63,7 @@ async def test_of_more_labels_than_there_is_room_for_the_oldest_go_everywhere(st
     assert len(await store.keys(SPACE)) == 4
 
 
-async def test_labels_past_their_time_are_not_kept(store: Store) -> None:
+async def test_labels_past_their_time_are_not_stored(store: Store) -> None:
     process = Process(store, "a")
     old, young = labels(1, 2)
     process.journal.record(old)

@@ -42,7 +42,7 @@ def record(stack: Stack, num: int, pair: tuple[str, str] = MINE) -> None:
         stack.gateway._path.labels.record(label)
 
 
-async def test_what_a_gateway_was_told_becomes_a_file_that_it_routes_by(
+async def test_what_a_gateway_was_taught_becomes_a_file_that_it_routes_by(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "models").mkdir()
@@ -104,7 +104,7 @@ tests:
                 await asyncio.sleep(0.02)
 
 
-async def test_it_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_it_states_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with running(tmp_path, policy=policy_text(tmp_path)) as stack:
         assert await train(tmp_path) == 1
         assert "none of any pair" in capsys.readouterr().err
@@ -117,7 +117,7 @@ async def test_it_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFix
         assert await train(tmp_path, "--embed") == 2
 
 
-def test_labels_that_all_say_the_same_teach_nothing() -> None:
+def test_labels_that_all_are_equal_teach_nothing() -> None:
     good = [label for label in labels(1, 500) if label.lost == 0.0]
     with pytest.raises(TrainingError, match="nothing to tell apart"):
         train_from_labels(good, MINE, None)

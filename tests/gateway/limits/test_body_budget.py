@@ -72,7 +72,7 @@ async def test_one_tenants_line_holds_up_nobody_else() -> None:
     assert budget.num_waiting == 0
 
 
-async def test_who_waits_for_too_long_is_refused_and_told_when_to_come_back() -> None:
+async def test_who_waits_for_too_long_is_refused_and_reported_when_to_come_back() -> None:
     budget = BodyBudget(400, wait_s=0.01)
     budget.open("a").try_cover(290)
     with pytest.raises(Shed) as caught:
@@ -83,7 +83,7 @@ async def test_who_waits_for_too_long_is_refused_and_told_when_to_come_back() ->
     budget.check_integrity()
 
 
-async def test_who_finds_others_in_its_way_is_told_that_it_is_load() -> None:
+async def test_who_finds_others_in_its_way_is_reported_that_it_is_load() -> None:
     budget = BodyBudget(400, wait_s=0.01)
     budget.open("a").try_cover(290)
     with pytest.raises(Shed) as caught:

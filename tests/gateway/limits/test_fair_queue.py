@@ -91,7 +91,7 @@ def test_tenants_share_in_tokens_not_in_requests() -> None:
     assert 0.7 < tokens["small"] / tokens["large"] < 1.4
 
 
-def test_whoever_asks_rarely_goes_before_a_backlog() -> None:
+def test_whoever_calls_rarely_goes_before_a_backlog() -> None:
     queue = filled(*(waiter("greedy") for _ in range(100)))
     for _ in range(3):
         queue.pop()

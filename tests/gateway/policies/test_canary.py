@@ -73,7 +73,7 @@ async def test_a_share_of_the_conversations_is_served_by_the_canary_always_the_s
         assert (await start(stack, seed["document"] + "# 2\n")).status in (400, 409)
 
 
-async def test_a_canary_that_fails_is_rolled_back_by_itself_and_says_why(tmp_path: Path) -> None:
+async def test_a_canary_that_fails_is_rolled_back_by_itself_and_gives_the_reason(tmp_path: Path) -> None:
     async with gateway(tmp_path) as stack:
         seed = await in_force(stack)
         wrong = (
@@ -122,7 +122,7 @@ async def test_a_good_canary_is_promoted_by_hand_with_its_evidence(tmp_path: Pat
         assert {(await call(stack)).headers["x-penstock-deployment"] for _ in range(10)} == {"large"}
 
 
-async def test_a_look_in_the_moment_of_a_promotion_does_not_call_it_stopped(
+async def test_a_check_in_the_moment_of_a_promotion_does_not_call_it_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     end = Canaries._end

@@ -31,7 +31,7 @@ def parsed(messages: list[dict[str, Any]], **fields: Any) -> ChatRequest:
         ("model", "auto"),
     ],
 )
-def test_a_fact_is_what_the_request_says(name: str, value: object) -> None:
+def test_a_fact_is_what_the_request_states(name: str, value: object) -> None:
     notified = [{"type": "text", "text": "and this?"}, IMAGE]
     messages = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"}]
     request = parsed([*messages, {"role": "user", "content": notified}], tools=[TOOL])

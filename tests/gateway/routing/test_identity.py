@@ -36,11 +36,11 @@ def request(*contents: Any, **fields: Any) -> ChatRequest:
         ("two cache keys", request("a", prompt_cache_key="k"), request("a", prompt_cache_key="l"), False),
     ],
 )
-def test_conversations_are_told_apart(name: str, one: ChatRequest, other: ChatRequest, is_same: bool) -> None:
+def test_conversations_are_distinguished(name: str, one: ChatRequest, other: ChatRequest, is_same: bool) -> None:
     assert (key_of(one, "t", "conversation") == key_of(other, "t", "conversation")) is is_same, name
 
 
-def test_tenants_are_told_apart_whatever_they_say() -> None:
+def test_tenants_are_distinguished_whatever_they_state() -> None:
     assert key_of(request("a"), "t", "tenant") == key_of(request("b"), "t", "tenant")
     assert key_of(request("a"), "t", "tenant") != key_of(request("a"), "u", "tenant")
     assert key_of(request("a"), "t", "conversation") != key_of(request("a"), "u", "conversation")

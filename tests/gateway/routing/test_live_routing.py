@@ -90,20 +90,20 @@ def test_what_a_deployment_holds_is_taken_off_its_price_only() -> None:
     assert routing_request.price_at("d0" if home == "d1" else "d1") == routing_request.price
 
 
-def test_policies_that_do_not_look_back_remember_nothing() -> None:
+def test_policies_that_do_not_read_history_remember_nothing() -> None:
     scene = Scene(3, "first_available")
     routing_request = scene.routing_request(conversation("hello"))
     assert (routing_request.prefix, routing_request.held_tokens) == ((), {})
 
 
-def test_of_many_candidates_a_few_are_looked_at_and_every_score_of_those_is_kept() -> None:
+def test_of_many_candidates_a_few_are_checked_and_every_score_of_those_is_stored() -> None:
     scene = Scene(50)
     decision = scene.planned.decide(NOBODY, random.Random(1), scene.routing_request())
     assert len(decision.scores) == 2
     assert decision.deployment in decision.scores
 
 
-def test_of_many_candidates_the_holder_is_always_looked_at() -> None:
+def test_of_many_candidates_the_holder_is_always_checked() -> None:
     scene = Scene(50)
     first = conversation("a long story " * 400)
     home = scene.pick(scene.routing_request(first))

@@ -40,7 +40,7 @@ async def test_the_sample_is_a_share_of_the_ids(tmp_path: Path) -> None:
         assert [line["request_id"] for line in stack.lines()] == expected
 
 
-async def test_an_operator_leaves_out_what_must_not_be_kept(tmp_path: Path) -> None:
+async def test_an_operator_leaves_out_what_must_not_be_stored(tmp_path: Path) -> None:
     settings = {"telemetry.log.omit": "tenant, client_request_id,model"}
     async with running(tmp_path, settings=settings) as stack:
         await stack.call(chat(), headers={"x-client-request-id": "who-i-am"})

@@ -67,7 +67,7 @@ def test_white_space_goes_and_code_stays() -> None:
     assert minify_text(text) == f"Hello\n\nworld\n{code}\nbye  now"
 
 
-def test_a_block_said_before_is_said_once() -> None:
+def test_a_block_seen_before_is_repeated_once() -> None:
     terms = "The terms are these. " * 20
     messages = [
         {"role": "user", "content": f"Read:\n\n{terms}"},
@@ -140,7 +140,7 @@ def test_instructions_given_in_the_middle_outlive_the_turns_around_them(role: st
     assert len(after) < len(messages)
 
 
-def test_what_was_said_before_is_said_again_when_the_turn_that_said_it_goes() -> None:
+def test_what_was_stated_before_is_repeated_when_the_turn_that_stated_it_goes() -> None:
     terms = "The terms of the contract are these. " * 20
     messages = [SYSTEM, *turn(0), {"role": "user", "content": f"Read this.\n\n{terms}"}, turn(1)[1]]
     for number in range(2, 12):
@@ -199,7 +199,7 @@ def test_a_capped_output_is_measured_in_bytes_and_cut_between_characters() -> No
     assert cap_text(capped) == capped
 
 
-def test_a_capped_output_says_how_much_is_missing() -> None:
+def test_a_capped_output_reports_how_much_is_missing() -> None:
     text = "a" * 3000 + "z" * 3000
     capped = cap_text(text)
     assert capped.startswith("aaa")
@@ -240,7 +240,7 @@ def test_a_second_sentence_that_the_first_one_names_stays_too() -> None:
     assert short.startswith("What is the job of the neighbour of Anton?")
 
 
-def test_a_passage_with_code_is_kept_whole() -> None:
+def test_a_passage_with_code_is_left_whole() -> None:
     text = "```\n" + "x = 1\n" * 500 + "```\n\nWhat is x?"
     assert extract(text, "What is x?", 300) == text
 

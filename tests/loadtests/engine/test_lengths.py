@@ -11,7 +11,7 @@ import pytest
 from loadtests.engine.lengths import draw_lengths
 
 
-def test_fitted_lengths_are_of_the_traces_size_and_say_so() -> None:
+def test_fitted_lengths_are_of_the_traces_size_and_report_it() -> None:
     lengths = draw_lengths(None, 4000, max_total_tokens=100_000, rng=random.Random(1))
     prompts, outputs = zip(*lengths.pairs, strict=True)
     assert sum(prompts) / len(prompts) == pytest.approx(1230, rel=0.15)

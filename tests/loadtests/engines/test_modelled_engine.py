@@ -68,7 +68,7 @@ def test_every_job_gets_each_of_its_tokens_once(sizes: list[tuple[int, int]]) ->
     assert model.num_made == sum(output for _, output in sizes)
 
 
-def test_an_engine_says_of_each_lane_what_waits_in_it() -> None:
+def test_an_engine_states_of_each_lane_what_waits_in_it() -> None:
     short, long = lane_work(EngineShape(), 0, 0, (1000, 4000), 1.0)
     assert (short.wait_s, long.wait_s) == pytest.approx(
         (1000 / short.prefill_tokens_per_s, 4000 / long.prefill_tokens_per_s)

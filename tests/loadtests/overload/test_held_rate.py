@@ -11,7 +11,7 @@ from loadtests.simulation.simulated_overload import find_capacity
 
 
 @pytest.mark.parametrize("start", [3.0, 80.0, 900.0])
-async def test_the_highest_rate_that_is_held_is_found_from_any_guess(start: float) -> None:
+async def test_the_highest_rate_that_is_held_is_found_from_any_start(start: float) -> None:
     requested: list[float] = []
 
     async def is_held(rate_per_s: float) -> bool:

@@ -53,11 +53,11 @@ def test_the_same_meaning_written_differently_is_no_change() -> None:
         ("name: the shop asks", "name: the shop calls", 'test "the shop asks the small one" removed'),
     ],
 )
-def test_a_change_is_told_by_its_meaning(old: str, new: str, reported: str) -> None:
+def test_a_change_is_reported_by_its_meaning(old: str, new: str, reported: str) -> None:
     assert reported in texts(BASE.replace(old, new, 1))
 
 
-def test_a_route_that_moved_is_told_once() -> None:
+def test_a_route_that_moved_is_reported_once() -> None:
     first = "  - {id: faq, match: {models: [auto], tenants: [shop]}, select: {candidates: [small]}}\n"
     moved = BASE.replace(first, "").replace("tests:", f"{first}tests:")
     notified = texts(moved.replace("expect: {route: faq}", "expect: {route: rest}"))

@@ -29,7 +29,7 @@ litellm_settings: {drop_params: true}
 """
 
 
-def test_what_can_be_said_here_is_taken_over() -> None:
+def test_what_can_be_stated_here_is_taken_over() -> None:
     found = import_litellm(CONFIG)
     policy = load_policy(json.dumps(found.document), source="policy")
     assert [(item.id, item.model, item.url) for item in policy.deployments] == [
@@ -48,13 +48,13 @@ def test_what_can_be_said_here_is_taken_over() -> None:
     assert local.timeouts.total_ms == 5000
 
 
-def test_weights_are_kept_where_the_choice_is_by_weight() -> None:
+def test_weights_are_stored_where_the_choice_is_by_weight() -> None:
     found = import_litellm(CONFIG.replace("least-busy", "simple-shuffle"))
     route = load_policy(json.dumps(found.document), source="policy").routes[0]
     assert [candidate.weight for candidate in route.select.resolved()] == [2.0, 1.0]
 
 
-def test_what_cannot_be_said_is_told_and_no_secret_is_copied() -> None:
+def test_what_cannot_be_stated_is_reported_and_no_secret_is_copied() -> None:
     found = import_litellm(CONFIG)
     notified = "\n".join(found.notes)
     for part in ("rpm", "a key stands in the file", "anthropic does not speak", "redis_host", "litellm_settings"):

@@ -44,7 +44,7 @@ def test_with_coefficients_the_prompt_counts_as_well() -> None:
     assert hopeful.probability([], is_whole=False) is None
 
 
-def test_an_answer_that_ends_between_two_checkpoints_is_judged_by_the_next_one() -> None:
+def test_an_answer_that_ends_between_two_checkpoints_is_evaluated_by_the_next_one() -> None:
     inquiry = Inquiry(0.8, 16, 2.0, trained().checkpoints)
     three = [TokenOdds(-0.01, 3.0)] * 3
     by_four = inquiry.checkpoints[2]
@@ -53,7 +53,7 @@ def test_an_answer_that_ends_between_two_checkpoints_is_judged_by_the_next_one()
     assert inquiry.decide(three, is_whole=True) == "go_on"
 
 
-def test_an_answer_that_ends_at_a_checkpoint_is_judged_by_one_that_knows_answers_that_ended() -> None:
+def test_an_answer_that_ends_at_a_checkpoint_is_evaluated_by_one_that_knows_answers_that_ended() -> None:
     inquiry = Inquiry(0.8, 16, 2.0, trained().checkpoints)
     two = [TokenOdds(-0.01, 3.0)] * 2
     by_two, by_four = inquiry.checkpoints[1:3]

@@ -34,13 +34,13 @@ def probability(predictor: Predictor, text: str) -> float:
     return predictor.assess(Prompt(text, num_chars=len(text))).prediction.probability
 
 
-def test_it_tells_what_the_small_model_can_do_from_what_it_cannot() -> None:
+def test_it_reports_what_the_small_model_can_do_from_what_it_cannot() -> None:
     predictor = Predictor(trained())
     assert probability(predictor, "Please add 17 and 45.") > 0.85
     assert probability(predictor, "Explain to a ship what a clock is for.") < 0.2
 
 
-def test_its_chances_are_those_of_prompts_it_has_not_seen() -> None:
+def test_its_probabilities_are_those_of_prompts_it_has_not_seen() -> None:
     predictor = Predictor(trained())
     held_out = outcomes(2, 800)
     probabilities = np.array([predictor.assess(requested).prediction.probability for requested, _ in held_out])
@@ -59,7 +59,7 @@ def test_its_chances_are_those_of_prompts_it_has_not_seen() -> None:
         ("nothing at all", "", False),
     ],
 )
-def test_what_is_unlike_all_that_was_learned_is_said_to_be_unknown(name: str, text: str, is_known: bool) -> None:
+def test_what_is_unlike_all_that_was_learned_is_reported_to_be_unknown(name: str, text: str, is_known: bool) -> None:
     found = Predictor(trained()).assess(Prompt(text, num_chars=len(text))).prediction
     assert found.is_known is is_known, name
     assert is_known or found.probability == 0.0
@@ -83,7 +83,7 @@ def with_vectors(num: int = 400) -> tuple[list[PairOutcome], NDArray[np.float32]
     return known, vectors.astype(np.float32)
 
 
-def test_the_embedding_tells_what_words_do_not_and_a_told_kind_of_work_more() -> None:
+def test_the_embedding_reports_what_words_do_not_and_a_reported_kind_of_work_more() -> None:
     known, vectors = with_vectors()
     model = PairTrainer(known, vectors=vectors).fit(weak="s", strong="l", trained_on="test", encoder="e")
     features = known[0].features
@@ -100,7 +100,7 @@ def test_the_embedding_tells_what_words_do_not_and_a_told_kind_of_work_more() ->
     assert decode_model(msgspec.json.encode(model), "m.json").predict(features, good) == model.predict(features, good)
 
 
-def test_what_a_hashed_model_says_of_a_kind_is_what_it_said_before() -> None:
+def test_what_a_hashed_model_states_of_a_kind_is_what_it_stated_before() -> None:
     known, vectors = with_vectors()
     model = PairTrainer(known, vectors=vectors).fit(weak="s", strong="l", trained_on="test", encoder="e")
     hasher, features = WordHasher(), known[7].features

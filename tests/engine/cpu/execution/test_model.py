@@ -114,7 +114,7 @@ def test_numbers_do_not_depend_on_how_many_threads_help(open_runner: Opener) -> 
         one._free[:0], three._free[:0] = row.blocks, other.blocks
 
 
-def test_logits_that_are_computed_with_the_step_are_those_that_are_asked_for_behind_it(
+def test_logits_that_are_computed_with_the_step_are_those_that_are_requested_behind_it(
     open_runner: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runner = open_runner("qwen3", compiled_threads=2)
@@ -199,7 +199,7 @@ def test_int8_weights_are_computed_with_as_they_are(tmp_path: Path) -> None:
     assert (found - exact).norm() < 0.1 * exact.norm()
 
 
-def test_what_torch_kept_of_a_row_is_not_taken_for_one_that_got_its_blocks(open_runner: Opener) -> None:
+def test_what_torch_stored_of_a_row_is_not_taken_for_one_that_got_its_blocks(open_runner: Opener) -> None:
     """A row decodes in torch, ends while steps run compiled, and another that looks alike takes its place."""
     compiled, plain = open_runner("qwen3", compiled_threads=1), open_runner("qwen3")
 

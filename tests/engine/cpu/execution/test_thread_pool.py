@@ -92,7 +92,7 @@ def test_helpers_that_went_to_sleep_are_called_for_the_next_step(
     assert min(num_taken) > 0
 
 
-def test_without_semaphores_a_step_is_computed_by_the_thread_that_asks(
+def test_without_semaphores_a_step_is_computed_by_the_thread_that_calls(
     runner: PagedRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected, before = runner.prefill(Row(list(TOKENS)), [8]), helpers()

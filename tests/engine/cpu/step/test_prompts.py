@@ -271,5 +271,5 @@ def test_panels_share_a_prompt_evenly(
     ("sampled", "expected"),
     [(None, [1, 1, 1]), ([], [0, 0, 0]), ([127, 159], [0, 1, 1]), ([5, 127, 128], [1, 1, 1]), ([63], [1, 0, 0])],
 )
-def test_panels_say_whether_a_token_is_sampled(sampled: list[int] | None, expected: list[int]) -> None:
+def test_panels_state_whether_a_token_is_sampled(sampled: list[int] | None, expected: list[int]) -> None:
     assert panels_of(step_with([128, 32], sampled), [(0, 0), (1, 128)], 1)[:, 4].tolist() == expected

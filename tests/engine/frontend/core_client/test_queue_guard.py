@@ -57,7 +57,7 @@ def test_each_lane_has_its_own_forecast_and_batch_more_patience() -> None:
     assert refusal(load, lane="batch") is None
 
 
-def test_a_retry_is_never_asked_for_later_than_in_a_minute() -> None:
+def test_a_retry_is_never_requested_later_than_in_a_minute() -> None:
     error = refusal(busy(interactive=500.0))
     assert error is not None
     assert error.headers["retry-after"] == "60"
@@ -73,7 +73,7 @@ def test_tokens_on_their_way_to_the_core_count_until_it_reports() -> None:
     guard.check(load, num_open=1, num_new=1, lane="interactive", deadline_s=None)
 
 
-def test_prompts_that_begin_alike_count_once_until_the_core_has_told_what_is_cached() -> None:
+def test_prompts_that_begin_alike_count_once_until_the_core_has_reported_what_is_cached() -> None:
     guard = QueueGuard(LIMITS)
     for index in range(100):
         guard.sent([*range(400), index], b"tenant")

@@ -106,7 +106,7 @@ async def test_a_standby_that_dies_is_replaced_and_never_taken() -> None:
         assert first.takes_over.empty()
 
 
-async def test_what_a_standby_says_before_it_is_needed_concerns_nobody() -> None:
+async def test_what_a_standby_states_before_it_is_needed_concerns_nobody() -> None:
     async with supervised() as made:
         await made.cores.next()
         await made.until_idle(1)

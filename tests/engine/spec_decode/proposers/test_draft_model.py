@@ -43,7 +43,7 @@ def proposer(runner: Runner, *, max_tokens: int = 64, reach: int = 40) -> DraftM
     return DraftModelProposer(runner, num_blocks=16, block_size=BLOCK_SIZE, max_tokens=max_tokens, reach=reach)
 
 
-def test_each_sequence_gets_as_many_as_are_asked_for_and_none_behind_its_end() -> None:
+def test_each_sequence_gets_as_many_as_are_requested_and_none_behind_its_end() -> None:
     found = proposer(Runner())
     seqs = [sequence([1, 2, 3], [0, 1]), sequence([5, 6], [2, 3]), sequence([END - 2], [4, 5])]
     assert found.propose(seqs, [3, 0, 4]) == [(4, 5, 6), (), (END - 1,)]
@@ -78,7 +78,7 @@ def test_it_drafts_no_further_than_it_reaches() -> None:
     assert [found.has_room(seq, limit) for limit in (0, 3, 4)] == [False, True, False]
 
 
-def test_a_model_that_fails_is_not_asked_again() -> None:
+def test_a_model_that_fails_is_not_called_again() -> None:
     runner = Runner()
     runner.error = "no numbers"
     found, seq = proposer(runner), sequence([1, 2], [0, 1])

@@ -97,7 +97,7 @@ def chunks_of(*drafts: tuple[int, ...]) -> list[ScheduledChunk]:
     return [ScheduledChunk(sequence(n), 2, 1, samples=True, draft_token_ids=of_seq) for n, of_seq in enumerate(drafts)]
 
 
-def test_heads_are_asked_about_the_state_behind_each_row_s_accepted_draft_tokens() -> None:
+def test_heads_run_about_the_state_behind_each_row_s_accepted_draft_tokens() -> None:
     heads = Heads()
     chunks = chunks_of((4, 5), (), (6,))
     results = [SequenceResult([4, 8]), SequenceResult([5]), SequenceResult([6, 2])]
@@ -119,14 +119,14 @@ def test_rows_without_a_token_are_left_out() -> None:
     assert found is not None
 
 
-def test_behind_the_end_of_all_answers_nobody_is_asked() -> None:
+def test_behind_the_end_of_all_answers_nothing_is_called() -> None:
     heads = Heads()
     assert MedusaProposer(heads).predict(torch.zeros(2, 4), chunks_of((), ()), [SequenceResult([END])] * 2) is None
     assert heads.calls == []
 
 
 @pytest.mark.parametrize(("chosen", "expected"), [(5, 3), (6, 7)])
-def test_what_was_seen_within_the_call_counts_if_the_step_chose_what_heads_looked_behind(
+def test_what_was_seen_within_the_call_counts_if_the_step_chose_what_heads_ran_behind(
     chosen: int, expected: int
 ) -> None:
     found = MedusaProposer(GlancingHeads([chosen, 5])).predict(

@@ -103,7 +103,7 @@ def test_agrees_with_a_search_written_out(ids: list[int]) -> None:
     assert continuation(*ids) == search()
 
 
-def test_what_an_answer_said_is_recalled_in_the_same_place() -> None:
+def test_what_an_answer_stated_is_recalled_in_the_same_place() -> None:
     assert remembered(lookup_of([1, 2, 3]), [*BEFORE, 1, 2]) == (3, by_memory(5, 1))
 
 
@@ -117,7 +117,7 @@ def test_what_text_and_answers_agree_on_is_a_kind_of_its_own() -> None:
     assert drafts_of(look([1, 2, 3, 9, 1, 2], lookup_of([1, 2, 3]), most=1)) == [(3, by_both(2, 1))]
 
 
-def test_the_last_answer_counts_and_agreement_of_several_is_told() -> None:
+def test_the_last_answer_counts_and_agreement_of_several_is_reported() -> None:
     lookup = NgramProposer(AcceptanceStats())
     found = []
     for token_id in (7, *[8] * (LONGEST_STREAK + 3), 7):  # the second 7 takes the place of the 8
@@ -159,7 +159,7 @@ def test_the_likelier_of_two_sources_is_followed() -> None:
     assert drafts_of(look([1, 2, 3, 9, 1, 2], lookup, most=1)) == [(3, by_text(2))]
 
 
-def test_the_end_of_an_answer_is_never_a_guess() -> None:
+def test_the_end_of_an_answer_is_never_ambiguous() -> None:
     found = look([1, 2, 3, END, 5, 1, 2])
     assert [token for token, _ in drafts_of(found)] == [3]
     assert found.arrays[2].tolist() == [[1, 1]]
@@ -181,7 +181,7 @@ def test_rows_are_looked_up_side_by_side_and_drafted_where_it_pays() -> None:
 
 
 @pytest.mark.parametrize(("outputs", "num_recorded"), [([3, 4, 5], 3), ([3, 9], 2), ([9], 1)])
-def test_guesses_are_judged_up_to_the_first_that_was_wrong(outputs: list[int], num_recorded: int) -> None:
+def test_drafts_are_evaluated_up_to_the_first_that_was_wrong(outputs: list[int], num_recorded: int) -> None:
     record = AcceptanceStats()
     lookup = NgramProposer(record)
     found = look([1, 2, 3, 4, 5, 6, 1, 2], lookup, most=3)
@@ -193,7 +193,7 @@ def test_guesses_are_judged_up_to_the_first_that_was_wrong(outputs: list[int], n
         assert (record.acceptance_rate(kind) > before[kind]) == (token == output_token)
 
 
-def test_guesses_of_a_kind_are_judged_together_and_compiled_as_in_python() -> None:
+def test_drafts_of_a_kind_are_evaluated_together_and_compiled_as_in_python() -> None:
     record, other = AcceptanceStats(), AcceptanceStats()
     lookup = NgramProposer(record)
     for _ in range(200):
@@ -209,7 +209,7 @@ def test_what_is_looked_up_stands_behind_tokens_that_are_drafted_already() -> No
     assert [token for token, _ in drafts_of(found)] == [4, 5, 6]
 
 
-def test_what_heads_say_stands_behind_the_newest_token_whatever_was_drafted_since() -> None:
+def test_what_heads_state_stands_behind_the_newest_token_whatever_was_drafted_since() -> None:
     sure = first_by_heads(is_drawn=False) + 9
     predictions = HeadPredictions(np.array([[7, 8, -1], [11, 12, 13]]), np.full((2, 3), sure))
     places = [LookupPosition(sequence([1, 2, 3]), 0), LookupPosition(sequence([4, 5, 6]), 8, prefix=(10,))]

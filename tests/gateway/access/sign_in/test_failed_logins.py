@@ -30,7 +30,7 @@ def wall() -> Wall:
     return Wall()
 
 
-async def test_replicas_allow_no_more_guesses_together_than_one_does(store: Store, wall: Wall) -> None:
+async def test_replicas_allow_no_more_attempts_together_than_one_does(store: Store, wall: Wall) -> None:
     replicas = [FailedLogins(store, wall) for _ in range(3)]
     waits = [await replicas[number % 3].take("name anna") for number in range(MAX_FAILED_LOGINS + 3)]
     assert waits == [0.0] * MAX_FAILED_LOGINS + [WINDOW_S] * 3
@@ -39,7 +39,7 @@ async def test_replicas_allow_no_more_guesses_together_than_one_does(store: Stor
     assert await replicas[1].take("name anna") == 0.0
 
 
-async def test_guesses_that_come_at_once_are_counted_one_by_one(store: Store, wall: Wall) -> None:
+async def test_attempts_that_come_at_once_are_counted_one_by_one(store: Store, wall: Wall) -> None:
     replicas = [FailedLogins(store, wall) for _ in range(4)]
     waits = await asyncio.gather(*(replica.take("name anna") for replica in replicas for _ in range(3)))
     assert sorted(waits) == [0.0] * MAX_FAILED_LOGINS + [WINDOW_S] * (12 - MAX_FAILED_LOGINS)
@@ -64,7 +64,7 @@ async def test_what_cannot_be_read_counts_as_nothing(store: Store, wall: Wall) -
     assert await failed_logins.take("n" * 2000) == 0.0
 
 
-async def test_each_further_guess_doubles_the_delay_up_to_a_bound(store: Store, wall: Wall) -> None:
+async def test_each_further_attempt_doubles_the_delay_up_to_a_bound(store: Store, wall: Wall) -> None:
     failed_logins, delays = FailedLogins(store, wall), []
     for _ in range(MAX_FAILED_LOGINS):
         assert await failed_logins.take("name anna") == 0.0
@@ -76,7 +76,7 @@ async def test_each_further_guess_doubles_the_delay_up_to_a_bound(store: Store, 
     assert delays[-1] == MAX_DELAY_S
 
 
-async def test_after_an_hour_of_quiet_the_count_begins_anew(store: Store, wall: Wall) -> None:
+async def test_after_an_idle_hour_the_count_begins_anew(store: Store, wall: Wall) -> None:
     failed_logins = FailedLogins(store, wall)
     for _ in range(MAX_FAILED_LOGINS):
         await failed_logins.take("name anna")
@@ -86,7 +86,7 @@ async def test_after_an_hour_of_quiet_the_count_begins_anew(store: Store, wall: 
     ] * MAX_FAILED_LOGINS + [WINDOW_S]
 
 
-async def test_a_right_guess_after_a_delay_opens_the_way_for_the_next(store: Store, wall: Wall) -> None:
+async def test_a_right_password_after_a_delay_opens_the_way_for_the_next(store: Store, wall: Wall) -> None:
     failed_logins = FailedLogins(store, wall)
     for _ in range(MAX_FAILED_LOGINS + 2):
         wall.now += await failed_logins.take("host h")

@@ -162,7 +162,7 @@ async def test_being_known_to_the_provider_alone_opens_nothing(tmp_path: Path) -
         assert "bert-8" in refused.error["message"]
 
 
-async def test_a_provider_that_does_not_answer_is_said_plainly(tmp_path: Path) -> None:
+async def test_a_provider_that_does_not_answer_is_reported_plainly(tmp_path: Path) -> None:
     async with gateway(tmp_path) as (stack, provider):
         await provider.close()
         refused = await stack.get("/admin/api/oidc/start", admin=True)

@@ -50,7 +50,7 @@ def cached_long_ones(document: str) -> str:
     return document.replace("routes:\n", f"routes:\n{long}").replace(select, f"{select}    cache: {{mode: exact}}\n")
 
 
-async def test_a_plan_says_what_then_happens_to_the_same_traffic(tmp_path: Path) -> None:
+async def test_a_plan_states_what_then_happens_to_the_same_traffic(tmp_path: Path) -> None:
     async with stored(tmp_path, settings={"telemetry.recorder.mode": "features"}) as stack:
         seed = await in_force(stack)
         await serve(stack)
@@ -71,7 +71,7 @@ async def test_a_plan_says_what_then_happens_to_the_same_traffic(tmp_path: Path)
     assert b"question 1" not in words
 
 
-async def test_without_a_recording_a_plan_says_so_and_a_gateway_records_nothing(tmp_path: Path) -> None:
+async def test_without_a_recording_a_plan_reports_it_and_a_gateway_records_nothing(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
         await stack.call(chat())
         plan = await stack.call({"document": policy_text(tmp_path)}, admin=True, path=f"{POLICY}/plan")
@@ -81,7 +81,7 @@ async def test_without_a_recording_a_plan_says_so_and_a_gateway_records_nothing(
     assert not (tmp_path / "recorded").exists()
 
 
-async def test_text_is_recorded_only_where_it_is_asked_for(tmp_path: Path) -> None:
+async def test_text_is_recorded_only_where_it_is_requested(tmp_path: Path) -> None:
     async with running(tmp_path, settings={"telemetry.recorder.mode": "text"}) as stack:
         await stack.call({**chat(), "messages": [{"role": "user", "content": "remember me"}]})
     (request,) = await asyncio.to_thread(read_tape, tmp_path / "recorded", 10)
@@ -171,7 +171,7 @@ async def shares(stack: Stack) -> Counter[str]:
     return notified
 
 
-async def test_a_plan_tells_how_many_prompts_another_bound_of_quality_sends_where(tmp_path: Path) -> None:
+async def test_a_plan_reports_how_many_prompts_another_bound_of_quality_sends_where(tmp_path: Path) -> None:
     documents = [BY_QUALITY.format(folder=tmp_path, select=way) for way in WAYS]
     settings = {"policy.source": "store", "telemetry.recorder.mode": "features"}
     async with running(tmp_path, policy=documents[0], settings=settings) as stack:

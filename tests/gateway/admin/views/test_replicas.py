@@ -45,7 +45,7 @@ async def until(stack: Stack, is_so: Callable[[dict[str, Any]], bool]) -> dict[s
     raise AssertionError(found)
 
 
-async def test_totals_are_over_all_replicas_and_a_lost_store_is_said(tmp_path: Path, redis: RedisServer) -> None:
+async def test_totals_are_over_all_replicas_and_a_lost_store_is_stated(tmp_path: Path, redis: RedisServer) -> None:
     async with replica(tmp_path, "a", redis.url) as one, replica(tmp_path, "b", redis.url) as other:
         for stack, count in ((one, 2), (other, 3)):
             for _ in range(count):
@@ -70,7 +70,7 @@ async def test_a_replica_that_left_is_not_counted_any_more(tmp_path: Path, redis
         await until(one, lambda seen: len(seen["replicas"]["names"]) == 1 and seen["requests"]["count"] == 0)
 
 
-async def test_nothing_is_reported_while_nobody_looks(tmp_path: Path, redis: RedisServer) -> None:
+async def test_nothing_is_reported_while_no_page_is_open(tmp_path: Path, redis: RedisServer) -> None:
     async with replica(tmp_path, "a", redis.url) as one:
         await asyncio.sleep(0)
         store = one.gateway._stores.control
@@ -117,7 +117,9 @@ async def test_requests_of_all_replicas_are_listed_filtered_and_explained_with_w
         assert (await one.get("/admin/api/requests/req_nobody", admin=True)).status == 404
 
 
-async def test_the_live_feed_tells_of_requests_that_another_replica_served(tmp_path: Path, redis: RedisServer) -> None:
+async def test_the_live_feed_reports_of_requests_that_another_replica_served(
+    tmp_path: Path, redis: RedisServer
+) -> None:
     async with replica(tmp_path, "a", redis.url) as one, replica(tmp_path, "b", redis.url) as other:
         feed = one.gateway.room.feed._feed(AdminRequest({"type": "http", "query_string": b"topic=requests"}))
         notified: list[str] = []
@@ -147,7 +149,7 @@ async def test_a_replica_that_died_is_named_and_not_counted(tmp_path: Path, redi
         assert [one_["name"] for one_ in (await requests_of(one))["replicas"]["lost"]] == [lost["name"]]
 
 
-async def test_requests_are_told_to_nobody_while_nobody_looks(tmp_path: Path, redis: RedisServer) -> None:
+async def test_requests_are_not_reported_while_no_page_is_open(tmp_path: Path, redis: RedisServer) -> None:
     async with replica(tmp_path, "a", redis.url) as one, replica(tmp_path, "b", redis.url) as other:
         await other.call(chat())
         assert await one.gateway._stores.control.keys("requests") == ()

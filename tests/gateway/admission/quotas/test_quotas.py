@@ -55,7 +55,9 @@ class TestRequestsPerMinute:
             time.now += 0.004
         assert served == 500
 
-    async def test_a_process_that_stops_asking_gives_back_what_it_drew(self, time: Time, shared: SharedMeters) -> None:
+    async def test_a_process_that_stops_requesting_gives_back_what_it_drew(
+        self, time: Time, shared: SharedMeters
+    ) -> None:
         rules = limited("{requests_per_min: 100}")
         busy, light = Replica(shared, time, rules, "busy"), Replica(shared, time, rules, "quiet")
         served = 0
@@ -92,7 +94,7 @@ class TestRequestsPerMinute:
         assert await admitted(replica, 1000) == 10
         assert shared.num_exchanges < 15
 
-    async def test_a_busy_tenant_asks_the_store_about_once_a_second(self, time: Time, shared: SharedMeters) -> None:
+    async def test_a_busy_tenant_calls_the_store_about_once_a_second(self, time: Time, shared: SharedMeters) -> None:
         replica = Replica(shared, time, limited("{requests_per_min: 1000000}"))
         for _ in range(5000):
             await replica.routing_request()
@@ -100,7 +102,7 @@ class TestRequestsPerMinute:
             time.now += 0.001
         assert shared.num_exchanges <= 40
 
-    async def test_many_tenants_far_from_their_limits_hardly_ask(self, time: Time, shared: SharedMeters) -> None:
+    async def test_many_tenants_far_from_their_limits_hardly_call(self, time: Time, shared: SharedMeters) -> None:
         replica = Replica(shared, time, limited("{requests_per_min: 600, tokens_per_min: 200000, max_in_flight: 40}"))
         for _ in range(300):  # five a second for a minute, each as long as a short answer
             reservation = await replica.routing_request(tokens=300)
@@ -110,7 +112,7 @@ class TestRequestsPerMinute:
             await asyncio.sleep(0)
         assert shared.num_exchanges <= 30
 
-    async def test_the_refusal_says_when_there_is_room_again(self, time: Time, shared: SharedMeters) -> None:
+    async def test_the_refusal_states_when_there_is_room_again(self, time: Time, shared: SharedMeters) -> None:
         replica = Replica(shared, time, limited("{requests_per_min: 2}"))
         await admitted(replica, 2)
         with pytest.raises(RateLimited) as refused:
@@ -164,7 +166,7 @@ class TestTokens:
         assert shared.used("tokens_per_min") == 0
         assert replica.quota.num_in_flight == 0
 
-    async def test_a_request_larger_than_the_limit_is_told_so(self, time: Time, shared: SharedMeters) -> None:
+    async def test_a_request_larger_than_the_limit_is_reported_so(self, time: Time, shared: SharedMeters) -> None:
         replica = Replica(shared, time, limited("{tokens_per_min: 1000}"))
         with pytest.raises(RateLimited) as refused:
             await replica.routing_request(tokens=1001)
@@ -172,7 +174,7 @@ class TestTokens:
         assert dict(error_headers(refused.value))[b"x-should-retry"] == b"false"
         await replica.routing_request(tokens=1000)
 
-    async def test_books_balance_whatever_happens(self, time: Time, shared: SharedMeters) -> None:
+    async def test_counts_balance_whatever_happens(self, time: Time, shared: SharedMeters) -> None:
         rules, rng = (
             limited("{tokens_per_min: 5000, budget: {tokens_per_day: 20000}, max_in_flight: 7}"),
             random.Random(5),
@@ -281,7 +283,7 @@ class TestBudgets:
         time.now += period_bounds(Period.DAY, time.wall())[1] - time.wall()
         assert await admitted(replica, 3, tokens=50) == 2
 
-    async def test_what_is_under_way_is_kept_from_the_budget(self, time: Time, shared: SharedMeters) -> None:
+    async def test_what_is_under_way_is_charged_to_the_budget(self, time: Time, shared: SharedMeters) -> None:
         rules = limited("{budget: {tokens_per_day: 1000}}")
         replicas = [Replica(shared, time, rules, name) for name in "abc"]
         served = await asyncio.gather(*(admitted(replica, 10, tokens=90) for replica in replicas))
@@ -303,7 +305,7 @@ class TestStoreLost:
         served = [await admitted(replica, 200) for replica in replicas]
         assert all(27 <= count <= 30 for count in served)
 
-    async def test_a_tenant_whose_policy_says_so_is_refused(self, time: Time, shared: SharedMeters) -> None:
+    async def test_a_tenant_whose_policy_reports_it_is_refused(self, time: Time, shared: SharedMeters) -> None:
         replica = Replica(shared, time, limited("{requests_per_min: 90, on_store_loss: refuse}"))
         shared.loss = LOST
         with pytest.raises(RateLimited, match="cannot be checked"):
@@ -325,7 +327,7 @@ class TestStoreLost:
         refusing = Replica(shared, time, limited("{max_in_flight: 3, on_store_loss: refuse}"))
         assert await admitted(refusing, 9) == 0
 
-    async def test_what_was_used_meanwhile_is_told_when_it_is_back(self, time: Time, shared: SharedMeters) -> None:
+    async def test_what_was_used_meanwhile_is_reported_when_it_is_back(self, time: Time, shared: SharedMeters) -> None:
         replica = Replica(shared, time, limited("{tokens_per_min: 1000, budget: {tokens_per_day: 10000}}"))
         (await replica.routing_request(tokens=10)).settle(10)
         shared.loss = LOST
@@ -384,7 +386,7 @@ class TestPolicyChanges:
 
 
 class TestHeaders:
-    async def test_they_say_where_the_limits_per_minute_stand(self, time: Time, shared: SharedMeters) -> None:
+    async def test_they_state_where_the_limits_per_minute_stand(self, time: Time, shared: SharedMeters) -> None:
         rules = limited("{requests_per_min: 10, tokens_per_min: 1000, budget: {tokens_per_day: 9999}}")
         replica = Replica(shared, time, rules)
         await replica.routing_request(tokens=300)

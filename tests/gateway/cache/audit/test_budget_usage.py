@@ -21,7 +21,7 @@ def prompt(budget_usage: BudgetUsage, count: int, *, doubt: float = 0.0, name: s
             budget_usage.note_served(f"{name}{number}".encode(), b"kept", 1.0 - doubt)
 
 
-def test_what_is_left_of_the_promise_decides_how_sure_an_answer_must_be() -> None:
+def test_what_is_left_of_the_error_budget_decides_how_sure_an_answer_must_be() -> None:
     budget_usage = BudgetUsage()
     thresholds = []
     for number in range(20):
@@ -32,7 +32,7 @@ def test_what_is_left_of_the_promise_decides_how_sure_an_answer_must_be() -> Non
     assert thresholds[-1] == 1.0, "three per cent of doubt a request is more than one per cent may bear"
 
 
-def test_a_floor_stays_while_the_promise_is_kept_and_falls_again_when_it_is() -> None:
+def test_a_threshold_stays_while_the_error_budget_is_held_and_falls_again_when_it_is() -> None:
     budget_usage = BudgetUsage()
     prompt(budget_usage, 5000, doubt=SHARE * BOUND * 0.8)
     assert budget_usage.raised(THRESHOLD, BOUND) == THRESHOLD

@@ -38,7 +38,7 @@ def test_verdicts_as_expected_change_nothing_much() -> None:
     assert moved(recalibrate(SHIPPED, verdicts(90, 10)), 0.9) == pytest.approx(0.9, abs=0.005)
 
 
-def test_few_verdicts_move_it_little_and_many_where_they_say() -> None:
+def test_few_verdicts_move_it_little_and_many_where_they_state() -> None:
     few, many = recalibrate(SHIPPED, verdicts(1, 1)), recalibrate(SHIPPED, verdicts(1000, 1000))
     assert 0.85 < moved(few, 0.9) < 0.9
     assert moved(many, 0.9) == pytest.approx(0.5, abs=0.03)

@@ -98,7 +98,7 @@ def test_a_reviewed_audit_counts_once_as_it_was_reviewed() -> None:
     assert (evidence.served().num_audited, evidence.served().num_wrong) == (1, 0)
 
 
-def test_a_low_chance_is_not_part_of_the_estimate_above_a_higher_floor() -> None:
+def test_a_low_probability_is_not_part_of_the_estimate_above_a_higher_threshold() -> None:
     evidence = traffic(AuditEvidence(), 100, 20)
     for number in range(10):
         evidence.add(sample(number, wrong=True, match_probability=0.8))
@@ -151,7 +151,7 @@ def test_it_opens_by_evidence_and_not_by_the_lack_of_it() -> None:
     assert next_level(CLOSED, nothing, few.above(0.0), 0.5) == CLOSED - 1
 
 
-def test_levels_have_names_and_floors_that_rise() -> None:
+def test_levels_have_names_and_thresholds_that_rise() -> None:
     assert [budget_state(level) for level in range(CLOSED + 1)] == ["open", *["tightened"] * (CLOSED - 1), "closed"]
     steps = [tightening_of(level) for level in range(CLOSED)]
     assert steps == sorted(steps, key=lambda step: step or 0.0)

@@ -68,7 +68,7 @@ async def serve_one(stack: Stack, number: int) -> None:
         ("Open the settings of it and press reset.", "That is impossible, sorry about that.", "wrong", "encoder"),
     ],
 )
-async def test_a_served_answer_is_asked_again_and_compared(
+async def test_a_served_answer_is_called_again_and_compared(
     tmp_path: Path, stored: str, fresh: str, verdict: str, by: str
 ) -> None:
     async with similar(tmp_path, AUDITED) as (stack, _):
@@ -102,7 +102,7 @@ async def test_a_wrong_answer_is_not_given_to_similar_questions_again(tmp_path: 
         assert cache_of(await call(stack, STORED + " Please?")) == "miss"
 
 
-async def test_a_judge_decides_where_the_policy_names_one(tmp_path: Path) -> None:
+async def test_a_auditor_decides_where_the_policy_names_one(tmp_path: Path) -> None:
     async with similar(tmp_path, AUDITED + ", auditor: large, review_texts: true") as (stack, _):
         stack.small.otherwise = replies("Open the settings of it.")
         await keep(stack, STORED)
@@ -119,7 +119,7 @@ async def test_a_judge_decides_where_the_policy_names_one(tmp_path: Path) -> Non
         assert json.loads(prompt.json["messages"][1]["content"])["first_answer"] == "Open the settings of it."
 
 
-async def test_nothing_is_asked_in_the_background_under_load(tmp_path: Path) -> None:
+async def test_nothing_is_sent_in_the_background_under_load(tmp_path: Path) -> None:
     async with similar(tmp_path, AUDITED) as (stack, _):
         await keep(stack, STORED)
         deployment = stack.small.otherwise = Deployment("")
@@ -160,7 +160,7 @@ async def test_a_stream_of_wrong_answers_tightens_the_tier_and_closes_it(tmp_pat
         assert (record.verdict, record.was_served) == ("right", False), "closed, it learns from what is said anyway"
 
 
-async def test_what_is_asked_often_is_audited_however_small_the_share(tmp_path: Path) -> None:
+async def test_what_is_requested_often_is_audited_however_small_the_share(tmp_path: Path) -> None:
     async with similar(tmp_path, "ttl_s: 60, audit_ratio: 0.000001") as (stack, _):
         stack.small.otherwise = replies("Press 1.")
         await keep(stack, STORED)
@@ -185,7 +185,7 @@ async def test_a_purge_takes_the_texts_for_review_with_it(tmp_path: Path) -> Non
         assert [record.texts for record in stack.gateway._answers.audits] == [None]
 
 
-async def test_the_request_tells_of_its_neighbour(tmp_path: Path) -> None:
+async def test_the_request_reports_of_its_neighbour(tmp_path: Path) -> None:
     async with similar(tmp_path) as (stack, _):
         stack.small.otherwise = replies("Press 1.")
         first = await keep(stack, STORED)

@@ -99,7 +99,7 @@ def test_what_comes_again_after_it_went_is_proven() -> None:
     assert call(tier, requested)
 
 
-def test_a_new_answer_to_what_is_asked_often_stays_proven() -> None:
+def test_a_new_answer_to_what_is_requested_often_stays_proven() -> None:
     tier = ExactTier(max_bytes=MB)
     (hot,) = fill_hot(tier, "a", 1)
     tier.put(entry(0, id="newer", created_at=0.5), 1.0)

@@ -106,7 +106,7 @@ async def test_a_stream_is_stored_once_and_served_both_ways(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("fields", [{}, {"stream": True, "stream_options": {"include_usage": True}}])
-async def test_a_kept_answer_without_usage_is_a_miss_for_who_is_to_get_it(
+async def test_a_cached_response_without_usage_is_a_miss_for_who_is_to_get_it(
     tmp_path: Path, fields: dict[str, Any]
 ) -> None:
     async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
@@ -124,7 +124,9 @@ async def test_a_kept_answer_without_usage_is_a_miss_for_who_is_to_get_it(
 
 
 @pytest.mark.parametrize(("requested", "expected"), [("flex", "miss"), ("auto", "hit-exact"), ("default", "hit-exact")])
-async def test_a_kept_answer_of_another_service_tier_is_a_miss(tmp_path: Path, requested: str, expected: str) -> None:
+async def test_a_cached_response_of_another_service_tier_is_a_miss(
+    tmp_path: Path, requested: str, expected: str
+) -> None:
     async def answer(wire: Wire) -> None:
         tier = wire.request.json.get("service_tier", "default")
         await wire.answer(json.dumps({**json.loads(COMPLETION), "service_tier": tier}).encode())
@@ -136,7 +138,7 @@ async def test_a_kept_answer_of_another_service_tier_is_a_miss(tmp_path: Path, r
             assert (await stack.call(chat(service_tier=requested))).headers["x-penstock-cache"] == cache
 
 
-async def test_a_stream_without_a_mark_of_its_end_is_kept(tmp_path: Path) -> None:
+async def test_a_stream_without_a_mark_of_its_end_is_stored(tmp_path: Path) -> None:
     async def unmarked(wire: Wire) -> None:
         await wire.start_stream()
         for data in (chunk("Hel"), chunk("lo"), chunk(finish="stop"), chunk(usage=(7, 2))):
@@ -167,7 +169,9 @@ async def test_followers_of_a_stream_without_a_mark_get_the_mark(tmp_path: Path)
 
 
 @pytest.mark.parametrize("index", [3_000_000, 10**12, -1, True, "0"])
-async def test_a_tool_call_with_an_index_that_is_none_is_passed_on_and_not_kept(tmp_path: Path, index: object) -> None:
+async def test_a_tool_call_with_an_index_that_is_none_is_passed_on_and_not_stored(
+    tmp_path: Path, index: object
+) -> None:
     call = {"index": index, "id": "c", "function": {"name": "f", "arguments": "{}"}}
     delta = {"choices": [{"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": None}]}
 
@@ -186,7 +190,7 @@ async def test_a_tool_call_with_an_index_that_is_none_is_passed_on_and_not_kept(
         assert {line["outcome"] for line in stack.lines()} == {"completed"}
 
 
-async def test_hundreds_of_thousands_of_choices_are_passed_on_and_not_kept(tmp_path: Path) -> None:
+async def test_hundreds_of_thousands_of_choices_are_passed_on_and_not_stored(tmp_path: Path) -> None:
     many = b'{"choices":[' + b",".join([b"{}"] * 300_000) + b"]}"
 
     async def answer(wire: Wire) -> None:
@@ -204,7 +208,7 @@ async def test_hundreds_of_thousands_of_choices_are_passed_on_and_not_kept(tmp_p
         assert stack.lines()[0]["outcome"] == "completed"
 
 
-async def test_a_long_stream_is_kept_off_the_loop_and_then_given(tmp_path: Path) -> None:
+async def test_a_long_stream_is_moved_off_the_loop_and_then_given(tmp_path: Path) -> None:
     async def long_one(wire: Wire) -> None:
         await wire.start_stream()
         for data in (*[chunk("word ")] * 3000, chunk(finish="stop"), chunk(usage=(7, 2)), b"[DONE]"):
@@ -226,7 +230,7 @@ async def test_a_long_stream_is_kept_off_the_loop_and_then_given(tmp_path: Path)
 @pytest.mark.parametrize(
     ("control", "expected"), [("no-cache", "bypass"), ("no-store", "bypass"), ("max-age=0", "miss")]
 )
-async def test_a_client_may_refuse_a_kept_answer(tmp_path: Path, control: str, expected: str) -> None:
+async def test_a_client_may_refuse_a_cached_response(tmp_path: Path, control: str, expected: str) -> None:
     async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
         await stack.call(chat())
         await asyncio.sleep(0.02)  # the answer has an age
@@ -236,7 +240,7 @@ async def test_a_client_may_refuse_a_kept_answer(tmp_path: Path, control: str, e
 
 
 @pytest.mark.parametrize(("ttl_s", "expected"), [(3600, "hit_exact"), (10, "miss")])
-async def test_a_shorter_time_in_the_policy_holds_for_what_was_kept_before(ttl_s: int, expected: str) -> None:
+async def test_a_shorter_time_in_the_policy_holds_for_what_was_stored_before(ttl_s: int, expected: str) -> None:
     now = [1000.0]
     cache = ExactCache(ExactTier(), wall=lambda: now[0])
     request = ChatRequestParser().parse(json.dumps(chat()).encode())
@@ -248,7 +252,7 @@ async def test_a_shorter_time_in_the_policy_holds_for_what_was_kept_before(ttl_s
     assert again.reason in ("exact", "stale")
 
 
-async def test_a_broken_off_stream_is_not_kept(tmp_path: Path) -> None:
+async def test_a_broken_off_stream_is_not_stored(tmp_path: Path) -> None:
     async def broken(wire: Wire) -> None:
         await wire.start_stream()
         await wire.event(chunk("Hel"))
@@ -263,7 +267,7 @@ async def test_a_broken_off_stream_is_not_kept(tmp_path: Path) -> None:
         assert text_of(reply.body) == "Hello"
 
 
-async def test_an_upstream_error_is_not_kept(tmp_path: Path) -> None:
+async def test_an_upstream_error_is_not_stored(tmp_path: Path) -> None:
     async def refuse(wire: Wire) -> None:
         await wire.answer(b'{"error": {"message": "no", "type": "x", "param": null, "code": null}}', 400)
 
@@ -294,7 +298,7 @@ async def test_identical_requests_in_flight_share_one_upstream_call(tmp_path: Pa
 
 
 @pytest.mark.parametrize("fields", [{}, WITH_USAGE])
-async def test_nobody_waits_for_an_answer_under_way_that_will_lack_what_they_ask_for(
+async def test_nobody_waits_for_an_answer_under_way_that_will_lack_what_they_request(
     tmp_path: Path, fields: dict[str, Any]
 ) -> None:
     held = Held()
@@ -365,7 +369,7 @@ async def test_when_the_last_of_all_has_left_the_work_is_called_off(tmp_path: Pa
         stack.check_integrity()
 
 
-async def test_followers_of_a_leader_that_fails_ask_on_their_own(tmp_path: Path) -> None:
+async def test_followers_of_a_leader_that_fails_call_on_their_own(tmp_path: Path) -> None:
     begun = asyncio.Event()
     fail = asyncio.Event()
 
@@ -389,7 +393,7 @@ async def test_followers_of_a_leader_that_fails_ask_on_their_own(tmp_path: Path)
         assert len(stack.small.received) == 2
 
 
-async def test_an_answer_said_to_be_wrong_is_not_given_again(tmp_path: Path) -> None:
+async def test_an_answer_reported_to_be_wrong_is_not_given_again(tmp_path: Path) -> None:
     async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
         await stack.call(chat())
         served = await stack.call(chat())
@@ -445,7 +449,7 @@ async def test_admin_paths_are_not_on_the_public_listener(tmp_path: Path) -> Non
         assert (await stack.call({"id": "x"}, path="/admin/api/cache/purge")).status == 404
 
 
-async def test_a_request_that_shared_an_answer_may_call_it_wrong_and_the_same_words_are_not_kept_again(
+async def test_a_request_that_shared_an_answer_may_call_it_wrong_and_the_same_words_are_not_stored_again(
     tmp_path: Path,
 ) -> None:
     held = Held()

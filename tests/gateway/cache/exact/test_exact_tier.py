@@ -43,7 +43,7 @@ def test_a_client_may_want_it_fresher_than_the_policy() -> None:
     assert tier.find(entry(1).exact, 10.0, max_age_s=10.0) is not None
 
 
-def test_an_answer_is_as_old_at_most_as_the_route_that_asks_wants_it_now() -> None:
+def test_an_answer_is_as_old_at_most_as_the_route_that_calls_wants_it_now() -> None:
     """Whether the policy became stricter since, or another route of the same models kept it."""
     stored = entry(1, created_at=100.0, ttl_s=3600.0 + STALE_S)
     assert is_current(stored, 3600.0, 3000.0)
@@ -94,7 +94,7 @@ def test_a_quarantined_entry_is_not_served_but_known() -> None:
     assert tier.quarantine("nobody") is None
 
 
-def test_a_purge_is_dry_unless_told_otherwise() -> None:
+def test_a_purge_is_dry_by_default() -> None:
     tier = ExactTier()
     tier.put(entry(1), 0.0)
     tier.put(entry(2, tenant="b"), 0.0)

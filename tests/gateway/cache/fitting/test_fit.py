@@ -58,7 +58,7 @@ def fitted() -> MatchModel:
     )
 
 
-def test_the_fitted_judge_learns_what_changes_the_meaning(fitted: MatchModel) -> None:
+def test_the_fitted_model_learns_what_changes_the_meaning(fitted: MatchModel) -> None:
     same = fitted.match_probability(
         "How do I mend a canoe?", "How can I mend my canoe?", similarity=0.93, runner_up=0.9, track=None
     )
@@ -73,7 +73,7 @@ def test_the_fitted_judge_learns_what_changes_the_meaning(fitted: MatchModel) ->
     assert other < 0.3
 
 
-def test_its_chances_are_calibrated_on_a_new_stream(fitted: MatchModel) -> None:
+def test_its_probabilities_are_calibrated_on_a_new_stream(fitted: MatchModel) -> None:
     questions, vectors = stream(seed=4)
     near = earlier_neighbours(vectors, 2)
     match_probabilities, right = [], []

@@ -36,7 +36,7 @@ def test_a_hit_inserts_nothing_and_a_wrong_one_is_counted() -> None:
     assert (played.hit_ratio, played.error_ratio) == (0.5, 0.25)
 
 
-def test_without_a_floor_to_reach_nothing_is_given() -> None:
+def test_without_a_threshold_to_reach_nothing_is_given() -> None:
     assert not play(questions([1, 1, 1, 1]), close_vectors(), MatchModel.shipped(), threshold=NEVER).hits.any()
 
 

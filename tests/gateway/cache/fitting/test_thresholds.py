@@ -21,7 +21,7 @@ def thresholds(
     return [threshold.match_probability for threshold in found]
 
 
-def test_a_floor_keeps_the_bound_and_a_larger_bound_lowers_it() -> None:
+def test_a_threshold_keeps_the_bound_and_a_larger_bound_lowers_it() -> None:
     strict, loose = thresholds(np.arange(20_000))
     assert strict > loose > 0.0
 

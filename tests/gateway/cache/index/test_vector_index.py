@@ -272,7 +272,7 @@ def test_what_is_removed_and_added_during_a_merge_counts(monkeypatch: pytest.Mon
     assert index.nearest(A, rows[6], 1)[0].exact != b"6"
 
 
-def test_a_context_that_was_emptied_and_filled_again_during_a_merge_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_context_that_was_emptied_and_filled_again_during_a_merge_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     index, rows = made(), unit(np.random.default_rng(14), 100)
 
     def emptied(*arguments: object) -> object:

@@ -68,7 +68,7 @@ def test_requests(fields: dict[str, Any], reason: str | None) -> None:
     assert guard_of(request(**fields), Cache()) == reason
 
 
-def test_the_policy_says_how_much_chance_is_too_much() -> None:
+def test_the_policy_reports_how_much_probability_is_too_much() -> None:
     strict = Cache(max_temperature=0.0)
     assert guard_of(request(), strict) == "temperature", "a request that names none gets OpenAI's 1"
     assert guard_of(request(temperature=0), strict) is None
@@ -164,7 +164,7 @@ def test_the_lookup_comes_first_only_where_hits_are_usual_and_deployments_are_lo
     assert not order.waits(1.0), "every miss would be late for nothing"
 
 
-def test_where_nearly_every_lookup_hits_not_even_an_idle_deployment_is_asked_for_nothing() -> None:
+def test_where_nearly_every_lookup_hits_not_even_an_idle_deployment_is_called_for_nothing() -> None:
     order = LookupOrder()
     for _ in range(200):
         order.note(is_hit=True, took_s=0.005)
@@ -192,7 +192,7 @@ def test_answers_are_compared_by_words_then_by_numbers(stored: str, fresh: str, 
     assert is_equivalent(stored, fresh) is expected
 
 
-def test_what_the_encoder_cannot_tell_is_unknown() -> None:
+def test_what_the_encoder_cannot_report_is_unknown() -> None:
     assert [verdict_of(value) for value in (None, 0.95, 0.5)] == ["unknown", "right", "wrong"]
 
 
@@ -209,7 +209,7 @@ def test_only_plain_texts_are_compared() -> None:
     ("reported", "expected"),
     [("Yes.", True), ("no", False), (" NO, they differ", False), ("perhaps", None), ("", None)],
 )
-def test_a_judge_says_yes_or_no(reported: str, expected: bool | None) -> None:
+def test_a_auditor_states_yes_or_no(reported: str, expected: bool | None) -> None:
     assert auditor_verdict(completion(reported)) is expected
     assert auditor_verdict(None) is None
     assert auditor_document("q", "a", "b")["temperature"] == 0

@@ -193,7 +193,7 @@ async def test_a_purge_reaches_memory_store_and_those_who_come_later(store: Stor
     assert [late.has(number) for number in (1, 2, 3)] == [False, True, False]
 
 
-async def test_a_dry_run_is_told_to_nobody(store: Store) -> None:
+async def test_a_dry_run_is_not_reported(store: Store) -> None:
     one, _ = await pair(store)
     one.cache.purge(Selection(tenant="a"), dry_run=True)
     assert one.sharing._queue.num_waiting == 0

@@ -96,7 +96,7 @@ async def test_a_server_without_room_makes_entries_go_or_refuses() -> None:
     assert to.num_bytes == 0
 
 
-async def test_only_half_of_the_servers_room_is_used_between_two_looks() -> None:
+async def test_only_half_of_the_servers_room_is_used_between_two_checks() -> None:
     to = shares(10**9, free=10 * stored_bytes(1000))
     assert [await put(to, number) for number in range(4)] == [set()] * 4
 
@@ -214,7 +214,7 @@ async def test_a_flood_neither_fills_a_redis_nor_costs_others_their_entries(serv
         await each.aclose()
 
 
-async def test_what_others_fill_makes_the_cache_yield_and_nobody_is_told_that_the_store_is_down(
+async def test_what_others_fill_makes_the_cache_yield_and_nobody_is_reported_that_the_store_is_down(
     server: RedisServer,
 ) -> None:
     heard = Heard()

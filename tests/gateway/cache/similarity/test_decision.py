@@ -25,7 +25,7 @@ def test_the_same_in_other_words_is_likely_right(match_model: MatchModel) -> Non
     assert match_probability(match_model) > match_model.threshold(0.05)
 
 
-def test_what_is_forbidden_has_no_chance(match_model: MatchModel) -> None:
+def test_what_is_forbidden_has_no_probability(match_model: MatchModel) -> None:
     requested, stored = "How do I enable the firewall?", "How do I disable the firewall?"
     assert (
         match_model.match_probability(
@@ -35,7 +35,7 @@ def test_what_is_forbidden_has_no_chance(match_model: MatchModel) -> None:
     )
 
 
-def test_what_is_not_similar_has_no_chance(match_model: MatchModel) -> None:
+def test_what_is_not_similar_has_no_probability(match_model: MatchModel) -> None:
     assert match_probability(match_model, similarity=0.5) == 0.0
     assert match_probability(match_model, similarity=float("nan")) == 0.0
 
@@ -50,7 +50,7 @@ def test_more_similarity_never_makes_it_less_likely(match_model: MatchModel) -> 
     assert found[-1] - found[0] > 0.2
 
 
-def test_a_record_moves_the_chance_by_as_much_as_it_weighs(match_model: MatchModel) -> None:
+def test_a_record_moves_the_probability_by_as_much_as_it_weighs(match_model: MatchModel) -> None:
     pooled = match_probability(match_model)
     assert match_probability(match_model, track=EntryAudits()) == pytest.approx(pooled)
     assert match_probability(match_model, track=EntryAudits(num_right=3)) > pooled
@@ -59,26 +59,26 @@ def test_a_record_moves_the_chance_by_as_much_as_it_weighs(match_model: MatchMod
     assert match_probability(match_model, track=EntryAudits(num_right=1e6)) > 0.99
 
 
-def test_a_smaller_bound_has_a_higher_floor(match_model: MatchModel) -> None:
+def test_a_smaller_bound_has_a_higher_threshold(match_model: MatchModel) -> None:
     thresholds = [match_model.threshold(bound) for bound in (0.001, 0.002, 0.005, 0.007, 0.01, 0.02, 0.03, 0.05)]
     assert thresholds == sorted(thresholds, reverse=True)
     assert len(set(thresholds)) == len(thresholds)
     assert match_model.threshold(1.0) == match_model.threshold(0.5) < thresholds[-1]
 
 
-def test_below_what_can_be_kept_nothing_is_served(match_model: MatchModel) -> None:
+def test_below_what_can_be_stored_nothing_is_served(match_model: MatchModel) -> None:
     assert match_model.threshold(0.0) == NEVER > 1.0
     assert match_model.threshold(1e-9) == NEVER
 
 
-def test_tightening_raises_the_floor_up_to_serving_nothing(match_model: MatchModel) -> None:
+def test_tightening_raises_the_threshold_up_to_serving_nothing(match_model: MatchModel) -> None:
     thresholds = [match_model.threshold(0.02, tightening=step) for step in (0.0, 0.25, 0.5, 0.75)]
     assert thresholds == sorted(thresholds)
     assert thresholds[-1] < 1.0
     assert match_model.threshold(0.02, tightening=1.0) == NEVER
 
 
-def test_a_stricter_calibration_lowers_every_chance(match_model: MatchModel) -> None:
+def test_a_stricter_calibration_lowers_every_probability(match_model: MatchModel) -> None:
     shipped = match_model.calibration
     strict = match_model.with_calibration(Calibration(slope=shipped.slope, shift=shipped.shift - 1.0))
     assert match_probability(strict) < match_probability(match_model)
@@ -98,7 +98,9 @@ def test_what_ships_names_its_origin_and_its_encoder(match_model: MatchModel) ->
 
 @given(st.text(max_size=80), st.text(max_size=80), st.floats(-1, 1), st.none() | st.floats(-1, 1))
 @settings(max_examples=200, deadline=None)
-def test_every_chance_is_a_probability(requested: str, stored: str, similarity: float, runner_up: float | None) -> None:
+def test_every_probability_is_a_probability(
+    requested: str, stored: str, similarity: float, runner_up: float | None
+) -> None:
     found = MatchModel.shipped().match_probability(
         requested, stored, similarity=similarity, runner_up=runner_up, track=None
     )

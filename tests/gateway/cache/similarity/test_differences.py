@@ -21,7 +21,7 @@ def test_equal_texts_differ_in_nothing() -> None:
     )
 
 
-def test_what_is_rare_weighs_more_than_what_every_question_says() -> None:
+def test_what_is_rare_weighs_more_than_what_every_question_states() -> None:
     common = differences("What is a good way to learn baking?", "What is baking?")
     rare = differences("What is sourdough baking?", "What is baking?")
     assert rare.num_prompt_rare == 1

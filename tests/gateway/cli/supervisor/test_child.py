@@ -71,7 +71,7 @@ async def test_lines_of_both_streams_are_reported_whole_and_under_the_childs_nam
     assert lines.reported[2][1].endswith("tail")
 
 
-async def test_a_line_without_end_is_reported_in_pieces_and_not_kept(tmp_path: Path) -> None:
+async def test_a_line_without_end_is_reported_in_pieces_and_not_stored(tmp_path: Path) -> None:
     lines = Lines()
     with pytest.raises(ChildGaveUp):
         await child(script(tmp_path, "a", "print('x' * 100_000); sys.exit(2)"), lines).run()

@@ -87,7 +87,7 @@ async def test_the_first_request_is_shown_once_and_only_when_the_gateway_is_read
         assert "gateway  | gateway listens" in before
 
 
-async def test_the_first_request_waits_for_the_slowest_engine_and_says_which_it_is(tmp_path: Path) -> None:
+async def test_the_first_request_waits_for_the_slowest_engine_and_states_which_it_is(tmp_path: Path) -> None:
     async with running(plan(tmp_path, large_delay_s=600)) as up:
         await until(up.reported("small    | ready after"))
         up.now_s += 15
@@ -122,7 +122,7 @@ async def test_the_gateway_stops_before_the_engines_it_drains_into(tmp_path: Pat
     assert up.text.endswith("penstock | stopped\n")
 
 
-async def test_a_crashed_engine_is_started_again_and_said_to_be_ready_again(tmp_path: Path) -> None:
+async def test_a_crashed_engine_is_started_again_and_reported_to_be_ready_again(tmp_path: Path) -> None:
     a_plan = plan(tmp_path)
     large = a_plan.engines[1]
     async with running(a_plan) as up:
@@ -186,7 +186,7 @@ async def test_waiting_is_explained_now_and_then(tmp_path: Path) -> None:
         assert up.text.count("waiting for the gateway") == 1
 
 
-async def test_an_engine_that_does_not_start_says_how_far_it_came(tmp_path: Path) -> None:
+async def test_an_engine_that_does_not_start_reports_how_far_it_came(tmp_path: Path) -> None:
     requested: list[str] = []
 
     async def failing(address: str, path: str) -> ProbeResult | None:
@@ -200,7 +200,7 @@ async def test_an_engine_that_does_not_start_says_how_far_it_came(tmp_path: Path
         await until(up.reported("small    | still starting after 15 s (import 2.0 s): out of memory"))
 
 
-async def test_asking_again_later_cuts_off_what_is_under_way(tmp_path: Path) -> None:
+async def test_a_second_signal_later_cuts_off_what_is_under_way(tmp_path: Path) -> None:
     body = "signal.signal(signal.SIGTERM, signal.SIG_IGN); note('up'); time.sleep(600)"
     a_plan = replace(plan(tmp_path), gateway=script(tmp_path, "gateway", body, stop_timeout_s=600))
     async with running(a_plan) as up:

@@ -101,7 +101,7 @@ def test_a_failed_trial_ejects_for_twice_as_long_up_to_a_bound() -> None:
     assert [seconds for _, seconds in subject.notified] == [2.0, 4.0, 8.0, 10.0, 10.0, 10.0]
 
 
-def test_a_trial_whose_client_left_says_nothing_and_leaves_room_for_the_next() -> None:
+def test_a_trial_whose_client_left_is_silent_and_leaves_room_for_the_next() -> None:
     subject = Subject()
     subject.fail(0.0, 3)
     subject.health.begin(2.0).dropped()
@@ -150,7 +150,7 @@ def test_a_new_process_starts_with_a_clean_record() -> None:
     assert not subject.health.pushback_s(1.0)
 
 
-def test_a_request_to_be_left_alone_is_kept_and_bounded() -> None:
+def test_a_request_to_be_left_alone_is_stored_and_bounded() -> None:
     subject = Subject()
     subject.health.note_pushback(0.0, 5.0)
     subject.health.note_pushback(0.0, 2.0)

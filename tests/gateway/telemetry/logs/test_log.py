@@ -98,7 +98,7 @@ def test_a_line_is_made_while_the_disk_is_slow() -> None:
     assert log.num_dropped == 0
 
 
-def test_a_value_that_json_does_not_know_is_told_in_words() -> None:
+def test_a_value_that_json_does_not_know_is_reported_in_words() -> None:
     stream = io.BytesIO()
     log = writer(stream)
     log.event("odd", value=Path("/x"))

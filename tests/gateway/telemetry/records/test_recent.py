@@ -43,7 +43,7 @@ def test_newest_come_first_and_the_oldest_are_forgotten(recent: RecentRequests) 
     assert recent.num_seen == 6
 
 
-def test_only_what_finished_since_is_told_again(recent: RecentRequests) -> None:
+def test_only_what_finished_since_is_reported_again(recent: RecentRequests) -> None:
     recent.note(finished(1))
     recent.note(finished(2))
     seen = recent.num_seen
@@ -60,7 +60,7 @@ def test_filters_must_all_hold(recent: RecentRequests) -> None:
     assert [one.id for one in found] == ["req_1"]
 
 
-def test_instants_are_told_in_wall_time(recent: RecentRequests) -> None:
+def test_instants_are_reported_in_wall_time(recent: RecentRequests) -> None:
     recent.note(finished(1))
     assert recent.newest()[0].at == 990.0
 
@@ -102,13 +102,13 @@ def test_the_clients_own_id_finds_it_as_well(recent: RecentRequests) -> None:
     assert recent.find("req_9") is None
 
 
-def test_a_name_as_long_as_a_body_is_not_kept_whole(recent: RecentRequests) -> None:
+def test_a_name_as_long_as_a_body_is_not_left_whole(recent: RecentRequests) -> None:
     recent.note(finished(1, model="m" * 1_000_000, client_request_id="c" * 30_000))
     assert len(recent._ring[0].model) == 256
     assert len(recent._ring[0].client_request_id or "") == 256
 
 
-def test_what_an_upstream_said_is_shown_without_secrets_and_control_characters(recent: RecentRequests) -> None:
+def test_what_an_upstream_stated_is_shown_without_secrets_and_control_characters(recent: RecentRequests) -> None:
     recent.note(finished(1, detail="refused: authorization: Bearer abc \x1b[2J"))
     found = recent.find("req_1")
     assert found is not None

@@ -15,7 +15,7 @@ FEATURES = [outcome.features for _, outcome in outcomes(1, 500)]
 
 
 @pytest.mark.parametrize(("name", "num_digits"), [("as they are", 17), ("as labels keep them", 5)])
-def test_coefficients_say_of_every_prompt_what_they_were_fitted_to_say(name: str, num_digits: int) -> None:
+def test_coefficients_state_of_every_prompt_what_they_were_fitted_to_state(name: str, num_digits: int) -> None:
     table = FeatureTable(FEATURES)
     found = np.random.default_rng(2).normal(size=table.num_columns)
     head = msgspec.json.decode(msgspec.json.encode(table.head(0.5, found)), type=Head)

@@ -49,7 +49,7 @@ def test_a_model_of_hashes_predicts_what_the_model_of_words_does() -> None:
     assert decode_model(msgspec.json.encode(hashed.model), "m") == hashed.model
 
 
-def test_a_label_says_all_that_is_learned_from_and_nothing_that_can_be_read() -> None:
+def test_a_label_states_all_that_is_learned_from_and_nothing_that_can_be_read() -> None:
     hasher = WordHasher()
     features = hasher.features(features_of(Prompt(SECRET, earlier="And the day before?", num_chars=130)))
     vector = np.random.default_rng(1).normal(size=384).astype(np.float32)
@@ -77,7 +77,7 @@ def test_a_label_that_is_damaged_or_of_other_figures_is_none(data: bytes) -> Non
     assert labels(1, 1)[0].format == FORMAT
 
 
-def test_a_label_of_before_kinds_of_work_were_kept_has_none() -> None:
+def test_a_label_of_before_kinds_of_work_were_stored_has_none() -> None:
     (label,) = labels(1, 1)
     notified = {**msgspec.msgpack.decode(encode_label(msgspec.structs.replace(label, kind="sums")))}
     found = decode_label(msgspec.msgpack.encode({key: value for key, value in notified.items() if key != "kind"}))
@@ -85,7 +85,7 @@ def test_a_label_of_before_kinds_of_work_were_kept_has_none() -> None:
     assert found.outcome.category == ""
 
 
-def test_a_book_keeps_the_latest_and_waits_for_enough_of_both_kinds() -> None:
+def test_a_buffer_keeps_the_latest_and_waits_for_enough_of_both_kinds() -> None:
     buffer = LabelBuffer(max_labels=MIN_LABELS)
     good = [label for label in labels(1, 400) if label.lost == 0.0][:MIN_LABELS]
     for number, label in enumerate(good):
@@ -103,7 +103,7 @@ def test_a_book_keeps_the_latest_and_waits_for_enough_of_both_kinds() -> None:
     assert len(buffer) == 0
 
 
-def test_what_labels_tell_better_than_the_model_is_learned_and_the_rest_is_kept() -> None:
+def test_what_labels_report_better_than_the_model_is_learned_and_the_rest_is_stored() -> None:
     (base,) = bundled_models()
     learned = learn_pair(labels(3, 320), base)
     assert learned.hashes_words
@@ -114,7 +114,7 @@ def test_what_labels_tell_better_than_the_model_is_learned_and_the_rest_is_kept(
     assert Predictor(learned).pair == Predictor(base).pair
 
 
-def test_labels_of_a_route_that_tells_its_kind_of_work_change_what_is_predicted_there() -> None:
+def test_labels_of_a_route_that_reports_its_kind_of_work_change_what_is_predicted_there() -> None:
     rng = random.Random(4)
     kinds = [msgspec.structs.replace(label, kind=rng.choice(("usual", "hapless"))) for label in labels(5, 600)]
     known = [
@@ -135,7 +135,7 @@ def test_labels_of_a_route_that_tells_its_kind_of_work_change_what_is_predicted_
     )
 
 
-def test_a_model_that_knows_better_than_its_labels_is_kept() -> None:
+def test_a_model_that_knows_better_than_its_labels_is_stored() -> None:
     base = trained(num=3000)
     rng = random.Random(2)
     notified = [

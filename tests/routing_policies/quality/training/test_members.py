@@ -49,12 +49,12 @@ def test_together_they_are_right_on_average_and_better_than_each() -> None:
     assert blend.unseen == pytest.approx(blend.bias + notified)
 
 
-def test_members_that_say_nothing_leave_the_share_of_good_answers() -> None:
+def test_members_that_are_silent_leave_the_share_of_good_answers() -> None:
     blend = stacked([member(0.0, 0.0)], TARGETS, ONES)
     assert blend.unseen == pytest.approx(np.full(NUM, np.log(TARGETS.mean() / (1 - TARGETS.mean()))), abs=0.02)
 
 
-def test_a_linear_member_finds_what_made_the_data_and_is_judged_unseen() -> None:
+def test_a_linear_member_finds_what_made_the_data_and_is_evaluated_unseen() -> None:
     rows = np.stack((TRUTH, RNG.normal(size=NUM)), axis=1)
     found = linear_member(rows, TARGETS, ONES, FOLDS, penalty=0.1)
     assert np.ravel(found.whole.coef_) == pytest.approx([1.0, 0.0], abs=0.15)
