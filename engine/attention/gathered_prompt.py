@@ -33,7 +33,7 @@ class GatheredPrompt:
         return GatheredPrompt(self.start, self.end, self.blocks, before) if is_same else self
 
 
-class PromptRow:
+class PromptMemory:
     """Keys and values of one layer's longest sequence with several tokens, as of some step."""
 
     __slots__ = ("_keys", "_values", "state")

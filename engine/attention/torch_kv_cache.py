@@ -7,8 +7,8 @@ from typing import Protocol
 import torch
 
 from engine.attention.base import AttentionSpec
-from engine.attention.gathered_prompt import PromptRow
-from engine.attention.gathered_rows import GatheredRows
+from engine.attention.gathered_prompt import PromptMemory
+from engine.attention.gathered_rows import GatheredSequences
 from engine.huge_pages import HugePages
 
 INT8_MAX = 127.0
@@ -37,9 +37,9 @@ class AttentionScratch:
 class ReadableKVCache(Protocol):
     """Pool interface of the PyTorch backend."""
 
-    kept: GatheredRows
+    kept: GatheredSequences
     """Gathered keys and values of decoding sequences."""
-    prompt: PromptRow
+    prompt: PromptMemory
     """Gathered keys and values of a prompt in chunks."""
 
     def write(self, keys: torch.Tensor, values: torch.Tensor, slot_mapping: torch.Tensor) -> None:
@@ -77,8 +77,8 @@ class TorchKVCache:
     __slots__ = ("kept", "keys", "prompt", "values")
 
     def __init__(self, keys: torch.Tensor, values: torch.Tensor) -> None:
-        self.kept = GatheredRows()
-        self.prompt = PromptRow()
+        self.kept = GatheredSequences()
+        self.prompt = PromptMemory()
         self.keys = keys
         self.values = values
 
@@ -153,8 +153,8 @@ class HeadMajorKVCache:
     def __init__(
         self, num_blocks: int, block_size: int, spec: AttentionSpec, dtype: torch.dtype, places: SlotPlaces
     ) -> None:
-        self.kept = GatheredRows()
-        self.prompt = PromptRow()
+        self.kept = GatheredSequences()
+        self.prompt = PromptMemory()
         self._block_size = block_size
         self._places = places
         self._in_pairs = dtype == torch.bfloat16
@@ -240,8 +240,8 @@ class QuantizedKVCache:
             device: Device of the pool.
         """
         self._dtype = dtype
-        self.kept = GatheredRows()
-        self.prompt = PromptRow()
+        self.kept = GatheredSequences()
+        self.prompt = PromptMemory()
         self.keys = torch.zeros(shape, dtype=torch.int8, device=device)
         self.values = torch.zeros_like(self.keys)
         self.key_scales = torch.zeros(shape[:2], dtype=torch.float32, device=device)

@@ -91,7 +91,7 @@ def build_core(
         # Heads predict as well at a lower cost, so a draft model beside them would only add time.
         draft_model = load_draft_model(config, model, machine) if heads is None else None
         if heads is not None and config.drafting.draft_model_dir is not None:
-            logger.info("the model has prediction heads: its draft model is only asked with --speculation draft")
+            logger.info("the model has Medusa heads: its draft model is used with --speculation draft only")
         max_model_len = _model_len(config, model)
     if standby is not None and not has_fast_memory:
         config = standby.wait(config)
@@ -191,7 +191,7 @@ def _warm_up(
 ) -> None:
     """Touch every path of the runner and learn what steps take."""
     batches = typical_batches(
-        max_rows=_max_rows(config),
+        max_num_seqs=_max_num_seqs(config),
         max_tokens=config.batch.max_num_batched_tokens,
         max_context=max_model_len,
         num_blocks=num_blocks,
@@ -218,7 +218,7 @@ def _model_len(config: CoreConfig, model: Model) -> int:
     return config.batch.max_model_len or model.config.usual_model_len
 
 
-def _max_rows(config: CoreConfig) -> int:
+def _max_num_seqs(config: CoreConfig) -> int:
     return min(config.batch.max_num_seqs, config.batch.max_num_batched_tokens)
 
 
@@ -232,7 +232,7 @@ def _num_blocks(
     batch = partial(made_up_batch, num_blocks=num_probe_blocks, block_size=config.kv.block_size)
     machine.memory.begin()
     runner.execute(batch(1, min(config.batch.max_num_batched_tokens, context_len), context_len))
-    runner.execute(batch(_max_rows(config), 1, context_len))
+    runner.execute(batch(_max_num_seqs(config), 1, context_len))
     transient_bytes = machine.memory.transient_bytes()
     del runner
     free_bytes = machine.memory.free_bytes() - transient_bytes
@@ -276,7 +276,7 @@ def _runner(
         device=machine.device,
         block_size=config.kv.block_size,
         max_tokens=config.batch.max_num_batched_tokens,
-        max_rows=_max_rows(config),
+        max_num_seqs=_max_num_seqs(config),
         max_blocks=-(-max_model_len // config.kv.block_size),
     )
 

@@ -33,7 +33,7 @@ from engine.step.scheduler_output import SchedulerOutput
 logger = logging.getLogger(__name__)
 
 _LIMIT_S = 1.5
-_ROWS = (1, 2, 4, 8, 16)
+_BATCH_SIZES = (1, 2, 4, 8, 16)
 _CONTEXT_TOKENS = 128
 """Context of the steps that show what drafting and verifying cost."""
 _ROUNDS = 5
@@ -110,22 +110,22 @@ def make_drafter(
     num_speculative_tokens = min(
         config.drafting.num_speculative_tokens, context_len - 1, config.batch.max_num_batched_tokens - 1
     )
-    max_rows = min(config.batch.max_num_seqs, config.batch.max_num_batched_tokens // (num_speculative_tokens + 1))
-    num_rows = [count for count in _ROWS if count <= max_rows]
+    max_num_seqs = min(config.batch.max_num_seqs, config.batch.max_num_batched_tokens // (num_speculative_tokens + 1))
+    num_seqs = [count for count in _BATCH_SIZES if count <= max_num_seqs]
     batch = partial(made_up_batch, num_blocks=num_blocks, block_size=config.kv.block_size, params=PLAIN_PARAMS)
     if num_speculative_tokens > 0:
-        batches = (batch(count, 1, context_len) for count in num_rows)
+        batches = (batch(count, 1, context_len) for count in num_seqs)
         measure_verification(
             run, batches, costs, clock, num_speculative_tokens=num_speculative_tokens, limit_s=_LIMIT_S
         )
     if num_speculative_tokens > 0 and model is not None:
         # In turn, so that the first of each, which only touches every path, is soon outnumbered.
-        batches = (batch(count, 1, context_len) for _ in range(_ROUNDS) for count in num_rows)
+        batches = (batch(count, 1, context_len) for _ in range(_ROUNDS) for count in num_seqs)
         _measure_drafting(model, batches, scheduled_costs, clock)
-    for count in num_rows:
+    for count in num_seqs:
         plain_s, fixed_s, each_s = scheduled_costs.of_step(count)
         logger.info(
-            "a decode step of %d rows takes %.3f ms; drafts add %.3f ms, and each %.3f ms",
+            "a decode step of %d sequences takes %.3f ms; drafts add %.3f ms, and each %.3f ms",
             *(count, 1e3 * plain_s, 1e3 * fixed_s, 1e3 * each_s),
         )
     stats = AcceptanceStats()
@@ -153,7 +153,7 @@ def _draft_model(
         device=machine.device,
         block_size=config.kv.block_size,
         max_tokens=config.batch.max_num_batched_tokens,
-        max_rows=min(config.batch.max_num_seqs, config.batch.max_num_batched_tokens),
+        max_num_seqs=min(config.batch.max_num_seqs, config.batch.max_num_batched_tokens),
         max_blocks=-(-max_model_len // config.kv.block_size),
     )
     return DraftModelProposer(
@@ -171,7 +171,7 @@ def _measure_drafting(
     """Time reading texts and making two tokens more for each of them, until the limit has passed."""
     deadline_at = clock() + _LIMIT_S
     for batch in batches:
-        places = [Behind(row.seq, ()) for row in batch.rows]
+        places = [Behind(chunk.seq, ()) for chunk in batch.chunks]
         for _ in range(_ROUNDS_AFTER_READING + 1):
             num_unread = sum(model.num_missing_tokens(place.seq) for place in places)
             started_at = clock()

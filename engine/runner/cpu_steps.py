@@ -33,11 +33,11 @@ class CompiledSteps(Protocol):
     """A model some of whose steps can run compiled."""
 
     max_tokens: int
-    """Maximum number of tokens of a compiled step whose rows have few tokens each."""
+    """Maximum number of tokens of a compiled step whose sequences have few tokens each."""
     prompt_way: PromptWay
     """Execution path of steps with more tokens."""
     max_verified: int
-    """Tokens of a row whose drafts are verified: such rows are computed as those that decode."""
+    """Tokens of a sequence whose drafts are verified: such sequences are computed as those that decode."""
 
     @property
     def prompt_ways(self) -> list[PromptWay]:
@@ -143,7 +143,7 @@ class _Settings:
 
     @property
     def max_tokens(self) -> int:
-        """Tokens up to which a step of short rows runs compiled."""
+        """Tokens up to which a step of short sequences runs compiled."""
         return 0 if self._compiled is None else self._compiled.max_tokens
 
     @property

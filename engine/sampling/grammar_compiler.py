@@ -14,7 +14,7 @@ from engine.sampling.grammar import MAX_GRAMMAR_BYTES, GrammarError, GrammarStat
 
 logger = logging.getLogger(__name__)
 
-MAX_KEPT = 64
+MAX_CACHED = 64
 """Size of the cache of compiled grammars and wrong texts; the least recently used entry leaves first."""
 
 
@@ -110,7 +110,7 @@ class GrammarCompiler:
             seq_ids = self._waiting.pop(source)
             if keeps:
                 self._kept[source] = result
-                if len(self._kept) > MAX_KEPT:
+                if len(self._kept) > MAX_CACHED:
                     self._kept.popitem(last=False)
             done = [_done(seq_id, result) for seq_id in seq_ids]
         for item in done:

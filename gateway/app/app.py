@@ -88,7 +88,7 @@ class Gateway:
         around: Surroundings | None = None,
         ejection: EjectionRules | None = None,
         load_encoder: LoadEncoder | None = None,
-        judges: MatchModels | None = None,
+        match_models: MatchModels | None = None,
     ) -> None:
         around = around or Surroundings()
         clock = around.clock
@@ -106,7 +106,7 @@ class Gateway:
         self._answers = ResponseCache(
             config,
             runtime,
-            judges=judges or MatchModels.shipped(),
+            match_models=match_models or MatchModels.shipped(),
             embedder=self._embedder,
             policy=self.policy,
             guard=self._guard,
@@ -129,8 +129,8 @@ class Gateway:
         )
         self._answers.on_audit = self.control.note_audit
         self._builder = self._make_builder(around, ejection or EjectionRules(), predictors)
-        told = (*self.control.watchers(), self.recent.note)
-        self._records = Observability(config, runtime, told, self.control.sampler)
+        observers = (*self.control.watchers(), self.recent.note)
+        self._records = Observability(config, runtime, observers, self.control.sampler)
         self._tasks = BackgroundTasks(runtime.note_failed_task)
         self._path = RequestPath(
             config,
@@ -199,7 +199,7 @@ class Gateway:
                 metrics=self.metrics,
                 recent=self.recent,
                 cache=self._cache,
-                books=self._answers.books,
+                route_stats=self._answers.route_stats,
                 facts=self._facts,
             ),
             engines=EngineFacts(lambda: {} if self.snapshot is None else self.snapshot.deployments.values(), clock),
@@ -304,7 +304,7 @@ class Gateway:
         await self._close()
 
     def reload_soon(self) -> None:
-        """Look at the policy file in the loop's next turns."""
+        """Read the policy file in the loop's next turns."""
         if self.snapshot is not None:
             self._tasks.spawn(self.control.look(), "reload")
 
@@ -366,10 +366,10 @@ class Gateway:
             self._replace(before)
 
     def _replace(self, before: tuple[LiveDeployment, ...]) -> None:
-        """Let go of deployments that nothing in force uses any more, and look at all the others."""
-        kept = self._deployments()
+        """Let go of deployments that nothing in force uses any more, and check all the others."""
+        retained = self._deployments()
         for deployment in before:
-            if deployment not in kept:
+            if deployment not in retained:
                 self._tasks.spawn(deployment.retire(), "retire")
         if before:
             self._tasks.spawn(self._prober.probe_all(), "probe")

@@ -154,7 +154,7 @@ class PolicySettings:
     a document of one's own, else `file`.
     """
     poll_s: float = 0.25
-    """Interval between two looks at the policy file."""
+    """Interval between two reads of the policy file."""
     max_revisions: int = 1000
     """Revisions of the policy that the store remembers; of more the oldest go."""
     quality_dir: Path | None = None

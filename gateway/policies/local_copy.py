@@ -24,15 +24,15 @@ def file_copy_name(policy: Path) -> str:
     return f"policy.{sha256(bytes(policy)).hexdigest()[:_NAME_CHARS]}.last.json"
 
 
-def is_lost(kept: Revision | None, newest: Revision | None) -> bool:
-    """Return whether a store whose newest revision is `newest` has lost the revision `kept`.
+def is_lost(saved: Revision | None, newest: Revision | None) -> bool:
+    """Return whether a store whose newest revision is `newest` has lost the revision `saved`.
 
     Revision numbers only grow, so a store with lower ones has lost some. The exception is a store whose newest revision
-    was made later than `kept`: there an operator has started over.
+    was made later than `saved`: there an operator has started over.
     """
-    if kept is None or kept.number == 0:
+    if saved is None or saved.number == 0:
         return False
-    return newest is None or (kept.number > newest.number and kept.at > newest.at)
+    return newest is None or (saved.number > newest.number and saved.at > newest.at)
 
 
 class _Written(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,10 +68,10 @@ class PolicyCopy:
         read_at = now if read_at is None else read_at
         found = self._find()
         if found is not None:
-            kept, written = found
-            if is_lost(kept, revision) or (kept.number == 0 and read_at < written.read_at <= now):
+            saved, written = found
+            if is_lost(saved, revision) or (saved.number == 0 and read_at < written.read_at <= now):
                 return
-            if kept == revision and written.digest:
+            if saved == revision and written.digest:
                 return
         fields = {**msgspec.to_builtins(revision), "digest": _digest(revision), "read_at": read_at}
         try:

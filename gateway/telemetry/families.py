@@ -21,7 +21,7 @@ class MetricFamilies:
         self.requests = make.counter(
             "requests_total", "Requests by how they ended.", ("route", "deployment", "outcome")
         )
-        self.stages = make.histogram("stage_seconds", "Time spent in one stage of a request.", ("stage",))
+        self.stages = make.histogram("stage_seconds", "Time in one stage of a request.", ("stage",))
         latency = ("deployment", "prompt_bucket", "cache")
         self.ttft = make.histogram("ttft_seconds", "Receipt to first token with content.", latency)
         self.tpot = make.histogram("tpot_seconds", "Time per output token after the first.", latency)
@@ -75,7 +75,7 @@ class MetricFamilies:
         )
         self.saved_tokens = make.counter("saved_tokens_total", "Tokens that no deployment had to handle.", ("source",))
         self.saved_cost = make.counter(
-            "saved_cost_total", "What was not spent, at the price of the route's dearest candidate.", ("source",)
+            "saved_cost_total", "Cost saved, at the price of the route's dearest candidate.", ("source",)
         )
         self.trimmed_tokens = make.counter("trimmed_tokens_total", "Prompt tokens cut before sending.", ("strategy",))
 
@@ -95,7 +95,7 @@ class MetricFamilies:
         self.retries = make.counter("retries_total", "Second attempts, by the deployment that failed.", ("deployment",))
         self.hedges = make.counter(
             "hedges_total",
-            "Second attempts beside a late first one, by the deployment asked.",
+            "Second attempts beside a late first one, by deployment.",
             ("deployment", "end"),
         )
         self.hedged_tokens = make.counter(

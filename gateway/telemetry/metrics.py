@@ -201,10 +201,10 @@ class GatewayMetrics(MetricFamilies):
         else:
             tpot_s = None
         if (targets := self.targets.get(record.lane)) is not None:
-            self._judge(record.lane, "ttft", first_at - timeline.started_at, targets.ttft_s)
-            self._judge(record.lane, "tpot", tpot_s, targets.tpot_s)
+            self._observe_target(record.lane, "ttft", first_at - timeline.started_at, targets.ttft_s)
+            self._observe_target(record.lane, "tpot", tpot_s, targets.tpot_s)
 
-    def _judge(self, lane: str, target: str, seconds: float | None, bound_s: float | None) -> None:
+    def _observe_target(self, lane: str, target: str, seconds: float | None, bound_s: float | None) -> None:
         if seconds is not None and bound_s is not None:
             self.slo.labels(lane, target, "met" if seconds <= bound_s else "missed").inc()
 

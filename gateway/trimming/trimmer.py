@@ -114,10 +114,10 @@ def _recent(conversation: Conversation, repeating: Conversation, budget_bytes: i
         budget_bytes: Size to fit, in bytes.
     """
     for _ in range(_MAX_ROUNDS):
-        kept = recent_turns(conversation, budget_bytes)
-        if len(kept) == len(conversation.messages):
+        retained = recent_turns(conversation, budget_bytes)
+        if len(retained) == len(conversation.messages):
             return conversation
-        repeating = repeating.only(kept)
+        repeating = repeating.only(retained)
         conversation = dedupe(repeating)
     return _least_cut(repeating, budget_bytes)
 

@@ -18,7 +18,7 @@ _ROWS = 32
 _NUM_PASSES = 8
 """Over the backlog, in batches that stay together: two rounds of two sides, and prompts made as long as the longest."""
 _NO_GAP_TARGET = ("--itl-target-ms", "60000", "--prefill-slack-ratio", "1000")
-"""Static batches promise nobody an even flow of tokens, so neither side holds prompts back for one here."""
+"""Static batches guarantee nobody an even flow of tokens, so neither side holds prompts back for one here."""
 _MIN_BATCHES, _MAX_BATCHES = 3, 16
 _ROUNDS = 2
 
@@ -57,11 +57,11 @@ async def measure_batching(setting: Setting) -> Finding:
             "batching_lengths": lengths.source,
         },
         notes=[
-            f"batching: {len(pairs)} requests waiting at once, {num_tokens} output tokens, {_ROWS} rows",
+            f"batching: {len(pairs)} requests waiting at once, {num_tokens} output tokens, {_ROWS} sequences",
             f"batching: {lengths.source}",
-            "batching: static: every row is computed until the batch's longest answer ends, what it makes behind its "
-            "own end counts for nothing; padded: prompts are as long as the longest, too, as generate has them; "
-            "early exit: rows end by themselves and stay empty",
+            "batching: static: every sequence is computed until the batch's longest answer ends, its tokens behind its "
+            "own end count for nothing; padded: prompts are as long as the longest, too, as generate has them; "
+            "early exit: sequences end by themselves and stay empty",
             *(f"seconds  {line}" for line in rounds.lines()),
             f"seconds  padded {padded_s:.4g}, early exit {early_s:.4g}",
         ],

@@ -25,7 +25,7 @@ _SETTLED_ROUNDS = 7
 """A measurement is made as short as it takes to get so many rounds."""
 _SHAPE_START_S = 120.0
 _COMPARED = (
-    "plain answers by the engine's stage record, first row's first token to last row's last, prompts of "
+    "plain answers by the engine's stage record, first sequence's first token to the last one's last, prompts of "
     f"{_PROMPT_TOKENS} tokens in the prefix cache; against transformers.generate in float32 from the choice of its "
     "first token to that of its last; equal threads and cores, sides in turn, median of the rounds' ratios"
 )
@@ -35,7 +35,7 @@ async def measure_bundled(setting: Setting) -> Finding:
     """The checkpoint as it is, at batch 1 and 8; streams beside plain answers."""
     prompts = Prompts(setting.model, setting.seed)
     results: Results = {}
-    notes = [f"decode: {_COMPARED}", "decode, streamed: while all rows stream, as a client on the same cores sees it"]
+    notes = [f"decode: {_COMPARED}", "decode, streamed: while all sequences stream, as a client on these cores sees it"]
     async with Workbench() as bench:
         engine = await start_engine(bench, setting.model, *setting.flags("--max-num-seqs", str(max(_BATCHES))))
         reference = await ReferenceProcess.start(bench, setting)

@@ -25,7 +25,7 @@ _STEPS_S = 1200.0
 _CONTEXT = 1024
 _ROWS = 64
 _MANY_TOKENS = 257
-_SMALL = {"layers": 2, "context": 64, "rows": 4, "tokens": 17}
+_SMALL = {"layers": 2, "context": 64, "num_seqs": 4, "tokens": 17}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 async def run(options: argparse.Namespace) -> Card:
     """Write the checkpoint, measure its steps bare, then served."""
-    rows, context = (_SMALL["rows"], _SMALL["context"]) if options.small else (_ROWS, _CONTEXT)
+    rows, context = (_SMALL["num_seqs"], _SMALL["context"]) if options.small else (_ROWS, _CONTEXT)
     async with Workbench() as bench:
         model = options.model.resolve() if options.model else await _write(bench, is_small=options.small)
         results: dict[str, Value] = {"model": model.name}
@@ -54,7 +54,7 @@ async def run(options: argparse.Namespace) -> Card:
             results |= (await measure_prefix(setting)).results
     return Card(
         bench="engine_gpu",
-        arrivals="closed: one decode step after the other, rows of equal length",
+        arrivals="closed: one decode step after the other, sequences of equal length",
         results=results,
         notes=(
             "share    bound by copy bandwidth over time of a queued step",

@@ -64,13 +64,13 @@ async def _connect(address: Address) -> tuple[asyncio.StreamReader, asyncio.Stre
 async def open_pages(admin: Address, count: int) -> AsyncIterator[Pages]:
     """`count` pages, of all live topics in turn, each of which has had its first event. Raises ProcessFailed."""
     pages = Pages()
-    opened = [asyncio.Event() for _ in range(count)]
+    started = [asyncio.Event() for _ in range(count)]
     watching = [
         asyncio.create_task(pages.watch(admin, _TOPICS[number % len(_TOPICS)], is_open))
-        for number, is_open in enumerate(opened)
+        for number, is_open in enumerate(started)
     ]
     try:
-        ready = asyncio.gather(*(is_open.wait() for is_open in opened))
+        ready = asyncio.gather(*(is_open.wait() for is_open in started))
         waited: set[asyncio.Future[Any]] = {ready, *watching}
         await asyncio.wait(waited, timeout=_PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
         if not ready.done():

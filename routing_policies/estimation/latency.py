@@ -114,7 +114,7 @@ _MAX_LOG_RATIO: Final = math.log(4.0)
 _MAX_LOG_GAIN: Final = math.log(100.0)
 _GAIN_DECAY_S: Final = 10.0
 _NOISE: Final = 0.2
-"""Mean log ratio that is applied by half; a handful of measurements reaches it by chance."""
+"""Mean log ratio that is applied by half; a handful of measurements reaches it at random."""
 _FRESH_S: Final = 1.0
 """Seconds after a measurement without decay."""
 _FIRST_ERROR: Final = 0.5

@@ -57,9 +57,7 @@ def called(chromium: Browser, origin: str, at: Addresses, *, stream: bool) -> tu
     return status, has_id, text
 
 
-def test_a_listed_page_streams_an_answer(
-    chromium: Browser, origin: str, tmp_path: Path
-) -> None:
+def test_a_listed_page_streams_an_answer(chromium: Browser, origin: str, tmp_path: Path) -> None:
     with scripted_gateway(tmp_path, settings={"public.cors_origins": origin}) as at:
         assert called(chromium, origin, at, stream=False)[:2] == (200, True)
         status, has_id, text = called(chromium, origin, at, stream=True)

@@ -106,7 +106,7 @@ def test_the_first_start_makes_tokens_that_gateway_and_prometheus_read(stack: di
     assert job["authorization"] == {"credentials_file": "/run/penstock/metrics.token"}
 
 
-def test_grafana_is_given_the_dashboards_where_it_looks_for_them(stack: dict[str, Any]) -> None:
+def test_grafana_is_given_the_dashboards_where_it_searches_them(stack: dict[str, Any]) -> None:
     provider = yaml.safe_load((FOLDER / "grafana" / "dashboards" / "penstock.yaml").read_text())["providers"][0]
     mounted = [volume.split(":")[1] for volume in stack["services"]["grafana"]["volumes"]]
     assert provider["options"]["path"] in mounted

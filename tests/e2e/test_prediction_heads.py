@@ -22,7 +22,7 @@ QUESTIONS = (
 ROUNDS = 40
 """Whether drafts pay is measured: where the machine was busy in a bad moment they are not tried for a while."""
 ENOUGH = 40
-"""Tokens drafted, to tell how many are right."""
+"""Tokens drafted, to show how many are right."""
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def drafts(engine: LoneEngine) -> tuple[float, float]:
     return drafted, accepted
 
 
-def test_questions_never_asked_before_are_answered_in_fewer_steps(engine: LoneEngine, plain: LoneEngine) -> None:
+def test_questions_never_seen_before_are_answered_in_fewer_steps(engine: LoneEngine, plain: LoneEngine) -> None:
     with engine.client() as client, plain.client() as plain_client:
         for _ in range(ROUNDS):
             for fields in ({"temperature": 0}, {"temperature": 0.8, "seed": 3}):

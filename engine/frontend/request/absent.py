@@ -54,7 +54,7 @@ def _cleaned(value: Any) -> Any:
 
 
 def _is_subject(name: str, empty: Any, parent: dict[str, Any]) -> bool:
-    """Return whether an empty member has a meaning in `parent`.
+    """Return whether an empty member is significant in `parent`.
 
     A message may have empty content, and `type: function` may name an empty function.
     """

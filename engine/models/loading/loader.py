@@ -221,7 +221,7 @@ class _Assembler:
         """Take a projection of a quantized checkpoint."""
         published = self._config.published
         if published is None:
-            raise CheckpointError(f"{prefix}.qweight: the config has no quantization_config that says how it is packed")
+            raise CheckpointError(f"{prefix}.qweight: the config has no quantization_config with its packing")
         if not has_bias:
             discard_empty_bias(self._checkpoint, prefix)
         return take_packed(self._checkpoint, prefix, (out_size, in_size), published).to(self._device)

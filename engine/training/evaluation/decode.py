@@ -88,13 +88,13 @@ class GreedyDecoder:
             if not is_open.any():
                 break
             if not is_open.all():  # a few long answers must not keep the whole batch running
-                open_rows = is_open.nonzero().flatten()
-                cache.batch_select_indices(open_rows)
+                unfinished = is_open.nonzero().flatten()
+                cache.batch_select_indices(unfinished)
                 rows, chosen, positions, mask = (
-                    rows[open_rows],
-                    chosen[open_rows],
-                    positions[open_rows],
-                    mask[open_rows],
+                    rows[unfinished],
+                    chosen[unfinished],
+                    positions[unfinished],
+                    mask[unfinished],
                 )
             ids, positions = chosen[:, None], positions[:, -1:] + 1
             mask = torch.cat((mask, torch.ones_like(ids)), dim=1)

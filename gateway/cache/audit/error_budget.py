@@ -36,7 +36,7 @@ def tightening_of(level: int) -> float | None:
 
 
 def is_over(estimate: Estimate, max_error_ratio: float) -> bool:
-    """Return whether the bound is broken; one wrong response alone may be chance."""
+    """Return whether the bound is broken; one wrong response alone may be random."""
     return estimate.num_wrong > 1 and estimate.ratio > max_error_ratio
 
 

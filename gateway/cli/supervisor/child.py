@@ -27,7 +27,7 @@ class ChildGaveUp(RuntimeError):
     def __init__(self, name: str, code: int) -> None:
         self.name = name
         self.code = code
-        super().__init__(f"{name} ended with code {code}; its last lines say why")
+        super().__init__(f"{name} ended with code {code}; its last lines give the reason")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +100,7 @@ class Child:
             self._ended.set()
 
     async def stop(self) -> None:
-        """Ask the child to end, wait as long as its spec allows, then end it and whatever it started."""
+        """Signal the child to end, wait as long as its spec allows, then end it and whatever it started."""
         self._stopping.set()
         self._terminate()
         try:
@@ -143,16 +143,16 @@ class Child:
 
     async def _pump(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdout is not None, "the child is started with a pipe"
-        kept = b""
+        rest = b""
         while chunk := await process.stdout.read(MAX_LINE_BYTES):
-            *lines, kept = (kept + chunk).split(b"\n")
+            *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
                 self._report(self.spec.name, line.decode(errors="replace"))
-            if len(kept) >= MAX_LINE_BYTES:
-                self._report(self.spec.name, kept.decode(errors="replace"))
-                kept = b""
-        if kept:
-            self._report(self.spec.name, kept.decode(errors="replace"))
+            if len(rest) >= MAX_LINE_BYTES:
+                self._report(self.spec.name, rest.decode(errors="replace"))
+                rest = b""
+        if rest:
+            self._report(self.spec.name, rest.decode(errors="replace"))
 
     def _terminate(self) -> None:
         if self._process is not None and self._process.returncode is None:
@@ -185,9 +185,9 @@ def _die_with_parent() -> Callable[[], None] | None:
         return None
     prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
 
-    def ask() -> None:
+    def request_stop() -> None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
         if os.getppid() != parent:  # it died before the request was in place
             os._exit(1)
 
-    return ask
+    return request_stop

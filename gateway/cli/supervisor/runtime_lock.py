@@ -35,8 +35,8 @@ class RuntimeLock:
         except UnsafeFolder as error:
             raise RuntimeDirError(str(error)) from error
         except OSError as error:
-            said = f"{self._directory}: {error.strerror}; choose another with --runtime-dir"
-            raise RuntimeDirError(said) from error
+            message = f"{self._directory}: {error.strerror}; choose another with --runtime-dir"
+            raise RuntimeDirError(message) from error
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

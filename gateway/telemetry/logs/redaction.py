@@ -148,8 +148,8 @@ def find_secrets(text: str) -> list[Span]:
     for _ in range(_ROUNDS):
         if _ESCAPE.search(folded) is None:
             break
-        folded, kept = _unescape(folded)
-        origin = [origin[index] for index in kept]
+        folded, lengths = _unescape(folded)
+        origin = [origin[index] for index in lengths]
         spans += [(origin[begin], origin[end]) for begin, end in _find(folded)]
     return _merged(spans)
 
@@ -235,19 +235,19 @@ def _is_mixed(token: str) -> bool:
 def _unescape(text: str) -> tuple[str, list[int]]:
     """Return `text` with one layer of escapes undone, and the source index of each character and of the end."""
     parts: list[str] = []
-    kept: list[int] = []
+    lengths: list[int] = []
     at = 0
     for found in _ESCAPE.finditer(text):
         parts.append(text[at : found.start()])
-        kept.extend(range(at, found.start()))
+        lengths.extend(range(at, found.start()))
         char = _meaning(found)
         if char:
             parts.append(char)
-            kept.append(found.start())
+            lengths.append(found.start())
         at = found.end()
     parts.append(text[at:])
-    kept.extend(range(at, len(text) + 1))
-    return "".join(parts), kept
+    lengths.extend(range(at, len(text) + 1))
+    return "".join(parts), lengths
 
 
 def _meaning(found: re.Match[str]) -> str:

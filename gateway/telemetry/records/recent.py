@@ -253,7 +253,7 @@ class RouteTraffic:
         hour = int(self._wall() // HOUR_S)
         if hour != self._hour:
             self._hour, self._now = hour, self._hours.setdefault(hour, {})
-            for old in [kept for kept in self._hours if kept <= hour - HOURS]:
+            for old in [old_hour for old_hour in self._hours if old_hour <= hour - HOURS]:
                 del self._hours[old]
 
     def counts(self) -> list[Count]:

@@ -77,7 +77,7 @@ class Tape:
         self.salt = b""
 
     def open(self) -> None:
-        """Create the folder and its salt, without which the digest of a short text could be guessed; raises OSError."""
+        """Create the folder and its salt, which protects digests of short texts; raises OSError."""
         private_tree(self.folder)
         path = self.folder / SALT_FILE
         with suppress(FileExistsError), open_private(path, "xb") as stream:
@@ -149,12 +149,12 @@ class Tape:
 
     def _tidy(self) -> None:
         """Delete the files beyond the retention time, and the oldest beyond the total size."""
-        kept = 0
+        num_bytes = 0
         for path in sorted(self.folder.glob(f"*{_SUFFIX}"), reverse=True):
             with suppress(FileNotFoundError):  # another process has deleted it
                 found = path.stat()
-                kept += found.st_size
-                if kept > self._max_bytes or self._wall() - found.st_mtime > self._retention_s:
+                num_bytes += found.st_size
+                if num_bytes > self._max_bytes or self._wall() - found.st_mtime > self._retention_s:
                     path.unlink()
 
 

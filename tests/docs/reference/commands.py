@@ -25,11 +25,11 @@ def commands_page() -> str:
     return page("Command line", _INTRODUCTION, *sections)
 
 
-def _sections(parser: argparse.ArgumentParser, said: str = "") -> Iterator[str]:
+def _sections(parser: argparse.ArgumentParser, reported: str = "") -> Iterator[str]:
     """One section for a command that runs, and those of the commands below it."""
     below = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     if not below:
-        text = said or (parser.description or "").partition("\n\n")[0]
+        text = reported or (parser.description or "").partition("\n\n")[0]
         rows = flag_rows(parser)
         yield section(code(parser.prog), _sentence(text), table(("flag", "value", "meaning"), rows) if rows else "")
     for action in below:

@@ -80,8 +80,8 @@ class PagedRunner:
             compiled.max_tokens = MAX_TOKENS
         self.caches = [backend.allocate(num_blocks, block_size, spec, dtype) for spec in self.model.attention_specs]
         self.block_size = block_size
-        self.tells_sampled = True
-        """Whether the model is told that logits of all tokens will be asked for, as they always are."""
+        self.with_sampled = True
+        """Whether the model is given that logits of all tokens will be requested, as they always are."""
         self._free = list(range(num_blocks))
         if shuffle_seed is not None:
             random.Random(shuffle_seed).shuffle(self._free)
@@ -110,7 +110,7 @@ class PagedRunner:
             context_lens=[row.num_computed for row, _ in work],
             block_tables=torch.tensor([row.blocks + [0] * (width - len(row.blocks)) for row, _ in work]),
             block_size=self.block_size,
-            sampled=list(range(starts[-1])) if self.tells_sampled else None,
+            sampled=list(range(starts[-1])) if self.with_sampled else None,
         )
         if num_sampled is not None:
             counts = zip(starts[1:], num_sampled, strict=True)

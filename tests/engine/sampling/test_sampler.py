@@ -113,7 +113,7 @@ def test_drafts_count_like_output_so_verifying_several_at_once_changes_nothing()
     assert at_once.token_ids == one_by_one
 
 
-def test_a_kept_penalty_state_gives_what_a_rebuilt_one_gives() -> None:
+def test_a_stored_penalty_state_gives_what_a_rebuilt_one_gives() -> None:
     logits = random_logits(1, 50)
     rebuilt = row(output=[1, 2, 2], prompt=[7], temperature=0.0, frequency_penalty=3.0)
     state = PenaltyState.create(rebuilt.params, [7], torch.device("cpu"))
@@ -159,7 +159,7 @@ def test_logit_bias_forces_and_forbids() -> None:
     assert SAMPLER.sample(logits, [row(temperature=0.0, logit_bias={1: -100.0})]).token_ids == [3]
 
 
-def test_the_allowed_mask_is_kept_by_greedy_and_random_rows() -> None:
+def test_the_allowed_mask_is_stored_by_greedy_and_random_rows() -> None:
     allowed = torch.zeros(100, dtype=torch.bool)
     allowed[[40, 41]] = True
     rows = [row(temperature=t, seed=n, allowed=allowed) for n, t in enumerate([0.0, 1.0, 3.0, 3.0, 3.0])]

@@ -1,4 +1,4 @@
-"""Two processes that share every layer say what one says."""
+"""Two processes that share every layer state what one states."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def team_of_two(folder: Path, num_blocks: int) -> Iterator[tuple[RankGroup, Lead
             device=CPU,
             block_size=BLOCK_SIZE,
             max_tokens=512,
-            max_rows=8,
+            max_num_seqs=8,
             max_blocks=MAX_MODEL_LEN // BLOCK_SIZE,
         )
         yield team, model, runner

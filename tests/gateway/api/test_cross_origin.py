@@ -28,14 +28,14 @@ async def preflight(stack: Stack, origin: str, *, path: str = "/v1/chat/completi
         "access-control-request-method": method,
         "access-control-request-headers": "authorization,content-type,x-stainless-lang",
     }
-    return await stack.ask(path=path, method="OPTIONS", headers=asked)
+    return await stack.call(path=path, method="OPTIONS", headers=asked)
 
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_listed_page_reads_an_answer_whole_with_the_gateways_headers(tmp_path: Path, stream: bool) -> None:
     async with running(tmp_path, settings=allowing(f"https://other.example, {PAGE}")) as stack:
-        reply = await stack.ask(chat(stream=stream), headers={"origin": PAGE})
-        plain = await stack.ask(chat(stream=stream))
+        reply = await stack.call(chat(stream=stream), headers={"origin": PAGE})
+        plain = await stack.call(chat(stream=stream))
     assert (reply.status, reply.headers[ALLOWED]) == (200, PAGE)
     assert reply.headers["access-control-expose-headers"] == "*"
     assert "access-control-allow-credentials" not in reply.headers
@@ -46,7 +46,7 @@ async def test_a_listed_page_reads_an_answer_whole_with_the_gateways_headers(tmp
 async def test_a_listed_page_reads_errors_too(tmp_path: Path) -> None:
     async with running(tmp_path, settings=allowing(PAGE)) as stack:
         for how in ({"body": {"model": "auto"}}, {"path": "/v1/nothing", "method": "GET"}, {"body": chat("nobody")}):
-            reply = await stack.ask(headers={"origin": PAGE}, **how)
+            reply = await stack.call(headers={"origin": PAGE}, **how)
             assert reply.status >= 400
             assert reply.headers[ALLOWED] == PAGE
             assert reply.error["message"]
@@ -65,7 +65,7 @@ async def test_a_preflight_needs_no_key_and_allows_what_sdks_send(tmp_path: Path
 async def test_other_pages_read_nothing(tmp_path: Path) -> None:
     async with running(tmp_path, settings=allowing(PAGE)) as stack:
         refused = await preflight(stack, OTHER)
-        reply = await stack.ask(chat(), headers={"origin": OTHER})
+        reply = await stack.call(chat(), headers={"origin": OTHER})
     assert refused.status == 400
     assert ALLOWED not in refused.headers
     assert ALLOWED not in reply.headers
@@ -74,20 +74,20 @@ async def test_other_pages_read_nothing(tmp_path: Path) -> None:
 async def test_every_page_is_refused_unless_origins_are_listed(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
         refused = await preflight(stack, PAGE)
-        reply = await stack.ask(chat(), headers={"origin": PAGE})
+        reply = await stack.call(chat(), headers={"origin": PAGE})
     assert refused.status == 405
     assert ALLOWED not in reply.headers
 
 
 async def test_a_star_allows_all_pages(tmp_path: Path) -> None:
     async with running(tmp_path, settings=allowing("*")) as stack:
-        reply = await stack.ask(chat(), headers={"origin": OTHER})
+        reply = await stack.call(chat(), headers={"origin": OTHER})
     assert reply.headers[ALLOWED] == "*"
 
 
 async def test_the_admin_listener_has_no_pages_but_its_own(tmp_path: Path) -> None:
     async with running(tmp_path, settings=allowing("*")) as stack:
-        reply = await stack.ask(path="/readyz", method="GET", admin=True, headers={"origin": PAGE})
+        reply = await stack.call(path="/readyz", method="GET", admin=True, headers={"origin": PAGE})
     assert ALLOWED not in reply.headers
 
 

@@ -66,8 +66,8 @@ async def test_nor_behind_the_timeout_that_cancels_slow_commands(redis_server: R
     for round_number in range(6):
         if round_number % 2:
             redis_server.freeze()
-        asking = [asyncio.create_task(store.get(f"{space}.{tenant}", "canary")) for tenant in TENANTS]
-        results = await asyncio.gather(*asking, return_exceptions=True)
+        sending = [asyncio.create_task(store.get(f"{space}.{tenant}", "canary")) for tenant in TENANTS]
+        results = await asyncio.gather(*sending, return_exceptions=True)
         redis_server.thaw()
         for tenant, result in zip(TENANTS, results, strict=True):
             if isinstance(result, StoreUnavailable):

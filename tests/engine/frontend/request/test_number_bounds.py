@@ -1,4 +1,4 @@
-"""Numbers that follow a schema are inside its bounds, however large those are; what cannot be kept is refused."""
+"""Numbers that follow a schema are inside its bounds, however large those are; what cannot be stored is refused."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ REFUSED: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("schema", REFUSED)
 @pytest.mark.parametrize("place", [[], ["properties", "a"], ["anyOf"], ["$defs", "a", "items"], ["components", "b"]])
-def test_what_cannot_be_kept_is_refused_by_its_keywords_name(schema: dict[str, Any], place: list[str]) -> None:
+def test_what_cannot_be_stored_is_refused_by_its_keywords_name(schema: dict[str, Any], place: list[str]) -> None:
     inside: Any = schema
     for name in reversed(place):
         inside = [inside] if name == "anyOf" else inside
@@ -202,7 +202,7 @@ def test_a_listed_number_that_would_be_rounded_is_refused(value: int) -> None:
 
 
 @pytest.mark.parametrize("value", [0, -7, SAFE, -SAFE, 10**15, 10**18, 2**53 + 2, 0.1, 1e300])
-def test_a_listed_number_that_is_kept_is_the_only_answer(value: float) -> None:
+def test_a_listed_number_that_is_stored_is_the_only_answer(value: float) -> None:
     state = compiled({"type": "number", "enum": [value]})
     text = format(Decimal(repr(value)), "f")
     assert follows(state, text)

@@ -1,4 +1,4 @@
-"""Secrets are taken out of free text in every spelling, and words that look alike stay."""
+"""Secrets are taken out of free text in every spelling, and words that are alike stay."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_a_secret_is_taken_out_in_every_spelling(spelling: str) -> None:
 
 
 @pytest.mark.parametrize("text", ORDINARY)
-def test_words_that_look_alike_stay(text: str) -> None:
+def test_words_that_are_alike_stay(text: str) -> None:
     for written in (text, f"({text})", f"see {text} there", text.upper() if "bearer" not in text.lower() else text):
         assert redact(written) == written
 
