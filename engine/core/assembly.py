@@ -29,6 +29,7 @@ from engine.kv_cache.kv_pool import block_bytes, pool_blocks, reachable_model_le
 from engine.models.decoder import Decoder, Model
 from engine.models.loading.loader import load_model
 from engine.models.loading.sizes import read_checked_config
+from engine.models.prediction_heads import MedusaHeads
 from engine.protocol import Ready, SamplingParams
 from engine.runner.cpu_steps import checkpoint_bytes, follow, kept_weights, settle_steps, with_compiled_steps
 from engine.runner.cuda_graphs import GraphApi, graph_model
@@ -87,34 +88,18 @@ def build_core(
     with outbox.phase("weights"):
         machine = find_machine(config)
         model = _model(config, machine)
-        heads = load_heads(config, model, machine)
-        # Heads predict as well at a lower cost, so a draft model beside them would only add time.
-        draft_model = load_draft_model(config, model, machine) if heads is None else None
-        if heads is not None and config.drafting.draft_model_dir is not None:
-            logger.info("the model has Medusa heads: its draft model is used with --speculation draft only")
+        heads, draft_model = _draft_models(config, model, machine)
         max_model_len = _model_len(config, model)
     if standby is not None and not has_fast_memory:
         config = standby.wait(config)
     with outbox.phase("kv_pool"):
-        # A pool that the core before had needs no measuring.
-        is_known = standby is not None and config.kv.num_blocks > 0
-        num_blocks = (
-            config.kv.num_blocks if is_known else _num_blocks(config, machine, model, draft_model, max_model_len)
-        )
+        num_blocks = config.kv.num_blocks if standby is not None else 0  # a former core's pool needs no measuring
+        num_blocks = num_blocks or _num_blocks(config, machine, model, draft_model, max_model_len)
         max_model_len = reachable_model_len(max_model_len, num_blocks, config.kv.block_size)
         runner = _runner(config, machine, model, num_blocks, max_model_len, graphs=machine.graphs)
     step_time = StepTimeModel()
     with outbox.phase("warm_up"):
-        stepper: Runner = runner
-        if machine.device.type == "cpu" and not isinstance(runner, OverlapRunner):
-            stepper = settle_steps(
-                model,
-                runner,
-                num_speculative_tokens=config.drafting.num_speculative_tokens,
-                num_weight_bytes=checkpoint_bytes(config.model_dir),
-                clock=clock,
-            )
-            follow(draft_model, model)
+        stepper = _stepper(config, machine, model, draft_model, runner, clock)
         is_short = standby is not None and not has_fast_memory
         limit_s = _TAKE_OVER_WARM_UP_S if is_short else _WARM_UP_S[machine.device.type]
         _warm_up(config, stepper, step_time, clock, num_blocks=num_blocks, max_model_len=max_model_len, limit_s=limit_s)
@@ -138,13 +123,24 @@ def build_core(
     reporter = Reporter(scheduler, meter, tally, send=outbox.send, clock=clock)
     common = _Common(reporter=reporter, observer=StepObserver(meter, step_time, drafter), clock=clock)
     isolated = FaultIsolation(stepper, scheduler.check_integrity)
-    loop: StepLoop
+    ready = _ready(config, machine, model, blocks, meter, max_model_len=max_model_len, speculates=drafter is not None)
     if isinstance(runner, OverlapRunner):
         next_step = NextStep(scheduler, blocks, runner)
-        loop = OverlappedStepLoop(scheduler, isolated, inbox, launcher=runner, next_step=next_step, **common)
-    else:
-        loop = StepLoop(scheduler, isolated, inbox, **common)
-    ready = Ready(
+        return OverlappedStepLoop(scheduler, isolated, inbox, launcher=runner, next_step=next_step, **common), ready
+    return StepLoop(scheduler, isolated, inbox, **common), ready
+
+
+def _ready(
+    config: CoreConfig,
+    machine: Machine,
+    model: Model,
+    blocks: BlockManager,
+    meter: LoadMeter,
+    *,
+    max_model_len: int,
+    speculates: bool,
+) -> Ready:
+    return Ready(
         max_model_len=max_model_len,
         block_size=blocks.block_size,
         num_blocks=blocks.num_blocks,
@@ -152,11 +148,42 @@ def build_core(
         device=str(machine.device),
         dtype=str(machine.dtype).removeprefix("torch."),
         model_type=model.config.model_type,
-        speculates=drafter is not None,
+        speculates=speculates,
         max_num_batched_tokens=config.batch.max_num_batched_tokens,
         load=meter.load(),
     )
-    return loop, ready
+
+
+def _stepper(
+    config: CoreConfig,
+    machine: Machine,
+    model: Model,
+    draft_model: Model | None,
+    runner: ModelRunner,
+    clock: Callable[[], float],
+) -> Runner:
+    """Return what executes steps: on a CPU a runner that chooses among the ways to do so."""
+    if machine.device.type != "cpu" or isinstance(runner, OverlapRunner):
+        return runner
+    stepper = settle_steps(
+        model,
+        runner,
+        num_speculative_tokens=config.drafting.num_speculative_tokens,
+        num_weight_bytes=checkpoint_bytes(config.model_dir),
+        clock=clock,
+    )
+    follow(draft_model, model)
+    return stepper
+
+
+def _draft_models(config: CoreConfig, model: Model, machine: Machine) -> tuple[MedusaHeads | None, Model | None]:
+    """Return the model's Medusa heads, or else its draft model: heads predict as well at a lower cost."""
+    heads = load_heads(config, model, machine)
+    if heads is None:
+        return None, load_draft_model(config, model, machine)
+    if config.drafting.draft_model_dir is not None:
+        logger.info("the model has Medusa heads: its draft model is used with --speculation draft only")
+    return heads, None
 
 
 def _model(config: CoreConfig, machine: Machine) -> Model:
