@@ -69,7 +69,7 @@ class ResponseCache:
         self.semantic = SemanticTier(tier, track_of=self.audits.track_of, is_barred=self.audits.is_barred, wall=wall)
         self.embedder = embedder
         self.auditor = Auditor(
-            routing_request=BackgroundRequester(rng=runtime.rng, ids=runtime.ids),
+            requester=BackgroundRequester(rng=runtime.rng, ids=runtime.ids),
             embedder=self.embedder,
             stats=self.audits,
             guard=guard,

@@ -1,11 +1,11 @@
-"""Streams with audits: the semantic tier, its books and its judge as the gateway puts them together, on virtual time.
+"""Streams with audits: the semantic tier, its counts and its match model as the gateway puts them together, on virtual
+time.
 
-What a deployment would say is known by its meaning, so an audit finds whether the kept answer was right; `noise` is the
-share of verdicts that are turned around. What lies near is worked out beforehand, once for all bounds. Everything else
-is the gateway's own code: the choice among neighbours, what is audited and how that weighs, the running error,
-tightening, closing and opening, and what the judge learns. Nothing expires, and no guard keeps a question out: every
-one takes part.
-"""
+A deployment's answer is known by the question's group, so an audit finds whether the cached response was right; `noise`
+is the share of verdicts that are turned around. What lies near is worked out beforehand, once for all bounds.
+Everything else is the gateway's own code: the choice among neighbours, what is audited and how that weighs, the running
+error, tightening, closing and opening, and what the match model learns. Nothing expires, and no guard keeps a question
+out: every one takes part."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _BLOCK: Final = 512
 
 @dataclass(frozen=True, kw_only=True)
 class Stream:
-    """Places in `questions`, in the order in which they are asked; errors count from `counted_from` on."""
+    """Indices into `questions`, in the order in which they are sent; errors count from `counted_from` on."""
 
     name: str
     questions: Questions
@@ -62,7 +62,7 @@ class Stream:
 
     @cached_property
     def neighbours(self) -> Neighbours:
-        """Of every question, among those that are asked at all."""
+        """Of every question, among those that are sent at all."""
         return neighbours_among(self.vectors, np.unique(self.order), _NEIGHBOURS)
 
 
@@ -158,7 +158,7 @@ def neighbours_among(vectors: Vectors, places: NDArray[np.int64], count: int) ->
 
 
 def play_audited(stream: Stream, match_models: MatchModels, max_error_ratio: float, audits: Audits) -> Audited:
-    """Ask everything."""
+    """Send all questions."""
     cache = _AuditedCache(
         stream, match_models, Cache(mode="exact_then_semantic", max_error_ratio=max_error_ratio), audits
     )
@@ -206,7 +206,7 @@ class _AuditedCache:
         self.levels = [0] * (CLOSED + 1)
 
     def request(self, place: int, number: int) -> str:
-        """`exact`, `right` or `wrong` for an answer that was kept, else `new`."""
+        """`exact`, `right` or `wrong` for an answer that was stored, else `new`."""
         self._tick(number)
         text = self._stream.questions.texts[place]
         exact = blake2b(text.encode(), digest_size=DIGEST_BYTES).digest()
@@ -226,7 +226,7 @@ class _AuditedCache:
         return "new"
 
     def _near(self, place: int) -> list[Neighbour]:
-        """As the index would say it."""
+        """In the index's form."""
         table = self._stream.neighbours
         found: list[Neighbour] = []
         for other, similarity in zip(table.places[place].tolist(), table.similarities[place].tolist(), strict=True):

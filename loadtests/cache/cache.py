@@ -1,7 +1,7 @@
 """Answers given before: what hits take, what a miss costs, and that nobody gets another's answer.
 
 Everything over HTTP, against a scripted upstream that does no work. What a miss costs is the time to the first byte of
-streams that were never asked before, on a route without the cache, on one with exact answers and on one with similar
+streams that were never sent before, on a route without the cache, on one with exact answers and on one with similar
 ones too, by turns and at a steady rate: of an upstream that answers at once, and of one that answers amid encoding.
 """
 
@@ -28,7 +28,7 @@ from loadtests.harness.processes import Workbench, raise_fd_limit, split_cores
 from loadtests.harness.stack import Script, chat_body, start_gateway_with, start_upstream
 
 MISSED = ("off", "one", "similar-one")
-"""Routes that are asked something new, by turns."""
+"""Routes that get new questions, by turns."""
 _MISS_PAUSE_S = 0.02
 _PROMPT_CHARS = 320
 _FILLER = "filler"

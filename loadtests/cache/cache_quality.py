@@ -1,9 +1,9 @@
 """Similar answers: how many are given, how many of them are wrong, and whether a changed meaning is noticed.
 
-The decision as the gateway makes it (its encoder, index and judge), without HTTP: questions one after another into an
-empty cache, inserted on a miss, error = wrong answers over all requests. `--data` names a folder with 40,000 questions
-of known meaning; without it a few hundred made ones are asked, which shows that it works and not how good it is.
-"""
+The decision as the gateway makes it (its encoder, index and match model), without HTTP: questions one after another
+into an empty cache, inserted on a miss, error = wrong answers over all requests. `--data` names a folder with 40,000
+questions of known meaning; without it a few hundred made ones are sent, which shows that it works and not how good it
+is."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ def _encoder(folder: Path) -> OnnxEncoder:
 
 
 def _vectors(encoder: TextEncoder, questions: Questions, options: argparse.Namespace, name: str) -> Vectors:
-    """Of every question; read where a run before this one kept them."""
+    """Of every question; read where a run before this one stored them."""
     file = None if options.vectors is None else options.vectors / f"{name}.npy"
     if file is not None and file.exists() and options.data is not None:
         return np.asarray(np.load(file), np.float32)

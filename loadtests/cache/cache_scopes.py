@@ -1,7 +1,7 @@
 """Same words, everything else different: requests whose answers must not be mixed up, and a check that they are not.
 
 The upstream answers every combination of tenant, model, instructions, history and parameters with a text of a length of
-its own. A hit is wrong when its text has another length, or when nobody had asked this very thing before.
+its own. A hit is wrong when its text has another length, or when nobody had sent this very thing before.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Question:
         return 1 + hash(self.scope_key) % _LENGTHS
 
     def body(self) -> bytes:
-        """The request; `user` is a word to the upstream that the cache does not look at."""
+        """The request; `user` is a script for the upstream that the cache ignores."""
         system, history = _SYSTEMS[self.system], _HISTORIES[self.history]
         messages = [] if system is None else [{"role": "system", "content": system}]
         messages += [
@@ -104,7 +104,7 @@ class Question:
 async def run_scopes(
     address: Address, secrets: Mapping[str, str], num_lookups: int, rng: Random, *, is_similar: bool = False
 ) -> ScopeResult:
-    """Ask so many questions, the frequent ones often, each checked. `secrets` are the tenants' keys; with `is_similar`
+    """Send so many questions, the frequent ones often, each checked. `secrets` are the tenants' keys; with `is_similar`
     on the routes whose answers similar questions may get, in several wordings."""
     result, upstream_cases = ScopeResult(), Counter[tuple[object, ...]]()
     names = list(secrets)
@@ -151,7 +151,7 @@ def _drawn(rng: Random, tenants: list[str], *, is_similar: bool) -> Question:
 
 
 def _check_hit(result: ScopeResult, question: Question, connection: LoadConnection, *, is_first: bool) -> None:
-    """`is_first`: nobody else has asked it until now. Whoever asks at the same time may be answered first."""
+    """`is_first`: nobody else has sent it until now. Whoever sends at the same time may be answered first."""
     is_similar = b"\r\nx-penstock-cache: hit-semantic" in connection.scanner.head
     is_hit = is_similar or b"\r\nx-penstock-cache: hit-exact" in connection.scanner.head
     result.num_hits += is_hit

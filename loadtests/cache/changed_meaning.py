@@ -1,7 +1,7 @@
-"""Pairs of questions that look alike and mean something else: the cases in which a similar answer is the wrong one.
+"""Pairs of questions that are alike and mean something else: the cases in which a similar answer is the wrong one.
 
 Made from templates and words of our own, with a seed. Each kind of change comes with words that the gateway's lists
-hold and with words that they do not (`is_listed`): the first alone would say how good the lists are at themselves.
+hold and with words that they do not (`is_listed`): the first alone would only test the lists.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _DOINGS = tuple(
     )
 )
 
-# kept template, changed template; {doing} and {do} are forms of one verb
+# stored template, changed template; {doing} and {do} are forms of one verb
 _NEGATED: Final = (
     ("Should I {do} {thing} {when}?", "Should I not {do} {thing} {when}?"),
     ("Is it wise to {do} {thing} {when}?", "Is it wise to never {do} {thing} {when}?"),
@@ -242,7 +242,7 @@ _PEOPLE = _words(
 
 
 def _name(rng: Random, is_listed: bool) -> tuple[str, str]:
-    """No name is in any list: here "listed" ones have the capital that tells them, the others are in small letters."""
+    """No name is in any list: here "listed" ones have a capital letter, the others are in small letters."""
     people = rng.random() < 0.5
     template = rng.choice(_NAMED_PERSON if people else _NAMED)
     one, other = (template.format(name) for name in rng.sample(_PEOPLE if people else _PLACES, 2))

@@ -1,6 +1,6 @@
-"""Crafted texts: what is written so that its vector lies near a question that somebody else asks.
+"""Crafted texts: what is written so that its vector lies near a question that somebody else sends.
 
-Either to be given that question's answer, or to have one's own answer given to whoever asks it. Some are composed of
+Either to be given that question's answer, or to have one's own answer given to whoever sends it. Some are composed of
 the question itself; the others are searched for, word by word, with the encoder: each word is the one of many tried
 that draws the text nearest to its aim. Plain letters throughout, words and questions of our own.
 """

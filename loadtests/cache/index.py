@@ -4,7 +4,7 @@ The index is called as the cache calls it, in this process, which is why this be
 blocks, each merged into segments before the next; then every query is looked up alone, first once to warm up.
 What a lookup should have found is known from comparing each query with every entry in float32. Memory is what the
 process grew by from the empty index to the full one; the start is a load of the snapshot, checksum included. Last, the
-index is loaded, grown, saved, replaced by a third and dropped beside an event loop, whose pauses are told, with the
+index is loaded, grown, saved, replaced by a third and dropped beside an event loop, whose pauses are reported, with the
 most memory that it had meanwhile.
 """
 

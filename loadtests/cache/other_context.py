@@ -46,7 +46,7 @@ class Conversations:
 
     @property
     def equal_elsewhere(self) -> NDArray[np.bool_]:
-        """Which follow-ups are, word for word, asked elsewhere and mean something else there."""
+        """Which follow-ups are, word for word, sent elsewhere and mean something else there."""
         meanings_of: dict[str, set[int]] = {}
         for text, meaning in zip(self.questions.texts, self.questions.question_groups.tolist(), strict=True):
             meanings_of.setdefault(_normal(text), set()).add(meaning)

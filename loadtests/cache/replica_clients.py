@@ -1,4 +1,4 @@
-"""What the bench of replicas does to them: write, wait until another one knows, ask again, change the policy."""
+"""What the bench of replicas does to them: write, wait until another one knows, send again, change the policy."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _PATH: Final = "/v1/chat/completions"
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """Something to keep: a deed to ask about, in a shop whose system prompt is its own."""
+    """Something to keep: a question about a deed, in a shop whose system prompt is its own."""
 
     kind: Kind
     shop: str
     deed: int
 
     def request(self, *, wording: int = 0, script: str = "script:num_chunks=2") -> bytes:
-        """Ask it."""
+        """Send it."""
         system = {"role": "system", "content": f"You speak for the shop {self.shop}."}
         user = {"role": "user", "content": questions(wording)[self.deed]}
         body = {"model": self.kind, "messages": [system, user], "user": script}
@@ -44,7 +44,7 @@ class Item:
 
     @property
     def again(self) -> tuple[bytes, bytes]:
-        """A request that only a kept answer answers soon, and how its answer says so."""
+        """A request that only a cached response answers soon, and how its answer reports it."""
         if self.kind == "exact":
             return self.request(), b"x-penstock-cache: hit-exact"
         return self.request(wording=1, script=SLOW), b"x-penstock-cache: hit-semantic"
@@ -102,7 +102,7 @@ async def _is_known(connection: LoadConnection, item: Item) -> bool:
 
 @dataclass(slots=True)
 class Delays:
-    """How soon what one gateway kept is known to another."""
+    """How soon what one gateway stored is known to another."""
 
     kind: Kind
     waits_s: list[float] = field(default_factory=list)
@@ -111,7 +111,7 @@ class Delays:
 
     @classmethod
     async def measured(cls, one: Server, other: Server, kind: Kind, count: int) -> Delays:
-        """Write at `one`, look at `other`. Raises OSError when something never arrives."""
+        """Write at `one`, check `other`. Raises OSError when something never arrives."""
         found = cls(kind)
         writing, reader = await LoadConnection.open(one.address), await LoadConnection.open(other.address)
         await until_settled(other)
@@ -169,7 +169,7 @@ class Losses:
 
 
 async def found_of(server: Server, writer: Writer) -> Losses:
-    """Ask for everything that was written."""
+    """Request everything that was written."""
     connection = await LoadConnection.open(server.address)
     lost = [writer.stopped_at - at for at, item in writer.stored if not await _is_known(connection, item)]
     connection.close()

@@ -1,7 +1,7 @@
 """Similar questions: what a semantic hit takes one by one and at a steady rate, over HTTP with the real encoder.
 
-Each question is asked once in one wording and then in others. The scripted upstream is slow, so
-that whatever is fast came from the cache; what the judge refuses is left out and counted.
+Each question is sent once in one wording and then in others. The scripted upstream is slow, so
+that whatever is fast came from the cache; what the match model refuses is left out and counted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from loadtests.harness.stack import chat_body, metric
 
 RATE_PER_S = 50.0
 SLOW = "script:first_byte_ms=400,num_chunks=4"
-"""What the upstream is told, in the field `user`: far slower than any lookup."""
+"""What the upstream is given, in the field `user`: far slower than any lookup."""
 _HIT = b"\r\nx-penstock-cache: hit-semantic"
 _PATIENCE_S = 120.0
 _PAUSE_S = 0.02
@@ -44,7 +44,7 @@ class SimilarResult:
     steady_s: list[float]
     num_sent: int
     num_served: int
-    """Of other wordings, those that the judge let pass."""
+    """Of other wordings, those that the match model let pass."""
     num_failed: int
 
 
@@ -73,7 +73,7 @@ async def until_encoding(
 async def run_similar(
     address: Address, admin: Address, model: str, headers: tuple[tuple[str, str], ...], seconds: float, seed: int
 ) -> SimilarResult:
-    """Fill the cache, then ask in other words. Raises OSError when a question fails."""
+    """Fill the cache, then send in other words. Raises OSError when a question fails."""
     connection = await LoadConnection.open(address)
     for text in questions(0):
         await _send(connection, model, text, headers, "script:num_chunks=4")

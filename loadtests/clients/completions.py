@@ -79,7 +79,7 @@ async def stream_tokens(
     headers: Headers = (),
     seen: TokenStream | None = None,
 ) -> TokenStream:
-    """Ask for exactly so many tokens and wait for them; `seen` fills while they come. Raises ProcessFailed."""
+    """Request exactly so many tokens and wait for them; `seen` fills while they come. Raises ProcessFailed."""
     stream = seen if seen is not None else TokenStream(sent_at=clock())
 
     def on_piece(now: float, data: bytes) -> None:
@@ -101,7 +101,7 @@ async def stream_tokens(
 async def complete_tokens(
     address: Address, prompt: Sequence[int], num_tokens: int, *, headers: Headers = ()
 ) -> PlainAnswer:
-    """Ask for exactly so many tokens behind a prompt of token ids, greedily. Raises ProcessFailed."""
+    """Request exactly so many tokens behind a prompt of token ids, greedily. Raises ProcessFailed."""
     answer = await _answer(address, _COMPLETIONS, _exactly(prompt, num_tokens), headers)
     if answer.num_tokens != num_tokens:
         raise ProcessFailed(f"the engine made {answer.num_tokens} tokens where {num_tokens} were requested")
@@ -109,7 +109,7 @@ async def complete_tokens(
 
 
 async def answer_chat(address: Address, messages: Sequence[object], max_tokens: int) -> PlainAnswer:
-    """Ask for a greedy answer to a conversation, as long as the model wants up to a limit. Raises ProcessFailed."""
+    """Request a greedy answer to a conversation, as long as the model wants up to a limit. Raises ProcessFailed."""
     body = {"model": "bench", "messages": list(messages), "max_tokens": max_tokens, "temperature": 0}
     return await _answer(address, _CHAT, body, ())
 

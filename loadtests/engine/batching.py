@@ -18,7 +18,7 @@ _ROWS = 32
 _NUM_PASSES = 8
 """Over the backlog, in batches that stay together: two rounds of two sides, and prompts made as long as the longest."""
 _NO_GAP_TARGET = ("--itl-target-ms", "60000", "--prefill-slack-ratio", "1000")
-"""Static batches promise nobody an even flow of tokens, so neither side holds prompts back for one here."""
+"""Static batches guarantee nobody an even flow of tokens, so neither side holds prompts back for one here."""
 _MIN_BATCHES, _MAX_BATCHES = 3, 16
 _ROUNDS = 2
 

@@ -1,11 +1,10 @@
 """What a plan of `penstock capacity` is worth: the rate that it gives a replica beside the rate that one really keeps.
 
 One engine, alone, and requests of one length as a Poisson process, each due at its instant whatever became of the
-others. The command itself is asked, of the running engine, after the engine has served half of what was predicted
-before: that is when somebody would ask. Then the highest rate is searched for at which the targets are really kept: up
-or down by thirds from the predicted one, then the middle between what held and what did not. Every round does both
-anew, so that a machine that changes its pace troubles both alike.
-"""
+others. The command itself is called, of the running engine, after the engine has served half of what was predicted
+before: that is when somebody would call. Then the highest rate is searched for at which the targets are really stored:
+up or down by thirds from the predicted one, then the middle between what held and what did not. Every round does both
+anew, so that a machine that changes its pace troubles both alike."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ _TEACHING_RATE = 2.0
 _TAUGHT_AT_ONCE = (1, 2, 4, 8)
 """Requests, before those: an engine that is done with each before the next comes has seen no step of several rows."""
 _SETTLE_SHARE = 0.25
-"""Of a trial, at its start: rows fill, and what is due meanwhile is not judged."""
+"""Of a trial, at its start: rows fill, and what is due meanwhile is not evaluated."""
 _DRAIN_TARGETS = 4.0
 """So many first-token targets after the last request whoever has no first token yet is given up."""
 
@@ -58,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predicted:
-    """What the command says of one replica at its most."""
+    """What the command states of one replica at its most."""
 
     rate_per_s: float
     bound: str
@@ -91,7 +90,7 @@ class Trial:
 
     @classmethod
     def of(cls, rate_per_s: float, streams: Sequence[TokenStream]) -> Trial:
-        """Of the streams that are judged; `sent_at` of each is when it was due."""
+        """Of the streams that are evaluated; `sent_at` of each is when it was due."""
         first = [stream.ttft_s if stream.instants else math.inf for stream in streams]
         paces = [
             (stream.instants[-1] - stream.instants[0]) / (stream.num_tokens - 1)
@@ -146,7 +145,7 @@ async def find_most(holds: Callable[[float], Awaitable[bool]], start: float, pre
 
 
 class Replica:
-    """One engine, what is asked of it, and what the command says of it."""
+    """One engine, what is required of it, and what the command states of it."""
 
     def __init__(self, address: Address, options: argparse.Namespace) -> None:
         self._address = address
@@ -155,7 +154,7 @@ class Replica:
         self.slo = Slo(ttft_s=options.ttft_p95_ms / 1e3, tpot_s=options.tpot_ms / 1e3)
 
     async def predict(self) -> Predicted:
-        """Ask `penstock capacity`. Raises ProcessFailed with what it says."""
+        """Call `penstock capacity`. Raises ProcessFailed with what it states."""
         options = self._options
         targets = {
             "engine": self._address.url,

@@ -18,7 +18,7 @@ _OWN_TOKENS = 16
 _BURST = 100
 _MIN_BURST = 10
 _SHORT_S = 10.0
-"""Below so much time the burst is smaller; the JSON line says how large it was."""
+"""Below so much time the burst is smaller; the JSON line states how large it was."""
 _MISS_PROMPT_TOKENS, _MISS_OUTPUT_TOKENS = 256, 8
 _MISS_SHARE = 0.6
 _MISS_STARTS = 3

@@ -18,7 +18,7 @@ from loadtests.harness.processes import ProcessFailed, Workbench
 from loadtests.harness.stack import metric, start_engine
 
 _BATCHES = {1: 1, 8: 4}
-"""Sizes, and how often each is asked in a round: many at once take less time, and vary more by the order of arrival."""
+"""Sizes, and calls of each in a round: many at once take less time, and vary more by the order of arrival."""
 _COPYING_TASKS = ("extraction", "passage")
 """Answers that repeat the question's words; the key of batch 1 is the lower of these."""
 _SAMPLES = 24
@@ -30,7 +30,7 @@ Task = Sequence[Sequence[object]]
 
 
 Seconds = dict[str, dict[int, list[float]]]
-"""By side and prompt, of every time that it was asked."""
+"""By side and prompt, of every time that it was called."""
 
 _FLAGS = {
     "on": ("--speculation", "auto"),
@@ -74,7 +74,7 @@ def _usual(times_of: Mapping[int, Sequence[float]]) -> float:
 
 
 async def measure_speculation(setting: Setting) -> Finding:
-    """Engines that differ in nothing else, asked in turn."""
+    """Engines that differ in nothing else, called in turn."""
     async with Workbench() as bench:
         tasks = await _read_tasks(bench, setting.seed)
         flags = setting.flags("--max-num-seqs", str(max(_BATCHES)))

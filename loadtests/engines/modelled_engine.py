@@ -1,4 +1,4 @@
-"""A decode engine reduced to its arithmetic: one step after another, each as long as its work says. Sans-I/O.
+"""A decode engine reduced to its arithmetic: one step after another, each as long as its work states. Sans-I/O.
 
 The model is the one that measured engines follow closely enough to queue behind: a step costs a fixed time, a time for
 every decoding row and a time for every prefilled token; prefill goes in chunks of one token budget a step. Long prompts
@@ -19,7 +19,7 @@ SHORT_WEIGHT: Final = 8
 LONG_WEIGHT: Final = 3
 """How this project's engine weighs its lanes of short and of long prompts."""
 RESERVED_SEQS_DIVISOR: Final = 16
-"""One row in so many is kept for short prompts, there as here."""
+"""One row in so many is stored for short prompts, there as here."""
 USUAL_OUTPUT_TOKENS: Final = 64
 """What an engine takes for the length of an answer that nobody has seen."""
 _MIN_CHUNK_TOKENS: Final = 8
@@ -67,7 +67,7 @@ class EngineShape:
 
 @dataclass(frozen=True, slots=True)
 class LaneWork:
-    """What an engine says of one lane: how long until its backlog is read, and how fast it reads it."""
+    """What an engine states of one lane: how long until its backlog is read, and how fast it reads it."""
 
     wait_s: float
     prefill_tokens_per_s: float

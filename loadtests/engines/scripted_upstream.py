@@ -1,6 +1,6 @@
-"""`python -m loadtests.engines.scripted_upstream`: an OpenAI-compatible server that does what it is told, fast.
+"""`python -m loadtests.engines.scripted_upstream`: an OpenAI-compatible server that does what it is given, fast.
 
-One JSON line on stdout says the TCP port. A request may carry its own script in `user`, as in
+One JSON line on stdout states the TCP port. A request may carry its own script in `user`, as in
 `"user": "script:first_byte_ms=20,num_chunks=50,chunks_per_s=25,fail_after=3,status=503"`; `fail_after=k` resets the
 connection after k chunks. `GET /metrics` has counters, the only state there is.
 """
@@ -101,7 +101,7 @@ class ScriptedConnection(TinyConnection):
         self._is_answering = False
 
     def on_lost(self) -> None:
-        """Whatever was being said is unsaid."""
+        """Whatever was being stated is unsaid."""
         if self._timer is not None:
             self._timer.cancel()
         if self._is_answering:

@@ -103,7 +103,7 @@ class StagedEngine:
         send.put_nowait(None)
 
     def load(self) -> dict[str, object]:
-        """What `/engine/load` says."""
+        """What `/engine/load` states."""
         return {
             "state": "ready",
             "num_running": self.num_running,

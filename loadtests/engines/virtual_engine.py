@@ -61,7 +61,7 @@ class VirtualEngine:
         return self._began_at + self._steps_done() * self._step.seconds
 
     def add(self, job: VirtualJob) -> None:
-        """Take a job into the queue; it is looked at when the step under way has ended."""
+        """Take a job into the queue; it is checked when the step under way has ended."""
         self.model.add(job)
         if self._step is None:
             self._began_at = self._schedule.time()

@@ -2,7 +2,7 @@
 
 The parts that serve are called as the pipeline calls them, in one process and without sockets, which is why this bench
 imports the gateway. Requests are under way at every deployment all the while; every request that is decided ends an
-older one, and what that costs (its first token, its end, what is learned from it) is told apart. Time is that of the
+older one, and what that costs (its first token, its end, what is learned from it) is distinguished. Time is that of the
 process, so other work on the machine does not count. The same is done with one deployment and a policy without
 targets or limits, which is what a first installation has.
 """
@@ -152,7 +152,7 @@ class _Bench:
         self._others = asyncio.all_tasks()
         """Not the quotas': whoever runs the bench."""
         self.dry: set[str] = set()
-        """Tenants that had to ask the store: those requests wait, and are not counted."""
+        """Tenants that had to call the store: those requests wait, and are not counted."""
 
     def clock(self) -> float:
         """Seconds of the bench's own time."""

@@ -34,12 +34,12 @@ _BASELINE_CHARS = 800
 _LONG_CHARS = 24_000
 _ENGINE_TIMEOUT_S = 30.0
 _ENCODER_PAUSE_MS = 400.0
-_PAUSE_FILE = "encoder.pause"  # as loadtests.gateway.slow_encoder looks for it
+_PAUSE_FILE = "encoder.pause"  # as loadtests.gateway.slow_encoder searches for it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One cause: what changes, and what must be said of it."""
+    """One cause: what changes, and what must be stated of it."""
 
     name: str
     stage: str = ""
@@ -58,7 +58,7 @@ class Case:
     act: str = ""
     """What else happens: `restart`, `stop`, `latency`, `stall`, `store`, `encoder`."""
     sends_alike: bool = False
-    """Tenants ask kept questions in other words, and the route gives similar answers."""
+    """Tenants call cached prompts in other words, and the route gives similar answers."""
 
 
 CASES = (
@@ -98,7 +98,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def run(options: argparse.Namespace) -> Card:
-    """Inject and ask."""
+    """Inject and call."""
     cases = [case for case in CASES if not options.only or case.name in options.only]
     right, notes = 0, []
     for case in cases:
@@ -203,7 +203,7 @@ async def _load(
 
 
 def _requests(case: Case, chars: int) -> dict[str, list[bytes]]:
-    """What each tenant asks, in turn."""
+    """What each tenant calls, in turn."""
     if case.sends_alike:
         texts = [text for wording in range(1, NUM_WORDINGS) for text in questions(wording)]
     else:
@@ -278,7 +278,7 @@ async def _delay(path: SlowPath) -> None:
 
 
 async def _stall(gateway: Server, seconds: float) -> None:
-    """The gateway gets the processor for half of the time, as on a machine that is promised to too many."""
+    """The gateway gets the processor for half of the time, as on a machine that is guaranteed to too many."""
     loop = asyncio.get_running_loop()
     until = loop.time() + seconds
     while loop.time() < until:

@@ -1,7 +1,7 @@
 """How soon a policy change is in force everywhere, with requests under way at every replica.
 
 Three gateways share a store, each a process of its own. Revisions are applied at one after the other in turn; from the
-moment an apply has been answered all three are asked for their policy until the last one has it. Meanwhile clients send
+moment an apply has been answered all three are requested their policy until the last one has it. Meanwhile clients send
 requests without a pause to all of them; none may fail.
 """
 

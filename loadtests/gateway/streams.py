@@ -1,9 +1,9 @@
 """Many streams at once: whether any is lost, and what the gateway adds to the first token and to the gaps.
 
 Most streams run through the gateway; at the same time a tenth as many run straight to the same upstream, so both see
-the same machine and the same load. Every stream is told to be equally long; starts are spread over one chunk interval
+the same machine and the same load. Every stream is given to be equally long; starts are spread over one chunk interval
 times ten, so that chunks do not march in step. That is a thousand new connections a second, and what their first tokens
-wait for is the crowd at the door. So, while all of them run, short streams on kept connections are asked for besides,
+wait for is the crowd at the door. So, while all of them run, short streams on open connections are requested besides,
 both ways in turn: their first tokens wait for the chunks of the others and for nothing else.
 """
 
@@ -135,7 +135,7 @@ async def _stream(address: Address, request: bytes, group: _Group, num_expected:
 async def _send_at_intervals(
     ways: tuple[tuple[Address, _Group], ...], request: bytes, begin_s: float, end_s: float, number: int
 ) -> None:
-    """Short streams from `begin_s` to `end_s` from now, one at a time on one kept connection each way; at least one."""
+    """Short streams from `begin_s` to `end_s` from now, one at a time on one open connection each way; at least one."""
     end_at = clock() + end_s
     await asyncio.sleep(begin_s + number * _PAUSE_S / _NUM_ASKERS)
     connections = [(await LoadConnection.open(address), group) for address, group in ways]

@@ -1,4 +1,4 @@
-"""What log lines and traces cost: gateways on one core that tell nothing, the usual and everything, each under the same
+"""What log lines and traces cost: gateways on one core that show nothing, the usual and everything, each under the same
 closed loop in turn, forwards and backwards, so that all see the same machine.
 
 Shares are taken within a round, of which there are many short ones, and the middle one counts: a machine that others
@@ -17,7 +17,7 @@ from loadtests.harness.processes import ProcessFailed, Workbench
 from loadtests.harness.stack import Script, Server, metric, start_gateway_with, start_upstream
 
 _LEAD_IN_S = 0.6
-"""Traces are sent half a second after their requests: for so long what one gateway left to tell is the next one's
+"""Traces are sent half a second after their requests: for so long what one gateway left to show is the next one's
 trouble, and none of its own has begun."""
 _ROUND_S = 1.0
 _MIN_ROUNDS = 2
@@ -25,13 +25,13 @@ _MIN_ROUNDS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracingCost:
-    """What one gateway does with what it could tell; medians over the rounds."""
+    """What one gateway does with what it could show; medians over the rounds."""
 
     requests_per_s: float
     cpu_us: float
     """A request, all threads of the process."""
     throughput_cost_ratio: float
-    """Share of the throughput of the one that tells nothing that is lost."""
+    """Share of the throughput of the one that shows nothing that is lost."""
     cpu_cost_ratio: float
     """How much more processor time it takes than that one."""
 
@@ -39,7 +39,7 @@ class TracingCost:
 async def measure_tracing(
     upstream_url: str, request: bytes, *, num_connections: int, seconds: float, cores: set[int] | None
 ) -> dict[str, TracingCost]:
-    """`unlogged`, `told` (every line, traces as sampled by default) and `all` (every trace), each in turn, for about
+    """`unlogged`, `given` (every line, traces as sampled by default) and `all` (every trace), each in turn, for about
     `seconds` together; the collector gets the caller's cores. Raises ProcessFailed when no trace arrived."""
     async with AsyncExitStack() as stack:
         benches = {name: await stack.enter_async_context(Workbench()) for name in ("quiet", "told", "all")}

@@ -123,7 +123,7 @@ async def _answer_all(address: Address, tasks: Sequence[Passage], budget: int, r
 
 
 async def _chat(address: Address, tasks: Sequence[Passage], rng: Random) -> _Chat:
-    """A person and the engine, turn by turn; what the person says is sentences from the tasks."""
+    """A person and the engine, turn by turn; what the person states is sentences from the tasks."""
     found = _Chat()
     sentences = [sentence for task in tasks for sentence in task.sentences]
     messages: list[dict[str, str]] = [{"role": "system", "content": _filler(sentences, _CHAT_SYSTEM_CHARS, rng)}]

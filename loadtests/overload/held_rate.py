@@ -9,11 +9,11 @@ GOOD_SHARE = 0.99
 _UP = 1.33
 _ROUNDS = 5
 _MOST_UP = 24
-"""Steps from half the guess; a thousand times the guess is no capacity."""
+"""Steps from half the start value; a thousand times the start value is no capacity."""
 
 
 async def highest_held(is_held: Callable[[float], Awaitable[bool]], start_per_s: float) -> float:
-    """The highest rate found that is held: up in thirds from half the guess, then bisection.
+    """The highest rate found that is held: up in thirds from half the start value, then bisection.
 
     Raises ValueError when every rate is held.
     """

@@ -1,4 +1,4 @@
-"""What is left of the good answers when far more is asked than can be answered: goodput at 2, 5 and 10 times capacity.
+"""What is left of the good answers when far more is called than can be answered: goodput at 2, 5 and 10 times capacity.
 
 Open loop: a request is due at its instant whatever became of the others, and every share is of all that were offered.
 Capacity is searched for: the highest rate at which 99 % of the requests meet the lane's targets. Then steps of 0.5, 1,

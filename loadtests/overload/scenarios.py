@@ -60,7 +60,7 @@ class Scene:
     num_offered: int = 0
 
     def with_seqs(self, max_num_seqs: int) -> Scene:
-        """The same in front of a smaller engine, at a capacity that has shrunk as the engine's first guess did."""
+        """The same in front of a smaller engine, at a capacity that has shrunk as the engine's start value did."""
         shape = replace(self.shape, max_num_seqs=max_num_seqs)
         part = starting_rate(shape) / starting_rate(self.shape)
         return replace(self, shape=shape, capacity_per_s=part * self.capacity_per_s)
@@ -102,7 +102,7 @@ class Scene:
         return await client.run(offers, first_number=self._take(len(offers)), drain_s=20.0)
 
     def tally(self, name: str, served: Sequence[Served], slo: Slo | None = None) -> Tally:
-        """The numbers of one part, by its own targets or the scene's; kept as a note."""
+        """The numbers of one part, by its own targets or the scene's; stored as a note."""
         tally = Tally.of(served, slo or self.slo, self.seconds)
         self.notes.append(f"{name:<26} {tally}")
         return tally
@@ -199,10 +199,10 @@ async def leaving_clients(scene: Scene) -> dict[str, Value]:
 
 
 async def retry_storm(scene: Scene) -> dict[str, Value]:
-    """Real SDK clients that retry twice, at three times the capacity: what is asked of the engine, what is answered.
+    """Real SDK clients that retry twice, at three times the capacity: what is required of the engine, what is answered.
 
     The engine is a small one: an SDK takes many times what this project's clients take to read a stream, and three
-    times the capacity of a large one is more than it can ask for.
+    times the capacity of a large one is more than it can request.
     """
     scene = scene.with_seqs(max(1, scene.shape.max_num_seqs // _SDK_SEQS_DIVISOR))
     rate = 3.0 * scene.capacity_per_s

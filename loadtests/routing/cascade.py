@@ -1,9 +1,9 @@
-"""A cascade as it is live: both bundled engines behind a gateway, beside what a simulation says of the same prompts.
+"""A cascade as it is live: both bundled engines behind a gateway, beside what a simulation states of the same prompts.
 
-Each prompt is asked of the cascade and of the small model alone, one after the other and in turns. What the cascade
+Each prompt is required of the cascade and of the small model alone, one after the other and in turns. What the cascade
 decides from an engine's first tokens is compared with what `penstock bench routing` works out from outcomes that were
-computed beforehand; time to the first token with the small model's alone; and what the gateway says it cost with what
-the engines say they computed.
+computed beforehand; time to the first token with the small model's alone; and what the gateway states it cost with what
+the engines state they computed.
 """
 
 from __future__ import annotations

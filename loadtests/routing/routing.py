@@ -1,10 +1,9 @@
 """Routing between a small and a large model: how much of the large one's quality, for how few of its calls.
 
 On the bundled pair's own tasks both models answer prompts in wordings that the shipped predictor never saw, and it, its
-cascade and fifty fixed preambles are judged by what came of it. With `--data` two public sets of outcomes are split at
-random and by leaving out one category at a time, and the predictor is compared with simple routers fitted on the same
-rows; then it learns in place on a mix of both. APGR is that of RouteLLM (2024): 0.5 is a random order.
-"""
+cascade and fifty fixed preambles are measured by what came of it. With `--data` two public sets of outcomes are split
+at random and by leaving out one category at a time, and the predictor is compared with simple routers fitted on the
+same rows; then it learns in place on a mix of both. APGR is that of RouteLLM (2024): 0.5 is a random order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cascade over recorded first tokens: its ratios are chosen on one half of the prompts and judged on the other."""
+"""A cascade over recorded first tokens: its ratios are chosen on one half of the prompts and evaluated on the other."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Rows = NDArray[np.int64]
 FIRST_TOKENS: Final = 24
 """As in the preset `small-first`."""
 WANTED: Final = 0.993
-"""Of the large model's accuracy, on the half that ratios are chosen on: a little more than what is to be kept."""
+"""Of the large model's accuracy, on the half that ratios are chosen on: a little more than what is to be stored."""
 _GRID: Final = ((0.9, 0.92, 0.93, 0.94, 0.95, 0.96), (0.2, 0.3, 0.4), (0.7, 0.9), (0.2, 0.4))
 
 
@@ -109,8 +109,8 @@ def cascade_results(model: PairModel, cases: Sequence[Case], scores: Scores) -> 
 
 
 def inquire(case: Case, checkpoints: tuple[CascadeCheckpoint, ...], ratios: Ratios) -> tuple[int, bool]:
-    """How many tokens were read, and whether the small model's answer goes on. That it has ended is told after its last
-    token."""
+    """How many tokens were read, and whether the small model's answer goes on. That it has ended is given after its
+    last token."""
     if case.found.probability < ratios.skip_below:
         return 0, False
     inquiry = Inquiry(

@@ -1,9 +1,8 @@
 """Learning in place: what audits of a small share of the traffic teach, beside a predictor that knew every outcome.
 
 A stream is drawn from the training half of a mix of tasks that the shipped predictor never saw. A share of it is
-audited: both models' outcomes of those requests become labels of the same book, and are learned from by the same code,
-as in a running gateway. Both predictors are judged on prompts that neither saw.
-"""
+audited: both models' outcomes of those requests become labels of the same buffer, and are learned from by the same
+code, as in a running gateway. Both predictors are evaluated on prompts that neither saw."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def read_sets(folder: Path, encoder_folder: Path, cache_folder: Path | None) -> 
 
 def needs(data: DataSet, train: Rows, test: Rows) -> dict[str, Floats]:
     """How much each router wants the large model for each test prompt; all are fitted on the same rows. Only the
-    category table and `penstock` are told the test prompts' categories."""
+    category table and `penstock` are given the test prompts' categories."""
     gains = data.scores.large - data.scores.small
     known, queries = data.vectors[train], data.vectors[test]
     table = {name: gains[train][data.categories[train] == name].mean() for name in set(data.categories[train])}
@@ -113,7 +113,7 @@ def trained_on(data: DataSet, rows: Rows) -> PairModel:
 
 
 def need_of(model: PairModel, data: DataSet, rows: Rows, *, with_category: bool = False) -> Floats:
-    """By the embedding and the features; and by the category, as the category table is told it."""
+    """By the embedding and the features; and by the category, as the category table is given it."""
     kinds = [str(data.categories[row]) if with_category else "" for row in rows]
     queries = zip(rows, kinds, strict=True)
     return -np.array(
@@ -151,7 +151,7 @@ def joined(sets: Sequence[DataSet]) -> DataSet:
 
 
 def _regression(known: NDArray[np.float32], targets: Floats, queries: NDArray[np.float32]) -> Floats:
-    """Return what a logistic regression on the embedding as it is says, with its usual default of C = 1."""
+    """Return what a logistic regression on the embedding as it is states, with its usual default of C = 1."""
     found = LogisticRegression(max_iter=300).fit(known, targets > 0)
     return np.asarray(found.decision_function(queries), dtype=np.float64)
 

@@ -53,7 +53,7 @@ class Outcome:
     """Real time it took."""
     cpu_s: float = 0.0
     failure: str | None = None
-    """What the gateway's log says went wrong first."""
+    """What the gateway's log states went wrong first."""
 
     def summary(self, seconds: float) -> str:
         """For people; `seconds` is the time over which the requests were offered."""

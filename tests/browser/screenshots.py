@@ -97,7 +97,7 @@ def _addresses(process: subprocess.Popen[bytes], log: Path) -> tuple[str, str]:
 
 
 def talk(url: str, until: float, seed: int) -> None:
-    """One client that asks one thing after another."""
+    """One client that calls one thing after another."""
     rng = random.Random(seed)
     with httpx.Client(timeout=60) as client:
         while time.monotonic() < until:

@@ -137,7 +137,7 @@ def test_the_colour_scheme_is_remembered(page: Page) -> None:
 
 
 def test_a_deployment_is_drained_and_taken_back(context: BrowserContext, site: Addresses, admin_token: str) -> None:
-    page = context.new_page()  # its console says that the first try was refused
+    page = context.new_page()  # its console states that the first try was refused
     open_page(page, "/admin/deployments")
     page.get_by_role("button", name="Drain").click()
     page.locator("dialog[open] [name=reason]").fill("a new card")
@@ -161,7 +161,7 @@ def unlock(page: Page, token: str) -> None:
 def test_a_policy_is_edited_by_form_checked_diffed_applied_and_rolled_back(
     context: BrowserContext, site: Addresses, admin_token: str
 ) -> None:
-    page = context.new_page()  # its console says that the first try was refused
+    page = context.new_page()  # its console states that the first try was refused
     page.goto("/admin/policy")
     expect(page.locator("#verdict")).to_contain_text("As in force")
     field = page.get_by_label("TTL, s")
@@ -356,7 +356,7 @@ def test_nothing_lies_over_anything_on_a_telephone_and_the_page_is_marked_in_sig
 
 
 def test_a_feed_that_broke_off_is_taken_up_again(context: BrowserContext, site: Addresses) -> None:
-    page = context.new_page()  # its console says that it was offline
+    page = context.new_page()  # its console states that it was offline
     open_page(page, "/admin/load")
     context.set_offline(True)
     page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")

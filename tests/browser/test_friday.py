@@ -1,5 +1,5 @@
 """An admin's Friday on the page: on three replicas a bound is lowered in the form, checked as it is typed, planned and
-tried on a tenth of the traffic; it is worse, and is taken back by itself; the page tells by whom and why."""
+tried on a tenth of the traffic; it is worse, and is taken back by itself; the page shows by whom and why."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _people = itertools.count()
 
 
 async def answers_well(wire: Wire) -> None:
-    """What the large model says."""
+    """What the large model states."""
     message = {"role": "assistant", "content": "89"}
     body = json.loads(chunk("89", finish="stop").removeprefix(b"data: "))
     body |= {"object": "chat.completion", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
@@ -49,7 +49,7 @@ async def answers_well(wire: Wire) -> None:
 
 
 async def call(stack: Stack) -> None:
-    """As a product does that tells what was nonsense."""
+    """As a product does that shows what was nonsense."""
     body = {
         "model": "auto",
         "messages": [{"role": "user", "content": QUESTION}],

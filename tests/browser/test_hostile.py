@@ -1,5 +1,5 @@
-"""What must not happen on the admin page: nothing that others say runs, no other page acts in an admin's name, nobody
-goes on watching whose login is over, and a lost store is said rather than hidden."""
+"""What must not happen on the admin page: nothing that others state runs, no other page acts in an admin's name, nobody
+goes on watching whose login is over, and a lost store is stated rather than hidden."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def page(chromium: Browser, site: Addresses) -> Iterator[Page]:
     context.set_default_timeout(PATIENCE_MS)
     found = context.new_page()
     yield found
-    # A page asks for more on its own: what is still under way when a test ends is nobody's error.
+    # A page requests more on its own: what is still under way when a test ends is nobody's error.
     found.unroute_all(behavior="ignoreErrors")
     context.close()
 
@@ -193,7 +193,7 @@ def logged_in(chromium: Browser, folder: Path) -> Iterator[tuple[Addresses, Brow
 
 class _QuietLog(SimpleHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
-        """Tests say what went wrong."""
+        """Tests state what went wrong."""
 
 
 def test_another_page_of_the_same_host_cannot_act_in_an_admins_name(chromium: Browser, tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def rule_queries() -> list[tuple[str, str]]:
 
 
 def scaling_queries() -> list[tuple[str, str]]:
-    """(name, expression) of what the autoscaler asks."""
+    """(name, expression) of what the autoscaler calls."""
     text = (DEPLOY / "kubernetes" / "base" / "scaling.yaml").read_text()
     return [
         (document["metadata"]["name"], trigger["metadata"]["query"])
@@ -102,5 +102,5 @@ def scaling_queries() -> list[tuple[str, str]]:
 
 
 def all_queries() -> list[tuple[str, str]]:
-    """Everything that is asked of Prometheus."""
+    """Everything that is required of Prometheus."""
     return [*dashboard_queries(), *rule_queries(), *scaling_queries()]

@@ -1,4 +1,4 @@
-"""What the autoscaler asks: by itself, whatever rules Prometheus has, and a number whatever was counted."""
+"""What the autoscaler calls: by itself, whatever rules Prometheus has, and a number whatever was counted."""
 
 from __future__ import annotations
 

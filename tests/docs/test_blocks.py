@@ -1,4 +1,4 @@
-"""Every block of the README and the docs does what the page says, against one running product."""
+"""Every block of the README and the docs does what the page states, against one running product."""
 
 from __future__ import annotations
 

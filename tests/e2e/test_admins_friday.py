@@ -36,7 +36,7 @@ async def answers_nonsense(wire: Wire) -> None:
 
 
 class Product:
-    """Asks, looks at what it gets, and says when it is nonsense."""
+    """Calls, checks what it gets, and states when it is nonsense."""
 
     def __init__(self, stack: Stack) -> None:
         self._stack = stack

@@ -1,4 +1,4 @@
-"""What an engine tells other schedulers: its load in a response header and as a feed."""
+"""What an engine shows other schedulers: its load in a response header and as a feed."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_the_feed_shows_a_sequence_while_it_runs(stack: Stack) -> None:
     body = chat(model="penstock-small", stream=True, max_tokens=2000, min_tokens=1000)
     with engine_client(stack) as watcher, engine_client(stack) as client:
         with client.stream("POST", "/v1/chat/completions", json=body) as answer:
-            pieces = answer.iter_bytes()  # kept: an iterator that is dropped closes its response
+            pieces = answer.iter_bytes()  # stored: an iterator that is dropped closes its response
             next(pieces)
             with watcher.stream("GET", "/engine/load") as response:
                 assert any(event["num_open"] >= 1 for event in loads(response, 3))

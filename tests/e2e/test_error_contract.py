@@ -154,7 +154,7 @@ async def test_an_upstream_that_fails_is_502(tmp_path: Path) -> None:
 
     async with running(tmp_path) as stack:
         for script in (fail, reset):
-            stack.small.scripts = [script, script]  # a connection kept from before is replaced once
+            stack.small.scripts = [script, script]  # a connection stored from before is replaced once
             reply = await stack.call(chat(model="solo"))
             assert_row(reply, 502, "api_error", "upstream_error")
             assert b"secret detail" not in reply.body

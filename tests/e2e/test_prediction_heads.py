@@ -22,7 +22,7 @@ QUESTIONS = (
 ROUNDS = 40
 """Whether drafts pay is measured: where the machine was busy in a bad moment they are not tried for a while."""
 ENOUGH = 40
-"""Tokens drafted, to tell how many are right."""
+"""Tokens drafted, to show how many are right."""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Streams as the wire promises them, event by event."""
+"""Streams as the wire guarantees them, event by event."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FINISH_REASONS = {"stop", "length", "tool_calls", "content_filter"}
 
 
 def stream(stack: Stack, **fields: Any) -> list[dict[str, Any]]:
-    """The events of one stream, after a look at its framing."""
+    """The events of one stream, after a check its framing."""
     body = chat(stream=True, **fields)
     response = httpx.post(f"{stack.base_url}/chat/completions", json=body, timeout=120.0)
     assert response.status_code == 200, response.text

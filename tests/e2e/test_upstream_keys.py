@@ -43,7 +43,7 @@ def command(folder: Path, name: str) -> list[str]:
 
 
 async def started(lines: asyncio.StreamReader, seen: list[str]) -> dict[str, Any]:
-    """The event that says where the gateway listens."""
+    """The event that states where the gateway listens."""
     while line := (await lines.readline()).decode():
         seen.append(line)
         if line.startswith("{") and (event := json.loads(line)).get("event") == "started":

@@ -99,7 +99,7 @@ async def gateway_process(
 
 
 class SteadyClient:
-    """Asks one request after the other, on a connection it keeps for as long as the server lets it."""
+    """Calls one request after the other, on a connection it keeps for as long as the server lets it."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -109,7 +109,7 @@ class SteadyClient:
         self._writer: asyncio.StreamWriter | None = None
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Ask until told to stop; whatever is not a 200 is a failure."""
+        """Call until advanced to stop; whatever is not a 200 is a failure."""
         while not stop.is_set():
             try:
                 reply = await asyncio.wait_for(self._send(), 10)

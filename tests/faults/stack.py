@@ -86,7 +86,7 @@ class FaultStack(Stack):
         )
 
     async def check_invariants(self, num_sent: int) -> None:
-        """Every request ended once, nothing is held, connections are idle or closed, retries kept to their budget."""
+        """Every request ended once, nothing is held, connections are idle or closed, retries stored to their budget."""
         lines = await self.recorded(num_sent)
         await self.until_idle()
         self.check_integrity()

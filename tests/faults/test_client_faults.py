@@ -168,7 +168,7 @@ async def test_a_client_that_vanished_is_given_up_at_the_write_stall_limit(tmp_p
 
 
 async def test_a_half_closed_client_counts_as_gone(tmp_path: Path) -> None:
-    """Fault row 5: documented: a proxy cannot tell it from a client that left."""
+    """Fault row 5: documented: a proxy cannot show it from a client that left."""
     async with faulty(tmp_path, num=1, listen="127.0.0.1:0") as stack:
         stack.engines[0].scripts = [hang]
         client = RawClient(stack)

@@ -190,7 +190,7 @@ async def test_a_hedge_that_loses_is_cancelled_and_one_that_fails_hurts_nobody(t
 
 
 async def test_hedges_stay_within_their_share_and_off_for_load_retries_and_plain_answers(tmp_path: Path) -> None:
-    """Fault row 26: bimodal answers; at most the configured share of requests is asked twice."""
+    """Fault row 26: bimodal answers; at most the configured share of requests is called twice."""
     async with faulty(tmp_path, select="policy: first_available, hedge: {max_ratio: 0.02}", permits=8) as stack:
         num = await warm(stack, 50)
         late_s = stack.live(0).first_bytes.late_s(time.monotonic())
@@ -296,7 +296,7 @@ async def test_an_engine_that_was_killed_is_left_at_once_and_used_again_when_it_
 
 
 async def test_a_fallback_chain_answers_when_no_candidate_can(tmp_path: Path) -> None:
-    """Fault rows 11 and 24: the route's own candidates are gone, the next in the chain is asked."""
+    """Fault rows 11 and 24: the route's own candidates are gone, the next in the chain is called."""
     extra = "  - {id: spare, match: {models: [spare]}, select: {candidates: [e2]}}"
     async with faulty(tmp_path, num=3, select="fallback: [spare]", routes=extra) as stack:
         text = (tmp_path / "policy.yaml").read_text().replace("candidates: [e0, e1, e2]", "candidates: [e0, e1]")

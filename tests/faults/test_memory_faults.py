@@ -46,7 +46,7 @@ async def limited_gateway(folder: Path) -> AsyncIterator[GatewayProcess]:
 
 
 class Pusher:
-    """A client that sends 15 MB of a body of 16, as fast as it is let, and keeps what it is told."""
+    """A client that sends 15 MB of a body of 16, as fast as it is let, and keeps what it is given."""
 
     def __init__(self, folder: Path, *, is_chunked: bool) -> None:
         self.reported = b""

@@ -78,7 +78,7 @@ async def test_a_second_attempt_gets_only_the_time_that_is_left(tmp_path: Path) 
 
 
 async def test_no_retry_once_the_client_has_seen_a_byte(tmp_path: Path) -> None:
-    """Fault row 13 and 16: the second deployment is not asked."""
+    """Fault row 13 and 16: the second deployment is not called."""
 
     async def one_token(wire: Wire) -> None:
         await wire.start_stream()
@@ -96,7 +96,7 @@ async def test_no_retry_once_the_client_has_seen_a_byte(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("code", [500, 502, 503, 529])
 async def test_a_server_error_is_answered_by_another_deployment_once(tmp_path: Path, code: int) -> None:
-    """Fault row 14: one retry elsewhere, the breaker counts, and Retry-After is kept when both fail."""
+    """Fault row 14: one retry elsewhere, the breaker counts, and Retry-After is stored when both fail."""
     async with faulty(tmp_path, num=3) as stack:
         for engine in stack.engines:
             engine.otherwise = failing(code, retry_after="7")
@@ -110,7 +110,7 @@ async def test_a_server_error_is_answered_by_another_deployment_once(tmp_path: P
 
 
 async def test_a_deployment_that_answers_429_is_left_alone_for_as_long_as_it_states(tmp_path: Path) -> None:
-    """Fault row 15: others answer while there are any; alone it is passed on, and then refused without asking."""
+    """Fault row 15: others answer while there are any; alone it is passed on, and then refused without calling."""
     async with faulty(tmp_path) as stack:
         stack.engines[0].otherwise = failing(429, retry_after="20")
         replies = [await stack.call(chat()) for _ in range(5)]
@@ -121,7 +121,7 @@ async def test_a_deployment_that_answers_429_is_left_alone_for_as_long_as_it_sta
         replies = [await stack.call(chat()) for _ in range(4)]
         assert (replies[0].status, replies[0].headers["retry-after"]) == (429, "30")
         assert [reply.status for reply in replies[1:]] == [429] * 3
-        assert 15 <= int(replies[1].headers["retry-after"]) <= 20  # e0 is the first that may be asked again
+        assert 15 <= int(replies[1].headers["retry-after"]) <= 20  # e0 is the first that may be called again
         assert [len(engine.received) for engine in stack.engines] == [1, 6]
         await stack.check_invariants(9)
 

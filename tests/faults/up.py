@@ -48,7 +48,7 @@ class UpProcess:
                 await asyncio.sleep(0.02)
 
     async def ready(self) -> None:
-        """Wait until it says so, and the gateway's first lines, which are written in batches, are there."""
+        """Wait until it reports it, and the gateway's first lines, which are written in batches, are there."""
         await self.until(lambda: "| ready after" in self.text and bool(self.lines("started")))
 
     @property

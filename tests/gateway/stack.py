@@ -156,7 +156,7 @@ class Stack:
         raise AssertionError("requests are still under way")
 
     def check_integrity(self) -> None:
-        """Nothing is held, nothing waits, every pool's books are right."""
+        """Nothing is held, nothing waits, every pool's counts are right."""
         for live in self._live():
             assert live.in_flight == 0
             assert live.limiter.num_waiting == 0

@@ -1,4 +1,4 @@
-"""A client that leaves, at every place of a request's way: the upstream's connection is closed, nothing is kept."""
+"""A client that leaves, at every place of a request's way: the upstream's connection is closed, nothing is stored."""
 
 from __future__ import annotations
 

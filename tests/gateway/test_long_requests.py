@@ -67,7 +67,7 @@ BODIES: Final[dict[str, Callable[[int], list[dict[str, Any]]]]] = {
 
 
 async def answer(wire: Wire) -> None:
-    """At once, whatever was asked; the test's own loop reads no megabytes of JSON."""
+    """At once, whatever was called; the test's own loop reads no megabytes of JSON."""
     await wire.answer(COMPLETION)
 
 
@@ -101,7 +101,7 @@ async def call(place: Path, body: bytes = b"", **how: Any) -> Reply:
 
 
 async def worst_lag_s(folder: Path) -> float:
-    """Since this was last asked."""
+    """Since this was last called."""
     text = (await call(folder / "a.sock", path="/metrics", method="GET")).body.decode()
     found = re.search(r"^penstock_event_loop_lag_seconds (\S+)$", text, re.MULTILINE)
     assert found is not None

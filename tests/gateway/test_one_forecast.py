@@ -1,4 +1,4 @@
-"""Admission and routing share their forecasts: a request's candidates are looked at once."""
+"""Admission and routing share their forecasts: a request's candidates are checked once."""
 
 from __future__ import annotations
 

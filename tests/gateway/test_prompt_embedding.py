@@ -33,7 +33,7 @@ routes:
 """
 )
 EASY = "Please add 17 and 45."
-"""For the small model by its features; the embedding of `add` says otherwise."""
+"""For the small model by its features; the embedding of `add` states otherwise."""
 PLENTY_S = 30.0
 
 

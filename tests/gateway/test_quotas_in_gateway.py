@@ -27,7 +27,7 @@ def policy(tmp_path: Path) -> str:
 
 
 def used(stack: Stack, tenant: str, name: str) -> int:
-    """Units of one limit that this gateway has drawn and not given back or kept for later."""
+    """Units of one limit that this gateway has drawn and not given back or stored for later."""
     quota = stack.gateway._quotas.by_tenant.get(tenant)
     assert quota is not None
     (part,) = [part for part in quota.slices if part.meter.name == name]

@@ -148,7 +148,7 @@ async def test_a_gateway_that_starts_without_its_store_serves(tmp_path: Path, se
         server.start()
         await until_store_is(stack, up=True)
         await asyncio.sleep(0.4)
-        assert (await stack.call(chat(), headers=key_of(tenant))).status == 429  # and told the store what was used
+        assert (await stack.call(chat(), headers=key_of(tenant))).status == 429  # and given the store what was used
 
 
 async def test_three_replicas_serve_exactly_the_limit(tmp_path: Path, server: RedisServer, tenant: str) -> None:

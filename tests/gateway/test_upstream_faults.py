@@ -327,7 +327,7 @@ async def test_an_unfinished_stream_is_flagged_incomplete(tmp_path: Path) -> Non
         reply = await stack.call(chat("solo", stream=True))
 
         assert b"error" not in reply.body
-        assert reply.body.endswith(b"\n\ndata: [DONE]\n\n")  # it said why it ended, and left the mark out
+        assert reply.body.endswith(b"\n\ndata: [DONE]\n\n")  # it stated why it ended, and left the mark out
         assert [line.get("is_incomplete") for line in stack.lines()] == [True, None]
 
 

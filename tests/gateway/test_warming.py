@@ -102,7 +102,7 @@ async def test_whoever_is_ready_is_called_before_anybody_waits(tmp_path: Path) -
 
 
 async def test_nobody_waits_for_the_dead(tmp_path: Path) -> None:
-    """Row 24: all are down, and none says that it is coming back."""
+    """Row 24: all are down, and none states that it is coming back."""
     async with running(tmp_path) as stack:
         await warming(stack)
         requested = asyncio.create_task(stack.call(chat()))

@@ -1,4 +1,4 @@
-"""The whole core on a card says what transformers says on a CPU, captured or not, overlapped or not."""
+"""The whole core on a card states what transformers states on a CPU, captured or not, overlapped or not."""
 
 from __future__ import annotations
 

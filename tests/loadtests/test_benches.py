@@ -1,4 +1,7 @@
-"""Every bench runs for a second or two and says what it promises. Numbers are not judged here, only that they are."""
+"""Every bench runs for a second or two and states what it guarantees.
+
+Numbers are not evaluated here, only that they are.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conditions of routes: what they may say, what is refused and where, and what they cost."""
+"""Conditions of routes: what they may state, what is refused and where, and what they cost."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FACTS: dict[str, str | int | bool] = {
 
 
 class Request:
-    """Facts that count what is asked of them."""
+    """Facts that count what is required of them."""
 
     def __init__(self) -> None:
         self.requested: list[str] = []

@@ -1,4 +1,4 @@
-"""What a route may say about failing over, and what it may not."""
+"""What a route may state about failing over, and what it may not."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # ruff: noqa: E501 (one mistake a line reads best)
-"""What a policy file may say, and what it is told when it says something else."""
+"""What a policy file may state, and what it is given when it states something else."""
 
 from __future__ import annotations
 

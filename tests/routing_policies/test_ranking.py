@@ -1,4 +1,4 @@
-"""A ranking asks as few scorers as the choice needs, and chooses what it would choose if it had asked them all."""
+"""A ranking calls as few scorers as the choice needs, and chooses what it would choose if it had called them all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PROFILES: tuple[SelectPolicy, ...] = ("latency_first", "least_cost_within_slo",
 
 
 class _Counting:
-    """A scorer that gives what it is told and counts how often it was asked."""
+    """A scorer that gives what it is given and counts how often it was called."""
 
     name = "counting"
 

@@ -1,4 +1,4 @@
-"""Canaries judged by confidence sequences: no false alarms by peeking, and real harm found soon."""
+"""Canaries measured by confidence sequences: no false alarms by peeking, and real harm found soon."""
 
 from __future__ import annotations
 

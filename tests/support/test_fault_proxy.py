@@ -1,4 +1,4 @@
-"""The fault proxy does what it says, and nothing when it is told nothing."""
+"""The fault proxy does what it states, and nothing when it is given nothing."""
 
 from __future__ import annotations
 

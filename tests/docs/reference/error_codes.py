@@ -57,7 +57,7 @@ def _table(uses: Iterator[_Use]) -> str:
 
 
 def _joined(status: int, texts: list[str]) -> str:
-    """What all places say, else what HTTP calls the status."""
+    """What all places state, else what HTTP calls the status."""
     return " ".join(filter(None, dict.fromkeys(texts))) or f"{HTTPStatus(status).phrase}."
 
 

@@ -1,4 +1,4 @@
-"""Attention by the book: a Python loop over sequences, queries and heads, in float64."""
+"""Attention by definition: a Python loop over sequences, queries and heads, in float64."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The torch backend equals attention by the book on every mix of sequences and block tables."""
+"""The torch backend equals attention by definition on every mix of sequences and block tables."""
 
 from __future__ import annotations
 
@@ -281,7 +281,7 @@ def test_rows_that_come_and_go_beside_prompt_chunks_equal_steps_by_themselves(
 
 
 class Gathers:
-    """How many blocks pools of plain numbers were asked for."""
+    """How many blocks pools of plain numbers were requested."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.num_calls = self.num_blocks = 0

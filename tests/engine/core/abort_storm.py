@@ -18,14 +18,14 @@ _NUM_LIVE = 14
 
 
 class SlowGrammars:
-    """Grammars that are compiled when the storm says so; each sequence gets a state of its own of one grammar."""
+    """Grammars that are compiled when the storm reports it; each sequence gets a state of its own of one grammar."""
 
     def __init__(self, grammar: GrammarState) -> None:
         self._grammar = grammar
         self._compiling: list[int] = []
 
     def request(self, seq_id: int, source: str) -> None:
-        """What the scheduler asks for."""
+        """What the scheduler requests."""
         self._compiling.append(seq_id)
 
     def finish_one(self) -> GrammarDone | None:

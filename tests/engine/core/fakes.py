@@ -37,7 +37,7 @@ def greedy(prompt: SequenceOf[int], num_tokens: int) -> list[int]:
 
 
 def next_tokens(request: DraftRequest) -> list[int]:
-    """What a sequence on the fake model will say next."""
+    """What a sequence on the fake model will state next."""
     return greedy(request.seq.token_ids, request.num_speculative_tokens)
 
 
@@ -68,7 +68,7 @@ def make_add(
 
 
 class FakeClock:
-    """Monotonic time that moves when told to."""
+    """Monotonic time that moves on request."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -166,7 +166,7 @@ class FakeCore:
         self.scheduler.abort(seq_ids, self.clock(), self.clock())
 
     def step(self) -> SchedulerOutput:
-        """One step of 10 ms; checks the books and collects the outputs."""
+        """One step of 10 ms; checks the counts and collects the outputs."""
         batch = self.scheduler.schedule(self.clock())
         assert sum(chunk.num_query_tokens for chunk in batch.chunks) <= self.max_num_batched_tokens
         assert len(batch.chunks) <= self.max_num_seqs

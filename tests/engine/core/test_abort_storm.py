@@ -93,7 +93,7 @@ class OneAbort:
         scheduler.update_from_output(batch, output, 0.0)
 
     def abort(self, seq_id: int) -> AbortState:
-        """The state it was in, by the books and by its end."""
+        """The state it was in, by the counts and by its end."""
         scheduler = self.core.scheduler
         scheduler.take_outputs()
         scheduler.abort([seq_id, seq_id], 0.0, 0.5)

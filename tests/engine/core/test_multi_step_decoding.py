@@ -107,7 +107,7 @@ def test_multi_step_decoding_changes_no_answer(
     rounding = Rounding(checkpoint, num_threads)
     core = rounding.core
     closing.append(core)
-    for _ in range(3):  # what was said once is known
+    for _ in range(3):  # what was stated once is known
         for prompt, answer in zip(PROMPTS, expected, strict=True):
             assert core.answers([prompt], **params) == [answer]
         core.drafter.rest()  # type: ignore[union-attr]
@@ -131,7 +131,7 @@ def test_an_answer_that_is_known_takes_few_goes(checkpoint: Path, closing: list[
     calls = [output for _, output in rounding.outputs]
     assert all((output.later_s > 0.0) == (output.num_steps > 1) for output in calls)
     assert sum(output.later_s for output in calls) < took_s
-    # 24 tokens, of which single steps would have said one each.
+    # 24 tokens, of which single steps would have stated one each.
     assert len(calls) <= 12
     (stages,) = [output.stages for output in rounding.core.outputs[-1:]]
     assert stages is not None
@@ -202,7 +202,7 @@ def test_further_steps_in_a_pool_that_is_short_of_blocks_change_no_answer(
 
 
 def until_it_fails(core: TinyCore, prompt: list[int]) -> tuple[list[int], str | None]:
-    """What a core says before no token can be chosen any more, and how that ends."""
+    """What a core states before no token can be chosen any more, and how that ends."""
     params = SamplingParams(max_tokens=16, temperature=0.0)
     core.scheduler.add(Add(seq_id=99, prompt_token_ids=prompt, params=params), 0.0)
     emitted: list[int] = []

@@ -1,4 +1,4 @@
-"""Steps launched before the last one's tokens are known: the same answers, the same ends, the same books."""
+"""Steps launched before the last one's tokens are known: the same answers, the same ends, the same counts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.engine.core.tiny_core import BLOCK_SIZE, CPU, PROMPTS, TinyCore
 
 @dataclass
 class FakeFlight:
-    """A step of the fake model that is computed when its result is asked for."""
+    """A step of the fake model that is computed when its result is requested."""
 
     scheduled: SchedulerOutput
     compute: Callable[[], StepOutput]
@@ -45,7 +45,7 @@ class FakeFlight:
 
 
 class FakeLauncher:
-    """Answers from the text that each sequence will have; says what was launched and awaited, in order."""
+    """Answers from the text that each sequence will have; states what was launched and awaited, in order."""
 
     def __init__(self, core: FakeCore) -> None:
         self._core = core
@@ -293,7 +293,7 @@ def requests(**params: Any) -> dict[int, list[ToCore]]:
         ({"temperature": 0.0}, range(11, 60)),
         ({"temperature": 1.0, "seed": 5}, range(11, 60)),
         ({"temperature": 1.0, "seed": 5, "top_p": 0.9}, range(11, 60)),
-        # So hot that most of the vocabulary survives, more than is looked at without waiting: once, then no more.
+        # So hot that most of the vocabulary survives, more than is checked without waiting: once, then no more.
         ({"temperature": 50.0, "seed": 5, "top_p": 0.9}, range(1, 4)),
     ],
     ids=["greedy", "seeded", "truncated", "undecided"],

@@ -1,4 +1,4 @@
-"""Tokens are told at once where somebody waits for them, and load a few times a second."""
+"""Tokens are given at once where somebody waits for them, and load a few times a second."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.engine.core.fakes import FakeCore, make_add
 
 
 class ReporterHarness:
-    """A core whose clock stands still, and what its reporter said."""
+    """A core whose clock stands still, and what its reporter stated."""
 
     def __init__(self) -> None:
         self.core = core = FakeCore()

@@ -1,4 +1,4 @@
-"""Sequences whose output follows a grammar: they wait for it outside every queue, and it says where they end."""
+"""Sequences whose output follows a grammar: they wait for it outside every queue, and it states where they end."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class FakeGrammar:
 
 @dataclass
 class GrammarCore(FakeCore):
-    """A core whose grammars are compiled when a test says so."""
+    """A core whose grammars are compiled when a test reports it."""
 
     requests: list[tuple[int, str]] = field(default_factory=list)
 

@@ -1,4 +1,4 @@
-"""Random histories of requests, steps, aborts and expiries: books balance, answers are right, all end exactly once."""
+"""Random histories of requests, steps, aborts and expiries: counts balance, answers are right, all end exactly once."""
 
 from __future__ import annotations
 

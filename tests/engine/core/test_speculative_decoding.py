@@ -48,7 +48,7 @@ PARAMS: dict[str, dict[str, Any]] = {
 
 
 class FixedCosts(StepCosts):
-    """Costs that stay what they are told first, whatever the machine does."""
+    """Costs that stay what they are given first, whatever the machine does."""
 
     def observe(self, num_seqs: int, num_drafts: int, seconds: float) -> None:
         """Nothing is learned."""
@@ -148,7 +148,7 @@ def test_partly_right_drafts_change_no_answer(checkpoint: Path, name: str) -> No
 
 
 class KnowingHeads(PredictionHeads):
-    """Heads that say what they know of the answers, and something else in one place of four."""
+    """Heads that state what they know of the answers, and something else in one place of four."""
 
     def __init__(self, core: TinyCore, answers: list[list[int]]) -> None:
         assert isinstance(core.model, Decoder)

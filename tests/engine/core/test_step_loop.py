@@ -1,4 +1,4 @@
-"""The loop over the fake model: messages in, reports out, faults kept to those at fault."""
+"""The loop over the fake model: messages in, reports out, faults stored to those at fault."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.engine.core.fakes import FakeClock, FakeCore, FakeModel, greedy, make
 
 
 class ScriptedInbox:
-    """Hands out messages at given steps; Shutdown when asked to wait with nothing left."""
+    """Hands out messages at given steps; Shutdown when called to wait with nothing left."""
 
     def __init__(self, clock: FakeClock, script: dict[int, list[ToCore]]) -> None:
         self._clock = clock
@@ -40,7 +40,7 @@ class ScriptedInbox:
 
 
 class SteadyModel:
-    """The fake model, as slow as it is told to be."""
+    """The fake model, as slow as it is given to be."""
 
     def __init__(self, model: FakeModel, clock: FakeClock, step_s: float) -> None:
         self._model = model

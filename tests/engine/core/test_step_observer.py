@@ -18,7 +18,7 @@ from tests.engine.core.fakes import FakeCore
 
 
 class Seen:
-    """What a model of step time was told."""
+    """What a model of step time was given."""
 
     def __init__(self) -> None:
         core = FakeCore()

@@ -106,7 +106,7 @@ class TinyCore:
         return self.blocks.num_leaked(self.scheduler.running())
 
     def answers(self, prompts: list[list[int]], **params: Any) -> list[list[int]]:
-        """Token ids of the answers, all prompts at once; every step is said to take a millisecond."""
+        """Token ids of the answers, all prompts at once; every step is stated to take a millisecond."""
         first = self._num_sequences
         for prompt in prompts:
             sampling = SamplingParams(**({"max_tokens": 16, "temperature": 0.0} | params))

@@ -1,4 +1,4 @@
-"""Heads that look ahead in the same go as a step see what they see when they are asked behind it."""
+"""Heads that look ahead in the same go as a step see what they see when they are called behind it."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Glancer:
         return found, places
 
     def asked(self, chosen: list[int], states: list[int]) -> Seen:
-        """What heads say behind these tokens that were chosen from these of the last step's states."""
+        """What heads state behind these tokens that were chosen from these of the last step's states."""
         hidden = self.hidden[states].contiguous()
         logits = self.heads.look_ahead(hidden, torch.tensor(chosen)).numpy()
         predictions = HeadPredictions(*np.empty((2, *logits.shape[:2]), dtype=np.int64))

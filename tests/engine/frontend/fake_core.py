@@ -1,4 +1,4 @@
-"""A core that does what a test says, over the real socket and the real frames."""
+"""A core that does what a test states, over the real socket and the real frames."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ STAGES = StageTimes(queue_s=0.001, prefill_s=0.002, decode_s=0.003, num_prefill_
 
 
 class FakeCore:
-    """One core process of a test: connects like the real one, records what it is told, says what it is told to."""
+    """One core process of a test: connects like the real one, records what it is given, states what it is given to."""
 
     def __init__(self, max_model_len: int = 512, vocab_size: int = 400) -> None:
         self.adds: asyncio.Queue[Add] = asyncio.Queue()
@@ -67,7 +67,7 @@ class FakeCore:
         self._reading: asyncio.Task[None] | None = None
 
     async def connect(self, path: Path) -> None:
-        """Connect to the front; says nothing yet."""
+        """Connect to the front; is silent yet."""
         reader, self._writer = await asyncio.open_unix_connection(path)
         self._reading = asyncio.create_task(self._read(reader))
 
@@ -170,7 +170,7 @@ class FakeCore:
 
 
 class FakeCores:
-    """Starts a new fake core each time the front asks for one."""
+    """Starts a new fake core each time the front requests one."""
 
     def __init__(self, *, starts_up: bool = True, max_model_len: int = 512) -> None:
         self.started: list[FakeCore] = []

@@ -1,4 +1,4 @@
-"""The block manager: sharing, eviction, and books that always balance."""
+"""The block manager: sharing, eviction, and counts that always balance."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class PagedRunner:
         self.caches = [backend.allocate(num_blocks, block_size, spec, dtype) for spec in self.model.attention_specs]
         self.block_size = block_size
         self.with_sampled = True
-        """Whether the model is told that logits of all tokens will be asked for, as they always are."""
+        """Whether the model is given that logits of all tokens will be requested, as they always are."""
         self._free = list(range(num_blocks))
         if shuffle_seed is not None:
             random.Random(shuffle_seed).shuffle(self._free)

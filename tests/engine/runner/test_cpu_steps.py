@@ -39,7 +39,7 @@ class Steps:
 
 
 class Unmoved:
-    """A runner whose steps take no time at all, as the worst clock of a busy start could say."""
+    """A runner whose steps take no time at all, as the worst clock of a busy start could state."""
 
     def execute(self, batch: SchedulerOutput) -> StepOutput:
         return StepOutput([SequenceResult([1]) for _ in batch.chunks])

@@ -41,7 +41,7 @@ class EagerGraph:
 
 
 class EagerGraphs:
-    """Captures by doing the work once; hands out nothing when told to fail."""
+    """Captures by doing the work once; hands out nothing on request fail."""
 
     def __init__(self, *, fails: bool = False) -> None:
         self.graphs: list[EagerGraph] = []
@@ -57,7 +57,7 @@ class EagerGraphs:
 
 
 class RecordingModel:
-    """Hidden states say which token stands where; every context is kept."""
+    """Hidden states state which token stands where; every context is stored."""
 
     def __init__(self, folder: Path) -> None:
         self.config = read_model_config(folder)

@@ -1,4 +1,4 @@
-"""Tokens chosen without waiting are the sampler's, truncated rows included; what cannot be told is said to be open."""
+"""Tokens chosen without waiting are the sampler's, truncated rows included; what is unknown is reported as open."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class PanicException(BaseException):
 
 
 class StubCompiler:
-    """Compiles when told to; counts."""
+    """Compiles on request; counts."""
 
     def __init__(self) -> None:
         self.sources: list[str] = []

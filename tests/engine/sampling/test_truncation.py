@@ -20,7 +20,7 @@ def survivors(logits: torch.Tensor, params: list[SamplingParams]) -> list[set[in
 
 
 def reference_survivors(logits: torch.Tensor, params: SamplingParams) -> set[int]:
-    """One row by the book: sort, cut to k, renormalise, cut to p, cut by the largest."""
+    """One row by definition: sort, cut to k, renormalise, cut to p, cut by the largest."""
     ranked = sorted(range(len(logits)), key=lambda token: -float(logits[token]))
     if params.top_k:
         ranked = ranked[: params.top_k]

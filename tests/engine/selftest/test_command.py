@@ -1,4 +1,4 @@
-"""The self-test finds speculation lossless, and says so when it is not."""
+"""The self-test finds speculation lossless, and reports it when it is not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`penstock engine steps` times what it is asked to, wherever it runs."""
+"""`penstock engine steps` times what it is called to, wherever it runs."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class Heads:
 
 @dataclass
 class World:
-    """A sequence that says what it is told to, on a machine of known speed."""
+    """A sequence that states what it is given to, on a machine of known speed."""
 
     controller: SpeculationController
     clock: Clock
@@ -94,7 +94,7 @@ class World:
         self.controller.rest()
 
     def emit(self, text: list[int]) -> None:
-        """Steps until the text is said."""
+        """Steps until the text is stated."""
         num_emitted = 0
         while num_emitted < len(text):
             self.controller.reach([self.seq], is_decode=True, may_follow=False)
@@ -395,7 +395,7 @@ def test_what_followed_steps_took_is_separate_from_what_scheduled_ones_take() ->
 
 
 class CountingModel:
-    """A draft model that says the next numbers, or always the same one."""
+    """A draft model that states the next numbers, or always the same one."""
 
     def __init__(self, step: int) -> None:
         self.step = step

@@ -1,4 +1,4 @@
-"""What the steps behind a step are told, and what is learnt from them."""
+"""What the steps behind a step are given, and what is learnt from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Responses are said with draft tokens or without, whichever is over sooner, found out by a few said the other way."""
+"""Responses use draft tokens or not, whichever is over sooner, as a few made the other way show."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LONG = 64
 
 
 class Machine:
-    """Says responses; a token takes so long with draft tokens and without."""
+    """States responses; a token takes so long with draft tokens and without."""
 
     def __init__(self, with_drafts_s: float, plain_s: float, *, is_even: bool = False) -> None:
         """`is_even`: it is never held up."""
@@ -32,7 +32,7 @@ class Machine:
         return Sequence.from_add(add, arrival_index=self.num_generated, received_at=self.now)
 
     def begin(self, seqs: list[Sequence], ago_s: float = 0.0) -> list[bool]:
-        """Say the first token of each; which of them are said with draft tokens."""
+        """Generate the first token of each; return which of them use draft tokens."""
         ways = [self.guard.is_open(seq, len(seqs)) for seq in seqs]
         for seq in seqs:
             self.guard.begin(seq, ago_s, num_generated=1)
@@ -40,7 +40,7 @@ class Machine:
         return ways
 
     def answer(self, num_seqs: int = 1, num_tokens: int = 6, prompt: int = 20) -> list[bool]:
-        """As many at once as there are sequences; which of them were said with draft tokens."""
+        """As many at once as there are sequences; which of them used draft tokens."""
         seqs = [self.prompt(prompt) for _ in range(num_seqs)]
         ways = self.begin(seqs)
         token_s = self.with_drafts_s if any(ways) else self.plain_s
@@ -124,7 +124,7 @@ def test_a_response_that_goes_on_for_long_is_open_in_the_end_and_then_reports_no
 
 def test_what_steps_behind_the_first_token_took_belongs_to_the_response() -> None:
     machine = Machine(with_drafts_s=0.0, plain_s=0.0)
-    for _ in range(100):  # all that takes time is over when the first token is told, and drafts save half of it
+    for _ in range(100):  # all that takes time is over when the first token is given, and drafts save half of it
         seq = machine.prompt()
         took_s = 2.0 if machine.guard.is_open(seq, 1) else 4.0
         machine.now += took_s

@@ -1,4 +1,4 @@
-"""What a step is said to compute."""
+"""What a step is stated to compute."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What several steps in one call made is told from what the first made."""
+"""What several steps in one call made is given from what the first made."""
 
 from __future__ import annotations
 

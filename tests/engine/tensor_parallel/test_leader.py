@@ -40,7 +40,7 @@ class FakeGroup(Group):
         self._sent = sent
 
     def send(self, tensor: torch.Tensor) -> None:
-        """Keep it, or take what was kept."""
+        """Keep it, or take what was stored."""
         if self.rank == 0:
             self._sent.append(tensor.clone())
         else:
@@ -48,7 +48,7 @@ class FakeGroup(Group):
 
 
 class RecordingModel:
-    """Remembers its calls; fails when told to."""
+    """Remembers its calls; fails on request."""
 
     def __init__(self, folder: Path) -> None:
         self.config = read_model_config(folder)

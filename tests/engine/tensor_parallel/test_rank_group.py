@@ -1,4 +1,4 @@
-"""Two processes that share every layer say what one says."""
+"""Two processes that share every layer state what one states."""
 
 from __future__ import annotations
 

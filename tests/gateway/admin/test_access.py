@@ -307,7 +307,7 @@ async def test_keys_of_the_store_are_good_in_a_gateway_that_starts_without_it(tm
     (tmp_path / "file").write_text("no folder")
     async with gateway(tmp_path, tmp_path / "file" / "store.sqlite3") as stack:
         assert (await stack.call(chat("solo"), headers={"authorization": f"Bearer {key}"})).status == 200
-        assert (await get(stack, "policy")).status == 401  # nobody can say that there are no admins
+        assert (await get(stack, "policy")).status == 401  # nobody can state that there are no admins
 
 
 async def test_every_change_is_in_the_audit_log_and_a_changed_line_shows(tmp_path: Path) -> None:

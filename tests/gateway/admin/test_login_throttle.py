@@ -1,4 +1,4 @@
-"""Guesses at passwords slow down whoever makes them and nobody else; what is kept of them is bounded, and no secret."""
+"""Failed logins slow down their sender alone; what is stored of them is bounded and no secret."""
 
 from __future__ import annotations
 

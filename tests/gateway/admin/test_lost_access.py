@@ -20,7 +20,7 @@ PATIENCE_S = 60.0
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[RedisServer]:
-    """A Redis that only this test uses; it writes to disk only when it is told to."""
+    """A Redis that only this test uses; it writes to disk only when it is given to."""
     server = RedisServer(tmp_path / "redis").start()
     yield server
     server.kill()
@@ -189,7 +189,7 @@ async def test_a_gateway_cut_off_meanwhile_learns_of_a_revocation_in_the_store_t
         for key in keys:
             await until_known(two, key)
         checks = two.gateway.control.directory
-        async with checks.lock:  # it looks at nothing while others go on
+        async with checks.lock:  # it checks nothing while others go on
             own.admin.flushall()
             await until_back(own, {f"key/shop/k{i}" for i in range(3)})
             assert (await post(one, "keys/shop/k0/revoke", {})).status == 200

@@ -1,4 +1,4 @@
-"""What the admin page is made of: its weight, its headers, what may be kept by browsers."""
+"""What the admin page is made of: its weight, its headers, what may be stored by browsers."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ class Replica:
         )
 
     async def rest(self) -> None:
-        """Some seconds in which nobody asks."""
+        """Some seconds in which nobody calls."""
         for _ in range(40):
             self._time.now += 0.26
             await asyncio.sleep(0)

@@ -166,7 +166,7 @@ def test_retries_are_the_first_to_be_refused() -> None:
 
     busy, retry, first = within(policy(), act)
     assert (busy.reason, retry.reason, first.reason) == (None, "slo_unreachable", None)
-    assert retry.hint == "The same request in about 1 s."  # it asked for no target that it could give up
+    assert retry.hint == "The same request in about 1 s."  # it requested no target that it could give up
 
 
 def test_the_hint_names_a_lane_that_would_have_taken_it_and_does() -> None:

@@ -1,4 +1,4 @@
-"""Whatever is asked, cancelled, released or changed in whatever order: every request ends once, every token is given
+"""Whatever is called, cancelled, released or changed in whatever order: every request ends once, every token is given
 back once, no queue is longer than its bound, and nobody waits for ever."""
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class LimiterMachine(RuleBasedStateMachine):
         assert self.requested == sum(self.ends.values()) + num_waiting
 
     def teardown(self) -> None:
-        """Nobody waits for ever: as permits come back, all who still wait are served or told."""
+        """Nobody waits for ever: as permits come back, all who still wait are served or given."""
         for _ in range(200):
             if not self.limiter.num_waiting and not self.held:
                 break

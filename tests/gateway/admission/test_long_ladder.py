@@ -17,7 +17,7 @@ from routing_policies.policy.document import Trim
 
 
 class _Route:
-    """What the step looks at of a planned route."""
+    """What the step checks of a planned route."""
 
     class route:
         id = "main"

@@ -1,4 +1,4 @@
-"""What admission promises under overload, in virtual time against engines of stated speed.
+"""What admission guarantees under overload, in virtual time against engines of stated speed.
 
 The engine: 16 rows, a prefill of 8,000 tokens a second, 10 ms + 1 ms a row for each step, so about 12.5 requests a
 second of the mix (200 prompt and 40 output tokens, log-normal) within 500 ms to the first token and 40 ms a token.

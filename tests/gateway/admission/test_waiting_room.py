@@ -20,7 +20,7 @@ STARTING = StartReport("starting")
 
 
 class Scene:
-    """Two deployments that start, and say so five times a second."""
+    """Two deployments that start, and report it five times a second."""
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()

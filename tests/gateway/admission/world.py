@@ -172,14 +172,14 @@ def quantile(values: list[float], share: float) -> float:
 
 
 class NoReservations:
-    """A cache without answers, as far as the ladder asks for any."""
+    """A cache without answers, as far as the ladder requests any."""
 
     def stale(self, *request: object) -> None:
         """None."""
 
 
 class NothingCut:
-    """A trimmer that cuts nothing, as far as the ladder asks for more."""
+    """A trimmer that cuts nothing, as far as the ladder requests more."""
 
     def trim_more(self, *request: object) -> None:
         """None."""
@@ -219,7 +219,7 @@ class World:
         return fates
 
     async def _publish_loads(self) -> None:
-        """Each engine says ten times a second how busy its lanes are, as the bundled one does."""
+        """Each engine states ten times a second how busy its lanes are, as the bundled one does."""
         while True:
             for name, live in self.snapshot.deployments.items():
                 live.forecast.note_report(self.clock(), self.engines[name].report())
@@ -286,7 +286,7 @@ async def _nowhere(message: object) -> None:
 def poisson(
     rate_per_s: float, seconds: float, rng: random.Random, *, starts_s: float = 0.0, **wish: object
 ) -> list[Wish]:
-    """Wishes at random instants; lengths are log-normal about the given means unless told otherwise."""
+    """Wishes at random instants; lengths are log-normal about the given means by default."""
     wishes, at_s = [], starts_s + rng.expovariate(rate_per_s)
     spread = wish.pop("spread", 0.5)
     assert isinstance(spread, float)

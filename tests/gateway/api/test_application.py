@@ -1,4 +1,4 @@
-"""A Starlette application as the listeners have it: ids, envelopes, and faults that say nothing."""
+"""A Starlette application as the listeners have it: ids, envelopes, and faults that state nothing."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ async def call(stack: Stack, text: str, **fields: Any) -> Reply:
 
 
 async def keep(stack: Stack, text: str, **fields: Any) -> Reply:
-    """Ask something new, and wait until similar questions can find it."""
+    """Call something new, and wait until similar questions can find it."""
     before = stack.gateway._answers.semantic.num_entries
     reply = await call(stack, text, **fields)
     assert (reply.status, cache_of(reply)) == (200, "miss"), reply.body[:500]
@@ -87,7 +87,7 @@ def stats_of(stack: Stack, whose: TenantRoute = ME) -> RouteStats:
 
 
 def echo(delay_s: float = 0.0) -> Any:
-    """An upstream that repeats what it was asked."""
+    """An upstream that repeats what it was called."""
 
     async def script(wire: Wire) -> None:
         await asyncio.sleep(delay_s)

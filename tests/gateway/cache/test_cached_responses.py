@@ -1,4 +1,4 @@
-"""An answer that the cache knows: sent early, in the form that was asked for, and recorded as such."""
+"""An answer that the cache knows: sent early, in the form that was requested, and recorded as such."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class FakeCache:
 
 
 def cached(folder: Path) -> str:
-    """The test policy, with a cache on the route that is asked."""
+    """The test policy, with a cache on the route that is called."""
     return policy_text(folder).replace("  - id: main\n", "  - id: main\n    cache: {mode: exact, ttl_s: 60}\n")
 
 

@@ -39,7 +39,7 @@ async def call(stack: Stack, text: str) -> str:
 
 
 async def until_entries(stack: Stack, count: int) -> float:
-    """Seconds until that many answers are kept."""
+    """Seconds until that many answers are stored."""
     started_at = time.monotonic()
     while stack.gateway._cache.num_entries != count:
         assert time.monotonic() - started_at < PATIENCE_S, stack.gateway._cache.num_entries
@@ -84,7 +84,7 @@ async def test_a_purge_and_feedback_reach_the_other_replica(tmp_path: Path, url:
 
 
 async def until_notified(stack: Stack) -> None:
-    """Wait until the store has what this process kept."""
+    """Wait until the store has what this process stored."""
     sharing = stack.gateway._stores.sharing
     assert sharing is not None
     started_at = time.monotonic()
@@ -142,7 +142,7 @@ async def test_nothing_of_it_waits_for_a_process_to_end_well(tmp_path: Path, url
     async with replica(tmp_path, "a", url) as one:
         await call(one, "first")
         await until_notified(one)
-        # The first is still up and has not said goodbye: a kill could not take more from it.
+        # The first is still up and has not closed its connection: a kill could not take more from it.
         async with replica(tmp_path, "b", url) as other:
             await until_entries(other, 1)
             assert await call(other, "first") == "hit-exact"

@@ -132,7 +132,7 @@ class AimedEncoder(WordEncoder):
 async def test_a_changed_meaning_is_a_miss_even_at_a_similarity_of_one(
     tmp_path: Path, stored: str, requested: str
 ) -> None:
-    """Rows 47 and 48, with the judge that ships and its loosest bound."""
+    """Rows 47 and 48, with the match model that ships and its loosest bound."""
     encoder = AimedEncoder()
     policy = similar_policy(tmp_path, "ttl_s: 60, audit_ratio: 0.0, max_error_ratio: 0.05")
     match_models = MatchModels(first=MatchModels.shipped().first, encoder_id=None, learn=MatchModels.shipped().learn)
@@ -153,7 +153,7 @@ async def test_another_tenants_question_takes_as_long_as_one_that_nobody_sent(tm
     async with shared_by_two(tmp_path) as stack:
         for number in range(pairs):
             text = f"Where is the button number {number} of the red machine?"
-            await send_as(stack, "theirs", text, **{"cache-control": "no-cache"})  # each is kept, none gets another's
+            await send_as(stack, "theirs", text, **{"cache-control": "no-cache"})  # each is stored, none gets another's
         await until_indexed(stack, pairs)
         for number in range(pairs):
             for took, kind in ((replayed, "red"), (fresh, "new"))[:: 1 if number % 2 else -1]:

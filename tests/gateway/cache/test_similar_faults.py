@@ -143,7 +143,7 @@ async def names_tenant(wire: Wire) -> None:
 
 
 async def send_and_perhaps_leave(stack: Stack, rng: random.Random) -> bool:
-    """Ask as any of the tenants; whether the answer, which must be its own, was waited for."""
+    """Call as any of the tenants; whether the answer, which must be its own, was waited for."""
     tenant, number = rng.choice(TENANTS), rng.randrange(8)
     size = rng.choice(("", "small ", "big ", "red "))
     requested = question(f"Where is the {size}button number {number} of the machine {number}{number}?", user=tenant)
@@ -161,7 +161,7 @@ async def send_and_perhaps_leave(stack: Stack, rng: random.Random) -> bool:
 
 
 async def test_whoever_leaves_and_whatever_the_store_breaks_off_every_tenant_gets_its_own(tmp_path: Path) -> None:
-    """Row 32: requests are cancelled at any moment, and commands by timeouts; canaries tell whose an answer is."""
+    """Row 32: requests are cancelled at any moment, and commands by timeouts; canaries show whose an answer is."""
     rng = random.Random(5)
     async with redis_behind_proxy(tmp_path) as (_, proxy):
         (tmp_path / "a").mkdir()

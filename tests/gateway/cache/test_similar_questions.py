@@ -198,7 +198,7 @@ async def test_a_similar_answer_without_usage_is_none_for_who_is_to_get_it(
 
     async with similar(tmp_path) as (stack, _):
         stack.small.otherwise = answer
-        await keep(stack, STORED, stream=True)  # it is long: kept a little after the request has ended
+        await keep(stack, STORED, stream=True)  # it is long: stored a little after the request has ended
         delay_s = 2.0
         assert cache_of(await call(stack, NEAR, **fields)) == expected
 

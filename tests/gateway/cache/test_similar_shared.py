@@ -1,4 +1,4 @@
-"""Similar answers over several processes, stores that fail, and starts with and without what was kept."""
+"""Similar answers over several processes, stores that fail, and starts with and without what was stored."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def until_found(stack: Stack, count: int) -> float:
 
 
 async def until_notified(stack: Stack) -> None:
-    """Wait until the store has what this process kept."""
+    """Wait until the store has what this process stored."""
     sharing = stack.gateway._stores.sharing
     assert sharing is not None
     await until(lambda: not sharing._queue.num_waiting and sharing._queue._versions)

@@ -1,4 +1,4 @@
-"""Plans: what a replica can take, what ends it, and how the answer moves with what is asked."""
+"""Plans: what a replica can take, what ends it, and how the answer moves with what is called."""
 
 from __future__ import annotations
 

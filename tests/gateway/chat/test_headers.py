@@ -1,4 +1,4 @@
-"""ChatHead: what clients say in headers, and what of it is believed."""
+"""ChatHead: what clients state in headers, and what of it is believed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stream and the completion made of it say the same."""
+"""A stream and the completion made of it are equal."""
 
 from __future__ import annotations
 

@@ -266,7 +266,7 @@ ODD: dict[str, Any] = {
 
 @pytest.mark.parametrize("changed", [{}, *({key: value} for key, value in ODD.items()), ODD])
 def test_settings_travel_to_another_process_unchanged(tmp_path: Path, changed: dict[str, Any]) -> None:
-    (tmp_path / "penstock.toml").write_text("process.drain_timeout_s = 7\n")  # not looked at
+    (tmp_path / "penstock.toml").write_text("process.drain_timeout_s = 7\n")  # not checked
     config = config_of(changed)
     assert load_config(None, variables_of(config), cwd=tmp_path) == config
 

@@ -1,4 +1,4 @@
-"""The one function that puts a forecast together says what its parts say, put together plainly."""
+"""The one function that puts a forecast together states what its parts state, put together plainly."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def own_features(forecast: DeploymentForecast, pulse: Pulse, now: float, tokens:
 def plain_ttft_s(
     forecast: DeploymentForecast, pulse: Pulse, now: float, tokens: int, lane: str, report: LoadReport | None
 ) -> float:
-    """By our books, blended with what the engine said, and no sooner than who is next and late."""
+    """By our counts, blended with what the engine stated, and no sooner than who is next and late."""
     features = own_features(forecast, pulse, now, tokens, lane)
     model = forecast._by_outstanding[lane]
     seconds = model.predict_s(now, features)
@@ -111,7 +111,7 @@ def test_a_forecast_is_what_its_parts_make_of_it_in_any_state(seed: int) -> None
         lane, tokens = rng.choice([*ENGINE_LANES, "interactive"]), rng.choice([1, 200, LONG_PROMPT_TOKENS, 2500])
         stands_in = LONG_LANE if lane == DEFAULT_LANE and tokens > LONG_PROMPT_TOKENS else lane
         notified = report if report is not None and now - reported_at <= 0.5 else None
-        forecast._last = None  # whatever was asked for last has aged
+        forecast._last = None  # whatever was requested last has aged
         assert forecast.ttft_s(now, tokens, lane) == pytest.approx(
             plain_ttft_s(forecast, pulse, now, tokens, stands_in, notified), rel=1e-12
         )

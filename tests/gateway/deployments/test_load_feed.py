@@ -26,7 +26,7 @@ HOSTED = "schema_version: 1\ndeployments: [{id: a, url: 'https://api.example.com
 
 
 class FakeFeed:
-    """A response that says its events one after the other, `gap_s` apart, and then ends."""
+    """A response that states its events one after the other, `gap_s` apart, and then ends."""
 
     def __init__(self, events: list[bytes], *, status: int = 200, gap_s: float = 0.1) -> None:
         self.status = status
@@ -49,7 +49,7 @@ class FakeFeed:
 
 
 class FakeClient:
-    """Answers with what it is given, in order, then refuses; keeps when it was asked."""
+    """Answers with what it is given, in order, then refuses; keeps when it was called."""
 
     def __init__(self, *answers: FakeFeed) -> None:
         self._answers = list(answers)

@@ -1,4 +1,4 @@
-"""Who is kept out of rotation, who is let in early, and what is left when nobody is fit."""
+"""Who is excluded of rotation, who is let in early, and what is left when nobody is fit."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_all_ejected_are_all_used() -> None:
     made.deployments["c"].health.reset(0.0)
     made.deployments["c"].is_ready = False
 
-    assert out(made) == (set(), True)  # c cannot be asked, so a and b are all there is
+    assert out(made) == (set(), True)  # c cannot be called, so a and b are all there is
 
 
 def test_no_more_than_two_thirds_are_excluded_and_the_first_to_return_comes_early() -> None:

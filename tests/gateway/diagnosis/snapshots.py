@@ -1,4 +1,4 @@
-"""Snapshots made by hand: a healthy past, and a present that differs in what a test says."""
+"""Snapshots made by hand: a healthy past, and a present that differs in what a test states."""
 
 from __future__ import annotations
 

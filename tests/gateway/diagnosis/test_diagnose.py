@@ -1,4 +1,4 @@
-"""The walk: one change at a time to a healthy past, and what must be said of it."""
+"""The walk: one change at a time to a healthy past, and what must be stated of it."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def encoder(scene: Scene) -> None:
 
 def late_hits(scene: Scene) -> None:
     scene.stages_before["embed"], scene.stages["embed"] = 0.008, 0.2
-    scene.stages["upstream_first_byte"] = 0.0  # deployments are not asked
+    scene.stages["upstream_first_byte"] = 0.0  # deployments are not called
     scene.hit_ttft = (0.01, 0.21)
 
 
 def lost_hits(scene: Scene) -> None:
-    """Deployments are asked for what the cache used to answer, and do not keep up with it."""
+    """Deployments are requested what the cache used to answer, and do not keep up with it."""
     limit(scene)
     scene.stages_before["embed"], scene.stages["embed"] = 0.008, 0.3
     scene.gateway_before = lookups(similar=80.0, alone=20.0)

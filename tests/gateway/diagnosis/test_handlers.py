@@ -39,7 +39,7 @@ async def test_a_permit_too_few_is_found_by_the_running_gateway(tmp_path: Path) 
 
         clients = [asyncio.create_task(keep_sending()) for _ in range(8)]
         try:
-            # On a machine that holds up the loop itself that is what is said, and rightly: look again then.
+            # On a machine that holds up the loop itself that is what is stated, and rightly: look again then.
             for _ in range(8):
                 found = (await stack.get("/admin/api/diagnosis?seconds=2", admin=True)).json
                 reported = [(item["stage"], item["cause"]) for item in found["findings"]]

@@ -1,4 +1,4 @@
-"""What the kernel is told of a thread that computes beside the event loop, and that nothing else is changed."""
+"""What the kernel is given of a thread that computes beside the event loop, and that nothing else is changed."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from tests.gateway.embedding.scripted_encoder import PATIENCE_S, ScriptedEncoder
 
 
 class Desk:
-    """An embedder, its encoder and what it told."""
+    """An embedder, its encoder and what it given."""
 
     def __init__(self, encoder: ScriptedEncoder, *, max_waiting: int = 32) -> None:
         self.encoder = encoder
@@ -33,7 +33,7 @@ class Desk:
         )
 
     def call(self, text: str) -> asyncio.Task[float | None]:
-        """Embed in a task; its result is the length that the vector tells."""
+        """Embed in a task; its result is the length that the vector shows."""
 
         async def sending() -> float | None:
             vector = await self.embedder.embed(text)

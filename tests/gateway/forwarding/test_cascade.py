@@ -53,7 +53,7 @@ def event(choice: dict[str, Any] | None, usage: tuple[int, int] | None = None) -
 
 
 def engine(words: str, logprobs: tuple[float, ...]) -> Script:
-    """Answers as an engine would, and tells how likely its tokens were when it is asked to."""
+    """Answers as an engine would, and shows how likely its tokens were when it is called to."""
 
     async def answer(wire: Wire) -> None:
         wants = wire.request.json.get("logprobs") is True
@@ -217,7 +217,7 @@ async def test_a_plain_answer_that_breaks_off_is_called_of_the_other_model(tmp_p
 
 
 def ending(*last: bytes, text: str = "a") -> Script:
-    """Says four words, and then this."""
+    """States four words, and then this."""
 
     async def answer(wire: Wire) -> None:
         if not wire.request.json.get("stream"):
@@ -270,7 +270,7 @@ async def test_a_small_model_that_fails_before_it_is_evaluated_whole_is_replaced
     async with running(tmp_path, policy=policy) as stack:
         stack.small.otherwise, stack.large.otherwise = ending(*last), engine("a large answer came", SURE)
         reply = await stack.call(chat(stream=stream))
-        if stream and STOP in last:  # judged at the finish, before its other choice could be missed
+        if stream and STOP in last:  # evaluated at the finish, before its other choice could be missed
             assert reply.headers["x-penstock-deployment"] == "small"
             assert b"[DONE]" not in reply.body
             assert b'"error"' in reply.body

@@ -1,4 +1,4 @@
-"""A stream is judged by its first event that means something: what the client gets, and what is known afterwards."""
+"""A stream is measured by its first event that means something: what the client gets, and what is known afterwards."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def pytest_asyncio_loop_factories(
 
 
 class ManualClock:
-    """A clock that stands still until told."""
+    """A clock that stands still until advanced."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -157,7 +157,7 @@ class Edge:
             return (await client.call(get("/good"))).status == 200
 
     def pass_time(self, seconds: float) -> None:
-        """Let the injected clock run and have the server look at its deadlines."""
+        """Let the injected clock run and have the server check its deadlines."""
         assert self.clock is not None
         self.clock.advance(seconds)
         self.server.sweep()

@@ -14,7 +14,7 @@ from gateway.http.disconnect import until_gone
 
 
 class FakeChannel:
-    """The edge's channel, told by the test that the client left."""
+    """The edge's channel, given by the test that the client left."""
 
     is_stopping = False
 

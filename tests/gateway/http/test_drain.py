@@ -1,4 +1,4 @@
-"""Stopping: nothing new, what is under way finishes, what does not is told before it is cut."""
+"""Stopping: nothing new, what is under way finishes, what does not is given before it is cut."""
 
 from __future__ import annotations
 

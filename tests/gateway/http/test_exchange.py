@@ -1,4 +1,4 @@
-"""Responses on the wire: framing, and what a broken application looks like from outside."""
+"""Responses on the wire: framing, and what a broken application resembles from outside."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a running gateway learns from: audits of kept answers, and what an earlier process was told."""
+"""What a running gateway learns from: audits of cached responses, and what an earlier process was given."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REQUESTED = "How do I reset the password of a mailbox?"
 
 
 async def learned(stack: Stack) -> None:
-    """Wait until labels have changed what is predicted, and look at it."""
+    """Wait until labels have changed what is predicted, and check it."""
     (pair_predictor,) = stack.gateway._current().router.match("auto", None, {}).pair_predictors
     predictor = pair_predictor.predictor
     for _ in range(6000):

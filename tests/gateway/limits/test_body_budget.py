@@ -1,4 +1,4 @@
-"""The memory of bodies: shares, waiting, refusal, and books that balance whatever happens."""
+"""The memory of bodies: shares, waiting, refusal, and counts that balance whatever happens."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ async def test_who_leaves_at_the_moment_it_is_served_loses_nothing() -> None:
 
 
 class BudgetMachine(RuleBasedStateMachine):
-    """Any order of taking and giving back leaves the books right."""
+    """Any order of taking and giving back leaves the counts right."""
 
     def __init__(self) -> None:
         super().__init__()

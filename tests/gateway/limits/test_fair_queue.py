@@ -1,4 +1,4 @@
-"""FairQueue: turns between tenants, order within one, and books that stay right whatever happens."""
+"""FairQueue: turns between tenants, order within one, and counts that stay right whatever happens."""
 
 from __future__ import annotations
 

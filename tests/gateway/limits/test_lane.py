@@ -1,4 +1,4 @@
-"""LiveLane: how fast it drains and what that promises."""
+"""LiveLane: how fast it drains and what that guarantees."""
 
 from __future__ import annotations
 

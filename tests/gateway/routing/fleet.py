@@ -64,7 +64,7 @@ class Answered:
 
 @dataclass(slots=True)
 class Fleet:
-    """`offer` requests, change `slowdown` by time, `run`, and look at `answered`."""
+    """`offer` requests, change `slowdown` by time, `run`, and check `answered`."""
 
     num: int = 1
     policy: str = "latency_first"

@@ -1,4 +1,4 @@
-"""What a route's condition learns of a real request, and that routes without one never ask."""
+"""What a route's condition learns of a real request, and that routes without one never call."""
 
 from __future__ import annotations
 

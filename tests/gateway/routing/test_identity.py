@@ -1,4 +1,4 @@
-"""What tells conversations apart, and routes that keep one in its place."""
+"""What distinguishes conversations, and routes that keep one in its place."""
 
 from __future__ import annotations
 

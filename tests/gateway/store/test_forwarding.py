@@ -11,7 +11,7 @@ from gateway.store.forwarding import ForwardingStore
 
 
 class Notifications(ForwardingStore):
-    """Returns what it was told."""
+    """Returns what it was given."""
 
     async def _forward(self, operation: str, *arguments: Any, **options: Any) -> Any:
         return operation, arguments, options

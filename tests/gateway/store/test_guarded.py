@@ -1,4 +1,4 @@
-"""Timeouts, the breaker and what an observer hears, over a store that does as the test says."""
+"""Timeouts, the breaker and what an observer learns, over a store that does as the test states."""
 
 from __future__ import annotations
 

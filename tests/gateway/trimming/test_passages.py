@@ -1,4 +1,4 @@
-"""Of a long text the sentences that bear on the question are kept, whole, whatever stands in them and in any script."""
+"""A long text keeps whole sentences that bear on the question, whatever stands in them and in any script."""
 
 from __future__ import annotations
 

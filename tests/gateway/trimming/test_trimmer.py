@@ -1,4 +1,4 @@
-"""Shorter prompts that still say what matters, cut in the same place for many turns."""
+"""Shorter prompts that still state what matters, cut in the same place for many turns."""
 
 from __future__ import annotations
 

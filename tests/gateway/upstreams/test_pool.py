@@ -14,7 +14,7 @@ from tests.gateway.upstreams.conftest import FakeClock
 
 
 class FakeTransport(asyncio.Transport):
-    """A transport without a socket that tells its protocol, at once, that it was closed."""
+    """A transport without a socket that shows its protocol, at once, that it was closed."""
 
     def __init__(self, protocol: Connection) -> None:
         super().__init__()

@@ -16,7 +16,7 @@ from tests.gateway.upstreams.scripted import NO_TIMEOUTS, POST, ScriptedUpstream
 
 
 class NameServer:
-    """Answers, or fails, as told; counts how often it was asked."""
+    """Answers, or fails, as scripted; counts how often it was called."""
 
     def __init__(self, *addresses: str) -> None:
         self.addresses = list(addresses)

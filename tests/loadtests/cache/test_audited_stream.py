@@ -1,4 +1,4 @@
-"""Audited streams: the gateway's own books keep the promise when a domain changes for the worse."""
+"""Audited streams: the gateway's own counts hold the error budget when a domain changes for the worse."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BOUND = 0.01
 
 
 def pairs_of(count: int, *, is_right: bool) -> tuple[Questions, Vectors]:
-    """Each question is asked in two wordings that lie near each other and far from all others."""
+    """Each question is called in two wordings that lie near each other and far from all others."""
     numbers = np.arange(2 * count)
     question_groups = numbers // 2 if is_right else numbers
     rng = np.random.default_rng(int(is_right))

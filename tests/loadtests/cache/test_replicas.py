@@ -1,4 +1,4 @@
-"""The bench of gateways that share a Redis: it kills what it says, and nothing that is older than a second is gone."""
+"""The bench of gateways that share a Redis: it kills its processes, and nothing older than a second is lost."""
 
 from __future__ import annotations
 

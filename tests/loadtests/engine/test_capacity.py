@@ -1,4 +1,4 @@
-"""The bench of `penstock capacity`: what a trial is judged by, how the rate is searched, what the ratio says."""
+"""The bench of `penstock capacity`: what a trial is measured by, how the rate is searched, what the ratio states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lengths of requests: from a trace when there is one, else from a fit that says what it is."""
+"""Lengths of requests: from a trace when there is one, else from a fit that states what it is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The modelled engine takes exactly as long as its shape says."""
+"""The modelled engine takes exactly as long as its shape states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine told in events ends every job at the very instant at which the one told in steps does."""
+"""The engine given in events ends every job at the very instant at which the one given in steps does."""
 
 from __future__ import annotations
 

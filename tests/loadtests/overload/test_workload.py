@@ -1,4 +1,4 @@
-"""Workloads keep the order, the mix and the rate that they promise."""
+"""Workloads keep the order, the mix and the rate that they guarantee."""
 
 from __future__ import annotations
 

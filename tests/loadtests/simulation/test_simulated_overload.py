@@ -1,4 +1,4 @@
-"""Ten times what the engine can do, in virtual time: who is let in is answered in time, who is not hears so at once."""
+"""Ten times what the engine can do, in virtual time: admitted requests are answered in time, others refused at once."""
 
 from __future__ import annotations
 

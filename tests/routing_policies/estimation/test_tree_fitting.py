@@ -1,4 +1,4 @@
-"""Fitted trees find what no sum of single numbers can say, and a file says what the booster said."""
+"""Fitted trees find what no sum of single numbers can state, and a file states what the booster stated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A LiteLLM configuration becomes a policy that is good, and what it cannot say is told."""
+"""A LiteLLM configuration becomes a policy that is good, and what it cannot state is given."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def test_what_is_unlike_all_that_was_learned_is_reported_to_be_unknown(name: str
 
 
 def with_vectors(num: int = 400) -> tuple[list[PairOutcome], NDArray[np.float32]]:
-    """Outcomes of eight kinds of work, and embeddings of which one axis tells what the features do not."""
+    """Outcomes of eight kinds of work, and embeddings of which one axis shows what the features do not."""
     rng = np.random.default_rng(1)
     learned = [outcome for _, outcome in outcomes(1, num)]
     side = rng.normal(size=num)

@@ -1,4 +1,4 @@
-"""Compiled heads say what their int8 weights say, wherever they are computed."""
+"""Compiled heads state what their int8 weights state, wherever they are computed."""
 
 from __future__ import annotations
 

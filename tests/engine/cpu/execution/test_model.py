@@ -108,7 +108,7 @@ def test_key_heads_that_are_read_together_give_the_numbers_they_give_apart(longe
 
 def test_numbers_do_not_depend_on_how_many_threads_help(open_runner: Opener) -> None:
     one, three = (open_runner("qwen3", compiled_threads=count) for count in (1, 3))
-    for _ in range(20):  # which thread takes what is up to chance
+    for _ in range(20):  # which thread takes what is random
         row, other = Row(list(PROMPT)), Row(list(PROMPT))
         assert torch.equal(one.prefill(row, [20, 1]), three.prefill(other, [20, 1]))
         one._free[:0], three._free[:0] = row.blocks, other.blocks
@@ -200,7 +200,7 @@ def test_int8_weights_are_computed_with_as_they_are(tmp_path: Path) -> None:
 
 
 def test_what_torch_stored_of_a_row_is_not_taken_for_one_that_got_its_blocks(open_runner: Opener) -> None:
-    """A row decodes in torch, ends while steps run compiled, and another that looks alike takes its place."""
+    """A row decodes in torch, ends while steps run compiled, and another that is alike takes its place."""
     compiled, plain = open_runner("qwen3", compiled_threads=1), open_runner("qwen3")
 
     def logits(runner: PagedRunner) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""The queue refuses what would wait too long, and says when to come back."""
+"""The queue refuses what would wait too long, and states when to come back."""
 
 from __future__ import annotations
 

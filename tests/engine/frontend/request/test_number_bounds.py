@@ -1,4 +1,4 @@
-"""Numbers that follow a schema are inside its bounds, however large those are; what cannot be kept is refused."""
+"""Numbers that follow a schema are inside its bounds, however large those are; what cannot be stored is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a request may say: every refusal names its field."""
+"""What a request may state: every refusal names its field."""
 
 from __future__ import annotations
 

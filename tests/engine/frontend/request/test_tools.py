@@ -1,4 +1,4 @@
-"""Tools of requests: what is refused, what a choice comes to, and how families are told apart."""
+"""Tools of requests: what is refused, what a choice comes to, and how families are distinguished."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A draft model reads what it is asked about, drafts as much as is asked for, and may fail."""
+"""A draft model reads what it is called about, drafts as much as is requested, and may fail."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BLOCK_SIZE = 4
 
 
 class Runner:
-    """Says the number behind the newest token; remembers which tokens it read."""
+    """States the number behind the newest token; remembers which tokens it read."""
 
     def __init__(self) -> None:
         self.read: list[list[tuple[int, int]]] = []

@@ -1,4 +1,4 @@
-"""Heads are asked within the call that computes a step where they can be, and behind it otherwise."""
+"""Heads are called within the call that computes a step where they can be, and behind it otherwise."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ORDER = MultiStepOrder(
 
 
 class Heads:
-    """One head that is sure of one token, whatever was said."""
+    """One head that is sure of one token, whatever was stated."""
 
     num_heads = 1
 

@@ -42,7 +42,7 @@ def look(
 
 
 def drafts_of(found: NgramDrafts) -> list[tuple[int, int]]:
-    """(token, kind) of the first sequence's guesses, worth verifying or not."""
+    """(token, kind) of the first sequence's draft tokens, worth verifying or not."""
     tokens, kinds, ends = (array.tolist() for array in found.arrays)
     return list(zip(tokens[0], kinds[0], strict=True))[: ends[0][0]]
 
@@ -54,7 +54,7 @@ def continuation(*ids: int) -> int | None:
 
 
 def remembered(lookup: NgramProposer, newest: SequenceOf[int], *, salt: bytes = b"") -> tuple[int, int] | None:
-    """(token, kind) of what earlier answers said behind these tokens, which the text alone says nothing about."""
+    """(token, kind) of what earlier answers stated behind these tokens, which the text alone is silent about."""
     found = drafts_of(look(newest, lookup, most=1, salt=salt))
     return found[0] if found else None
 

@@ -68,7 +68,7 @@ def test_no_test_prompt_comes_up_in_training() -> None:
     for example in itertools.islice(stream(7, "train", MIXES["large"]), 15_000):
         trained |= {message["content"].casefold() for message in example.messages if message["role"] == "user"}
     seen = [example.prompt for example in test_set(1, 20) if example.prompt.casefold() in trained]
-    # A follow-up says so little that its words alone may come up; its conversation does not.
+    # A follow-up reports it little that its words alone may come up; its conversation does not.
     assert [prompt for prompt in seen if len(prompt) > 40] == []
 
 

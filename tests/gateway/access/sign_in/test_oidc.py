@@ -28,7 +28,7 @@ STRANGER = RSAKey.generate_key(2048, {"kid": "k1"})
 
 
 class Provider:
-    """Signs for whoever comes; `lie` changes what it says, `key` what it signs with."""
+    """Signs for whoever comes; `lie` changes what it states, `key` what it signs with."""
 
     def __init__(self) -> None:
         self.nonce = ""

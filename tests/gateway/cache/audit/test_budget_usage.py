@@ -1,4 +1,4 @@
-"""What the answers of late are expected to have used of the promise, and what follows."""
+"""What the answers of late are expected to have used of the guarantee, and what follows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Audits change the match probability where they say something else."""
+"""Audits change the match probability where they state something else."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def verdicts(num_right: int, num_wrong: int, match_probability: float = 0.9) -> 
 
 
 def moved(calibration: Calibration, match_probability: float) -> float:
-    """What the recalibrated judge says where the shipped one says `match_probability`."""
+    """What the recalibrated judge states where the shipped one states `match_probability`."""
     notified = (logit(match_probability) - SHIPPED.shift) / SHIPPED.slope
     return logistic(calibration.slope * notified + calibration.shift)
 

@@ -1,4 +1,4 @@
-"""The promise about wrong answers: how it is measured, and what follows."""
+"""The guarantee about wrong answers: how it is measured, and what follows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Audits of similar answers: what they find keeps the promise, closes the tier, and opens it again."""
+"""Audits of similar answers: what they find keeps the guarantee, closes the tier, and opens it again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AUDITED = "ttl_s: 60, audit_ratio: 1.0"
 
 
 def replies(text: str) -> Script:
-    """An upstream that always says the same, at once."""
+    """An upstream that always is equal, at once."""
 
     async def script(wire: Wire) -> None:
         await wire.answer(completion(text))
@@ -54,7 +54,7 @@ class Deployment:
 
 
 async def serve_one(stack: Stack, number: int) -> None:
-    """Something similar to KEPT that nobody asked before is answered from the cache."""
+    """Something similar to KEPT that nobody called before is answered from the cache."""
     reply = await call(stack, f"How do I reset the password of a mailbox {'again ' * number}please?")
     assert cache_of(reply) == "hit-semantic", number
 

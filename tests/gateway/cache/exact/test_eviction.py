@@ -14,7 +14,7 @@ MB = 1024 * 1024
 
 
 def call(tier: ExactTier, requested: CacheEntry) -> bool:
-    """Whether it is a hit; kept otherwise."""
+    """Whether it is a hit; stored otherwise."""
     if tier.find(requested.exact, 1.0) is not None:
         return True
     tier.put(requested, 1.0)
@@ -113,7 +113,7 @@ def zipf(rng: random.Random, num_questions: int) -> list[float]:
 
 
 def test_a_flood_costs_a_zipf_stream_next_to_nothing() -> None:
-    """One tenant repeats questions; another asks each of its long ones once."""
+    """One tenant repeats questions; another calls each of its long ones once."""
     rng = random.Random(1)
     weights = zipf(rng, 5000)
     questions = rng.choices(range(5000), weights, k=20_000)

@@ -27,7 +27,7 @@ def cached_policy(folder: Path, cache: str = EXACT, **values: Any) -> str:
 
 
 async def one_stream(wire: Wire) -> None:
-    """Two tokens and the end; usage where it is asked for, and a plain answer that says the same."""
+    """Two tokens and the end; usage where it is requested, and a plain answer that is equal."""
     if not wire.request.json.get("stream"):
         await wire.answer(COMPLETION.replace(b"hello", b"Hello"))
         return
@@ -42,7 +42,7 @@ WITH_USAGE: Any = {"stream": True, "stream_options": {"include_usage": True}}
 
 
 class Held:
-    """A stream that says its first token and waits to be let on."""
+    """A stream that states its first token and waits to be let on."""
 
     def __init__(self, ending: tuple[bytes, ...] = (chunk(usage=(7, 2)), b"[DONE]")) -> None:
         self.ending = ending
@@ -314,7 +314,7 @@ async def test_nobody_waits_for_an_answer_under_way_that_will_lack_what_they_req
 
 
 async def join(stack: Stack) -> asyncio.StreamWriter:
-    """A client that asked for a stream and got its first bytes."""
+    """A client that requested a stream and got its first bytes."""
     reader, writer = await stack.connect()
     writer.write(encode(chat(stream=True)))
     await asyncio.wait_for(reader.readuntil(b"Hel"), 5)

@@ -44,7 +44,7 @@ def test_a_client_may_want_it_fresher_than_the_policy() -> None:
 
 
 def test_an_answer_is_as_old_at_most_as_the_route_that_calls_wants_it_now() -> None:
-    """Whether the policy became stricter since, or another route of the same models kept it."""
+    """Whether the policy became stricter since, or another route of the same models stored it."""
     stored = entry(1, created_at=100.0, ttl_s=3600.0 + STALE_S)
     assert is_current(stored, 3600.0, 3000.0)
     assert not is_current(stored, 60.0, 161.0)
@@ -114,7 +114,7 @@ def test_the_stored_form_comes_back_and_damage_is_seen() -> None:
 
 
 class TierMachine(RuleBasedStateMachine):
-    """Any order of what may happen leaves the books right."""
+    """Any order of what may happen leaves the counts right."""
 
     def __init__(self) -> None:
         super().__init__()

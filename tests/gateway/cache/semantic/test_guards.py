@@ -1,4 +1,4 @@
-"""What must never be answered with something similar, told from the request alone."""
+"""What must never be answered with something similar, given from the request alone."""
 
 from __future__ import annotations
 

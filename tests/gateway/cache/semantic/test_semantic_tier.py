@@ -1,4 +1,4 @@
-"""The semantic tier alone: whatever is asked, nobody gets the answer of another context."""
+"""The semantic tier alone: whatever is called, nobody gets the answer of another context."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SAME = "Where is the red button of it?"
 
 
 class World:
-    """A tier, and what it takes to ask it. All texts lie at the same place: only contexts tell them apart."""
+    """A tier, and what it takes to call it. All texts lie at the same place: only contexts show them apart."""
 
     def __init__(self, rule: Cache = RULE) -> None:
         self.now = 1000.0

@@ -1,4 +1,4 @@
-"""Sharing of kept answers between processes, over every kind of store that is at hand."""
+"""Sharing of cached responses between processes, over every kind of store that is at hand."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ async def test_a_dry_run_is_not_reported(store: Store) -> None:
 
 
 class Lost:
-    """A store that is lost when it is told to be."""
+    """A store that is lost when it is given to be."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

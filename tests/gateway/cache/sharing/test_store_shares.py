@@ -26,7 +26,7 @@ HOT, FLOOD = range(1, 41), range(1000, 1060)
 
 
 class Heard:
-    """What a guarded store tells its observer."""
+    """What a guarded store shows its observer."""
 
     def __init__(self) -> None:
         self.failures: Counter[StoreLoss] = Counter()

@@ -1,4 +1,4 @@
-"""How likely a kept answer is right, and from which likelihood on it is given."""
+"""How likely a cached response is right, and from which likelihood on it is given."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""English is told by its small words."""
+"""English is given by its small words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions that ask the same whatever was said before, and those that do not."""
+"""Questions that call the same whatever was stated before, and those that do not."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def rules_of(**rules: float) -> EjectionRules:
 
 
 class Subject:
-    """A deployment's health, and what it said."""
+    """A deployment's health, and what it stated."""
 
     def __init__(self, **rules: float) -> None:
         self.notified: list[tuple[FailureKind, float]] = []
@@ -124,7 +124,7 @@ def test_requests_from_before_the_ejection_neither_end_nor_lengthen_it() -> None
 def test_a_success_in_spite_of_the_ejection_ends_it() -> None:
     subject = Subject()
     subject.fail(1.0, 3)
-    subject.health.begin(1.1).succeeded(1.2)  # all were ejected, so it was asked all the same
+    subject.health.begin(1.1).succeeded(1.2)  # all were ejected, so it was called all the same
 
     assert subject.health.is_fit
 
@@ -159,7 +159,7 @@ def test_a_request_to_be_left_alone_is_stored_and_bounded() -> None:
     assert subject.health.pushback_s(5.0) == 0.0
     assert subject.health.is_fit
     subject.health.note_pushback(5.0, 1.0)
-    subject.health.sweep(6.0)  # nobody has asked since
+    subject.health.sweep(6.0)  # nobody has called since
     assert subject.health.is_fit
     subject.health.note_pushback(5.0, 86_400.0)
     assert subject.health.pushback_s(5.0) == MAX_PUSHBACK_S

@@ -81,7 +81,7 @@ def test_lines_come_in_order_with_the_time_at_which_each_was_handed_over() -> No
 
 
 def test_a_line_is_made_while_the_disk_is_slow() -> None:
-    """A thread that is stuck in a write holds up nobody who has something to say."""
+    """A thread that is stuck in a write holds up nobody who has something to state."""
 
     class Stuck(io.BytesIO):
         def write(self, data: Buffer) -> int:

@@ -1,4 +1,4 @@
-"""Secrets are taken out of free text in every spelling, and words that look alike stay."""
+"""Secrets are taken out of free text in every spelling, and words that are alike stay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RecentRequests: the last finished requests, explained without what anybody said in them."""
+"""RecentRequests: the last finished requests, explained without what anybody stated in them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traces: from the client's traceparent through the gateway's stages to what the upstream is told."""
+"""Traces: from the client's traceparent through the gateway's stages to what the upstream is given."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was fitted is what a file says of a prompt, whichever of its figures lie just where something was told apart."""
+"""A file predicts what was fitted, even for figures that lie just at a split."""
 
 from __future__ import annotations
 

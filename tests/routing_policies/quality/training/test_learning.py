@@ -90,7 +90,7 @@ def test_a_buffer_keeps_the_latest_and_waits_for_enough_of_both_kinds() -> None:
     good = [label for label in labels(1, 400) if label.lost == 0.0][:MIN_LABELS]
     for number, label in enumerate(good):
         assert buffer.add(f"{number:04d}", label) == []
-    assert not buffer.is_worth_learning  # there is nothing to tell apart
+    assert not buffer.is_worth_learning  # there is nothing to distinguish
     (gone,) = buffer.add("9999", msgspec.structs.replace(good[0], lost=1.0))
     assert gone == "0000"
     buffer.remove(gone)
