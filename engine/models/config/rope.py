@@ -37,8 +37,8 @@ class Llama3Scaling:
     def apply(self, inverse: torch.Tensor, base: float) -> torch.Tensor:
         """Return the scaled inverse frequencies, float32 [rotated_size / 2]."""
         turns = self.original_max_positions * inverse / (2 * math.pi)
-        kept_share = ((turns - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor)).clamp(0, 1)
-        return inverse * (kept_share + (1 - kept_share) / self.factor)
+        unscaled_share = ((turns - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor)).clamp(0, 1)
+        return inverse * (unscaled_share + (1 - unscaled_share) / self.factor)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

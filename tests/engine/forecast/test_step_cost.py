@@ -44,7 +44,7 @@ def test_a_hiccup_changes_nothing() -> None:
     assert costs.plain_s(1) == pytest.approx(1.5)
 
 
-def test_rounds_of_the_draft_model_are_shared_by_the_rows() -> None:
+def test_passes_of_the_draft_model_are_shared_by_the_sequences() -> None:
     costs = measured()
     costs.observe_drafting(4, num_passes=2, num_unread=4, seconds=0.8)
     assert costs.pass_s(4) == pytest.approx(0.4)
