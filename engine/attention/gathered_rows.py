@@ -46,7 +46,7 @@ class GatheredPlan:
     fills: Sequence[Fill]
     """Sequences to gather once the layout's moves are done."""
     tokens: torch.Tensor
-    """int64: newest tokens of the kept sequences, in order."""
+    """int64: newest tokens of the retained sequences, in order."""
     newest_keys: torch.Tensor
     """int64: indices of their keys, by number and token."""
     newest_values: torch.Tensor

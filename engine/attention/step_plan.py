@@ -35,7 +35,7 @@ class SequencePlan:
     """Additive float32 [heads per KV head * queries, num_keys]; None without a mask or with an exactly causal one."""
     is_causal: bool
     prompt: GatheredPrompt | None = None
-    """State to keep for the next step; None: nothing is kept."""
+    """State to keep for the next step; None: nothing is retained."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class GroupPlan:
     mask: torch.Tensor | None
     """Additive float32 [num_seqs, 1, 1, width]; None if all attended slots are valid."""
     span: Span | None = None
-    """Place of the kept keys and values; None: they are gathered."""
+    """Place of the retained keys and values; None: they are gathered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +66,16 @@ class StepPlan:
     decoded: Decoded | None = None
     """State of the sequences with one token, for the match with the next step."""
     retained: GatheredPlan | None = None
-    """Plan of the memory that is kept for the next step; None: nothing is kept."""
+    """Plan of the memory that is retained for the next step; None: nothing is retained."""
     is_settled: bool = False
-    """True if all sequences that could be kept are kept, provided the next step has the same ones."""
+    """True if all sequences that could be retained are retained, provided the next step has the same ones."""
 
     prompt: GatheredPrompt | None = None
-    """State of the sequence with several tokens whose past is kept."""
+    """State of the sequence with several tokens whose past is retained."""
 
     @property
     def has_room(self) -> bool:
-        """True if every kept sequence has room for one token more."""
+        """True if every retained sequence has room for one token more."""
         return all(group.span is None or group.num_seen < group.width for group in self.groups)
 
 
@@ -90,15 +90,15 @@ class StepPlanner:
     def plan(self, spec: AttentionSpec, last: StepPlan | None = None, max_retained_slots: int = 0) -> StepPlan:
         """Return the plan for layers of one shape.
 
-        A sequence with exactly one token more than in the last step reuses the memory kept for it. Without such memory,
-        it is gathered and stays, unless all such sequences exceed `max_retained_slots`. A sequence's first decode step
-        keeps nothing, as it may be the only one. A prompt's chunk reuses the memory of the chunk before in the same
-        way.
+        A sequence with exactly one token more than in the last step reuses the memory retained for it. Without such
+        memory, it is gathered and stays, unless all such sequences exceed `max_retained_slots`. A sequence's first
+        decode step keeps nothing, as it may be the only one. A prompt's chunk reuses the memory of the chunk before in
+        the same way.
 
         Args:
             spec: Shape of the attention.
             last: Plan of the last step for these layers.
-            max_retained_slots: Limit of the slots that are kept.
+            max_retained_slots: Limit of the slots that are retained.
         """
         plan = self._plan_decoding(spec, last, max_retained_slots)
         prompts = [seq for seq in plan.sequences if seq.slots is not None and seq.num_keys <= max_retained_slots]
@@ -172,7 +172,7 @@ class StepPlanner:
         return groups, fills
 
     def _grown(self, group: GroupPlan) -> GroupPlan:
-        """Return the kept group with one token more for each sequence; the old plan becomes invalid."""
+        """Return the retained group with one token more for each sequence; the old plan becomes invalid."""
         if group.mask is not None:
             lengths = self._context.context_lens
             group.mask.numpy()[range(len(group.sequences)), 0, 0, [lengths[seq] - 1 for seq in group.sequences]] = 0.0

@@ -3,7 +3,7 @@
 A sequence with consecutive blocks is read as a view of the pool, without a copy. Decoding sequences that are short or
 have scattered blocks are gathered in groups of similar length, padded, and attended to in one call. Scattered sequences
 with several queries (prefill chunks, draft tokens) are gathered one by one. The gathered memory of continuing decodes,
-and of the longest prompt in chunks, is kept, and each step adds only the new tokens.
+and of the longest prompt in chunks, is retained, and each step adds only the new tokens.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class TorchAttention:
         self._last_plans, self._plans = self._plans, {}
 
     def pass_over(self) -> None:
-        """Drop the plans, because a step was computed elsewhere and the kept memory does not fit the next step."""
+        """Drop the plans, because a step was computed elsewhere and the retained memory does not fit the next step."""
         self._plans = {}
 
     def forward(
@@ -133,7 +133,7 @@ class TorchAttention:
     def _keep(
         self, keys: torch.Tensor, values: torch.Tensor, cache: ReadableKVCache, spec: AttentionSpec, plan: StepPlan
     ) -> None:
-        """Update the kept memory of the groups' sequences with this step's tokens, which the cache already holds."""
+        """Update the retained memory of the groups' sequences with this step's tokens, which the cache already holds."""
         retained, retained_plan = cache.retained, plan.retained
         assert retained_plan is not None
         retained.begin(retained_plan, spec)

@@ -136,7 +136,7 @@ class _Verification:
 
 
 class StepCosts:
-    """Durations of plain steps, of verification and of drafting; verification is kept relative to a plain step.
+    """Durations of plain steps, of verification and of drafting; verification is stored relative to a plain step.
 
     The ratio hardly depends on the context's length or on what else the machine does, so it stays good while plain
     steps are few.

@@ -16,7 +16,7 @@ from engine.step.sequence import INT64, Sequence, SequenceState, StageClock
 from engine.step.step_output import StepOutput
 
 _VERIFICATION_REPEATS = 12
-"""Number of rounds of each variant; the first touches every path, and the machine may be busy in some."""
+"""Number of repeats of each variant; the first touches every path, and the machine may be busy in some."""
 
 Run = Callable[[SchedulerOutput], StepOutput]
 

@@ -263,7 +263,7 @@ class FairQueue:
             del self._flows[flow.tenant]
 
     def _skip_empty_cycles(self) -> None:
-        """Skip the rounds in which all tenants are in debt, after a request far larger than the quantum."""
+        """Skip the cycles in which all tenants are in debt, after a request far larger than the quantum."""
         least = min(-flow.deficit for flow in self._flows.values())
         cycles = least // self._quantum
         for flow in self._flows.values():

@@ -136,7 +136,7 @@ def _least_cut(repeating: Conversation, budget_bytes: int) -> Conversation:
 
 
 _MAX_PASSES: Final = 4
-"""Rounds of dropping before binary search takes over; a long text repeated in each turn costs one round a turn."""
+"""Passes of dropping before binary search takes over; a long text repeated in each turn costs one round a turn."""
 
 _ORDER: Final[tuple[TrimStrategy, ...]] = ("minify", "cap_tool_outputs", "dedupe", "drop_old_turns", "extract_passages")
 """Order of the strategies. Capping precedes deduplication: no text may refer to the cut middle of an output."""

@@ -267,7 +267,7 @@ async def _one_round(replica: Replica, start: float, precision: float) -> Round:
 
 
 def card(options: argparse.Namespace, repeats: Sequence[Round]) -> Card:
-    """Medians over the rounds."""
+    """Medians over the repeats."""
     results: dict[str, Value] = {
         "predicted_per_s": median(one.predicted.rate_per_s for one in repeats),
         "measured_per_s": median(one.measured_per_s for one in repeats),

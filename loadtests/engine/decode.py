@@ -22,7 +22,7 @@ _PROMPT_TOKENS = 128
 _MIN_TOKENS, _MAX_TOKENS = 17, 257
 _MIN_REPEATS = 3
 _SETTLED_REPEATS = 7
-"""A measurement is made as short as it takes to get so many rounds."""
+"""A measurement is made as short as it takes to get so many repeats."""
 _SHAPE_START_S = 120.0
 _COMPARED = (
     "plain answers by the engine's stage record, first sequence's first token to the last one's last, prompts of "
@@ -137,7 +137,7 @@ async def _compare_prefill(
 
 
 async def _num_tokens(engine: Address, reference: ReferenceProcess, group: Batch, seconds: float) -> int:
-    """How many tokens a measurement takes, so that the time holds enough rounds; warms both sides up."""
+    """How many tokens a measurement takes, so that the time holds enough repeats; warms both sides up."""
     started_at = clock()
     await decode_plain(engine, group, _MIN_TOKENS)
     await reference.decode(group, _MIN_TOKENS)

@@ -23,7 +23,7 @@ class Repeats:
         return min(len(values) for values in self.found.values())
 
     async def run(self, seconds: float, *, at_least: int = 3) -> Repeats:
-        """Rounds until the time is over; returns itself."""
+        """Repeats until the time is over; returns itself."""
         end_at = clock() + seconds
         while self.num_repeats < at_least or clock() < end_at:
             await self.run_once()
@@ -40,7 +40,7 @@ class Repeats:
         return median(self.found[name])
 
     def ratio(self, name: str, other: str) -> float:
-        """Median over the rounds of `name` / `other`."""
+        """Median over the repeats of `name` / `other`."""
         return median(one / two for one, two in zip(self.found[name], self.found[other], strict=True))
 
     def lines(self) -> list[str]:

@@ -88,7 +88,7 @@ async def open_pages(admin: Address, count: int) -> AsyncIterator[Pages]:
 async def measure_pages(
     gateway: Server, request: bytes, *, num_pages: int, num_connections: int, seconds: float
 ) -> tuple[Round, Round]:
-    """Without and with pages, medians over rounds in turn, for `seconds` together. Raises ProcessFailed."""
+    """Without and with pages, medians over repeats in turn, for `seconds` together. Raises ProcessFailed."""
     found: tuple[list[Round], list[Round]] = ([], [])
     round_s = seconds / (2 * (_REPEATS + 1))
     for _ in range(_REPEATS + 1):

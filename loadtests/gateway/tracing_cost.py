@@ -25,7 +25,7 @@ _MIN_REPEATS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracingCost:
-    """What one gateway does with what it could show; medians over the rounds."""
+    """What one gateway does with what it could show; medians over the repeats."""
 
     requests_per_s: float
     cpu_us: float

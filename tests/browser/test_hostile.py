@@ -215,7 +215,7 @@ def test_another_page_of_the_same_host_cannot_act_in_an_admins_name(chromium: Br
             outcome = page.evaluate(
                 """async (url) => {
                     const how = {method: "POST", credentials: "include", body: '{"tenant": "dev"}'};
-                    const sent = {"content-type": "application/json", "x-csrf-token": "guessed"};
+                    const sent = {"content-type": "application/json", "x-csrf-token": "made-up"};
                     const seen = [];
                     for (const more of [{mode: "no-cors"}, {headers: sent}])
                         seen.push(await fetch(url, {...how, ...more}).then((r) => r.type, () => "refused"));

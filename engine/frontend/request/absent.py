@@ -10,7 +10,7 @@ from typing import Any
 from engine.frontend.request.schema_nodes import map_schema
 
 _VERBATIM = frozenset({"messages", "prompt", "model"})
-"""Required members of a body. An empty one is an error that validation must report, so it is kept."""
+"""Required members of a body. An empty one is an error that validation must report, so it stays."""
 _SCHEMAS = frozenset({"parameters", "schema"})
 _VALUES = frozenset({"const", "default", "examples"})
 """Keywords of a schema that may hold any value, null included."""

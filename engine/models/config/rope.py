@@ -27,7 +27,7 @@ class LinearScaling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Llama3Scaling:
-    """Llama 3 scaling: low frequencies divided by a constant, high ones kept, and a ramp in between."""
+    """Llama 3 scaling: low frequencies divided by a constant, high ones unchanged, and a ramp in between."""
 
     factor: float
     low_freq_factor: float
@@ -43,7 +43,7 @@ class Llama3Scaling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class YarnScaling:
-    """YaRN scaling: low frequencies interpolated, high ones kept (arXiv 2309.00071)."""
+    """YaRN scaling: low frequencies interpolated, high ones unchanged (arXiv 2309.00071)."""
 
     factor: float
     beta_fast: float

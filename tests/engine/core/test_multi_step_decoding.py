@@ -1,4 +1,4 @@
-"""Rounds of verification that follow a step in the same go: answers are those of single steps."""
+"""Verifying steps that follow a step in the same go: answers are those of single steps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STOPS = tuple(range(0, VOCAB_SIZE, 11))
 
 
 class Rounding:
-    """A compiled core whose steps may be followed by rounds, and what they made."""
+    """A compiled core whose steps may be followed by others, and their outputs."""
 
     def __init__(
         self, folder: Path, num_threads: int, costs_of: Callable[[TinyCore], StepCosts] = free_drafts, **settings: Any
@@ -52,7 +52,7 @@ class Rounding:
 
     @property
     def were_behind_prompts(self) -> bool:
-        """Whether any rounds followed a prompt."""
+        """Return whether any steps followed a prompt."""
         return any(
             output.num_steps > 1 and any(chunk.num_tokens > 1 for chunk in scheduled.chunks)
             for scheduled, output in self.outputs
@@ -235,7 +235,7 @@ def test_a_round_whose_logits_are_no_numbers_ends_the_go_before_it(checkpoint: P
     emitted, error = until_it_fails(core, PROMPTS[0])
     until_poison, expected_error = until_it_fails(plain, PROMPTS[0])
     assert until_poison == answer[: answer.index(poison) + 1]
-    # What a draft left in its block reaches the tokens before it as well, with rounds as without.
+    # What a draft left in its block reaches the tokens before it as well, with multi-step decoding as without.
     assert emitted == answer[: len(emitted)]
     assert 0 < len(emitted) <= len(until_poison)
     assert error == expected_error is not None
