@@ -1,6 +1,7 @@
 """Gathered keys and values of a prompt in chunks: each chunk adds its own to those of the chunk before.
 
-Only the longest sequence with several tokens in a step is kept, because a gather's cost grows with the past's length.
+Only the longest sequence with several tokens in a step is retained, because a gather's cost grows with the past's
+length.
 """
 
 from __future__ import annotations

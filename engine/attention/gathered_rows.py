@@ -46,7 +46,7 @@ class GatheredPlan:
     fills: Sequence[Fill]
     """Sequences to gather once the layout's moves are done."""
     tokens: torch.Tensor
-    """int64: newest tokens of the kept sequences, in order."""
+    """int64: newest tokens of the retained sequences, in order."""
     newest_keys: torch.Tensor
     """int64: indices of their keys, by number and token."""
     newest_values: torch.Tensor
@@ -110,16 +110,16 @@ class GatheredSequences:
         assert self.state is plan.before
         for move in layout.moves:
             source, target, count = (number * slot_numbers for number in move)
-            for kept in (self._keys, self._values):
-                kept.narrow(0, target, count).copy_(kept.narrow(0, source, count))
+            for retained in (self._keys, self._values):
+                retained.narrow(0, target, count).copy_(retained.narrow(0, source, count))
 
     def fill(self, span: Span, keys: torch.Tensor, values: torch.Tensor, spec: AttentionSpec) -> None:
         """Store the span's keys and values [num_seqs * width, kv_heads, head_dim]."""
         shape = (span.num_seqs, span.width, spec.num_kv_heads, spec.head_dim)
         start, count = span.start * shape[2] * shape[3], keys.numel()
-        kept_keys, kept_values = self._keys.narrow(0, start, count), self._values.narrow(0, start, count)
-        kept_keys.view(shape[0], shape[2], shape[3], shape[1]).copy_(keys.view(shape).permute(0, 2, 3, 1))
-        kept_values.view(shape[0], shape[2], shape[1], shape[3]).copy_(values.view(shape).permute(0, 2, 1, 3))
+        retained_keys, retained_values = self._keys.narrow(0, start, count), self._values.narrow(0, start, count)
+        retained_keys.view(shape[0], shape[2], shape[3], shape[1]).copy_(keys.view(shape).permute(0, 2, 3, 1))
+        retained_values.view(shape[0], shape[2], shape[1], shape[3]).copy_(values.view(shape).permute(0, 2, 1, 3))
 
     def add(self, keys: torch.Tensor, values: torch.Tensor, plan: GatheredPlan) -> None:
         """Store the newest tokens' keys and values [num_seqs, kv_heads, head_dim]."""

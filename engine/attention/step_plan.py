@@ -35,7 +35,7 @@ class SequencePlan:
     """Additive float32 [heads per KV head * queries, num_keys]; None without a mask or with an exactly causal one."""
     is_causal: bool
     prompt: GatheredPrompt | None = None
-    """State to keep for the next step; None: nothing is kept."""
+    """State to keep for the next step; None: nothing is retained."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class GroupPlan:
     mask: torch.Tensor | None
     """Additive float32 [num_seqs, 1, 1, width]; None if all attended slots are valid."""
     span: Span | None = None
-    """Place of the kept keys and values; None: they are gathered."""
+    """Place of the retained keys and values; None: they are gathered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +65,17 @@ class StepPlan:
     groups: list[GroupPlan]
     decoded: Decoded | None = None
     """State of the sequences with one token, for the match with the next step."""
-    kept: GatheredPlan | None = None
-    """Plan of the memory that is kept for the next step; None: nothing is kept."""
+    retained: GatheredPlan | None = None
+    """Plan of the memory that is retained for the next step; None: nothing is retained."""
     is_settled: bool = False
-    """True if all sequences that could be kept are kept, provided the next step has the same ones."""
+    """True if all sequences that could be retained are retained, provided the next step has the same ones."""
 
     prompt: GatheredPrompt | None = None
-    """State of the sequence with several tokens whose past is kept."""
+    """State of the sequence with several tokens whose past is retained."""
 
     @property
     def has_room(self) -> bool:
-        """True if every kept sequence has room for one token more."""
+        """True if every retained sequence has room for one token more."""
         return all(group.span is None or group.num_seen < group.width for group in self.groups)
 
 
@@ -87,20 +87,21 @@ class StepPlanner:
         self._tables: npt.NDArray[np.int64] = context.block_tables.cpu().numpy()
         self._block_starts: dict[int, int | None] = {}
 
-    def plan(self, spec: AttentionSpec, last: StepPlan | None = None, max_kept_slots: int = 0) -> StepPlan:
+    def plan(self, spec: AttentionSpec, last: StepPlan | None = None, max_retained_slots: int = 0) -> StepPlan:
         """Return the plan for layers of one shape.
 
-        A sequence with exactly one token more than in the last step reuses the memory kept for it. Without such memory,
-        it is gathered and kept, unless all such sequences exceed `max_kept_slots`. A sequence's first decode step keeps
-        nothing, as it may be the only one. A prompt's chunk reuses the memory of the chunk before in the same way.
+        A sequence with exactly one token more than in the last step reuses the memory retained for it. Without such
+        memory, it is gathered and stays, unless all such sequences exceed `max_retained_slots`. A sequence's first
+        decode step keeps nothing, as it may be the only one. A prompt's chunk reuses the memory of the chunk before in
+        the same way.
 
         Args:
             spec: Shape of the attention.
             last: Plan of the last step for these layers.
-            max_kept_slots: Limit of the slots that are kept.
+            max_retained_slots: Limit of the slots that are retained.
         """
-        plan = self._plan_decoding(spec, last, max_kept_slots)
-        prompts = [seq for seq in plan.sequences if seq.slots is not None and seq.num_keys <= max_kept_slots]
+        plan = self._plan_decoding(spec, last, max_retained_slots)
+        prompts = [seq for seq in plan.sequences if seq.slots is not None and seq.num_keys <= max_retained_slots]
         prompts = [seq for seq in prompts if seq.token_end - seq.token_start > 1]
         if spec.sliding_window is not None or not prompts:
             return plan
@@ -116,7 +117,7 @@ class StepPlanner:
         start = plan.num_keys - (plan.token_end - plan.token_start)
         return GatheredPrompt(start, plan.num_keys, self._tables[seq, :num_blocks].copy())
 
-    def _plan_decoding(self, spec: AttentionSpec, last: StepPlan | None, max_kept_slots: int) -> StepPlan:
+    def _plan_decoding(self, spec: AttentionSpec, last: StepPlan | None, max_retained_slots: int) -> StepPlan:
         """Return the plan for decoding; it keeps nothing of prompts."""
         window = spec.sliding_window
         decoded = Decoded.of(self._context, self._tables) if window is None else None
@@ -124,23 +125,23 @@ class StepPlanner:
             return self._compose(spec, decoded)
         predecessors = decoded.predecessors(last.decoded, self._context.block_size)
         is_same = predecessors == list(range(len(last.decoded.sequences))) and decoded.stands_like(last.decoded)
-        if is_same and last.kept is not None and last.is_settled and last.has_room:
+        if is_same and last.retained is not None and last.is_settled and last.has_room:
             groups = [self._grown(group) for group in last.groups if group.span is not None]
-            return self._compose(spec, decoded, groups, last.kept.advance(decoded), is_settled=True)
-        return self._keep(spec, decoded, predecessors, last.kept, max_kept_slots)
+            return self._compose(spec, decoded, groups, last.retained.advance(decoded), is_settled=True)
+        return self._keep(spec, decoded, predecessors, last.retained, max_retained_slots)
 
     def _keep(
         self,
         spec: AttentionSpec,
         decoded: Decoded,
         predecessors: list[int | None],
-        kept: GatheredPlan | None,
+        retained: GatheredPlan | None,
         max_slots: int,
     ) -> StepPlan:
         """Return a plan that keeps the continuing sequences in their places, in others' places or in new ones."""
         to_gather = self._sequences_to_gather(set())
         wanted = {index for index, seq in enumerate(decoded.sequences) if seq in to_gather}
-        layout = (Layout() if kept is None else kept.layout).next(
+        layout = (Layout() if retained is None else retained.layout).next(
             {then: now for now, then in enumerate(predecessors) if then is not None},
             decoded.context_lens,
             [index for index in wanted if predecessors[index] is not None],
@@ -149,27 +150,29 @@ class StepPlanner:
         )
         if layout is None:
             return self._compose(spec, decoded)
-        groups, fills = self._plan_kept(layout, decoded)
-        plan = GatheredPlan.of(layout, fills, spec, decoded, None if kept is None or layout.is_new else kept.state)
+        groups, fills = self._plan_retained(layout, decoded)
+        plan = GatheredPlan.of(
+            layout, fills, spec, decoded, None if retained is None or layout.is_new else retained.state
+        )
         return self._compose(spec, decoded, groups, plan, is_settled=wanted <= layout.sequences)
 
-    def _plan_kept(self, layout: Layout, decoded: Decoded) -> tuple[list[GroupPlan], list[Fill]]:
+    def _plan_retained(self, layout: Layout, decoded: Decoded) -> tuple[list[GroupPlan], list[Fill]]:
         """Return the plans of the layout's groups, and the sequences still to be gathered for them."""
         joined = dict(layout.joined)
         groups: list[GroupPlan] = []
         fills: list[Fill] = []
-        for index, kept in enumerate(layout.groups):
-            if not kept.sequences:
+        for index, retained in enumerate(layout.groups):
+            if not retained.sequences:
                 continue
-            group = self._plan_group([decoded.sequences[seq] for seq in kept.sequences], None, kept.width)
-            groups.append(replace(group, span=Span(kept.start, len(kept.sequences), kept.width)))
+            group = self._plan_group([decoded.sequences[seq] for seq in retained.sequences], None, retained.width)
+            groups.append(replace(group, span=Span(retained.start, len(retained.sequences), retained.width)))
             if (first := joined.get(index)) is not None:
-                span = Span(kept.slot(first), len(kept.sequences) - first, kept.width)
-                fills.append(Fill(span, group.blocks.view(len(kept.sequences), -1)[first:].flatten()))
+                span = Span(retained.slot(first), len(retained.sequences) - first, retained.width)
+                fills.append(Fill(span, group.blocks.view(len(retained.sequences), -1)[first:].flatten()))
         return groups, fills
 
     def _grown(self, group: GroupPlan) -> GroupPlan:
-        """Return the kept group with one token more for each sequence; the old plan becomes invalid."""
+        """Return the retained group with one token more for each sequence; the old plan becomes invalid."""
         if group.mask is not None:
             lengths = self._context.context_lens
             group.mask.numpy()[range(len(group.sequences)), 0, 0, [lengths[seq] - 1 for seq in group.sequences]] = 0.0
@@ -179,17 +182,17 @@ class StepPlanner:
         self,
         spec: AttentionSpec,
         decoded: Decoded | None,
-        kept_groups: Sequence[GroupPlan] = (),
-        kept: GatheredPlan | None = None,
+        retained_groups: Sequence[GroupPlan] = (),
+        retained: GatheredPlan | None = None,
         *,
         is_settled: bool = False,
     ) -> StepPlan:
         """Return a plan with these groups; other sequences are gathered or attended to alone."""
         window = spec.sliding_window
-        to_gather = self._sequences_to_gather({seq for group in kept_groups for seq in group.sequences})
+        to_gather = self._sequences_to_gather({seq for group in retained_groups for seq in group.sequences})
         buckets = buckets_of(to_gather, self._context.context_lens)
-        groups = [*kept_groups, *(self._plan_group(bucket, window) for bucket in buckets)]
-        return StepPlan(self._plan_sequences(groups, spec), groups, decoded, kept, is_settled)
+        groups = [*retained_groups, *(self._plan_group(bucket, window) for bucket in buckets)]
+        return StepPlan(self._plan_sequences(groups, spec), groups, decoded, retained, is_settled)
 
     def _plan_sequences(self, groups: list[GroupPlan], spec: AttentionSpec) -> list[SequencePlan]:
         """Return the plans of the sequences outside the groups."""

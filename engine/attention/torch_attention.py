@@ -3,7 +3,7 @@
 A sequence with consecutive blocks is read as a view of the pool, without a copy. Decoding sequences that are short or
 have scattered blocks are gathered in groups of similar length, padded, and attended to in one call. Scattered sequences
 with several queries (prefill chunks, draft tokens) are gathered one by one. The gathered memory of continuing decodes,
-and of the longest prompt in chunks, is kept, and each step adds only the new tokens.
+and of the longest prompt in chunks, is retained, and each step adds only the new tokens.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from engine.attention.torch_kv_cache import (
     TorchKVCache,
 )
 
-_MAX_KEPT_BYTES = 8 << 20
+_MAX_RETAINED_BYTES = 8 << 20
 """Maximum memory of the gathered keys and values of one layer's decoding sequences, in bytes."""
 
 _LayerKind = tuple[int | None, int, int]
@@ -83,7 +83,7 @@ class TorchAttention:
         self._last_plans, self._plans = self._plans, {}
 
     def pass_over(self) -> None:
-        """Drop the plans, because a step was computed elsewhere and the kept memory does not fit the next step."""
+        """Drop the plans, because a step was computed elsewhere and the retained memory does not fit the next step."""
         self._plans = {}
 
     def forward(
@@ -97,7 +97,7 @@ class TorchAttention:
         plan = self._plan(cache, spec, queries.dtype)
         if len(plan.sequences) == 1 and not plan.groups:
             return self._attend_sequence(queries, keys, values, cache, spec, plan.sequences[0])
-        if plan.kept is not None:
+        if plan.retained is not None:
             self._keep(keys, values, cache, spec, plan)
         if len(plan.groups) == 1 and plan.groups[0].token_indices is None:
             return self._attend_group(queries, cache, spec, plan.groups[0])
@@ -118,9 +118,13 @@ class TorchAttention:
         if plan is None:
             assert self._planner is not None, "forward before prepare"
             slot_bytes = 2 * spec.num_kv_heads * spec.head_dim * dtype.itemsize
-            max_kept_slots = _MAX_KEPT_BYTES // slot_bytes if dtype == torch.float32 else 0
-            plan = self._plans[kind] = self._planner.plan(spec, self._last_plans.get(kind), max_kept_slots)
-        if plan.kept is not None and plan.kept.before is not None and cache.kept.state is not plan.kept.before:
+            max_retained_slots = _MAX_RETAINED_BYTES // slot_bytes if dtype == torch.float32 else 0
+            plan = self._plans[kind] = self._planner.plan(spec, self._last_plans.get(kind), max_retained_slots)
+        if (
+            plan.retained is not None
+            and plan.retained.before is not None
+            and cache.retained.state is not plan.retained.before
+        ):
             # Steps of another model ran in between, or a step failed.
             assert self._planner is not None
             plan = self._plans[kind] = self._planner.plan(spec)
@@ -129,18 +133,18 @@ class TorchAttention:
     def _keep(
         self, keys: torch.Tensor, values: torch.Tensor, cache: ReadableKVCache, spec: AttentionSpec, plan: StepPlan
     ) -> None:
-        """Update the kept memory of the groups' sequences with this step's tokens, which the cache already holds."""
-        kept, kept_plan = cache.kept, plan.kept
-        assert kept_plan is not None
-        kept.begin(kept_plan, spec)
-        for fill in kept_plan.fills:
-            kept.fill(fill.span, *cache.gather_blocks(fill.blocks, self._block_size, self._scratch), spec)
-        if not kept_plan.layout.is_new:
-            slots, tokens = self._slot_mapping, kept_plan.tokens
+        """Update the retained memory of the groups' sequences with this step's tokens, which the cache already holds."""
+        retained, retained_plan = cache.retained, plan.retained
+        assert retained_plan is not None
+        retained.begin(retained_plan, spec)
+        for fill in retained_plan.fills:
+            retained.fill(fill.span, *cache.gather_blocks(fill.blocks, self._block_size, self._scratch), spec)
+        if not retained_plan.layout.is_new:
+            slots, tokens = self._slot_mapping, retained_plan.tokens
             if tokens.numel() != slots.numel():
                 keys, values, slots = (t.index_select(0, tokens) for t in (keys, values, slots))
-            kept.add(*cache.stored(keys, values, slots, self._scratch), kept_plan)
-        kept.state = kept_plan.state
+            retained.add(*cache.stored(keys, values, slots, self._scratch), retained_plan)
+        retained.state = retained_plan.state
 
     def _attend_sequence(
         self,
@@ -193,7 +197,7 @@ class TorchAttention:
     ) -> torch.Tensor:
         """Return the attention [num_seqs, heads, head_dim] of a group's sequences with one query each."""
         if group.span is not None:
-            return cache.kept.attend(queries, group.span, group.num_seen, group.mask, spec)
+            return cache.retained.attend(queries, group.span, group.num_seen, group.mask, spec)
         shape = (-1, group.width, spec.num_kv_heads, spec.head_dim)
         gathered = cache.gather_blocks(group.blocks, self._block_size, self._scratch)
         keys, values = (t.view(shape).narrow(1, 0, group.num_seen).transpose(1, 2) for t in gathered)

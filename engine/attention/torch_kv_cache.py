@@ -37,7 +37,7 @@ class AttentionScratch:
 class ReadableKVCache(Protocol):
     """Pool interface of the PyTorch backend."""
 
-    kept: GatheredSequences
+    retained: GatheredSequences
     """Gathered keys and values of decoding sequences."""
     prompt: PromptMemory
     """Gathered keys and values of a prompt in chunks."""
@@ -74,10 +74,10 @@ class ReadableKVCache(Protocol):
 class TorchKVCache:
     """Token-major pool of one layer: keys and values, each [slots, kv_heads, head_dim]."""
 
-    __slots__ = ("kept", "keys", "prompt", "values")
+    __slots__ = ("keys", "prompt", "retained", "values")
 
     def __init__(self, keys: torch.Tensor, values: torch.Tensor) -> None:
-        self.kept = GatheredSequences()
+        self.retained = GatheredSequences()
         self.prompt = PromptMemory()
         self.keys = keys
         self.values = values
@@ -148,12 +148,12 @@ class HeadMajorKVCache:
     block_size / 2, head_dim, 2]. Reads return float32.
     """
 
-    __slots__ = ("_block_size", "_in_pairs", "_places", "kept", "keys", "prompt", "values")
+    __slots__ = ("_block_size", "_in_pairs", "_places", "keys", "prompt", "retained", "values")
 
     def __init__(
         self, num_blocks: int, block_size: int, spec: AttentionSpec, dtype: torch.dtype, places: SlotPlaces
     ) -> None:
-        self.kept = GatheredSequences()
+        self.retained = GatheredSequences()
         self.prompt = PromptMemory()
         self._block_size = block_size
         self._places = places
@@ -229,7 +229,7 @@ class QuantizedKVCache:
     The rounding error is at most half a scale.
     """
 
-    __slots__ = ("_dtype", "kept", "key_scales", "keys", "prompt", "value_scales", "values")
+    __slots__ = ("_dtype", "key_scales", "keys", "prompt", "retained", "value_scales", "values")
 
     def __init__(self, shape: tuple[int, int, int], dtype: torch.dtype, device: torch.device) -> None:
         """Allocate the pool.
@@ -240,7 +240,7 @@ class QuantizedKVCache:
             device: Device of the pool.
         """
         self._dtype = dtype
-        self.kept = GatheredSequences()
+        self.retained = GatheredSequences()
         self.prompt = PromptMemory()
         self.keys = torch.zeros(shape, dtype=torch.int8, device=device)
         self.values = torch.zeros_like(self.keys)

@@ -31,7 +31,7 @@ from engine.models.loading.loader import load_model
 from engine.models.loading.sizes import read_checked_config
 from engine.models.prediction_heads import MedusaHeads
 from engine.protocol import Ready, SamplingParams
-from engine.runner.cpu_steps import checkpoint_bytes, follow, kept_weights, settle_steps, with_compiled_steps
+from engine.runner.cpu_steps import checkpoint_bytes, follow, loaded_weights, settle_steps, with_compiled_steps
 from engine.runner.cuda_graphs import GraphApi, graph_model
 from engine.runner.machine import Machine, find_machine
 from engine.runner.overlap_runner import OverlapRunner
@@ -189,7 +189,7 @@ def _draft_models(config: CoreConfig, model: Model, machine: Machine) -> tuple[M
 def _model(config: CoreConfig, machine: Machine) -> Model:
     """Return the model, alone or as the leader of a tensor-parallel group."""
     rank_group = RankGroup.start(config, machine.device) if config.compute.tensor_parallel > 1 else None
-    kept = kept_weights(config, machine, config.model_dir)
+    retained = loaded_weights(config, machine, config.model_dir)
     model: Model = load_model(
         config.model_dir,
         dtype=machine.dtype,
@@ -198,12 +198,12 @@ def _model(config: CoreConfig, machine: Machine) -> Model:
         quantization=config.compute.quantization,
         split=None if rank_group is None else rank_group.split,
         max_model_len=config.batch.max_model_len,
-        kept=kept,
+        retained=retained,
     )
     if rank_group is not None:
         model = rank_group.lead(model)
         rank_group.watch(end_core)
-    return with_compiled_steps(config, model, machine.backend, kept)
+    return with_compiled_steps(config, model, machine.backend, retained)
 
 
 def _warm_up(

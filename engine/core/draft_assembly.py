@@ -14,7 +14,7 @@ from engine.forecast.step_cost import StepCosts
 from engine.models.decoder import Decoder, Model
 from engine.models.loading.loader import load_model
 from engine.models.prediction_heads import MedusaHeads, PredictionHeads, read_heads
-from engine.runner.cpu_steps import CompiledSteps, kept_weights, with_compiled_steps
+from engine.runner.cpu_steps import CompiledSteps, loaded_weights, with_compiled_steps
 from engine.runner.cuda_graphs import graph_model
 from engine.runner.machine import Machine
 from engine.runner.runner import ModelRunner
@@ -36,8 +36,8 @@ _LIMIT_S = 1.5
 _BATCH_SIZES = (1, 2, 4, 8, 16)
 _CONTEXT_TOKENS = 128
 """Context of the steps that show what drafting and verifying cost."""
-_ROUNDS = 5
-_ROUNDS_AFTER_READING = 2
+_REPEATS = 5
+_REPEATS_AFTER_READING = 2
 
 
 def load_heads(config: CoreConfig, model: Model, machine: Machine) -> MedusaHeads | None:
@@ -77,14 +77,19 @@ def load_draft_model(config: CoreConfig, model: Model, machine: Machine) -> Mode
         raise EngineConfigError(f"draft_model_dir: {folder}: no such folder")
     backend = machine.backend_of_its_own()
     max_model_len = config.batch.max_model_len or model.config.usual_model_len
-    kept = kept_weights(config, machine, folder)
+    retained = loaded_weights(config, machine, folder)
     draft_model = load_model(
-        folder, dtype=machine.dtype, device=machine.device, backend=backend, max_model_len=max_model_len, kept=kept
+        folder,
+        dtype=machine.dtype,
+        device=machine.device,
+        backend=backend,
+        max_model_len=max_model_len,
+        retained=retained,
     )
     ours, theirs = model.config.vocab_size, draft_model.config.vocab_size
     if ours != theirs or _vocabulary(config.model_dir) != _vocabulary(folder):
         raise EngineConfigError(f"draft_model_dir: {folder.name} has another tokenizer than {config.model_dir.name}")
-    return with_compiled_steps(config, draft_model, backend, kept)
+    return with_compiled_steps(config, draft_model, backend, retained)
 
 
 def make_drafter(
@@ -120,7 +125,7 @@ def make_drafter(
         )
     if num_speculative_tokens > 0 and model is not None:
         # In turn, so that the first of each, which only touches every path, is soon outnumbered.
-        batches = (batch(count, 1, context_len) for _ in range(_ROUNDS) for count in num_seqs)
+        batches = (batch(count, 1, context_len) for _ in range(_REPEATS) for count in num_seqs)
         _measure_drafting(model, batches, scheduled_costs, clock)
     for count in num_seqs:
         plain_s, fixed_s, each_s = scheduled_costs.of_step(count)
@@ -172,7 +177,7 @@ def _measure_drafting(
     deadline_at = clock() + _LIMIT_S
     for batch in batches:
         places = [Behind(chunk.seq, ()) for chunk in batch.chunks]
-        for _ in range(_ROUNDS_AFTER_READING + 1):
+        for _ in range(_REPEATS_AFTER_READING + 1):
             num_unread = sum(model.num_missing_tokens(place.seq) for place in places)
             started_at = clock()
             model.draft(places)

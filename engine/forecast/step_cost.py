@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection
 
-_KEPT_PLAIN = 7
-_KEPT_VERIFIED = 15
+_RETAINED_PLAIN = 7
+_RETAINED_VERIFIED = 15
 _REFIT_EVERY = 8
 """Number of verifications between two fits of their cost, which changes slowly and is read in every drafting step."""
 _STALE_AFTER = 128
@@ -24,8 +24,8 @@ class _Recent:
 
     __slots__ = ("_median", "_values")
 
-    def __init__(self, num_kept: int) -> None:
-        self._values: deque[float] = deque(maxlen=num_kept)
+    def __init__(self, num_retained: int) -> None:
+        self._values: deque[float] = deque(maxlen=num_retained)
         self._median: float | None = None
 
     def add(self, value: float) -> None:
@@ -77,7 +77,7 @@ class _Curve:
     def observe(self, num_seqs: int, seconds: float) -> None:
         recent = self._by_size.get(num_seqs)
         if recent is None:
-            recent = self._by_size[num_seqs] = _Recent(_KEPT_PLAIN)
+            recent = self._by_size[num_seqs] = _Recent(_RETAINED_PLAIN)
         recent.add(seconds)
 
     def at(self, num_seqs: int) -> float | None:
@@ -114,7 +114,7 @@ class _Verification:
         key = int(4 * drafts_per_seq).bit_length()
         cell = self._cells.get(key)
         if cell is None:
-            cell = self._cells[key] = _Recent(_KEPT_VERIFIED), _Recent(_KEPT_VERIFIED)
+            cell = self._cells[key] = _Recent(_RETAINED_VERIFIED), _Recent(_RETAINED_VERIFIED)
             self._num_until_fit = 0
         drafts, ratios = cell
         drafts.add(drafts_per_seq)
@@ -136,7 +136,7 @@ class _Verification:
 
 
 class StepCosts:
-    """Durations of plain steps, of verification and of drafting; verification is kept relative to a plain step.
+    """Durations of plain steps, of verification and of drafting; verification is stored relative to a plain step.
 
     The ratio hardly depends on the context's length or on what else the machine does, so it stays good while plain
     steps are few.
@@ -145,7 +145,7 @@ class StepCosts:
     def __init__(self) -> None:
         self._plain = _Curve()
         self._pass = _Curve()
-        self._read = _Recent(_KEPT_PLAIN)
+        self._read = _Recent(_RETAINED_PLAIN)
         self._verifications: dict[int, _Verification] = {}
 
     def observe(self, num_seqs: int, num_drafts: int, seconds: float) -> None:

@@ -15,8 +15,8 @@ from engine.step.scheduler_output import ScheduledChunk, SchedulerOutput
 from engine.step.sequence import INT64, Sequence, SequenceState, StageClock
 from engine.step.step_output import StepOutput
 
-_VERIFICATION_ROUNDS = 12
-"""Number of rounds of each variant; the first touches every path, and the machine may be busy in some."""
+_VERIFICATION_REPEATS = 12
+"""Number of repeats of each variant; the first touches every path, and the machine may be busy in some."""
 
 Run = Callable[[SchedulerOutput], StepOutput]
 
@@ -144,7 +144,7 @@ def measure_verification(
             for num_drafts in sorted({0, 1, -(-num_speculative_tokens // 2), num_speculative_tokens})
         ]
         seconds: list[list[float]] = [[] for _ in variants]
-        for _ in range(_VERIFICATION_ROUNDS):
+        for _ in range(_VERIFICATION_REPEATS):
             # In turn, so that all see the same machine.
             for variant, times in zip(variants, seconds, strict=True):
                 started_at = clock()

@@ -72,8 +72,8 @@ class WaitingAdmission:
 
     def _has_room_for(self, lane: Lane) -> bool:
         """Return whether the batch has room for the lane; a few sequences are reserved for the next short prompt."""
-        kept = 0 if lane == "interactive" else self._max_num_seqs // _RESERVED_SEQS_DIVISOR
-        return len(self._sequence_table.running) + kept < self._max_num_seqs
+        retained = 0 if lane == "interactive" else self._max_num_seqs // _RESERVED_SEQS_DIVISOR
+        return len(self._sequence_table.running) + retained < self._max_num_seqs
 
     def _try_start(self, seq: Sequence, reserved: int, now: float) -> Literal["started", "passed", "blocked"]:
         """Start a waiting sequence if it fits beside the `reserved` blocks; return the outcome.

@@ -37,7 +37,7 @@ from engine.step.sample_rows import SampleRows
 from engine.step.scheduler_output import SchedulerOutput
 
 _COPY_BYTES = {"cuda": 4 << 30, "cpu": 64 << 20}
-_COPY_ROUNDS = 10
+_COPY_REPEATS = 10
 _WARM_STEPS = 3
 
 
@@ -117,7 +117,7 @@ def copy_bandwidth(device: torch.device, clock: Callable[[], float]) -> float:
     source = torch.zeros(_COPY_BYTES[device.type], dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     best_s = float("inf")
-    for _ in range(_COPY_ROUNDS):
+    for _ in range(_COPY_REPEATS):
         _wait(device)
         started_at = clock()
         target.copy_(source)

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 from engine.step.sequence import Sequence
 
-_KEPT = 12
+_RETAINED = 12
 _FEWEST = 4
 """Number of responses of either way that a verdict needs."""
 _BLOCK = 4
@@ -112,7 +112,7 @@ class _Trial:
     def __init__(self, block: int) -> None:
         """Begin a trial with `block` successive responses in each block of the other way."""
         self._block = block
-        self._seconds: dict[bool, deque[float]] = {way: deque(maxlen=_KEPT) for way in (False, True)}
+        self._seconds: dict[bool, deque[float]] = {way: deque(maxlen=_RETAINED) for way in (False, True)}
         self._usual = True
         self._is_trying = False
         self._interval = _FIRST_INTERVAL

@@ -1,6 +1,6 @@
 """Auditor: compares similar answers of the cache with a deployment's answer to the same question, in the background.
 
-A share of the served ones is sent again. For those that audits kept the tier from serving, the deployment's answer
+A share of the served ones is sent again. For those that audits excluded from serving, the deployment's answer
 exists anyway. Nothing is sent under load: such audits count as skipped.
 """
 

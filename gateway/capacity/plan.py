@@ -32,7 +32,7 @@ This and the two values above are the engine's: prompts advance however slow its
 down other sequences.
 """
 _MOST_BUSY: Final = 0.98
-_ROUNDS: Final = 60
+_MAX_ITERATIONS: Final = 60
 _HOURS_PER_DAY: Final = 24.0
 
 
@@ -230,7 +230,7 @@ def _most(demand: Demand, targets: Targets, engine: EngineFigures) -> tuple[floa
     bound: Bound = "time"
     if _broken(steady_state(high, demand, engine), demand, targets, engine) is None:
         return high, bound
-    for _ in range(_ROUNDS):
+    for _ in range(_MAX_ITERATIONS):
         middle = (low + high) / 2
         broken = _broken(steady_state(middle, demand, engine), demand, targets, engine)
         if broken is None:

@@ -47,7 +47,7 @@ class ReadinessProber:
             deployments: Returns the current deployments.
             log: The log of changes.
             on_probed: Called after each round.
-            interval_s: Seconds between two rounds.
+            interval_s: Seconds between two checks.
             clock: Monotonic clock.
         """
         self._deployments = deployments

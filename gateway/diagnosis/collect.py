@@ -66,7 +66,7 @@ class SampleCollector:
             is_ready=live.is_ready,
             limit=live.limiter.limit,
             in_flight=live.limiter.in_flight,
-            num_seqs=live.forecast.num_rows(self._clock()),
+            num_seqs=live.forecast.num_seqs(self._clock()),
             max_num_seqs=live.forecast.max_num_seqs,
         )
 

@@ -55,7 +55,7 @@ class Server:
 
     An application learns of a drain from `scope["state"]["draining"]` (an asyncio.Event, set when it begins). When
     the drain runs out of time its task is cancelled with `EdgeChannel.is_stopping` true; what it sends before it
-    returns (a last error event, say) still goes out within the grace period.
+    returns (such as a last error event) still goes out within the grace period.
     """
 
     def __init__(

@@ -240,7 +240,7 @@ class FairQueue:
                 self._renew(flow)
                 num_skipped += 1
                 if num_skipped > len(self._flows):
-                    self._skip_empty_rounds()
+                    self._skip_empty_cycles()
                     num_skipped = 0
             elif flow.num_waiting == 0:
                 ring.popleft()
@@ -262,12 +262,12 @@ class FairQueue:
         else:
             del self._flows[flow.tenant]
 
-    def _skip_empty_rounds(self) -> None:
-        """Skip the rounds in which all tenants are in debt, after a request far larger than the quantum."""
+    def _skip_empty_cycles(self) -> None:
+        """Skip the cycles in which all tenants are in debt, after a request far larger than the quantum."""
         least = min(-flow.deficit for flow in self._flows.values())
-        rounds = least // self._quantum
+        cycles = least // self._quantum
         for flow in self._flows.values():
-            flow.deficit += rounds * self._quantum
+            flow.deficit += cycles * self._quantum
 
     def check_integrity(self) -> None:
         """Check the invariants, for tests and idle moments; raises AssertionError."""

@@ -134,9 +134,9 @@ class LaneShare:
         self.spent = 0.0
         """Strides spent; of the lanes that wait, the one with the least is next."""
         self.reserve = Reserve()
-        """Permits kept free for this lane against other lanes."""
+        """Permits reserved for this lane against other lanes."""
         self.sparse = Reserve()
-        """Permits kept free inside this lane for tenants below their fair part."""
+        """Permits reserved inside this lane for tenants below their fair part."""
         self.caution = MIN_CAUTION
         """Learned factor by which a queue delays more than its length suggests."""
         self._cautioned_at = 0.0

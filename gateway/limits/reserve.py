@@ -1,4 +1,4 @@
-"""Reserve: permits kept free for light tenants and lanes, as many as past waits have shown to be needed."""
+"""Reserve: permits reserved for light tenants and lanes, as many as past waits have shown to be needed."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import Final
 from gateway.trimming.conversation import Conversation, edited, has_code
 
 MIN_PASSAGE_BYTES: Final = 1200
-"""Size below which a text is kept whole."""
+"""Size below which a text stays whole."""
 MAX_SENTENCES: Final = 4000
 """Number of sentences of one text beyond which the text is left alone; ranking more would take too long."""
 
@@ -99,7 +99,7 @@ def sentences_of(text: str) -> list[str]:
 
 
 def _joined(sentences: Sequence[str], retained: set[int], question: str, boundary: int) -> str:
-    """Join the kept sentences in order, mark the gaps, and put the question at its old position."""
+    """Join the retained sentences in order, mark the gaps, and put the question at its old position."""
     pieces: list[str] = []
     position, is_gap, is_question = 0, False, not question
     for index, sentence in enumerate(sentences):

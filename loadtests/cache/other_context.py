@@ -47,10 +47,10 @@ class Conversations:
     @property
     def equal_elsewhere(self) -> NDArray[np.bool_]:
         """Which follow-ups are, word for word, sent elsewhere and mean something else there."""
-        meanings_of: dict[str, set[int]] = {}
-        for text, meaning in zip(self.questions.texts, self.questions.question_groups.tolist(), strict=True):
-            meanings_of.setdefault(_normal(text), set()).add(meaning)
-        return np.array([len(meanings_of[_normal(text)]) > 1 for text in self.questions.texts]) & ~self.is_first
+        groups_of: dict[str, set[int]] = {}
+        for text, group in zip(self.questions.texts, self.questions.question_groups.tolist(), strict=True):
+            groups_of.setdefault(_normal(text), set()).add(group)
+        return np.array([len(groups_of[_normal(text)]) > 1 for text in self.questions.texts]) & ~self.is_first
 
 
 def read_conversations(data: Path) -> Conversations:

@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tpot-ms", type=float, default=30.0, help="target, of the mean (default %(default)s)")
     parser.add_argument("--seconds", type=float, default=12.0, help="of one rate, at least (default %(default)s)")
     parser.add_argument("--requests", type=int, default=60, help="of one rate, about, at least (default %(default)s)")
-    parser.add_argument("--rounds", type=int, default=3, help="of prediction and search (default %(default)s)")
+    parser.add_argument("--repeats", type=int, default=3, help="of prediction and search (default %(default)s)")
     parser.add_argument("--precision", type=float, default=0.05, help="of the rate found (default %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of prompts and arrivals (default %(default)s)")
 
@@ -249,8 +249,8 @@ async def run(options: argparse.Namespace) -> Card:
         replica = Replica(engine.address, options)
         await replica.teach()  # nothing is known of steps that were never run
         predicted = await replica.predict()
-        rounds = [await _one_round(replica, predicted.rate_per_s, options.precision) for _ in range(options.rounds)]
-    return card(options, rounds)
+        repeats = [await _one_round(replica, predicted.rate_per_s, options.precision) for _ in range(options.repeats)]
+    return card(options, repeats)
 
 
 async def _one_round(replica: Replica, start: float, precision: float) -> Round:
@@ -266,15 +266,15 @@ async def _one_round(replica: Replica, start: float, precision: float) -> Round:
     return Round(predicted=predicted, measured_per_s=measured, trials=tuple(trials))
 
 
-def card(options: argparse.Namespace, rounds: Sequence[Round]) -> Card:
-    """Medians over the rounds."""
+def card(options: argparse.Namespace, repeats: Sequence[Round]) -> Card:
+    """Medians over the repeats."""
     results: dict[str, Value] = {
-        "predicted_per_s": median(one.predicted.rate_per_s for one in rounds),
-        "measured_per_s": median(one.measured_per_s for one in rounds),
-        "predicted_over_measured": median(one.ratio for one in rounds),
-        "worst_ratio": max((one.ratio for one in rounds), key=lambda ratio: abs(math.log(ratio))),
-        "bound": rounds[-1].predicted.bound,
-        "rounds": len(rounds),
+        "predicted_per_s": median(one.predicted.rate_per_s for one in repeats),
+        "measured_per_s": median(one.measured_per_s for one in repeats),
+        "predicted_over_measured": median(one.ratio for one in repeats),
+        "worst_ratio": max((one.ratio for one in repeats), key=lambda ratio: abs(math.log(ratio))),
+        "bound": repeats[-1].predicted.bound,
+        "repeats": len(repeats),
         "prompt_tokens": options.prompt_tokens,
         "output_tokens": options.output_tokens,
         "ttft_p95_target_ms": options.ttft_p95_ms,
@@ -285,5 +285,5 @@ def card(options: argparse.Namespace, rounds: Sequence[Round]) -> Card:
         bench="capacity",
         arrivals=f"open loop, Poisson, {options.seconds:g} s or {options.requests} requests a rate",
         results=results,
-        notes=tuple(line for one in rounds for line in one.lines()),
+        notes=tuple(line for one in repeats for line in one.lines()),
     )

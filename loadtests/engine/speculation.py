@@ -23,7 +23,7 @@ _COPYING_TASKS = ("extraction", "passage")
 """Answers that repeat the question's words; the key of batch 1 is the lower of these."""
 _SAMPLES = 24
 _MAX_TOKENS = 128
-_MIN_ROUNDS = 2
+_MIN_REPEATS = 2
 
 Task = Sequence[Sequence[object]]
 """Conversations."""
@@ -104,7 +104,7 @@ async def _measure(
     sides, orders = list(engines), Random(0)
     end_at = clock() + seconds
     number = 0
-    while number <= _MIN_ROUNDS or clock() < end_at:
+    while number <= _MIN_REPEATS or clock() < end_at:
         for task, prompts in tasks.items():
             first = number * max(_BATCHES) % len(prompts)
             group = list(islice(_from(prompts, first), max(_BATCHES)))

@@ -56,9 +56,9 @@ class EngineShape:
         slack_us = (self.long_step_ratio - 1.0) * self.step_s(num_decoding, 0) * 1e6
         return min(room, max(_MIN_CHUNK_TOKENS, int(slack_us / max(self.prefill_us, 1e-9))))
 
-    def step_s(self, num_rows: int, num_prompt_tokens: int) -> float:
+    def step_s(self, num_seqs: int, num_prompt_tokens: int) -> float:
         """Seconds of a step with so many decoding rows and prefilled tokens."""
-        return (self.step_fixed_ms * 1e3 + num_rows * self.sequence_us + num_prompt_tokens * self.prefill_us) / 1e6
+        return (self.step_fixed_ms * 1e3 + num_seqs * self.sequence_us + num_prompt_tokens * self.prefill_us) / 1e6
 
     def tokens_per_s(self) -> float:
         """Decode rate with every row taken and no prompt to read."""

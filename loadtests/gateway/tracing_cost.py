@@ -20,12 +20,12 @@ _LEAD_IN_S = 0.6
 """Traces are sent half a second after their requests: for so long what one gateway left to show is the next one's
 trouble, and none of its own has begun."""
 _ROUND_S = 1.0
-_MIN_ROUNDS = 2
+_MIN_REPEATS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracingCost:
-    """What one gateway does with what it could show; medians over the rounds."""
+    """What one gateway does with what it could show; medians over the repeats."""
 
     requests_per_s: float
     cpu_us: float
@@ -56,20 +56,20 @@ async def measure_tracing(
         }
         figures: dict[str, list[tuple[float, float]]] = {name: [] for name in gateways}
         names = list(gateways)
-        for number in range(max(int(seconds / (len(names) * (_LEAD_IN_S + _ROUND_S))), _MIN_ROUNDS)):
+        for number in range(max(int(seconds / (len(names) * (_LEAD_IN_S + _ROUND_S))), _MIN_REPEATS)):
             for name in names if number % 2 == 0 else reversed(names):
                 figures[name].append(await _round(gateways[name], request, num_connections))
         for name in ("told", "all"):
             if not await metric(gateways[name].admin, 'penstock_traces_total{end="exported"}'):
                 raise ProcessFailed("a gateway that traces exported nothing: the comparison means nothing")
-    return {name: _cost_of(rounds, figures["quiet"]) for name, rounds in figures.items()}
+    return {name: _cost_of(repeats, figures["quiet"]) for name, repeats in figures.items()}
 
 
-def _cost_of(rounds: list[tuple[float, float]], unlogged: list[tuple[float, float]]) -> TracingCost:
-    pairs = list(zip(rounds, unlogged, strict=True))
+def _cost_of(repeats: list[tuple[float, float]], unlogged: list[tuple[float, float]]) -> TracingCost:
+    pairs = list(zip(repeats, unlogged, strict=True))
     return TracingCost(
-        requests_per_s=median(rate for rate, _ in rounds),
-        cpu_us=median(us for _, us in rounds),
+        requests_per_s=median(rate for rate, _ in repeats),
+        cpu_us=median(us for _, us in repeats),
         throughput_cost_ratio=median(1.0 - own[0] / other[0] for own, other in pairs),
         cpu_cost_ratio=median(own[1] / other[1] - 1.0 for own, other in pairs),
     )

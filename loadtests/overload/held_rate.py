@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 GOOD_SHARE = 0.99
 """Of the requests at a rate that is held."""
 _UP = 1.33
-_ROUNDS = 5
+_REPEATS = 5
 _MOST_UP = 24
 """Steps from half the start value; a thousand times the start value is no capacity."""
 
@@ -24,7 +24,7 @@ async def highest_held(is_held: Callable[[float], Awaitable[bool]], start_per_s:
         low, high = high, high * _UP
     else:
         raise ValueError(f"every rate up to {low:.3g} per s is held; the start value was {start_per_s:.3g}")
-    for _ in range(_ROUNDS):
+    for _ in range(_REPEATS):
         middle = (low + high) / 2 if low else high / 2
         if await is_held(middle):
             low = middle

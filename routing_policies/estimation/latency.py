@@ -89,7 +89,7 @@ class NonNegativeRegression:
             own = line[row]
             if not own:  # the feature was never there: its term stays what it was
                 continue
-            for other in known:  # only one half of the symmetric sums is kept up to date
+            for other in known:  # only one half of the symmetric sums is up to date
                 other[1][row] = line[other[0]]
             held = weight * self._ridge[row]
             known.append((row, line, own, own + held, moments[row] + held * prior[row]))

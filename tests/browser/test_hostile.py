@@ -191,7 +191,7 @@ def logged_in(chromium: Browser, folder: Path) -> Iterator[tuple[Addresses, Brow
         context.close()
 
 
-class _QuietLog(SimpleHTTPRequestHandler):
+class _SilentLog(SimpleHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
         """Tests state what went wrong."""
 
@@ -204,7 +204,7 @@ def test_another_page_of_the_same_host_cannot_act_in_an_admins_name(chromium: Br
         form = f"""<form id=f method=post enctype=text/plain action="{at.admin_url}/admin/api/keys">
             <input name='{{"tenant":"dev","x":"' value='"}}'></form>"""
         (evil / "form.html").write_text(f"{form}<script>document.getElementById('f').submit()</script>")
-        handler = functools.partial(_QuietLog, directory=str(evil))
+        handler = functools.partial(_SilentLog, directory=str(evil))
         server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         threading.Thread(target=server.serve_forever).start()
         try:
@@ -215,7 +215,7 @@ def test_another_page_of_the_same_host_cannot_act_in_an_admins_name(chromium: Br
             outcome = page.evaluate(
                 """async (url) => {
                     const how = {method: "POST", credentials: "include", body: '{"tenant": "dev"}'};
-                    const sent = {"content-type": "application/json", "x-csrf-token": "guessed"};
+                    const sent = {"content-type": "application/json", "x-csrf-token": "made-up"};
                     const seen = [];
                     for (const more of [{mode: "no-cors"}, {headers: sent}])
                         seen.push(await fetch(url, {...how, ...more}).then((r) => r.type, () => "refused"));

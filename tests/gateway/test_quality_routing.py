@@ -110,7 +110,7 @@ def test_data_that_cannot_be_learned_from_is_reported_where_and_why(
 def test_equal_outcomes_and_missing_files_teach_nothing(tmp_path: Path) -> None:
     path = tmp_path / "data.jsonl"
     path.write_text('{"prompt": "a", "outcomes": {"s": 1, "l": 1}}\n' * 200)
-    with pytest.raises(TrainingError, match="nothing to tell apart"):
+    with pytest.raises(TrainingError, match="nothing to fit"):
         train_from_files([path], "s", "l")
     with pytest.raises(TrainingError, match="cannot be read"):
         list(read_lines([tmp_path / "none.jsonl"]))

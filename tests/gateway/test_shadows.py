@@ -28,7 +28,7 @@ routes:
 EASY = {"model": "auto", "messages": [{"role": "user", "content": "What is 7 plus 5?"}]}
 
 
-def saying(text: str, reason: str = "stop") -> Any:
+def answering(text: str, reason: str = "stop") -> Any:
     async def answer(wire: Wire) -> None:
         choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": reason}
         usage = {"prompt_tokens": 7, "completion_tokens": 1, "total_tokens": 8}
@@ -59,7 +59,7 @@ async def test_a_shadow_is_compared_and_becomes_a_label(
     tmp_path: Path, name: str, theirs: str, verdict: str, label: str
 ) -> None:
     async with running(tmp_path, policy=POLICY.format(folder=tmp_path, ratio=1.0)) as stack:
-        stack.small.otherwise, stack.large.otherwise = saying("12"), saying(theirs)
+        stack.small.otherwise, stack.large.otherwise = answering("12"), answering(theirs)
         reply = await stack.call(EASY)
 
         assert reply.headers["x-penstock-deployment"] == "small"
@@ -73,7 +73,7 @@ async def test_a_shadow_is_compared_and_becomes_a_label(
 
 async def test_a_shadow_that_fails_inside_its_answer_reports_nothing(tmp_path: Path) -> None:
     async with running(tmp_path, policy=POLICY.format(folder=tmp_path, ratio=1.0)) as stack:
-        stack.small.otherwise, stack.large.otherwise = saying("12"), saying("13", "error")
+        stack.small.otherwise, stack.large.otherwise = answering("12"), answering("13", "error")
         await stack.call(EASY)
         (shadows,) = await counted(stack, "shadows_total")
         assert 'verdict="not_asked"' in shadows
@@ -97,7 +97,7 @@ async def test_without_a_share_nothing_is_sent_twice(tmp_path: Path) -> None:
 
 async def test_shadows_are_bounded_and_end_with_the_gateway(tmp_path: Path) -> None:
     async with running(tmp_path, policy=POLICY.format(folder=tmp_path, ratio=1.0)) as stack:
-        stack.small.otherwise, stack.large.otherwise = saying("12"), hang
+        stack.small.otherwise, stack.large.otherwise = answering("12"), hang
         for _ in range(3):
             await stack.call(EASY)
         await asyncio.wait_for(stack.large.got_request.wait(), 30)
@@ -119,7 +119,7 @@ async def test_feedback_on_a_predicted_answer_is_a_label_once(tmp_path: Path) ->
 
 async def test_what_the_shadow_has_answered_itself_is_called_of_the_smaller_model(tmp_path: Path) -> None:
     async with running(tmp_path, policy=POLICY.format(folder=tmp_path, ratio=1.0)) as stack:
-        stack.small.otherwise, stack.large.otherwise = saying("12"), saying("13")
+        stack.small.otherwise, stack.large.otherwise = answering("12"), answering("13")
         unknown = "Prove that every bounded entire function is constant."
         reply = await stack.call({**EASY, "messages": [{"role": "user", "content": unknown}]})
 
@@ -134,7 +134,7 @@ async def test_without_predictions_a_shadow_is_a_label_all_the_same(tmp_path: Pa
     policy = POLICY.format(folder=tmp_path, ratio=1.0).replace("penstock-", "my-")
     policy = policy.replace("policy: quality_then_latency", "policy: first_available").replace("min_quality: 0.8", "")
     async with running(tmp_path, policy=policy) as stack:
-        stack.small.otherwise, stack.large.otherwise = saying("12"), saying("12")
+        stack.small.otherwise, stack.large.otherwise = answering("12"), answering("12")
         await stack.call(EASY)
         (labels,) = await counted(stack, "routing_labels_total")
         assert 'deployment="small",source="shadow",verdict="good"' in labels

@@ -195,7 +195,7 @@ def test_capacity_compares_what_is_predicted_with_what_is_held() -> None:
         "capacity",
         "--seconds",
         "1.5",
-        "--rounds",
+        "--repeats",
         "1",
         "--precision",
         "0.3",

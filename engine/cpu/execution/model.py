@@ -402,10 +402,10 @@ class CompiledModel:
         )
 
     def _projection(self, linear: object, weights: RawWeights) -> tuple[int, ...]:
-        kept = weights.of(linear)
-        _check(kept is not None, "its weights are quantized to groups, shared or no float32")
-        assert kept is not None
-        return self._memory.projection(kept)
+        retained = weights.of(linear)
+        _check(retained is not None, "its weights are quantized to groups, shared or no float32")
+        assert retained is not None
+        return self._memory.projection(retained)
 
     def _head(self, decoder: Decoder, weights: RawWeights) -> tuple[int, ...]:
         """Return the record of the vocabulary projection; zeros if it cannot run compiled."""

@@ -54,8 +54,8 @@ def compiled_exactly(function: Compiled) -> Compiled:
 
 
 def _compile(function: Compiled, fastmath: frozenset[str]) -> Compiled:
-    is_kept = _CACHE_DIR is not None
+    is_retained = _CACHE_DIR is not None
     found: Compiled = njit(
-        function, nogil=True, cache=is_kept, fastmath=set(fastmath), error_model="numpy", boundscheck=False
+        function, nogil=True, cache=is_retained, fastmath=set(fastmath), error_model="numpy", boundscheck=False
     )
     return found

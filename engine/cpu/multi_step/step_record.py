@@ -34,7 +34,7 @@ class MultiStepRecord:
         self._is_open = False
         self._decoder = decoder
         self._max_tokens = max_tokens
-        self._kept: tuple[MultiStepOrder, torch.Tensor] | None = None
+        self._retained: tuple[MultiStepOrder, torch.Tensor] | None = None
         """Objects whose addresses are in the record, so that they stay alive."""
         self._tables: DraftTables | None = None
         self._order: MultiStepOrder | None = None
@@ -121,7 +121,7 @@ class MultiStepRecord:
         if any(array is not known for array, known in zip(arrays, self._known, strict=True)):
             self._known, self._addresses = arrays, [_address(array) for array in arrays]
         rows, numbers, stops, *found, texts = self._addresses
-        self._kept = order, turns
+        self._retained = order, turns
         self._fields[:_NUM_FIELDS] = (
             min(order.max_steps, _MOST_ROUNDS),
             0,
@@ -149,9 +149,9 @@ class MultiStepRecord:
         num_done = self._num_done
         self.close()
         self._order = None  # if it was not opened, it was for another step
-        if num_done < 2 or self._kept is None:
+        if num_done < 2 or self._retained is None:
             return None
-        ends = self._kept[0].rows[: len(self._lengths), 1].tolist()
+        ends = self._retained[0].rows[: len(self._lengths), 1].tolist()
         token_ids = [
             self._texts[row, start:end].tolist()
             for row, (start, end) in enumerate(zip(self._lengths, ends, strict=True))

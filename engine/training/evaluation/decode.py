@@ -71,10 +71,10 @@ class GreedyDecoder:
         replies: list[tuple[list[int], list[float], list[float]]] = [([], [], []) for _ in prompts]
         rows = torch.arange(len(prompts))
         cache = self._make_cache()
-        kept = {self._cache_argument: cache}
+        retained = {self._cache_argument: cache}
         for _ in range(MAX_ANSWER_TOKENS):
             output = self._model(
-                input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=True, logits_to_keep=1, **kept
+                input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=True, logits_to_keep=1, **retained
             )
             best, ranked = torch.log_softmax(output.logits[:, -1], -1).topk(2)
             chosen = ranked[:, 0]

@@ -41,7 +41,7 @@ def is_over(estimate: Estimate, max_error_ratio: float) -> bool:
 
 
 def is_proven(estimate: Estimate, max_error_ratio: float) -> bool:
-    """Return whether the bound would be kept."""
+    """Return whether the bound would hold."""
     return estimate.num_audited >= MIN_PROOF and estimate.high <= max_error_ratio
 
 

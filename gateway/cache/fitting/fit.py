@@ -33,7 +33,7 @@ TREES: Final[dict[str, Any]] = {
 _FOLDS: Final = 5
 _MARGIN: Final = 0.9
 _LATER: Final = 0.25
-"""Share of the stream, its last: errors grow with what is kept, and a cache is full for longer than it fills."""
+"""Share of the stream, its last: errors grow with what is stored, and a cache is full for longer than it fills."""
 _RESAMPLES: Final = 400
 _STRENGTHS: Final = (1.0, 1.5, 2.0, 3.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 

@@ -1,6 +1,6 @@
 """Vetoes: differences that always make another question.
 
-Each is kept because `penstock bench cache_quality --without VETO` serves wrong answers that it prevents.
+Each stays because `penstock bench cache_quality --without VETO` serves wrong answers that it prevents.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ def _is_headed(extra: Sequence[Word], words: Sequence[Word]) -> bool:
 
 
 def _is_governed(extra: Sequence[Word], words: Sequence[Word], others: Sequence[Word]) -> bool:
-    """Return whether a text says something about doing what the other does: `water it`, `refrain from watering it`."""
+    """Return whether a text mentions the action of the other: `water it`, `refrain from watering it`."""
     theirs = {other.stem: other.text for other in others} if extra else {}
     for at, word in enumerate(words[:-1] if extra else ()):
         if not word.rarity or not any(word is one for one in extra):

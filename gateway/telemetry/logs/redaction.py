@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Final
 
 REDACTED: Final = "[redacted]"
-_ROUNDS: Final = 3
+_MAX_PASSES: Final = 3
 """Number of escape layers undone, such as a URL in JSON in a URL."""
 
 Span = tuple[int, int]
@@ -145,7 +145,7 @@ def find_secrets(text: str) -> list[Span]:
     """Return the spans of secrets, in order and without overlap."""
     spans = list(_find(text))
     folded, origin = text, list(range(len(text) + 1))
-    for _ in range(_ROUNDS):
+    for _ in range(_MAX_PASSES):
         if _ESCAPE.search(folded) is None:
             break
         folded, lengths = _unescape(folded)
@@ -240,7 +240,7 @@ def _unescape(text: str) -> tuple[str, list[int]]:
     for found in _ESCAPE.finditer(text):
         parts.append(text[at : found.start()])
         lengths.extend(range(at, found.start()))
-        char = _meaning(found)
+        char = _decoded(found)
         if char:
             parts.append(char)
             lengths.append(found.start())
@@ -250,7 +250,7 @@ def _unescape(text: str) -> tuple[str, list[int]]:
     return "".join(parts), lengths
 
 
-def _meaning(found: re.Match[str]) -> str:
+def _decoded(found: re.Match[str]) -> str:
     """Return the character that an escape represents; empty for an invisible one."""
     kind = found.lastgroup
     if kind is None:

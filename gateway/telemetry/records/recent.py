@@ -99,7 +99,7 @@ class RecentRequests:
             clock: The monotonic clock that timed the records.
             wall: Wall clock, in seconds since 1970.
             name: Name of this process.
-            capacity: Number of records kept.
+            capacity: Maximum number of records.
         """
         self.name = name
         self._clock = clock

@@ -383,4 +383,4 @@ def test_too_many_tokens_are_gathered_and_not_stored(monkeypatch: pytest.MonkeyP
 
     for _ in range(4):
         assert steps.difference() < 1e-5
-    assert steps.cache.kept.state is None
+    assert steps.cache.retained.state is None

@@ -32,7 +32,7 @@ class RandomDrafter:
         self.foreseen: list[list[int]] = []
         """Sequences of steps with prompts in them."""
         self.followed: list[list[tuple[int, int]]] = []
-        """The same of those that rounds may follow, and how long they may get."""
+        """The same for sequences that further steps may follow, and their maximum lengths."""
 
     def reach(self, seqs: SequenceOf[Sequence], *, is_decode: bool, may_follow: bool) -> int:
         """Remember who was given of a step with prompts in it; others may follow where blocks are of use for them."""

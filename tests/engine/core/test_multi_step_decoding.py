@@ -1,4 +1,4 @@
-"""Rounds of verification that follow a step in the same go: answers are those of single steps."""
+"""Verifying steps that follow a step in the same go: answers are those of single steps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STOPS = tuple(range(0, VOCAB_SIZE, 11))
 
 
 class Rounding:
-    """A compiled core whose steps may be followed by rounds, and what they made."""
+    """A compiled core whose steps may be followed by others, and their outputs."""
 
     def __init__(
         self, folder: Path, num_threads: int, costs_of: Callable[[TinyCore], StepCosts] = free_drafts, **settings: Any
@@ -46,13 +46,13 @@ class Rounding:
         self.core.runner.execute = noting  # type: ignore[method-assign]
 
     @property
-    def most_rounds(self) -> int:
+    def most_steps(self) -> int:
         """Of one go."""
         return max(output.num_steps for _, output in self.outputs)
 
     @property
     def were_behind_prompts(self) -> bool:
-        """Whether any rounds followed a prompt."""
+        """Return whether any steps followed a prompt."""
         return any(
             output.num_steps > 1 and any(chunk.num_tokens > 1 for chunk in scheduled.chunks)
             for scheduled, output in self.outputs
@@ -113,7 +113,7 @@ def test_multi_step_decoding_changes_no_answer(
         core.drafter.rest()  # type: ignore[union-attr]
         assert core.answers(PROMPTS, **params) == expected
         core.drafter.rest()  # type: ignore[union-attr]
-    assert rounding.most_rounds > (1 if params.get("max_tokens") == 3 else 2)
+    assert rounding.most_steps > (1 if params.get("max_tokens") == 3 else 2)
     assert rounding.were_behind_prompts
     assert 0 < core.tally.accepted_tokens <= core.tally.drafted_tokens
     assert core.num_leaked == 0
@@ -181,7 +181,7 @@ def test_no_round_follows_where_tokens_are_not_the_likeliest(
     for _ in range(2):
         assert rounding.core.answers(PROMPTS, **params) == expected
         rounding.core.drafter.rest()  # type: ignore[union-attr]
-    assert rounding.most_rounds == 1
+    assert rounding.most_steps == 1
 
 
 def test_further_steps_in_a_pool_that_is_short_of_blocks_change_no_answer(
@@ -197,7 +197,7 @@ def test_further_steps_in_a_pool_that_is_short_of_blocks_change_no_answer(
         core.drafter.rest()  # type: ignore[union-attr]
         assert [core.answers([prompt])[0] for prompt in prompts] == expected
     assert core.tally.preemptions > 0
-    assert rounding.most_rounds > 1
+    assert rounding.most_steps > 1
     assert core.num_leaked == 0
 
 
@@ -235,9 +235,9 @@ def test_a_round_whose_logits_are_no_numbers_ends_the_go_before_it(checkpoint: P
     emitted, error = until_it_fails(core, PROMPTS[0])
     until_poison, expected_error = until_it_fails(plain, PROMPTS[0])
     assert until_poison == answer[: answer.index(poison) + 1]
-    # What a draft left in its block reaches the tokens before it as well, with rounds as without.
+    # What a draft left in its block reaches the tokens before it as well, with multi-step decoding as without.
     assert emitted == answer[: len(emitted)]
     assert 0 < len(emitted) <= len(until_poison)
     assert error == expected_error is not None
-    assert rounding.most_rounds > 1
+    assert rounding.most_steps > 1
     assert core.num_leaked == 0

@@ -57,10 +57,10 @@ class TinyCore:
         block_size = COMPILED_BLOCK_SIZE if compiled_threads else BLOCK_SIZE
         self.num_blocks, self.budget, self.num_seqs = num_blocks, budget, num_seqs
         self.backend = backend = TorchAttention(CPU)
-        kept = RawWeights()
-        self.model: Model = load_model(folder, dtype=torch.float32, device=CPU, backend=backend, kept=kept)
+        retained = RawWeights()
+        self.model: Model = load_model(folder, dtype=torch.float32, device=CPU, backend=backend, retained=retained)
         if compiled_threads:
-            self.model = compiled = compile_model(self.model, backend, kept)
+            self.model = compiled = compile_model(self.model, backend, retained)
             compiled.resize(compiled_threads)
             compiled.max_tokens, compiled.prompt_way = MAX_TOKENS, "vectors"
         self.caches = [

@@ -44,17 +44,17 @@ def test_a_hiccup_changes_nothing() -> None:
     assert costs.plain_s(1) == pytest.approx(1.5)
 
 
-def test_rounds_of_the_draft_model_are_shared_by_the_rows() -> None:
+def test_passes_of_the_draft_model_are_shared_by_the_sequences() -> None:
     costs = measured()
-    costs.observe_drafting(4, num_rounds=2, num_unread=4, seconds=0.8)
+    costs.observe_drafting(4, num_passes=2, num_unread=4, seconds=0.8)
     assert costs.pass_s(4) == pytest.approx(0.4)
     assert costs.of_step(4, with_model=True)[2] == pytest.approx(costs.of_step(4)[2] + 0.1)
 
 
 def test_reading_a_text_is_counted_apart_from_drafting() -> None:
     costs = measured()
-    costs.observe_drafting(1, num_rounds=1, num_unread=1, seconds=0.4)
-    costs.observe_drafting(1, num_rounds=1, num_unread=100, seconds=2.4)
+    costs.observe_drafting(1, num_passes=1, num_unread=1, seconds=0.4)
+    costs.observe_drafting(1, num_passes=1, num_unread=100, seconds=2.4)
     assert costs.pass_s(1) == pytest.approx(0.4)
     assert costs.read_token_s == pytest.approx(0.02)
 

@@ -178,11 +178,11 @@ async def test_a_deadline_in_the_middle_of_an_answer_is_a_timeout_though_the_cor
     client = await running.raw("POST", PATH, chat(stream=stream), "x-penstock-deadline-ms: 150\r\n")
     add = await core.next_add()
     core.emit(add.seq_id, running.ids("hello"))
-    said = await client.read_until(b'"code":"upstream_timeout"') if stream else await client.read_until(b"}}")
+    reported = await client.read_until(b'"code":"upstream_timeout"') if stream else await client.read_until(b"}}")
     assert (await core.next_abort()).seq_ids == [add.seq_id]
-    assert said.startswith(b"HTTP/1.1 200" if stream else b"HTTP/1.1 504")
-    assert b'"code":"upstream_timeout"' in said
-    assert (b'"content":"hello"' in said) == stream
+    assert reported.startswith(b"HTTP/1.1 200" if stream else b"HTTP/1.1 504")
+    assert b'"code":"upstream_timeout"' in reported
+    assert (b'"content":"hello"' in reported) == stream
     await client.leave()
 
 

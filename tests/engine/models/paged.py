@@ -24,12 +24,12 @@ CPU = torch.device("cpu")
 
 
 def compile_model(
-    model: Model, backend: AttentionBackend, kept: RawWeights, kv_dtype: torch.dtype = torch.float32
+    model: Model, backend: AttentionBackend, retained: RawWeights, kv_dtype: torch.dtype = torch.float32
 ) -> CompiledModel:
     """The model with compiled steps. Raises NotCompilable."""
     assert isinstance(model, Decoder)
     assert isinstance(backend, TorchAttention)
-    return CompiledModel(model, backend, kept, kv_dtype)
+    return CompiledModel(model, backend, retained, kv_dtype)
 
 
 @dataclass
@@ -63,7 +63,7 @@ class PagedRunner:
         tokens run compiled; 0: none does."""
         block_size = block_size or (LANES if compiled_threads else 8)
         backend = backend or TorchAttention(CPU)
-        kept = RawWeights()
+        retained = RawWeights()
         self.model: Model = load_model(
             model_dir,
             dtype=dtype,
@@ -72,10 +72,10 @@ class PagedRunner:
             quantization=quantization,
             ops=ops,
             max_model_len=max_model_len,
-            kept=kept,
+            retained=retained,
         )
         if compiled_threads:
-            self.model = compiled = compile_model(self.model, backend, kept, kv_dtype)
+            self.model = compiled = compile_model(self.model, backend, retained, kv_dtype)
             compiled.resize(compiled_threads)
             compiled.max_tokens = MAX_TOKENS
         self.caches = [backend.allocate(num_blocks, block_size, spec, dtype) for spec in self.model.attention_specs]

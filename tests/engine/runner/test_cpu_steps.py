@@ -12,7 +12,7 @@ from engine.cpu.gemm.tiles import LANES
 from engine.cpu.step.prompt_mode import PromptWay
 from engine.models.loading.loader import load_model
 from engine.runner.adaptive_runner import AdaptiveRunner
-from engine.runner.cpu_steps import follow, kept_weights, settle_steps, with_compiled_steps
+from engine.runner.cpu_steps import follow, loaded_weights, settle_steps, with_compiled_steps
 from engine.runner.machine import Machine, find_machine
 from engine.runner.warm_up import made_up_batch
 from engine.step.scheduler_output import SchedulerOutput
@@ -96,7 +96,7 @@ def machine(folder: Path) -> Machine:
 
 @pytest.mark.parametrize("settings", [{}, {"quantization": "int8"}, {"quantization": "int8_dynamic"}])
 def test_weights_are_stored_for_compiled_steps(folder: Path, machine: Machine, settings: dict[str, str]) -> None:
-    assert kept_weights(config(folder, **settings), machine, folder) is not None
+    assert loaded_weights(config(folder, **settings), machine, folder) is not None
 
 
 @pytest.mark.parametrize(
@@ -106,14 +106,14 @@ def test_weights_are_stored_for_compiled_steps(folder: Path, machine: Machine, s
 def test_no_weights_are_stored_where_no_step_will_run_compiled(
     folder: Path, machine: Machine, settings: dict[str, object]
 ) -> None:
-    assert kept_weights(config(folder, **settings), machine, folder) is None
+    assert loaded_weights(config(folder, **settings), machine, folder) is None
 
 
 def test_no_weights_are_stored_of_a_model_that_is_large(
     folder: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("engine.runner.cpu_steps._MAX_WEIGHT_BYTES", 99)
-    assert kept_weights(config(folder), machine, folder) is None
+    assert loaded_weights(config(folder), machine, folder) is None
 
 
 def test_a_draft_model_runs_compiled_as_far_as_the_one_it_drafts_for() -> None:
@@ -167,11 +167,11 @@ def test_keys_and_values_are_stored_as_the_checkpoint_is_unless_somebody_states_
     num_threads = torch.get_num_threads()
     machine = find_machine(wanted)
     torch.set_num_threads(num_threads)
-    kept = kept_weights(wanted, machine, wanted.model_dir)
+    retained = loaded_weights(wanted, machine, wanted.model_dir)
     backend = machine.backend
-    model = load_model(wanted.model_dir, dtype=machine.dtype, device=machine.device, backend=backend, kept=kept)
+    model = load_model(wanted.model_dir, dtype=machine.dtype, device=machine.device, backend=backend, retained=retained)
 
-    with_compiled_steps(wanted, model, backend, kept)
+    with_compiled_steps(wanted, model, backend, retained)
 
     assert backend.head_major == expected  # type: ignore[attr-defined]
     assert machine.kv_element_bytes == (2 if expected == torch.bfloat16 else 4)

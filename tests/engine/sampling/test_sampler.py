@@ -40,12 +40,12 @@ def test_draws_follow_the_softmax(temperature: float) -> None:
 
 def test_draws_follow_the_renormalised_softmax_of_the_survivors() -> None:
     logits = random_logits(1, 100, spread=1.0)[0]
-    kept = logits.topk(9).indices
+    retained = logits.topk(9).indices
 
     observed = draw_many(logits, top_k=9)
 
-    assert observed.sum() == observed[kept].sum()
-    assert chi_square(observed[kept], torch.softmax(logits[kept].double(), 0)) < 26.1
+    assert observed.sum() == observed[retained].sum()
+    assert chi_square(observed[retained], torch.softmax(logits[retained].double(), 0)) < 26.1
 
 
 def test_rare_tokens_are_drawn_as_often_as_they_should() -> None:
@@ -118,14 +118,14 @@ def test_a_stored_penalty_state_gives_what_a_rebuilt_one_gives() -> None:
     rebuilt = row(output=[1, 2, 2], prompt=[7], temperature=0.0, frequency_penalty=3.0)
     state = PenaltyState.create(rebuilt.params, [7], torch.device("cpu"))
     for length in range(4):
-        kept = SampleRow(
+        retained = SampleRow(
             params=rebuilt.params,
             position=length,
             prompt_token_ids=[7],
             output_token_ids=[1, 2, 2][:length],
             penalties=state,
         )
-        result = SAMPLER.sample(logits, [kept])
+        result = SAMPLER.sample(logits, [retained])
 
     assert result.token_ids == SAMPLER.sample(logits, [rebuilt]).token_ids
 

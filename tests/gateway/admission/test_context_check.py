@@ -65,8 +65,8 @@ async def test_the_largest_context_of_the_route_counts_and_nothing_goes_upstream
     text = policy_text(tmp_path).replace("model: tiny", "model: tiny, context_tokens: 10")
     async with running(tmp_path, policy=text.replace("model: big", "model: big, context_tokens: 20")) as stack:
         body = chat("auto", messages=[{"role": "user", "content": "x" * 15 * MAX_BYTES_PER_TOKEN}])
-        assert (await stack.routing_request(body)).status == 200  # the engine will know
-        refused = await stack.routing_request({**body, "model": "solo"})
+        assert (await stack.call(body)).status == 200  # the engine will know
+        refused = await stack.call({**body, "model": "solo"})
 
         assert (refused.status, refused.error["code"]) == (400, "context_length_exceeded")
         assert "x-penstock-error-code" in refused.headers
@@ -77,7 +77,7 @@ async def test_a_candidate_of_unknown_context_may_take_anything(tmp_path: Path) 
     text = policy_text(tmp_path).replace("model: tiny", "model: tiny, context_tokens: 10")
     async with running(tmp_path, policy=text) as stack:
         body = chat("auto", messages=[{"role": "user", "content": "x" * 1_000_000}])
-        assert (await stack.routing_request(body)).status == 200
+        assert (await stack.call(body)).status == 200
 
 
 _LONG_WORDS = (
@@ -208,6 +208,6 @@ async def test_trimming_comes_first_and_may_make_a_hopeless_prompt_fit(tmp_path:
     body = chat(messages=[*long, {"role": "user", "content": "And now?"}])
     for policy, status in ((text, 400), (text.replace("    select:", rule, 1), 200)):
         async with running(tmp_path, policy=policy) as stack:
-            reply = await stack.routing_request(body)
+            reply = await stack.call(body)
             assert reply.status == status
             assert len(stack.small.received) == (status == 200)

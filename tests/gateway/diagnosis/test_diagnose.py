@@ -185,7 +185,7 @@ CAUSES: list[tuple[Callable[[Scene], None], str, str | None]] = [
     (cold_start, "prefill/cold_start", "routes.all.select.fallback"),
     (fresh_engine, "prefill/cold_start", "routes.all.select.fallback"),
     (slow_decode, "decode/slow_decode", "routes.all.select.candidates"),
-    (num_seqs, "decode/rows", "deployments.large.limits.max_in_flight"),
+    (num_seqs, "decode/num_seqs", "deployments.large.limits.max_in_flight"),
     (preemption, "decode/preemption", "deployments.large.limits.max_in_flight"),
     (speculation, "decode/speculation", None),
     (output_length, "decode/output_length", "lanes.interactive.degraded_max_tokens"),

@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.gateway.cache.audit.test_served_answers import Deployment
 from tests.gateway.cache.similar_stack import cache_of, call, keep, similar
 from tests.gateway.stack import PRICED_PAIR, Stack, running
-from tests.gateway.test_shadows import EASY, POLICY, counted, saying
+from tests.gateway.test_shadows import EASY, POLICY, answering, counted
 from tests.routing_policies.quality.labels import labels
 from tests.routing_policies.quality.prompts import prompt
 
@@ -55,7 +55,7 @@ async def test_an_audit_calls_both_models_of_a_pair_and_labels_the_smaller_one(t
     for folder, theirs, verdict in ((tmp_path / "a", "It takes 13 days.", "lost"), (tmp_path / "b", "12 days", "good")):
         folder.mkdir()
         async with similar(folder, policy=CACHED.format(folder=folder)) as (stack, _):
-            stack.small.otherwise, stack.large.otherwise = saying(theirs), saying("12 days")
+            stack.small.otherwise, stack.large.otherwise = answering(theirs), answering("12 days")
             await keep(stack, REQUESTED)
             stack.small.otherwise, stack.large.otherwise = Deployment(theirs), Deployment("12 days")
             assert cache_of(await call(stack, f"{REQUESTED} please")) == "hit-semantic"

@@ -119,7 +119,7 @@ async def test_it_states_what_is_missing(tmp_path: Path, capsys: pytest.CaptureF
 
 def test_labels_that_all_are_equal_teach_nothing() -> None:
     good = [label for label in labels(1, 500) if label.lost == 0.0]
-    with pytest.raises(TrainingError, match="nothing to tell apart"):
+    with pytest.raises(TrainingError, match="nothing to fit"):
         train_from_labels(good, MINE, None)
 
 

@@ -86,7 +86,7 @@ class Fleet:
         _Run(self, made).run(offers)
         for live in made.deployments.values():
             assert live.forecast.num_pending == 0
-            assert live.forecast.num_rows(math.inf) == 0
+            assert live.forecast.num_seqs(math.inf) == 0
             assert live.limiter.in_flight == 0
         return self
 

@@ -49,4 +49,4 @@ async def test_a_condition_sends_requests_to_their_routes(tmp_path: Path) -> Non
             (requested, {}, "implied-auto"),
             (chat(), gold, "implied-auto"),
         ):
-            assert (await stack.routing_request(body, headers=headers)).headers["x-penstock-route"] == route
+            assert (await stack.call(body, headers=headers)).headers["x-penstock-route"] == route

@@ -79,14 +79,14 @@ def test_a_prediction_is_what_the_command_states_of_one_replica_at_its_most() ->
 
 
 def test_ratios_are_taken_within_a_round_and_the_worst_is_the_furthest_from_one() -> None:
-    rounds = [
+    repeats = [
         Round(predicted=PREDICTED, measured_per_s=measured, trials=(trial(measured),))
         for measured in (20.0, 30.0, 60.0)
     ]
     options = argparse.Namespace(
         prompt_tokens=200, output_tokens=60, ttft_p95_ms=500.0, tpot_ms=30.0, threads=1, seconds=12.0, requests=60
     )
-    results = card(options, rounds).results
+    results = card(options, repeats).results
     assert results["predicted_over_measured"] == pytest.approx(1.0)
     assert results["worst_ratio"] == pytest.approx(0.5)
     assert (results["predicted_per_s"], results["measured_per_s"], results["bound"]) == (30.0, 30.0, "tpot")

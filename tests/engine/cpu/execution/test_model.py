@@ -248,21 +248,21 @@ def test_a_number_that_is_none_is_seen_in_the_logits(open_runner: Opener) -> Non
 @pytest.mark.parametrize("variant", OTHERS)
 def test_what_compiled_steps_do_not_know_is_named(variant: str, tmp_path: Path) -> None:
     folder = save_checkpoint(make_reference(variant, **SIZES), tmp_path)
-    backend, kept = TorchAttention(CPU), RawWeights()
-    model = load_model(folder, dtype=torch.float32, device=CPU, backend=backend, kept=kept)
+    backend, retained = TorchAttention(CPU), RawWeights()
+    model = load_model(folder, dtype=torch.float32, device=CPU, backend=backend, retained=retained)
 
     with pytest.raises(NotCompilable, match=r"norm|experts|gated SiLU"):
-        compile_model(model, backend, kept)
+        compile_model(model, backend, retained)
 
 
 def test_sizes_that_fill_no_register_are_named(tmp_path: Path) -> None:
     size = LANES // 2
     folder = save_checkpoint(make_reference("llama3", **SIZES, head_dim=size), tmp_path)
-    backend, kept = TorchAttention(CPU), RawWeights()
-    model = load_model(folder, dtype=torch.float32, device=CPU, backend=backend, kept=kept)
+    backend, retained = TorchAttention(CPU), RawWeights()
+    model = load_model(folder, dtype=torch.float32, device=CPU, backend=backend, retained=retained)
 
     with pytest.raises(NotCompilable, match=f"head_dim is {size}, no multiple of {LANES}"):
-        compile_model(model, backend, kept)
+        compile_model(model, backend, retained)
 
 
 def test_an_int8_pool_is_read_in_torch(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def follows(state: GrammarState, text: str) -> bool:
     return state.may_end
 
 
-KEPT: list[tuple[dict[str, Any], list[str], list[str]]] = [
+VALID: list[tuple[dict[str, Any], list[str], list[str]]] = [
     ({"minimum": 0, "maximum": SAFE}, ["0", "9007199254740992"], ["-1", "9007199254740993"]),
     ({"minimum": 0, "maximum": SAFE + 1}, ["7", "9007199254740992"], ["9007199254740994", "-1"]),
     ({"exclusiveMaximum": 2**60 + 1}, ["-5", "1152921504606846976"], ["1152921504606846977", "1152921504606846978"]),
@@ -57,7 +57,7 @@ KEPT: list[tuple[dict[str, Any], list[str], list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("bounds", "inside", "outside"), KEPT)
+@pytest.mark.parametrize(("bounds", "inside", "outside"), VALID)
 def test_integers_are_inside(bounds: dict[str, Any], inside: list[str], outside: list[str]) -> None:
     state = compiled({"type": "integer", **bounds})
     assert [text for text in inside if not follows(state, text)] == []

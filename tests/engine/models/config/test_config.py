@@ -160,10 +160,10 @@ def test_mistral_slides_everywhere_or_nowhere(tmp_path: Path) -> None:
 def test_gemma2_caps_by_default_and_not_when_set_to_null(tmp_path: Path) -> None:
     caps = {"attn_logit_softcapping": None, "final_logit_softcapping": 20.0}
 
-    usual, told = read(tmp_path, **GEMMA2).traits, read(tmp_path, **GEMMA2, **caps).traits
+    usual, stated = read(tmp_path, **GEMMA2).traits, read(tmp_path, **GEMMA2, **caps).traits
 
     assert (usual.attention_softcap, usual.logit_softcap) == (50.0, 30.0)
-    assert (told.attention_softcap, told.logit_softcap) == (None, 20.0)
+    assert (stated.attention_softcap, stated.logit_softcap) == (None, 20.0)
 
 
 def test_gemma_is_tied_and_alternates_when_its_config_is_silent(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Sizes that a checkpoint only claims: refused by name, at once, and before anything is made of such a size."""
+"""Sizes that a checkpoint only declares: refused by name, at once, and before anything is made of such a size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Guesses at passwords: counted together by everybody who shares a store."""
+"""Failed logins: counted together by everybody who shares a store."""
 
 from __future__ import annotations
 

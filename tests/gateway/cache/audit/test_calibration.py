@@ -18,7 +18,7 @@ def verdicts(num_right: int, num_wrong: int, match_probability: float = 0.9) -> 
 
 
 def moved(calibration: Calibration, match_probability: float) -> float:
-    """What the recalibrated judge states where the shipped one states `match_probability`."""
+    """Probability of the recalibrated model where the shipped one has `match_probability`."""
     notified = (logit(match_probability) - SHIPPED.shift) / SHIPPED.slope
     return logistic(calibration.slope * notified + calibration.shift)
 

@@ -54,7 +54,7 @@ class Deployment:
 
 
 async def serve_one(stack: Stack, number: int) -> None:
-    """Something similar to KEPT that nobody called before is answered from the cache."""
+    """Something similar to STORED that nobody called before is answered from the cache."""
     reply = await call(stack, f"How do I reset the password of a mailbox {'again ' * number}please?")
     assert cache_of(reply) == "hit-semantic", number
 
