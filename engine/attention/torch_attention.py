@@ -133,7 +133,7 @@ class TorchAttention:
     def _keep(
         self, keys: torch.Tensor, values: torch.Tensor, cache: ReadableKVCache, spec: AttentionSpec, plan: StepPlan
     ) -> None:
-        """Update the retained memory of the groups' sequences with this step's tokens, which the cache already holds."""
+        """Update the retained memory of the groups' sequences with this step's tokens, which the cache holds."""
         retained, retained_plan = cache.retained, plan.retained
         assert retained_plan is not None
         retained.begin(retained_plan, spec)

@@ -24,7 +24,7 @@ from engine.step.sequence import Sequence
 from engine.step.step_output import StepOutput
 
 _MIN_GAIN = 1.2
-"""Expected gain from which a step verifies draft tokens, for forecasts err, and thinking takes its time."""
+"""Expected gain from which a step verifies draft tokens, for forecasts err, and proposing takes time."""
 _LEAST_PROBABILITY = 0.1
 """Draft tokens end where all of them together are accepted more rarely."""
 _PLAIN_EVERY = 64

@@ -114,7 +114,7 @@ class AdmissionGate:
     def _degrade(
         self, ctx: RequestContext, now: float, whole: DegradationStep, best: CandidateForecast
     ) -> AdmissionDecision:
-        """Return the first lesser form that would be in time; `best` is the forecast of the whole form.
+        """Return the first degraded request that would be in time; `best` is the forecast of the whole one.
 
         Raises:
             Shed: No form is in time, and the route does not accept a late answer.

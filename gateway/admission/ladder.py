@@ -1,4 +1,4 @@
-"""Ladder: lesser forms of a request, tried in the order of its lane while the fuller one would come too late."""
+"""Ladder: degradation steps of a request, tried in the order of its lane while the fuller one would come too late."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Ladder:
         self._pricer = pricer
 
     def take(self, step: OverloadStep, degradation: DegradationStep) -> DegradationStep | None:
-        """Return the lesser form; None when this step cannot help.
+        """Return the degraded request; None when this step cannot help.
 
         Raises:
             TooLongToTrim: A thread has to trim the request first.

@@ -246,9 +246,9 @@ class _AuditedCache:
             if self.stats.num_news >= MIN_NEWS:
                 self.stats.recalibrated(self._match_models.learn(tuple(self.stats.evidence.samples)))
 
-    def _means_other(self, kept: bytes, place: int) -> bool:
+    def _means_other(self, cached_index: bytes, place: int) -> bool:
         question_groups = self._stream.questions.question_groups
-        return bool(question_groups[self._index_of[kept]] != question_groups[place])
+        return bool(question_groups[self._index_of[cached_index]] != question_groups[place])
 
     def _served(self, exact: bytes, finding: SemanticResult, entry: CacheEntry, number: int, *, is_wrong: bool) -> None:
         ratio = self._audits.audit_ratio

@@ -1,4 +1,4 @@
-"""Answers given before: what hits take, what a miss costs, and that nobody gets another's answer.
+"""Response cache: the time of hits, the cost of a miss, and no answer to another caller's request.
 
 Everything over HTTP, against a scripted upstream that does no work. What a miss costs is the time to the first byte of
 streams that were never sent before, on a route without the cache, on one with exact answers and on one with similar

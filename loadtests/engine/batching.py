@@ -16,7 +16,7 @@ from loadtests.harness.stack import start_engine
 
 _ROWS = 32
 _NUM_PASSES = 8
-"""Over the backlog, in batches that stay together: two repeats of two sides, and prompts made as long as the longest."""
+"""Over the backlog, in batches that stay together: two repeats of two sides, prompts as long as the longest."""
 _NO_GAP_TARGET = ("--itl-target-ms", "60000", "--prefill-slack-ratio", "1000")
 """Static batches guarantee nobody an even flow of tokens, so neither side holds prompts back for one here."""
 _MIN_BATCHES, _MAX_BATCHES = 3, 16

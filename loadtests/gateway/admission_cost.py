@@ -350,7 +350,7 @@ def _small_policy() -> str:
 
 
 class _NoLadder:
-    """There is no need of lesser forms: all requests are in time."""
+    """No degradation steps: all requests are in time."""
 
     def take(self, step: object, form: object) -> None:
         """None helps."""

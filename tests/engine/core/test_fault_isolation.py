@@ -45,5 +45,5 @@ def test_a_core_that_computes_nothing_gives_up_and_one_step_in_between_starts_th
         isolated.succeed()
     for _ in range(4):
         isolated.execute(step())
-    with pytest.raises(CoreBrokenError, match="5 steps in a row"):
+    with pytest.raises(CoreBrokenError, match="5 consecutive steps"):
         isolated.execute(step())

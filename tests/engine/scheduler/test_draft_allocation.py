@@ -171,10 +171,10 @@ def test_what_several_steps_stated_counts_as_drafts_but_for_one_token_each() -> 
     core = FakeCore(drafter=Following(num_reached=12))
     core.add(make_add(1, [5, 6, 7], 9))
     batch = core.scheduler.schedule(core.clock())
-    said = greedy([5, 6, 7], 9)
+    outputs = greedy([5, 6, 7], 9)
     core.clock.advance(0.010)
     steps = [StepTaken(0.006, 0), StepTaken(0.001, 3), StepTaken(0.003, 2)]
-    output = StepOutput([SequenceResult(said[:6], num_drafted=5)], steps=steps)
+    output = StepOutput([SequenceResult(outputs[:6], num_drafted=5)], steps=steps)
     core.scheduler.update_from_output(batch, output, core.clock())
     (seq,) = core.scheduler.running()
     assert (seq.num_drafted_tokens, seq.num_accepted_tokens) == (5, 3)

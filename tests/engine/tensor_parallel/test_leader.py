@@ -131,7 +131,7 @@ def test_after_a_failure_every_call_fails(folder: Path) -> None:
             two.leader.logits(torch.zeros(1, 48))
 
 
-def test_a_follower_that_is_gone_breaks_the_team(folder: Path) -> None:
+def test_a_follower_that_is_gone_breaks_the_group(folder: Path) -> None:
     with pair(folder) as two:
         two.theirs.close()
         with pytest.raises(RankGroupBrokenError, match="is gone"):

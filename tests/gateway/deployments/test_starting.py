@@ -82,7 +82,7 @@ def test_nothing_is_forecast_more_exactly_than_readiness_is_requested() -> None:
     assert starting.left_s(14.9) == LEAST_S
 
 
-def test_hope_ends_with_the_process_its_word_or_silence() -> None:
+def test_a_start_counts_until_its_process_report_or_silence_ends_it() -> None:
     starting = StartProgress()
     starting.note_waiting(0.0, reported())
     starting.note_gone()

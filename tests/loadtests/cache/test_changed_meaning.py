@@ -48,7 +48,7 @@ def test_the_other_words_are_in_no_list() -> None:
             assert not any((one, other) in OPPOSITES for one in cached - prompt for other in prompt - cached), pair
 
 
-def test_made_questions_repeat_meanings_beside_others_that_are_close() -> None:
+def test_made_questions_repeat_in_other_wordings_beside_close_others() -> None:
     questions = made_questions(seed=1)
     assert len(set(questions.texts)) == len(questions)
     assert len(set(questions.question_groups.tolist())) < len(questions) * 2 / 3
