@@ -10,6 +10,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from gateway.access.audit_log import LOG, SPACE, AuditLog
 from gateway.access.identity import SYSTEM
 from gateway.store.base import LogEntry
