@@ -36,6 +36,7 @@ from gateway.forwarding.error_mapping import (
     is_retryable,
     no_completion,
     overloaded,
+    without_credential,
 )
 from gateway.forwarding.relay import EVENT_STREAM, MAX_PLAIN_BYTES, relay_plain, relay_stream
 from gateway.forwarding.stream_head import StreamHead, head_of
@@ -372,7 +373,8 @@ class AttemptRunner:
         response, live = opened.response, opened.live
         assert response is not None, "an answer is open once its request was sent"
         if response.status != OK:
-            opened.body = enveloped(body, response.status, live.id)
+            refusal = enveloped(body, response.status, live.id)
+            opened.body = without_credential(refusal, live.authorization)
             if opened.body is not body:
                 opened.pass_as_json()
             return

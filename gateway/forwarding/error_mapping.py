@@ -11,6 +11,7 @@ from gateway.chat.json_members import encoded
 from gateway.completion.stated_errors import document_of
 from gateway.deployments.health.ejection import FailureKind
 from gateway.errors import GatewayError, Shed, ShedReason, UpstreamFailed, UpstreamTimedOut
+from gateway.telemetry.logs.redaction import REDACTED
 from gateway.upstreams.http1.errors import (
     CodingError,
     ConnectError,
@@ -99,6 +100,12 @@ def enveloped(body: bytes, status: int, deployment: str) -> bytes:
             }
         }
     )
+
+
+def without_credential(body: bytes, authorization: bytes | None) -> bytes:
+    """Return a refusal without the gateway's own credential, which some servers repeat with the request."""
+    secret = (authorization or b"").rpartition(b" ")[2]
+    return body.replace(secret, REDACTED.encode()) if secret and secret in body else body
 
 
 def _object(body: bytes) -> tuple[dict[str, Any], bool]:
