@@ -30,4 +30,4 @@ def bundled_models() -> list[PairModel]:
 
 
 def _models_in(folder: Path) -> list[PairModel]:
-    return [decode_model(path.read_bytes(), str(path)) for path in sorted(folder.iterdir()) if path.suffix == ".json"]
+    return [decode_model(read_regular_file(path), str(path)) for path in sorted(folder.iterdir()) if path.suffix == ".json"]
