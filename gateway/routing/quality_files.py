@@ -6,6 +6,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from gateway.config.checks import ConfigError
+from gateway.util.regular_file import read_regular_file
 from routing_policies.quality.model import PairModel
 from routing_policies.quality.predictor import BadModel, Predictors, decode_model
 
