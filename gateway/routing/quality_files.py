@@ -31,4 +31,5 @@ def bundled_models() -> list[PairModel]:
 
 
 def _models_in(folder: Path) -> list[PairModel]:
-    return [decode_model(read_regular_file(path), str(path)) for path in sorted(folder.iterdir()) if path.suffix == ".json"]
+    found = sorted(path for path in folder.iterdir() if path.suffix == ".json")
+    return [decode_model(read_regular_file(path), str(path)) for path in found]
