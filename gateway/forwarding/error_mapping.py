@@ -46,6 +46,8 @@ _KEYS: Final = frozenset({"message", "type", "param", "code"})
 _MAX_MESSAGE_CHARS: Final = 1000
 _MESSAGE_KEYS: Final = ("message", "error", "detail", "errors", "msg", "Message", "fault", "faultstring")
 _MAX_DEPTH: Final = 4
+_LEAST_SECRET_BYTES: Final = 12
+"""Shorter keys, such as `EMPTY`, are none, and may be words of the refusal."""
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
@@ -105,7 +107,9 @@ def enveloped(body: bytes, status: int, deployment: str) -> bytes:
 def without_credential(body: bytes, authorization: bytes | None) -> bytes:
     """Return a refusal without the gateway's own credential, which some servers repeat with the request."""
     secret = (authorization or b"").rpartition(b" ")[2]
-    return body.replace(secret, REDACTED.encode()) if secret and secret in body else body
+    if len(secret) < _LEAST_SECRET_BYTES or secret not in body:
+        return body
+    return body.replace(secret, REDACTED.encode())
 
 
 def _object(body: bytes) -> tuple[dict[str, Any], bool]:

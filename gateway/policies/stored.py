@@ -250,9 +250,9 @@ class StoredPolicy:
                 await self._give_back(self.newest)
             elif stored is not None and stored.number < self.newest.number:
                 await self._take(stored)
+            if self._newest == self._head:
+                self._report(None)
         self._is_unverified = False
-        if self._newest == self._head:
-            self._report(None)
 
     def _wants(self, key: str) -> bool:
         number = revision_number(key)

@@ -98,6 +98,21 @@ async def test_a_refusal_that_repeats_the_gateways_request_shows_no_key(
         assert SECRET not in reply.body.decode() + str(reply.headers) + shown(stack)
 
 
+@pytest.mark.parametrize("dummy", ["x", "EMPTY", "message", "invalid"])
+async def test_a_refusal_stays_whole_where_the_key_is_a_mere_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dummy: str
+) -> None:
+    body = b'{"error": {"message": "EMPTY is invalid", "type": "t", "param": null, "code": null}}'
+
+    async def refuse(wire: Wire) -> None:
+        await wire.answer(body, 400)
+
+    monkeypatch.setenv("HOSTED_KEY", dummy)
+    async with running(tmp_path, policy=with_key(tmp_path)) as stack:
+        stack.small.scripts = [refuse]
+        assert (await stack.ask(chat("tiny"))).body == body
+
+
 async def test_without_its_key_the_gateway_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HOSTED_KEY", raising=False)
     with pytest.raises(PolicyFileError, match=r"deployments\.small\.auth\.bearer_env: .* HOSTED_KEY is not set"):

@@ -23,23 +23,8 @@ Span = tuple[int, int]
 # --- Triggers of a cheap first check: nothing below can match without one of these.
 _KEY_TRIGGERS: Final = (
     *("sk-", "sk_", "pk-", "pk_", "rk-", "rk_", "hf-", "hf_", "pat-", "pat_", "xox", "ghp", "gho", "ghu", "ghs", "ghr"),
-    *(
-        "xai",
-        "pplx",
-        "nvapi",
-        "whsec",
-        "tvly",
-        "npm",
-        "fw-",
-        "fw_",
-        "tgp",
-        "r8-",
-        "r8_",
-        "pypi",
-        "jina",
-        "lsv2",
-        "xapp",
-    ),
+    *("xai", "pplx", "nvapi", "whsec", "tvly", "npm", "fw-", "fw_", "tgp", "r8-", "r8_", "pypi", "jina", "lsv2"),
+    "xapp",
 )
 """Triggers that count in a text with a hyphen or an underscore only."""
 _TRIGGERS: Final = (
@@ -82,6 +67,7 @@ _LEAST_ENCODED: Final = 16
 """Characters of base64 for a key of twelve."""
 _ENCODED: Final = re.compile(rf"[A-Za-z0-9+/_-]{{{_LEAST_ENCODED},}}={{0,2}}")
 _PART: Final = re.compile(rf"[A-Za-z0-9+_-]{{{_LEAST_ENCODED},}}={{0,2}}")
+_NO_BREAKS: Final = str.maketrans("", "", "\t\r\n")
 _URL_SAFE: Final = str.maketrans("-_", "+/")
 
 # --- Credentials behind their scheme.
@@ -218,7 +204,7 @@ def _decoded(encoded: str) -> str | None:
         plain = b64decode(encoded + "=" * (-len(encoded) % 4)).decode()
     except ValueError:
         return None
-    return plain if plain.isprintable() else None
+    return plain if plain.translate(_NO_BREAKS).isprintable() else None
 
 
 def _find_prefixed(text: str) -> Iterator[Span]:

@@ -99,6 +99,16 @@ async def test_a_store_that_comes_back_whole_makes_the_policy_current_again(tmp_
     await store.aclose()
 
 
+async def test_a_damaged_newest_revision_is_still_told_after_a_start_without_the_store(tmp_path: Path) -> None:
+    replica, store, newest = await started_without_store(tmp_path)
+    store.is_away = False
+    await store.inner.put("policy", "revision/00000003", b"\xff")
+    await replica.policy.catch_up()
+    assert (replica.policy.head, replica.policy.status.is_current) == (newest, False)
+    assert "revision 3 cannot be read" in str(replica.policy.status.error)
+    await store.aclose()
+
+
 async def test_a_store_with_a_newer_revision_is_followed_after_a_start_without_it(tmp_path: Path) -> None:
     replica, store, _ = await started_without_store(tmp_path)
     store.is_away = False

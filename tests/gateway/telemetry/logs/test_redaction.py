@@ -181,7 +181,13 @@ def test_words_that_look_alike_stay(text: str) -> None:
 @pytest.mark.parametrize("encode", [b64encode, urlsafe_b64encode], ids=["base64", "base64 for URLs"])
 @pytest.mark.parametrize("form", ["%s", "key %s here", "data:text/plain;base64,%s", '{"a": "%s"}', "https://h/a/%s/b"])
 def test_a_secret_in_base64_is_taken_out(encode: Callable[[bytes], bytes], form: str) -> None:
-    for secret in (f"sk-{KEY}", f"Bearer {OPAQUE}", f'{{"api_key": "{OPAQUE}"}}', f"a=1&password={OPAQUE}"):
+    for secret in (
+        f"sk-{KEY}",
+        f"Bearer {OPAQUE}",
+        f'{{"api_key": "{OPAQUE}"}}',
+        f"a=1&password={OPAQUE}",
+        f"sk-{KEY}\n",
+    ):
         for padding in ("", " ", "  ", "  \u00ff"):
             encoded = encode((padding + secret).encode()).decode()
             for written in (encoded, encoded.rstrip("=")):
