@@ -13,6 +13,7 @@ from gateway.access.accounts import Admin, ApiToken
 from gateway.access.api_keys import StoredKey
 from gateway.access.records import Record
 from gateway.util.private_files import replace_file
+from gateway.util.regular_file import read_regular_file
 
 KEYS_FILE: Final = "keys.last.json"
 """File name in `runtime_dir`."""
@@ -61,7 +62,7 @@ class AccessCopy:
     def read(self) -> SavedAccess | None:
         """Return the copy, or None without a readable one."""
         try:
-            found = msgspec.json.decode(self.path.read_bytes(), type=SavedAccess | list[StoredKey])
+            found = msgspec.json.decode(read_regular_file(self.path), type=SavedAccess | list[StoredKey])
         except (OSError, msgspec.DecodeError):
             return None
         return found if isinstance(found, SavedAccess) else SavedAccess(keys=found)  # older copies hold keys alone

@@ -41,10 +41,10 @@ def load_config(
     Raises:
         ConfigError: A setting is unknown or wrong; the message starts with the place that gave it.
     """
-    here = (cwd or Path.cwd()).resolve()
+    here = (cwd or _working_directory()).resolve()
     named = path or (Path(env[CONFIG_ENV]) if env.get(CONFIG_ENV) else None)
     file = here / named.expanduser() if named is not None else here / DEFAULT_FILE
-    found: dict[str, _Found] = {"process.runtime_dir": _Found(here / "run", "default")}
+    found: dict[str, _Found] = {"process.runtime_dir": _Found(here / "run", "--runtime-dir")}
     if named is not None or file.exists():
         found |= _from_file(file)
     found |= _from_env(env, here)
@@ -57,6 +57,13 @@ def load_config(
         key, _, message = str(error).partition(": ")
         given = found.get(key)
         raise ConfigError(f"{given.place}: {message}" if given else str(error)) from error
+
+
+def _working_directory() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError as error:
+        raise ConfigError("the working directory is gone; change to one that exists") from error
 
 
 def config_of(values: Mapping[str, object]) -> GatewayConfig:

@@ -36,6 +36,7 @@ from gateway.forwarding.error_mapping import (
     is_retryable,
     no_completion,
     overloaded,
+    without_credential,
 )
 from gateway.forwarding.relay import MAX_PLAIN_BYTES, relay_plain, relay_stream
 from gateway.forwarding.stream_head import StreamHead, head_of
@@ -378,7 +379,8 @@ class AttemptRunner:
         response, live = attempt.response, attempt.live
         assert response is not None, "an answer is open once its request was sent"
         if response.status != OK:
-            attempt.body = enveloped(body, response.status, live.id)
+            refusal = enveloped(body, response.status, live.id)
+            attempt.body = without_credential(refusal, live.authorization)
             if attempt.body is not body:
                 attempt.pass_as_json()
             return

@@ -11,6 +11,7 @@ from gateway.chat.json_members import encoded
 from gateway.completion.stated_errors import document_of
 from gateway.deployments.health.ejection import FailureKind
 from gateway.errors import GatewayError, Shed, ShedReason, UpstreamFailed, UpstreamTimedOut
+from gateway.telemetry.logs.redaction import REDACTED
 from gateway.upstreams.http1.errors import (
     CodingError,
     ConnectError,
@@ -45,6 +46,8 @@ _KEYS: Final = frozenset({"message", "type", "param", "code"})
 _MAX_MESSAGE_CHARS: Final = 1000
 _MESSAGE_KEYS: Final = ("message", "error", "detail", "errors", "msg", "Message", "fault", "faultstring")
 _MAX_DEPTH: Final = 4
+_LEAST_SECRET_BYTES: Final = 12
+"""Shorter keys, such as `EMPTY`, are none, and may be words of the refusal."""
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
@@ -99,6 +102,14 @@ def enveloped(body: bytes, status: int, deployment: str) -> bytes:
             }
         }
     )
+
+
+def without_credential(body: bytes, authorization: bytes | None) -> bytes:
+    """Return a refusal without the gateway's own credential, which some servers repeat with the request."""
+    secret = (authorization or b"").rpartition(b" ")[2]
+    if len(secret) < _LEAST_SECRET_BYTES or secret not in body:
+        return body
+    return body.replace(secret, REDACTED.encode())
 
 
 def _object(body: bytes) -> tuple[dict[str, Any], bool]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,6 +14,7 @@ import msgspec
 
 from gateway.policies.revision import Revision
 from gateway.util.private_files import replace_file
+from gateway.util.regular_file import read_regular_file
 
 COPY_FILE: Final = "policy.last.json"
 """File name in `runtime_dir` of the copy of a policy in the store."""
@@ -52,7 +54,7 @@ class PolicyCopy:
         wall: Callable[[], float] = time.time,
         on_unwritten: Callable[[OSError], None] = lambda error: None,
     ) -> None:
-        self._path = path
+        self.path = path
         self._wall = wall
         self._on_unwritten = on_unwritten
 
@@ -75,9 +77,14 @@ class PolicyCopy:
                 return
         fields = {**msgspec.to_builtins(revision), "digest": _digest(revision), "read_at": read_at}
         try:
-            replace_file(self._path, msgspec.json.encode(fields))
+            replace_file(self.path, msgspec.json.encode(fields))
         except OSError as error:
             self._on_unwritten(error)
+
+    @property
+    def is_there(self) -> bool:
+        """Return whether anything has the copy's name, intact or not."""
+        return os.path.lexists(self.path)
 
     def read(self) -> Revision | None:
         """Return the copy, or None without an intact one."""
@@ -86,7 +93,7 @@ class PolicyCopy:
 
     def _find(self) -> tuple[Revision, _Written] | None:
         with suppress(OSError, msgspec.DecodeError, RecursionError):
-            content = self._path.read_bytes()
+            content = read_regular_file(self.path)
             revision = msgspec.json.decode(content, type=Revision)
             written = msgspec.json.decode(content, type=_Written)
             if written.digest in ("", _digest(revision)):

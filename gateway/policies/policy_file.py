@@ -17,6 +17,7 @@ from pathlib import Path
 from gateway.policies.local_copy import PolicyCopy
 from gateway.policies.reading import PolicyChecks, PolicyHooks
 from gateway.policies.revision import FILE_AUTHOR, Revision
+from gateway.util.regular_file import read_regular_file
 from routing_policies.check import run_tests
 from routing_policies.loading import MAX_DOCUMENT_BYTES, load_document
 from routing_policies.policy.document import Policy
@@ -85,6 +86,8 @@ def read_saved_policy(
     """Return the last good policy of a file that is unusable because of `error`; raises PolicyFileError without one."""
     saved = copy.read()
     if saved is None:
+        if copy.is_there:
+            raise PolicyFileError(f"{error}\nthe last good policy, {copy.path}, is damaged") from error
         raise error
     try:
         loaded = _parse(saved.document.encode(), path, checks)
@@ -233,8 +236,7 @@ def _signature(path: Path) -> _Signature:
 def read_document(path: Path) -> bytes:
     """Return the document's bytes, at most one more than MAX_DOCUMENT_BYTES; raises PolicyFileError."""
     try:
-        with path.open("rb") as stream:
-            return stream.read(MAX_DOCUMENT_BYTES + 1)
+        return read_regular_file(path, MAX_DOCUMENT_BYTES + 1)
     except OSError as error:
         raise PolicyFileError(f"{path}: cannot be read ({error.strerror}); check --policy") from error
 

@@ -64,6 +64,8 @@ class StoredPolicy:
         self._applying = asyncio.Lock()
         self._num_gaps = 0
         """Number of gaps in the store's feed after which the newest revision was verified."""
+        self._is_unverified = False
+        """True after a start without the store, until its newest revision is compared with the one in force."""
         self.others: dict[str, Callable[[bytes | None], Awaitable[None]]] = {}
         """Callbacks for the values of other keys of the space, by key."""
 
@@ -85,11 +87,7 @@ class StoredPolicy:
         return self._status
 
     async def load(self) -> None:
-        """Adopt the newest revision; an empty store gets the local copy, else the seed.
-
-        Raises:
-            PolicyFileError: There is no revision to serve.
-        """
+        """Adopt the newest revision; an empty store gets the local copy, else the seed. May raise PolicyFileError."""
         try:
             await self._load_newest()
         except StoreUnavailable as error:
@@ -119,12 +117,10 @@ class StoredPolicy:
             await asyncio.sleep(FOLLOW_S)
 
     async def catch_up(self) -> None:
-        """Adopt new revisions, and restore the newest one where the store has lost it.
-
-        Raises:
-            StoreUnavailable: The store cannot be used.
-        """
+        """Adopt new revisions, and restore the newest one where the store has lost it. Raises StoreUnavailable."""
         await self._follower.catch_up()
+        if self._is_unverified:
+            await self._verify()
         if self._num_gaps != self._follower.num_gaps:
             num_gaps = self._follower.num_gaps
             if await self.history.newest_number() < self.newest.number:
@@ -242,8 +238,21 @@ class StoredPolicy:
             )
         if saved is None:
             raise PolicyFileError(f"the policy is in the store, and the store cannot be used: {lost}") from lost
+        self._is_unverified = True
         await self._take(saved)
         self._report(f"the store cannot be used, so this may not be the newest revision: {lost}")
+
+    async def _verify(self) -> None:
+        """Do what a start with the store does: give back a revision that it lost, or adopt an older one made later."""
+        with suppress(msgspec.DecodeError):  # the follower has reported it
+            stored = await self.history.get(await self.history.newest_number())
+            if is_lost(self.newest, stored):
+                await self._give_back(self.newest)
+            elif stored is not None and stored.number < self.newest.number:
+                await self._take(stored)
+            if self._newest == self._head:
+                self._report(None)
+        self._is_unverified = False
 
     def _wants(self, key: str) -> bool:
         number = revision_number(key)

@@ -117,6 +117,23 @@ async def test_a_restart_has_the_settings_that_up_was_started_with(tmp_path: Pat
             assert await up.stop() == 0
 
 
+async def test_a_hangup_of_up_without_a_terminal_reads_the_policy_again(tmp_path: Path) -> None:
+    folder = tmp_path / "here"
+    folder.mkdir()
+    policy = folder / "policy.yaml"
+    async with ScriptedUpstream(tmp_path / "engine.sock") as engine:
+        policy.write_text(POLICY.format(engine=engine.path))
+        seldom = {"PENSTOCK_POLICY_POLL_S": "60"}
+        async with up_process(folder, "--policy", "policy.yaml", env=seldom, is_daemon=True) as up:
+            await up.ready()
+            policy.write_text(policy.read_text() + "# changed\n")
+            up.process.send_signal(signal.SIGHUP)
+            await up.until(lambda: len(up.lines("policy_in_force")) == 2)
+            assert (await ask(up.port)).status == 200
+            assert await up.stop() == 0
+    assert "starting again" not in up.text
+
+
 @pytest.mark.parametrize("content", [b"", b"\xff\x00 not what it was"])
 async def test_a_gateway_killed_while_every_file_it_keeps_is_damaged_comes_back(tmp_path: Path, content: bytes) -> None:
     folder = tmp_path / "here"

@@ -73,6 +73,46 @@ async def test_an_upstream_that_refuses_the_key_is_a_502_that_repeats_nothing_of
         assert SECRET not in reply.body.decode() + shown(stack)
 
 
+@pytest.mark.parametrize("status", [200, 400, 404, 422])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"error": {"message": "cannot read authorization: Bearer %b", "type": "t", "param": null, "code": 400}}',
+        b'{"error": {"message": "no such model", "code": 400, "request": {"authorization": "Bearer %b"}}}',
+        b'{"detail": [{"loc": ["header"], "msg": "Bearer %b is odd"}], "error": {"code": 400, "message": "%b"}}',
+        b'{"error": {"code": 400, "message": "x", "type": "t", "param": null, "headers": ["%b"]}}',
+    ],
+)
+async def test_a_refusal_that_repeats_the_gateways_request_shows_no_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: bytes, status: int
+) -> None:
+    async def refuse(wire: Wire) -> None:
+        await wire.answer(body.replace(b"%b", SECRET.encode()), status)
+
+    monkeypatch.setenv("HOSTED_KEY", SECRET)
+    async with running(tmp_path, policy=with_key(tmp_path)) as stack:
+        stack.small.scripts = [refuse]
+        reply = await stack.ask(chat("tiny"))
+        assert reply.status == (status if status != 200 else 400)
+        assert reply.error["message"]
+        assert SECRET not in reply.body.decode() + str(reply.headers) + shown(stack)
+
+
+@pytest.mark.parametrize("dummy", ["x", "EMPTY", "message", "invalid"])
+async def test_a_refusal_stays_whole_where_the_key_is_a_mere_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dummy: str
+) -> None:
+    body = b'{"error": {"message": "EMPTY is invalid", "type": "t", "param": null, "code": null}}'
+
+    async def refuse(wire: Wire) -> None:
+        await wire.answer(body, 400)
+
+    monkeypatch.setenv("HOSTED_KEY", dummy)
+    async with running(tmp_path, policy=with_key(tmp_path)) as stack:
+        stack.small.scripts = [refuse]
+        assert (await stack.ask(chat("tiny"))).body == body
+
+
 async def test_without_its_key_the_gateway_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HOSTED_KEY", raising=False)
     with pytest.raises(PolicyFileError, match=r"deployments\.small\.auth\.bearer_env: .* HOSTED_KEY is not set"):

@@ -17,8 +17,8 @@ from gateway.store.base import Store, StoreLoss, StoreUnavailable
 SPACE: Final = "logins"
 MAX_FAILED_LOGINS: Final = 5
 """Number of free attempts."""
-WINDOW_S: Final = 60.0
-"""First delay, in seconds."""
+FIRST_DELAY_S: Final = 2.0
+"""First delay, in seconds: a burst of wrong passwords delays the owner at the same address no longer."""
 MAX_DELAY_S: Final = 900.0
 RESET_AFTER_S: Final = 3600.0
 """Seconds without an attempt after which the count restarts and the store drops it."""
@@ -34,7 +34,7 @@ class _Count(msgspec.Struct, frozen=True):
         """Return the seconds until the next attempt is allowed, capped at the delay whatever the clocks show."""
         if self.num < MAX_FAILED_LOGINS:
             return 0.0
-        delay_s = min(WINDOW_S * 2.0 ** min(self.num - MAX_FAILED_LOGINS, 16), MAX_DELAY_S)
+        delay_s = min(FIRST_DELAY_S * 2.0 ** min(self.num - MAX_FAILED_LOGINS, 16), MAX_DELAY_S)
         return min(max(self.last_at + delay_s - now, 0.0), delay_s)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -60,6 +61,10 @@ class Supervisor:
             self._console.print_line("second signal: stopping at once, requests in flight are cut off")
             for child in (self._gateway, *self._engines):
                 child.kill()
+
+    def reload(self) -> None:
+        """Let the gateway read its policy again, if it runs."""
+        self._gateway.reload()
 
     async def run(self) -> int:
         """Run all children; return 0 after `stop`, else the exit code of the child that gave up."""
@@ -162,11 +167,26 @@ class Supervisor:
 
 
 async def supervise(supervisor: Supervisor) -> int:
-    """Run it until SIGTERM, SIGINT or SIGHUP."""
+    """Run it until SIGTERM or SIGINT.
+
+    SIGHUP is the end of its terminal and stops it, unless `nohup` started it. A process without a terminal gets SIGHUP
+    on purpose and reads its policy again.
+    """
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, supervisor.stop)
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        loop.add_signal_handler(signal.SIGHUP, supervisor.stop if has_terminal() else supervisor.reload)
     return await supervisor.run()
+
+
+def has_terminal() -> bool:
+    """Return whether this process has a controlling terminal, whatever its streams are."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
 
 
 def _phases(answer: ProbeResult | None) -> str:

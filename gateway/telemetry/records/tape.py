@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from gateway.telemetry.logs.redaction import REDACTED, is_secret_name, redact
 from gateway.telemetry.records.record import RequestRecord
 from gateway.timeline import Outcome
 from gateway.util.private_files import open_private, private_tree, replace_file
@@ -137,7 +138,7 @@ class Tape:
     def _write(self, waiting: list[RecordedRequest]) -> None:
         try:
             with open_private(self._current(), "ab") as stream:
-                stream.write(b"".join(_encode(request) + b"\n" for request in waiting))
+                stream.write(b"".join(_encode(_redacted(request)) + b"\n" for request in waiting))
             self._tidy()
         except OSError:
             self.num_dropped += len(waiting)
@@ -156,6 +157,15 @@ class Tape:
                 num_bytes += found.st_size
                 if num_bytes > self._max_bytes or self._wall() - found.st_mtime > self._retention_s:
                     path.unlink()
+
+
+def _redacted(request: RecordedRequest) -> RecordedRequest:
+    """Return the request without the secrets in its free text."""
+    if request.text is None and not request.headers:
+        return request
+    headers = {name: REDACTED if is_secret_name(name) else redact(value) for name, value in request.headers.items()}
+    text = None if request.text is None else redact(request.text)
+    return msgspec.structs.replace(request, headers=headers, text=text)
 
 
 def has_recording(folder: Path) -> bool:

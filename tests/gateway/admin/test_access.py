@@ -10,6 +10,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from gateway.access.audit_log import LOG, SPACE, AuditLog
 from gateway.access.identity import SYSTEM
 from gateway.store.base import LogEntry
@@ -156,7 +158,8 @@ async def test_a_session_ends_by_logout_by_a_new_password_and_with_its_admin(tmp
         assert (last.status, last.error["code"]) == (409, "last_admin")
 
 
-async def test_wrong_passwords_are_counted_and_then_refused(tmp_path: Path) -> None:
+async def test_wrong_passwords_are_counted_and_then_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.access.sign_in.guesses.FIRST_DELAY_S", 60.0)
     async with gateway(tmp_path) as stack:
         await with_admins(stack)
         codes = []

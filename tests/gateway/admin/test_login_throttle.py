@@ -23,6 +23,12 @@ from tests.gateway.stack import Reply, Stack, encode
 WRONG = "wrong wrong wrong"
 
 
+@pytest.fixture
+def long_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep what is refused refused, however slow the machine is."""
+    monkeypatch.setattr("gateway.access.sign_in.guesses.FIRST_DELAY_S", 60.0)
+
+
 async def log_in(
     stack: Stack, source: str, password: str, *, name: str = "admin", headers: Mapping[str, str] | None = None
 ) -> Reply:
@@ -49,7 +55,7 @@ async def admins(stack: Stack) -> None:
         writer.close()
 
 
-async def test_a_locked_source_locks_neither_the_account_nor_another_source(tmp_path: Path) -> None:
+async def test_a_locked_source_locks_neither_the_account_nor_another_source(tmp_path: Path, long_delay: None) -> None:
     async with remote_gateway(tmp_path) as stack:
         await admins(stack)
         for attacker in ("127.0.0.2", "127.0.0.3"):
@@ -62,7 +68,9 @@ async def test_a_locked_source_locks_neither_the_account_nor_another_source(tmp_
             assert (await log_in(stack, "127.0.0.4", PASSWORD, name=name)).status == 200
 
 
-async def test_a_device_that_logged_in_before_is_not_locked_out_by_its_neighbours(tmp_path: Path) -> None:
+async def test_a_device_that_logged_in_before_is_not_locked_out_by_its_neighbours(
+    tmp_path: Path, long_delay: None
+) -> None:
     """Behind a proxy everybody has its address."""
     async with remote_gateway(tmp_path) as stack:
         await admins(stack)

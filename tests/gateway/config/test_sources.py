@@ -315,3 +315,19 @@ def test_the_notice_before_a_drain_has_bounds(tmp_path: Path) -> None:
 
 def test_every_setting_can_be_given_by_its_variable(tmp_path: Path) -> None:
     assert load_config(None, {"PENSTOCK_PUBLIC_SHARED": "true"}, cwd=tmp_path).public.shared
+
+
+def test_a_working_directory_that_is_gone_is_an_error_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(ConfigError, match="the working directory is gone"):
+        load_config(None, {})
+
+
+def test_a_folder_too_long_for_the_engines_sockets_names_the_flag_that_changes_it(tmp_path: Path) -> None:
+    folder = tmp_path / ("n" * 100)
+    folder.mkdir()
+    with pytest.raises(ConfigError, match=r"^--runtime-dir: the engines' sockets are in .*; use a shorter directory"):
+        load_config(None, {}, cwd=folder)

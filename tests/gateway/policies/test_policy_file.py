@@ -363,3 +363,33 @@ def test_a_copy_that_cannot_be_written_is_reported_and_the_policy_is_served(tmp_
     made.file.load()
     assert made.ids == ["a"]
     assert len(errors) == 1
+
+
+async def test_a_pipe_in_place_of_the_file_is_refused_and_the_next_good_file_is_taken(watched: Watched) -> None:
+    watched.path.unlink()
+    os.mkfifo(watched.path)
+    await watched.file.look()
+    assert (watched.file.status.is_current, watched.ids) == (False, ["a"])
+    assert "cannot be read (Is no regular file)" in str(watched.file.status.error)
+    watched.path.unlink()
+    watched.write(OTHER)
+    await watched.file.look()
+    assert (watched.file.status.is_current, watched.ids) == (True, ["a", "b"])
+
+
+@pytest.mark.parametrize("kind", ["cut", "pipe", "folder", "dangling"])
+def test_a_bad_file_whose_last_good_copy_is_damaged_names_both(tmp_path: Path, kind: str) -> None:
+    copy = PolicyCopy(tmp_path / "run" / "policy.last.json")
+    Watched(tmp_path / "policy.yaml", copy=copy).file.load()
+    content = copy.path.read_bytes()
+    copy.path.unlink()
+    if kind == "cut":
+        copy.path.write_bytes(content[: len(content) // 2])
+    elif kind == "pipe":
+        os.mkfifo(copy.path)
+    elif kind == "folder":
+        copy.path.mkdir()
+    else:
+        copy.path.symlink_to("none")
+    with pytest.raises(PolicyFileError, match=r"(?s)rutes.*last good policy, .*policy\.last\.json, is damaged"):
+        Watched(tmp_path / "policy.yaml", BAD, copy).file.load()

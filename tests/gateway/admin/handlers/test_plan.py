@@ -100,6 +100,18 @@ def fill(made: Tape, number: int) -> None:
     made.flush()
 
 
+def test_a_recording_holds_no_secret(tmp_path: Path) -> None:
+    made = tape(tmp_path, [1e9], keeps_text=True)
+    secret = "sk-Zq9Zr2LmX7vTb4KwY"
+    headers = {"x-api-key": "wordlike", "x-team": "blue", "x-note": f"with {secret}"}
+    asked = {"question": "0" * 32, "text": f"why is {secret} refused?", "headers": headers}
+    made._waiting.append(RecordedRequest(at=1.0, tenant="t", model="m", **asked))
+    made.flush()
+    (found,) = read_tape(tmp_path, 10)
+    assert found.text == "why is [redacted] refused?"
+    assert found.headers == {"x-api-key": "[redacted]", "x-team": "blue", "x-note": "with [redacted]"}
+
+
 def test_a_recording_keeps_its_size_and_forgets_the_oldest(tmp_path: Path) -> None:
     now = [1e9]
     made = tape(tmp_path, now)

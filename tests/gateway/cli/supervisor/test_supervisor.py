@@ -15,11 +15,12 @@ import pytest
 
 from gateway.app.supervision import supervised
 from gateway.cli.supervisor import probe
+from gateway.cli.supervisor.child import BackOff, Child
 from gateway.cli.supervisor.console import Console
 from gateway.cli.supervisor.held_address import HeldAddress
 from gateway.cli.supervisor.launch import EngineLaunch, LaunchPlan
 from gateway.cli.supervisor.probe import ProbeResult
-from gateway.cli.supervisor.supervisor import SECOND_SIGNAL_S, Probe
+from gateway.cli.supervisor.supervisor import SECOND_SIGNAL_S, Probe, supervise
 from tests.gateway.children import notes, script, server
 from tests.gateway.cli.supervisor.test_child import until
 
@@ -214,3 +215,67 @@ async def test_a_second_signal_later_cuts_off_what_is_under_way(tmp_path: Path) 
         async with asyncio.timeout(10):
             assert await up.task == 0
         assert "second signal: stopping at once" in up.text
+
+
+class Told:
+    """A supervisor that notes what it is told, and runs until then."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self._is_told = asyncio.Event()
+
+    def stop(self) -> None:
+        self._note("stop")
+
+    def reload(self) -> None:
+        self._note("reload")
+
+    async def run(self) -> int:
+        os.kill(os.getpid(), signal.SIGHUP)
+        await self._is_told.wait()
+        return 0
+
+    def _note(self, what: str) -> None:
+        self.told.append(what)
+        self._is_told.set()
+
+
+@pytest.mark.parametrize(("terminal", "told"), [(True, "stop"), (False, "reload")])
+async def test_a_hangup_stops_what_has_a_terminal_and_reloads_what_has_none(
+    monkeypatch: pytest.MonkeyPatch, terminal: bool, told: str
+) -> None:
+    monkeypatch.setattr("gateway.cli.supervisor.supervisor.has_terminal", lambda: terminal)
+    one = Told()
+    async with asyncio.timeout(10):
+        assert await supervise(one) == 0  # type: ignore[arg-type]
+    assert one.told == [told]
+
+
+async def test_a_hangup_is_nothing_to_what_nohup_started() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        one = Told()
+        running_on = asyncio.create_task(supervise(one))  # type: ignore[arg-type]
+        await asyncio.sleep(0.05)
+        assert (one.told, running_on.done()) == ([], False)
+        os.kill(os.getpid(), signal.SIGTERM)
+        async with asyncio.timeout(10):
+            assert await running_on == 0
+        assert one.told == ["stop"]
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+async def test_a_child_gets_a_hangup_and_survives_one_before_it_can_use_it(tmp_path: Path) -> None:
+    body = "signal.signal(signal.SIGHUP, lambda *args: note('again')); note('ready')\nwhile True: time.sleep(0.01)\n"
+    child = Child(script(tmp_path, "c", "note('early'); time.sleep(0.5)\n" + body), report=print, backoff=BackOff())
+    child.reload()
+    task = asyncio.create_task(child.run())
+    await until(lambda: "early" in notes(tmp_path))
+    child.reload()
+    await until(lambda: "ready" in notes(tmp_path))
+    child.reload()
+    await until(lambda: "again" in notes(tmp_path))
+    assert (notes(tmp_path), child.num_starts) == (["early", "ready", "again"], 1)
+    await child.stop()
+    await task
