@@ -129,7 +129,7 @@ async def test_a_hangup_of_up_without_a_terminal_reads_the_policy_again(tmp_path
             policy.write_text(policy.read_text() + "# changed\n")
             up.process.send_signal(signal.SIGHUP)
             await up.until(lambda: len(up.lines("policy_in_force")) == 2)
-            assert (await ask(up.port)).status == 200
+            assert (await call(up.port)).status == 200
             assert await up.stop() == 0
     assert "starting again" not in up.text
 
