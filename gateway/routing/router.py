@@ -116,13 +116,13 @@ class Router:
         price, tenant, affinity = ask.price, ask.claim.tenant, self._affinity
         prefix, session = prefix_of(request, tenant), session_of(request, tenant)
         held: dict[str, int] = {}
-        if chars := affinity.held_chars(prefix):
+        if chars := affinity.held_chars(prefix, tenant):
             per_char = price.prompt_tokens / (prefix[-1][1] or 1)
             for name, num_chars in chars.items():
                 live = self._deployments.get(name)
                 if live is not None:
                     held[name] = int(num_chars * per_char * live.forecast.cache_trust)
-        last = None if session is None else affinity.last_of(session)
+        last = None if session is None else affinity.last_of(session, tenant)
         return RoutingRequest(price, ask.claim, held, prefix, session, last, ask.tpot_slo_s, ask.key, ask.verdict)
 
     def pick(
@@ -147,7 +147,7 @@ class Router:
         else:
             live = self._deployments[decision.deployment]
         if ask is not None and ask.prefix:
-            self._affinity.note(ask.prefix, ask.session, live.id)
+            self._affinity.note(ask.prefix, ask.session, live.id, ask.claim.tenant)
         return live, decision
 
     def _pick_instead(
