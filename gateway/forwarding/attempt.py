@@ -6,6 +6,7 @@ can be closed without a trace. After it the answer can only be passed on, or bro
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -15,7 +16,8 @@ from gateway.admission.admitter import too_late
 from gateway.admission.gate import AdmissionDecision
 from gateway.chat.headers import ChatHead
 from gateway.chat.request import ChatRequest
-from gateway.completion.answer_end import end_of_plain
+from gateway.completion.answer_end import AnswerEnd, end_of_plain
+from gateway.completion.answer_json import LONG_BYTES
 from gateway.completion.stated_errors import StatedError
 from gateway.deployments.flight import InFlightRequest, hidden_stream_bound_s, plain_bound_s, stream_bound_s
 from gateway.deployments.health.attempt_watch import AttemptWatch
@@ -318,7 +320,10 @@ class AttemptRunner:
                 live.first_bytes.add(now, now - opened.sent_at)
                 opened.note_first_byte(now)
             else:
-                self._take_whole(work, opened, await _whole(opened, response), is_leading=is_leading)
+                body = await _whole(opened, response)
+                is_long = len(body) > LONG_BYTES and response.status == OK
+                end = await asyncio.to_thread(end_of_plain, body) if is_long else None
+                self._take_whole(work, opened, body, end, is_leading=is_leading)
         except UpstreamError as error:
             failure = self._lost(work, opened, error, is_leading=is_leading)
             if isinstance(error, ConnectError | ConnectTimeout):
@@ -359,11 +364,13 @@ class AttemptRunner:
             raise RetryElsewhere(UpstreamFailed(f"Deployment '{opened.live.id}' answered with an error. Try again."))
         response.status = status
         self._judge(work, opened, response, is_leading=is_leading)
-        self._take_whole(work, opened, told.body, is_leading=is_leading)
+        self._take_whole(work, opened, told.body, None, is_leading=is_leading)
         opened.pass_as_json()
 
-    def _take_whole(self, work: ForwardRequest, opened: UpstreamAttempt, body: bytes, *, is_leading: bool) -> None:
-        """Take a plain answer, or the upstream's own refusal.
+    def _take_whole(
+        self, work: ForwardRequest, opened: UpstreamAttempt, body: bytes, end: AnswerEnd | None, *, is_leading: bool
+    ) -> None:
+        """Take a plain answer, or the upstream's own refusal; `end` is how a long answer ended, if that was read.
 
         Raises:
             RetryElsewhere: A 200 is neither the form requested nor such a refusal. A deployment that answers like that
@@ -376,7 +383,7 @@ class AttemptRunner:
             if opened.body is not body:
                 opened.pass_as_json()
             return
-        end = end_of_plain(body)
+        end = end or end_of_plain(body)
         if end.error is not None:
             self._take_error(work, opened, end.error, is_leading=is_leading)
         elif (work.request.stream and not work.is_assembled) or not end.is_complete:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from gateway.completion.answer_json import decode_answer
 from gateway.util.bounded_dict import Recent
 from gateway.util.ordered_json import encode_ordered
 
@@ -24,7 +25,7 @@ def digest_of(answer: bytes) -> bytes:
     try:
         said: Any = [
             {name: choice.get(name) for name in ("index", "message", "finish_reason")}
-            for choice in msgspec.json.decode(answer)["choices"]
+            for choice in decode_answer(answer)["choices"]
         ]
         told = encode_ordered(said)
     except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError, RecursionError):
