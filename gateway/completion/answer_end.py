@@ -116,6 +116,11 @@ def _short(value: msgspec.Raw) -> Any:
     return value if len(memoryview(value)) > _MAX_SHORT_BYTES else decode_answer(value)
 
 
+def _may_have_failed(reason: object) -> bool:
+    """Return whether a finish reason names a failure, or is so long that it was not decoded."""
+    return isinstance(reason, msgspec.Raw) or is_failed_reason(reason)
+
+
 class AnswerEnd:
     """End of an answer: feed documents in order; read it after the last one."""
 
@@ -170,7 +175,7 @@ class AnswerEnd:
                 reason, index = choice.finish_reason, choice.index
                 if choice.error or choice.usage is not None:
                     return number
-                if reason not in _USUAL_REASONS and is_failed_reason(reason):
+                if reason not in _USUAL_REASONS and _may_have_failed(reason):
                     return number
                 if reason or index not in reasons:
                     self.see_choice(index, reason)
@@ -218,18 +223,25 @@ def end_of_plain(body: bytes) -> AnswerEnd:
     """Return how a plain answer ended; anything but a JSON object with choices is incomplete."""
     end = AnswerEnd()
     end.has_done = True
-    if is_too_detailed(body):
+    if len(body) > _MAX_OBJECTS and body.count(b"{") > _MAX_OBJECTS:
         end.is_coarse, end.has_done = True, b'"choices"' in body
         return end
     try:
         frame = _decode_frame(body) if len(body) <= LONG_BYTES else frames_of(b"[%b]" % body)[0]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        end.see(document_of(body))
+        if is_too_detailed(body):  # perhaps for a NaN among many numbers
+            end.is_coarse, end.has_done = True, b'"choices"' in body
+        else:
+            end.see(document_of(body))
         return end
     choices = frame.choices or ()
-    is_odd = any(choice.error or is_failed_reason(choice.finish_reason) for choice in choices)
-    if is_odd or frame.error or frame.x_groq or not 0 < len(choices) <= MAX_CHOICES:
-        end.see(document_of(body))
+    has_failed = any(choice.error or _may_have_failed(choice.finish_reason) for choice in choices) or frame.error
+    if has_failed or frame.x_groq or not 0 < len(choices) <= MAX_CHOICES:
+        if not is_too_detailed(body):
+            end.see(document_of(body))
+            return end
+        end.is_coarse, end.has_done = True, bool(choices)
+        end.error = StatedError() if has_failed else None
         return end
     for position, choice in enumerate(choices):
         end.see_choice(position, choice.finish_reason)
