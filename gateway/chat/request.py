@@ -33,8 +33,6 @@ _UNKNOWN_FIELD: Final = re.compile(r"unknown field `([^`]+)`")
 _INTEGER_FIELDS: Final = ("best_of", "max_completion_tokens", "max_tokens", "n", "seed", "top_k", "top_logprobs")
 _LIMITS: Final = ("max_tokens", "max_completion_tokens")
 """Fields that bound the length of an answer; servers reject requests in which they differ."""
-_FEW_MESSAGES: Final = 64
-"""Number of messages that one call converts; a call holds the interpreter's lock."""
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _MEDIA_TEXT_BYTES: Final = 1024
 """Bytes of text that one image or audio part counts for; its encoded size is no measure of its tokens."""
@@ -198,7 +196,7 @@ class ChatRequestParser:
         if not PRIVILEGED_FIELDS.isdisjoint(document):
             _refuse_privileged(document)
         try:
-            fields = _checked_fields(document)
+            fields = _checked_fields(document, is_long=spans is not None)
         except InvalidRequest:
             return self._mended(document, body, spans)
         return ChatRequest(body, document, fields, spans=spans)
@@ -210,7 +208,7 @@ class ChatRequestParser:
         """
         present = without_absent(document, self._names)
         mended = {**present, **_whole_numbers(present)}
-        fields = _checked_fields(mended)
+        fields = _checked_fields(mended, is_long=spans is not None)
         changes = {name: value for name, value in mended.items() if not _is_same(value, document[name])}
         raw, spans = _edited(body, spans, changes, frozenset(document.keys() - mended.keys()))
         return ChatRequest(raw, mended, fields, spans=spans)
@@ -243,19 +241,19 @@ def _is_json(content_type: bytes | None) -> bool:
     return all(part in (b"charset=utf-8", b"charset=utf8") for part in parameters if part.startswith(b"charset"))
 
 
-def _checked_fields(document: dict[str, Any]) -> ChatFields:
+def _checked_fields(document: dict[str, Any], *, is_long: bool) -> ChatFields:
     try:
-        fields = _fields_of(document)
+        fields = _converted_in_parts(document) if is_long else msgspec.convert(document, ChatFields)
     except msgspec.ValidationError as error:
         raise invalid_field(str(error)) from None
     _check_relations(fields, document["messages"])
     return fields
 
 
-def _fields_of(document: dict[str, Any]) -> ChatFields:
-    """Convert a document; many messages are converted one by one, so that no step of it takes long."""
+def _converted_in_parts(document: dict[str, Any]) -> ChatFields:
+    """Convert a long document, its messages one by one: a call holds the interpreter's lock to its end."""
     sent = document.get("messages")
-    if not isinstance(sent, list) or not _FEW_MESSAGES < len(sent) <= MAX_MESSAGES:
+    if not isinstance(sent, list) or not 0 < len(sent) <= MAX_MESSAGES:
         return msgspec.convert(document, ChatFields)
     fields = msgspec.convert({**document, "messages": sent[:1]}, ChatFields)
     messages: list[Message] = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -45,14 +45,6 @@ def is_long(body: bytes) -> bool:
     return size > LONG_BYTES or sum(map(body.count, _MARKS)) > _MANY_MARKS
 
 
-class JsonObject(NamedTuple):
-    """One decoded object."""
-
-    document: dict[str, Any]
-    spans: MemberSpans | None
-    """Positions of the known members; None for a short object, which is searched when it is needed."""
-
-
 class JsonGuard:
     """Decoder for request bodies; the fast path looks for repetitions of the top-level keys in `names`."""
 
@@ -71,13 +63,13 @@ class JsonGuard:
         Raises:
             InvalidRequest: The body is no acceptable JSON; code `invalid_json`, with the fault and its place.
         """
-        return self.read(body).document
+        return self.read(body)[0]
 
-    def read(self, body: bytes) -> JsonObject:
-        """Return the top-level object, of a long body with the positions of its known members; see `decode`."""
+    def read(self, body: bytes) -> tuple[dict[str, Any], MemberSpans | None]:
+        """Return the top-level object, and of a long body the positions of its known members; see `decode`."""
         if is_long(body):
             long = LongObject(body, names=self._names, limits=self._limits)
-            return JsonObject(long.document, long.spans)
+            return long.document, long.spans
         document = decoded(body, self._decode if len(body) <= _FLOATS_BYTES else self._decode_longer)
         if not isinstance(document, dict):
             raise invalid("The body must be a JSON object.")
@@ -85,7 +77,7 @@ class JsonGuard:
             _check_depth(document)
         if self._may_repeat_a_key(body, document):
             refuse_repeated_keys(body)
-        return JsonObject(document, None)
+        return document, None
 
     def _may_repeat_a_key(self, body: bytes, document: dict[str, Any]) -> bool:
         """Return False only when counting `"name":` in the raw bytes excludes a repeated key."""
