@@ -170,7 +170,7 @@ def test_counts_may_be_written_as_floats(filler: int) -> None:
 def test_a_list_with_numbers_that_comes_whole_each_time_stands_once() -> None:
     found = [{"url": "a", "score": 0.95}, {"url": "b", "score": 1e-3}]
     events = [{"choices": [{"index": 0, "delta": {"content": "x"}}], "citations": found[:num]} for num in (1, 1, 2)]
-    events[-1]["choices"][0]["finish_reason"] = "stop"  # type: ignore[index]
+    events[-1]["choices"][0]["finish_reason"] = "stop"
     completion = completion_of_stream(b"".join(b"data: %b\n\n" % json.dumps(event).encode() for event in events))
     assert completion is not None
     assert json.loads(completion)["citations"] == found
