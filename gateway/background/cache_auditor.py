@@ -35,7 +35,7 @@ from gateway.cache.similarity.differences import Differences, differences
 from gateway.chat.request import ChatRequest
 from gateway.request_context import RequestContext
 from gateway.routing.planned_route import PlannedRoute
-from gateway.util.bounded_dict import Recent
+from gateway.util.fair_bounded_dict import FairRecent
 from routing_policies.policy.document import Cache
 
 MAX_RUNNING: Final = 4
@@ -99,7 +99,7 @@ class Auditor:
         self._tasks = tasks
         self._rng = rng
         self._wall = wall
-        self._served: Recent[str, _Case] = Recent(MAX_SERVED)
+        self._served: FairRecent[str, _Case] = FairRecent(MAX_SERVED)
         self._choice = AuditChoice()
 
     def served(
@@ -110,13 +110,14 @@ class Auditor:
         assert finding is not None, "what is served was found"
         assert finding.entry is not None, "and kept"
         pair = semantic_lookup.key.exact, finding.entry.exact
+        rule, tenant = semantic_lookup.wanted.rule, semantic_lookup.whose.tenant
         probability = self._choice.of_served(
-            *pair, finding.match_probability, semantic_lookup.wanted.rule.audit_ratio, semantic_lookup.stats
+            pair, finding.match_probability, rule.audit_ratio, semantic_lookup.stats, tenant
         )
         case = _case(ctx.record.request_id, semantic_lookup, finding, finding.entry, was_served=True)
-        self._served[case.request_id] = case
+        self._served.put(case.request_id, case, tenant)
         if self._draw(probability):
-            self._choice.audited(*pair)
+            self._choice.audited(pair, tenant)
             question = BackgroundRequest(request, ctx.snapshot, planned, ctx.record.tenant, ctx.cache_salt)
             case = msgspec.structs.replace(case, weight=1.0 / probability, question=question)
             self._begin(self._audit(case, question))

@@ -30,6 +30,7 @@ MAX_ANSWERS: Final = 4096
 
 
 class _Given(NamedTuple):
+    tenant: str
     deployment: str
     pair: Pair
     features: Features
@@ -74,7 +75,7 @@ class Learner:
         for pair_predictor, assessed in () if verdict is None else verdict.assessed:
             if pair_predictor.deployment == record.deployment:
                 pair, vector = pair_predictor.predictor.pair, ctx.known_vector
-                given = _Given(pair_predictor.deployment, pair, assessed.features, vector, assessed.kind)
+                given = _Given(record.tenant, pair_predictor.deployment, pair, assessed.features, vector, assessed.kind)
                 self._answers.put((record.tenant, record.request_id), given, record.tenant)
 
     def note_wrong(self, request_id: str, tenant: str) -> bool:
@@ -112,7 +113,8 @@ class Learner:
         if vector is None and self._embedder.is_ready:
             vector = await self._embedder.embed(prompt_text(question.request))
         kind = question.planned.route.select.kind
-        self._add(_Given(weak.id, pair, features, vector, kind), lost=0.0 if is_same else 1.0, source=source)
+        given = _Given(question.tenant, weak.id, pair, features, vector, kind)
+        self._add(given, lost=0.0 if is_same else 1.0, source=source)
 
     def take(self, key: str, label: Label) -> list[str]:
         """Take a label of this process or another; return the keys of those that it displaces."""
@@ -158,6 +160,7 @@ class Learner:
             vector=given.vector,
             encoder=self._embedder.encoder_id or "",
             kind=given.kind,
+            tenant=given.tenant,
         )
         self._metrics.routing_labels.labels(given.deployment, source, "good" if lost < 0.5 else "lost").inc()
         self.keep(label)

@@ -11,7 +11,9 @@ from typing import Any, Final
 
 import msgspec
 
+from gateway.chat.json_members import encoded
 from gateway.completion.answer_end import AnswerEnd, end_of_plain, is_too_detailed
+from gateway.completion.answer_json import decode_answer
 from gateway.completion.merging import CannotMerge, Merged, index_of
 from gateway.completion.stated_errors import ERROR_EVENT
 from gateway.completion.stream_outcome import DONE, end_of_stream
@@ -46,12 +48,12 @@ def assembled(stream: bytes) -> Assembled:
                 continue
             if event.event in HEARTBEATS:
                 continue
-            document = msgspec.json.decode(event.data)
+            document = decode_answer(event.data)
             end.see(document, event.event)
             if not _is_heartbeat(document):
                 whole.add(document, event.event)
-        completion = msgspec.json.encode(whole.finished()) if end.is_complete and not end.is_coarse else None
-    except (CannotMerge, SseError, TypeError, AttributeError, OverflowError, RecursionError, ValueError):
+        completion = encoded(whole.finished()) if end.is_complete and not end.is_coarse else None
+    except (CannotMerge, SseError, TypeError, AttributeError, RecursionError, ValueError, msgspec.DecodeError):
         return Assembled(end_of_stream(stream), None)
     return Assembled(end, completion)
 
@@ -70,8 +72,8 @@ def is_whole(completion: bytes) -> bool:
     if not end_of_plain(completion).is_lasting:
         return False
     try:
-        document = msgspec.json.decode(completion)
-    except msgspec.DecodeError:  # NaN or infinity, which many readers refuse
+        document = decode_answer(completion)
+    except (msgspec.DecodeError, UnicodeDecodeError):  # NaN or infinity, which many readers refuse
         return False
     choices: list[dict[str, Any]] = document["choices"]
     return all(isinstance(choice.get("message"), dict) for choice in choices)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any, Final
 
@@ -55,18 +54,6 @@ class StatedError(msgspec.Struct, frozen=True):
     """The error as JSON, for `enveloped`."""
     is_standard: bool = False
     """True for an event with `error` in OpenAI's form, which clients recognise."""
-
-
-def document_of(data: bytes) -> Any:
-    """Return the JSON document in `data`, also with the NaN that some servers write; None for other input."""
-    try:
-        return msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        pass  # most often for an infinite log-probability
-    try:
-        return json.loads(data.decode("utf-8-sig"))
-    except (ValueError, RecursionError):
-        return None
 
 
 def stated_error(document: Any, event: str = "message") -> StatedError | None:

@@ -6,6 +6,7 @@ can be closed without a trace. After it the answer can only be passed on, or bro
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -15,7 +16,8 @@ from gateway.admission.admitter import too_late
 from gateway.admission.gate import AdmissionDecision
 from gateway.chat.headers import ChatHead
 from gateway.chat.request import ChatRequest
-from gateway.completion.answer_end import end_of_plain
+from gateway.completion.answer_end import AnswerEnd, end_of_plain
+from gateway.completion.answer_json import LONG_BYTES
 from gateway.completion.stated_errors import StatedError
 from gateway.deployments.flight import InFlightRequest, hidden_stream_bound_s, plain_bound_s, stream_bound_s
 from gateway.deployments.health.attempt_watch import AttemptWatch
@@ -325,7 +327,10 @@ class AttemptRunner:
                 live.first_bytes.add(now, now - attempt.sent_at)
                 attempt.note_first_byte(now)
             else:
-                self._take_whole(work, attempt, await _whole(attempt, response), is_leading=is_leading)
+                body = await _whole(attempt, response)
+                is_long = len(body) > LONG_BYTES and response.status == OK
+                end = await asyncio.to_thread(end_of_plain, body) if is_long else None
+                self._take_whole(work, attempt, body, end, is_leading=is_leading)
         except UpstreamError as error:
             failure = self._lost(work, attempt, error, is_leading=is_leading)
             if isinstance(error, ConnectError | ConnectTimeout):
@@ -366,11 +371,13 @@ class AttemptRunner:
             raise RetryElsewhere(UpstreamFailed(f"Deployment '{attempt.live.id}' answered with an error. Try again."))
         response.status = status
         self._check_response(work, attempt, response, is_leading=is_leading)
-        self._take_whole(work, attempt, stated.body, is_leading=is_leading)
+        self._take_whole(work, attempt, stated.body, None, is_leading=is_leading)
         attempt.pass_as_json()
 
-    def _take_whole(self, work: ForwardRequest, attempt: UpstreamAttempt, body: bytes, *, is_leading: bool) -> None:
-        """Take a plain answer, or the upstream's own refusal.
+    def _take_whole(
+        self, work: ForwardRequest, attempt: UpstreamAttempt, body: bytes, end: AnswerEnd | None, *, is_leading: bool
+    ) -> None:
+        """Take a plain answer, or the upstream's own refusal; `end` is the end of a long answer that was read already.
 
         Raises:
             RetryElsewhere: A 200 is neither the form requested nor such a refusal. A deployment that answers like that
@@ -384,7 +391,7 @@ class AttemptRunner:
             if attempt.body is not body:
                 attempt.pass_as_json()
             return
-        end = end_of_plain(body)
+        end = end or end_of_plain(body)
         if end.error is not None:
             self._take_error(work, attempt, end.error, is_leading=is_leading)
         elif (work.request.stream and not work.is_assembled) or not end.is_complete:

@@ -19,6 +19,7 @@ import msgspec
 from gateway.cache.exact.capture import MAX_READ_HERE_BYTES
 from gateway.chat.request import ChatRequest
 from gateway.completion.answer_end import usage_of
+from gateway.completion.answer_json import LONG_BYTES
 from gateway.completion.assembly import assembled
 from gateway.completion.stream_outcome import end_of_stream
 from gateway.deployments.health.ejection import FailureKind
@@ -128,7 +129,10 @@ class Cascader:
         if attempt.response is not None and attempt.response.status != 200:
             return "go_on"  # what is wrong with the request is wrong everywhere
         if attempt.body is not None:
-            odds, _ = odds_of(attempt.body)
+            limit = inquiry.first_tokens + 1
+            is_long = len(attempt.body) > LONG_BYTES
+            read = await self._workers.run(odds_of, attempt.body, limit) if is_long else odds_of(attempt.body, limit)
+            odds, _ = read
             first_odds = odds[: inquiry.first_tokens]
             return inquiry.decide(first_odds, is_whole=len(first_odds) == len(odds)) or "hand_over"
         assert attempt.response is not None, "an answer is open once its request was sent"

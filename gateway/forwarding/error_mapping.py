@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from gateway.chat.json_members import encoded
-from gateway.completion.stated_errors import document_of
+from gateway.completion.answer_json import LONG_BYTES, decode_answer, document_of
 from gateway.deployments.health.ejection import FailureKind
 from gateway.errors import GatewayError, Shed, ShedReason, UpstreamFailed, UpstreamTimedOut
 from gateway.telemetry.logs.redaction import REDACTED
@@ -115,10 +115,12 @@ def without_credential(body: bytes, authorization: bytes | None) -> bytes:
 def _object(body: bytes) -> tuple[dict[str, Any], bool]:
     """Return the object of a refusal, and whether the body is only that and strict JSON.
 
-    Some servers put it into a list, begin it with a mark, or write NaN.
+    Some servers put it into a list, begin it with a mark, or write NaN. A long one is not read: it explains nothing.
     """
+    if len(body) > LONG_BYTES:
+        return {}, False
     try:
-        document, is_strict = msgspec.json.decode(body), True
+        document, is_strict = decode_answer(body), True
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         document, is_strict = document_of(body.removeprefix(_BYTE_ORDER_MARK)), False
     if isinstance(document, list) and len(document) == 1:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from typing import Any, Final, Literal
 
-from gateway.completion.stated_errors import StatedError, document_of, stated_error, stated_in_choice
+from gateway.completion.answer_json import document_of
+from gateway.completion.stated_errors import StatedError, stated_error, stated_in_choice
 from gateway.completion.stream_outcome import DONE
 from gateway.errors import UpstreamFailed
 from gateway.upstreams.http1.response import UpstreamResponse

@@ -116,13 +116,13 @@ class Router:
         price, tenant, affinity = routing_request.price, routing_request.admission_request.tenant, self._affinity
         prefix, session = prefix_of(request, tenant), session_of(request, tenant)
         held: dict[str, int] = {}
-        if chars := affinity.held_chars(prefix):
+        if chars := affinity.held_chars(prefix, tenant):
             per_char = price.prompt_tokens / (prefix[-1][1] or 1)
             for name, num_chars in chars.items():
                 live = self._deployments.get(name)
                 if live is not None:
                     held[name] = int(num_chars * per_char * live.forecast.cache_trust)
-        last = None if session is None else affinity.last_of(session)
+        last = None if session is None else affinity.last_of(session, tenant)
         return RoutingRequest(
             price,
             routing_request.admission_request,
@@ -157,7 +157,8 @@ class Router:
         else:
             live = self._deployments[decision.deployment]
         if routing_request is not None and routing_request.prefix:
-            self._affinity.note(routing_request.prefix, routing_request.session, live.id)
+            tenant = routing_request.admission_request.tenant
+            self._affinity.note(routing_request.prefix, routing_request.session, live.id, tenant)
         return live, decision
 
     def _pick_instead(

@@ -252,9 +252,11 @@ class _AuditedCache:
 
     def _served(self, exact: bytes, finding: SemanticResult, entry: CacheEntry, number: int, *, is_wrong: bool) -> None:
         ratio = self._audits.audit_ratio
-        probability = self._choice.of_served(exact, entry.exact, finding.match_probability, ratio, self.stats)
+        probability = self._choice.of_served(
+            (exact, entry.exact), finding.match_probability, ratio, self.stats, _WHOSE.tenant
+        )
         if probability > 0.0 and self._rng.random() < probability:
-            self._choice.audited(exact, entry.exact)
+            self._choice.audited((exact, entry.exact), _WHOSE.tenant)
             self.num_audits += 1
             self._settle(finding, entry, number, 1.0 / probability, is_wrong=is_wrong, was_served=True)
 

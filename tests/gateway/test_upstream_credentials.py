@@ -92,7 +92,7 @@ async def test_a_refusal_that_repeats_the_gateways_request_shows_no_key(
     monkeypatch.setenv("HOSTED_KEY", SECRET)
     async with running(tmp_path, policy=with_key(tmp_path)) as stack:
         stack.small.scripts = [refuse]
-        reply = await stack.ask(chat("tiny"))
+        reply = await stack.call(chat("tiny"))
         assert reply.status == (status if status != 200 else 400)
         assert reply.error["message"]
         assert SECRET not in reply.body.decode() + str(reply.headers) + shown(stack)
@@ -110,7 +110,7 @@ async def test_a_refusal_stays_whole_where_the_key_is_a_mere_word(
     monkeypatch.setenv("HOSTED_KEY", dummy)
     async with running(tmp_path, policy=with_key(tmp_path)) as stack:
         stack.small.scripts = [refuse]
-        assert (await stack.ask(chat("tiny"))).body == body
+        assert (await stack.call(chat("tiny"))).body == body
 
 
 async def test_without_its_key_the_gateway_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from typing import Final
 
 from gateway.cache.audit.error_budget import audit_probability
 from gateway.cache.audit.route_stats import RouteStats
-from gateway.util.bounded_dict import Recent
+from gateway.util.fair_bounded_dict import FairRecent
 
 MAX_EXPOSURES: Final = 3
 """Hits of one question on one entry until an audit is certain: what is frequent goes wrong often."""
@@ -15,7 +15,10 @@ MANY: Final = 100
 COMPARED_RATIO: Final = 5.0
 """Factor on `audit_ratio` for comparisons that cost no upstream call."""
 MAX_PAIRS: Final = 10_000
-"""Number of pairs of question and entry whose hits are counted."""
+"""Number of pairs whose hits are counted; beyond it, the tenant with the most loses its oldest."""
+
+Pair = tuple[bytes, bytes]
+"""Exact fingerprints of a question and of the entry that it hit."""
 
 
 class AuditChoice:
@@ -24,22 +27,22 @@ class AuditChoice:
     __slots__ = ("_exposures",)
 
     def __init__(self) -> None:
-        self._exposures: Recent[tuple[bytes, bytes], int] = Recent(MAX_PAIRS)
+        self._exposures: FairRecent[Pair, int] = FairRecent(MAX_PAIRS)
         """Hits of each pair since its last audit."""
 
     def of_served(
-        self, prompt: bytes, cached: bytes, match_probability: float, audit_ratio: float, stats: RouteStats
+        self, pair: Pair, match_probability: float, audit_ratio: float, stats: RouteStats, tenant: str
     ) -> float:
-        """Return the probability of an audit of the hit of question `prompt` on entry `cached`."""
+        """Return the probability of an audit of a tenant's hit."""
         doubt = 1.0 - match_probability
         probability = audit_probability(audit_ratio, doubt, stats.usual_doubt(doubt))
-        pair = prompt, cached
-        exposures = self._exposures[pair] = self._exposures.get(pair, 0) + 1
+        exposures = (self._exposures.get(pair) or 0) + 1
+        self._exposures.put(pair, exposures, tenant)
         return 1.0 if exposures >= MAX_EXPOSURES and probability > 0.0 else probability
 
-    def audited(self, prompt: bytes, cached: bytes) -> None:
-        """Note that this pair is audited."""
-        self._exposures[prompt, cached] = -MANY
+    def audited(self, pair: Pair, tenant: str) -> None:
+        """Note that this pair of a tenant is audited."""
+        self._exposures.put(pair, -MANY, tenant)
 
     @staticmethod
     def of_other(match_probability: float, audit_ratio: float, lowest: float) -> float:

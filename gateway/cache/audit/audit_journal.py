@@ -22,13 +22,16 @@ from gateway.cache.audit.route_stats import RouteStats, RouteStatsTable, TenantR
 from gateway.cache.exact.sealed import seal, unseal
 from gateway.store.base import Store, StoreUnavailable
 from gateway.store.follower import ChangeFollower
-from gateway.util.bounded_dict import Recent
+from gateway.util.fair_bounded_dict import FairRecent
 
 SPACE: Final = "cache.audits"
 RECORD_S: Final = 7 * 24 * 3600.0
 """Lifetime of an audit."""
 TICK_S: Final = 0.5
 MAX_WAITING: Final = 10_000
+"""Writes that wait for the store; beyond it, the tenant with the most loses its oldest."""
+_OWN: Final = ""
+"""Owner of what concerns no single tenant."""
 
 _AUDIT, _TRAFFIC, _LEVEL = "a.", "n.", "s."
 _Counts = dict[str, tuple[int, int]]
@@ -63,19 +66,19 @@ class AuditJournal:
         self._route_stats = route_stats
         self._holder = holder
         self._wall = wall
-        self._waiting: Recent[str, tuple[bytes, float]] = Recent(MAX_WAITING)
+        self._waiting: FairRecent[str, tuple[bytes, float]] = FairRecent(MAX_WAITING)
         self._written: dict[str, _Counts] = {}
         self._follower = ChangeFollower(store, SPACE, self._take, wants=self._is_from_others)
         self._has_news = asyncio.Event()
 
     def record(self, record: AuditRecord) -> None:
         """Have an audit written."""
-        self._put(_AUDIT + record.id, encode_record(record), RECORD_S)
+        self._put(_AUDIT + record.id, encode_record(record), RECORD_S, record.tenant)
 
     def note_level(self, whose: TenantRoute, stats: RouteStats) -> None:
         """Have the level of a route written."""
         value = msgspec.json.encode(Level(stats.level, stats.since))
-        self._put(f"{_LEVEL}{whose.tenant}/{whose.route}", seal(value), RECORD_S)
+        self._put(f"{_LEVEL}{whose.tenant}/{whose.route}", seal(value), RECORD_S, whose.tenant)
 
     async def run(self) -> None:
         """Read the stored audits, then write and follow until cancelled."""
@@ -92,10 +95,10 @@ class AuditJournal:
     async def write_pending(self) -> None:
         """Write what waits. Raises StoreUnavailable."""
         while self._waiting:
-            key, (value, ttl_s) = next(iter(self._waiting.items()))
-            await self._store.put(SPACE, key, value, ttl_s=ttl_s)
-            if self._waiting.get(key) == (value, ttl_s):
-                del self._waiting[key]
+            for key, (value, ttl_s) in self._waiting.oldest_of_each():
+                await self._store.put(SPACE, key, value, ttl_s=ttl_s)
+                if self._waiting.get(key) == (value, ttl_s):
+                    self._waiting.pop(key)
 
     async def flush(self) -> None:
         """Write what still waits, for a moment; call it when `run` has ended."""
@@ -119,10 +122,10 @@ class AuditJournal:
         key = f"{_TRAFFIC}{self._holder}.{bucket}"
         if counts and self._written.get(key) != counts:
             self._written = {key: counts}
-            self._put(key, seal(msgspec.json.encode(counts)), WINDOW_S)
+            self._put(key, seal(msgspec.json.encode(counts)), WINDOW_S, _OWN)
 
-    def _put(self, key: str, value: bytes, ttl_s: float) -> None:
-        self._waiting[key] = (value, ttl_s)
+    def _put(self, key: str, value: bytes, ttl_s: float, owner: str) -> None:
+        self._waiting.put(key, (value, ttl_s), owner)
         if not key.startswith(_TRAFFIC):
             self._has_news.set()
 

@@ -1,8 +1,7 @@
-"""AuditRegistry: every audit that this process has seen, by request and by entry; bounded."""
+"""AuditRegistry: the audits that this process has seen, by request and by entry; bounded, and shared by tenants."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -11,6 +10,7 @@ import msgspec
 from gateway.cache.audit.audit_record import AuditRecord
 from gateway.cache.audit.route_stats import RouteStats, RouteStatsTable, TenantRoute
 from gateway.cache.similarity.decision import EntryAudits
+from gateway.util.fair_bounded_dict import FairRecent
 
 MAX_RECORDS: Final = 20_000
 MAX_LISTED: Final = 1000
@@ -39,7 +39,7 @@ class AuditRegistry:
         self._route_stats = route_stats
         self._bound_of = bound_of
         self._on_level = on_level
-        self._records: OrderedDict[str, AuditRecord] = OrderedDict()
+        self._records: FairRecent[str, AuditRecord] = FairRecent(MAX_RECORDS)
         self._by_exact: dict[bytes, dict[str, AuditRecord]] = {}
 
     def __len__(self) -> int:
@@ -47,7 +47,8 @@ class AuditRegistry:
 
     def __iter__(self) -> Iterator[AuditRecord]:
         """Iterate over records, newest first."""
-        return iter(tuple(reversed(self._records.values())))
+        by_time = sorted(self._records.values(), key=lambda record: record.at)
+        return reversed(by_time)
 
     def get(self, record_id: str) -> AuditRecord | None:
         """Return the record of a request."""
@@ -55,11 +56,12 @@ class AuditRegistry:
 
     def add(self, record: AuditRecord, now: float, *, is_news: bool = True) -> None:
         """Add a record; `is_news` is False where its effect on the level is already counted."""
-        self._forget(record.id)
-        self._records[record.id] = record
+        replaced = self._records.pop(record.id)
+        if replaced is not None:
+            self._leave(replaced)
         self._by_exact.setdefault(record.exact, {})[record.id] = record
-        if len(self._records) > MAX_RECORDS:
-            self._forget(next(iter(self._records)))
+        for _, evicted in self._records.put(record.id, record, record.tenant):
+            self._leave(evicted)
         whose, sample = TenantRoute(record.tenant, record.route), record.sample
         if sample is None:
             return
@@ -100,14 +102,13 @@ class AuditRegistry:
             if record.texts is not None and covers(record)
         ]
         for record in stripped:
-            self._records[record.id] = self._by_exact[record.exact][record.id] = record
+            self._by_exact[record.exact][record.id] = record
+            self._records.put(record.id, record, record.tenant)
         return stripped
 
-    def _forget(self, record_id: str) -> None:
-        old = self._records.pop(record_id, None)
-        if old is None:
-            return
+    def _leave(self, old: AuditRecord) -> None:
+        """Remove a record from the audits of its entry."""
         of_entry = self._by_exact[old.exact]
-        del of_entry[record_id]
+        del of_entry[old.id]
         if not of_entry:
             del self._by_exact[old.exact]

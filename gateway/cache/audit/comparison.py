@@ -7,6 +7,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from gateway.completion.answer_json import as_written
+
 Verdict = Literal["right", "wrong", "unknown"]
 
 ANSWER_SIMILARITY: Final = 0.9
@@ -16,15 +18,30 @@ _NUMBER: Final = re.compile(r"\d+(?:[.,]\d+)*")
 _NOT_STATED: Final = re.compile(r"[\W_]+")
 
 
+class _Message(msgspec.Struct):
+    content: str | None = None
+    tool_calls: Any = None
+
+
+class _Choice(msgspec.Struct):
+    message: _Message
+
+
+class _Answer(msgspec.Struct):
+    choices: list[_Choice]
+
+
+_decode: Final = msgspec.json.Decoder(_Answer, float_hook=as_written).decode
+
+
 def text_of(answer: bytes) -> str | None:
     """Return a completion's text; None for one that is not text alone: several choices, tool calls, a refusal."""
     try:
-        choices: list[dict[str, Any]] = msgspec.json.decode(answer)["choices"]
-        message: dict[str, Any] = choices[0]["message"]
-    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, IndexError):
+        choices = _decode(answer).choices
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    text = message.get("content")
-    return text if len(choices) == 1 and isinstance(text, str) and not message.get("tool_calls") else None
+    message = choices[0].message if len(choices) == 1 else None
+    return None if message is None or message.tool_calls else message.content
 
 
 def is_equivalent(cached: str, fresh: str) -> bool | None:

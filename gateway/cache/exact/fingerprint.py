@@ -27,6 +27,10 @@ INSTRUCTING: Final = frozenset({"system", "developer"})
 """Roles whose messages hold for every question."""
 
 
+_LONG_CHARS: Final = 64 * 1024
+"""Length beyond which the last text is digested without the escapes of JSON."""
+
+
 class Fingerprint(msgspec.Struct, frozen=True, gc=False):
     """The digests of one request in one scope."""
 
@@ -55,9 +59,13 @@ class Outline:
         self.text = last_user_text(request)
         self.shaping = encode(shaping)
         self.frame = _digest(self.shaping, encode(messages[:-1]))
-        self.last = _digest(encode(messages[-1]))
         around = {name: value for name, value in messages[-1].items() if name != "content"}
         self.around = encode(around)
+        content = messages[-1].get("content")
+        if isinstance(content, str) and len(content) > _LONG_CHARS:
+            self.last = _digest(self.around, content.encode())  # escaping holds the interpreter's lock too long
+        else:
+            self.last = _digest(encode(messages[-1]))
         self.instructions: bytes | None = None
         """The digest of the instructing messages; None until `stand_alone` finds a text that stands alone."""
 

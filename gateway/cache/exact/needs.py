@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from gateway.chat.request import ChatRequest
+from gateway.completion.answer_json import as_written
 
 _NO_USAGE: Final = b'"usage":null'
 """Part of a completion that was assembled from a stream without usage."""
@@ -19,7 +20,7 @@ class _Answer(msgspec.Struct):
     service_tier: str | None = None
 
 
-_decode: Final = msgspec.json.Decoder(_Answer).decode
+_decode: Final = msgspec.json.Decoder(_Answer, float_hook=as_written).decode
 
 
 class Needs(msgspec.Struct, frozen=True, gc=False):

@@ -28,7 +28,10 @@ _MOST: Final = 0.8
 
 
 class LabelBuffer:
-    """Latest labels of one pair, by key; keys are in the order of time."""
+    """Latest labels of one pair, by key; keys are in the order of time.
+
+    Beyond the limit, the tenant with the most labels loses its oldest.
+    """
 
     __slots__ = ("_labels", "_max_labels", "_num_fresh")
 
@@ -41,12 +44,12 @@ class LabelBuffer:
         return len(self._labels)
 
     def add(self, key: str, label: Label) -> list[str]:
-        """Add a label; return the keys of the labels to remove for it, oldest first."""
+        """Add a label; return the keys of the labels to remove for it."""
         if key not in self._labels:
             self._num_fresh += 1
         self._labels[key] = label
         too_many = len(self._labels) - self._max_labels
-        return sorted(self._labels)[:too_many] if too_many > 0 else []
+        return self._oldest(too_many) if too_many > 0 else []
 
     def remove(self, key: str) -> None:
         """Remove a label, if it is there."""
@@ -55,6 +58,13 @@ class LabelBuffer:
     def forget_before(self, instant: float) -> None:
         """Remove the labels older than `instant`."""
         self._labels = {key: label for key, label in self._labels.items() if label.at >= instant}
+
+    def _oldest(self, num: int) -> list[str]:
+        """Return keys to remove: each is the oldest of the tenant that has the most labels then."""
+        keys_of: dict[str, list[str]] = {}
+        for key in sorted(self._labels, reverse=True):
+            keys_of.setdefault(self._labels[key].tenant, []).append(key)
+        return [max(keys_of.values(), key=len).pop() for _ in range(num)]
 
     @property
     def is_worth_learning(self) -> bool:

@@ -52,8 +52,9 @@ class Scene:
         """`went` after a wait, `stayed` without one, or why it was refused."""
         try:
             has_waited = await self.room.until_ready(
-                self.planned, AdmissionRequest(self.lane, "t", **admission_request)
-            )  # type: ignore[arg-type]
+                self.planned,
+                AdmissionRequest(self.lane, "t", **admission_request),  # type: ignore[arg-type]
+            )
         except Shed as shed:
             return f"{shed.reason} {shed.retry_after_s:.1f}"
         return "went" if has_waited else "stayed"

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.chat.json_faults import MAX_DEPTH, MAX_VALUES
 from gateway.chat.request import ChatRequest, ChatRequestParser, require_json
-from gateway.chat.strict_json import MAX_DEPTH, MAX_VALUES
 from gateway.errors import InvalidRequest, UnsupportedMediaType
 
 PARSER = ChatRequestParser()

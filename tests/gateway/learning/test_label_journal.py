@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from gateway.background.label_store import SPACE, LabelJournal
@@ -109,3 +110,17 @@ async def test_without_the_store_labels_wait_for_it(store: Store) -> None:
     lost.is_there = True
     await process.journal.flush()
     assert len(await store.keys(SPACE)) == 1
+
+
+async def test_one_tenants_flood_displaces_no_label_of_another(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.background.label_store.MAX_WAITING", 20)
+    one, other = Process(store, "a", max_labels=20), Process(store, "b", max_labels=20)
+    calm = [msgspec.structs.replace(label, tenant="calm") for label in labels(1, 5)]
+    flood = [msgspec.structs.replace(label, tenant="flood") for label in labels(2, 100, at=2000.0)]
+    for label in calm + flood:
+        one.journal.record(label)
+    assert [label for label in one.known() if label.tenant == "calm"] == calm
+    assert len(one.known()) == 20
+    await one.journal.flush()
+    await other.follow()
+    assert [label for label in other.known() if label.tenant == "calm"] == calm

@@ -31,7 +31,7 @@ def odds(*logprobs: float) -> list[TokenOdds]:
 def test_without_coefficients_the_least_likely_token_speaks(
     name: str, logprobs: tuple[float, ...], is_whole: bool, expected: Answer | None
 ) -> None:
-    assert Inquiry(0.8, 4).call(odds(*logprobs), is_whole=is_whole) == expected, name
+    assert Inquiry(0.8, 4).decide(odds(*logprobs), is_whole=is_whole) == expected, name
 
 
 def test_with_coefficients_the_prompt_counts_as_well() -> None:

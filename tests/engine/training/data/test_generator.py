@@ -35,7 +35,7 @@ def all_frames() -> Iterator[Frames]:
     yield from (extraction.INSTRUCTION, extraction.LIST_INSTRUCTION)
     yield from (*(pair[2] for pair in PAIRS), *TWO.values())
     yield from (row[2] for row in COMPARE)
-    yield from (theme.call for theme in passage.THEMES)
+    yield from (theme.questions for theme in passage.THEMES)
     yield from (frames for _, frames in smalltalk.TOPICS)
     yield from (strings.REPEAT, strings.PICK, strings.JOIN, strings.COUNT, strings.REVERSE, strings.SORT, strings.TALLY)
     yield from (strings.COUNT_TO, strings.COUNT_DOWN, units.FRAMES, forms.POLITE, forms.THANKS)

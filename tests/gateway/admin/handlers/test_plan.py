@@ -104,8 +104,9 @@ def test_a_recording_holds_no_secret(tmp_path: Path) -> None:
     made = tape(tmp_path, [1e9], keeps_text=True)
     secret = "sk-Zq9Zr2LmX7vTb4KwY"
     headers = {"x-api-key": "wordlike", "x-team": "blue", "x-note": f"with {secret}"}
-    asked = {"question": "0" * 32, "text": f"why is {secret} refused?", "headers": headers}
-    made._waiting.append(RecordedRequest(at=1.0, tenant="t", model="m", **asked))
+    text = f"why is {secret} refused?"
+    request = RecordedRequest(at=1.0, tenant="t", model="m", question="0" * 32, text=text, headers=headers)
+    made._waiting.append(request)
     made.flush()
     (found,) = read_tape(tmp_path, 10)
     assert found.text == "why is [redacted] refused?"

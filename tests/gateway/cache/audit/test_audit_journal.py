@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import msgspec
+import pytest
+
 from gateway.cache.audit.audit_journal import SPACE, AuditJournal
 from gateway.cache.audit.audit_record import AuditRecord, Texts, decode_record, encode_record
 from gateway.cache.audit.audit_registry import AuditRegistry
@@ -156,3 +159,19 @@ def test_a_purge_takes_the_texts_off_the_records_of_what_it_covers() -> None:
 
 def test_closed_is_above_every_level_that_serves() -> None:
     assert CLOSED > 1
+
+
+async def test_one_tenants_flood_displaces_no_audit_of_another(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.cache.audit.audit_journal.MAX_WAITING", 50)
+    monkeypatch.setattr("gateway.cache.audit.audit_book.MAX_RECORDS", 50)
+    one, other = Process(store, "a"), Process(store, "b")
+    calm = msgspec.structs.replace(record(0), tenant="calm", exact=b"calm")
+    for audit in (calm, *(record(number) for number in range(1, 201))):
+        one.audits.add(audit, one.now)
+        one.journal.record(audit)
+    assert one.audits.get("req_0") == calm
+    assert one.audits.is_barred(b"calm") == (calm.verdict == "wrong")
+    assert (len(one.audits), one.audits.get("req_1")) == (50, None)
+    await one.journal.flush()
+    await other.journal.follow()
+    assert other.audits.get("req_0") == calm

@@ -135,3 +135,20 @@ def test_a_question_that_leans_on_its_history_stays_with_it() -> None:
 )
 def test_instructions_and_pictures_count_whatever_the_policy_states(history: list[dict[str, Any]]) -> None:
     assert after(history, ALONE).context != after([], ALONE).context
+
+
+@pytest.mark.parametrize("size", [100, 200_000])
+def test_a_text_of_any_length_counts_whole(size: int) -> None:
+    def asked(text: str, **more: Any) -> Fingerprint:
+        return of({**BASE, "messages": [{"role": "user", "content": text, **more}]})
+
+    text = '"\n' * size
+    assert asked(text) == asked(text)
+    others = [
+        asked(text + "x"),
+        asked("x" + text[1:]),
+        asked(text, name="a"),
+        asked(text[:-1] + "\\"),
+        asked("x" * 2 * size),
+    ]
+    assert len({other.exact for other in others} | {asked(text).exact}) == len(others) + 1

@@ -104,8 +104,9 @@ def test_the_clients_own_id_finds_it_as_well(recent: RecentRequests) -> None:
 
 def test_a_name_as_long_as_a_body_is_not_left_whole(recent: RecentRequests) -> None:
     recent.note(finished(1, model="m" * 1_000_000, client_request_id="c" * 30_000))
-    assert len(recent._ring[0].model) == 256
-    assert len(recent._ring[0].client_request_id or "") == 256
+    ((_, record),) = recent._numbered()
+    assert len(record.model) == 256
+    assert len(record.client_request_id or "") == 256
 
 
 def test_what_an_upstream_stated_is_shown_without_secrets_and_control_characters(recent: RecentRequests) -> None:
@@ -115,3 +116,13 @@ def test_what_an_upstream_stated_is_shown_without_secrets_and_control_characters
     assert found.detail is not None
     assert "abc" not in found.detail
     assert "\x1b" not in found.detail
+
+
+def test_one_tenants_flood_evicts_no_record_of_another(recent: RecentRequests) -> None:
+    recent.note(finished(0, tenant="calm"))
+    for number in range(1, 100):
+        recent.note(finished(number, tenant="flood"))
+    assert [one.id for one in recent.newest()] == ["req_99", "req_98", "req_97", "req_0"]
+    assert [one.seq for one in recent.newest()] == [100, 99, 98, 1]
+    assert [one.id for one in recent.newest(after=1)] == ["req_99", "req_98", "req_97"]
+    assert recent.find("req_0") is not None

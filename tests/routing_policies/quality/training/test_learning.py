@@ -155,3 +155,11 @@ def test_an_embedding_is_learned_from_where_nearly_every_label_has_one() -> None
     assert squared_error(learned, labels(5, 100, encoder="e")) < squared_error(learned, labels(5, 100))
     mixed = learned_of([*with_vectors, *labels(4, 200)], base)
     assert (mixed.encoder, mixed.embedded, mixed.num_prompts) == ("", None, 500)
+
+
+def test_a_full_book_loses_the_oldest_labels_of_the_tenant_with_the_most() -> None:
+    book = LabelBuffer(max_labels=4)
+    (label,) = labels(1, 1)
+    for number, tenant in enumerate(("calm", "flood", "flood", "flood")):
+        book.add(f"{number:04d}", msgspec.structs.replace(label, tenant=tenant))
+    assert book.add("0004", msgspec.structs.replace(label, tenant="flood")) == ["0001"]
