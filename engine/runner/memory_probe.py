@@ -10,14 +10,14 @@ from engine.runner.host_limits import HostLimits
 
 
 class MemoryProbe(Protocol):
-    """Free memory and the peak of what ran since `start`."""
+    """Free memory and the peak of what ran since `begin`."""
 
     def begin(self) -> None:
         """Reset the peak."""
         ...
 
     def transient_bytes(self) -> int:
-        """Return the peak of the memory use since `start`, in bytes above the present use."""
+        """Return the peak of the memory use since `begin`, in bytes above the present use."""
         ...
 
     def free_bytes(self) -> int:

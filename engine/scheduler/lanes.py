@@ -1,4 +1,4 @@
-"""Shares of the lanes in a step: prompt tokens by weight, rows by turn. Pure."""
+"""Shares of the lanes in a step: prompt tokens by weight, sequences by turn. Pure."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from types import MappingProxyType
 from engine.protocol import Lane
 
 LANES: tuple[Lane, ...] = ("interactive", "long", "batch")
+"""Lanes in the order in which ties are settled."""
 PATIENT_LANES: tuple[Lane, ...] = ("long", "batch")
 """Lanes whose first tokens are less urgent than the next tokens of decoding sequences."""
-"""Lanes in the order in which ties are settled."""
 WEIGHTS: Mapping[Lane, int] = MappingProxyType({"interactive": 8, "long": 3, "batch": 1})
 
 

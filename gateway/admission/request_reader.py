@@ -41,7 +41,9 @@ class RequestReader:
             if head.content_length > LONG_BYTES:
                 await held.cover(READ_RATIO * head.content_length)
             body = await read_body(receive, self._max_body_bytes, ctx.channel, held)
-            if not held.try_cover(num_bytes := parsed_bytes(body)):
+            is_slow = len(body) > LONG_BYTES
+            num_bytes = await self._workers.run(parsed_bytes, body) if is_slow else parsed_bytes(body)
+            if not held.try_cover(num_bytes):
                 await held.cover(num_bytes)
         except BodyTooLarge as error:
             raise RequestTooLarge(f"{error} Send a smaller one.") from None

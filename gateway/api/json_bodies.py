@@ -9,7 +9,7 @@ from typing import Any, Final
 from starlette.requests import Request
 
 from gateway.chat.request import require_json
-from gateway.chat.strict_json import JsonGuard, is_long
+from gateway.chat.strict_json import LONG_BYTES, JsonGuard, is_long
 from gateway.errors import RequestTooLarge
 from gateway.http.asgi import BodyTooLarge, find_header, read_body
 from gateway.limits.body_budget import BodyBudget, parsed_bytes
@@ -37,7 +37,8 @@ class JsonBodies:
         held = self._budget.open(owner)
         try:
             body = await read_body(request.receive, max_bytes, room=held)
-            await held.cover(parsed_bytes(body))
+            is_slow = len(body) > LONG_BYTES
+            await held.cover(await self._workers.run(parsed_bytes, body) if is_slow else parsed_bytes(body))
             yield {} if request.method == "DELETE" and not body else await self._decoded(request, body)
         except BodyTooLarge as error:
             raise RequestTooLarge(f"{error} Send a smaller one.") from None

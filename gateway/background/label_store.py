@@ -13,13 +13,15 @@ from typing import Final, Protocol
 from gateway.cache.exact.sealed import seal, unseal
 from gateway.store.base import Store, StoreUnavailable
 from gateway.store.follower import ChangeFollower
-from gateway.util.bounded_dict import Recent
+from gateway.util.fair_bounded_dict import FairRecent
 from routing_policies.quality.training.label import Label, decode_label, encode_label
 
 SPACE: Final = "routing.labels"
 TICK_S: Final = 1.0
 MAX_WAITING: Final = 2000
-"""Maximum number of labels that wait for the store; beyond it the oldest are dropped."""
+"""Maximum number of labels that wait for the store; beyond it, the tenant with the most loses its oldest."""
+_REMOVALS: Final = ""
+"""Owner of the removals that wait."""
 
 
 class Takes(Protocol):
@@ -47,7 +49,7 @@ class LabelJournal:
         self._retention_s = retention_s
         self._wall = wall
         self._num = 0
-        self._waiting: Recent[str, Label | None] = Recent(MAX_WAITING)
+        self._waiting: FairRecent[str, Label | None] = FairRecent(MAX_WAITING)
         self._follower = ChangeFollower(store, SPACE, self._take)
         self._is_wanted = asyncio.Event()
 
@@ -59,10 +61,10 @@ class LabelJournal:
         """Record a label of this process: learn from it at once, and store it for all."""
         self._num += 1
         key = f"{int(label.at * 1000):013d}.{self._holder}.{self._num}"
-        self._put(key, label)
+        self._waiting.put(key, label, label.tenant)
         for gone in self._learner.take(key, label):
             self._learner.drop(gone)
-            self._put(gone, None)
+            self._waiting.put(gone, None, _REMOVALS)
         self._is_wanted.set()
 
     async def run(self) -> None:
@@ -77,15 +79,10 @@ class LabelJournal:
     async def write_pending(self) -> None:
         """Write the labels that wait; raises StoreUnavailable."""
         while self._waiting:
-            key, label = next(iter(self._waiting.items()))
-            if label is None:
-                await self._store.delete(SPACE, key)
-            else:
-                left_s = label.at + self._retention_s - self._wall()
-                if left_s > 0:
-                    await self._store.put(SPACE, key, seal(encode_label(label)), ttl_s=left_s)
-            if key in self._waiting and self._waiting[key] is label:
-                del self._waiting[key]
+            for key, label in self._waiting.oldest_of_each():
+                await self._write(key, label)
+                if key in self._waiting and self._waiting.get(key) is label:
+                    self._waiting.pop(key)
 
     async def flush(self) -> None:
         """Write what still waits, for a moment; call it when `run` has ended."""
@@ -93,15 +90,20 @@ class LabelJournal:
             async with asyncio.timeout(TICK_S):
                 await self.write_pending()
 
-    def _put(self, key: str, label: Label | None) -> None:
-        self._waiting[key] = label
+    async def _write(self, key: str, label: Label | None) -> None:
+        if label is None:
+            await self._store.delete(SPACE, key)
+            return
+        left_s = label.at + self._retention_s - self._wall()
+        if left_s > 0:
+            await self._store.put(SPACE, key, seal(encode_label(label)), ttl_s=left_s)
 
     async def _take(self, key: str, value: bytes | None) -> None:
         if value is None:
             self._learner.drop(key)
             return
-        opened = unseal(value)
-        label = None if opened is None else decode_label(opened)
+        stored = unseal(value)
+        label = None if stored is None else decode_label(stored)
         if label is None:  # damaged, or of another version's figures: of no use to this one
             return
         for gone in self._learner.take(key, label):  # the process that made it deletes them

@@ -25,7 +25,7 @@ _OPENING: Final = frozenset(b"{[")
 _CLOSING: Final = ord("}")
 
 
-class _Member(NamedTuple):
+class JsonMember(NamedTuple):
     """Position of one member and of its value, as offsets into the body."""
 
     name: str
@@ -39,7 +39,14 @@ def encoded(value: object) -> bytes:
     try:
         return msgspec.json.encode(value)
     except OverflowError:
-        return json.dumps(value, ensure_ascii=False).encode()
+        return json.dumps(value, ensure_ascii=False, default=_of_raw).encode()
+
+
+def _of_raw(value: object) -> Any:
+    """Decode JSON that was left as it was written, for an encoder that cannot copy it."""
+    if isinstance(value, msgspec.Raw):
+        return json.loads(bytes(value))
+    raise TypeError(f"no JSON for {type(value).__name__}")
 
 
 def with_members(body: bytes, changes: Mapping[str, Any]) -> bytes:
@@ -47,7 +54,7 @@ def with_members(body: bytes, changes: Mapping[str, Any]) -> bytes:
     whole, begin, at = memoryview(body), 0, 0
     pieces: list[bytes | memoryview] = []
     left = dict(changes)
-    for member in _members(body):
+    for member in members_of(body):
         at = member.end
         if member.name in left:
             pieces += [whole[begin : member.value_start], encoded(left.pop(member.name))]
@@ -62,11 +69,11 @@ def with_members(body: bytes, changes: Mapping[str, Any]) -> bytes:
 
 def without_members(body: bytes, names: Container[str]) -> bytes:
     """Return the object without these members; the others keep their spelling, but not the space between them."""
-    members = list(_members(body))
-    kept = [member for member in members if member.name not in names]
-    if len(kept) == len(members):
+    members = list(members_of(body))
+    remaining = [member for member in members if member.name not in names]
+    if len(remaining) == len(members):
         return body
-    return b"{" + b",".join(body[member.start : member.end] for member in kept) + b"}"
+    return b"{" + b",".join(body[member.start : member.end] for member in remaining) + b"}"
 
 
 def may_escape_a_name(body: bytes) -> bool:
@@ -74,14 +81,15 @@ def may_escape_a_name(body: bytes) -> bool:
     return b"\\u00" in body and _ESCAPED_NAME.search(body) is not None
 
 
-def _members(body: bytes) -> Iterator[_Member]:
+def members_of(body: bytes) -> Iterator[JsonMember]:
+    """Iterate over the top-level members of an object."""
     at = _past_space(body, body.index(b"{") + 1)
     while body[at] != _CLOSING:
         start, at = at, _past_string(body, at + 1)
         name = msgspec.json.decode(body[start:at], type=str)
         at = value_start = _past_space(body, body.index(b":", at) + 1)
         at = _past_value(body, at)
-        yield _Member(name, start, value_start, at)
+        yield JsonMember(name, start, value_start, at)
         at = _past_space(body, at)
         if body[at] == _COMMA:
             at = _past_space(body, at + 1)

@@ -9,9 +9,12 @@ from typing import Any, Final
 import msgspec
 
 from gateway.chat.absent import without_absent
-from gateway.chat.json_members import encoded, may_escape_a_name, with_members
+from gateway.chat.item_limits import item_limits
+from gateway.chat.json_members import may_escape_a_name, with_members, without_members
+from gateway.chat.member_spans import MemberSpans
 from gateway.chat.schema import (
     IN_WORDS,
+    MAX_MESSAGES,
     PRIVILEGED_FIELDS,
     AssistantMessage,
     AudioPart,
@@ -30,8 +33,6 @@ _UNKNOWN_FIELD: Final = re.compile(r"unknown field `([^`]+)`")
 _INTEGER_FIELDS: Final = ("best_of", "max_completion_tokens", "max_tokens", "n", "seed", "top_k", "top_logprobs")
 _LIMITS: Final = ("max_tokens", "max_completion_tokens")
 """Fields that bound the length of an answer; servers reject requests in which they differ."""
-_SCANNED_BYTES: Final = 8 * 1024
-"""Size beyond which members are not located one by one: 200,000 of them would hold the event loop for 0.5 s."""
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _MEDIA_TEXT_BYTES: Final = 1024
 """Bytes of text that one image or audio part counts for; its encoded size is no measure of its tokens."""
@@ -42,13 +43,28 @@ class ChatRequest:
 
     __slots__ = (
         *("document", "fields", "max_output_tokens", "messages", "model", "num_choices", "outline", "raw", "stream"),
-        "text_bytes",
+        *("_spans", "text_bytes"),
     )
 
     def __init__(
-        self, raw: bytes, document: dict[str, Any], fields: ChatFields, *, num_text_bytes: int | None = None
+        self,
+        raw: bytes,
+        document: dict[str, Any],
+        fields: ChatFields,
+        *,
+        num_text_bytes: int | None = None,
+        spans: MemberSpans | None = None,
     ) -> None:
-        """Wrap a parsed request; `num_text_bytes` sets `text_bytes` where the caller has computed it."""
+        """Wrap a parsed request.
+
+        Args:
+            raw: Body as the client sent it.
+            document: Members of the body.
+            fields: Typed members.
+            num_text_bytes: Value of `text_bytes` where the caller has computed it.
+            spans: Positions of the known members of a long body, which is too long to be searched for them.
+        """
+        self._spans = spans
         self.raw = raw
         self.document = document
         self.fields = fields
@@ -72,10 +88,12 @@ class ChatRequest:
         if model == self.fields.model:
             return self.raw
         raw = self.raw
+        if self._spans is not None:
+            return self._spans.edited(raw, {"model": model})[0]
         match = _MODEL_VALUE.search(raw) if raw.count(b'"model"') == 1 else None
         if match is not None and _is_top_level(raw, match):
             return b"".join((raw[: match.start(1)], msgspec.json.encode(model), raw[match.end(1) :]))
-        return self._written({"model": model})
+        return with_members(raw, {"model": model})
 
     def with_max_tokens(self, limit: int) -> ChatRequest:
         """Return the request with an answer of at most `limit` tokens, in each field that bounds it.
@@ -107,16 +125,21 @@ class ChatRequest:
 
     def _changed(self, changes: dict[str, Any], fields: ChatFields) -> ChatRequest:
         """Return the request with other top-level members; all others keep the client's spelling."""
-        raw, text = self._written(changes), None
+        raw, spans = _edited(self.raw, self._spans, changes)
+        text = None
         if fields.messages is self.messages:
             text = max(1, self.text_bytes + len(raw) - len(self.raw))
-        return ChatRequest(raw, {**self.document, **changes}, fields, num_text_bytes=text)
+        return ChatRequest(raw, {**self.document, **changes}, fields, num_text_bytes=text, spans=spans)
 
-    def _written(self, changes: dict[str, Any]) -> bytes:
-        """Return the body with other top-level members; in a short body the remaining ones keep their bytes."""
-        if len(self.raw) <= _SCANNED_BYTES:
-            return with_members(self.raw, changes)
-        return encoded({**self.document, **changes})
+
+def _edited(
+    body: bytes, spans: MemberSpans | None, changes: dict[str, Any], removed: frozenset[str] = frozenset()
+) -> tuple[bytes, MemberSpans | None]:
+    """Return the body with members set and removed, and their positions there; all others keep their bytes."""
+    if spans is not None:
+        return spans.edited(body, changes, removed)
+    left = without_members(body, removed) if removed else body
+    return with_members(left, changes), None
 
 
 def text_bytes(raw: bytes, messages: list[Message]) -> int:
@@ -157,7 +180,7 @@ class ChatRequestParser:
 
     def __init__(self) -> None:
         self._names = frozenset(field.encode_name for field in msgspec.structs.fields(ChatFields))
-        self._guard = JsonGuard(self._names | PRIVILEGED_FIELDS)
+        self._guard = JsonGuard(self._names | PRIVILEGED_FIELDS, item_limits(ChatFields))
 
     def parse(self, body: bytes) -> ChatRequest:
         """Return the request in `body`.
@@ -169,25 +192,31 @@ class ChatRequestParser:
             raise InvalidRequest(
                 "The body begins with a byte-order mark. Send plain UTF-8 without one.", code="invalid_json"
             )
-        document = self._guard.decode(body)
+        document, spans = self._guard.read(body)
         if not PRIVILEGED_FIELDS.isdisjoint(document):
             _refuse_privileged(document)
         try:
-            fields = _checked_fields(document)
+            fields = _checked_fields(document, is_long=spans is not None)
         except InvalidRequest:
-            fields, document, body = self._mended(document, body)
-        return ChatRequest(body, document, fields)
+            return self._mended(document, body, spans)
+        return ChatRequest(body, document, fields, spans=spans)
 
-    def _mended(self, document: dict[str, Any], body: bytes) -> tuple[ChatFields, dict[str, Any], bytes]:
-        """Return fields, document and body without absent members, and with integers in place of floats such as 7.0.
+    def _mended(self, document: dict[str, Any], body: bytes, spans: MemberSpans | None) -> ChatRequest:
+        """Return the request without absent members, and with integers in place of floats such as 7.0.
 
-        Where only numbers need another spelling, the rest of the body keeps its bytes.
+        Members that need no change keep their bytes.
         """
         present = without_absent(document, self._names)
-        whole = _whole_numbers(present)
-        mended = {**present, **whole}
-        is_as_written = len(body) <= _SCANNED_BYTES and present == document
-        return _checked_fields(mended), mended, with_members(body, whole) if is_as_written else encoded(mended)
+        mended = {**present, **_whole_numbers(present)}
+        fields = _checked_fields(mended, is_long=spans is not None)
+        changes = {name: value for name, value in mended.items() if not _is_same(value, document[name])}
+        raw, spans = _edited(body, spans, changes, frozenset(document.keys() - mended.keys()))
+        return ChatRequest(raw, mended, fields, spans=spans)
+
+
+def _is_same(mended: Any, sent: Any) -> bool:
+    """Return whether the value is as it was sent; 7 and 7.0 are not."""
+    return mended is sent or (type(mended) is type(sent) and bool(mended == sent))
 
 
 def require_json(content_type: bytes | None, content_encoding: bytes | None) -> None:
@@ -212,13 +241,35 @@ def _is_json(content_type: bytes | None) -> bool:
     return all(part in (b"charset=utf-8", b"charset=utf8") for part in parameters if part.startswith(b"charset"))
 
 
-def _checked_fields(document: dict[str, Any]) -> ChatFields:
+def _checked_fields(document: dict[str, Any], *, is_long: bool) -> ChatFields:
     try:
-        fields = msgspec.convert(document, ChatFields)
+        fields = _converted_in_parts(document) if is_long else msgspec.convert(document, ChatFields)
     except msgspec.ValidationError as error:
         raise invalid_field(str(error)) from None
     _check_relations(fields, document["messages"])
     return fields
+
+
+def _converted_in_parts(document: dict[str, Any]) -> ChatFields:
+    """Convert a long document, its messages one by one: a call holds the interpreter's lock to its end."""
+    sent = document.get("messages")
+    if not isinstance(sent, list) or not 0 < len(sent) <= MAX_MESSAGES:
+        return msgspec.convert(document, ChatFields)
+    fields = msgspec.convert({**document, "messages": sent[:1]}, ChatFields)
+    messages: list[Message] = []
+    for number, message in enumerate(sent):
+        try:
+            messages.append(msgspec.convert(message, Message))
+        except msgspec.ValidationError as error:
+            raise msgspec.ValidationError(_in_message(str(error), number)) from None
+    return msgspec.structs.replace(fields, messages=messages)
+
+
+def _in_message(reason: str, number: int) -> str:
+    """Return msgspec's reason with the path of a message before the path inside of it."""
+    if "`$" not in reason:
+        return f"{reason} - at `$.messages[{number}]`"
+    return reason.replace("`$", f"`$.messages[{number}]", 1)
 
 
 def _whole_numbers(document: dict[str, Any]) -> dict[str, Any]:

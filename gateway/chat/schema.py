@@ -16,6 +16,7 @@ MAX_OUTPUT_TOKENS = 1_000_000
 MAX_STOP_STRINGS = 16
 MAX_LOGIT_BIAS = 1024
 MAX_TOOLS = 128
+MAX_PARTS = 4096
 
 # In Python `$` also matches before a final line feed; the look-ahead gives it JSON Schema's meaning.
 _NAME: Final = r"^[A-Za-z0-9_-]+(?!\n)$"
@@ -76,9 +77,9 @@ class AudioPart(Struct, frozen=True, tag_field="type", tag="input_audio"):
     input_audio: dict[str, Any]
 
 
-UserContent = Annotated[list[ChatTextPart | ImagePart | AudioPart], Meta(min_length=1)]
-AssistantContent = Annotated[list[ChatTextPart | RefusalPart], Meta(min_length=1)]
-TextContent = Annotated[list[PlainTextPart], Meta(min_length=1)]
+UserContent = Annotated[list[ChatTextPart | ImagePart | AudioPart], Meta(min_length=1, max_length=MAX_PARTS)]
+AssistantContent = Annotated[list[ChatTextPart | RefusalPart], Meta(min_length=1, max_length=MAX_PARTS)]
+TextContent = Annotated[list[PlainTextPart], Meta(min_length=1, max_length=MAX_PARTS)]
 
 
 class ChatFunctionCall(Struct, frozen=True):

@@ -8,9 +8,10 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
+from gateway.chat.json_members import encoded
+from gateway.completion.answer_json import LONG_BYTES, as_written, decode_answer, document_of, written_number
 from gateway.completion.stated_errors import (
     StatedError,
-    document_of,
     is_failed_reason,
     stated_aside,
     stated_error,
@@ -40,6 +41,11 @@ def is_too_detailed(data: bytes) -> bool:
     return len(data) > _MAX_OBJECTS and (data.count(b"{") > _MAX_OBJECTS or data.count(b",") > _MAX_VALUES)
 
 
+_NULL: Final = msgspec.Raw(b"null")
+_MAX_SHORT_BYTES: Final = 4096
+"""Size beyond which a finish reason, an error or a usage is not decoded with the frame of a long answer."""
+
+
 class ChoiceFrame(msgspec.Struct, gc=False):
     """JSON around the text of one choice, in an event or a plain answer."""
 
@@ -58,7 +64,61 @@ class AnswerFrame(msgspec.Struct, gc=False):
     x_groq: Any = None
 
 
-_decode_frame: Final = msgspec.json.Decoder(AnswerFrame).decode
+class _LongChoiceFrame(msgspec.Struct, gc=False):
+    """ChoiceFrame whose values are not decoded."""
+
+    index: int = 0
+    finish_reason: msgspec.Raw = _NULL
+    error: msgspec.Raw = _NULL
+    usage: msgspec.Raw = _NULL
+
+
+class _LongAnswerFrame(msgspec.Struct, gc=False):
+    """AnswerFrame whose values are not decoded."""
+
+    choices: list[_LongChoiceFrame] | None = None
+    usage: msgspec.Raw = _NULL
+    error: msgspec.Raw = _NULL
+    x_groq: msgspec.Raw = _NULL
+
+
+_decode_frames: Final = msgspec.json.Decoder(list[AnswerFrame], float_hook=as_written).decode
+_decode_frame: Final = msgspec.json.Decoder(AnswerFrame, float_hook=as_written).decode
+_decode_long_frames: Final = msgspec.json.Decoder(list[_LongAnswerFrame]).decode
+
+
+def frames_of(events: bytes) -> list[AnswerFrame]:
+    """Return the frames of a JSON list of events; of a long one, values that no frame has are left undecoded.
+
+    Raises:
+        msgspec.DecodeError: A value is no frame.
+        UnicodeDecodeError: The text is no UTF-8.
+        RecursionError: A value is nested too deep.
+    """
+    if len(events) <= LONG_BYTES:
+        return _decode_frames(events)
+    frames = _decode_long_frames(events)
+    return [
+        AnswerFrame(
+            None if frame.choices is None else [_short_choice(choice) for choice in frame.choices],
+            *map(_short, (frame.usage, frame.error, frame.x_groq)),
+        )
+        for frame in frames
+    ]
+
+
+def _short_choice(choice: _LongChoiceFrame) -> ChoiceFrame:
+    return ChoiceFrame(choice.index, *map(_short, (choice.finish_reason, choice.error, choice.usage)))
+
+
+def _short(value: msgspec.Raw) -> Any:
+    """Decode a value; one that is too large for what it should be stays undecoded, and true."""
+    return value if len(memoryview(value)) > _MAX_SHORT_BYTES else decode_answer(value)
+
+
+def _may_have_failed(reason: object) -> bool:
+    """Return whether a finish reason names a failure, or is so long that it was not decoded."""
+    return isinstance(reason, msgspec.Raw) or is_failed_reason(reason)
 
 
 class AnswerEnd:
@@ -108,19 +168,19 @@ class AnswerEnd:
         """Take usual events; return how many were taken before the first that needs a full parse."""
         reasons = self._reasons
         for number, frame in enumerate(frames):
-            choices, told = frame.choices, frame.usage
-            if frame.error or frame.x_groq or not (choices or told):
+            choices, stated = frame.choices, frame.usage
+            if frame.error or frame.x_groq or not (choices or stated):
                 return number
             for choice in choices or ():
                 reason, index = choice.finish_reason, choice.index
                 if choice.error or choice.usage is not None:
                     return number
-                if reason not in _USUAL_REASONS and is_failed_reason(reason):
+                if reason not in _USUAL_REASONS and _may_have_failed(reason):
                     return number
                 if reason or index not in reasons:
                     self.see_choice(index, reason)
-            if told is not None:
-                self.usage = usage_in({"usage": told}) or self.usage
+            if stated is not None:
+                self.usage = usage_in({"usage": stated}) or self.usage
         return len(frames)
 
     def see(self, document: Any, event: str = "message") -> None:
@@ -163,18 +223,25 @@ def end_of_plain(body: bytes) -> AnswerEnd:
     """Return how a plain answer ended; anything but a JSON object with choices is incomplete."""
     end = AnswerEnd()
     end.has_done = True
-    if is_too_detailed(body):
+    if len(body) > _MAX_OBJECTS and body.count(b"{") > _MAX_OBJECTS:
         end.is_coarse, end.has_done = True, b'"choices"' in body
         return end
     try:
-        frame = _decode_frame(body)
+        frame = _decode_frame(body) if len(body) <= LONG_BYTES else frames_of(b"[%b]" % body)[0]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        end.see(document_of(body))
+        if is_too_detailed(body):  # perhaps for a NaN among many numbers
+            end.is_coarse, end.has_done = True, b'"choices"' in body
+        else:
+            end.see(document_of(body))
         return end
     choices = frame.choices or ()
-    is_odd = any(choice.error or is_failed_reason(choice.finish_reason) for choice in choices)
-    if is_odd or frame.error or frame.x_groq or not 0 < len(choices) <= MAX_CHOICES:
-        end.see(document_of(body))
+    has_failed = any(choice.error or _may_have_failed(choice.finish_reason) for choice in choices) or frame.error
+    if has_failed or frame.x_groq or not 0 < len(choices) <= MAX_CHOICES:
+        if not is_too_detailed(body):
+            end.see(document_of(body))
+            return end
+        end.is_coarse, end.has_done = True, bool(choices)
+        end.error = StatedError() if has_failed else None
         return end
     for position, choice in enumerate(choices):
         end.see_choice(position, choice.finish_reason)
@@ -239,27 +306,28 @@ def usage_in(document: Any) -> Usage | None:
     return None
 
 
-def _usage(told: Any) -> Usage | None:
-    if not isinstance(told, dict):
+def _usage(stated: Any) -> Usage | None:
+    if not isinstance(stated, dict):
         return None
-    prompt, completion = _count(told.get("prompt_tokens")), _count(told.get("completion_tokens"))
+    prompt, completion = _count(stated.get("prompt_tokens")), _count(stated.get("completion_tokens"))
     if prompt is None:
         return None
-    details = told.get("prompt_tokens_details")
+    details = stated.get("prompt_tokens_details")
     return Usage(prompt, completion or 0, _count(details.get("cached_tokens")) if isinstance(details, dict) else None)
 
 
-def _count(told: Any) -> int | None:
-    if isinstance(told, float) and told.is_integer():
-        told = int(told)
-    return told if isinstance(told, int) and not isinstance(told, bool) and told >= 0 else None
+def _count(stated: Any) -> int | None:
+    number = written_number(stated)
+    if isinstance(number, float):
+        number = int(number) if number.is_integer() else None
+    return number if number is not None and number >= 0 else None
 
 
 def merge_timing(answer: bytes, timing: dict[str, float]) -> bytes:
     """Return `answer` with the gateway's stages under `penstock.timing.gateway`; unchanged if it is no JSON object."""
     try:
-        document: Any = msgspec.json.decode(answer)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        document: Any = decode_answer(answer)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return answer
     if not isinstance(document, dict):
         return answer
@@ -268,4 +336,4 @@ def merge_timing(answer: bytes, timing: dict[str, float]) -> bytes:
     stages = extension.get("timing")
     extension["timing"] = {**(stages if isinstance(stages, dict) else {}), "gateway": timing}
     document["penstock"] = extension
-    return msgspec.json.encode(document)
+    return encoded(document)

@@ -1,7 +1,7 @@
 """Assembly of a finished stream's events into the whole completion: stored once, served both ways.
 
 Nothing is lost: rules of form cover unknown fields, too. Text of a delta is joined, lists grow, objects are merged,
-and of anything else the last value counts. Where these rules would have to guess, there is no completion.
+and of anything else the last value counts. Where these rules are ambiguous, there is no completion.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from typing import Any, Final
 
 import msgspec
 
+from gateway.chat.json_members import encoded
 from gateway.completion.answer_end import AnswerEnd, end_of_plain, is_too_detailed
+from gateway.completion.answer_json import decode_answer
 from gateway.completion.merging import CannotMerge, Merged, index_of
 from gateway.completion.stated_errors import ERROR_EVENT
 from gateway.completion.stream_outcome import DONE, end_of_stream
@@ -46,12 +48,12 @@ def assembled(stream: bytes) -> Assembled:
                 continue
             if event.event in HEARTBEATS:
                 continue
-            document = msgspec.json.decode(event.data)
+            document = decode_answer(event.data)
             end.see(document, event.event)
             if not _is_heartbeat(document):
                 whole.add(document, event.event)
-        completion = msgspec.json.encode(whole.finished()) if end.is_complete and not end.is_coarse else None
-    except (CannotMerge, SseError, TypeError, AttributeError, OverflowError, RecursionError, ValueError):
+        completion = encoded(whole.finished()) if end.is_complete and not end.is_coarse else None
+    except (CannotMerge, SseError, TypeError, AttributeError, RecursionError, ValueError, msgspec.DecodeError):
         return Assembled(end_of_stream(stream), None)
     return Assembled(end, completion)
 
@@ -70,8 +72,8 @@ def is_whole(completion: bytes) -> bool:
     if not end_of_plain(completion).is_lasting:
         return False
     try:
-        document = msgspec.json.decode(completion)
-    except msgspec.DecodeError:  # NaN or infinity, which many readers refuse
+        document = decode_answer(completion)
+    except (msgspec.DecodeError, UnicodeDecodeError):  # NaN or infinity, which many readers refuse
         return False
     choices: list[dict[str, Any]] = document["choices"]
     return all(isinstance(choice.get("message"), dict) for choice in choices)
@@ -150,16 +152,16 @@ class _Completion:
 
 
 def _choice(number: int, message: Merged, others: Merged) -> dict[str, Any]:
-    told = {"role": "assistant", "content": None, **message.finished()}
-    if told.get("refusal") == "":
-        told["refusal"] = None
-    if not told.get("tool_calls"):
-        told.pop("tool_calls", None)
+    assembled = {"role": "assistant", "content": None, **message.finished()}
+    if assembled.get("refusal") == "":
+        assembled["refusal"] = None
+    if not assembled.get("tool_calls"):
+        assembled.pop("tool_calls", None)
     else:
-        told["tool_calls"] = _calls(told["tool_calls"])
-    if told["content"] == "" and any(told.get(name) for name in _NO_TEXT_BESIDE):
-        told["content"] = None
-    return {"index": number, "message": told, "logprobs": None, "finish_reason": None, **others.finished()}
+        assembled["tool_calls"] = _calls(assembled["tool_calls"])
+    if assembled["content"] == "" and any(assembled.get(name) for name in _NO_TEXT_BESIDE):
+        assembled["content"] = None
+    return {"index": number, "message": assembled, "logprobs": None, "finish_reason": None, **others.finished()}
 
 
 def _calls(calls: list[Any]) -> list[dict[str, Any]]:

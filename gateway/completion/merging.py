@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import msgspec
+
 MAX_INDEX: Final = 1024
 """Largest index of a choice or tool call; no request may have more, so larger ones mean a broken server."""
 _MAX_DEPTH: Final = 32
@@ -25,7 +27,7 @@ _UNNUMBERED: Final = frozenset({"annotations", "citations"})
 
 
 class CannotMerge(Exception):
-    """The pieces do not fit together; what they were meant to be would be a guess."""
+    """The pieces do not fit together; their intended whole is unknown."""
 
 
 class _Text:
@@ -124,8 +126,8 @@ class Merged:
             CannotMerge: The piece does not fit, or two items share an index.
         """
         for name in ("id", "type"):
-            known, told = self._fields.get(name), piece.get(name)
-            if known and told and known != told:
+            known, stated = self._fields.get(name), piece.get(name)
+            if known and stated and known != stated:
                 raise CannotMerge(f"two items with one index and another {name}")
         self.add(piece, depth + 1)
 
@@ -136,7 +138,7 @@ class Merged:
             known = self._fields[name] = _Items()
         if not isinstance(known, _Items):
             raise CannotMerge(name)
-        if value[: len(known.appended)] == known.appended:
+        if _is_beginning(known.appended, value):
             known.appended = value
         else:
             known.appended += value
@@ -154,6 +156,12 @@ class Merged:
             known.add(name, value, depth)
         else:
             known.appended += value
+
+
+def _is_beginning(items: list[Any], whole: list[Any]) -> bool:
+    """Return whether a list begins with these items; numbers as they were written can only be compared encoded."""
+    begin = whole[: len(items)]
+    return begin == items or msgspec.json.encode(begin) == msgspec.json.encode(items)
 
 
 def index_of(piece: dict[str, Any]) -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import msgspec
+from gateway.chat.json_members import encoded
+from gateway.completion.answer_json import decode_answer
 
 _DONE: Final = b"data: [DONE]\n\n"
 _NOT_IN_EVENTS: Final = frozenset({"object", "choices", "usage"})
@@ -19,16 +20,16 @@ def as_event_stream(answer: bytes, *, include_usage: bool) -> bytes:
         KeyError: `answer` is no completion.
         TypeError: `answer` is no completion.
     """
-    completion: dict[str, Any] = msgspec.json.decode(answer)
+    completion: dict[str, Any] = decode_answer(answer)
     common = {key: value for key, value in completion.items() if key not in _NOT_IN_EVENTS}
     common["object"] = "chat.completion.chunk"
     if include_usage:
         common["usage"] = None
     choices = enumerate(completion["choices"])
-    events = [{**common, "choices": [part]} for number, kept in choices for part in _choice_events(number, kept)]
+    events = [{**common, "choices": [part]} for number, parts in choices for part in _choice_events(number, parts)]
     if include_usage:
         events.append({**common, "choices": [], "usage": completion.get("usage")})
-    return b"".join(b"data: %b\n\n" % msgspec.json.encode(event) for event in events) + _DONE
+    return b"".join(b"data: %b\n\n" % encoded(event) for event in events) + _DONE
 
 
 def _choice_events(number: int, choice: dict[str, Any]) -> list[dict[str, Any]]:

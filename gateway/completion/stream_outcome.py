@@ -1,4 +1,4 @@
-"""StreamOutcome: the meaning of a stream's events, read in blocks so that a passing piece costs next to nothing.
+"""StreamOutcome: the content of a stream's events, read in blocks so that a passing piece costs next to nothing.
 
 Usual events are read together, and only the JSON around their text. From the first unusual one of a block on, each
 is read by the grammar of event streams: an error, a comment, several `data` lines, other line ends.
@@ -11,8 +11,9 @@ from typing import Final
 
 import msgspec
 
-from gateway.completion.answer_end import AnswerEnd, AnswerFrame, is_too_detailed
-from gateway.completion.stated_errors import ERROR_EVENT, document_of
+from gateway.completion.answer_end import AnswerEnd, frames_of, is_too_detailed
+from gateway.completion.answer_json import LONG_BYTES, document_of
+from gateway.completion.stated_errors import ERROR_EVENT
 from gateway.upstreams.http1.sse import STRAY, SseDecoder, SseError, SseEvent
 
 BLOCK_BYTES: Final = 16 * 1024
@@ -25,7 +26,8 @@ _DONE_EVENTS: Final = (b"data: [DONE]\n\n", b"data:[DONE]\n\n")
 _FINISH: Final = re.compile(rb'"finish_reason"\s*+:\s*+"')
 _FIELD: Final = b"data:"
 _SEAM: Final = b"\n\ndata:"
-_decode_frames: Final = msgspec.json.Decoder(list[AnswerFrame]).decode
+_MAX_DECODED_VALUES: Final = 20_000
+"""Values of one long event that the event loop decodes; an event of more has no error in it that is worth that."""
 
 
 class StreamOutcome:
@@ -83,7 +85,7 @@ class StreamOutcome:
             return block
         # No JSON string holds a line end, so that a seam is never text.
         try:
-            frames = _decode_frames(b"[%b]" % whole[len(_FIELD) : -2].replace(_SEAM, b","))
+            frames = frames_of(b"[%b]" % whole[len(_FIELD) : -2].replace(_SEAM, b","))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return block  # a comment, a line end of another kind, or nothing that is understood
         num_read = self._end.see_frames(frames)
@@ -107,6 +109,8 @@ class StreamOutcome:
             self._end.has_done = True
         elif event.event == STRAY:
             self._end.see_stray(document_of(event.data))
+        elif len(event.data) > LONG_BYTES and event.data.count(b",") > _MAX_DECODED_VALUES:
+            self._end.is_coarse = True
         elif event.data.strip() or event.event == ERROR_EVENT:
             self._end.see(document_of(event.data), event.event)
 

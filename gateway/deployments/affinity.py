@@ -10,12 +10,12 @@ new request that was sent before names the replicas that hold it.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from gateway.chat.request import ChatRequest
 from gateway.chat.schema import ChatTextPart, ImagePart
+from gateway.util.fair_bounded_dict import OwnerShares
 
 MAX_CUTS: Final = 24
 """Number of cuts per request; a longer conversation keeps its first and last ones."""
@@ -76,23 +76,25 @@ def _slices(text: str) -> list[tuple[object, int]]:
 
 
 class AffinityIndex:
-    """Bounded index of the prefixes sent to each deployment; the least recently sent ones are evicted."""
+    """Bounded index of the prefixes sent to each deployment.
 
-    __slots__ = ("_holders", "_max_entries", "_sessions")
+    Beyond the bound, the tenant with the most prefixes loses those that it sent least recently.
+    """
+
+    __slots__ = ("_holders", "_sessions")
 
     def __init__(self, *, max_entries: int = MAX_ENTRIES) -> None:
-        self._max_entries = max_entries
-        # A plain dict would search for its first entry behind the gaps that evicted ones leave.
-        self._holders: OrderedDict[int, tuple[str, ...]] = OrderedDict()
-        """Deployments by the hash of a cut, the latest first; cuts in order of last use."""
-        self._sessions: OrderedDict[int, str] = OrderedDict()
+        self._holders: OwnerShares[int, tuple[str, ...]] = OwnerShares(max_entries)
+        """Deployments by the hash of a cut, the latest first; a tenant's cuts in order of last use."""
+        self._sessions: OwnerShares[int, str] = OwnerShares(max_entries)
 
     def __len__(self) -> int:
         return len(self._holders)
 
-    def note(self, prefix: Prefix, session: int | None, deployment: str) -> None:
-        """Record that a request was sent to a deployment."""
-        holders = self._holders
+    def note(self, prefix: Prefix, session: int | None, deployment: str, tenant: str = "") -> None:
+        """Record that a request of the tenant was sent to a deployment."""
+        holders = self._holders.part(tenant)
+        num_before = len(holders)
         before: tuple[str, ...] | None = None
         alone: tuple[str, ...] = (deployment,)
         after = alone
@@ -106,18 +108,18 @@ class AffinityIndex:
                 before, after = known, _headed_by(deployment, known)
             if known is not after:
                 holders[cut] = after
-        while len(holders) > self._max_entries:
-            holders.popitem(last=False)
+        self._holders.settle(tenant, len(holders) - num_before)
         if session is not None:
-            self._sessions[session] = deployment
-            self._sessions.move_to_end(session)
-            if len(self._sessions) > self._max_entries:
-                self._sessions.popitem(last=False)
+            sessions = self._sessions.part(tenant)
+            num_before = len(sessions)
+            sessions[session] = deployment
+            sessions.move_to_end(session)
+            self._sessions.settle(tenant, len(sessions) - num_before)
 
-    def held_chars(self, prefix: Prefix) -> Mapping[str, int]:
-        """Return the characters of the longest prefix sent to each deployment."""
+    def held_chars(self, prefix: Prefix, tenant: str = "") -> Mapping[str, int]:
+        """Return the characters of the longest prefix that the tenant sent to each deployment."""
         held: dict[str, int] = {}
-        find, before = self._holders.get, None
+        find, before = self._holders.find(tenant).get, None
         for cut, num_chars in reversed(prefix):
             found = find(cut)
             if found is None or found is before:  # no holder, or no further one: cuts of one request share their tuples
@@ -128,9 +130,9 @@ class AffinityIndex:
                     held[deployment] = num_chars
         return held
 
-    def last_of(self, session: int | None) -> str | None:
+    def last_of(self, session: int | None, tenant: str = "") -> str | None:
         """Return the deployment of the session's last request, or None."""
-        return None if session is None else self._sessions.get(session)
+        return None if session is None else self._sessions.find(tenant).get(session)
 
 
 def _headed_by(deployment: str, holders: tuple[str, ...]) -> tuple[str, ...]:

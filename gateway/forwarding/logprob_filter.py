@@ -8,6 +8,8 @@ from typing import Any, Final
 
 import msgspec
 
+from gateway.chat.json_members import encoded
+from gateway.completion.answer_json import decode_answer
 from gateway.completion.stated_errors import is_failed_reason
 from gateway.upstreams.http1.sse import SseDecoder, SseError, encode_event
 from routing_policies.quality.confidence import TokenOdds
@@ -16,15 +18,22 @@ _LOGPROBS: Final = b'"logprobs"'
 _CONTINUED: Final = re.compile(rb"data:[^\n]*\ndata:")
 """Pattern of an event with several lines."""
 _CERTAIN: Final = -1e-9
+MAX_TOKENS: Final = 1024
+"""Tokens of one event that are read."""
+MAX_EVENT_BYTES: Final = 256 * 1024
+"""Largest event of a stream that is read; a larger one has no log-probabilities of single tokens."""
+_LOGPROB: Final = b'"logprob"'
+_MAX_LOGPROBS: Final = 100_000
+"""Log-probabilities of one answer beyond which none is read."""
 
 
 class _Top(msgspec.Struct, frozen=True):
-    logprob: float
+    logprob: msgspec.Raw
 
 
 class _Token(msgspec.Struct, frozen=True):
-    logprob: float
-    top_logprobs: tuple[_Top, ...] = ()
+    logprob: msgspec.Raw
+    top_logprobs: msgspec.Raw = msgspec.Raw(b"[]")
 
 
 class _Logprobs(msgspec.Struct, frozen=True):
@@ -42,20 +51,27 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 _decode: Final = msgspec.json.Decoder(_Answer).decode
+_decode_top: Final = msgspec.json.Decoder(tuple[_Top, ...]).decode
 
 
-def odds_of(answer: bytes) -> tuple[list[TokenOdds], bool]:
-    """Return the tokens of one JSON answer or event, and whether it ends with them; nothing for other input."""
+def odds_of(answer: bytes, limit: int = MAX_TOKENS) -> tuple[list[TokenOdds], bool]:
+    """Return up to `limit` tokens of one JSON answer or event, and whether it ends with its tokens.
+
+    Other input has none. Only the numbers of the returned tokens are converted.
+    """
+    if len(answer) > MAX_EVENT_BYTES and answer.count(_LOGPROB) > _MAX_LOGPROBS:
+        return [], False
     try:
         choices = [choice for choice in _decode(answer).choices if choice.index == 0]
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        if not choices:
+            return [], False
+        told = choices[0].logprobs
+        tokens = () if told is None or told.content is None else told.content
+        odds = [_odds(token) for token in tokens[:limit]]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError):
         return [], False
-    if not choices:
-        return [], False
-    told = choices[0].logprobs
-    tokens = () if told is None or told.content is None else told.content
     reason = choices[0].finish_reason
-    return [_odds(token) for token in tokens], reason is not None and not is_failed_reason(reason)
+    return odds, reason is not None and not is_failed_reason(reason)
 
 
 class LogprobReader:
@@ -67,14 +83,14 @@ class LogprobReader:
         self.odds: list[TokenOdds] = []
         self.is_whole = False
         """True if the answer has given its finish reason."""
-        self._decoder = SseDecoder()
+        self._decoder = SseDecoder(MAX_EVENT_BYTES)
 
     def feed(self, piece: bytes) -> None:
         """Feed one piece of the stream."""
         try:
             events = self._decoder.feed(piece)
         except SseError:  # an event so large has no odds of single tokens
-            self._decoder = SseDecoder()
+            self._decoder = SseDecoder(MAX_EVENT_BYTES)
             return
         for event in events:
             odds, is_whole = odds_of(event.data)
@@ -84,9 +100,10 @@ class LogprobReader:
 
 def _odds(token: _Token) -> TokenOdds:
     """Read the odds; without a second choice, the remaining probability counts as its own."""
-    others = sorted((top.logprob for top in token.top_logprobs), reverse=True)
-    second = others[1] if len(others) > 1 else log(-expm1(min(token.logprob, _CERTAIN)))
-    return TokenOdds(token.logprob, token.logprob - second)
+    logprob = float(bytes(token.logprob))
+    others = sorted((float(bytes(top.logprob)) for top in _decode_top(token.top_logprobs)), reverse=True)
+    second = others[1] if len(others) > 1 else log(-expm1(min(logprob, _CERTAIN)))
+    return TokenOdds(logprob, logprob - second)
 
 
 def without_odds(answer: bytes) -> bytes:
@@ -94,8 +111,8 @@ def without_odds(answer: bytes) -> bytes:
     if _LOGPROBS not in answer:
         return answer
     try:
-        document: Any = msgspec.json.decode(answer)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        document: Any = decode_answer(answer)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return answer
     choices = document.get("choices") if isinstance(document, dict) else None
     if not isinstance(choices, list):
@@ -103,7 +120,7 @@ def without_odds(answer: bytes) -> bytes:
     for choice in choices:
         if isinstance(choice, dict) and choice.get("logprobs") is not None:
             choice["logprobs"] = None
-    return msgspec.json.encode(document)
+    return encoded(document)
 
 
 def events_without_odds(events: bytes) -> bytes:

@@ -11,6 +11,7 @@ from gateway.cache.exact.needs import needs_of
 from gateway.cache.exact.shared_answer import SharedAnswer
 from gateway.chat.request import ChatRequest
 from gateway.completion.answer_end import AnswerEnd, has_first_token, merge_timing, usage_of
+from gateway.completion.answer_json import LONG_BYTES
 from gateway.completion.replay import as_event_stream
 from gateway.completion.stream_outcome import DONE, StreamOutcome
 from gateway.errors import UpstreamFailed
@@ -20,15 +21,12 @@ from gateway.forwarding.stream_head import EVENT_ENDS, WholeEvents
 from gateway.forwarding.timing_events import TimingEvents
 from gateway.http.asgi import EdgeChannel, Header
 from gateway.request_context import RequestContext
-from gateway.telemetry.records.record import RequestPhase
+from gateway.telemetry.records.record import RequestPhase, Usage
 from gateway.timeline import Stage
 from gateway.upstreams.http1.response import UpstreamResponse
 
 MAX_PLAIN_BYTES: Final = 32 * 1024 * 1024
 """Largest plain answer that is held to see whether it is whole."""
-
-_COUNTED_BYTES: Final = 64 * 1024
-"""Size from which a stored answer counts as memory of the request that it serves."""
 
 
 DONE_EVENT: Final = b"data: [DONE]\n\n"
@@ -50,35 +48,38 @@ async def relay_plain(ctx: RequestContext, status: int, headers: list[Header], b
     record = ctx.record
     if 200 <= status < 300:
         record.timeline.first_token_at = now = ctx.clock()
-        record.usage = usage_of(body)
+        is_long = len(body) > LONG_BYTES
+        record.usage = await asyncio.to_thread(usage_of, body) if is_long else usage_of(body)
         if ctx.hides_odds:
-            body = without_odds(body)
+            body = await asyncio.to_thread(without_odds, body) if is_long else without_odds(body)
         if ctx.flight is not None:
             ctx.flight.ended(now, record.usage)
         if ctx.capture is not None:
             ctx.capture.take(body)
         if ctx.wants_timing:
             ctx.mark(Stage.RELAY)
-            body = merge_timing(body, record.timeline.stages_ms())
+            stages = record.timeline.stages_ms()
+            body = await asyncio.to_thread(merge_timing, body, stages) if is_long else merge_timing(body, stages)
     await ctx.answer(status, [*headers, *ctx.answer_headers()], body)
     ctx.mark(Stage.RELAY)
 
 
-async def relay_kept(ctx: RequestContext, request: ChatRequest, answer: bytes, age_s: float) -> None:
+async def relay_cached(ctx: RequestContext, request: ChatRequest, answer: bytes, age_s: float) -> None:
     """Send a stored response, a whole JSON completion, in the form that this request needs."""
     record = ctx.record
     record.deployment = FROM_CACHE
-    record.usage = usage_of(answer)
     record.timeline.first_token_at = ctx.clock()
-    headers = [(b"content-type", b"application/json")]
-    if request.stream:
-        options = request.fields.stream_options
-        answer = as_event_stream(answer, include_usage=options is not None and options.include_usage is True)
-        headers = _STREAM_HEADERS
+    timing = None
     if ctx.wants_timing:
         ctx.mark(Stage.RELAY)
-        answer = _with_timing(answer, record.timeline.stages_ms(), is_stream=request.stream)
-    if ctx.held is not None and len(answer) > _COUNTED_BYTES:  # a slow client leaves it waiting here
+        timing = record.timeline.stages_ms()
+    is_long = len(answer) > LONG_BYTES
+    served = (
+        _served(answer, request, timing) if not is_long else await asyncio.to_thread(_served, answer, request, timing)
+    )
+    answer, record.usage = served
+    headers = _STREAM_HEADERS if request.stream else [(b"content-type", b"application/json")]
+    if ctx.held is not None and is_long:  # a slow client leaves it waiting here
         await ctx.held.cover(ctx.held.num_bytes + len(answer))
     headers = [*headers, *ctx.answer_headers(), (b"age", b"%d" % max(age_s, 0.0))]
     await ctx.answer(200, headers, answer)
@@ -101,7 +102,7 @@ async def relay_followed(ctx: RequestContext, request: ChatRequest, shared: Shar
         answer = await shared.follow().whole()
         if answer is None or not needs_of(request).are_met_by(answer):
             return False
-        await relay_kept(ctx, request, answer, 0.0)
+        await relay_cached(ctx, request, answer, 0.0)
         return True
     follower = shared.follow()
     try:
@@ -127,17 +128,23 @@ async def relay_followed(ctx: RequestContext, request: ChatRequest, shared: Shar
         record.is_incomplete = True
         why = "was read too slowly" if follower.is_cut else "broke off"
         raise UpstreamFailed(f"The answer that this request shared {why}. Try again.")
-    record.usage = usage_of(answer)
+    record.usage = await asyncio.to_thread(usage_of, answer) if len(answer) > LONG_BYTES else usage_of(answer)
     await ctx.end()
     ctx.mark(Stage.RELAY)
     return True
 
 
-def _with_timing(answer: bytes, timing: dict[str, float], *, is_stream: bool) -> bytes:
-    if not is_stream:
-        return merge_timing(answer, timing)
+def _served(answer: bytes, request: ChatRequest, timing: dict[str, float] | None) -> tuple[bytes, Usage | None]:
+    """Return a stored response in the form that the request needs, and its usage."""
+    usage = usage_of(answer)
+    if not request.stream:
+        return (answer if timing is None else merge_timing(answer, timing)), usage
+    options = request.fields.stream_options
+    stream = as_event_stream(answer, include_usage=options is not None and options.include_usage is True)
+    if timing is None:
+        return stream, usage
     events = TimingEvents()
-    return events.feed(answer) + events.finish(timing)
+    return events.feed(stream) + events.finish(timing), usage
 
 
 async def relay_stream(ctx: RequestContext, response: UpstreamResponse) -> None:
@@ -150,8 +157,8 @@ async def relay_stream(ctx: RequestContext, response: UpstreamResponse) -> None:
         UpstreamFailed: The stream ended without a mark that it is whole.
     """
     relay = _StreamRelay(ctx, response)
-    told = [header for header in response.headers if header[0] == SCHEMA_IGNORED]
-    await ctx.begin(response.status, [*_STREAM_HEADERS, *told, *ctx.answer_headers()])
+    schema_headers = [header for header in response.headers if header[0] == SCHEMA_IGNORED]
+    await ctx.begin(response.status, [*_STREAM_HEADERS, *schema_headers, *ctx.answer_headers()])
     ctx.place = RequestPhase.DECODE
     if ctx.channel is not None:
         await relay.through(ctx.channel)
@@ -251,7 +258,7 @@ class _StreamRelay:
         piece = self._whole.feed(piece)
         self._outcome.feed(piece)
         if DONE in piece:
-            piece = self._judge_done(piece)
+            piece = self._check_done(piece)
         if self._turn.hides_odds:
             piece = events_without_odds(piece)
         if self._capture is not None:
@@ -262,7 +269,7 @@ class _StreamRelay:
                 self._turn.flight.first_token(now)
         return piece if self._events is None else self._events.feed(piece)
 
-    def _judge_done(self, piece: bytes) -> bytes:
+    def _check_done(self, piece: bytes) -> bytes:
         """Pass the end mark on only where it is true, because clients stop reading there."""
         end = self._outcome.end(is_over=False)
         if not end.has_done:

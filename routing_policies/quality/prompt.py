@@ -1,4 +1,4 @@
-"""Prompt: the part of a conversation that a quality prediction looks at."""
+"""Prompt: the part of a conversation that a quality prediction reads."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from typing import Final
 import msgspec
 
 TAIL_CHARS: Final = 480
-"""Number of characters read at the end of the last question; earlier text counts by its length only.
+"""Number of characters whose words are read, at the end of the last question.
 
-So a long preamble has no influence on the prediction.
+The text before them counts by its length, and by the names and long words of the last sentence in it:
+`features.CONTEXT_CHARS` says how far back they are searched. Its other words have no influence on the prediction.
 """
 EARLIER_CHARS: Final = 160
+"""Number of characters read at the end of the user message before."""
 
 
 class Prompt(msgspec.Struct, frozen=True, gc=False):

@@ -45,7 +45,7 @@ def test_any_chunking_of_the_stream_gives_the_same_messages(sizes: list[int]) ->
     assert found == MESSAGES
 
 
-def test_an_answer_without_log_probabilities_is_told_from_one_with_the_chosen_tokens_only() -> None:
+def test_an_answer_without_log_probabilities_is_distinguished_from_one_with_the_chosen_tokens_only() -> None:
     for num_top in (None, 0):
         params = SamplingParams(max_tokens=1, num_top_logprobs=num_top)
         (body,) = FrameSplitter().feed(encode_frame(Add(seq_id=1, prompt_token_ids=[1], params=params)))

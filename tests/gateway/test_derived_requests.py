@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.chat.json_members import with_members, without_members
+from gateway.chat.json_members import members_of, with_members, without_members
+from gateway.chat.member_spans import MemberSpan, MemberSpans
 from gateway.chat.request import ChatRequest, ChatRequestParser
 from gateway.forwarding.cascade import telling
 
@@ -49,8 +50,8 @@ def test_what_is_not_changed_stays_byte_for_byte(text: str) -> None:
     start = next(at for at in range(len(text)) if text[at] != body[at : at + 1])
     assert body.startswith(text[:start])
     assert len(body) - len(name) <= len(text)
-    for kept in ("1.50, 1E3", r"\u00e9\\u006d", "123456789012345678901"):
-        assert (kept in body) == (kept in text)
+    for stored in ("1.50, 1E3", r"\u00e9\\u006d", "123456789012345678901"):
+        assert (stored in body) == (stored in text)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +69,7 @@ def test_what_is_not_changed_stays_byte_for_byte(text: str) -> None:
         ({"max_tokens": 100, "metadata": {"max_completion_tokens": "9"}}, {"max_tokens": 8}),
     ],
 )
-def test_a_smaller_answer_is_asked_for_in_every_field_that_bounds_it(
+def test_a_smaller_answer_is_requested_in_every_field_that_bounds_it(
     fields: dict[str, Any], changed: dict[str, Any]
 ) -> None:
     document = {"model": "auto", "messages": MESSAGES, **fields}
@@ -91,11 +92,11 @@ def test_a_smaller_answer_is_asked_for_in_every_field_that_bounds_it(
 )
 def test_companions_are_set_together(fields: dict[str, Any]) -> None:
     document = {"model": "auto", "messages": MESSAGES, **fields}
-    asked = telling(parse(json.dumps(document))).as_stream()
+    requested = telling(parse(json.dumps(document))).as_stream()
     wanted = {"stream": True, "stream_options": {"include_usage": True}, "logprobs": True, "top_logprobs": 2}
 
-    assert json.loads(asked.raw) == asked.document == {**document, **wanted}
-    assert PARSER.parse(asked.raw).fields == asked.fields
+    assert json.loads(requested.raw) == requested.document == {**document, **wanted}
+    assert PARSER.parse(requested.raw).fields == requested.fields
 
 
 def test_another_conversation_leaves_all_else_as_it_was_written() -> None:
@@ -191,9 +192,9 @@ LONG = {
     "objects": wide('"own":[' + ",".join(['{"a":{}}'] * 90_000) + "]"),
     "escaped quotes": wide('"own":"' + '\\"' * 2_000_000 + '"'),
     "backslashes": wide('"own":"' + "\\\\" * 2_000_000 + '"'),
-    "parts": '{"model":"auto","max_tokens":null,"messages":[{"role":"user","content":['
-    + ",".join(['{"type":"text","text":"a"}'] * 60_000)
-    + "]}]}",
+    "parts": '{"model":"auto","max_tokens":null,"messages":['
+    + ",".join(['{"role":"user","content":[' + ",".join(['{"type":"text","text":"a"}'] * 4_000) + "]}"] * 15)
+    + "]}",
 }
 
 
@@ -256,7 +257,50 @@ def test_of_an_object_all_members_may_be_left_out() -> None:
     assert without_members(b" { } ", {"a"}) == b" { } "
 
 
-def test_a_body_for_a_background_ask_may_hold_integers_beyond_64_bits() -> None:
+def test_a_body_for_a_background_call_may_hold_integers_beyond_64_bits() -> None:
     assert json.loads(with_members(b'{"a":1}', {"b": 2**80})) == {"a": 1, "b": 2**80}
     assert msgspec.json.decode(with_members(b"{}", {"b": "\u00e9"})) == {"b": "\u00e9"}
     assert with_members(b" { } ", {}) == b" { } "
+
+
+def long_request(rest: str) -> bytes:
+    """A body long enough to be decoded in slices, its known members before, between and behind the others."""
+    filler = "x" * 50_000
+    return (
+        f'{{ "max_tokens" : 7.0, "a":"{filler}",{AS_WRITTEN}, "model" : "auto",\n "metadata":null ,"b":["{filler}"],'
+        f'"messages" : [{{"role":"user","content":"x"}}]{rest} }}'
+    ).encode()
+
+
+@pytest.mark.parametrize(
+    "rest", ["", ',"user":null', ',"user":null , "seed" : null', ', "stream" : false', ',"mine":1e5']
+)
+def test_a_long_request_keeps_the_bytes_of_what_nobody_changes(rest: str) -> None:
+    body = long_request(rest)
+    request = parse(body.decode())
+    derived = telling(request).as_stream().with_max_tokens(8).body_for("tiny")
+    assert AS_WRITTEN.encode() in derived
+    removed = {name for name in ("metadata", "user", "seed") if json.loads(body).get(name, 0) is None}
+    before = {name: value for name, value in json.loads(body).items() if name not in removed}
+    wanted = {"stream": True, "stream_options": {"include_usage": True}, "logprobs": True, "top_logprobs": 2}
+    assert json.loads(derived) == {**before, **wanted, "max_tokens": 8, "model": "tiny"}
+    assert json.loads(request.raw) == {**before, "max_tokens": 7}
+    assert ("1e5" in rest) == (b'"mine":1e5' in derived)
+
+
+@given(st.lists(st.sampled_from(["a", "b", "c", "d", "e"]), unique=True), st.data())
+def test_edits_by_position_are_those_of_a_search(names: list[str], data: st.DataObject) -> None:
+    space = st.sampled_from(["", " ", "\n\t"])
+    pieces = [
+        f'{data.draw(space)}"{n}"{data.draw(space)}:{data.draw(space)}[1E1,{{}}]{data.draw(space)}' for n in names
+    ]
+    body = ("{" + ",".join(pieces) + data.draw(space) + "}").encode()
+    found = {m.name: MemberSpan(m.start, m.value_start, m.end) for m in members_of(body)}
+    spans = MemberSpans(found, len(body) - 1)
+    for _ in range(3):
+        removed = set(data.draw(st.lists(st.sampled_from(["a", "b", "c"]))))
+        changes = dict.fromkeys(data.draw(st.lists(st.sampled_from(["d", "e", "f", "g"]))), 1)
+        expected = {**{k: v for k, v in json.loads(body).items() if k not in removed}, **changes}
+        body, spans = spans.edited(body, changes, removed)
+        assert json.loads(body) == expected
+        assert body.count(b"1E1") == sum(value == [10.0, {}] for value in expected.values())

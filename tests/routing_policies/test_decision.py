@@ -1,4 +1,4 @@
-"""A decision tells what was chosen, from how many, and why the others were not."""
+"""A decision shows what was chosen, from how many, and why the others were not."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def dropped(**reasons: DropReason) -> Decision:
         (dropped(a="ejected", b="full"), "nobody left; a ejected, b full", True),
     ],
 )
-def test_without_a_choice_it_says_whether_waiting_helps(decision: Decision, reason: str, is_saturated: bool) -> None:
+def test_without_a_choice_it_states_whether_waiting_helps(decision: Decision, reason: str, is_saturated: bool) -> None:
     assert decision.reason == reason
     assert decision.is_saturated is decision.is_possible is is_saturated
     assert (decision.candidates, decision.scores, decision.totals) == ((), {}, {})
 
 
-def test_a_choice_tells_its_candidates_and_who_was_left_out() -> None:
+def test_a_choice_reports_its_candidates_and_who_was_left_out() -> None:
     views = [view("a"), view("b", ready=False), view("c")]
     decision = profile_for("first_available").decide(views, FIRST_ATTEMPT, random.Random(1))
     assert decision.deployment == "a"

@@ -1,5 +1,5 @@
 # ruff: noqa: E501 (one case a line reads best)
-"""What a policy file may say, and what it is told when it says something else."""
+"""What a policy file may state, and what it is given when it states something else."""
 
 from __future__ import annotations
 
@@ -114,8 +114,8 @@ def test_the_whole_design_is_a_policy() -> None:
     ],
 )  # fmt: skip
 def test_a_mistake_is_named_with_its_place_and_what_was_meant(line: str, expected: str) -> None:
-    said = problems_of(TWO_DEPLOYMENTS + line + "\n")
-    assert any(expected in one for one in said), said
+    reported = problems_of(TWO_DEPLOYMENTS + line + "\n")
+    assert any(expected in one for one in reported), reported
 
 
 AUTH = "the name of an environment variable, 1 to 64 of A-Z, 0-9 and underscore; never the secret itself"
@@ -135,9 +135,9 @@ AUTH = "the name of an environment variable, 1 to 64 of A-Z, 0-9 and underscore;
     ],
 )
 def test_credentials_are_named_never_written_and_a_pasted_one_is_not_repeated(extra: str, expected: str) -> None:
-    said = problems_of(f'schema_version: 1\ndeployments: [{{id: a, url: "https://host/v1", model: m, {extra}}}]\n')
-    assert any(expected in line for line in said), said
-    assert "secret" not in "".join(said).replace(AUTH, "")
+    reported = problems_of(f'schema_version: 1\ndeployments: [{{id: a, url: "https://host/v1", model: m, {extra}}}]\n')
+    assert any(expected in line for line in reported), reported
+    assert "secret" not in "".join(reported).replace(AUTH, "")
 
 
 def test_a_deployment_may_name_its_key_and_its_authority() -> None:
@@ -148,8 +148,8 @@ def test_a_deployment_may_name_its_key_and_its_authority() -> None:
     assert loaded.auth.bearer_env == "HOSTED_KEY"
     assert loaded.tls is not None
     assert loaded.tls.ca_file == "/etc/ca.pem"
-    said = problems_of(text.replace("https:", "http:"))
-    assert said == ["p.yaml:2:93: deployments[0].tls: has an effect only with an https:// URL"]
+    reported = problems_of(text.replace("https:", "http:"))
+    assert reported == ["p.yaml:2:93: deployments[0].tls: has an effect only with an https:// URL"]
 
 
 def test_a_document_of_more_than_a_mebibyte_is_refused() -> None:

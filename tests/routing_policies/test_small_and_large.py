@@ -1,5 +1,5 @@
 # ruff: noqa: E501 (one case a line reads best)
-"""Choices by quality, by price and by identity: whole decisions of the routes that ask for them."""
+"""Choices by quality, by price and by identity: whole decisions of the routes that request them."""
 
 from __future__ import annotations
 

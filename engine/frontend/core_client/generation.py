@@ -127,7 +127,7 @@ class Generation:
         return stages.num_cached_tokens if stages is not None else 0
 
     def cancel(self) -> None:
-        """Free the core and end `next` with ClientGone, because the client has disconnected."""
+        """Free the core and end `next` with RequestAbandoned, because the client has disconnected."""
         self._link.abort(self._by_seq_id)
         self._mailbox.fail(RequestAbandoned())
 
@@ -139,7 +139,7 @@ class Generation:
 
         Raises:
             ApiError: The core failed, a grammar is wrong or the deadline has passed.
-            ClientGone: The client has disconnected.
+            RequestAbandoned: The client has disconnected.
         """
         try:
             outputs = await self._mailbox.take()

@@ -38,7 +38,7 @@ class Mailbox:
         """Wait for outputs and return all that arrived since the last call.
 
         Raises:
-            ClientGone: At once, even with outputs left.
+            RequestAbandoned: At once, even with outputs left.
             Exception: The failure set by `fail`, once no output is left.
         """
         while not self._outputs and self._failure is None:

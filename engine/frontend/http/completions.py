@@ -41,7 +41,7 @@ class Completions:
         self._tracer = tracer
 
     async def chat(self, headers: Headers, receive: Receive, send: Send) -> None:
-        """Answer a conversation. Raises ApiError before the first byte, ClientGone."""
+        """Answer a conversation. Raises ApiError before the first byte, RequestAbandoned."""
         received_at = self._service.clock()
         request = parse_chat(await self._body(headers, receive), self._service.config)
         options = read_options(headers, request)
@@ -51,7 +51,7 @@ class Completions:
             await self._answer(client, generation, wire, request, options, send)
 
     async def complete(self, headers: Headers, receive: Receive, send: Send) -> None:
-        """Continue a raw prompt. Raises ApiError before the first byte, ClientGone."""
+        """Continue a raw prompt. Raises ApiError before the first byte, RequestAbandoned."""
         received_at = self._service.clock()
         request = parse_completion(await self._body(headers, receive), self._service.config)
         options = read_options(headers, request)

@@ -43,10 +43,10 @@ class Relay:
         self._headers = headers
         self._report = report
         self._write_stall_s = write_stall_s
-        self._opened: set[int] = set()
+        self._begun: set[int] = set()
 
     async def plain(self) -> None:
-        """Collect everything, send one body. Raises ApiError, ClientGone."""
+        """Collect everything, send one body. Raises ApiError, RequestAbandoned."""
         answers = [CollectedChoice(choice, [], []) for choice in self._generation.choices]
         while not self._generation.is_done:
             for choice, delta in await self._generation.next():
@@ -63,7 +63,7 @@ class Relay:
     async def stream(self, *, include_usage: bool) -> None:
         """Send events as outputs come; the status line goes with the first of them.
 
-        Raises ApiError before the first byte, ClientGone, and StreamCutError after an error event.
+        Raises ApiError before the first byte, RequestAbandoned, and StreamCutError after an error event.
         """
         gained = await self._generation.next()
         headers = {**self._headers(), "cache-control": "no-cache", "x-accel-buffering": "no"}
@@ -101,8 +101,8 @@ class Relay:
     def _text_events(self, gained: Gained) -> list[bytes]:
         parts: list[bytes] = []
         for choice, delta in gained:
-            if choice.index not in self._opened:
-                self._opened.add(choice.index)
+            if choice.index not in self._begun:
+                self._begun.add(choice.index)
                 parts.append(self._wire.opening(choice.index))
             if delta.has_content or delta.entries:
                 self._generation.note_first_token()
@@ -128,7 +128,7 @@ class Relay:
         )
 
     async def _write(self, sending: Awaitable[None]) -> None:
-        """Finish a send, or give the client up when it does not read. Raises ClientGone."""
+        """Finish a send, or give the client up when it does not read. Raises RequestAbandoned."""
         try:
             async with asyncio.timeout(self._write_stall_s):
                 await sending

@@ -34,13 +34,13 @@ class LabelHandlers:
     async def export(self, request: AdminRequest) -> Response:
         """Export a page of a pair's labels, oldest first; `next` is the `after` of the following page.
 
-        A label has figures, hashes and a vector.
+        A label has figures, hashes and a vector, but not its tenant.
         """
         pair, after = (request.text("weak") or "", request.text("strong") or ""), request.text("after") or ""
         rest = [(key, label) for key, label in self._learner.labels().get(pair, []) if key > after]
         page = rest[:PAGE]
         following = page[-1][0] if len(rest) > PAGE else None
-        return ApiResponse({"labels": [msgspec.to_builtins(label) for _, label in page], "next": following})
+        return ApiResponse({"labels": [_exported(label) for _, label in page], "next": following})
 
     def _described(self, pair: Pair, labels: list[Label]) -> dict[str, Any]:
         predictor = self._learner.predictor(pair)
@@ -55,3 +55,7 @@ class LabelHandlers:
             "is_learned": predictor is not None and predictor.model is not predictor.base,
             "trained_on": None if predictor is None else predictor.model.trained_on,
         }
+
+
+def _exported(label: Label) -> dict[str, Any]:
+    return {name: value for name, value in msgspec.to_builtins(label).items() if name != "tenant"}

@@ -6,7 +6,7 @@ from typing import Final
 
 from gateway.cache.audit.error_budget import audit_probability
 from gateway.cache.audit.route_stats import RouteStats
-from gateway.util.bounded_dict import Recent
+from gateway.util.fair_bounded_dict import FairRecent
 
 MAX_EXPOSURES: Final = 3
 """Hits of one question on one entry until an audit is certain: what is frequent goes wrong often."""
@@ -15,7 +15,10 @@ MANY: Final = 100
 COMPARED_RATIO: Final = 5.0
 """Factor on `audit_ratio` for comparisons that cost no upstream call."""
 MAX_PAIRS: Final = 10_000
-"""Number of pairs of question and entry whose hits are counted."""
+"""Number of pairs whose hits are counted; beyond it, the tenant with the most loses its oldest."""
+
+Pair = tuple[bytes, bytes]
+"""Exact fingerprints of a question and of the entry that it hit."""
 
 
 class AuditChoice:
@@ -24,25 +27,27 @@ class AuditChoice:
     __slots__ = ("_exposures",)
 
     def __init__(self) -> None:
-        self._exposures: Recent[tuple[bytes, bytes], int] = Recent(MAX_PAIRS)
+        self._exposures: FairRecent[Pair, int] = FairRecent(MAX_PAIRS)
         """Hits of each pair since its last audit."""
 
-    def of_served(self, asked: bytes, cached: bytes, chance: float, audit_ratio: float, book: RouteStats) -> float:
-        """Return the probability of an audit of the hit of question `asked` on entry `cached`."""
-        doubt = 1.0 - chance
-        probability = audit_probability(audit_ratio, doubt, book.usual_doubt(doubt))
-        pair = asked, cached
-        exposures = self._exposures[pair] = self._exposures.get(pair, 0) + 1
+    def of_served(
+        self, pair: Pair, match_probability: float, audit_ratio: float, stats: RouteStats, tenant: str
+    ) -> float:
+        """Return the probability of an audit of a tenant's hit."""
+        doubt = 1.0 - match_probability
+        probability = audit_probability(audit_ratio, doubt, stats.usual_doubt(doubt))
+        exposures = (self._exposures.get(pair) or 0) + 1
+        self._exposures.put(pair, exposures, tenant)
         return 1.0 if exposures >= MAX_EXPOSURES and probability > 0.0 else probability
 
-    def audited(self, asked: bytes, cached: bytes) -> None:
-        """Note that this pair is audited."""
-        self._exposures[asked, cached] = -MANY
+    def audited(self, pair: Pair, tenant: str) -> None:
+        """Note that this pair of a tenant is audited."""
+        self._exposures.put(pair, -MANY, tenant)
 
     @staticmethod
-    def of_other(chance: float, audit_ratio: float, lowest: float) -> float:
+    def of_other(match_probability: float, audit_ratio: float, lowest: float) -> float:
         """Return the probability of comparing an entry that was not served with a deployment's response.
 
         `lowest` is the least match probability that a lower level would serve.
         """
-        return min(1.0, COMPARED_RATIO * audit_ratio) if chance >= lowest else 0.0
+        return min(1.0, COMPARED_RATIO * audit_ratio) if match_probability >= lowest else 0.0

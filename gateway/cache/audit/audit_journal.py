@@ -14,21 +14,24 @@ from typing import Final
 
 import msgspec
 
-from gateway.cache.audit.audit_book import AuditBook
 from gateway.cache.audit.audit_record import AuditRecord, decode_record, encode_record
+from gateway.cache.audit.audit_registry import AuditRegistry
 from gateway.cache.audit.error_budget import CLOSED
 from gateway.cache.audit.evidence import BUCKET_S, WINDOW_S, LookupTraffic
 from gateway.cache.audit.route_stats import RouteStats, RouteStatsTable, TenantRoute
 from gateway.cache.exact.sealed import seal, unseal
 from gateway.store.base import Store, StoreUnavailable
 from gateway.store.follower import ChangeFollower
-from gateway.util.bounded_dict import Recent
+from gateway.util.fair_bounded_dict import FairRecent
 
 SPACE: Final = "cache.audits"
 RECORD_S: Final = 7 * 24 * 3600.0
 """Lifetime of an audit."""
 TICK_S: Final = 0.5
 MAX_WAITING: Final = 10_000
+"""Writes that wait for the store; beyond it, the tenant with the most loses its oldest."""
+_OWN: Final = ""
+"""Owner of what concerns no single tenant."""
 
 _AUDIT, _TRAFFIC, _LEVEL = "a.", "n.", "s."
 _Counts = dict[str, tuple[int, int]]
@@ -49,27 +52,33 @@ class AuditJournal:
     """The audits in the store; without it all stays in memory. Methods that are not coroutines never wait or fail."""
 
     def __init__(
-        self, store: Store, book: AuditBook, books: RouteStatsTable, *, holder: str, wall: Callable[[], float]
+        self,
+        store: Store,
+        stats: AuditRegistry,
+        route_stats: RouteStatsTable,
+        *,
+        holder: str,
+        wall: Callable[[], float],
     ) -> None:
         """Set up the journal; `holder` names this process among all that share the store. The caller closes `store`."""
         self._store = store
-        self._book = book
-        self._books = books
+        self._audits = stats
+        self._route_stats = route_stats
         self._holder = holder
         self._wall = wall
-        self._waiting: Recent[str, tuple[bytes, float]] = Recent(MAX_WAITING)
+        self._waiting: FairRecent[str, tuple[bytes, float]] = FairRecent(MAX_WAITING)
         self._written: dict[str, _Counts] = {}
         self._follower = ChangeFollower(store, SPACE, self._take, wants=self._is_from_others)
         self._has_news = asyncio.Event()
 
     def record(self, record: AuditRecord) -> None:
         """Have an audit written."""
-        self._put(_AUDIT + record.id, encode_record(record), RECORD_S)
+        self._put(_AUDIT + record.id, encode_record(record), RECORD_S, record.tenant)
 
-    def note_level(self, whose: TenantRoute, book: RouteStats) -> None:
+    def note_level(self, whose: TenantRoute, stats: RouteStats) -> None:
         """Have the level of a route written."""
-        value = msgspec.json.encode(Level(book.level, book.since))
-        self._put(f"{_LEVEL}{whose.tenant}/{whose.route}", seal(value), RECORD_S)
+        value = msgspec.json.encode(Level(stats.level, stats.since))
+        self._put(f"{_LEVEL}{whose.tenant}/{whose.route}", seal(value), RECORD_S, whose.tenant)
 
     async def run(self) -> None:
         """Read the stored audits, then write and follow until cancelled."""
@@ -86,10 +95,10 @@ class AuditJournal:
     async def write_pending(self) -> None:
         """Write what waits. Raises StoreUnavailable."""
         while self._waiting:
-            key, (value, ttl_s) = next(iter(self._waiting.items()))
-            await self._store.put(SPACE, key, value, ttl_s=ttl_s)
-            if self._waiting.get(key) == (value, ttl_s):
-                del self._waiting[key]
+            for key, (value, ttl_s) in self._waiting.oldest_of_each():
+                await self._store.put(SPACE, key, value, ttl_s=ttl_s)
+                if self._waiting.get(key) == (value, ttl_s):
+                    self._waiting.pop(key)
 
     async def flush(self) -> None:
         """Write what still waits, for a moment; call it when `run` has ended."""
@@ -106,17 +115,17 @@ class AuditJournal:
         """Have the counts of the current span written, where they changed."""
         bucket = int(self._wall() // BUCKET_S)
         counts: _Counts = {}
-        for whose, book in self._books:
-            traffic = book.evidence.traffic(bucket * BUCKET_S)
+        for whose, stats in self._route_stats:
+            traffic = stats.evidence.traffic(bucket * BUCKET_S)
             if traffic.num_requests:
                 counts[f"{whose.tenant}/{whose.route}"] = (traffic.num_requests, traffic.num_hits)
         key = f"{_TRAFFIC}{self._holder}.{bucket}"
         if counts and self._written.get(key) != counts:
             self._written = {key: counts}
-            self._put(key, seal(msgspec.json.encode(counts)), WINDOW_S)
+            self._put(key, seal(msgspec.json.encode(counts)), WINDOW_S, _OWN)
 
-    def _put(self, key: str, value: bytes, ttl_s: float) -> None:
-        self._waiting[key] = (value, ttl_s)
+    def _put(self, key: str, value: bytes, ttl_s: float, owner: str) -> None:
+        self._waiting.put(key, (value, ttl_s), owner)
         if not key.startswith(_TRAFFIC):
             self._has_news.set()
 
@@ -138,20 +147,20 @@ class AuditJournal:
     def _use(self, key: str, sealed: bytes) -> bool:
         if key.startswith(_AUDIT):
             record = decode_record(sealed)
-            if record is not None and record != self._book.get(record.id):
-                self._book.add(record, self._wall(), is_news=False)  # who made it has told what follows
+            if record is not None and record != self._audits.get(record.id):
+                self._audits.add(record, self._wall(), is_news=False)  # its author has published what follows
             return record is not None
         value = unseal(sealed)
         if value is None:
             return False
         if key.startswith(_LEVEL):
             tenant, _, route = key.removeprefix(_LEVEL).rpartition("/")
-            told, book = _levels.decode(value), self._books.of(TenantRoute(tenant, route))
-            book.level, book.since = min(max(told.level, 0), CLOSED), told.since
+            stored_level, stats = _levels.decode(value), self._route_stats.of(TenantRoute(tenant, route))
+            stats.level, stats.since = min(max(stored_level.level, 0), CLOSED), stored_level.since
         elif key.startswith(_TRAFFIC):
             holder, _, bucket = key.removeprefix(_TRAFFIC).rpartition(".")
             for name, counts in _counts.decode(value).items():
                 tenant, _, route = name.rpartition("/")
                 traffic = LookupTraffic(*counts)
-                self._books.of(TenantRoute(tenant, route)).evidence.set_traffic(holder, int(bucket), traffic)
+                self._route_stats.of(TenantRoute(tenant, route)).evidence.set_traffic(holder, int(bucket), traffic)
         return True

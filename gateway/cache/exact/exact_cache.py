@@ -244,8 +244,8 @@ class ExactCache:
 
     def take_quarantine(self, exact: bytes, digest: bytes, until: float) -> None:
         """Quarantine a response that was called wrong, here or elsewhere."""
-        self._wrong.add(exact, digest, until)
         entry = self.tier.by_exact(exact)
+        self._wrong.add(exact, digest, until, "" if entry is None else entry.tenant)
         if entry is not None and digest_of(entry.answer) == digest:
             self.tier.quarantine(entry.id)
 

@@ -18,13 +18,17 @@ DIGEST_BYTES: Final = 20
 SHAPELESS: Final = frozenset(
     {"model", "stream", "stream_options", "user", "metadata", "prompt_cache_key", "service_tier", "store"}
 )
-"""Fields that say how a response travels, who pays for it or who asked, and nothing about its content.
+"""Fields for the transport, the payer or the sender of a response, without effect on its content.
 
 `model` is in the fingerprint as the route's candidates: two aliases of one route get the same answers.
 """
 
 INSTRUCTING: Final = frozenset({"system", "developer"})
 """Roles whose messages hold for every question."""
+
+
+_LONG_CHARS: Final = 64 * 1024
+"""Length beyond which the last text is digested without the escapes of JSON."""
 
 
 class Fingerprint(msgspec.Struct, frozen=True, gc=False):
@@ -55,9 +59,13 @@ class Outline:
         self.text = last_user_text(request)
         self.shaping = encode(shaping)
         self.frame = _digest(self.shaping, encode(messages[:-1]))
-        self.last = _digest(encode(messages[-1]))
         around = {name: value for name, value in messages[-1].items() if name != "content"}
         self.around = encode(around)
+        content = messages[-1].get("content")
+        if isinstance(content, str) and len(content) > _LONG_CHARS:
+            self.last = _digest(self.around, content.encode())  # escaping holds the interpreter's lock too long
+        else:
+            self.last = _digest(encode(messages[-1]))
         self.instructions: bytes | None = None
         """The digest of the instructing messages; None until `stand_alone` finds a text that stands alone."""
 
@@ -74,7 +82,7 @@ class Outline:
 def outline_of(request: ChatRequest) -> Outline | None:
     """Return the request's outline, made once and stored with it; None for numbers that JSON cannot carry exactly.
 
-    Takes milliseconds for a megabyte: of a long request make it on a thread, before anything asks for a fingerprint.
+    Takes milliseconds for a megabyte: of a long request make it on a thread, before a fingerprint is needed.
     """
     if request.outline is None:
         try:
@@ -94,8 +102,8 @@ def fingerprint(
 
     Args:
         request: The request.
-        scope: Tells apart who may not share responses; see `scope_of`.
-        candidates: Tells apart which models may answer.
+        scope: Separates callers that may not share responses; see `scope_of`.
+        candidates: Models that may answer.
         history: Whether a text that stands alone is compared across conversations.
     """
     outline = outline_of(request)

@@ -7,7 +7,9 @@ from typing import Any, Final
 
 import msgspec
 
+from gateway.completion.answer_json import decode_answer
 from gateway.util.bounded_dict import Recent
+from gateway.util.fair_bounded_dict import FairRecent
 from gateway.util.ordered_json import encode_ordered
 
 QUARANTINE_S: Final = 30 * 24 * 3600.0
@@ -22,31 +24,32 @@ DIGEST_BYTES: Final = 20
 def digest_of(answer: bytes) -> bytes:
     """Return a digest that is equal for completions of equal content, whatever their ids and times."""
     try:
-        said: Any = [
+        content: Any = [
             {name: choice.get(name) for name in ("index", "message", "finish_reason")}
-            for choice in msgspec.json.decode(answer)["choices"]
+            for choice in decode_answer(answer)["choices"]
         ]
-        told = encode_ordered(said)
+        document = encode_ordered(content)
     except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError, RecursionError):
-        told = answer  # no completion: then its bytes are all there is to it
-    return blake2b(told, digest_size=DIGEST_BYTES, person=b"penstock-wrong").digest()
+        document = answer  # no completion: then its bytes are all there is to it
+    return blake2b(document, digest_size=DIGEST_BYTES, person=b"penstock-wrong").digest()
 
 
 class Quarantines:
-    """Wrong responses by the exact fingerprint of their request. Bounded; time is passed in."""
+    """Wrong responses by the exact fingerprint of their request. Bounded, fair to tenants; time is passed in."""
 
     __slots__ = ("_wrong",)
 
     def __init__(self) -> None:
-        self._wrong: Recent[bytes, Recent[bytes, float]] = Recent(MAX_QUESTIONS)
+        self._wrong: FairRecent[bytes, Recent[bytes, float]] = FairRecent(MAX_QUESTIONS)
 
     def __len__(self) -> int:
         return len(self._wrong)
 
-    def add(self, exact: bytes, digest: bytes, until: float) -> None:
-        """Note that this response to that request is wrong."""
-        answers = self._wrong[exact] = self._wrong.get(exact) or Recent(MAX_ANSWERS)
+    def add(self, exact: bytes, digest: bytes, until: float, tenant: str = "") -> None:
+        """Note that this response to that request is wrong; without a tenant where that is not known."""
+        answers = self._wrong.get(exact) or Recent(MAX_ANSWERS)
         answers[digest] = until
+        self._wrong.put(exact, answers, tenant)
 
     def covers(self, exact: bytes, answer: bytes, now: float) -> bool:
         """Return whether the response was called wrong; costs nothing for requests without complaints."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from heapq import merge
 from typing import Any, Final, Literal
 
 import msgspec
@@ -11,6 +11,7 @@ import msgspec
 from gateway.telemetry.logs.log import clean
 from gateway.telemetry.records.record import Neighbourhood, RequestRecord
 from gateway.timeline import STAGE_LABELS, Clock
+from gateway.util.fair_bounded_dict import OwnerShares
 from routing_policies.decision import Decision
 
 CAPACITY: Final = 2000
@@ -88,23 +89,24 @@ class ExplainedRequest(ShownRequest, frozen=True, kw_only=True):
 
 
 class RecentRequests:
-    """Ring of finished records; a view of one is computed only when it is read."""
+    """Bounded records of finished requests, shared fairly by tenants; a view of one is computed when it is read."""
 
-    __slots__ = ("_clock", "_ring", "_wall", "name", "num_seen")
+    __slots__ = ("_clock", "_records", "_wall", "name", "num_seen")
 
     def __init__(self, *, clock: Clock, wall: Clock, name: str = "", capacity: int = CAPACITY) -> None:
-        """Create an empty ring.
+        """Create an empty collection.
 
         Args:
             clock: The monotonic clock that timed the records.
             wall: Wall clock, in seconds since 1970.
             name: Name of this process.
-            capacity: Number of records kept.
+            capacity: Maximum number of records; beyond it, the tenant with the most loses its oldest.
         """
         self.name = name
         self._clock = clock
         self._wall = wall
-        self._ring: deque[RequestRecord] = deque(maxlen=capacity)
+        self._records: OwnerShares[int, RequestRecord] = OwnerShares(capacity)
+        """Records of each tenant by sequence number."""
         self.num_seen = 0
         """Sequence number of the newest record; the first has 1."""
 
@@ -114,8 +116,9 @@ class RecentRequests:
             record.model = record.model[:_MAX_NAME_CHARS]
         if record.client_request_id is not None and len(record.client_request_id) > _MAX_NAME_CHARS:
             record.client_request_id = record.client_request_id[:_MAX_NAME_CHARS]
-        self._ring.append(record)
         self.num_seen += 1
+        self._records.part(record.tenant)[self.num_seen] = record
+        self._records.settle(record.tenant, 1)
 
     def newest(
         self, *, after: int = 0, limit: int = MAX_LISTED, where: dict[Filter, str] | None = None
@@ -131,7 +134,7 @@ class RecentRequests:
         return found
 
     def find(self, request_id: str) -> ExplainedRequest | None:
-        """Return the request with this id, or with this id from the client, or None when the ring has dropped it."""
+        """Return the request with this id, or with this id from the client, or None when its record was evicted."""
         since = self._wall() - self._clock()
         for seq, record in self._numbered():
             if request_id in (record.request_id, record.client_request_id):
@@ -139,7 +142,9 @@ class RecentRequests:
         return None
 
     def _numbered(self) -> Iterator[tuple[int, RequestRecord]]:
-        return zip(range(self.num_seen, 0, -1), reversed(self._ring), strict=False)
+        """Iterate over sequence numbers and records, newest first."""
+        parts = [reversed(part.items()) for _, part in self._records]
+        return merge(*parts, key=lambda item: -item[0])
 
 
 def _summary(seq: int, record: RequestRecord, since: float) -> dict[str, Any]:
@@ -253,7 +258,7 @@ class RouteTraffic:
         hour = int(self._wall() // HOUR_S)
         if hour != self._hour:
             self._hour, self._now = hour, self._hours.setdefault(hour, {})
-            for old in [kept for kept in self._hours if kept <= hour - HOURS]:
+            for old in [old_hour for old_hour in self._hours if old_hour <= hour - HOURS]:
                 del self._hours[old]
 
     def counts(self) -> list[Count]:

@@ -27,7 +27,7 @@ class Label(msgspec.Struct, frozen=True, kw_only=True):
     """Result of one comparison: figures, hashes of words and, if there was one, an embedding."""
 
     format: int = FORMAT
-    """Version of the figures' format; figures of another version have another meaning."""
+    """Version of the figures' format; figures of another version are not comparable."""
     weak: str
     strong: str
     at: float
@@ -48,6 +48,8 @@ class Label(msgspec.Struct, frozen=True, kw_only=True):
     """Id of the encoder of `vector`."""
     kind: str = ""
     """Kind of work that the route names."""
+    tenant: str = ""
+    """Tenant whose request was compared; a buffer of labels is shared fairly by tenants."""
 
     @property
     def pair(self) -> Pair:
@@ -84,6 +86,7 @@ def label_of(
     vector: NDArray[np.float32] | None = None,
     encoder: str = "",
     kind: str = "",
+    tenant: str = "",
 ) -> Label:
     """Return a label from features whose words are already hashes."""
     end = sorted(features.shapes[-END_WORDS:])
@@ -101,6 +104,7 @@ def label_of(
         vector=b"" if vector is None else _quantized(vector),
         encoder="" if vector is None else encoder,
         kind=kind,
+        tenant=tenant,
     )
 
 

@@ -27,8 +27,11 @@ _MOST: Final = 0.8
 """Minimum share of labels with an embedding at which the others are left out."""
 
 
-class LabelBook:
-    """Latest labels of one pair, by key; keys are in the order of time."""
+class LabelBuffer:
+    """Latest labels of one pair, by key; keys are in the order of time.
+
+    Beyond the limit, the tenant with the most labels loses its oldest.
+    """
 
     __slots__ = ("_labels", "_max_labels", "_num_fresh")
 
@@ -41,12 +44,12 @@ class LabelBook:
         return len(self._labels)
 
     def add(self, key: str, label: Label) -> list[str]:
-        """Add a label; return the keys of the labels to remove for it, oldest first."""
+        """Add a label; return the keys of the labels to remove for it."""
         if key not in self._labels:
             self._num_fresh += 1
         self._labels[key] = label
         too_many = len(self._labels) - self._max_labels
-        return sorted(self._labels)[:too_many] if too_many > 0 else []
+        return self._oldest(too_many) if too_many > 0 else []
 
     def remove(self, key: str) -> None:
         """Remove a label, if it is there."""
@@ -55,6 +58,13 @@ class LabelBook:
     def forget_before(self, instant: float) -> None:
         """Remove the labels older than `instant`."""
         self._labels = {key: label for key, label in self._labels.items() if label.at >= instant}
+
+    def _oldest(self, num: int) -> list[str]:
+        """Return keys to remove: each is the oldest of the tenant that has the most labels then."""
+        keys_of: dict[str, list[str]] = {}
+        for key in sorted(self._labels, reverse=True):
+            keys_of.setdefault(self._labels[key].tenant, []).append(key)
+        return [max(keys_of.values(), key=len).pop() for _ in range(num)]
 
     @property
     def is_worth_learning(self) -> bool:
@@ -81,11 +91,11 @@ def learn_pair(labels: Sequence[Label], base: PairModel) -> PairModel:
     Raises:
         TrainingUnavailable: scikit-learn is not installed.
     """
-    kept = [label for number, label in enumerate(labels) if number % HELD_OUT]
-    asked = labels[::HELD_OUT]
-    if not _has_both_kinds(kept):
+    fitted_labels = [label for number, label in enumerate(labels) if number % HELD_OUT]
+    held_out = labels[::HELD_OUT]
+    if not _has_both_kinds(fitted_labels):
         return base
-    if squared_error(learned_of(kept, base), asked) >= squared_error(WordHasher().model(base), asked):
+    if squared_error(learned_of(fitted_labels, base), held_out) >= squared_error(WordHasher().model(base), held_out):
         return base
     return learned_of(labels, base)
 
@@ -119,8 +129,10 @@ def learned_of(labels: Sequence[Label], base: PairModel | None) -> PairModel:
 
 def squared_error(model: PairModel, labels: Sequence[Label]) -> float:
     """Return the mean squared error of a model for hashed features; an unknown prompt counts as a predicted failure."""
-    said = [model.predict(label.features, _vector_for(model, label), kind=label.kind).chance for label in labels]
-    errors = [chance - (1.0 - label.lost) for chance, label in zip(said, labels, strict=True)]
+    predicted = [
+        model.predict(label.features, _vector_for(model, label), kind=label.kind).probability for label in labels
+    ]
+    errors = [probability - (1.0 - label.lost) for probability, label in zip(predicted, labels, strict=True)]
     return sum(error * error for error in errors) / max(len(errors), 1)
 
 

@@ -1,4 +1,4 @@
-"""Rows of similar lengths share a call."""
+"""Sequences of similar lengths share a call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Places of gathered sequences: kept from step to step, reused, and arranged anew when they do not suffice."""
+"""Places of gathered sequences: stored from step to step, reused, and arranged anew when they do not suffice."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def opened(*lengths: int, max_slots: int = 100_000) -> Layout | None:
 
 
 def places(layout: Layout) -> dict[int, tuple[int, int]]:
-    """Return the first slot and the width of each row."""
+    """Return the first slot and the width of each sequence."""
     return {row: (group.slot(place), group.width) for group in layout.groups for place, row in enumerate(group.rows)}
 
 
@@ -70,12 +70,12 @@ def test_places_never_overlap_and_hold_their_rows_whatever_comes_and_goes() -> N
     for _ in range(300):
         stayed = [row for row in range(len(lengths)) if rng.random() < 0.95]
         followers = {row: index for index, row in enumerate(stayed)} if layout is not None else {}
-        kept: dict[int, int] = (
+        retained: dict[int, int] = (
             {} if layout is None else {row: now for row, now in followers.items() if row in layout.rows}
         )
         lengths = [lengths[row] + 1 for row in stayed] + [rng.randrange(1, 900) for _ in range(rng.randrange(3))]
         before = Layout() if layout is None else layout
-        layout = before.next(kept, lengths, range(len(lengths)), block_size=BLOCK, max_slots=20_000)
+        layout = before.next(retained, lengths, range(len(lengths)), block_size=BLOCK, max_slots=20_000)
         if layout is None:
             continue
         spans = sorted(places(layout).values())

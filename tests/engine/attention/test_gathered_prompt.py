@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from engine.attention.gathered_prompt import GatheredPrompt, PromptRow
+from engine.attention.gathered_prompt import GatheredPrompt, PromptMemory
 
 
 def prompt(start: int, end: int, *blocks: int) -> GatheredPrompt:
@@ -35,7 +35,7 @@ def test_a_chunk_continues_the_one_before_in_the_same_blocks(name: str, now: Gat
 
 def test_what_was_stored_stays_while_the_memory_grows() -> None:
     keys, values = torch.randn(2, 300, 2, 4, generator=torch.Generator().manual_seed(1)).unbind()
-    row = PromptRow()
+    row = PromptMemory()
     for start, end in ((0, 5), (5, 6), (6, 200), (200, 300)):
         state = prompt(start, end, 0)
         row.put(state, start, keys[start:end], values[start:end])
@@ -45,7 +45,7 @@ def test_what_was_stored_stays_while_the_memory_grows() -> None:
 
 
 def test_another_prompt_may_be_stored_over_it_with_other_heads() -> None:
-    row = PromptRow()
+    row = PromptMemory()
     row.put(prompt(0, 9, 0), 0, torch.ones(9, 2, 4), torch.ones(9, 2, 4))
     row.put(prompt(0, 3, 0), 0, torch.zeros(3, 1, 8), torch.zeros(3, 1, 8))
     keys, _ = row.read(3)

@@ -9,7 +9,7 @@ import torch
 from engine.attention.base import AttentionSpec
 from engine.attention.decoded import Decoded
 from engine.attention.gathered_layout import Layout
-from engine.attention.gathered_rows import GatheredPlan, GatheredRows, Span
+from engine.attention.gathered_rows import GatheredPlan, GatheredSequences, Span
 
 SPEC = AttentionSpec(num_heads=4, num_kv_heads=2, head_dim=8, scale=0.3)
 LENGTHS = [5, 3]
@@ -20,7 +20,7 @@ def state(lengths: list[int]) -> Decoded:
 
 
 def attended(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, lengths: list[int]) -> torch.Tensor:
-    """Return attention written out; keys and values are [rows, width, kv_heads, head_dim]."""
+    """Return attention written out; keys and values are [num_seqs, width, kv_heads, head_dim]."""
     out = torch.empty_like(queries)
     for row, length in enumerate(lengths):
         for head in range(SPEC.num_heads):
@@ -35,14 +35,14 @@ def mask_of(lengths: list[int], width: int) -> torch.Tensor:
 
 
 @pytest.fixture
-def filled() -> tuple[GatheredRows, GatheredPlan, Span, torch.Tensor, torch.Tensor]:
+def filled() -> tuple[GatheredSequences, GatheredPlan, Span, torch.Tensor, torch.Tensor]:
     layout = Layout().next({}, LENGTHS, [0, 1], block_size=4, max_slots=1000)
     assert layout is not None
     first = state(LENGTHS)
     plan = GatheredPlan.of(layout, (), SPEC, first, None)
     span = Span(layout.groups[0].start, 2, layout.groups[0].width)
     keys, values = torch.randn(2, 2, span.width, 2, 8, generator=torch.Generator().manual_seed(3)).unbind()
-    rows = GatheredRows()
+    rows = GatheredSequences()
     rows.begin(plan, SPEC)
     rows.fill(span, keys.flatten(0, 1), values.flatten(0, 1), SPEC)
     rows.state = first
@@ -50,7 +50,7 @@ def filled() -> tuple[GatheredRows, GatheredPlan, Span, torch.Tensor, torch.Tens
 
 
 def test_stored_sequences_are_attended_to_up_to_their_lengths(
-    filled: tuple[GatheredRows, GatheredPlan, Span, torch.Tensor, torch.Tensor],
+    filled: tuple[GatheredSequences, GatheredPlan, Span, torch.Tensor, torch.Tensor],
 ) -> None:
     rows, _, span, keys, values = filled
     queries = torch.randn(2, 4, 8, generator=torch.Generator().manual_seed(4))
@@ -59,7 +59,7 @@ def test_stored_sequences_are_attended_to_up_to_their_lengths(
 
 
 def test_the_next_step_adds_one_token_to_each(
-    filled: tuple[GatheredRows, GatheredPlan, Span, torch.Tensor, torch.Tensor],
+    filled: tuple[GatheredSequences, GatheredPlan, Span, torch.Tensor, torch.Tensor],
 ) -> None:
     rows, plan, span, keys, values = filled
     lengths = [length + 1 for length in LENGTHS]
@@ -74,7 +74,7 @@ def test_the_next_step_adds_one_token_to_each(
 
 
 def test_memory_in_another_state_is_not_taken_for_this_ones(
-    filled: tuple[GatheredRows, GatheredPlan, Span, torch.Tensor, torch.Tensor],
+    filled: tuple[GatheredSequences, GatheredPlan, Span, torch.Tensor, torch.Tensor],
 ) -> None:
     rows, plan, *_ = filled
     later = plan.go_on(state([6, 4]))

@@ -67,11 +67,11 @@ def test_a_scattered_prompt_reads_its_slots_by_its_block_table() -> None:
     assert torch.equal(row.slots, torch.cat((batch.past_slots, batch.context.slot_mapping)))
 
 
-def test_only_the_longest_prompt_without_a_window_is_kept_for_the_next_chunk() -> None:
+def test_only_the_longest_prompt_without_a_window_is_stored_for_the_next_chunk() -> None:
     made = planner([(9, 3), (20, 5), (30, 1)], is_scattered=True)
     plan = made.plan(SPEC, max_kept_slots=1000)
-    kept = [row.prompt for row in plan.rows if row.prompt is not None]
-    assert [(prompt.start, prompt.end) for prompt in kept] == [(20, 25)]
-    assert plan.prompt is kept[0]
+    retained = [row.prompt for row in plan.rows if row.prompt is not None]
+    assert [(prompt.start, prompt.end) for prompt in retained] == [(20, 25)]
+    assert plan.prompt is retained[0]
     assert made.plan(WINDOWED, max_kept_slots=1000).prompt is None
-    assert made.plan(SPEC, max_kept_slots=20).prompt is not kept[0]
+    assert made.plan(SPEC, max_kept_slots=20).prompt is not retained[0]

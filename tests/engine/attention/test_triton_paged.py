@@ -1,4 +1,4 @@
-"""The Triton backend equals attention by the book, over whole keys, windows and caps."""
+"""The Triton backend equals attention by definition, over whole keys, windows and caps."""
 
 from __future__ import annotations
 

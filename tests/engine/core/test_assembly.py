@@ -40,7 +40,7 @@ def test_a_sequence_longer_than_the_model_reaches_is_a_wrong_setting(checkpoint:
         assert status.result(_TIMEOUT_S) == 1
 
 
-def test_a_ready_core_tells_its_settings_and_a_load_without_work(checkpoint: Path) -> None:
+def test_a_ready_core_reports_its_settings_and_a_load_without_work(checkpoint: Path) -> None:
     settings = {"num_blocks": 32, "max_num_seqs": 4, "speculation": "ngram", "max_num_batched_tokens": 64}
     with core_thread(model_dir=str(checkpoint), device="cpu", num_threads=1, **settings) as (front, status):
         phases, ready = front.wait_until_ready()

@@ -9,7 +9,7 @@ from tests.engine.core.test_overlap import FakeLauncher
 
 
 def started(core: FakeCore) -> tuple[NextStep, SchedulerOutput]:
-    """Return the predictor and a step of decoding rows under way."""
+    """Return the predictor and a step of decoding sequences under way."""
     core.step()
     found = NextStep(core.scheduler, core.blocks, FakeLauncher(core))
     scheduled = core.scheduler.schedule(core.clock())
@@ -19,7 +19,7 @@ def started(core: FakeCore) -> tuple[NextStep, SchedulerOutput]:
 
 def following(found: NextStep, scheduled: SchedulerOutput, core: FakeCore) -> list[tuple[int, int]] | None:
     step = found.following(scheduled, core.clock())
-    return None if step is None else [(row.seq.seq_id, row.start) for row in step.rows]
+    return None if step is None else [(chunk.seq.seq_id, chunk.start) for chunk in step.chunks]
 
 
 def test_every_sequence_goes_on_by_one_token_and_has_its_block() -> None:
@@ -27,9 +27,9 @@ def test_every_sequence_goes_on_by_one_token_and_has_its_block() -> None:
     for seq_id in (1, 2):
         core.add(make_add(seq_id, range(3), max_tokens=9, salt=bytes([seq_id])))
     found, scheduled = started(core)
-    assert [(row.seq.seq_id, row.start) for row in scheduled.rows] == [(1, 3), (2, 3)]
+    assert [(chunk.seq.seq_id, chunk.start) for chunk in scheduled.chunks] == [(1, 3), (2, 3)]
     assert following(found, scheduled, core) == [(1, 4), (2, 4)]
-    assert all(len(row.seq.block_table) == 2 for row in scheduled.rows)
+    assert all(len(chunk.seq.block_table) == 2 for chunk in scheduled.chunks)
 
 
 def test_a_sequence_that_the_step_ends_by_length_is_left_out() -> None:
@@ -77,5 +77,5 @@ def test_where_blocks_are_short_the_scheduler_preempts() -> None:
     for seq_id in (1, 2):
         core.add(make_add(seq_id, [seq_id] * 3, max_tokens=5))
     found, scheduled = started(core)
-    assert (len(scheduled.rows), core.blocks.num_free) == (2, 1)
+    assert (len(scheduled.chunks), core.blocks.num_free) == (2, 1)
     assert following(found, scheduled, core) is None

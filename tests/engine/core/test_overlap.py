@@ -1,4 +1,4 @@
-"""Steps launched before the last one's tokens are known: the same answers, the same ends, the same books."""
+"""Steps launched before the last one's tokens are known: the same answers, the same ends, the same counts."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from engine.core.step_observer import StepObserver
 from engine.protocol import Abort, SeqOutput, StepReport, ToCore
 from engine.runner.flight import LaunchedStep
 from engine.step.scheduler_output import SchedulerOutput
-from engine.step.step_output import RowResult, StepOutput
+from engine.step.step_output import SequenceResult, StepOutput
 from tests.engine.core.fakes import FakeCore, greedy, make_add, next_token
 from tests.engine.core.test_step_loop import ScriptedInbox
 
 
 @dataclass
 class FakeFlight:
-    """A step of the fake model that is computed when its result is asked for."""
+    """A step of the fake model that is computed when its result is requested."""
 
     scheduled: SchedulerOutput
     compute: Callable[[], StepOutput]
@@ -35,7 +35,7 @@ class FakeFlight:
 
 
 class FakeLauncher:
-    """Answers from the text that each sequence will have; says what was launched and awaited, in order."""
+    """Answers from the text that each sequence will have; states what was launched and awaited, in order."""
 
     def __init__(self, core: FakeCore) -> None:
         self._core = core
@@ -49,20 +49,22 @@ class FakeLauncher:
         self._core.clock.advance(0.01)
         return StepOutput(
             [
-                RowResult([next_token(self._text(row.seq.token_ids.tolist(), row.end))] if row.samples else [])
-                for row in scheduled.rows
+                SequenceResult(
+                    [next_token(self._text(chunk.seq.token_ids.tolist(), chunk.end))] if chunk.samples else []
+                )
+                for chunk in scheduled.chunks
             ]
         )
 
     def can_launch(self, scheduled: SchedulerOutput) -> bool:
-        """Sampling rows only."""
-        return all(row.samples for row in scheduled.rows)
+        """Sampling sequences only."""
+        return all(chunk.samples for chunk in scheduled.chunks)
 
     def launch(self, scheduled: SchedulerOutput, behind: LaunchedStep | None = None) -> LaunchedStep:
         """A flight that computes when awaited."""
         self.num_launched += 1
         number = self.num_launched
-        texts = {row.seq.seq_id: self._text(row.seq.token_ids.tolist(), row.end) for row in scheduled.rows}
+        texts = {chunk.seq.seq_id: self._text(chunk.seq.token_ids.tolist(), chunk.end) for chunk in scheduled.chunks}
         self.log.append(f"launch {number}" + ("" if behind is None else " behind"))
 
         def compute() -> StepOutput:
@@ -70,7 +72,7 @@ class FakeLauncher:
             self._core.clock.advance(0.01)
             if number in self.breaks_at:
                 raise RuntimeError("launch failed")
-            return StepOutput([RowResult([next_token(texts[row.seq.seq_id])]) for row in scheduled.rows])
+            return StepOutput([SequenceResult([next_token(texts[chunk.seq.seq_id])]) for chunk in scheduled.chunks])
 
         return FakeFlight(scheduled, compute)
 

@@ -64,13 +64,13 @@ async def test_readiness_is_false_while_there_is_no_core(start_front: StartFront
         core.start_up()
         await running.until_ready()
         running.cores.starts_up = False
-        core.say(Fatal(message="out of memory"))
+        core.announce(Fatal(message="out of memory"))
         core.die()
         await running.cores.next()
         assert (await running.client.get("/readyz")).status_code == 503
 
 
-async def test_a_core_that_says_nothing_with_requests_open_is_replaced(start_front: StartFront) -> None:
+async def test_a_core_that_is_silent_with_requests_open_is_replaced(start_front: StartFront) -> None:
     from dataclasses import replace
 
     async with start_front(patience=replace(PATIENCE, hang_s=0.1)) as running:

@@ -27,7 +27,7 @@ def test_a_prompt_alone_expects_nothing_and_the_next_of_its_beginning_all_but_th
 def test_blocks_that_a_running_sequence_computes_are_expected_too() -> None:
     expected, blocks, running = expecting()
     computing = sequence(range(13), seq_id=1)
-    running.claim(1, [blocks.digest(computing, index) for index in range(2)])
+    running.reserve(1, [blocks.digest(computing, index) for index in range(2)])
     waiting = sequence(range(13), seq_id=2)
     expected.enter(waiting)
     assert waiting.num_expected_cached_tokens == 8
@@ -42,7 +42,7 @@ def test_cached_blocks_are_expected_and_the_chain_ends_at_the_first_gap() -> Non
     blocks.register(cached)
     blocks.free(cached)
     other = sequence([*range(4), *range(50, 59)], seq_id=2)
-    running.claim(9, [blocks.digest(other, 2)])
+    running.reserve(9, [blocks.digest(other, 2)])
     expected.enter(other)
     assert other.num_expected_cached_tokens == 4
 

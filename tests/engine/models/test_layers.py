@@ -18,7 +18,7 @@ def normed(inputs: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tens
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("offset", [0.0, 1.0])
-def test_a_norm_is_that_of_the_book_also_in_place(dtype: torch.dtype, offset: float) -> None:
+def test_a_norm_is_that_of_the_buffer_also_in_place(dtype: torch.dtype, offset: float) -> None:
     generator = torch.Generator().manual_seed(1)
     inputs, weight = torch.randn(5, 24, generator=generator).to(dtype), torch.randn(24, generator=generator).to(dtype)
     expected = normed(inputs, weight.double() + offset, 1e-5)

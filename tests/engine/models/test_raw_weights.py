@@ -26,17 +26,17 @@ def test_only_float32_weights_that_survive_rounding_fit_bfloat16(weight: torch.T
 
 
 def test_weights_belong_to_their_projection_and_not_to_an_equal_one() -> None:
-    kept, one, other = RawWeights(), DenseLinear(EXACT), DenseLinear(EXACT)
+    retained, one, other = RawWeights(), DenseLinear(EXACT), DenseLinear(EXACT)
     bias, scales = torch.ones(2), torch.full((2,), 0.5)
-    kept.put(one, EXACT, bias, scales, rounds_inputs=True)
-    found = kept.of(one)
+    retained.put(one, EXACT, bias, scales, rounds_inputs=True)
+    found = retained.of(one)
     assert found is not None
     assert (found.bias is bias, found.scales is scales, found.rounds_inputs) == (True, True, True)
-    assert kept.of(other) is None
+    assert retained.of(other) is None
 
 
 def test_a_new_projection_at_the_address_of_an_old_one_has_no_weights_of_it() -> None:
-    kept = RawWeights()
+    retained = RawWeights()
     for number in range(50):
-        kept.put(DenseLinear(EXACT), EXACT + number, None)
-    assert kept.of(DenseLinear(EXACT)) is None
+        retained.put(DenseLinear(EXACT), EXACT + number, None)
+    assert retained.of(DenseLinear(EXACT)) is None

@@ -57,7 +57,7 @@ def real_loop(folder: Path, script: dict[int, list[ToCore]], *, overlaps: bool) 
         device=CPU,
         block_size=BLOCK_SIZE,
         max_tokens=core.budget,
-        max_rows=core.rows,
+        max_num_seqs=core.num_seqs,
         max_blocks=MAX_MODEL_LEN // BLOCK_SIZE,
     )
     next_step = NextStep(core.scheduler, core.blocks, runner)
@@ -93,7 +93,7 @@ def requests(**params: Any) -> dict[int, list[ToCore]]:
         ({"temperature": 0.0}, range(11, 60)),
         ({"temperature": 1.0, "seed": 5}, range(11, 60)),
         ({"temperature": 1.0, "seed": 5, "top_p": 0.9}, range(11, 60)),
-        # So hot that most of the vocabulary survives, more than is looked at without waiting: once, then no more.
+        # So hot that most of the vocabulary survives, more than is checked without waiting: once, then no more.
         ({"temperature": 50.0, "seed": 5, "top_p": 0.9}, range(1, 4)),
     ],
     ids=["greedy", "seeded", "truncated", "undecided"],

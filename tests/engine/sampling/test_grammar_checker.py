@@ -59,7 +59,7 @@ def test_a_checking_process_that_died_is_replaced(checker: GrammarChecker) -> No
     checker.check(source({"type": "integer"}))
 
 
-def test_a_model_without_a_tokenizer_is_told_by_both_sides(tmp_path: Path) -> None:
+def test_a_model_without_a_tokenizer_is_reported_by_both_sides(tmp_path: Path) -> None:
     checker = GrammarChecker(tmp_path, VOCAB_SIZE)
     with pytest.raises(GrammarError, match=r"tokenizer\.json"):
         CheckedCompiler(checker, tmp_path, VOCAB_SIZE).prepare()

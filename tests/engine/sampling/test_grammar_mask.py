@@ -10,7 +10,7 @@ from engine.sampling.grammar_mask import unpack_mask
 
 
 @pytest.mark.parametrize("vocab_size", [1, 31, 32, 33, 410])
-def test_bit_t_of_a_row_says_whether_token_t_is_allowed(vocab_size: int) -> None:
+def test_bit_t_of_a_row_states_whether_token_t_is_allowed(vocab_size: int) -> None:
     rng = np.random.default_rng(vocab_size)
     allowed = rng.random((3, vocab_size)) < 0.5
     words = np.zeros((3, -(-vocab_size // 32)), dtype=np.uint32)

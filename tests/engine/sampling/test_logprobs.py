@@ -43,7 +43,7 @@ def test_the_most_likely_come_first_and_of_equals_the_lower_id() -> None:
     assert sum(math.exp(logprob) for _, logprob in found.top) == pytest.approx(1.0)
 
 
-def test_each_row_has_as_many_as_it_asked_for_and_no_more_than_there_are() -> None:
+def test_each_row_has_as_many_as_it_requested_and_no_more_than_there_are() -> None:
     logits = torch.randn(3, 5, generator=torch.Generator().manual_seed(1))
     found = token_logprobs(logits, [0, 1, 2], [2, 0, 9])
     assert [len(row.top) for row in found] == [2, 0, 5]

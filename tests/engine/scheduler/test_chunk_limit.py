@@ -1,4 +1,4 @@
-"""Prompt tokens beside decoding rows: as many as keep the next tokens in time."""
+"""Prompt tokens beside decoding sequences: as many as keep the next tokens in time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A step while it is put together: its budget counts every row and every draft token."""
+"""A step while it is put together: its budget counts every sequence and every draft token."""
 
 from __future__ import annotations
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from engine.step.scheduler_output import SchedulerOutput
-from engine.step.step_output import RowResult
+from engine.step.step_output import SequenceResult
 from tests.engine.core.fakes import FakeCore, greedy, make_add, next_token
 
 
-def row_tokens(batch: SchedulerOutput) -> dict[int, int]:
+def num_scheduled_tokens(batch: SchedulerOutput) -> dict[int, int]:
     """Tokens each sequence computes in a step."""
-    return {row.seq.seq_id: row.num_tokens for row in batch.rows}
+    return {chunk.seq.seq_id: chunk.num_tokens for chunk in batch.chunks}
 
 
 def test_a_sequence_ends_with_length_and_the_right_tokens() -> None:
@@ -44,9 +44,9 @@ def test_decode_and_prompt_chunks_share_one_step() -> None:
     core.add(make_add(1, [1, 2, 3], max_tokens=10))
     core.step()
     core.add(make_add(2, range(20), max_tokens=2))
-    assert row_tokens(core.step()) == {1: 1, 2: 7}
-    assert row_tokens(core.step()) == {1: 1, 2: 7}
-    assert row_tokens(core.step()) == {1: 1, 2: 6}
+    assert num_scheduled_tokens(core.step()) == {1: 1, 2: 7}
+    assert num_scheduled_tokens(core.step()) == {1: 1, 2: 7}
+    assert num_scheduled_tokens(core.step()) == {1: 1, 2: 6}
     assert core.texts[2] == greedy(range(20), 1)
 
 
@@ -64,7 +64,7 @@ def test_decoding_rows_never_starve_when_the_budget_is_smaller_than_the_rows() -
         core.add(make_add(seq_id, [seq_id], max_tokens=4))
     core.step()
     core.step()
-    assert row_tokens(core.step()) == {0: 1, 1: 1}
+    assert num_scheduled_tokens(core.step()) == {0: 1, 1: 1}
 
 
 def test_preemption_takes_the_newest_and_its_tokens_come_out_the_same() -> None:
@@ -152,7 +152,7 @@ def test_a_row_error_ends_only_that_sequence() -> None:
     core.add(make_add(2, [2], max_tokens=3))
     batch = core.scheduler.schedule(core.clock())
     output = core.model.execute(batch)
-    output.results[0] = RowResult([], error="bad row")
+    output.results[0] = SequenceResult([], error="bad row")
     core.scheduler.update_from_output(batch, output, core.clock())
     core.run()
     assert core.ends[1].error == "bad row"

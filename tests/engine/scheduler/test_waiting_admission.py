@@ -1,4 +1,4 @@
-"""Which waiting sequence starts next, and which ones wait for rows, blocks or a prefix."""
+"""Which waiting sequence starts next, and which ones wait for sequences, blocks or a prefix."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_the_share_of_a_prompt_that_waits_for_its_prefix_is_not_lost() -> None:
     assert sum(tokens_of(core.step()).values()) == 48
 
 
-def test_rows_are_kept_for_short_prompts() -> None:
+def test_rows_are_stored_for_short_prompts() -> None:
     core = roomy(max_num_seqs=16, num_blocks=2000)
     for seq_id in range(20):
         add(core, seq_id, 3, "batch", max_tokens=60)

@@ -39,7 +39,7 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
         yield ours, theirs
 
 
-def say(core: socket.socket, *messages: ToFront) -> None:
+def emit(core: socket.socket, *messages: ToFront) -> None:
     core.sendall(b"".join(map(encode_frame, messages)))
 
 
@@ -55,16 +55,16 @@ def test_answers_of_several_prompts_are_put_together_whatever_order_they_come_in
     pair: tuple[socket.socket, socket.socket],
 ) -> None:
     ours, core = pair
-    say(core, Phase(name="import", seconds=1.0), READY)
+    emit(core, Phase(name="import", seconds=1.0), READY)
     client = CoreClient(ours)
     assert client.ready == READY
-    say(
+    emit(
         core,
         report(SeqOutput(seq_id=1, token_ids=[7]), SeqOutput(seq_id=0, token_ids=[5])),
         report(SeqOutput(seq_id=1, token_ids=[8], finish_reason="stop")),
         report(SeqOutput(seq_id=0, token_ids=[6], finish_reason="length"), steps=3),
     )
-    first, second = client.ask([[1, 2], [3]], [PARAMS, PARAMS])
+    first, second = client.generate([[1, 2], [3]], [PARAMS, PARAMS])
     assert (first.token_ids, first.finish_reason) == ([5, 6], "length")
     assert (second.token_ids, second.finish_reason) == ([7, 8], "stop")
     assert client.counters.steps == 3
@@ -73,11 +73,11 @@ def test_answers_of_several_prompts_are_put_together_whatever_order_they_come_in
 
 def test_each_request_has_new_ids(pair: tuple[socket.socket, socket.socket]) -> None:
     ours, core = pair
-    say(core, READY)
+    emit(core, READY)
     client = CoreClient(ours)
     for seq_id in (0, 1):
-        say(core, report(SeqOutput(seq_id=seq_id, token_ids=[seq_id], finish_reason="stop")))
-        assert client.ask([[1]], [PARAMS])[0].token_ids == [seq_id]
+        emit(core, report(SeqOutput(seq_id=seq_id, token_ids=[seq_id], finish_reason="stop")))
+        assert client.generate([[1]], [PARAMS])[0].token_ids == [seq_id]
     client.end_core()
     assert received(core)[-1] == Shutdown()
 
@@ -89,7 +89,7 @@ def test_a_core_that_cannot_start_fails_with_its_reason(
     messages: list[ToFront], reason: str, pair: tuple[socket.socket, socket.socket]
 ) -> None:
     ours, core = pair
-    say(core, *messages)
+    emit(core, *messages)
     core.shutdown(socket.SHUT_WR)
     with pytest.raises(CoreFailed, match=reason):
         CoreClient(ours)
@@ -97,11 +97,11 @@ def test_a_core_that_cannot_start_fails_with_its_reason(
 
 def test_a_sequence_that_fails_and_a_core_that_ends_are_failures(pair: tuple[socket.socket, socket.socket]) -> None:
     ours, core = pair
-    say(core, READY)
+    emit(core, READY)
     client = CoreClient(ours)
-    say(core, report(SeqOutput(seq_id=0, token_ids=[], finish_reason="error", error="logits are not numbers")))
+    emit(core, report(SeqOutput(seq_id=0, token_ids=[], finish_reason="error", error="logits are not numbers")))
     with pytest.raises(CoreFailed, match="not numbers"):
-        client.ask([[1]], [PARAMS])
+        client.generate([[1]], [PARAMS])
     threading.Timer(0.0, core.shutdown, [socket.SHUT_WR]).start()
     with pytest.raises(CoreFailed, match="the core ended"):
-        client.ask([[1]], [PARAMS])
+        client.generate([[1]], [PARAMS])

@@ -1,4 +1,4 @@
-"""The sampler's rows of a sequence: one for each position behind its draft tokens."""
+"""The sampler's sequences of a sequence: one for each position behind its draft tokens."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ CPU = torch.device("cpu")
 
 
 def test_each_row_stands_behind_one_draft_token_more() -> None:
-    rows = SampleRows(CPU).of(sequence([1, 2, 3], [4]), (7, 8))
-    assert [row.position for row in rows] == [4, 5, 6]
-    assert [list(row.draft_token_ids) for row in rows] == [[], [7], [7, 8]]
-    assert {tuple(row.output_token_ids) for row in rows} == {(4,)}
-    assert [row.num_output for row in rows] == [1, 2, 3]
+    chunks = SampleRows(CPU).of(sequence([1, 2, 3], [4]), (7, 8))
+    assert [chunk.position for chunk in chunks] == [4, 5, 6]
+    assert [list(chunk.draft_token_ids) for chunk in chunks] == [[], [7], [7, 8]]
+    assert {tuple(chunk.output_token_ids) for chunk in chunks} == {(4,)}
+    assert [chunk.num_output for chunk in chunks] == [1, 2, 3]
 
 
 def test_rows_of_the_first_positions_may_be_left_out() -> None:
-    rows = SampleRows(CPU).of(sequence([1, 2, 3]), (7, 8), first=2)
-    assert [(row.position, list(row.draft_token_ids)) for row in rows] == [(5, [7, 8])]
+    chunks = SampleRows(CPU).of(sequence([1, 2, 3]), (7, 8), first=2)
+    assert [(chunk.position, list(chunk.draft_token_ids)) for chunk in chunks] == [(5, [7, 8])]
 
 
 def test_only_a_penalised_sequence_has_counts_of_its_own_and_keeps_them() -> None:
-    rows, plain, seq = SampleRows(CPU), sequence([1]), sequence([1], presence_penalty=1.0)
-    assert rows.of(plain, ())[0].penalties is None
-    (first,), (second,) = rows.of(seq, ()), rows.of(seq, ())
+    chunks, plain, seq = SampleRows(CPU), sequence([1]), sequence([1], presence_penalty=1.0)
+    assert chunks.of(plain, ())[0].penalties is None
+    (first,), (second,) = chunks.of(seq, ()), chunks.of(seq, ())
     assert first.penalties is second.penalties is not None
     other = sequence([1], presence_penalty=1.0)
-    assert rows.of(other, ())[0].penalties is not first.penalties
+    assert chunks.of(other, ())[0].penalties is not first.penalties
 
 
 def test_a_grammar_allows_different_tokens_behind_each_draft(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from engine.tensor_parallel.commands import (
 
 
 @pytest.mark.parametrize("command", [OpenPool(7), Forward([0, 1], [9], 3), Logits(2)])
-def test_commands_arrive_as_they_were_sent_and_an_end_is_told(command: Command) -> None:
+def test_commands_arrive_as_they_were_sent_and_an_end_is_reported(command: Command) -> None:
     ours, theirs = socket.socketpair()
     with theirs:
         with ours:

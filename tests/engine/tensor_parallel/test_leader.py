@@ -34,7 +34,7 @@ class FakeGroup(Group):
         self._sent = sent
 
     def send(self, tensor: torch.Tensor) -> None:
-        """Keep it, or take what was kept."""
+        """Keep it, or take what was stored."""
         if self.rank == 0:
             self._sent.append(tensor.clone())
         else:
@@ -42,7 +42,7 @@ class FakeGroup(Group):
 
 
 class RecordingModel:
-    """Remembers its calls; fails when told to."""
+    """Remembers its calls; fails on request."""
 
     def __init__(self, folder: Path) -> None:
         self.config = read_model_config(folder)
@@ -113,7 +113,7 @@ def test_after_a_failure_every_call_fails(folder: Path) -> None:
             two.leader.logits(torch.zeros(1, 48))
 
 
-def test_a_follower_that_is_gone_breaks_the_team(folder: Path) -> None:
+def test_a_follower_that_is_gone_breaks_the_group(folder: Path) -> None:
     with pair(folder) as two:
         two.theirs.close()
         with pytest.raises(RankGroupBrokenError, match="is gone"):

@@ -1,4 +1,4 @@
-"""The loop around a training: it saves, tells its progress and ends in time."""
+"""The loop around a training: it saves, shows its progress and ends in time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from engine.training.run import run_training, write_state
 
 
 class FakeTraining:
-    """Takes no time; is asked to stop at some step."""
+    """Takes no time; is called to stop at some step."""
 
     def __init__(self, steps: int, stops_at: int | None = None) -> None:
         self.plan = TrainingPlan(model="tiny", steps=steps)
@@ -43,7 +43,7 @@ def sigterm() -> Iterator[None]:
     signal.signal(signal.SIGTERM, before)
 
 
-def test_a_training_runs_to_its_end_and_tells_the_mean_loss_now_and_then(
+def test_a_training_runs_to_its_end_and_reports_the_mean_loss_now_and_then(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     training = FakeTraining(steps=120)
@@ -64,7 +64,7 @@ def test_only_the_first_process_prints_and_saves(tmp_path: Path, capsys: pytest.
     assert (training.step, training.saved, capsys.readouterr().out) == (60, [], "")
 
 
-def test_a_checkpoint_is_saved_as_often_as_asked(tmp_path: Path) -> None:
+def test_a_checkpoint_is_saved_as_often_as_called(tmp_path: Path) -> None:
     training = FakeTraining(steps=3)
     run_training(training, tmp_path, -1.0, str)
     assert training.saved == [1, 2, 3, 3]

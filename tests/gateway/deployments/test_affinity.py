@@ -64,7 +64,7 @@ def test_a_long_message_is_shared_as_far_as_it_is_the_same() -> None:
     assert 16_000 < found <= len(document)
 
 
-def test_several_holders_are_told_apart_by_how_much_they_hold() -> None:
+def test_several_holders_are_distinguished_by_how_much_they_hold() -> None:
     index = AffinityIndex()
     noted(index, chat("be brief", "hello", "hi", "more"), "a")
     noted(index, chat("be brief", "hello"), "b")
@@ -129,3 +129,16 @@ def test_a_conversation_holds_all_of_itself_however_long(contents: list[str]) ->
     index.note(prefix, None, "a")
     assert len(prefix) <= MAX_CUTS
     assert index.held_chars(prefix)["a"] == sum(len(content) for content in contents)
+
+
+def test_one_tenants_flood_evicts_no_conversation_of_another() -> None:
+    index = AffinityIndex(max_entries=100)
+    calm = chat("calm", "question", prompt_cache_key="k")
+    index.note(prefix_of(calm, "calm"), session_of(calm, "calm"), "a", "calm")
+    for number in range(1000):
+        other = chat(f"flood {number}", "question", prompt_cache_key=f"k{number}")
+        index.note(prefix_of(other, "flood"), session_of(other, "flood"), "b", "flood")
+    assert len(index) == 100
+    assert index.held_chars(prefix_of(calm, "calm"), "calm") == {"a": len("calmquestion")}
+    assert index.last_of(session_of(calm, "calm"), "calm") == "a"
+    assert index.last_of(session_of(calm, "flood"), "flood") is None

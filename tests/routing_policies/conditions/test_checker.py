@@ -9,10 +9,10 @@ from routing_policies.conditions.tokens import ConditionError
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "reported"),
     [
         ("", "did not expect the end"),
-        ("request.turns", "a condition says true or false, this is a whole number"),
+        ("request.turns", "a condition is true or false, this is a whole number"),
         ('request.turns > "2"', "cannot be compared with >"),
         ("request.turns > 2.5", "cannot be compared"),
         ("request.turn > 2", 'did you mean "turns"'),
@@ -25,15 +25,15 @@ from routing_policies.conditions.tokens import ConditionError
         ("request.text.matches(tenant)", "one text in quotes"),
         ("tenant in [1, 2]", "cannot be in"),
         ("true &&", "at character 8"),
-        ("true; false", "';' has no meaning here"),
+        ("true; false", "';' is not valid here"),
         ("(" * 100 + "true" + ")" * 100, "nested deeper"),
         ("!" * 200 + "true", "nested deeper"),
         ("true" + " && true" * 200, "longer than|more than"),
         ("x" * 5000, "longer than"),
     ],
 )
-def test_what_is_no_bounded_condition_is_refused_with_its_place(source: str, said: str) -> None:
-    with pytest.raises(ConditionError, match=said.replace("[", r"\[").replace("(", r"\(")):
+def test_what_is_no_bounded_condition_is_refused_with_its_place(source: str, reported: str) -> None:
+    with pytest.raises(ConditionError, match=reported.replace("[", r"\[").replace("(", r"\(")):
         Checker(source).check()
 
 

@@ -1,4 +1,4 @@
-"""Conditions of routes: what they may say, what is refused and where, and what they cost."""
+"""Conditions of routes: what they may state, what is refused and where, and what they cost."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ FACTS: dict[str, str | int | bool] = {
 
 
 class Request:
-    """Facts that count what is asked of them."""
+    """Facts that count what is required of them."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.requested: list[str] = []
 
     def fact(self, name: str) -> str | int | bool:
-        self.asked.append(name)
+        self.requested.append(name)
         return FACTS[name]
 
 
@@ -48,7 +48,7 @@ class Request:
         ("9223372036854775807 + request.turns > 0", False),
     ],
 )
-def test_a_condition_says_true_or_false(source: str, holds: bool) -> None:
+def test_a_condition_states_true_or_false(source: str, holds: bool) -> None:
     assert Condition(source).holds(Request(), "shop", {"x-plan": "gold"}) is holds
 
 
@@ -61,10 +61,10 @@ def test_a_pattern_that_would_never_end_elsewhere_ends_here() -> None:
         FACTS["text"] = before
 
 
-def test_a_condition_asks_for_what_it_names_and_nothing_else() -> None:
+def test_a_condition_requests_what_it_names_and_nothing_else() -> None:
     request = Request()
     Condition("request.turns > 1").holds(request, None, {})
-    assert request.asked == ["turns"]
+    assert request.requested == ["turns"]
 
 
 POLICY = """

@@ -34,6 +34,6 @@ def test_a_text_in_quotes_is_one_token(text: str) -> None:
 
 @pytest.mark.parametrize(("source", "at"), [("a @ b", 3), ('"open', 1), ("a & b", 3), ("a\n#", 3), ('"\\x41"', 1)])
 def test_a_character_without_a_meaning_is_refused_at_its_place(source: str, at: int) -> None:
-    with pytest.raises(ConditionError, match=rf"has no meaning here \(at character {at}\)") as refusal:
+    with pytest.raises(ConditionError, match=rf"is not valid here \(at character {at}\)") as refusal:
         list(tokens(source))
     assert refusal.value.at == at

@@ -1,4 +1,4 @@
-"""Bounds of a ratio that hold at all looks together."""
+"""Bounds of a ratio that hold at all checks together."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_more_requests_and_more_allowed_error_narrow_the_bounds() -> None:
     assert bold.high - bold.low < few.high - few.low
 
 
-def test_a_true_ratio_is_seldom_ever_outside_however_often_one_looks() -> None:
+def test_a_true_ratio_is_seldom_ever_outside_however_often_it_is_checked() -> None:
     rng, missed, runs = random.Random(11), 0, 150
     for _ in range(runs):
         events, is_missed = 0, False

@@ -43,7 +43,7 @@ def test_a_policy_and_its_setting_belong_together(policy: SelectPolicy, setting:
         Select(candidates=("a",), sticky_by="tenant")
 
 
-def test_a_kind_of_work_is_told_only_where_something_is_predicted() -> None:
+def test_a_kind_of_work_is_reported_only_where_something_is_predicted() -> None:
     assert Select(candidates=("small", "large"), policy="cascade", min_quality=0.9, kind="sums").kind == "sums"
     with pytest.raises(ValueError, match="kind belongs to"):
         Select(candidates=("small", "large"), kind="sums")
@@ -70,7 +70,7 @@ def test_the_limit_of_a_lane_and_the_lane_for_longer_prompts_belong_together() -
         (Lane(id="night", priority="batch"), "batch"),
     ],
 )
-def test_the_lane_named_batch_is_batch_unless_told_otherwise(lane: Lane, priority: str) -> None:
+def test_the_lane_named_batch_is_batch_by_default(lane: Lane, priority: str) -> None:
     assert lane.engine_priority == priority
 
 

@@ -22,7 +22,7 @@ def test_an_alias_inside_itself_is_refused_without_running_away() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "---\n"])
-def test_an_empty_document_is_told_what_it_needs(text: str) -> None:
+def test_an_empty_document_is_reported_what_it_needs(text: str) -> None:
     assert len(problems_of(text)) == 1
 
 
@@ -54,7 +54,7 @@ def test_control_characters_are_refused() -> None:
         ("2024-01-01", "2024-01-01"),
     ],
 )
-def test_a_scalar_is_what_the_core_schema_says(text: str, value: object) -> None:
+def test_a_scalar_is_what_the_core_schema_states(text: str, value: object) -> None:
     node = compose(text, "p").root
     assert isinstance(node, yaml.ScalarNode)
     found = scalar_value(node)

@@ -8,9 +8,9 @@ from tests.routing_policies.documents import TWO_DEPLOYMENTS, problems_of
 
 def test_an_error_shows_a_screenful_and_counts_the_rest() -> None:
     tests = "tests: [" + ", ".join(["{name: n, expect: {candidates: [small]}}"] * 300) + "]"
-    said = problems_of(TWO_DEPLOYMENTS + tests)
-    assert len(said) == MAX_SHOWN + 1
-    assert said[-1] == f"p.yaml: and {299 - MAX_SHOWN} more"
+    reported = problems_of(TWO_DEPLOYMENTS + tests)
+    assert len(reported) == MAX_SHOWN + 1
+    assert reported[-1] == f"p.yaml: and {299 - MAX_SHOWN} more"
 
 
 def test_problems_stand_in_document_order_whatever_order_they_were_found_in() -> None:

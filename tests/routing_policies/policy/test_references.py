@@ -25,10 +25,10 @@ from tests.routing_policies.documents import TWO_DEPLOYMENTS, policy, problems_o
     ],
 )
 def test_a_url_that_leads_nowhere_is_refused(url: str, expected: str) -> None:
-    said = problems_of(f'schema_version: 1\ndeployments: [{{id: a, url: "{url}", model: m}}]\n')
-    assert len(said) == 1
-    assert expected in said[0]
-    assert "secret" not in said[0]
+    reported = problems_of(f'schema_version: 1\ndeployments: [{{id: a, url: "{url}", model: m}}]\n')
+    assert len(reported) == 1
+    assert expected in reported[0]
+    assert "secret" not in reported[0]
 
 
 @pytest.mark.parametrize("url", ["unix:/a.sock", "http://host", "http://[::1]:8000/base", "https://api.example.com/v1"])
@@ -39,16 +39,16 @@ def test_a_url_of_a_supported_form_is_taken(url: str) -> None:
 
 def test_two_tenants_cannot_own_one_key() -> None:
     key = "ab" * 32
-    said = problems_of(
+    reported = problems_of(
         TWO_DEPLOYMENTS
         + f"tenants:\n  - {{id: a, keys: [{{id: k, sha256: {key}}}]}}\n"
         + f"  - {{id: b, keys: [{{id: k, sha256: {key}}}]}}\n"
     )
-    assert said == ['p.yaml:7:36: tenants[1].keys[0].sha256: the same key already belongs to tenant "a"']
+    assert reported == ['p.yaml:7:36: tenants[1].keys[0].sha256: the same key already belongs to tenant "a"']
 
 
 @pytest.mark.parametrize(
-    ("lanes", "said"),
+    ("lanes", "reported"),
     [
         ("[{id: a, max_prompt_tokens: 9}]", "belong together"),
         ("[{id: a, max_prompt_tokens: 9, longer: b}]", 'no lane named "b"'),
@@ -58,11 +58,11 @@ def test_two_tenants_cannot_own_one_key() -> None:
         ("[{id: a, on_overload: [shed, max_tokens]}]", "comes after shed"),
     ],
 )
-def test_a_lane_that_leads_nowhere_is_refused(lanes: str, said: str) -> None:
-    assert said in problems_of(TWO_DEPLOYMENTS + f"lanes: {lanes}\n")[0]
+def test_a_lane_that_leads_nowhere_is_refused(lanes: str, reported: str) -> None:
+    assert reported in problems_of(TWO_DEPLOYMENTS + f"lanes: {lanes}\n")[0]
 
 
-def test_a_client_may_ask_for_every_alias_model_and_id_once_in_the_policys_order() -> None:
+def test_a_client_may_request_every_alias_model_and_id_once_in_the_policys_order() -> None:
     loaded = policy("routes: [{id: r, match: {models: [fast, auto]}, select: {candidates: [large]}}]\n")
     assert known_models(loaded) == ("auto", "fast", "penstock-small", "small", "penstock-large", "large")
 
@@ -80,8 +80,8 @@ def test_a_client_may_ask_for_every_alias_model_and_id_once_in_the_policys_order
 def test_a_fallback_that_leads_nowhere_new_is_refused(fallback: str, expected: str) -> None:
     routes = [f"{{id: r, select: {{candidates: [small], fallback: {fallback}}}}}"]
     routes += ["{id: other, select: {candidates: [large]}}", "{id: large, select: {candidates: [large]}}"]
-    (said,) = problems_of(TWO_DEPLOYMENTS + f"routes: [{', '.join(routes)}]\n")
-    assert expected in said
+    (reported,) = problems_of(TWO_DEPLOYMENTS + f"routes: [{', '.join(routes)}]\n")
+    assert expected in reported
 
 
 @pytest.mark.parametrize(
@@ -100,12 +100,12 @@ def test_a_fallback_that_leads_nowhere_new_is_refused(fallback: str, expected: s
     ],
 )
 def test_a_choice_that_would_have_no_effect_is_refused(select: str, expected: str) -> None:
-    (said,) = problems_of(TWO_DEPLOYMENTS + f"routes: [{{id: r, select: {{{select}}}}}]\n")
-    assert expected in said
+    (reported,) = problems_of(TWO_DEPLOYMENTS + f"routes: [{{id: r, select: {{{select}}}}}]\n")
+    assert expected in reported
 
 
 def test_an_auditor_belongs_to_a_semantic_cache() -> None:
     route = "routes: [{{id: r, select: {{candidates: [small]}}, cache: {{mode: {mode}, auditor: large}}}}]\n"
     assert policy(route.format(mode="exact_then_semantic")).routes[0].cache.auditor == "large"
-    (said,) = problems_of(TWO_DEPLOYMENTS + route.format(mode="exact"))
-    assert "cache.auditor: has an effect only with mode exact_then_semantic" in said
+    (reported,) = problems_of(TWO_DEPLOYMENTS + route.format(mode="exact"))
+    assert "cache.auditor: has an effect only with mode exact_then_semantic" in reported

@@ -13,16 +13,16 @@ from tests.routing_policies.documents import TWO_DEPLOYMENTS, policy, problems_o
 
 
 def test_every_problem_is_reported_at_once_in_document_order() -> None:
-    said = problems_of(TWO_DEPLOYMENTS.replace("model: penstock-small", "modl: x") + "lanes: 3\nrutes: 1\n")
-    assert [line.split(":")[1] for line in said] == ["3", "3", "5", "6"]
+    reported = problems_of(TWO_DEPLOYMENTS.replace("model: penstock-small", "modl: x") + "lanes: 3\nrutes: 1\n")
+    assert [line.split(":")[1] for line in reported] == ["3", "3", "5", "6"]
 
 
 def test_variables_are_filled_into_strings_and_unknown_ones_are_errors() -> None:
     text = 'schema_version: 1\ndeployments: [{id: a, url: "unix:${runtime_dir}/a.sock", model: m}]\n'
     loaded = load_policy(text, source="p", variables={"runtime_dir": "/run/x"})
     assert loaded.deployments[0].url == "unix:/run/x/a.sock"
-    said = problems_of(text.replace("runtime_dir", "runtimedir"))
-    assert said == ['p.yaml:2:28: deployments[0].url: no variable "runtimedir"; there are none']
+    reported = problems_of(text.replace("runtime_dir", "runtimedir"))
+    assert reported == ['p.yaml:2:28: deployments[0].url: no variable "runtimedir"; there are none']
 
 
 def test_an_alias_stands_for_what_it_names() -> None:
@@ -45,8 +45,8 @@ def test_the_number_of_values_is_bounded_after_aliases_are_expanded() -> None:
         ["routes:", f"  - {{id: r0, select: {{candidates: [small]}}, match: {{models: &m {models}}}}}"]
         + [f"  - {{id: r{i}, select: {{candidates: [small]}}, match: {{models: *m}}}}" for i in range(1, 120)]
     )
-    said = problems_of(TWO_DEPLOYMENTS + routes + "\n")
-    assert any(f"more than {MAX_NODES} values once aliases are expanded" in line for line in said)
+    reported = problems_of(TWO_DEPLOYMENTS + routes + "\n")
+    assert any(f"more than {MAX_NODES} values once aliases are expanded" in line for line in reported)
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -72,14 +72,14 @@ def test_the_shape_of_a_node_chooses_the_member_of_a_union() -> None:
     assert read("{parts: [{size: 1}, bare], note: ~}") == (Whole((Part(1), "bare")), [])
 
 
-def test_a_struct_that_refuses_its_values_says_so_at_its_own_place() -> None:
+def test_a_struct_that_refuses_its_values_reports_it_at_its_own_place() -> None:
     assert read("\n{parts: [], note: forbidden}") == (None, ["p:2:1: the note is forbidden"])
 
 
 def test_nothing_is_made_of_a_part_with_a_problem_and_its_neighbours_are_still_checked() -> None:
-    found, said = read("{parts: [{size: x}, {colour: blue, size: 1}, {}]}")
+    found, reported = read("{parts: [{size: x}, {colour: blue, size: 1}, {}]}")
     assert found is None
-    assert len(said) == 3
-    assert "parts[0].size: expected int, got 'x'" in said[0]
-    assert 'parts[1].colour: "blue" is not a choice here' in said[1]
-    assert 'parts[2]: "size" is missing' in said[2]
+    assert len(reported) == 3
+    assert "parts[0].size: expected int, got 'x'" in reported[0]
+    assert 'parts[1].colour: "blue" is not a choice here' in reported[1]
+    assert 'parts[2]: "size" is missing' in reported[2]

@@ -12,7 +12,7 @@ def test_surer_first_tokens_make_a_better_answer_likelier() -> None:
     checkpoint = trained().checkpoints[1]
     assert checkpoint.num_tokens == 2
     sure, unsure = (TokenOdds(-0.01, 3.0),) * 2, (TokenOdds(-2.5, 0.5),) * 2
-    assert checkpoint.chance(0.0, sure, is_whole=False) > checkpoint.chance(0.0, unsure, is_whole=False) + 0.3
+    assert checkpoint.probability(0.0, sure, is_whole=False) > checkpoint.probability(0.0, unsure, is_whole=False) + 0.3
 
 
 def test_the_signs_are_the_least_the_mean_and_the_first() -> None:

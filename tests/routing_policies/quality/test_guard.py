@@ -1,4 +1,4 @@
-"""The guard that tells prompts like those of the training from others."""
+"""The guard that shows prompts like those of the training from others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def features(words: str, *numbers: float) -> Features:
 
 
 @pytest.mark.parametrize(
-    ("name", "asked", "is_known"),
+    ("name", "requested", "is_known"),
     [
         ("inside", features("add x and y"), True),
         ("most words unknown", features("add x y z"), False),
@@ -26,8 +26,8 @@ def features(words: str, *numbers: float) -> Features:
         ("no words", features(""), False),
     ],
 )
-def test_the_range_and_the_words_decide(name: str, asked: Features, is_known: bool) -> None:
-    assert GUARD.is_known(asked) is is_known, name
+def test_the_range_and_the_words_decide(name: str, requested: Features, is_known: bool) -> None:
+    assert GUARD.is_known(requested) is is_known, name
 
 
 def test_only_the_end_of_a_text_counts() -> None:

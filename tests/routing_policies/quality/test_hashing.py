@@ -17,7 +17,7 @@ from tests.routing_policies.quality.test_predictor import trained
 from tests.routing_policies.quality.training.test_pair_trainer import with_vectors
 
 
-def test_what_a_hashed_model_says_of_a_kind_is_what_it_said_before() -> None:
+def test_what_a_hashed_model_states_of_a_kind_is_what_it_stated_before() -> None:
     known, vectors = with_vectors()
     model = PairTrainer(known, vectors=vectors).fit(weak="s", strong="l", trained_on="test", encoder="e")
     hasher, features = WordHasher(), known[7].features
@@ -34,8 +34,8 @@ def test_a_model_of_hashes_predicts_what_the_model_of_words_does() -> None:
     model, rng = trained(), random.Random(3)
     plain, hashed = Predictor(model), Predictor(WordHasher().model(model))
     texts = [Prompt(text) for text in (SECRET, "", "Сколько будет?", "\ud800")]
-    for asked in [*texts, *(prompt(rng, is_hard=number % 2 == 0) for number in range(60))]:
-        by_words, by_hashes = plain.judge(asked).prediction, hashed.judge(asked).prediction
+    for requested in [*texts, *(prompt(rng, is_hard=number % 2 == 0) for number in range(60))]:
+        by_words, by_hashes = plain.assess(requested).prediction, hashed.assess(requested).prediction
         assert by_words.log_odds == pytest.approx(by_hashes.log_odds)
         assert by_words.is_known is by_hashes.is_known
     assert WordHasher().model(hashed.model) is hashed.model
@@ -49,7 +49,7 @@ def test_a_hash_is_short_the_same_in_every_process_and_different_for_different_w
     assert len(hasher.word("\ud800")) == 2 * HASH_BYTES
 
 
-def test_numbers_are_kept_and_words_are_replaced_in_their_order() -> None:
+def test_numbers_are_stored_and_words_are_replaced_in_their_order() -> None:
     features, hasher = features_of(Prompt("add 12 and add 7")), WordHasher()
     hashed = hasher.features(features)
     assert hashed.numbers == features.numbers

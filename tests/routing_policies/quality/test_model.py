@@ -41,7 +41,7 @@ def test_a_model_without_an_embedded_head_predicts_by_the_text() -> None:
     assert plain.predict(features("add"), VECTOR).log_odds == 1.0
 
 
-def test_the_chance_of_an_unknown_prompt_is_nothing_whatever_its_log_odds() -> None:
-    assert Prediction(0.0, True).chance == 0.5
-    assert Prediction(9.0, False).chance == 0.0
-    assert PAIR.predict(features("strange")).chance == 0.0
+def test_the_probability_of_an_unknown_prompt_is_nothing_whatever_its_log_odds() -> None:
+    assert Prediction(0.0, True).probability == 0.5
+    assert Prediction(9.0, False).probability == 0.0
+    assert PAIR.predict(features("strange")).probability == 0.0

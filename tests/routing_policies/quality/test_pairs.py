@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from routing_policies.policy.document import CostPerMtok, Deployment
-from routing_policies.quality.pairs import judges_of, predicted_quality, strongest_of, weak_and_strong
+from routing_policies.quality.pairs import pair_predictors_of, predicted_quality, strongest_of, weak_and_strong
 from routing_policies.quality.predictor import Predictors
 from routing_policies.quality.prompt import Prompt
 from tests.routing_policies.quality.test_predictor import trained
@@ -19,12 +19,14 @@ def deployment(name: str, model: str, price: float, **known: Any) -> Deployment:
 def test_each_candidate_is_compared_with_the_one_the_policy_calls_best() -> None:
     predictors = Predictors([trained()])
     small, large = deployment("small", "s", 1.0), deployment("large", "l", 9.0, quality=0.9)
-    assert judges_of([small, large], predictors) == ()  # small is the best by the policy: there is nothing to compare
-    judges = judges_of([small, deployment("large", "l", 9.0)], predictors)
-    assert [judge.deployment for judge in judges] == ["small"]
-    assert judges_of([small], predictors) == ()
-    assert judges_of([small, large], Predictors()) == ()
-    verdict = predicted_quality(judges, Prompt("Please add 17 and 45.", num_chars=21))
+    assert (
+        pair_predictors_of([small, large], predictors) == ()
+    )  # small is the best by the policy: there is nothing to compare
+    pair_predictors = pair_predictors_of([small, deployment("large", "l", 9.0)], predictors)
+    assert [assess.deployment for assess in pair_predictors] == ["small"]
+    assert pair_predictors_of([small], predictors) == ()
+    assert pair_predictors_of([small, large], Predictors()) == ()
+    verdict = predicted_quality(pair_predictors, Prompt("Please add 17 and 45.", num_chars=21))
     assert verdict.is_known
     assert verdict.quality["small"] > 0.85
 
@@ -46,14 +48,14 @@ def test_two_deployments_of_different_models_are_a_weak_and_a_strong_one() -> No
 
 def test_a_prediction_counts_in_proportion_to_the_stronger_ones_quality() -> None:
     small, large = deployment("a", "s", 1.0, quality=0.1), deployment("b", "l", 9.0, quality=0.5)
-    asked = Prompt("Please add 17 and 45.", num_chars=21)
-    (judge,) = judges_of([small, large], Predictors([trained()]))
-    found = predicted_quality([judge], asked)
-    assert found.quality["a"] == found.judged[0][1].prediction.chance * 0.5
+    requested = Prompt("Please add 17 and 45.", num_chars=21)
+    (assess,) = pair_predictors_of([small, large], Predictors([trained()]))
+    found = predicted_quality([assess], requested)
+    assert found.quality["a"] == found.assessed[0][1].prediction.probability * 0.5
 
 
 def test_one_unknown_prediction_makes_the_whole_unknown() -> None:
-    (judge,) = judges_of([deployment("a", "s", 1.0), deployment("b", "l", 9.0)], Predictors([trained()]))
-    found = predicted_quality([judge], Prompt("Сколько будет два плюс два?"))
+    (assess,) = pair_predictors_of([deployment("a", "s", 1.0), deployment("b", "l", 9.0)], Predictors([trained()]))
+    found = predicted_quality([assess], Prompt("Сколько будет два плюс два?"))
     assert (found.is_known, found.quality) == (False, {"a": 0.0})
     assert predicted_quality([], Prompt("x")).is_known

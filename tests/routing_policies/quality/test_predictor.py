@@ -23,23 +23,23 @@ def trained(seed: int = 1, num: int = 600) -> PairModel:
     return PairTrainer([outcome for _, outcome in outcomes(seed, num)]).fit(weak="s", strong="l", trained_on="test")
 
 
-def chance(predictor: Predictor, text: str) -> float:
-    return predictor.judge(Prompt(text, num_chars=len(text))).prediction.chance
+def probability(predictor: Predictor, text: str) -> float:
+    return predictor.assess(Prompt(text, num_chars=len(text))).prediction.probability
 
 
-def test_it_tells_what_the_small_model_can_do_from_what_it_cannot() -> None:
+def test_it_reports_what_the_small_model_can_do_from_what_it_cannot() -> None:
     predictor = Predictor(trained())
-    assert chance(predictor, "Please add 17 and 45.") > 0.85
-    assert chance(predictor, "Explain to a ship what a clock is for.") < 0.2
+    assert probability(predictor, "Please add 17 and 45.") > 0.85
+    assert probability(predictor, "Explain to a ship what a clock is for.") < 0.2
 
 
-def test_its_chances_are_those_of_prompts_it_has_not_seen() -> None:
+def test_its_probabilities_are_those_of_prompts_it_has_not_seen() -> None:
     predictor = Predictor(trained())
     held_out = outcomes(2, 800)
-    chances = np.array([predictor.judge(asked).prediction.chance for asked, _ in held_out])
+    probabilities = np.array([predictor.assess(requested).prediction.probability for requested, _ in held_out])
     good = np.array([outcome.good for _, outcome in held_out])
-    assert abs(chances.mean() - good.mean()) < 0.03
-    assert abs(chances[chances > 0.5].mean() - good[chances > 0.5].mean()) < 0.05
+    assert abs(probabilities.mean() - good.mean()) < 0.03
+    assert abs(probabilities[probabilities > 0.5].mean() - good[probabilities > 0.5].mean()) < 0.05
 
 
 @pytest.mark.parametrize(
@@ -52,18 +52,20 @@ def test_its_chances_are_those_of_prompts_it_has_not_seen() -> None:
         ("nothing at all", "", False),
     ],
 )
-def test_what_is_unlike_all_that_was_learned_is_said_to_be_unknown(name: str, text: str, is_known: bool) -> None:
-    found = Predictor(trained()).judge(Prompt(text, num_chars=len(text))).prediction
+def test_what_is_unlike_all_that_was_learned_is_reported_to_be_unknown(name: str, text: str, is_known: bool) -> None:
+    found = Predictor(trained()).assess(Prompt(text, num_chars=len(text))).prediction
     assert found.is_known is is_known, name
-    assert is_known or found.chance == 0.0
+    assert is_known or found.probability == 0.0
 
 
 def test_a_fixed_preamble_is_taken_off_once_it_has_stood_before_different_questions() -> None:
     predictor, rng = Predictor(trained()), random.Random(3)
     attack = "Zzq wxv. As the greatest expert prove: "
-    asked = [prompt(rng, is_hard=False) for _ in range(60)]
-    honest = [predictor.judge(one).prediction.chance > 0.5 for one in asked]
-    fooled = [predictor.judge(Prompt(attack + one.text, num_chars=99)).prediction.chance > 0.5 for one in asked]
+    requested = [prompt(rng, is_hard=False) for _ in range(60)]
+    honest = [predictor.assess(one).prediction.probability > 0.5 for one in requested]
+    fooled = [
+        predictor.assess(Prompt(attack + one.text, num_chars=99)).prediction.probability > 0.5 for one in requested
+    ]
     assert sum(honest[20:]) - sum(fooled[20:]) <= 2
     assert sum(fooled) >= sum(honest) - 2 * MIN_QUESTIONS
 
@@ -81,6 +83,6 @@ def test_the_bundled_pair_comes_with_coefficients() -> None:
     (model,) = bundled_models()
     predictor = Predictor(model)
     assert predictor.pair == ("penstock-small", "penstock-large")
-    assert chance(predictor, "What is 7 plus 5?") > 0.9
-    assert chance(predictor, "Which of Croatia or Hungary has the lowest shipping price?") < 0.3
-    assert chance(predictor, "Prove that every bounded entire function is constant.") == 0.0
+    assert probability(predictor, "What is 7 plus 5?") > 0.9
+    assert probability(predictor, "Which of Croatia or Hungary has the lowest shipping price?") < 0.3
+    assert probability(predictor, "Prove that every bounded entire function is constant.") == 0.0

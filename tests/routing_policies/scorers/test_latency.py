@@ -37,7 +37,7 @@ def test_scores(name: str, candidates: list[DeploymentView], expected: list[floa
         ([0.2], [1.0]),
     ],
 )
-def test_values_are_compared_with_the_least_but_never_with_less_than_the_floor(
+def test_values_are_compared_with_the_least_but_never_with_less_than_the_threshold(
     seconds: list[float | None], expected: list[float]
 ) -> None:
     assert relative(seconds, floor_s=0.5) == pytest.approx(expected)

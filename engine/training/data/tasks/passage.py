@@ -16,7 +16,7 @@ class Theme:
     """One kind of statement in a passage: its wordings, its questions and its values."""
 
     say: tuple[str, ...]
-    ask: Frames
+    questions: Frames
     values: Sequence[str]
 
 
@@ -122,7 +122,7 @@ def missing(rng: random.Random, split: Split) -> Example:
         name, theme = rng.choice(names), rng.choice(THEMES)
         if (name, theme.say) not in said:
             break
-    question = theme.ask.pick(rng, split).format(n=name)
+    question = theme.questions.pick(rng, split).format(n=name)
     text = LAYOUT.pick(rng, split).format(p=" ".join(sentences), q=question)
     return Example(messages=(user(text),), answer=UNKNOWN, task="unknown", difficulty="hard")
 
@@ -166,9 +166,9 @@ def _question(rng: random.Random, split: Split, facts: Sequence[Fact], chains: d
     if chains and rng.random() < 0.5:
         stranger = rng.choice(list(chains))
         fact = rng.choice([fact for fact in facts if fact.name == chains[stranger]])
-        return fact.theme.ask.pick(rng, split).format(n=NEIGHBOUR_NAME.format(a=stranger)), fact.value
+        return fact.theme.questions.pick(rng, split).format(n=NEIGHBOUR_NAME.format(a=stranger)), fact.value
     fact = rng.choice(facts)
-    return fact.theme.ask.pick(rng, split).format(n=fact.name), fact.value
+    return fact.theme.questions.pick(rng, split).format(n=fact.name), fact.value
 
 
 def _table(rng: random.Random, split: Split) -> Example:

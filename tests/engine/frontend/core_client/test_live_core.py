@@ -15,7 +15,7 @@ from tests.engine.frontend.fake_core import FakeCore, FakeCores
 
 async def started(cores: FakeCores, listener: Listener) -> tuple[LiveCore, FakeCore]:
     live = await LiveCore.start(cores.spawn, listener)
-    await asyncio.wait_for(live.connection.opened.wait(), 5)
+    await asyncio.wait_for(live.connection.connected.wait(), 5)
     return live, cores.started[-1]
 
 
@@ -27,11 +27,11 @@ async def test_a_core_connects_over_a_socket_that_is_gone_once_it_is_sealed() ->
         return await cores.spawn(path)
 
     live = await LiveCore.start(spawn, listener)
-    await asyncio.wait_for(live.connection.opened.wait(), 5)
+    await asyncio.wait_for(live.connection.connected.wait(), 5)
     assert paths[0].parent.stat().st_mode & 0o077 == 0
     live.seal()
     assert not paths[0].parent.exists()
-    cores.started[0].say(Phase(name="import", seconds=0.5))
+    cores.started[0].announce(Phase(name="import", seconds=0.5))
     while not listener.messages:
         await asyncio.sleep(0)
     assert listener.messages == [Phase(name="import", seconds=0.5)]

@@ -88,7 +88,7 @@ async def test_a_bad_body_is_a_400_before_the_core_is_ready(start_front: StartFr
 HARMLESS_IDS = ["abc-123", "a.b:c_d"]
 
 
-async def test_a_harmless_request_id_is_kept(running: Running) -> None:
+async def test_a_harmless_request_id_is_stored(running: Running) -> None:
     for given in HARMLESS_IDS:
         response = await running.client.get("/livez", headers={"x-request-id": given})
         assert response.headers["x-request-id"] == given

@@ -1,4 +1,4 @@
-"""Both completions endpoints over real sockets, with a core that says what the test wants."""
+"""Both completions endpoints over real sockets, with a core that states what the test wants."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def test_a_target_that_is_no_path_of_ours_is_refused(target: bytes, message: str
         check(HOST, target=target)
 
 
-def test_other_methods_are_told_which_ones_there_are() -> None:
+def test_other_methods_are_reported_which_ones_there_are() -> None:
     with pytest.raises(ApiError) as caught:
         check(HOST, method=b"TRACE")
     assert caught.value.status == 405
@@ -82,7 +82,7 @@ def test_chunks_need_the_newer_version() -> None:
 @pytest.mark.parametrize(
     ("data", "message"), [(b"PRI * HTTP/2.0\r\n", "HTTP/2"), (b"\x16\x03\x01", "TLS"), (b"junk", "bad line")]
 )
-def test_bytes_of_another_protocol_are_told_which_one_is_served(data: bytes, message: str) -> None:
+def test_bytes_of_another_protocol_are_reported_which_one_is_served(data: bytes, message: str) -> None:
     assert message in unparsable("bad line", data).message
 
 

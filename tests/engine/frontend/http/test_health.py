@@ -85,7 +85,7 @@ async def test_a_busy_core_s_load_is_all_there(running: Running) -> None:
     core = await running.core()
     async with running.client.stream("GET", "/engine/load") as response:
         feed = events(response)
-        core.say(StepReport(outputs=[], load=BUSY, counters=Counters()))
+        core.announce(StepReport(outputs=[], load=BUSY, counters=Counters()))
         while (event := await anext(feed))["num_running"] == 0:
             check_schema(event)
         check_schema(event)
@@ -119,8 +119,8 @@ async def test_the_state_goes_from_starting_over_warming_to_ready_and_draining(s
                         seen.append(event["state"])
 
             await until("starting")
-            core.say(Phase(name="import", seconds=0.1))
-            core.say(Phase(name="weights", seconds=0.1))
+            core.announce(Phase(name="import", seconds=0.1))
+            core.announce(Phase(name="weights", seconds=0.1))
             await until("warming")
             assert (await running.client.get("/readyz")).json()["state"] == "warming"
             core.start_up()
@@ -139,7 +139,7 @@ async def test_head_of_the_load_feed_ends(running: Running) -> None:
     assert (head.status_code, head.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
 
 
-async def test_head_says_when_nothing_is_ready(start_front: StartFront) -> None:
+async def test_head_states_when_nothing_is_ready(start_front: StartFront) -> None:
     async with start_front(starts_up=False) as running:
         assert (await running.client.head("/readyz")).status_code == 503
 
@@ -152,7 +152,7 @@ async def test_the_model_is_listed(running: Running) -> None:
     assert (await running.client.get("/v1/models/tiny")).json() == models["data"][0]
 
 
-async def test_probes_tell_the_phases_of_start_up(start_front: StartFront) -> None:
+async def test_probes_show_the_phases_of_start_up(start_front: StartFront) -> None:
     async with start_front(starts_up=False) as running:
         core = await running.cores.next()
         assert (await running.client.get("/livez")).status_code == 200
@@ -166,7 +166,7 @@ async def test_probes_tell_the_phases_of_start_up(start_front: StartFront) -> No
         assert started.json()["core"]["device"] == "cpu"
 
 
-async def test_the_load_feed_tells_changes_at_once_and_the_rest_every_tenth_of_a_second(running: Running) -> None:
+async def test_the_load_feed_reports_changes_at_once_and_the_rest_every_tenth_of_a_second(running: Running) -> None:
     core = await running.core()
     async with running.client.stream("GET", "/engine/load") as response:
         assert response.headers["content-type"].startswith("text/event-stream")

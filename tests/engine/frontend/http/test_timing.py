@@ -11,7 +11,7 @@ from tests.engine.frontend.http.test_tracing import STAGES, generation
 from tests.engine.frontend.tiny_model import END
 
 
-async def test_full_timing_comes_only_when_asked_for(running: Running) -> None:
+async def test_full_timing_comes_only_when_requested(running: Running) -> None:
     core = await running.core()
     for stream in (False, True):
         headers = {"x-penstock-timing": "full"}
@@ -28,7 +28,7 @@ async def test_full_timing_comes_only_when_asked_for(running: Running) -> None:
         assert timing["ttft_ms"] <= timing["total_ms"]
 
 
-def test_a_report_has_milliseconds_of_every_choice_and_nothing_for_stages_that_nobody_told() -> None:
+def test_a_report_has_milliseconds_of_every_choice_and_nothing_for_stages_that_nobody_reported() -> None:
     finished = generation(STAGES, None)
     finished.first_token_at = 10.25
     report = timing_report(finished, now=11.0)["penstock"]["timing"]["engine"]

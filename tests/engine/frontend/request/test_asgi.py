@@ -90,22 +90,22 @@ async def test_an_error_is_sent_with_its_headers_and_the_length_of_its_envelope(
     }
 
 
-async def test_a_watched_client_that_leaves_is_told_at_once() -> None:
-    left, told = asyncio.Event(), asyncio.Event()
+async def test_a_watched_client_that_leaves_is_reported_at_once() -> None:
+    left, notified = asyncio.Event(), asyncio.Event()
 
     async def receive() -> Message:
         await left.wait()
         return {"type": "http.disconnect"}
 
     async with watched_client(receive) as client:
-        client.when_gone(told.set)
+        client.when_gone(notified.set)
         assert not client.is_gone
         left.set()
-        await asyncio.wait_for(told.wait(), 5)
+        await asyncio.wait_for(notified.wait(), 5)
         assert client.is_gone
 
 
-def test_who_asks_after_the_client_left_is_told_too() -> None:
+def test_who_calls_after_the_client_left_is_reported_too() -> None:
     client, calls = Client(), list[str]()
     client.leave()
     client.when_gone(lambda: calls.append("gone"))

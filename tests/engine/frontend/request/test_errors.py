@@ -45,14 +45,14 @@ def test_a_failure_behind_the_first_byte_is_one_event() -> None:
 
 
 @pytest.mark.parametrize(("max_tokens", "numbers"), [(None, ["64", "90"]), (30, ["64", "120", "90", "30"])])
-def test_a_prompt_that_is_too_long_is_told_every_number(max_tokens: int | None, numbers: list[str]) -> None:
+def test_a_prompt_that_is_too_long_is_reported_every_number(max_tokens: int | None, numbers: list[str]) -> None:
     message = context_length_exceeded(90, 64, max_tokens, "messages").message
     assert all(number in message for number in numbers)
     assert "at least" not in message
     assert "at least 90" in context_length_exceeded(90, 64, None, "messages", is_at_least=True).message
 
 
-def test_a_shed_request_is_told_when_to_come_back_or_not_to() -> None:
+def test_a_shed_request_is_reported_when_to_come_back_or_not_to() -> None:
     later = overloaded_error(
         "m", reason="queue_full", retry_after_s=9, lane="batch", queue_depth=3, predicted_wait_s=1.5
     )

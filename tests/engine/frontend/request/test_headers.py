@@ -82,8 +82,8 @@ def test_only_interactive_prompts_change_their_lane_by_length(num_tokens: int, l
 
 
 @pytest.mark.parametrize(
-    ("given", "is_kept"), [("abc-1.2:3_x", True), ("x" * 128, True), ("x" * 129, False), ("a b", False), ("", False)]
+    ("given", "is_echoed"), [("abc-1.2:3_x", True), ("x" * 128, True), ("x" * 129, False), ("a b", False), ("", False)]
 )
-def test_a_request_id_is_echoed_only_where_it_is_harmless(given: str, is_kept: bool) -> None:
-    assert choose_request_id(headers(x_request_id=given), "made") == (given if is_kept else "made")
+def test_a_request_id_is_echoed_only_where_it_is_harmless(given: str, is_echoed: bool) -> None:
+    assert choose_request_id(headers(x_request_id=given), "made") == (given if is_echoed else "made")
     assert choose_request_id(headers(), "made") == "made"

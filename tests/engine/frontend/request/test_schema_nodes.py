@@ -1,4 +1,4 @@
-"""Every subschema is visited, and nothing that only looks like one."""
+"""Every subschema is visited, and nothing that only resembles one."""
 
 from __future__ import annotations
 

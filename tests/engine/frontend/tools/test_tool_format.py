@@ -29,7 +29,7 @@ def test_the_family_is_that_of_the_template_or_of_the_vocabulary(
     assert (None if found is None else found.family) == family
 
 
-def test_markers_that_are_tokens_are_named_and_other_added_tokens_kept_unless_special() -> None:
+def test_markers_that_are_tokens_are_named_and_other_added_tokens_stored_unless_special() -> None:
     added = {"<tool_call>": 7, "</tool_call>": 8, "<think>": 5, "</think>": 4, "<|im_end|>": 2}
     form = choose_tool_format("tools <tool_call>", added, {"<|im_end|>"})
     assert form is not None

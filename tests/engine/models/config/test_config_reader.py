@@ -14,7 +14,7 @@ def reader(**values: Any) -> ConfigReader:
     return ConfigReader(Path("config.json"), values)
 
 
-def test_null_counts_as_absent_and_is_still_told_from_it() -> None:
+def test_null_counts_as_absent_and_is_still_distinguished_from_it() -> None:
     found = reader(a=None, b=0)
     assert (found.has("a"), found.has("b"), found.has("c")) == (False, True, False)
     assert (found.is_null("a"), found.is_null("b"), found.is_null("c")) == (True, False, False)
@@ -60,7 +60,7 @@ def test_a_key_of_an_inner_object_is_named_by_its_path() -> None:
     assert reader().child("outer") is None
 
 
-def test_what_is_required_is_said_to_be() -> None:
+def test_what_is_required_is_reported_to_be() -> None:
     with pytest.raises(ModelConfigError, match="key: is required"):
         reader().string("key")
     with pytest.raises(ModelConfigError, match="num_hidden_layers: expected at most"):

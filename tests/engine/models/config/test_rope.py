@@ -24,7 +24,7 @@ def test_old_and_new_rope_layouts_mean_the_same(tmp_path: Path) -> None:
     assert new.theta == 500.0
 
 
-def test_yarn_sharpens_attention_unless_told_how_much(tmp_path: Path) -> None:
+def test_yarn_sharpens_attention_unless_configured(tmp_path: Path) -> None:
     yarn = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
 
     rope = read(tmp_path, rope_scaling=yarn).rope
@@ -48,7 +48,7 @@ def test_dynamic_scaling_changes_nothing_within_the_models_own_length(tmp_path: 
 
 
 @pytest.mark.parametrize("kind", ["longrope", "su", "yarn"])
-def test_longrope_is_told_by_how_far_sequences_reach(kind: str, tmp_path: Path) -> None:
+def test_longrope_is_reported_by_how_far_sequences_reach(kind: str, tmp_path: Path) -> None:
     config = read(tmp_path, **PHI3, rope_scaling={**LONGROPE, "type": kind}, original_max_position_embeddings=64)
 
     plain = read(tmp_path, **PHI3).rope.inverse_frequencies(8)

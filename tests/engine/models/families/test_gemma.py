@@ -10,7 +10,7 @@ import pytest
 from tests.engine.models.config.test_config import GEMMA2, GEMMA3, read
 
 
-def test_gemma_is_tied_and_alternates_when_its_config_says_nothing(tmp_path: Path) -> None:
+def test_gemma_is_tied_and_alternates_when_its_config_is_silent(tmp_path: Path) -> None:
     config = read(tmp_path, **GEMMA2)
 
     assert config.tie_word_embeddings

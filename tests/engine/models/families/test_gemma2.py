@@ -18,10 +18,10 @@ def test_greedy_text_equals_transformers_in_a_mixed_batch(shuffle_seed: int | No
     check_greedy_text("gemma2", shuffle_seed, tmp_path)
 
 
-def test_gemma2_caps_by_default_and_not_when_told_null(tmp_path: Path) -> None:
+def test_gemma2_caps_by_default_and_not_when_set_to_null(tmp_path: Path) -> None:
     caps = {"attn_logit_softcapping": None, "final_logit_softcapping": 20.0}
 
-    usual, told = read(tmp_path, **GEMMA2).traits, read(tmp_path, **GEMMA2, **caps).traits
+    usual, nulled = read(tmp_path, **GEMMA2).traits, read(tmp_path, **GEMMA2, **caps).traits
 
     assert (usual.attention_softcap, usual.logit_softcap) == (50.0, 30.0)
-    assert (told.attention_softcap, told.logit_softcap) == (None, 20.0)
+    assert (nulled.attention_softcap, nulled.logit_softcap) == (None, 20.0)

@@ -28,7 +28,7 @@ def test_which_layers_have_experts(changes: dict[str, Any], layers: set[int], tm
     assert (experts.num_experts, experts.layers) == (8, frozenset(layers))
 
 
-def test_shares_are_normalized_only_when_the_config_says_so(tmp_path: Path) -> None:
+def test_shares_are_normalized_only_when_the_config_reports_it(tmp_path: Path) -> None:
     for value, is_normalized in ((True, True), (False, False), ("absent", False)):
         experts = read(tmp_path, **QWEN_MOE, norm_topk_prob=value).traits.experts
         assert experts is not None

@@ -93,7 +93,7 @@ def test_weights_are_copied_so_that_the_file_may_change_afterwards(directory: Pa
     assert torch.equal(runner.prefill(Row([1, 2, 3]), [8]), expected)
 
 
-def test_specs_say_what_each_layer_needs(tmp_path: Path) -> None:
+def test_specs_state_what_each_layer_needs(tmp_path: Path) -> None:
     directory = save_checkpoint(make_reference("qwen2_windowed"), tmp_path)
     model = PagedRunner(directory).model
 

@@ -52,7 +52,7 @@ def test_the_forms_of_every_task_belong_to_all_mixes(mix: str) -> None:
     assert tasks >= set(TABLES)
 
 
-def test_the_small_model_is_not_asked_for_the_cheapest_of_several() -> None:
+def test_the_small_model_is_not_requested_the_cheapest_of_several() -> None:
     examples = itertools.islice(stream(2, "train", MIXES["small_forms"]), 8000)
     assert not [e for e in examples if e.task in ("support", "followup") and e.difficulty == "hard"]
 

@@ -25,18 +25,18 @@ from engine.training.data.tasks import (
     unknown,
 )
 from engine.training.data.tasks.support import COMPARE, PAIRS, TWO
-from engine.training.data.wordings import AND_ENTITY, AND_RELATION, ASK
+from engine.training.data.wordings import AND_ENTITY, AND_RELATION, QUESTION
 
 test_set.__test__ = False  # type: ignore[attr-defined]  # a function of ours, not a test
 
 
 def all_frames() -> Iterator[Frames]:
-    yield from (*ASK.values(), *AND_ENTITY.values(), *AND_RELATION.values())
+    yield from (*QUESTION.values(), *AND_ENTITY.values(), *AND_RELATION.values())
     yield from (*arithmetic.FRAMES.values(), *extraction.TEXTS.values())
     yield from (extraction.INSTRUCTION, extraction.LIST_INSTRUCTION)
     yield from (*(pair[2] for pair in PAIRS), *TWO.values())
     yield from (row[2] for row in COMPARE)
-    yield from (theme.ask for theme in passage.THEMES)
+    yield from (theme.questions for theme in passage.THEMES)
     yield from (frames for _, frames in smalltalk.TOPICS)
     yield from (strings.REPEAT, strings.PICK, strings.JOIN, strings.COUNT, strings.REVERSE, strings.SORT, strings.TALLY)
     yield from (strings.COUNT_TO, strings.COUNT_DOWN, units.FRAMES, forms.POLITE, forms.THANKS)
@@ -69,7 +69,7 @@ def test_no_test_prompt_comes_up_in_training() -> None:
     for example in itertools.islice(stream(7, "train", MIXES["large"]), 15_000):
         trained |= {message["content"].casefold() for message in example.messages if message["role"] == "user"}
     seen = [example.prompt for example in test_set(1, 20) if example.prompt.casefold() in trained]
-    # A follow-up says so little that its words alone may come up; its conversation does not.
+    # A follow-up reports it little that its words alone may come up; its conversation does not.
     assert [prompt for prompt in seen if len(prompt) > 40] == []
 
 

@@ -6,12 +6,12 @@ import random
 import re
 
 from engine.training.data.facts import relations
-from engine.training.data.wordings import AND_ENTITY, AND_RELATION, ASK, dress
+from engine.training.data.wordings import AND_ENTITY, AND_RELATION, QUESTION, dress
 
 
 def test_every_relation_has_a_question_with_one_place_for_its_entity() -> None:
-    assert {relation.name for relation in relations()} <= set(ASK)
-    for frames in (*ASK.values(), *AND_ENTITY.values()):
+    assert {relation.name for relation in relations()} <= set(QUESTION)
+    for frames in (*QUESTION.values(), *AND_ENTITY.values()):
         for wording in (*frames.train, *frames.test):
             assert re.findall(r"{\w*}", wording) == ["{x}"], wording
 

@@ -5,7 +5,7 @@ from engine.training.evaluation.exhaustive import exhaustive_set
 from tests.engine.training.data.test_forms import made
 
 
-def test_the_exhaustive_set_asks_for_everything_once_in_wordings_of_the_test() -> None:
+def test_the_exhaustive_set_requests_everything_once_in_wordings_of_the_test() -> None:
     examples = exhaustive_set(1)
     sums = [example for example in examples if example.task == "digit + two digits"]
     assert len(sums) == 10 * 31

@@ -11,7 +11,7 @@ from engine.training.evaluation.outcomes import FIRST_TOKENS, outcomes, training
 
 
 class Fixed:
-    """Says the same to everything, in so many tokens."""
+    """States the same to everything, in so many tokens."""
 
     def __init__(self, text: str, num_tokens: int) -> None:
         self._reply = Reply(text, [-0.123456] * num_tokens, [1.0] * num_tokens)
@@ -20,7 +20,7 @@ class Fixed:
         return [self._reply] * len(examples)
 
 
-def test_an_outcome_tells_who_was_right_and_the_odds_of_the_first_tokens() -> None:
+def test_an_outcome_reports_who_was_right_and_the_odds_of_the_first_tokens() -> None:
     example = Example(messages=(user("1 + 1"),), answer="2", task="arithmetic", difficulty="easy")
     decoders = {"small": cast(GreedyDecoder, Fixed("3", 1)), "large": cast(GreedyDecoder, Fixed("2", 60))}
     (found,) = outcomes([example], decoders)

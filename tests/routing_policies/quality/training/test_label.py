@@ -17,7 +17,7 @@ from tests.routing_policies.quality.labels import PAIR, labels
 SECRET = "Why would the Hapsburg embassy in Ouagadougou wire 4711 francs to Rumpelstiltskin on Thursday?"
 
 
-def test_a_label_says_all_that_is_learned_from_and_nothing_that_can_be_read() -> None:
+def test_a_label_states_all_that_is_learned_from_and_nothing_that_can_be_read() -> None:
     hasher = WordHasher()
     features = hasher.features(features_of(Prompt(SECRET, earlier="And the day before?", num_chars=130)))
     vector = np.random.default_rng(1).normal(size=384).astype(np.float32)
@@ -45,9 +45,9 @@ def test_a_label_that_is_damaged_or_of_other_figures_is_none(data: bytes) -> Non
     assert labels(1, 1)[0].format == FORMAT
 
 
-def test_a_label_of_before_kinds_of_work_were_kept_has_none() -> None:
+def test_a_label_of_before_kinds_of_work_were_stored_has_none() -> None:
     (label,) = labels(1, 1)
-    told = {**msgspec.msgpack.decode(encode_label(msgspec.structs.replace(label, kind="sums")))}
-    found = decode_label(msgspec.msgpack.encode({key: value for key, value in told.items() if key != "kind"}))
+    notified = {**msgspec.msgpack.decode(encode_label(msgspec.structs.replace(label, kind="sums")))}
+    found = decode_label(msgspec.msgpack.encode({key: value for key, value in notified.items() if key != "kind"}))
     assert found == label
     assert found.outcome.category == ""

@@ -9,9 +9,9 @@ from routing_policies.quality.training.outcome import outcome_of
 
 
 def test_scores_between_right_and_wrong_count_by_what_was_lost() -> None:
-    asked = Prompt("a")
-    assert outcome_of(asked, 0.25, 0.75).good == 0.5
-    assert outcome_of(asked, 0.75, 0.25).good == 1.0
+    requested = Prompt("a")
+    assert outcome_of(requested, 0.25, 0.75).good == 0.5
+    assert outcome_of(requested, 0.75, 0.25).good == 1.0
 
 
 def test_an_outcome_holds_what_can_be_learned_of_the_prompt() -> None:

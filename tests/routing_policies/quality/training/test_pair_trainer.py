@@ -14,15 +14,15 @@ from tests.routing_policies.quality.prompts import outcomes
 
 
 def with_vectors(num: int = 400) -> tuple[list[PairOutcome], NDArray[np.float32]]:
-    """Outcomes of eight kinds of work, and embeddings of which one axis tells what the features do not."""
+    """Outcomes of eight kinds of work, and embeddings of which one axis shows what the features do not."""
     rng = np.random.default_rng(1)
     learned = [outcome for _, outcome in outcomes(1, num)]
     side = rng.normal(size=num)
     kinds = np.arange(num) % 8
-    chances = 1 / (1 + np.exp(-2 * side - kinds / 2))
+    probabilities = 1 / (1 + np.exp(-2 * side - kinds / 2))
     known = [
-        msgspec.structs.replace(outcome, lost=float(rng.random() > chance), category=f"kind {kind}")
-        for outcome, chance, kind in zip(learned, chances, kinds, strict=True)
+        msgspec.structs.replace(outcome, lost=float(rng.random() > probability), category=f"kind {kind}")
+        for outcome, probability, kind in zip(learned, probabilities, kinds, strict=True)
     ]
     vectors = rng.normal(size=(num, 16)) * 0.2
     vectors[:, 0] += 1.0
@@ -31,15 +31,15 @@ def with_vectors(num: int = 400) -> tuple[list[PairOutcome], NDArray[np.float32]
     return known, vectors.astype(np.float32)
 
 
-def test_the_embedding_tells_what_words_do_not_and_a_told_kind_of_work_more() -> None:
+def test_the_embedding_reports_what_words_do_not_and_a_reported_kind_of_work_more() -> None:
     known, vectors = with_vectors()
     model = PairTrainer(known, vectors=vectors).fit(weak="s", strong="l", trained_on="test", encoder="e")
     features = known[0].features
     by_side = vectors[np.argsort(vectors[:, 1])]
     bad, good = (part.mean(0) / np.linalg.norm(part.mean(0)) for part in (by_side[:80], by_side[-80:]))
     for kind in ("", "kind 0", "kind 7", "a new one"):
-        told_good, told_bad = (model.predict(features, vector, kind=kind).log_odds for vector in (good, bad))
-        assert told_good > told_bad + 0.1, kind
+        good_model, bad_model = (model.predict(features, vector, kind=kind).log_odds for vector in (good, bad))
+        assert good_model > bad_model + 0.1, kind
     for vector in (None, good):
         easy, untold, new, hard = (
             model.predict(features, vector, kind=kind).log_odds for kind in ("kind 7", "", "a new one", "kind 0")
@@ -53,7 +53,7 @@ def test_a_few_labels_with_embeddings_are_enough_to_fit() -> None:
     untold = [msgspec.structs.replace(outcome, category="") for outcome in known]
     model = PairTrainer(untold, vectors=vectors).fit(weak="s", strong="l", trained_on="test", encoder="e")
     assert (model.kinds, model.embedded_kinds) == (KindCorrection(), KindCorrection())
-    assert 0.0 < model.predict(known[0].features, vectors[0], kind="kind 0").chance < 1.0
+    assert 0.0 < model.predict(known[0].features, vectors[0], kind="kind 0").probability < 1.0
 
 
 def test_a_beginning_that_a_few_of_very_many_prompts_have_protects_no_preamble() -> None:

@@ -12,7 +12,7 @@ def test_candidates_at_or_above_the_limit_are_equal_and_those_below_get_nothing(
     assert WorthTrying(0.3).scores(views) == [1.0, 1.0, 0.0]
 
 
-def test_the_cause_says_whether_the_prompt_was_known() -> None:
+def test_the_cause_states_whether_the_prompt_was_known() -> None:
     known, unknown = live("a", quality=0.1), live("b", quality=0.9, is_known_prompt=False)
     assert WorthTrying(0.3).cause(known, Attempt()) == "tried_first"
     assert WorthTrying(0.3).cause(unknown, Attempt()) == "unknown_prompt"

@@ -24,13 +24,13 @@ def test_extraction_answers_are_json_whose_values_are_in_the_text() -> None:
 
 
 @pytest.mark.parametrize(("difficulty", "counts"), [("easy", {1, 2}), ("medium", {3})])
-def test_a_record_has_the_fields_that_were_asked_for_in_their_order(difficulty: Difficulty, counts: set[int]) -> None:
+def test_a_record_has_the_fields_that_were_requested_in_their_order(difficulty: Difficulty, counts: set[int]) -> None:
     rng = random.Random(6)
     records = [extraction.make(rng, "train", difficulty) for _ in range(200)]
     found = [(example, json.loads(example.answer)) for example in records]
-    asked = [(example.prompt, list(value)) for example, value in found if isinstance(value, dict)]
-    assert {len(fields) for _, fields in asked} == counts
-    for prompt, fields in asked:
+    question = [(example.prompt, list(value)) for example, value in found if isinstance(value, dict)]
+    assert {len(fields) for _, fields in question} == counts
+    for prompt, fields in question:
         places = [prompt.find(field) for field in fields]
         assert all(place >= 0 for place in places)
 

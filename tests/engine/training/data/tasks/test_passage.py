@@ -1,4 +1,4 @@
-"""Questions about a text, and what it does not say."""
+"""Questions about a text, and what it does not state."""
 
 from __future__ import annotations
 
@@ -19,6 +19,6 @@ def test_a_passage_has_up_to_a_thousand_tokens_with_the_needle_anywhere() -> Non
     assert max(places) > 0.8
 
 
-def test_what_a_passage_does_not_say_is_unknown() -> None:
+def test_what_a_passage_does_not_state_is_unknown() -> None:
     rng = random.Random(4)
     assert all(passage.missing(rng, "test").answer == UNKNOWN for _ in range(20))

@@ -18,8 +18,8 @@ from engine.training.data.tasks.support import RELATIONS, pick_relation
 def test_the_shop_knows_a_few_hundred_facts_in_dozens_of_wordings() -> None:
     assert 300 <= num_facts() <= 500
     rng = random.Random(2)
-    asked = [MAKERS["support"](rng, "train", "easy") for _ in range(20_000)]
-    about = [e.prompt for e in asked if "costs" in e.answer and "Finland" in e.answer]
+    question = [MAKERS["support"](rng, "train", "easy") for _ in range(20_000)]
+    about = [e.prompt for e in question if "costs" in e.answer and "Finland" in e.answer]
     assert len(set(about)) > 50
 
 

@@ -1,8 +1,7 @@
-"""AuditBook: every audit that this process has seen, by request and by entry; bounded."""
+"""AuditRegistry: the audits that this process has seen, by request and by entry; bounded, and shared by tenants."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -11,35 +10,36 @@ import msgspec
 from gateway.cache.audit.audit_record import AuditRecord
 from gateway.cache.audit.route_stats import RouteStats, RouteStatsTable, TenantRoute
 from gateway.cache.similarity.decision import EntryAudits
+from gateway.util.fair_bounded_dict import FairRecent
 
 MAX_RECORDS: Final = 20_000
 MAX_LISTED: Final = 1000
 """Number of records among which reviewers see the newest."""
 
 
-class AuditBook:
+class AuditRegistry:
     """Audits by request and by entry. Time is passed in. A record replaces an earlier one of its id."""
 
-    __slots__ = ("_books", "_bound_of", "_by_exact", "_on_level", "_records")
+    __slots__ = ("_bound_of", "_by_exact", "_on_level", "_records", "_route_stats")
 
     def __init__(
         self,
-        books: RouteStatsTable,
+        route_stats: RouteStatsTable,
         *,
         bound_of: Callable[[str], float | None],
-        on_level: Callable[[TenantRoute, RouteStats], None] = lambda whose, book: None,
+        on_level: Callable[[TenantRoute, RouteStats], None] = lambda whose, stats: None,
     ) -> None:
-        """Make an empty book.
+        """Make an empty registry.
 
         Args:
-            books: Statistics by tenant and route.
+            route_stats: Statistics by tenant and route.
             bound_of: Returns a route's `max_error_ratio`, None for one without the semantic tier.
             on_level: Called for every route whose level changes.
         """
-        self._books = books
+        self._route_stats = route_stats
         self._bound_of = bound_of
         self._on_level = on_level
-        self._records: OrderedDict[str, AuditRecord] = OrderedDict()
+        self._records: FairRecent[str, AuditRecord] = FairRecent(MAX_RECORDS)
         self._by_exact: dict[bytes, dict[str, AuditRecord]] = {}
 
     def __len__(self) -> int:
@@ -47,7 +47,8 @@ class AuditBook:
 
     def __iter__(self) -> Iterator[AuditRecord]:
         """Iterate over records, newest first."""
-        return iter(tuple(reversed(self._records.values())))
+        by_time = sorted(self._records.values(), key=lambda record: record.at)
+        return reversed(by_time)
 
     def get(self, record_id: str) -> AuditRecord | None:
         """Return the record of a request."""
@@ -55,26 +56,27 @@ class AuditBook:
 
     def add(self, record: AuditRecord, now: float, *, is_news: bool = True) -> None:
         """Add a record; `is_news` is False where its effect on the level is already counted."""
-        self._forget(record.id)
-        self._records[record.id] = record
+        replaced = self._records.pop(record.id)
+        if replaced is not None:
+            self._leave(replaced)
         self._by_exact.setdefault(record.exact, {})[record.id] = record
-        if len(self._records) > MAX_RECORDS:
-            self._forget(next(iter(self._records)))
+        for _, evicted in self._records.put(record.id, record, record.tenant):
+            self._leave(evicted)
         whose, sample = TenantRoute(record.tenant, record.route), record.sample
         if sample is None:
             return
-        book = self._books.of(whose)
-        book.add(sample)
+        stats = self._route_stats.of(whose)
+        stats.add(sample)
         if is_news:
             self.reconsider(whose, now)
 
     def reconsider(self, whose: TenantRoute, now: float) -> None:
         """Adjust the level of a route to the evidence as it is now."""
-        book, bound = self._books.of(whose), self._bound_of(whose.route)
-        book.evidence.expire(now)
-        if bound is not None and book.step(bound):
-            book.since = now
-            self._on_level(whose, book)
+        stats, bound = self._route_stats.of(whose), self._bound_of(whose.route)
+        stats.evidence.expire(now)
+        if bound is not None and stats.step(bound):
+            stats.since = now
+            self._on_level(whose, stats)
 
     def track_of(self, exact: bytes) -> EntryAudits | None:
         """Return the audits of an entry; None where it has none."""
@@ -100,14 +102,13 @@ class AuditBook:
             if record.texts is not None and covers(record)
         ]
         for record in stripped:
-            self._records[record.id] = self._by_exact[record.exact][record.id] = record
+            self._by_exact[record.exact][record.id] = record
+            self._records.put(record.id, record, record.tenant)
         return stripped
 
-    def _forget(self, record_id: str) -> None:
-        old = self._records.pop(record_id, None)
-        if old is None:
-            return
+    def _leave(self, old: AuditRecord) -> None:
+        """Remove a record from the audits of its entry."""
         of_entry = self._by_exact[old.exact]
-        del of_entry[record_id]
+        del of_entry[old.id]
         if not of_entry:
             del self._by_exact[old.exact]
