@@ -34,7 +34,7 @@ def test_a_call_is_full_at_some_number_of_slots_unless_one_row_is_longer() -> No
 def test_every_row_is_in_one_bucket_and_others_in_none() -> None:
     rng = random.Random(1)
     lengths = [rng.randrange(1, 4000) for _ in range(50)]
-    rows = list(range(0, 50, 2))
-    buckets = buckets_of(rows, lengths)
-    assert sorted(row for bucket in buckets for row in bucket) == rows
+    seqs = list(range(0, 50, 2))
+    buckets = buckets_of(seqs, lengths)
+    assert sorted(seq for bucket in buckets for seq in bucket) == seqs
     assert all(bucket == sorted(bucket) for bucket in buckets)

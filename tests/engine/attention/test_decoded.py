@@ -15,8 +15,8 @@ def state(*sequences: tuple[int, list[int]]) -> Decoded:
     """Return sequences of these lengths in these blocks, one token each."""
     width = max(len(blocks) for _, blocks in sequences)
     tables = np.array([blocks + [0] * (width - len(blocks)) for _, blocks in sequences])
-    rows = list(range(len(sequences)))
-    return Decoded(rows, rows, [length for length, _ in sequences], tables)
+    seqs = list(range(len(sequences)))
+    return Decoded(seqs, seqs, [length for length, _ in sequences], tables)
 
 
 def test_a_sequence_continues_the_one_whose_blocks_it_has_and_one_token_more() -> None:
@@ -52,5 +52,5 @@ def test_only_rows_of_one_token_are_in_the_state_and_their_tables_are_copies() -
     found = Decoded.of(context, tables.numpy())
     assert found is not None
     tables.zero_()
-    assert (found.rows, found.tokens, found.context_lens) == ([0, 2], [0, 3], [6, 7])
+    assert (found.sequences, found.tokens, found.context_lens) == ([0, 2], [0, 3], [6, 7])
     assert found.tables.tolist() == [[1, 2], [4, 5]]

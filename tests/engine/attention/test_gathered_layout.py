@@ -16,7 +16,9 @@ def opened(*lengths: int, max_slots: int = 100_000) -> Layout | None:
 
 def places(layout: Layout) -> dict[int, tuple[int, int]]:
     """Return the first slot and the width of each sequence."""
-    return {row: (group.slot(place), group.width) for group in layout.groups for place, row in enumerate(group.rows)}
+    return {
+        seq: (group.slot(place), group.width) for group in layout.groups for place, seq in enumerate(group.sequences)
+    }
 
 
 def test_new_sequences_get_whole_blocks_with_headroom() -> None:
@@ -40,7 +42,7 @@ def test_a_sequence_that_ended_leaves_its_place_to_the_last_one() -> None:
     assert later is not None
     assert not later.is_new
     (group,) = later.groups
-    assert group.rows == (0, 1)
+    assert group.sequences == (0, 1)
     assert later.moves == (Move(group.slot(2), group.slot(1), group.width),)
     assert later.joined == ()
 
@@ -68,17 +70,17 @@ def test_places_never_overlap_and_hold_their_rows_whatever_comes_and_goes() -> N
     rng = random.Random(5)
     layout, lengths = None, list[int]()
     for _ in range(300):
-        stayed = [row for row in range(len(lengths)) if rng.random() < 0.95]
-        followers = {row: index for index, row in enumerate(stayed)} if layout is not None else {}
+        stayed = [seq for seq in range(len(lengths)) if rng.random() < 0.95]
+        followers = {seq: index for index, seq in enumerate(stayed)} if layout is not None else {}
         retained: dict[int, int] = (
-            {} if layout is None else {row: now for row, now in followers.items() if row in layout.rows}
+            {} if layout is None else {seq: now for seq, now in followers.items() if seq in layout.sequences}
         )
-        lengths = [lengths[row] + 1 for row in stayed] + [rng.randrange(1, 900) for _ in range(rng.randrange(3))]
+        lengths = [lengths[seq] + 1 for seq in stayed] + [rng.randrange(1, 900) for _ in range(rng.randrange(3))]
         before = Layout() if layout is None else layout
         layout = before.next(retained, lengths, range(len(lengths)), block_size=BLOCK, max_slots=20_000)
         if layout is None:
             continue
         spans = sorted(places(layout).values())
         assert all(start + width <= following for (start, width), (following, _) in pairwise(spans))
-        assert all(width >= lengths[row] for row, (_, width) in places(layout).items())
+        assert all(width >= lengths[seq] for seq, (_, width) in places(layout).items())
         assert layout.num_slots <= layout.num_reserved <= 20_000

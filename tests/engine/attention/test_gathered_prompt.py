@@ -35,19 +35,19 @@ def test_a_chunk_continues_the_one_before_in_the_same_blocks(name: str, now: Gat
 
 def test_what_was_stored_stays_while_the_memory_grows() -> None:
     keys, values = torch.randn(2, 300, 2, 4, generator=torch.Generator().manual_seed(1)).unbind()
-    row = PromptMemory()
+    memory = PromptMemory()
     for start, end in ((0, 5), (5, 6), (6, 200), (200, 300)):
         state = prompt(start, end, 0)
-        row.put(state, start, keys[start:end], values[start:end])
-        assert row.state is state
-        for found, expected in zip(row.read(end), (keys, values), strict=True):
+        memory.put(state, start, keys[start:end], values[start:end])
+        assert memory.state is state
+        for found, expected in zip(memory.read(end), (keys, values), strict=True):
             assert torch.equal(found, expected[:end])
 
 
 def test_another_prompt_may_be_stored_over_it_with_other_heads() -> None:
-    row = PromptMemory()
-    row.put(prompt(0, 9, 0), 0, torch.ones(9, 2, 4), torch.ones(9, 2, 4))
-    row.put(prompt(0, 3, 0), 0, torch.zeros(3, 1, 8), torch.zeros(3, 1, 8))
-    keys, _ = row.read(3)
+    memory = PromptMemory()
+    memory.put(prompt(0, 9, 0), 0, torch.ones(9, 2, 4), torch.ones(9, 2, 4))
+    memory.put(prompt(0, 3, 0), 0, torch.zeros(3, 1, 8), torch.zeros(3, 1, 8))
+    keys, _ = memory.read(3)
     assert keys.shape == (3, 1, 8)
     assert not keys.any()

@@ -22,10 +22,10 @@ def state(lengths: list[int]) -> Decoded:
 def attended(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, lengths: list[int]) -> torch.Tensor:
     """Return attention written out; keys and values are [num_seqs, width, kv_heads, head_dim]."""
     out = torch.empty_like(queries)
-    for row, length in enumerate(lengths):
+    for seq, length in enumerate(lengths):
         for head in range(SPEC.num_heads):
-            scores = keys[row, :length, head // 2] @ queries[row, head] * SPEC.scale
-            out[row, head] = scores.softmax(0) @ values[row, :length, head // 2]
+            scores = keys[seq, :length, head // 2] @ queries[seq, head] * SPEC.scale
+            out[seq, head] = scores.softmax(0) @ values[seq, :length, head // 2]
     return out
 
 
@@ -42,42 +42,42 @@ def filled() -> tuple[GatheredSequences, GatheredPlan, Span, torch.Tensor, torch
     plan = GatheredPlan.of(layout, (), SPEC, first, None)
     span = Span(layout.groups[0].start, 2, layout.groups[0].width)
     keys, values = torch.randn(2, 2, span.width, 2, 8, generator=torch.Generator().manual_seed(3)).unbind()
-    rows = GatheredSequences()
-    rows.begin(plan, SPEC)
-    rows.fill(span, keys.flatten(0, 1), values.flatten(0, 1), SPEC)
-    rows.state = first
-    return rows, plan, span, keys, values
+    gathered = GatheredSequences()
+    gathered.begin(plan, SPEC)
+    gathered.fill(span, keys.flatten(0, 1), values.flatten(0, 1), SPEC)
+    gathered.state = first
+    return gathered, plan, span, keys, values
 
 
 def test_stored_sequences_are_attended_to_up_to_their_lengths(
     filled: tuple[GatheredSequences, GatheredPlan, Span, torch.Tensor, torch.Tensor],
 ) -> None:
-    rows, _, span, keys, values = filled
+    gathered, _, span, keys, values = filled
     queries = torch.randn(2, 4, 8, generator=torch.Generator().manual_seed(4))
-    found = rows.attend(queries, span, 5, mask_of(LENGTHS, span.width), SPEC)
+    found = gathered.attend(queries, span, 5, mask_of(LENGTHS, span.width), SPEC)
     assert torch.allclose(found, attended(queries, keys, values, LENGTHS), atol=1e-6)
 
 
 def test_the_next_step_adds_one_token_to_each(
     filled: tuple[GatheredSequences, GatheredPlan, Span, torch.Tensor, torch.Tensor],
 ) -> None:
-    rows, plan, span, keys, values = filled
+    gathered, plan, span, keys, values = filled
     lengths = [length + 1 for length in LENGTHS]
     new_keys, new_values, queries = (
         torch.randn(2, n, 8, generator=torch.Generator().manual_seed(n)) for n in (2, 2, 4)
     )
-    rows.add(new_keys, new_values, plan.go_on(state(lengths)))
-    for row, length in enumerate(lengths):
-        keys[row, length - 1], values[row, length - 1] = new_keys[row], new_values[row]
-    found = rows.attend(queries, span, 6, mask_of(lengths, span.width), SPEC)
+    gathered.add(new_keys, new_values, plan.advance(state(lengths)))
+    for seq, length in enumerate(lengths):
+        keys[seq, length - 1], values[seq, length - 1] = new_keys[seq], new_values[seq]
+    found = gathered.attend(queries, span, 6, mask_of(lengths, span.width), SPEC)
     assert torch.allclose(found, attended(queries, keys, values, lengths), atol=1e-6)
 
 
 def test_memory_in_another_state_is_not_taken_for_this_ones(
     filled: tuple[GatheredSequences, GatheredPlan, Span, torch.Tensor, torch.Tensor],
 ) -> None:
-    rows, plan, *_ = filled
-    later = plan.go_on(state([6, 4]))
-    rows.state = state(LENGTHS)
+    gathered, plan, *_ = filled
+    later = plan.advance(state([6, 4]))
+    gathered.state = state(LENGTHS)
     with pytest.raises(AssertionError):
-        rows.begin(later, SPEC)
+        gathered.begin(later, SPEC)

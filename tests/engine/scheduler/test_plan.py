@@ -17,8 +17,8 @@ def test_a_chunk_goes_on_where_the_sequence_is_and_samples_at_its_end(
 ) -> None:
     seq = sequence(range(10))
     seq.num_computed_tokens = num_computed
-    row = next_chunk(seq, budget)
-    assert (row.start, row.num_tokens, row.samples) == (start, num_tokens, samples)
+    chunk = next_chunk(seq, budget)
+    assert (chunk.start, chunk.num_tokens, chunk.samples) == (start, num_tokens, samples)
 
 
 def test_a_token_that_lies_in_a_shared_block_is_marked_as_stored() -> None:
@@ -34,10 +34,10 @@ def test_rows_and_drafts_take_budget_and_a_dropped_row_gives_all_of_it_back() ->
     plan.add(next_chunk(seq, plan.budget))
     plan.add(next_chunk(other, plan.budget))
     assert plan.budget == 12
-    plan.extend(plan.rows[1], (7, 8))
+    plan.extend(plan.chunks[1], (7, 8))
     assert plan.budget == 10
-    assert plan.output().rows[0].draft_token_ids == (7, 8)
+    assert plan.output().chunks[0].draft_token_ids == (7, 8)
     plan.drop(seq)
     plan.drop(seq)
     assert plan.budget == 17
-    assert [row.seq for row in plan.output().rows] == [other]
+    assert [chunk.seq for chunk in plan.output().chunks] == [other]

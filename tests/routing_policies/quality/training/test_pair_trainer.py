@@ -41,17 +41,17 @@ def test_the_embedding_reports_what_words_do_not_and_a_reported_kind_of_work_mor
         good_model, bad_model = (model.predict(features, vector, kind=kind).log_odds for vector in (good, bad))
         assert good_model > bad_model + 0.1, kind
     for vector in (None, good):
-        easy, untold, new, hard = (
+        easy, uncategorized, new, hard = (
             model.predict(features, vector, kind=kind).log_odds for kind in ("kind 7", "", "a new one", "kind 0")
         )
-        assert easy > untold == new > hard
+        assert easy > uncategorized == new > hard
     assert decode_model(msgspec.json.encode(model), "m.json").predict(features, good) == model.predict(features, good)
 
 
 def test_a_few_labels_with_embeddings_are_enough_to_fit() -> None:
     known, vectors = with_vectors(num=40)
-    untold = [msgspec.structs.replace(outcome, category="") for outcome in known]
-    model = PairTrainer(untold, vectors=vectors).fit(weak="s", strong="l", trained_on="test", encoder="e")
+    uncategorized = [msgspec.structs.replace(outcome, category="") for outcome in known]
+    model = PairTrainer(uncategorized, vectors=vectors).fit(weak="s", strong="l", trained_on="test", encoder="e")
     assert (model.kinds, model.embedded_kinds) == (KindCorrection(), KindCorrection())
     assert 0.0 < model.predict(known[0].features, vectors[0], kind="kind 0").probability < 1.0
 
