@@ -20,8 +20,8 @@ def dropped(**reasons: DropReason) -> Decision:
     ("decision", "reason", "is_saturated"),
     [
         (dropped(), "no candidates", False),
-        (dropped(a="not_ready", b="ejected"), "nobody left; a not_ready, b ejected", False),
-        (dropped(a="ejected", b="full"), "nobody left; a ejected, b full", True),
+        (dropped(a="not_ready", b="ejected"), "no candidate left; a not_ready, b ejected", False),
+        (dropped(a="ejected", b="full"), "no candidate left; a ejected, b full", True),
     ],
 )
 def test_without_a_choice_it_states_whether_waiting_helps(decision: Decision, reason: str, is_saturated: bool) -> None:

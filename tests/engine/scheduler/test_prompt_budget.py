@@ -14,7 +14,7 @@ from tests.engine.core.fakes import FakeCore, greedy, make_add
 
 def tokens_of(batch: SchedulerOutput) -> dict[int, int]:
     """Tokens of each sequence in a step."""
-    return {row.seq.seq_id: row.num_tokens for row in batch.rows}
+    return {chunk.seq.seq_id: chunk.num_tokens for chunk in batch.chunks}
 
 
 def roomy(*, max_num_seqs: int = 8, num_blocks: int = 512) -> FakeCore:
