@@ -22,11 +22,6 @@ from engine.cpu.gemm.product_tiles import (
 from engine.cpu.gemm.tiles import LANES
 from engine.cpu.jit.compiler import compiled
 
-GROUP_FIELDS = 4
-"""Number of fields of a group: adjacent tokens of one sequence whose keys are read together.
-
-The fields are first token, number of tokens, row, and index of the group's output among the computed tokens.
-"""
 _BLOCKS_AHEAD = 4
 """Number of blocks by which keys are prefetched."""
 _MOST_ROWS, _WIDE_ROWS, _MOST_QUERIES = PRODUCTS.most_rows, WIDE.most_rows, SCORES.most_rows
@@ -199,7 +194,7 @@ def _score(model, layer, table, first_block, num_slots, kv_head, queries, num_qu
 def attend(model, layer, step, scores, group, first_head, num_heads):
     """Attend with the queries of a group's tokens for some KV heads, each over the sequence's slots up to its token.
 
-    A token's sums are the same as alone: over the blocks that it sees, in their order. `group` is an address.
+    A token's sums are the same as alone: over the blocks that it sees, in their order.
     """
     for head in range(first_head, first_head + num_heads):
         # Adjacent heads lie side by side, so the next one's keys are prefetched.
@@ -212,8 +207,7 @@ def _attend_head(model, layer, step, scores, group, kv_head, ahead):
     """Attend for one KV head; `ahead` is the pool of the keys to prefetch for the next head, or 0."""
     size, block_size, kv_bytes = model.head_dim, model.block_size, model.kv_bytes
     shared = model.num_heads // model.num_kv_heads
-    members = integers(group, GROUP_FIELDS)
-    token, count, row, place = members[0], members[1], members[2], members[3]
+    token, count, row, place = group.first_token, group.num_tokens, group.row, group.place
     positions = integers(step.positions + 8 * token, count)
     table = integers(step.tables + 8 * row * step.table_width, step.table_width)
     first_block = _first_seen(layer, positions[0], block_size)

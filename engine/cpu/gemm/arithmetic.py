@@ -29,9 +29,7 @@ from engine.cpu.jit.compiler import compiled, compiled_exactly
 from engine.cpu.jit.intrinsics import (
     float_of_bits,
     half_of_float,
-    pointer_to_floats,
-    pointer_to_halves,
-    pointer_to_integers,
+    pointer_to,
     prefetch,
 )
 from engine.cpu.jit.layout import LINE
@@ -46,21 +44,27 @@ _MOST_ROWS, _WIDE_ROWS = PRODUCTS.most_rows, WIDE.most_rows
 
 
 @compiled
+def view(address, shape, dtype):
+    """Return a view of numbers or records of a NumPy dtype in memory."""
+    return carray(pointer_to(address, dtype), shape)
+
+
+@compiled
 def floats(address, size):
     """Return a view of float32 in memory."""
-    return carray(pointer_to_floats(address), (size,))
+    return carray(pointer_to(address, np.float32), size)
 
 
 @compiled
 def integers(address, size):
     """Return a view of int64 in memory."""
-    return carray(pointer_to_integers(address), (size,))
+    return carray(pointer_to(address, np.int64), size)
 
 
 @compiled
 def halves(address, size):
     """Return a view of the bits of bfloat16 in memory."""
-    return carray(pointer_to_halves(address), (size,))
+    return carray(pointer_to(address, np.uint16), size)
 
 
 @compiled_exactly

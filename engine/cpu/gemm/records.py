@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional
 
 from engine.cpu.gemm import rounded_tiles
-from engine.cpu.gemm.matrix_unit import is_permitted
+from engine.cpu.gemm.matrix_unit import TILE_INPUTS
 from engine.cpu.gemm.tiles import LANES
 from engine.huge_pages import HugePages
 from engine.models.raw_weights import RawWeight
@@ -31,11 +31,23 @@ class RecordMemory:
         if kept.rounds_inputs and rounded_tiles.IS_THERE:
             return self._of_codes(kept)
         weight = kept.weight.bfloat16() if kept.fits_bfloat16() else kept.weight
-        # The matrix unit reads the weights in their original order.
-        plain = self.address(weight) if is_permitted() and weight.itemsize < weight.float().itemsize else 0
         scales, bias = (0 if found is None else self.address(found) for found in (kept.scales, kept.bias))
         at = self.address(self._pages.copy(packed(weight)))
-        return at, plain, weight.itemsize, scales, bias, int(kept.rounds_inputs), 0, num_inputs, num_outputs
+        return at, 0, weight.itemsize, scales, bias, int(kept.rounds_inputs), 0, num_inputs, num_outputs
+
+    def halves(self, kept: RawWeight, packed_at: int) -> int:
+        """Return the address of weights as the matrix unit reads them; 0 if it cannot compute the projection.
+
+        Args:
+            kept: Weights of the projection.
+            packed_at: Address of the same weights as `projection` packed them.
+        """
+        num_outputs, num_inputs = kept.weight.shape
+        if kept.rounds_inputs or num_inputs % TILE_INPUTS or num_outputs % LANES:
+            return 0
+        if kept.weight.dtype == torch.int8:
+            return self.address(self._pages.copy(packed(kept.weight.bfloat16())))
+        return packed_at if kept.fits_bfloat16() else 0
 
     def _of_codes(self, kept: RawWeight) -> tuple[int, ...]:
         """Return the record of weights that are multiplied as integers."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import carray
 
 from engine.cpu.jit.compiler import compiled_exactly
-from engine.cpu.jit.intrinsics import pointer_to_integers
+from engine.cpu.multi_step.draft_records import DRAFT_END, TRIALS
 
 
 @compiled_exactly
@@ -63,61 +62,43 @@ def plan(
 
 @compiled_exactly
 def judge(
-    found_tokens: Any, found_kinds: Any, ends: Any, said: Any, num_said: Any, decay: float, record: Any, chances: Any
+    found_tokens: Any, found_kinds: Any, ends: Any, said: Any, num_said: Any, decay: float, trials: Any, chances: Any
 ) -> None:
     """Update the acceptance statistics from the output of each row, up to its first wrong draft token.
 
-    `record` [2, kinds] holds the decayed counts of accepted and of tried draft tokens. Each trial multiplies both by
-    `decay`.
+    `trials` are TRIALS records, one of each kind. Each trial multiplies both of its numbers by `decay`.
     """
     start = 0
     for index in range(len(num_said)):
         behind = start + num_said[index]
-        judge_row(found_tokens[index], found_kinds[index], ends[index, 0], said[start:behind], decay, record, chances)
+        num_drafts = ends[index].num_drafts
+        judge_row(found_tokens[index], found_kinds[index], num_drafts, said[start:behind], decay, trials, chances)
         start = behind
 
 
 @compiled_exactly
-def judge_row(tokens: Any, kinds: Any, num_guesses: int, said: Any, decay: float, record: Any, chances: Any) -> None:
+def judge_row(tokens: Any, kinds: Any, num_drafts: int, said: Any, decay: float, trials: Any, chances: Any) -> None:
     """Update the acceptance statistics from the output of one row, up to its first wrong draft token."""
-    for place in range(min(num_guesses, len(said))):
+    for place in range(min(num_drafts, len(said))):
         is_right = tokens[place] == said[place]
-        observe(record, chances, kinds[place], is_right, decay)
+        observe(trials, chances, kinds[place], is_right, decay)
         if not is_right:
             break
 
 
 @compiled_exactly
-def observe(record: Any, chances: Any, kind: int, is_right: bool, decay: float) -> None:
+def observe(trials: Any, chances: Any, kind: int, is_right: bool, decay: float) -> None:
     """Count one trial of a kind and update its acceptance rate."""
-    record[0, kind] = decay * record[0, kind] + (1.0 if is_right else 0.0)
-    record[1, kind] = decay * record[1, kind] + 1.0
-    chances[kind] = record[0, kind] / record[1, kind]
-
-
-@compiled_exactly
-def mean_weight(address: int, num_tokens: int, weights: Any) -> float:
-    """Return the mean weight of `num_tokens` int64 tokens at an address.
-
-    The size of `weights` (float64) is a power of two. Tokens that are equal modulo that size share a weight.
-    """
-    total = 0.0
-    for token in carray(pointer_to_integers(address), num_tokens):
-        total += weights[token & (len(weights) - 1)]
-    return total / num_tokens
-
-
-@compiled_exactly
-def move_weights(address: int, num_tokens: int, weights: Any, wanted: float, rate: float) -> None:
-    """Move the weights of the tokens so that their mean comes closer to `wanted`."""
-    step = rate * (wanted - mean_weight(address, num_tokens, weights))
-    for token in carray(pointer_to_integers(address), num_tokens):
-        weights[token & (len(weights) - 1)] += step
+    found = trials[kind]
+    found.accepted = decay * found.accepted + (1.0 if is_right else 0.0)
+    found.tried = decay * found.tried + 1.0
+    chances[kind] = found.accepted / found.tried
 
 
 def prepare() -> None:
     """Compile all kernels or load them from disk; the first time on a machine takes seconds."""
-    told, counts, ends = np.zeros((1, 1), np.int64), np.zeros(1, np.int64), np.zeros((1, 2), np.int64)
+    told, counts, ends = np.zeros((1, 1), np.int64), np.zeros(1, np.int64), np.zeros(1, DRAFT_END)
+    trials, chances = np.ones(1, TRIALS), np.zeros(1)
     plan(np.zeros((1, 1)), counts, 1, 1.0, 1.0, 1.0, 1.0, counts)
-    judge(told, told.copy(), ends, np.zeros(0, np.int64), counts, 1.0, np.ones((2, 1)), np.zeros(1))
-    move_weights(counts.ctypes.data, 1, np.zeros(1), mean_weight(counts.ctypes.data, 1, np.zeros(1)), 1.0)
+    judge(told, told.copy(), ends, np.zeros(0, np.int64), counts, 1.0, trials, chances)
+    observe(trials, chances, 0, True, 1.0)
