@@ -7,6 +7,7 @@ from torch.nn import functional
 
 from engine.cpu.gemm import rounded_tiles
 from engine.cpu.gemm.matrix_unit import TILE_INPUTS
+from engine.cpu.gemm.micro_kernel import TOGETHER
 from engine.cpu.gemm.tiles import LANES
 from engine.huge_pages import HugePages
 from engine.models.raw_weights import RawWeight
@@ -58,7 +59,7 @@ class RecordMemory:
         padded = (functional.pad(numbers, (0, missing)) for numbers in (kept.scales.float(), offsets))
         scales, starts = (self.address(numbers.contiguous()) for numbers in padded)
         bias = 0 if kept.bias is None else self.address(kept.bias)
-        at = self.address(self._pages.copy(_in_groups(kept.weight, rounded_tiles.TOGETHER)))
+        at = self.address(self._pages.copy(_in_groups(kept.weight, TOGETHER)))
         return at, 0, kept.weight.itemsize, scales, bias, 1, starts, num_inputs, num_outputs
 
     def clear(self) -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import llvmlite.binding
 from llvmlite import ir
 from numba.core import cgutils
-
-WeightKind = Literal["float32", "bfloat16", "int8"]
 
 FLOAT_BYTES = 4
 _UPPER_HALF = 0xFFFF0000
@@ -67,13 +65,6 @@ class Tile:
     def _fma(self, one: Any, other: Any, total: Any) -> Any:
         product = self._builder.fmul(one, other, flags=("contract",))
         return self._builder.fadd(total, product, flags=("contract",))
-
-    def _load_pair(self, address: Any, step_bytes: Any, kind: WeightKind) -> tuple[Any, Any]:
-        """Load two inputs' LANES weights as float32."""
-        if kind == "bfloat16":
-            return self._load_halves(address)
-        load = self._load_bytes if kind == "int8" else self._load_floats
-        return load(address), load(self._builder.add(address, step_bytes))
 
     def _load_floats(self, address: Any) -> Any:
         return self._load(address, self._vector)

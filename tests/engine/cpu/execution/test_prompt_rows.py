@@ -87,7 +87,8 @@ def test_int8_weights_are_computed_with_on_the_matrix_unit(tmp_path: Path) -> No
     expected = runner.prefill(Row(PROMPT[:90]), [45])
 
     assert (weight_bytes(runner) == 1).all()
-    assert (found - expected).abs().max() < TOLERANCE
+    # The unit adds up each sum in one chain, vectors in two. Emulated, the difference is 1.8e-5 of the largest logit.
+    assert (found - expected).abs().max() < 4e-5 * expected.abs().max()
 
 
 @pytest.mark.parametrize("variant", ["qwen3", "mistral"])
