@@ -43,8 +43,7 @@ class HeadGlance(Protocol):
 
         Returns:
             The number of rows (0: none), whether the heads run, and the longest text that the following steps of the
-                call may
-            reach (0: no steps follow).
+            call may reach (0: no steps follow).
         """
         ...
 

@@ -1,13 +1,13 @@
 """The micro-kernel of all products on vector units: rows times vectors of outputs, with the sums in registers.
 
 Its code is LLVM instructions with a fixed order of sums. A token thus gets the same numbers alone, in a batch and among
-draft tokens. No sum crosses lanes of a vector. `Operands` says how factors are loaded and accumulated.
+draft tokens. No sum crosses lanes of a vector. `ProductOperands` says how factors are loaded and accumulated.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, Literal, NamedTuple
 
 from llvmlite import ir
@@ -32,7 +32,7 @@ class Registers(NamedTuple):
     most_rows: int
 
 
-class Operands(Tile):
+class ProductOperands(Tile):
     """Emitter of a product's operands: factors of all outputs, and one row's input in every lane."""
 
     num_inputs: int
@@ -56,7 +56,7 @@ class Operands(Tile):
         raise NotImplementedError
 
 
-class FloatOperands(Operands):
+class FloatOperands(ProductOperands):
     """Factors in float32, bfloat16 or int8, accumulated in float32, two inputs a pass."""
 
     num_inputs = 2
@@ -99,7 +99,7 @@ class FloatOperands(Operands):
         return load(address), load(self._builder.add(address, self._step_bytes))
 
 
-class CodeOperands(Operands):
+class CodeOperands(ProductOperands):
     """Factors in int8 and rows of unsigned codes, whose products an instruction adds four at a time (VNNI)."""
 
     def __init__(self, builder: Any, num_sums: int, weights: Any, vector_bytes: Any) -> None:
@@ -172,13 +172,13 @@ class MicroKernel(Tile):
                     self._store(total, target)
 
         most = self._registers.most_rows
-        self.choose(num_rows, {count: lambda count=count: build_rows(count) for count in range(1, most + 1)})
+        self.choose(num_rows, {count: partial(build_rows, count) for count in range(1, most + 1)})
 
     def build_each_kind(
         self, weight_bytes: Any, kinds: Sequence[WeightKind], build: Callable[[WeightKind], None]
     ) -> None:
         """Emit the code of each kind of weights, and the choice among them by a weight's size in bytes."""
-        self.choose(weight_bytes, {_BYTES[kind]: lambda kind=kind: build(kind) for kind in kinds})
+        self.choose(weight_bytes, {_BYTES[kind]: partial(build, kind) for kind in kinds})
 
     def choose(self, number: Any, cases: dict[int, Callable[[], None]]) -> None:
         """Emit the code of each case, and the choice among them; another number counts as the last case."""
@@ -195,7 +195,7 @@ class MicroKernel(Tile):
         builder.position_at_end(behind)
 
     def summed(
-        self, operands: Operands, rows: list[Any], count: Any, totals: list[Any], num_sums: int | None = None
+        self, operands: ProductOperands, rows: list[Any], count: Any, totals: list[Any], num_sums: int | None = None
     ) -> list[Any]:
         """Emit the loop over `count` inputs; return the totals, row by row, with their products added."""
         num_sums = num_sums or self._registers.num_sums

@@ -78,35 +78,59 @@ def look_ahead(
         tail[num_newest:num_tail] = lists[start : start + num_guesses]
         stops = lists[start + num_guesses : start + num_guesses + num_stops]
         start += num_guesses + num_stops
-        chance = row.accepted_chance
-        place, num_matched, count = -1, 0, 0
-        end.is_over = 0
-        while count < row.max_drafts and chance >= row.least_chance:
-            if place < 0:
-                place, num_matched = find(text, tail, num_tail)
-            said, size = recall(memory_keys, memory_values, row.salt, tail, num_tail)
-            token, kind = _likelier(text, place, num_matched, said, size, chances, kinds)
-            depth = num_guesses + count
-            if depth < ahead_tokens.shape[1] and ahead_tokens[index, depth] >= 0:
-                of_head = ahead_kinds[index, depth]
-                if token < 0 or chances[of_head] > chances[kind]:
-                    token, kind = ahead_tokens[index, depth], of_head
-            if token < 0 or chances[kind] < row.least_next_chance:
-                break
-            if _has(stops, token):
-                end.is_over = 1
-                break
-            found_tokens[index, count], found_kinds[index, count] = token, kind
-            tail[num_tail] = token
-            num_tail += 1
-            count += 1
-            chance *= chances[kind]
-            # The match continues as long as its tokens are the ones chosen.
-            if place >= 0 and text[place] == token and place + 1 < len(text):
-                place, num_matched = place + 1, min(num_matched + 1, LONGEST)
-            else:
-                place = -1
-        end.num_drafts = count
+        _continue(
+            row, end, text, stops, tail, num_tail, memory_keys, memory_values, chances, kinds,
+            ahead_tokens[index, num_guesses:], ahead_kinds[index, num_guesses:],
+            found_tokens[index], found_kinds[index],
+        )  # fmt: skip
+
+
+@compiled_exactly
+def _continue(
+    row: Any,
+    end: Any,
+    text: Any,
+    stops: Any,
+    tail: Any,
+    num_tail: int,
+    memory_keys: Any,
+    memory_values: Any,
+    chances: Any,
+    kinds: Any,
+    ahead_tokens: Any,
+    ahead_kinds: Any,
+    found_tokens: Any,
+    found_kinds: Any,
+) -> None:
+    """Find draft tokens for one row, behind the first `num_tail` tokens of the tail, which has room for more."""
+    chance = row.accepted_chance
+    place, num_matched, count = -1, 0, 0
+    end.is_over = 0
+    while count < row.max_drafts and chance >= row.least_chance:
+        if place < 0:
+            place, num_matched = find(text, tail, num_tail)
+        said, size = recall(memory_keys, memory_values, row.salt, tail, num_tail)
+        token, kind = _likelier(text, place, num_matched, said, size, chances, kinds)
+        if count < len(ahead_tokens) and ahead_tokens[count] >= 0:
+            of_head = ahead_kinds[count]
+            if token < 0 or chances[of_head] > chances[kind]:
+                token, kind = ahead_tokens[count], of_head
+        if token < 0 or chances[kind] < row.least_next_chance:
+            break
+        if _has(stops, token):
+            end.is_over = 1
+            break
+        found_tokens[count], found_kinds[count] = token, kind
+        tail[num_tail] = token
+        num_tail += 1
+        count += 1
+        chance *= chances[kind]
+        # The match continues as long as its tokens are the ones chosen.
+        if place >= 0 and text[place] == token and place + 1 < len(text):
+            place, num_matched = place + 1, min(num_matched + 1, LONGEST)
+        else:
+            place = -1
+    end.num_drafts = count
 
 
 @compiled_exactly
