@@ -100,7 +100,7 @@ def main() -> None:
     parser = training_parser(__doc__, steps=100_000, processes=2, threads=1)
     parser.add_argument("--model", type=Path, required=True, help="folder of the finished model")
     parser.add_argument("--shape", choices=tuple(SHAPES), default="large", help="the model's shape")
-    parser.add_argument("--heads", type=int, default=3, help="tokens that are said ahead")
+    parser.add_argument("--heads", type=int, default=3, help="tokens predicted ahead")
     parser.add_argument("--width", type=int, default=512)
     parser.add_argument("--batch", type=int, default=1536, help="positions in a step of each process")
     train_together(_make, parser.parse_args())

@@ -16,7 +16,6 @@ from gateway.upstreams.http1.errors import UpstreamError
 from gateway.upstreams.http1.request import ExchangeTimeouts, UpstreamRequest
 from gateway.upstreams.http1.response import UpstreamResponse
 from gateway.upstreams.http1.sse import SseDecoder, SseError
-from gateway.util.header_values import is_event_stream
 
 LOOK_INTERVAL_S: Final = 1.0
 FEED_TIMEOUTS: Final = ExchangeTimeouts(connect_s=1.0, first_byte_s=2.0, inter_chunk_s=2.0)
@@ -100,13 +99,11 @@ class LoadFeeds:
                 if report is not None:
                     now = self._clock()
                     live.forecast.note_report(now, report)
-                    live.note_said(now, report.state)
+                    live.note_stated(now, report.state)
                     if report.is_computing:
                         live.health.note_progress(now)
             return True
 
 
 def _is_feed(response: UpstreamResponse) -> bool:
-    return response.status == 200 and any(
-        name == b"content-type" and is_event_stream(value) for name, value in response.headers
-    )
+    return response.status == 200 and response.is_events

@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
-
-EVENT_STREAM: Final = b"text/event-stream"
 
 
 def media_type(content_type: bytes) -> bytes:
     """Return type and subtype in lower case, without parameters."""
     return content_type.partition(b";")[0].strip().lower()
-
-
-def is_event_stream(content_type: bytes) -> bool:
-    """Return whether the content type is that of server-sent events, with any parameters."""
-    return content_type == EVENT_STREAM or media_type(content_type) == EVENT_STREAM
 
 
 def listed(values: Iterable[bytes]) -> list[bytes]:

@@ -48,7 +48,7 @@ async def test_not_ready_when_no_deployment_is_and_ready_again_when_one_comes_ba
         stack.large.is_ready = True
         await stack.gateway._prober.probe_all()
         assert (await stack.get("/readyz")).status == 200
-        assert (await stack.ask(chat())).headers["x-penstock-deployment"] == "large"
+        assert (await stack.call(chat())).headers["x-penstock-deployment"] == "large"
 
 
 async def test_a_deployment_that_was_never_ready_is_in_the_log_with_the_reason(tmp_path: Path) -> None:
@@ -59,8 +59,8 @@ async def test_a_deployment_that_was_never_ready_is_in_the_log_with_the_reason(t
         await probe.probe_all()
         await probe.probe_all()
 
-        said = [line for line in stack.lines("deployment_not_ready") if line["deployment"] == "small"]
-        assert [line["reason"] for line in said] == ["status 503"]
+        reported = [line for line in stack.lines("deployment_not_ready") if line["deployment"] == "small"]
+        assert [line["reason"] for line in reported] == ["status 503"]
 
 
 async def test_models_lists_aliases_and_deployments_own_models(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ async def test_a_new_policy_is_in_force_within_a_second_and_requests_under_way_k
         gate = asyncio.Event()
         stack.small.scripts = [until(gate)]  # type: ignore[list-item]
         before = stack.gateway._current()
-        under_way = asyncio.create_task(stack.ask(chat(stream=True)))
+        under_way = asyncio.create_task(stack.call(chat(stream=True)))
         await asyncio.wait_for(stack.small.got_request.wait(), 2)
 
         text = policy_text(tmp_path, permits=3).replace("candidates: [small, large]", "candidates: [large]")
@@ -89,7 +89,7 @@ async def test_a_new_policy_is_in_force_within_a_second_and_requests_under_way_k
             assert time.monotonic() - begun < 1
         after = stack.gateway._current()
 
-        assert (await stack.ask(chat())).headers["x-penstock-deployment"] == "large"
+        assert (await stack.call(chat())).headers["x-penstock-deployment"] == "large"
         gate.set()
         reply = await under_way
         assert reply.headers["x-penstock-policy"] == before.revision
@@ -103,7 +103,7 @@ async def test_a_deployment_that_moved_gets_a_new_client_and_the_old_one_closes_
         gate = asyncio.Event()
         stack.small.scripts = [until(gate)]  # type: ignore[list-item]
         old = stack.gateway._current().deployments["small"]
-        under_way = asyncio.create_task(stack.ask(chat(stream=True)))
+        under_way = asyncio.create_task(stack.call(chat(stream=True)))
         await asyncio.wait_for(stack.small.got_request.wait(), 2)
 
         moved = policy_text(tmp_path).replace("small.sock", "large.sock")
@@ -126,7 +126,7 @@ async def test_a_bad_policy_changes_nothing_and_is_reported(tmp_path: Path) -> N
             await asyncio.sleep(0.01)
 
         assert stack.gateway._current() is before
-        assert (await stack.ask(chat())).status == 200
+        assert (await stack.call(chat())).status == 200
         metrics = (await stack.get("/metrics", admin=True)).body.decode()
         assert "penstock_policy_reload_success 0.0" in metrics
         assert f'penstock_policy_info{{revision="{before.revision}"}} 1.0' in metrics
@@ -136,7 +136,7 @@ async def test_a_drain_lets_streams_finish_and_refuses_new_work(tmp_path: Path) 
     async with running(tmp_path) as stack:
         gate = asyncio.Event()
         stack.small.scripts = [until(gate)]  # type: ignore[list-item]
-        under_way = asyncio.create_task(stack.ask(chat(stream=True)))
+        under_way = asyncio.create_task(stack.call(chat(stream=True)))
         reader, writer = await stack.connect()
         writer.write(encode(chat())[:-1])  # a request that is only half here when the drain begins
         await asyncio.wait_for(stack.small.got_request.wait(), 2)
@@ -161,8 +161,8 @@ async def test_a_drain_that_runs_out_of_time_ends_streams_with_an_error_event(tm
     async with running(tmp_path) as stack:
         stack.small.scripts = [until(asyncio.Event())]  # type: ignore[list-item]
         stack.large.scripts = [hang]
-        stream = asyncio.create_task(stack.ask(chat(stream=True)))
-        plain = asyncio.create_task(stack.ask(chat("big")))
+        stream = asyncio.create_task(stack.call(chat(stream=True)))
+        plain = asyncio.create_task(stack.call(chat("big")))
         await asyncio.wait_for(stack.small.got_request.wait(), 2)
         await asyncio.wait_for(stack.large.got_request.wait(), 2)
         await asyncio.sleep(0.05)
@@ -185,17 +185,22 @@ async def test_requests_leave_no_garbage_for_the_collector(tmp_path: Path) -> No
             for _ in range(count):
                 writer.write(encode(chat(), headers={"connection": "keep-alive"}))
                 head = await reader.readuntil(b"\r\n\r\n")
+                assert head.startswith(b"HTTP/1.1 200 ")
                 length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
                 await reader.readexactly(length)
 
+        async def garbage_of(count: int) -> int:
+            gc.collect()
+            gc.disable()
+            try:
+                await many(count)
+                return gc.collect()
+            finally:
+                gc.enable()
+
         await many(50)
-        gc.collect()
-        gc.disable()
-        try:
-            await many(300)
-            unreachable = gc.collect()
-        finally:
-            gc.enable()
+        # What an earlier test of this process held may go at any time, but not during each of three tries.
+        unreachable = min([await garbage_of(300) for _ in range(3)])
         writer.close()
 
         assert unreachable < 100, f"{unreachable} objects in cycles after 300 requests"

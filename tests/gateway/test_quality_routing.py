@@ -35,13 +35,13 @@ HARD = "Which of Croatia or Hungary has the lowest shipping price?"
 STRANGE = "Prove that every bounded entire function is constant."
 
 
-def asked(text: str) -> dict[str, Any]:
+def requested(text: str) -> dict[str, Any]:
     return {"model": "auto", "messages": [{"role": "user", "content": text}]}
 
 
 async def test_each_prompt_goes_to_the_smallest_model_that_is_good_enough(tmp_path: Path) -> None:
     async with running(tmp_path, policy=POLICY.format(folder=tmp_path)) as stack:
-        replies = [await stack.ask(asked(text)) for text in (EASY, HARD, STRANGE)]
+        replies = [await stack.call(requested(text)) for text in (EASY, HARD, STRANGE)]
 
         assert [reply.headers["x-penstock-deployment"] for reply in replies] == ["small", "large", "large"]
         text = (await stack.get("/metrics", admin=True)).body.decode()
@@ -59,7 +59,7 @@ async def test_what_was_trained_for_a_pair_replaces_what_came_with_the_package(t
     settings = {"policy.quality_dir": models}
     async with running(tmp_path, policy=POLICY.format(folder=tmp_path), settings=settings) as stack:
         for text, expected in (("Please add 3 and 4.", "small"), ("Why would the cat be afraid of the lamp?", "large")):
-            reply = await stack.ask(asked(text))
+            reply = await stack.call(requested(text))
             assert reply.headers["x-penstock-deployment"] == expected
 
 
@@ -98,7 +98,7 @@ def test_training_prints_what_it_learned_as_json_last(tmp_path: Path, capsys: py
         ("others' outcomes", '{"prompt": "a", "outcomes": {"x": 1, "y": 0}}', "outcomes of x, y"),
     ],
 )
-def test_data_that_cannot_be_learned_from_is_told_where_and_why(
+def test_data_that_cannot_be_learned_from_is_reported_where_and_why(
     tmp_path: Path, name: str, content: str, message: str
 ) -> None:
     path = tmp_path / "data.jsonl"
@@ -110,7 +110,7 @@ def test_data_that_cannot_be_learned_from_is_told_where_and_why(
 def test_equal_outcomes_and_missing_files_teach_nothing(tmp_path: Path) -> None:
     path = tmp_path / "data.jsonl"
     path.write_text('{"prompt": "a", "outcomes": {"s": 1, "l": 1}}\n' * 200)
-    with pytest.raises(TrainingError, match="nothing to tell apart"):
+    with pytest.raises(TrainingError, match="nothing to fit"):
         train_from_files([path], "s", "l")
     with pytest.raises(TrainingError, match="cannot be read"):
         list(read_lines([tmp_path / "none.jsonl"]))
@@ -137,7 +137,7 @@ def test_a_conversation_becomes_its_last_two_questions_and_the_size_of_the_rest(
     }
     found = prompt_of(ChatRequestParser().parse(json.dumps(body).encode()))
     assert found == Prompt("And\npens?", "And books?", 2, 26, True, True)
-    lone = prompt_of(ChatRequestParser().parse(json.dumps(asked("hi")).encode()))
+    lone = prompt_of(ChatRequestParser().parse(json.dumps(requested("hi")).encode()))
     assert lone == Prompt("hi", "", 1, 2)
     system = {"model": "auto", "messages": [{"role": "system", "content": "x"}]}
     assert prompt_of(ChatRequestParser().parse(json.dumps(system).encode())).text == ""
@@ -152,7 +152,7 @@ def test_the_training_sees_a_conversation_as_the_gateway_does(tmp_path: Path) ->
     assert line.as_prompt() == prompt_of(request)
 
 
-def test_coefficients_from_a_file_say_the_same_as_those_that_were_trained(tmp_path: Path) -> None:
+def test_coefficients_from_a_file_are_equal_as_those_that_were_trained(tmp_path: Path) -> None:
     model = train_from_files([write_data(tmp_path / "data.jsonl")], "s", "l")
     models = tmp_path / "models"
     models.mkdir()
@@ -160,9 +160,9 @@ def test_coefficients_from_a_file_say_the_same_as_those_that_were_trained(tmp_pa
     found = load_predictors(models).find("s", "l")
     assert found is not None
     one = Prompt("Please add 17 and 45.", num_chars=21)
-    assert found.judge(one).prediction == Predictor(model).judge(one).prediction
+    assert found.assess(one).prediction == Predictor(model).assess(one).prediction
 
 
-def test_a_route_tells_the_kind_of_work_of_its_prompts() -> None:
-    request = ChatRequestParser().parse(json.dumps(asked("hi")).encode())
+def test_a_route_reports_the_kind_of_work_of_its_prompts() -> None:
+    request = ChatRequestParser().parse(json.dumps(requested("hi")).encode())
     assert (prompt_of(request).kind, prompt_of(request, kind="sums").kind) == ("", "sums")

@@ -80,7 +80,7 @@ async def test_a_dead_deployment_is_replaced_before_the_first_byte(tmp_path: Pat
         live = stack.gateway._current().deployments["small"]
         live.is_ready = True
 
-        reply = await stack.ask(chat())
+        reply = await stack.call(chat())
 
         assert reply.status == 200
         assert reply.headers["x-penstock-deployment"] == "large"
@@ -96,7 +96,7 @@ async def test_a_dead_only_candidate_is_a_502(tmp_path: Path) -> None:
         await stack.small.close()
         stack.gateway._current().deployments["small"].is_ready = True
 
-        reply = await stack.ask(chat("solo"))
+        reply = await stack.call(chat("solo"))
 
         assert (reply.status, reply.error["code"]) == (502, "upstream_error")
         assert str(tmp_path) not in reply.error["message"]
@@ -106,10 +106,10 @@ async def test_a_dead_only_candidate_is_a_502(tmp_path: Path) -> None:
 async def test_a_server_error_is_retried_once_elsewhere(tmp_path: Path, code: int) -> None:
     async with running(tmp_path) as stack:
         stack.small.scripts = [status(code)]
-        assert (await stack.ask(chat())).status == 200
+        assert (await stack.call(chat())).status == 200
 
         stack.small.scripts, stack.large.scripts = [status(code)], [status(code)]
-        reply = await stack.ask(chat())
+        reply = await stack.call(chat())
         assert reply.status == (503 if code in (503, 529) else 502)
         assert len(stack.small.received) == len(stack.large.received) == 2
 
@@ -118,7 +118,7 @@ async def test_an_upstreams_error_is_never_echoed(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
         for code in (500, 401, 403):
             stack.small.scripts = [status(code)]
-            reply = await stack.ask(chat("solo"))
+            reply = await stack.call(chat("solo"))
 
             assert (reply.status, reply.error["code"], reply.error["type"]) == (502, "upstream_error", "api_error")
             assert b"sk-secret" not in reply.body
@@ -128,7 +128,7 @@ async def test_an_upstreams_error_is_never_echoed(tmp_path: Path) -> None:
 async def test_a_client_error_of_the_upstream_is_passed_on_as_it_is(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
         stack.small.scripts = [status(429, retry_after="7")]
-        reply = await stack.ask(chat("solo"))
+        reply = await stack.call(chat("solo"))
 
         assert (reply.status, reply.error["code"]) == (429, "upstream_words")
         assert reply.headers["retry-after"] == "7"
@@ -166,7 +166,7 @@ async def test_a_client_error_of_the_upstream_without_the_envelope_is_put_into_i
 
     async with running(tmp_path) as stack:
         stack.small.scripts = [refuse]
-        reply = await stack.ask(chat("solo"))
+        reply = await stack.call(chat("solo"))
 
         assert (reply.status, reply.headers["content-type"]) == (404, "application/json")
         assert set(reply.error) == {"message", "type", "param", "code"}
@@ -198,17 +198,17 @@ async def test_an_answer_that_is_no_completion_is_a_502(
 ) -> None:
     async with running(tmp_path) as stack:
         stack.small.scripts = [script]
-        reply = await stack.ask(chat("solo", stream=is_stream))
+        reply = await stack.call(chat("solo", stream=is_stream))
 
         assert (reply.status, reply.error["code"], reply.error["type"]) == (502, "upstream_error", "api_error")
         assert stack.lines()[0]["outcome"] == "upstream_failed"
-        assert (await stack.ask(chat("solo"))).status == 200
+        assert (await stack.call(chat("solo"))).status == 200
 
 
-async def test_a_whole_answer_where_a_stream_was_asked_for_is_a_502(tmp_path: Path) -> None:
+async def test_a_whole_answer_where_a_stream_was_requested_is_a_502(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
         stack.small.scripts = [answers(COMPLETION)]
-        reply = await stack.ask(chat("solo", stream=True))
+        reply = await stack.call(chat("solo", stream=True))
 
         assert (reply.status, reply.error["code"]) == (502, "upstream_error")
 
@@ -220,7 +220,7 @@ async def test_another_deployment_answers_for_one_that_gives_no_completions(
     async with running(tmp_path) as stack:
         stack.small.scripts, stack.large.scripts = [script], [script]
         for stream in (False, True):
-            reply = await stack.ask(chat(stream=stream))
+            reply = await stack.call(chat(stream=stream))
 
             assert reply.status == (502 if not stream else 200)
         assert len(stack.small.received) + len(stack.large.received) == 3
@@ -229,7 +229,7 @@ async def test_another_deployment_answers_for_one_that_gives_no_completions(
 async def test_an_overloaded_upstream_sheds_with_its_own_retry_after(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
         stack.small.scripts = [status(503, retry_after="9")]
-        reply = await stack.ask(chat("solo"))
+        reply = await stack.call(chat("solo"))
 
         assert (reply.status, reply.error["code"]) == (503, "server_is_overloaded")
         assert reply.headers["retry-after"] == "9"
@@ -290,7 +290,7 @@ def test_of_a_repeated_retry_after_the_longest_counts() -> None:
 async def test_a_reset_before_the_answer_is_a_502(tmp_path: Path, is_stream: bool) -> None:
     async with running(tmp_path) as stack:
         stack.small.scripts = [reset_before_head] * 2
-        reply = await stack.ask(chat("solo", stream=is_stream))
+        reply = await stack.call(chat("solo", stream=is_stream))
 
         assert (reply.status, reply.error["code"]) == (502, "upstream_error")
         assert stack.lines()[0]["outcome"] == "upstream_failed"
@@ -299,7 +299,7 @@ async def test_a_reset_before_the_answer_is_a_502(tmp_path: Path, is_stream: boo
 async def test_a_plain_answer_that_breaks_off_is_a_502(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
         stack.small.scripts = [short_body]
-        reply = await stack.ask(chat("solo"))
+        reply = await stack.call(chat("solo"))
 
         assert (reply.status, reply.error["code"]) == (502, "upstream_error")
 
@@ -308,7 +308,7 @@ async def test_a_plain_answer_that_breaks_off_is_a_502(tmp_path: Path) -> None:
 async def test_a_stream_that_breaks_off_ends_with_an_error_event(tmp_path: Path, script: Callable[[Wire], Any]) -> None:
     async with running(tmp_path) as stack:
         stack.small.scripts = [script]
-        reply = await stack.ask(chat("solo", stream=True))
+        reply = await stack.call(chat("solo", stream=True))
 
         first, last, rest = reply.body.split(b"\n\n")
         assert reply.status == 200
@@ -323,18 +323,18 @@ async def test_a_stream_that_breaks_off_ends_with_an_error_event(tmp_path: Path,
 async def test_an_unfinished_stream_is_flagged_incomplete(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
         stack.small.scripts = [end_without_finish, finish_without_done]
-        await stack.ask(chat("solo", stream=True))
-        reply = await stack.ask(chat("solo", stream=True))
+        await stack.call(chat("solo", stream=True))
+        reply = await stack.call(chat("solo", stream=True))
 
         assert b"error" not in reply.body
-        assert reply.body.endswith(b"\n\ndata: [DONE]\n\n")  # it said why it ended, and left the mark out
+        assert reply.body.endswith(b"\n\ndata: [DONE]\n\n")  # it stated why it ended, and left the mark out
         assert [line.get("is_incomplete") for line in stack.lines()] == [True, None]
 
 
 async def test_an_error_event_of_the_upstream_is_passed_on_once(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
         stack.small.scripts = [error_event]
-        reply = await stack.ask(chat("solo", stream=True))
+        reply = await stack.call(chat("solo", stream=True))
 
         assert reply.body.count(b'"error"') == 1
         assert b"engine died" in reply.body
@@ -345,7 +345,7 @@ async def test_an_error_event_of_the_upstream_is_passed_on_once(tmp_path: Path) 
 async def test_an_upstream_that_never_answers_is_a_504(tmp_path: Path) -> None:
     async with running(tmp_path, first_token_ms=60) as stack:
         stack.small.scripts = [hang]
-        reply = await stack.ask(chat("solo", stream=True))
+        reply = await stack.call(chat("solo", stream=True))
 
         assert (reply.status, reply.error["code"]) == (504, "upstream_timeout")
         await asyncio.wait_for(stack.small.gone.wait(), 1)
@@ -383,7 +383,7 @@ async def test_another_deployment_answers_for_one_that_sends_heartbeats_only(
 ) -> None:
     async with running(tmp_path, first_token_ms=150, inter_token_ms=100) as stack:
         stack.small.scripts = [beats(first, heartbeat)]
-        reply = await stack.ask(chat(stream=True))
+        reply = await stack.call(chat(stream=True))
 
         assert (reply.status, reply.headers["x-penstock-deployment"]) == (200, "large")
         assert reply.body.endswith(b"[DONE]\n\n")
@@ -401,7 +401,7 @@ async def test_an_answer_whose_pieces_have_no_text_yet_is_alive(tmp_path: Path) 
 
     async with running(tmp_path, first_token_ms=300, inter_token_ms=300) as stack:
         stack.small.scripts = [think]
-        reply = await stack.ask(chat(stream=True))
+        reply = await stack.call(chat(stream=True))
 
         assert (reply.status, reply.headers["x-penstock-deployment"]) == (200, "small")
         assert b"hello" in reply.body
@@ -411,7 +411,7 @@ async def test_an_answer_whose_pieces_have_no_text_yet_is_alive(tmp_path: Path) 
 async def test_a_stalled_stream_ends_with_a_timeout_event(tmp_path: Path, script: Callable[[Wire], Any]) -> None:
     async with running(tmp_path, inter_token_ms=80) as stack:
         stack.small.scripts = [script]
-        reply = await stack.ask(chat("solo", stream=True))
+        reply = await stack.call(chat("solo", stream=True))
 
         assert reply.status == 200
         assert json.loads(reply.body.rstrip().split(b"data: ")[-1])["error"]["code"] == "upstream_timeout"
@@ -429,7 +429,7 @@ async def error_event_and_done(wire: Wire) -> None:
 async def test_an_error_event_counts_whatever_comes_after_it(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
         stack.small.scripts = [error_event_and_done]
-        await stack.ask(chat("solo", stream=True))
+        await stack.call(chat("solo", stream=True))
 
         line = stack.lines()[0]
         assert (line["outcome"], line["is_incomplete"]) == ("upstream_failed", True)
@@ -438,9 +438,9 @@ async def test_an_error_event_counts_whatever_comes_after_it(tmp_path: Path) -> 
 async def test_the_connection_is_closed_after_an_error_event_of_the_upstream(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
         stack.small.scripts = [error_event]
-        asked = encode(chat("solo", stream=True), headers={"connection": "keep-alive"})
+        requested = encode(chat("solo", stream=True), headers={"connection": "keep-alive"})
         reader, writer = await stack.connect()
-        writer.write(asked + asked)
+        writer.write(requested + requested)
         raw = await asyncio.wait_for(reader.read(), 2)
         writer.close()
 
@@ -463,7 +463,7 @@ async def test_a_line_that_never_ends_is_cut(tmp_path: Path, monkeypatch: pytest
 
     async with running(tmp_path) as stack:
         stack.small.scripts = [endless]
-        reply = await stack.ask(chat("solo", stream=True))
+        reply = await stack.call(chat("solo", stream=True))
 
         assert json.loads(reply.body.rstrip().split(b"data: ")[-1])["error"]["code"] == "upstream_error"
         assert len(reply.body) < 2_000_000
@@ -473,9 +473,9 @@ async def test_a_line_that_never_ends_is_cut(tmp_path: Path, monkeypatch: pytest
 async def test_the_connection_is_closed_after_an_error_event(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
         stack.small.scripts = [end_without_finish]
-        asked = encode(chat("solo", stream=True), headers={"connection": "keep-alive"})
+        requested = encode(chat("solo", stream=True), headers={"connection": "keep-alive"})
         reader, writer = await stack.connect()
-        writer.write(asked + asked)  # the second would be answered on a connection that goes on
+        writer.write(requested + requested)  # the second would be answered on a connection that goes on
         raw = await asyncio.wait_for(reader.read(), 2)  # returns at the end of the connection only
         writer.close()
 
@@ -512,7 +512,7 @@ async def test_an_upstream_that_dies_before_its_first_event_can_still_be_replace
 
     async with running(tmp_path) as stack:
         stack.small.scripts = [head_only]
-        reply = await stack.ask(chat("solo", stream=True))
+        reply = await stack.call(chat("solo", stream=True))
 
         assert reply.status == 502
 
@@ -522,7 +522,7 @@ async def test_no_ready_deployment_sheds_at_once(tmp_path: Path) -> None:
         for live in stack.gateway._current().deployments.values():
             live.is_ready = False
 
-        reply = await stack.ask(chat())
+        reply = await stack.call(chat())
 
         assert (reply.status, reply.headers["x-penstock-shed-reason"]) == (503, "overload")
 
@@ -531,7 +531,7 @@ async def test_the_retry_budget_bounds_second_attempts(tmp_path: Path) -> None:
     async with running(tmp_path, ejection=NO_EJECTION) as stack:
         stack.small.otherwise = status(500)
         for _ in range(30):
-            await stack.ask(chat())
+            await stack.call(chat())
 
         assert 10 <= len(stack.large.received) <= 14  # the reserve of 10, and a tenth of 30
 
@@ -540,4 +540,4 @@ async def test_an_answer_far_beyond_a_normal_one_is_refused(tmp_path: Path, monk
     monkeypatch.setattr("gateway.forwarding.attempt.MAX_PLAIN_BYTES", 100)
     async with running(tmp_path) as stack:
         assert len(COMPLETION) > 100
-        assert (await stack.ask(chat("solo"))).status == 502
+        assert (await stack.call(chat("solo"))).status == 502

@@ -29,7 +29,7 @@ from engine.models.raw_weights import RawWeights
 
 _FEW = 16
 """Number of tokens above which a sequence counts as a prompt; the matrix unit is faster from there on."""
-_NUM_STEP_FIELDS = (STEP.names or ()).index("asks_heads") + 1
+_NUM_STEP_FIELDS = (STEP.names or ()).index("runs_heads") + 1
 """Number of leading fields that differ from step to step."""
 
 
@@ -201,7 +201,7 @@ class CompiledModel:
         rotations = self.decoder.rotary.at(context.positions, num_positions)
         groups = self._groups.of(context)
         sampled_groups = groups
-        sampled, num_sampled, num_looking, asks_heads, num_reached = self._every, num_tokens, 0, False, 0
+        sampled, num_sampled, num_looking, runs_heads, num_reached = self._every, num_tokens, 0, False, 0
         if context.sampled is not None:
             sampled, num_sampled = self._sampled, len(context.sampled)
             sampled[:num_sampled] = context.sampled
@@ -209,7 +209,7 @@ class CompiledModel:
                 sampled_groups = self._groups.of_sampled(context)
             if logits is not None and self.glance is not None:
                 looked_at = self.glance.open(token_ids, context.query_starts, context.sampled)
-                num_looking, asks_heads, num_reached = looked_at
+                num_looking, runs_heads, num_reached = looked_at
         self._memory.reserve(self.thread_pool.max_threads, max(num_positions, num_reached), context.block_size)
         # Tests on other processors compute prompts apart, but without the unit.
         has_unit = on_unit and self._records.has_unit
@@ -233,7 +233,7 @@ class CompiledModel:
             hidden.data_ptr(),
             logits.data_ptr() if logits is not None and num_sampled else 0,
             num_looking,
-            asks_heads,
+            runs_heads,
         )
         self.thread_pool.run()
 

@@ -56,9 +56,9 @@ class ModelRecords:
             assert isinstance(layer.mlp, DenseMLP)
             of_layer = {"qkv": layer.qkv, "output": layer.output, "gate_up": layer.mlp.gate_up, "down": layer.mlp.down}
             for name, linear in of_layer.items():
-                kept = self._weights.of(linear)
-                assert kept is not None
-                found[name]["halves"][index] = self._memory.halves(kept, int(found[name]["packed"][index]))
+                retained = self._weights.of(linear)
+                assert retained is not None
+                found[name]["halves"][index] = self._memory.halves(retained, int(found[name]["packed"][index]))
         return found
 
     def _shape(self, decoder: Decoder) -> tuple[Any, ...]:
@@ -106,10 +106,10 @@ class ModelRecords:
         )
 
     def _projection(self, linear: object) -> tuple[int, ...]:
-        kept = self._weights.of(linear)
-        _check(kept is not None, "its weights are quantized to groups, shared or no float32")
-        assert kept is not None
-        return self._memory.projection(kept)
+        retained = self._weights.of(linear)
+        _check(retained is not None, "its weights are quantized to groups, shared or no float32")
+        assert retained is not None
+        return self._memory.projection(retained)
 
     def _head(self, decoder: Decoder) -> tuple[int, ...]:
         """Return the record of the vocabulary projection; zeros if it cannot run compiled."""

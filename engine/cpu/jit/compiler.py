@@ -17,12 +17,12 @@ Compiled = Callable[..., Any]
 
 logger = logging.getLogger(__name__)
 
-# Sums may be reordered for speed; infinities and NaNs keep their meaning.
+# Sums may be reordered for speed; infinities and NaNs stay exact.
 _FAST = frozenset({"contract", "reassoc", "nsz", "arcp"})
 
 
 class _CodeCache:
-    """The compiled functions of this process; their code is kept on disk once the cache is open."""
+    """The compiled functions of this process; their code is stored on disk once the cache is open."""
 
     def __init__(self) -> None:
         self._is_open = False
@@ -49,7 +49,7 @@ _CACHE = _CodeCache()
 def keep_compiled_code() -> None:
     """Keep compiled code in the user's own cache folder, if it can be written; for a process to call at its start.
 
-    Numba creates a folder for each module that it keeps, so nothing is kept in a process that only imports them.
+    Numba creates a folder for each module whose code it stores, so a process that only imports modules stores nothing.
     """
     digest = hashlib.sha256(numba.__version__.encode())
     for source in sorted(Path(__file__).parent.parent.rglob("*.py")):
@@ -61,7 +61,7 @@ def keep_compiled_code() -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         folder.chmod(0o700)  # an existing folder may be writable by others, who could add code
     except OSError as error:
-        logger.info("compiled code is not kept: %s", error)
+        logger.info("compiled code is not cached: %s", error)
         return
     if os.access(folder, os.W_OK):
         _CACHE.open(folder)

@@ -114,7 +114,7 @@ STEP = np.dtype(
         ("hidden", np.int64),
         ("logits", np.int64),
         ("num_looking", np.int64),
-        ("asks_heads", np.int64),
+        ("runs_heads", np.int64),
         ("residual", np.int64),
         ("sampled_residual", np.int64),
         ("qkv", np.int64),
@@ -159,7 +159,7 @@ If `num_looking` is not 0, LAYERS_WORK also runs the heads for so many rows. The
 draft tokens, begin at `row_starts`. `taken` receives the number of each row's accepted drafts, or -1 for the first row
 whose logits are NaN, after which no row is processed. `chosen` receives the most likely token after the accepted
 drafts, and `said` [2, rows, heads] the tokens and kinds that the heads predict behind it. `said` is -1 where no head
-runs: every chosen token is among the `stops`, or logits are NaN. Without `asks_heads`, tokens are chosen, no head runs,
+runs: every chosen token is among the `stops`, or logits are NaN. Without `runs_heads`, tokens are chosen, no head runs,
 and the first entry of `said` becomes 0. `looking` [rows, hidden], `looking_normed` (a part for each thread), `embedded`
 and `ahead_logits` are buffers for this.
 """
@@ -199,7 +199,7 @@ ROUNDS = np.dtype(
         ("ends", np.int64),
         ("most_drafts", np.int64),
         ("most_tokens", np.int64),
-        ("guesses", np.int64),
+        ("is_speculative", np.int64),
         ("turns", np.int64),
         ("limits", np.int64),
         ("costs", np.int64),
@@ -209,7 +209,7 @@ ROUNDS = np.dtype(
         ("memory_values", np.int64),
         ("memory_size", np.int64),
         ("trials", np.int64),
-        ("chances", np.int64),
+        ("acceptance_rates", np.int64),
         ("num_kinds", np.int64),
         ("kinds", np.int64),
         ("num_listed", np.int64),
@@ -229,8 +229,8 @@ ROUNDS = np.dtype(
 """Record of steps that follow a step in the same call, each verifying drafts of heads and lookup.
 
 `num_left` is the number of steps whose output is still to be accepted, the first step included; 0: there are no further
-ones. None begins when `longest_ns` have passed since the end of the first step. Without `guesses`, each computes one
-token of each row.
+ones. None begins when `longest_ns` have passed since the end of the first step. Without `is_speculative`, each
+computes one token of each row.
 
 `rows` are DRAFT_ROW records (`engine.cpu.multi_step.draft_records`) and `limits` ROW_LIMITS, one of each row. `stops`
 are the tokens that end each row's text, row after row. `costs` is a STEP_COSTS record.

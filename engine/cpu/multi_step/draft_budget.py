@@ -12,8 +12,8 @@ from engine.cpu.multi_step.draft_records import DRAFT_END, TRIALS
 
 @compiled_exactly
 def plan(
-    chances: Any,
-    num_guesses: Any,
+    acceptance_rates: Any,
+    num_found: Any,
     num_rows: int,
     plain_s: float,
     fixed_s: float,
@@ -27,8 +27,8 @@ def plan(
     all counts are 0 and the gain is 1.
 
     Args:
-        chances: float64 [rows, most]; probability that each draft token is accepted, given that those before it are.
-        num_guesses: int64 [rows]; number of draft tokens that each row has.
+        acceptance_rates: float64 [rows, most]; probability that each draft token is accepted after those before it.
+        num_found: int64 [rows]; number of draft tokens that each row has.
         num_rows: Number of rows in the step.
         plain_s: Seconds of a step that computes one token for each row.
         fixed_s: Seconds added by having any draft tokens.
@@ -39,8 +39,8 @@ def plan(
     counts[:] = 0
     probabilities = np.zeros(len(counts))
     for index in range(len(counts)):
-        if num_guesses[index]:
-            probabilities[index] = chances[index, 0]
+        if num_found[index]:
+            probabilities[index] = acceptance_rates[index, 0]
     tokens, seconds, num_drafts = float(num_rows), plain_s + fixed_s, 0
     while True:
         # A row's probability falls with each draft token, so the best next one over all rows is optimal.
@@ -51,8 +51,8 @@ def plan(
         seconds += each_s
         num_drafts += 1
         counts[best] += 1
-        is_last = counts[best] >= num_guesses[best]
-        probabilities[best] = 0.0 if is_last else probabilities[best] * chances[best, counts[best]]
+        is_last = counts[best] >= num_found[best]
+        probabilities[best] = 0.0 if is_last else probabilities[best] * acceptance_rates[best, counts[best]]
     gain = tokens / num_rows * plain_s / seconds
     if num_drafts and gain >= least_gain:
         return gain
@@ -61,8 +61,15 @@ def plan(
 
 
 @compiled_exactly
-def judge(
-    found_tokens: Any, found_kinds: Any, ends: Any, said: Any, num_said: Any, decay: float, trials: Any, chances: Any
+def record_acceptance(
+    found_tokens: Any,
+    found_kinds: Any,
+    ends: Any,
+    said: Any,
+    num_said: Any,
+    decay: float,
+    trials: Any,
+    acceptance_rates: Any,
 ) -> None:
     """Update the acceptance statistics from the output of each row, up to its first wrong draft token.
 
@@ -72,33 +79,37 @@ def judge(
     for index in range(len(num_said)):
         behind = start + num_said[index]
         num_drafts = ends[index].num_drafts
-        judge_row(found_tokens[index], found_kinds[index], num_drafts, said[start:behind], decay, trials, chances)
+        record_row_acceptance(
+            found_tokens[index], found_kinds[index], num_drafts, said[start:behind], decay, trials, acceptance_rates
+        )
         start = behind
 
 
 @compiled_exactly
-def judge_row(tokens: Any, kinds: Any, num_drafts: int, said: Any, decay: float, trials: Any, chances: Any) -> None:
+def record_row_acceptance(
+    tokens: Any, kinds: Any, num_drafts: int, said: Any, decay: float, trials: Any, acceptance_rates: Any
+) -> None:
     """Update the acceptance statistics from the output of one row, up to its first wrong draft token."""
     for place in range(min(num_drafts, len(said))):
         is_right = tokens[place] == said[place]
-        observe(trials, chances, kinds[place], is_right, decay)
+        observe(trials, acceptance_rates, kinds[place], is_right, decay)
         if not is_right:
             break
 
 
 @compiled_exactly
-def observe(trials: Any, chances: Any, kind: int, is_right: bool, decay: float) -> None:
+def observe(trials: Any, acceptance_rates: Any, kind: int, is_right: bool, decay: float) -> None:
     """Count one trial of a kind and update its acceptance rate."""
     found = trials[kind]
     found.accepted = decay * found.accepted + (1.0 if is_right else 0.0)
     found.tried = decay * found.tried + 1.0
-    chances[kind] = found.accepted / found.tried
+    acceptance_rates[kind] = found.accepted / found.tried
 
 
 def prepare() -> None:
     """Compile all kernels or load them from disk; the first time on a machine takes seconds."""
     told, counts, ends = np.zeros((1, 1), np.int64), np.zeros(1, np.int64), np.zeros(1, DRAFT_END)
-    trials, chances = np.ones(1, TRIALS), np.zeros(1)
+    trials, acceptance_rates = np.ones(1, TRIALS), np.zeros(1)
     plan(np.zeros((1, 1)), counts, 1, 1.0, 1.0, 1.0, 1.0, counts)
-    judge(told, told.copy(), ends, np.zeros(0, np.int64), counts, 1.0, trials, chances)
-    observe(trials, chances, 0, True, 1.0)
+    record_acceptance(told, told.copy(), ends, np.zeros(0, np.int64), counts, 1.0, trials, acceptance_rates)
+    observe(trials, acceptance_rates, 0, True, 1.0)

@@ -12,17 +12,17 @@ DRAFT_ROW = np.dtype(
         ("num_drafts", np.int64),
         ("num_stops", np.int64),
         ("max_drafts", np.int64),
-        ("accepted_chance", np.float64),
-        ("least_chance", np.float64),
-        ("least_next_chance", np.float64),
+        ("accepted_probability", np.float64),
+        ("least_probability", np.float64),
+        ("least_next_probability", np.float64),
     ],
     align=True,
 )
 """Record of a text to continue: its address (int64 tokens), its length in tokens, and its salt in the n-gram memory.
 
-`num_drafts` draft tokens follow the text already, accepted with the probability `accepted_chance`. `num_stops` tokens
-would end the text. At most `max_drafts` are added. Each has a probability of at least `least_next_chance`, and all of
-them together one of at least `least_chance`.
+`num_drafts` draft tokens follow the text already, accepted with the probability `accepted_probability`. `num_stops`
+tokens would end the text. At most `max_drafts` are added. Each has a probability of at least `least_next_probability`,
+and all of them together one of at least `least_probability`.
 """
 DRAFT_END = np.dtype([("num_drafts", np.int64), ("is_over", np.int64)], align=True)
 """Record of the draft tokens found for a text: their number, and 1 if a token that ends the text follows them."""

@@ -12,7 +12,7 @@ from engine.cpu.gemm.arithmetic import copy, integers, view
 from engine.cpu.jit.compiler import compiled_exactly
 from engine.cpu.jit.intrinsics import now_ns
 from engine.cpu.jit.layout import GROUP, ROW_LIMITS, STEP_COSTS, STEP_LOG
-from engine.cpu.multi_step.draft_budget import judge_row
+from engine.cpu.multi_step.draft_budget import record_row_acceptance
 from engine.cpu.multi_step.draft_records import DRAFT_END, DRAFT_ROW, TRIALS
 from engine.cpu.multi_step.medusa import is_stop
 from engine.cpu.multi_step.ngram import choose
@@ -61,7 +61,10 @@ def _take_over(step, rounds):
     token_ids, sampled = integers(step.token_ids, step.num_tokens), integers(step.sampled, step.num_sampled)
     tokens = view(rounds.found_tokens, (num_rows, rounds.most_drafts), np.int64)
     kinds = view(rounds.found_kinds, (num_rows, rounds.most_drafts), np.int64)
-    ends, chances = view(rounds.ends, num_rows, DRAFT_END), view(rounds.chances, rounds.num_kinds, np.float64)
+    ends, acceptance_rates = (
+        view(rounds.ends, num_rows, DRAFT_END),
+        view(rounds.acceptance_rates, rounds.num_kinds, np.float64),
+    )
     trials = view(rounds.trials, rounds.num_kinds, TRIALS)
     goes_on = True
     for index in range(num_rows):
@@ -72,7 +75,9 @@ def _take_over(step, rounds):
         text[end + taken[index]] = chosen[index]
         row.length += taken[index] + 1
         said = text[end : row.length]
-        judge_row(tokens[index], kinds[index], ends[index].num_drafts, said, rounds.decay, trials, chances)
+        record_row_acceptance(
+            tokens[index], kinds[index], ends[index].num_drafts, said, rounds.decay, trials, acceptance_rates
+        )
         if is_stop(step, chosen[index]) or row.length >= limits[index].max_length:
             goes_on = False
     return goes_on
@@ -88,7 +93,7 @@ def _choose_drafts(model, step, rounds):
     said = view(step.said, (2, num_rows, num_heads), np.int64)
     if said[0, 0, 0] < 0:
         return False
-    if rounds.guesses == 0:
+    if rounds.is_speculative == 0:
         integers(rounds.counts, num_rows)[:] = 0
         return num_rows <= rounds.most_tokens
     rows, limits = view(rounds.rows, num_rows, DRAFT_ROW), view(rounds.limits, num_rows, ROW_LIMITS)
@@ -103,7 +108,7 @@ def _choose_drafts(model, step, rounds):
         integers(rounds.stops, rounds.num_stops),
         integers(rounds.memory_keys, rounds.memory_size),
         integers(rounds.memory_values, rounds.memory_size),
-        view(rounds.chances, rounds.num_kinds, np.float64),
+        view(rounds.acceptance_rates, rounds.num_kinds, np.float64),
         integers(rounds.kinds, rounds.num_listed),
         said[0],
         head_kinds,

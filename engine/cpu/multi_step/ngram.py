@@ -41,7 +41,7 @@ def look_ahead(
     lists: Any,
     memory_keys: Any,
     memory_values: Any,
-    chances: Any,
+    acceptance_rates: Any,
     kinds: Any,
     ahead_tokens: Any,
     ahead_kinds: Any,
@@ -58,7 +58,7 @@ def look_ahead(
         lists: int64: the present draft tokens and the tokens that would end the text, row after row.
         memory_keys: int64 keys of the n-gram memory.
         memory_values: int64 values of the n-gram memory.
-        chances: float64 [kinds]: acceptance rate of each kind.
+        acceptance_rates: float64 [kinds]: acceptance rate of each kind.
         kinds: int64 [NUM_LISTED]: kinds of lookup.
         ahead_tokens: int64 [rows, heads]: tokens that prediction heads predict, in order; -1 where there is none.
         ahead_kinds: int64 [rows, heads]: kinds of those tokens.
@@ -71,16 +71,16 @@ def look_ahead(
     for index in range(len(rows)):
         row, end = rows[index], ends[index]
         text = carray(pointer_to(row.text, np.int64), row.length)
-        num_guesses, num_stops = row.num_drafts, row.num_stops
+        num_drafts, num_stops = row.num_drafts, row.num_stops
         num_newest = min(len(text), LONGEST)
-        num_tail = num_newest + num_guesses
+        num_tail = num_newest + num_drafts
         tail[:num_newest] = text[len(text) - num_newest :]
-        tail[num_newest:num_tail] = lists[start : start + num_guesses]
-        stops = lists[start + num_guesses : start + num_guesses + num_stops]
-        start += num_guesses + num_stops
+        tail[num_newest:num_tail] = lists[start : start + num_drafts]
+        stops = lists[start + num_drafts : start + num_drafts + num_stops]
+        start += num_drafts + num_stops
         _continue(
-            row, end, text, stops, tail, num_tail, memory_keys, memory_values, chances, kinds,
-            ahead_tokens[index, num_guesses:], ahead_kinds[index, num_guesses:],
+            row, end, text, stops, tail, num_tail, memory_keys, memory_values, acceptance_rates, kinds,
+            ahead_tokens[index, num_drafts:], ahead_kinds[index, num_drafts:],
             found_tokens[index], found_kinds[index],
         )  # fmt: skip
 
@@ -95,7 +95,7 @@ def _continue(
     num_tail: int,
     memory_keys: Any,
     memory_values: Any,
-    chances: Any,
+    acceptance_rates: Any,
     kinds: Any,
     ahead_tokens: Any,
     ahead_kinds: Any,
@@ -103,19 +103,19 @@ def _continue(
     found_kinds: Any,
 ) -> None:
     """Find draft tokens for one row, behind the first `num_tail` tokens of the tail, which has room for more."""
-    chance = row.accepted_chance
+    acceptance_rate = row.accepted_probability
     place, num_matched, count = -1, 0, 0
     end.is_over = 0
-    while count < row.max_drafts and chance >= row.least_chance:
+    while count < row.max_drafts and acceptance_rate >= row.least_probability:
         if place < 0:
             place, num_matched = find(text, tail, num_tail)
         said, size = recall(memory_keys, memory_values, row.salt, tail, num_tail)
-        token, kind = _likelier(text, place, num_matched, said, size, chances, kinds)
+        token, kind = _likelier(text, place, num_matched, said, size, acceptance_rates, kinds)
         if count < len(ahead_tokens) and ahead_tokens[count] >= 0:
             of_head = ahead_kinds[count]
-            if token < 0 or chances[of_head] > chances[kind]:
+            if token < 0 or acceptance_rates[of_head] > acceptance_rates[kind]:
                 token, kind = ahead_tokens[count], of_head
-        if token < 0 or chances[kind] < row.least_next_chance:
+        if token < 0 or acceptance_rates[kind] < row.least_next_probability:
             break
         if _has(stops, token):
             end.is_over = 1
@@ -124,7 +124,7 @@ def _continue(
         tail[num_tail] = token
         num_tail += 1
         count += 1
-        chance *= chances[kind]
+        acceptance_rate *= acceptance_rates[kind]
         # The match continues as long as its tokens are the ones chosen.
         if place >= 0 and text[place] == token and place + 1 < len(text):
             place, num_matched = place + 1, min(num_matched + 1, LONGEST)
@@ -139,7 +139,7 @@ def choose(
     lists: Any,
     memory_keys: Any,
     memory_values: Any,
-    chances: Any,
+    acceptance_rates: Any,
     kinds: Any,
     ahead_tokens: Any,
     ahead_kinds: Any,
@@ -154,13 +154,13 @@ def choose(
     `costs` is a STEP_COSTS record (`engine.cpu.jit.layout`).
     """
     look_ahead(
-        rows, lists, memory_keys, memory_values, chances, kinds, ahead_tokens, ahead_kinds, found_tokens, found_kinds,
-        ends,
+        rows, lists, memory_keys, memory_values, acceptance_rates, kinds, ahead_tokens, ahead_kinds,
+        found_tokens, found_kinds, ends,
     )  # fmt: skip
     likely = np.empty(found_kinds.shape)
     for index in range(len(rows)):
         for place in range(ends[index].num_drafts):
-            likely[index, place] = chances[found_kinds[index, place]]
+            likely[index, place] = acceptance_rates[found_kinds[index, place]]
     gain: float = plan(
         likely, ends["num_drafts"], len(rows), costs.plain_s, costs.fixed_s, costs.each_s, costs.least_gain, counts
     )
@@ -179,7 +179,7 @@ def learn(address: int, num_text: int, begin: int, salt: int, memory_keys: Any, 
 
 @compiled_exactly
 def _likelier(
-    text: Any, place: int, num_matched: int, said: int, size: int, chances: Any, kinds: Any
+    text: Any, place: int, num_matched: int, said: int, size: int, acceptance_rates: Any, kinds: Any
 ) -> tuple[int, int]:
     """Return the more likely one of the text's and the memory's next token, and its kind; (-1, 0) without either."""
     if said < 0:
@@ -188,7 +188,7 @@ def _likelier(
     if place >= 0 and text[place] == token:
         return token, kinds[BY_BOTH + STREAKS * num_matched + streak]
     kind = kinds[BY_MEMORY + STREAKS * size + streak]
-    if place >= 0 and chances[kinds[num_matched]] >= chances[kind]:
+    if place >= 0 and acceptance_rates[kinds[num_matched]] >= acceptance_rates[kind]:
         return text[place], kinds[num_matched]
     return token, kind
 
@@ -275,10 +275,10 @@ def _has(tokens: Any, token: int) -> bool:
 def prepare() -> None:
     """Compile all kernels or load them from disk; the first time on a machine takes seconds."""
     memory = np.zeros(WAYS, np.int64), np.zeros(WAYS, np.int64)
-    chances, kinds, counts = np.zeros(1), np.zeros(1, np.int64), np.zeros(1, np.int64)
+    acceptance_rates, kinds, counts = np.zeros(1), np.zeros(1, np.int64), np.zeros(1, np.int64)
     tokens, of_kinds = np.zeros((2, 1, 1), np.int64)
     rows, lists = np.zeros(1, DRAFT_ROW), np.zeros(0, np.int64)
     arrays = tokens, of_kinds, tokens, of_kinds, np.zeros(1, DRAFT_END)
-    look_ahead(rows, lists, *memory, chances, kinds, *arrays)
-    choose(rows, lists, *memory, chances, kinds, *arrays, np.ones(1, STEP_COSTS)[0], counts)
+    look_ahead(rows, lists, *memory, acceptance_rates, kinds, *arrays)
+    choose(rows, lists, *memory, acceptance_rates, kinds, *arrays, np.ones(1, STEP_COSTS)[0], counts)
     learn(0, 0, 0, 0, *memory)

@@ -54,7 +54,7 @@ def first_by_heads(*, is_drawn: bool) -> Kind:
 def prior(kind: Kind) -> float:
     """Return the acceptance rate to assume before any trial.
 
-    It is low for lookups: they are judged without being verified, so their real rate shows soon.
+    It is low for lookups: their acceptance is measured without verification, so their real rate shows soon.
     """
     if kind in (MODEL, HEADS):
         return 0.8
@@ -80,7 +80,7 @@ KINDS = np.array(_listed())
 class AcceptanceStats:
     """Acceptance rates of draft tokens, updated from outputs whether the tokens were verified or not.
 
-    So lookups are judged even while they are not used, at almost no cost.
+    So their acceptance is measured even while they are not used, at almost no cost.
     """
 
     def __init__(self) -> None:
@@ -88,13 +88,13 @@ class AcceptanceStats:
         self.trials = np.empty(NUM_KINDS, dtype=TRIALS)
         """TRIALS records, one of each kind."""
         self.trials["accepted"], self.trials["tried"] = _TRIALS * priors, _TRIALS
-        self.chances = priors
+        self.acceptance_rates = priors
         """Probability that the next draft token is accepted, float64 [kinds]; read only."""
 
-    def chance(self, kind: Kind) -> float:
+    def acceptance_rate(self, kind: Kind) -> float:
         """Return the probability that the next token of a kind is accepted, given that those before it are."""
-        return float(self.chances[kind])
+        return float(self.acceptance_rates[kind])
 
     def observe(self, kind: Kind, *, was_right: bool) -> None:
         """Count one draft token."""
-        observe(self.trials, self.chances, kind, was_right, DECAY)
+        observe(self.trials, self.acceptance_rates, kind, was_right, DECAY)

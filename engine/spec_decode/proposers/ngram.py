@@ -42,22 +42,22 @@ class LookupPosition(NamedTuple):
 
 @dataclass(slots=True)
 class NgramDrafts:
-    """Continuations of a step's rows, and how much of them is worth verifying."""
+    """Continuations of a step's sequences, and how much of them is worth verifying."""
 
     arrays: tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]
-    """Tokens and kinds int64 [rows, most], and DRAFT_END records [rows]."""
+    """Tokens and kinds int64 [num_seqs, most], and DRAFT_END records [num_seqs]."""
     counts: list[int]
-    """Number of draft tokens of each row that are worth verifying."""
+    """Number of draft tokens of each sequence that are worth verifying."""
     gain: float
     """Expected tokens per second as a multiple of those without drafts; 1 when there are none."""
     described: tuple[npt.NDArray[Any], npt.NDArray[Any]]
-    """The rows as compiled code reads them: DRAFT_ROW records, and each row's draft tokens and end tokens."""
+    """The sequences for compiled code: DRAFT_ROW records, and the draft tokens and end tokens of each."""
 
     def token_ids(self) -> list[tuple[int, ...]]:
-        """Return the draft tokens of each row that are worth verifying."""
+        """Return the draft tokens of each sequence that are worth verifying."""
         if not any(self.counts):
             return [()] * len(self.counts)
-        return [tuple(of_row[:count]) for of_row, count in zip(self.arrays[0].tolist(), self.counts, strict=True)]
+        return [tuple(of_seq[:count]) for of_seq, count in zip(self.arrays[0].tolist(), self.counts, strict=True)]
 
 
 class NgramProposer:
@@ -87,7 +87,7 @@ class NgramProposer:
     def choose(
         self,
         places: SequenceOf[LookupPosition],
-        least_chance: float,
+        least_probability: float,
         costs: Costs,
         least_gain: float,
         predictions: HeadPredictions | None = None,
@@ -96,46 +96,51 @@ class NgramProposer:
 
         Args:
             places: Where to look.
-            least_chance: Least probability that all draft tokens of a row are accepted, below which none is added.
+            least_probability: Least probability that all draft tokens of a sequence are accepted.
             costs: Seconds of the step that verifies them.
             least_gain: Gain below which nothing is verified.
             predictions: Predictions of heads for the same places; taken where they are more likely.
         """
-        found = self.nothing(places, least_chance)
+        found = self.nothing(places, least_probability)
         counts = np.empty(len(places), dtype=np.int64)
         found.gain = compiled.choose(
-            *found.described, *self.memory, self._stats.chances, KINDS, *(predictions or _SILENT), *found.arrays,
-            np.array([(*costs, least_gain)], dtype=STEP_COSTS)[0], counts,
+            *found.described, *self.memory, self._stats.acceptance_rates, KINDS, *(predictions or _SILENT),
+            *found.arrays, np.array([(*costs, least_gain)], dtype=STEP_COSTS)[0], counts,
         )  # fmt: skip
         found.counts = counts.tolist()
         return found
 
-    def nothing(self, places: SequenceOf[LookupPosition], least_chance: float) -> NgramDrafts:
+    def nothing(self, places: SequenceOf[LookupPosition], least_probability: float) -> NgramDrafts:
         """Describe the places without looking anything up."""
-        told, lists = [], []
+        fields, lists = [], []
         for seq, limit, prefix in places:
             stops = seq.params.stop_token_ids
             address, length = seq.token_ids.buffer_info()
             sizes = (len(prefix), len(stops), limit - len(prefix))
-            told.append((address, length, hash(seq.cache_salt), *sizes, 1.0, least_chance, 0.0))
+            fields.append((address, length, hash(seq.cache_salt), *sizes, 1.0, least_probability, 0.0))
             lists += [*prefix, *stops]
         tokens, kinds = np.empty((2, len(places), max(1, *(place.limit for place in places))), dtype=np.int64)
-        described = np.array(told, dtype=DRAFT_ROW), np.array(lists, dtype=np.int64)
+        described = np.array(fields, dtype=DRAFT_ROW), np.array(lists, dtype=np.int64)
         return NgramDrafts((tokens, kinds, np.zeros(len(places), DRAFT_END)), [0] * len(places), 1.0, described)
 
-    def judge(self, found: NgramDrafts, said: Iterable[SequenceOf[int]]) -> None:
-        """Update the acceptance rates from the rows' outputs, up to the first wrong draft token, verified or not.
+    def record_acceptance(self, found: NgramDrafts, outputs: Iterable[SequenceOf[int]]) -> None:
+        """Update the acceptance rates from the sequences' outputs, up to the first wrong draft token, verified or not.
 
         Args:
             found: Result of the lookup.
-            said: Output of each row behind its prefix.
+            outputs: Output of each sequence behind its prefix.
         """
         counts: list[int] = []
         tokens: list[int] = []
-        for token_ids in said:
+        for token_ids in outputs:
             counts.append(len(token_ids))
             tokens += token_ids
         stats = self._stats
-        draft_budget.judge(
-            *found.arrays, np.array(tokens, dtype=np.int64), np.array(counts), DECAY, stats.trials, stats.chances
+        draft_budget.record_acceptance(
+            *found.arrays,
+            np.array(tokens, dtype=np.int64),
+            np.array(counts),
+            DECAY,
+            stats.trials,
+            stats.acceptance_rates,
         )

@@ -16,8 +16,7 @@ from gateway.upstreams.http1.errors import (
     UpstreamBodyTooLarge,
     UpstreamError,
 )
-from gateway.upstreams.http1.sse import SseProgress
-from gateway.util.header_values import is_event_stream
+from gateway.upstreams.http1.sse import SseProgress, is_event_stream
 from gateway.util.reserved_memory import BodyMemory
 
 Sink = Callable[[bytes], None]
@@ -211,6 +210,11 @@ class UpstreamResponse:
             raise
         finally:
             self._sink = None  # breaks a reference cycle, so the stream's memory is freed at once
+
+    @property
+    def is_events(self) -> bool:
+        """True when the body is an event stream, by its type or because it was expected."""
+        return self._progress is not None
 
     def expect_events(self) -> None:
         """Treat the body as an event stream, whatever its type: heartbeats are no progress. Idempotent."""

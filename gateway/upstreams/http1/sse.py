@@ -10,6 +10,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Final
+
+from gateway.util.header_values import media_type
+
+EVENT_STREAM: Final = b"text/event-stream"
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _BOM = b"\xef\xbb\xbf"
@@ -33,6 +38,11 @@ HEARTBEATS = frozenset({"ping", "heartbeat", "keepalive", "keep-alive"})
 """Names and types of events that only keep a connection alive."""
 
 MAX_EVENT_BYTES = 8 * 1024 * 1024
+
+
+def is_event_stream(content_type: bytes) -> bool:
+    """Return whether the content type is that of server-sent events, with any parameters."""
+    return content_type == EVENT_STREAM or media_type(content_type) == EVENT_STREAM
 
 
 class SseError(ValueError):

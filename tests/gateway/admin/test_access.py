@@ -10,6 +10,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from gateway.access.audit_log import LOG, SPACE, AuditLog
 from gateway.access.identity import SYSTEM
 from gateway.store.base import LogEntry
@@ -37,7 +39,7 @@ async def gateway(folder: Path, store: Path | None = None) -> AsyncIterator[Stac
 
 
 async def post(stack: Stack, path: str, body: Any, headers: Mapping[str, Any] | None = None) -> Reply:
-    return await stack.ask(body, admin=True, path=f"/admin/api/{path}", headers=dict(headers or {}))
+    return await stack.call(body, admin=True, path=f"/admin/api/{path}", headers=dict(headers or {}))
 
 
 async def get(stack: Stack, path: str, headers: Mapping[str, Any] | None = None) -> Reply:
@@ -76,7 +78,7 @@ async def test_before_the_first_admin_reading_is_open_and_writing_takes_the_loca
 async def test_a_runtime_directory_without_room_for_a_token_costs_the_token_only(tmp_path: Path) -> None:
     (tmp_path / "admin.token").mkdir()
     async with gateway(tmp_path) as stack:
-        assert (await stack.ask(chat("solo"), headers={"authorization": "Bearer sk-in-the-document"})).status == 200
+        assert (await stack.call(chat("solo"), headers={"authorization": "Bearer sk-in-the-document"})).status == 200
         assert (await get(stack, "policy")).status == 200
         assert (await post(stack, "keys", {"tenant": "shop"}, NOBODY)).status == 401
         assert stack.lines("admin_token_missing")
@@ -123,7 +125,7 @@ async def test_each_role_may_do_its_own(tmp_path: Path) -> None:
         for role in ("viewer", "editor", "admin"):
             session = await log_in(stack, role)
             for method, path, body, allowed in ALLOWED:
-                reply = await stack.ask(body, admin=True, path=f"/admin/api/{path}", method=method, headers=session)
+                reply = await stack.call(body, admin=True, path=f"/admin/api/{path}", method=method, headers=session)
                 is_allowed = reply.status not in (401, 403)
                 assert is_allowed == (role in allowed), (role, method, path, reply.status)
                 assert is_allowed or reply.error["code"] == "role_too_low"
@@ -150,13 +152,14 @@ async def test_a_session_ends_by_logout_by_a_new_password_and_with_its_admin(tmp
         assert (await post(stack, "admins/editor", {"password": "another long one"}, two)).status == 200
         assert (await get(stack, "policy", three)).status == 401
         four = await log_in(stack, "editor", "another long one")
-        assert (await stack.ask(admin=True, path="/admin/api/admins/editor", method="DELETE")).status == 200
+        assert (await stack.call(admin=True, path="/admin/api/admins/editor", method="DELETE")).status == 200
         assert (await get(stack, "policy", four)).status == 401
-        last = await stack.ask(admin=True, path="/admin/api/admins/admin", method="DELETE")
+        last = await stack.call(admin=True, path="/admin/api/admins/admin", method="DELETE")
         assert (last.status, last.error["code"]) == (409, "last_admin")
 
 
-async def test_wrong_passwords_are_counted_and_then_refused(tmp_path: Path) -> None:
+async def test_wrong_passwords_are_counted_and_then_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.access.sign_in.guesses.FIRST_DELAY_S", 60.0)
     async with gateway(tmp_path) as stack:
         await with_admins(stack)
         codes = []
@@ -179,7 +182,7 @@ async def test_a_token_can_do_what_its_admin_can_or_less(tmp_path: Path) -> None
         assert (await get(stack, "admins", bearer)).status == 403
         assert (await post(stack, "admins/editor", {"role": "viewer"})).status == 200
         assert (await post(stack, "keys", {"tenant": "shop"}, bearer)).status == 403
-        assert (await stack.ask(admin=True, path=f"/admin/api/tokens/{made['id']}", method="DELETE")).status == 200
+        assert (await stack.call(admin=True, path=f"/admin/api/tokens/{made['id']}", method="DELETE")).status == 200
         assert (await get(stack, "policy", bearer)).status == 401
 
 
@@ -203,15 +206,15 @@ async def test_an_odd_path_is_no_way_around_the_gate(tmp_path: Path) -> None:
             assert (await stack.get(path, headers=bearer)).status in (400, 404)
 
 
-async def test_only_who_asks_for_a_page_is_sent_to_log_in(tmp_path: Path) -> None:
+async def test_only_who_requests_a_page_is_sent_to_log_in(tmp_path: Path) -> None:
     async with gateway(tmp_path) as stack:
         await post(stack, "admins", {"name": "anna", "role": "admin", "password": PASSWORD})
         assert (await stack.get("/admin/policy", admin=True)).status == 303
         for path in ("/admin/policy", "/admin/..;/admin/api/policy"):
-            assert (await stack.ask({}, admin=True, path=path, method="PUT", headers=NOBODY)).status == 401
+            assert (await stack.call({}, admin=True, path=path, method="PUT", headers=NOBODY)).status == 401
 
 
-async def test_what_is_wrong_with_a_form_is_said_in_words(tmp_path: Path) -> None:
+async def test_what_is_wrong_with_a_form_is_stated_in_words(tmp_path: Path) -> None:
     async with gateway(tmp_path) as stack:
         anna = {"name": "anna", "role": "admin", "password": "short"}
         assert (await post(stack, "admins", anna)).error["message"] == "password: expected at least 10 characters."
@@ -234,14 +237,14 @@ async def test_a_key_is_good_when_it_is_shown_and_bad_everywhere_when_it_is_revo
         made = await post(one, "keys", {"tenant": "shop", "id": "web"})
         assert made.status == 201
         key = {"authorization": f"Bearer {made.json['key']}"}
-        assert (await one.ask(chat("solo"), headers=key)).status == 200
-        assert (await one.ask(chat("auto"), headers=key)).status == 403
+        assert (await one.call(chat("solo"), headers=key)).status == 200
+        assert (await one.call(chat("auto"), headers=key)).status == 403
         await until(two, key, 200)
         assert (await post(two, "keys/shop/web/revoke", {"reason": "leaked"})).json["state"] == "revoked"
-        assert (await two.ask(chat("solo"), headers=key)).status == 401
+        assert (await two.call(chat("solo"), headers=key)).status == 401
         await until(one, key, 401)
         document_key = {"authorization": "Bearer sk-in-the-document"}
-        assert (await one.ask(chat(), headers=document_key)).status == 200
+        assert (await one.call(chat(), headers=document_key)).status == 200
         (shown,) = (await get(one, "keys?tenant=shop")).json["keys"]
         assert (shown["state"], shown["revoked_by"]) == ("revoked", "local")
         text = json.dumps((await get(one, "audit")).json) + json.dumps((await get(one, "keys")).json)
@@ -251,7 +254,7 @@ async def test_a_key_is_good_when_it_is_shown_and_bad_everywhere_when_it_is_revo
 
 async def until(stack: Stack, key: Mapping[str, str], status: int) -> None:
     deadline = asyncio.get_running_loop().time() + PATIENCE_S
-    while (await stack.ask(chat("solo"), headers=dict(key))).status != status:
+    while (await stack.call(chat("solo"), headers=dict(key))).status != status:
         assert asyncio.get_running_loop().time() < deadline
         await asyncio.sleep(0.02)
 
@@ -261,12 +264,12 @@ async def test_a_rotated_key_and_its_successor_are_both_good_for_a_while(tmp_pat
         old = (await post(stack, "keys", {"tenant": "shop", "id": "web"})).json["key"]
         new = (await post(stack, "keys/shop/web/rotate", {"overlap_s": 3600})).json["key"]
         for key in (old, new):
-            assert (await stack.ask(chat("solo"), headers={"authorization": f"Bearer {key}"})).status == 200
+            assert (await stack.call(chat("solo"), headers={"authorization": f"Bearer {key}"})).status == 200
         newest = (await post(stack, "keys/shop/web/rotate", {"overlap_s": 0})).json["key"]
-        told = [
-            (await stack.ask(chat("solo"), headers={"authorization": f"Bearer {key}"})).status for key in (old, newest)
+        notified = [
+            (await stack.call(chat("solo"), headers={"authorization": f"Bearer {key}"})).status for key in (old, newest)
         ]
-        assert told == [401, 200]
+        assert notified == [401, 200]
         again = await post(stack, "keys/shop/web/rotate", {"overlap_s": 0})
         assert (again.status, again.error["code"]) == (409, "key_over")
 
@@ -289,13 +292,13 @@ async def test_keys_of_the_document_are_changed_there_and_unknown_tenants_have_n
 async def test_the_first_key_ends_the_open_door(tmp_path: Path) -> None:
     text = policy_text(tmp_path).replace("routes:\n", "tenants: [{id: shop}]\nroutes:\n")
     async with running(tmp_path, policy=text) as stack:
-        assert (await stack.ask(chat())).status == 200
+        assert (await stack.call(chat())).status == 200
         made = (await post(stack, "keys", {"tenant": "shop"})).json
         assert "needs a key" in made["note"]
-        assert (await stack.ask(chat())).status == 401
-        assert (await stack.ask(chat(), headers={"authorization": f"Bearer {made['key']}"})).status == 200
+        assert (await stack.call(chat())).status == 401
+        assert (await stack.call(chat(), headers={"authorization": f"Bearer {made['key']}"})).status == 200
         assert (await post(stack, f"keys/shop/{made['id']}/revoke", {})).status == 200
-        assert (await stack.ask(chat())).status == 401  # revoking the last key opens nothing
+        assert (await stack.call(chat())).status == 401  # revoking the last key opens nothing
 
 
 async def test_keys_of_the_store_are_good_in_a_gateway_that_starts_without_it(tmp_path: Path) -> None:
@@ -306,8 +309,8 @@ async def test_keys_of_the_store_are_good_in_a_gateway_that_starts_without_it(tm
             await asyncio.sleep(0.01)
     (tmp_path / "file").write_text("no folder")
     async with gateway(tmp_path, tmp_path / "file" / "store.sqlite3") as stack:
-        assert (await stack.ask(chat("solo"), headers={"authorization": f"Bearer {key}"})).status == 200
-        assert (await get(stack, "policy")).status == 401  # nobody can say that there are no admins
+        assert (await stack.call(chat("solo"), headers={"authorization": f"Bearer {key}"})).status == 200
+        assert (await get(stack, "policy")).status == 401  # nobody can state that there are no admins
 
 
 async def test_every_change_is_in_the_audit_log_and_a_changed_line_shows(tmp_path: Path) -> None:
@@ -317,8 +320,8 @@ async def test_every_change_is_in_the_audit_log_and_a_changed_line_shows(tmp_pat
         await post(stack, "keys/shop/web/revoke", {"reason": "leaked"})
         token = {"authorization": f"Bearer {stack.admin_token}"}
         entries = (await get(stack, "audit", token)).json["entries"]
-        told = [(entry["action"], entry["target"]) for entry in entries]
-        assert told[-2:] == [("key.create", "shop/web"), ("key.revoke", "shop/web")]
+        notified = [(entry["action"], entry["target"]) for entry in entries]
+        assert notified[-2:] == [("key.create", "shop/web"), ("key.revoke", "shop/web")]
         assert entries[-1]["reason"] == "leaked"
         newest = (await get(stack, "audit?newest=true&limit=1", token)).json
         assert newest["entries"][0]["action"] == "key.revoke"
@@ -373,7 +376,7 @@ async def test_an_audit_log_that_lost_its_end_shows_it_and_goes_on(tmp_path: Pat
         assert (await get(stack, "audit/verify")).json["ok"] is True
 
 
-async def test_an_audit_log_whose_last_line_is_unreadable_refuses_changes_and_says_why(tmp_path: Path) -> None:
+async def test_an_audit_log_whose_last_line_is_unreadable_refuses_changes_and_gives_the_reason(tmp_path: Path) -> None:
     async with gateway(tmp_path) as stack:
         assert (await post(stack, "keys", {"tenant": "shop", "id": "a"})).status == 201
     await _change_log(tmp_path / "store.sqlite3", "UPDATE log SET payload = X'7B'")

@@ -50,8 +50,8 @@ async def overview(stack: Stack) -> dict[str, Any]:
 
 async def test_the_overview_counts_what_was_served(stack: Stack) -> None:
     for _ in range(2):
-        await stack.ask(chat(stream=True))
-    await stack.ask(chat("nobody"))
+        await stack.call(chat(stream=True))
+    await stack.call(chat("nobody"))
     found = await overview(stack)
     assert found["requests"]["outcomes"] == {"completed": 1, "cached": 1, "rejected": 1}
     assert found["cache"]["hit_exact"] == 1
@@ -74,7 +74,7 @@ async def test_the_overview_counts_what_was_served(stack: Stack) -> None:
 
 async def test_saved_money_is_what_the_dearest_candidate_would_have_taken(stack: Stack) -> None:
     for _ in range(2):
-        await stack.ask(chat())
+        await stack.call(chat())
     saved = (await overview(stack))["saved"]
     assert saved["tokens"] == {"hit_exact": 10}
     assert saved["spent"] == pytest.approx((7 * 1 + 3 * 2) / 1000)
@@ -82,7 +82,7 @@ async def test_saved_money_is_what_the_dearest_candidate_would_have_taken(stack:
     assert saved["cost"]["routing"] == pytest.approx((7 * 9 + 3 * 18) / 1000)
 
 
-async def test_a_gateway_that_served_nothing_says_so_in_numbers(stack: Stack) -> None:
+async def test_a_gateway_that_served_nothing_reports_it_in_numbers(stack: Stack) -> None:
     found = await overview(stack)
     assert found["requests"]["count"] == 0
     assert found["ttft"] == []
@@ -92,19 +92,19 @@ async def test_a_gateway_that_served_nothing_says_so_in_numbers(stack: Stack) ->
 
 
 async def test_one_request_is_explained_by_its_id(stack: Stack) -> None:
-    reply = await stack.ask(chat(stream=True))
-    told = (await stack.get(f"/admin/api/requests/{reply.headers['x-request-id']}", admin=True)).json["request"]
-    assert told["outcome"] == "completed"
-    assert told["decisions"][0]["deployment"] == "small"
-    assert told["stages"][0]["stage"] == "read"
-    hit = await stack.ask(chat(stream=True))
+    reply = await stack.call(chat(stream=True))
+    notified = (await stack.get(f"/admin/api/requests/{reply.headers['x-request-id']}", admin=True)).json["request"]
+    assert notified["outcome"] == "completed"
+    assert notified["decisions"][0]["deployment"] == "small"
+    assert notified["stages"][0]["stage"] == "read"
+    hit = await stack.call(chat(stream=True))
     cached = (await stack.get(f"/admin/api/requests/{hit.headers['x-request-id']}", admin=True)).json["request"]
     assert cached["cache_entry"] == reply.headers["x-request-id"]
 
 
 async def test_requests_are_listed_newest_first_and_filtered(stack: Stack) -> None:
     for model in ("auto", "nobody", "auto"):
-        await stack.ask(chat(model))
+        await stack.call(chat(model))
     listed = (await stack.get("/admin/api/requests", admin=True)).json["requests"]
     assert [one["outcome"] for one in listed] == ["cached", "rejected", "completed"]
     only = (await stack.get("/admin/api/requests?outcome=cached&lane=interactive", admin=True)).json["requests"]
@@ -123,21 +123,21 @@ async def test_a_parameter_that_makes_no_sense_is_named(stack: Stack, path: str)
 async def test_unknown_requests_and_deployments_are_404(stack: Stack) -> None:
     assert (await stack.get("/admin/api/requests/req_0", admin=True)).status == 404
     body = {"drain": True}
-    assert (await stack.ask(body, admin=True, path="/admin/api/deployments/none/drain")).status == 404
+    assert (await stack.call(body, admin=True, path="/admin/api/deployments/none/drain")).status == 404
     assert (await stack.get("/admin/api/deployments/small/drain", admin=True)).status == 405
 
 
 async def test_a_drained_deployment_gets_nothing_new_until_it_is_taken_back(stack: Stack) -> None:
     drain = "/admin/api/deployments/small/drain"
-    reply = await stack.ask({"drain": True, "reason": "a new card"}, admin=True, path=drain)
+    reply = await stack.call({"drain": True, "reason": "a new card"}, admin=True, path=drain)
     assert reply.status == 200, reply.body
-    served = await stack.ask(chat(temperature=0.5))
+    served = await stack.call(chat(temperature=0.5))
     assert served.headers["x-penstock-deployment"] == "large"
     states = (await stack.get("/admin/api/deployments", admin=True)).json["deployments"]
     assert {one["id"]: one["state"] for one in states} == {"small": "draining", "large": "ready"}
-    await stack.ask({"drain": False}, admin=True, path=drain)
+    await stack.call({"drain": False}, admin=True, path=drain)
     await _until(lambda: stack.gateway.room._deployments()["small"].is_ready)
-    served = await stack.ask(chat(temperature=0.6))
+    served = await stack.call(chat(temperature=0.6))
     assert served.headers["x-penstock-deployment"] == "small"
 
 
@@ -148,21 +148,21 @@ async def test_a_drain_that_another_process_ordered_is_followed(stack: Stack) ->
     await _until(lambda: stack.gateway.room._deployments()["small"].is_ready)
 
 
-async def test_the_live_feed_tells_of_a_request_within_two_seconds(stack: Stack) -> None:
+async def test_the_live_feed_reports_of_a_request_within_two_seconds(stack: Stack) -> None:
     reader, writer = await _subscribe(stack, "topic=requests")
     try:
         assert (await _event(reader))["requests"] == []
-        reply = await stack.ask(chat())
-        told = await _event(reader)
-        while not told["requests"]:
-            told = await _event(reader)
-        assert told["requests"][0]["id"] == reply.headers["x-request-id"]
+        reply = await stack.call(chat())
+        notified = await _event(reader)
+        while not notified["requests"]:
+            notified = await _event(reader)
+        assert notified["requests"][0]["id"] == reply.headers["x-request-id"]
     finally:
         writer.close()
 
 
 async def test_the_feed_of_the_overview_brings_charts_first_and_counts_always(stack: Stack) -> None:
-    await stack.ask(chat())
+    await stack.call(chat())
     reader, writer = await _subscribe(stack, "topic=overview&window=60")
     try:
         first, *more = [await _event(reader) for _ in range(3)]
@@ -204,7 +204,7 @@ async def test_nothing_is_left_of_a_page_that_closed(stack: Stack) -> None:
     assert feed._made == {}
 
 
-async def test_more_pages_than_may_be_open_are_told_so(stack: Stack) -> None:
+async def test_more_pages_than_may_be_open_are_reported_so(stack: Stack) -> None:
     writers = [(await _subscribe(stack, "topic=load"))[1] for _ in range(MAX_SUBSCRIBERS)]
     try:
         await _until(lambda: stack.gateway.room.feed.num_subscribers == MAX_SUBSCRIBERS)

@@ -1,4 +1,4 @@
-"""Guesses at passwords slow down whoever makes them and nobody else; what is kept of them is bounded, and no secret."""
+"""Failed logins slow down their sender alone; what is stored of them is bounded and no secret."""
 
 from __future__ import annotations
 
@@ -21,6 +21,12 @@ from tests.gateway.admin.test_remote import remote_gateway
 from tests.gateway.stack import Reply, Stack, encode
 
 WRONG = "wrong wrong wrong"
+
+
+@pytest.fixture
+def long_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep what is refused refused, however slow the machine is."""
+    monkeypatch.setattr("gateway.access.sign_in.guesses.FIRST_DELAY_S", 60.0)
 
 
 async def log_in(
@@ -49,7 +55,7 @@ async def admins(stack: Stack) -> None:
         writer.close()
 
 
-async def test_a_locked_source_locks_neither_the_account_nor_another_source(tmp_path: Path) -> None:
+async def test_a_locked_source_locks_neither_the_account_nor_another_source(tmp_path: Path, long_delay: None) -> None:
     async with remote_gateway(tmp_path) as stack:
         await admins(stack)
         for attacker in ("127.0.0.2", "127.0.0.3"):
@@ -62,7 +68,9 @@ async def test_a_locked_source_locks_neither_the_account_nor_another_source(tmp_
             assert (await log_in(stack, "127.0.0.4", PASSWORD, name=name)).status == 200
 
 
-async def test_a_device_that_logged_in_before_is_not_locked_out_by_its_neighbours(tmp_path: Path) -> None:
+async def test_a_device_that_logged_in_before_is_not_locked_out_by_its_neighbours(
+    tmp_path: Path, long_delay: None
+) -> None:
     """Behind a proxy everybody has its address."""
     async with remote_gateway(tmp_path) as stack:
         await admins(stack)
@@ -80,7 +88,7 @@ async def test_a_device_that_logged_in_before_is_not_locked_out_by_its_neighbour
         assert statuses == [401] * 5 + [429], "a stolen cookie has a few guesses like everybody else"
 
 
-async def test_names_that_no_admin_has_are_kept_nowhere(tmp_path: Path) -> None:
+async def test_names_that_no_admin_has_are_stored_nowhere(tmp_path: Path) -> None:
     typed = ("hunter2hunter2", "Tr0ub4dor.and.3", "correct-horse-battery", "admin1", "ADMIN")
     async with remote_gateway(tmp_path) as stack:
         await admins(stack)
@@ -90,15 +98,15 @@ async def test_names_that_no_admin_has_are_kept_nowhere(tmp_path: Path) -> None:
         lines = await stack.gateway.control.audit.entries(limit=100)
         assert [line["target"] for line in lines if line["action"] == "login.failed"] == ["unknown"] * 5 + ["admin"]
         stack.gateway.log.flush()
-        kept = json.dumps(lines) + stack._log.getvalue().decode()
+        stored = json.dumps(lines) + stack._log.getvalue().decode()
         files = await asyncio.to_thread(_stored, tmp_path)
         for name in typed[:3]:
-            assert name not in kept
+            assert name not in stored
             assert name.encode() not in files
 
 
 async def test_failed_logins_do_not_fill_the_audit_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Passwords, "_verify", lambda self, kept, password: False)
+    monkeypatch.setattr(Passwords, "_verify", lambda self, stored, password: False)
     async with remote_gateway(tmp_path) as stack:
         await admins(stack)
         for number in range(FAILED_LINES + 20):
@@ -142,22 +150,22 @@ async def test_while_too_many_checks_wait_nothing_is_counted(tmp_path: Path, mon
 
 async def test_checks_of_passwords_wait_in_a_bounded_line_with_places_for_known_devices() -> None:
     passwords = Passwords()
-    kept = await passwords.hash(PASSWORD)
+    stored = await passwords.hash(PASSWORD)
     await passwords._turn.acquire()
     strangers = [asyncio.create_task(passwords.is_right(None, WRONG)) for _ in range(MAX_WAITING)]
     await asyncio.sleep(0)
     with pytest.raises(PasswordsBusy):
-        await passwords.is_right(kept, PASSWORD)
-    known = asyncio.create_task(passwords.is_right(kept, PASSWORD, is_known=True))
+        await passwords.is_right(stored, PASSWORD)
+    known = asyncio.create_task(passwords.is_right(stored, PASSWORD, is_known=True))
     await asyncio.sleep(0)
     for task in strangers:
         task.cancel()
     await asyncio.gather(*strangers, return_exceptions=True)
     with pytest.raises(PasswordsBusy):  # who has left still has a check to be made
-        await passwords.is_right(kept, PASSWORD)
+        await passwords.is_right(stored, PASSWORD)
     passwords._turn.release()
     assert await known
-    assert await passwords.is_right(kept, PASSWORD)
+    assert await passwords.is_right(stored, PASSWORD)
 
 
 def test_a_source_has_its_burst_and_then_its_rate_and_old_sources_are_forgotten() -> None:

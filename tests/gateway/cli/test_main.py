@@ -235,7 +235,7 @@ def test_bench_needs_a_checkout(
 # policy
 
 
-def test_check_of_a_good_policy_says_how_many_tests_passed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_of_a_good_policy_states_how_many_tests_passed(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["policy", "check", write(GOOD)]) == 0
     assert capsys.readouterr().out == "policy.yaml: good, 1 test passed\n"
 

@@ -47,22 +47,22 @@ def conversation() -> dict[str, Any]:
 
 async def test_a_finished_request_is_explained_by_its_id(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with running(tmp_path) as stack:
-        reply = await stack.ask(chat(stream=True))
-        asked = options(stack, "explain", reply.headers["x-request-id"])
-        assert await asyncio.to_thread(observe.show_request, asked) == 0
+        reply = await stack.call(chat(stream=True))
+        requested = options(stack, "explain", reply.headers["x-request-id"])
+        assert await asyncio.to_thread(observe.show_request, requested) == 0
         out = capsys.readouterr().out
         assert f"{reply.headers['x-request-id']}  completed, status 200" in out
         assert "upstream_first_byte" in out
         assert "attempt 1: small by first_available" in out
 
 
-async def test_an_unknown_request_is_an_error_that_says_where_else_to_look(tmp_path: Path) -> None:
+async def test_an_unknown_request_is_an_error_that_names_the_place_else_to_look(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
         with pytest.raises(CommandError, match="The log has it"):
             await asyncio.to_thread(observe.show_request, options(stack, "explain", "req_no/../such"))
 
 
-async def test_the_admin_api_on_the_public_listener_is_said_to_be_elsewhere(tmp_path: Path) -> None:
+async def test_the_admin_api_on_the_public_listener_is_reported_to_be_elsewhere(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
         assert "admin.listen" in (await stack.get("/admin/api/overview")).error["message"]
         assert "/v1/" in (await stack.get("/nothing")).error["message"]
@@ -74,7 +74,7 @@ def test_an_interval_that_nobody_can_wait_for_is_a_usage_error(interval: str) ->
         observe.top(build_parser().parse_args(["top", "--interval-s", interval]))
 
 
-async def test_a_preview_says_what_would_be_cut_and_who_might_answer(
+async def test_a_preview_states_what_would_be_cut_and_who_might_answer(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with running(tmp_path, policy=_TRIMMED.format(folder=tmp_path)) as stack:
@@ -112,7 +112,7 @@ async def test_a_preview_of_nonsense_is_refused_as_the_request_would_be(
 ) -> None:
     async with running(tmp_path) as stack:
         token = (tmp_path / "admin.token").read_text().strip()
-        reply = await stack.ask(
+        reply = await stack.call(
             document, admin=True, path="/admin/api/explain", headers={"authorization": f"Bearer {token}"}
         )
         assert reply.status == 400
@@ -123,7 +123,7 @@ async def test_top_prints_one_screen_where_there_is_no_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with running(tmp_path) as stack:
-        await stack.ask(chat(stream=True))
+        await stack.call(chat(stream=True))
         assert await asyncio.to_thread(observe.top, options(stack, "top")) == 0
         out = capsys.readouterr().out
         assert "\x1b" not in out
@@ -133,7 +133,7 @@ async def test_top_prints_one_screen_where_there_is_no_terminal(
 
 async def test_tops_numbers_fit_a_small_terminal_and_colour_is_a_choice(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
-        await stack.ask(chat(stream=True))
+        await stack.call(chat(stream=True))
         overview = (await stack.get("/admin/api/overview", admin=True)).json
         requests = (await stack.get("/admin/api/requests", admin=True)).json["requests"]
         plain = render_top(overview, requests, width=60, height=12, is_colored=False).splitlines()
@@ -142,7 +142,7 @@ async def test_tops_numbers_fit_a_small_terminal_and_colour_is_a_choice(tmp_path
         assert "\x1b[1mpenstock" in render_top(overview, requests, width=60, height=12, is_colored=True)
 
 
-def test_what_an_upstream_says_reaches_the_terminal_without_control_characters() -> None:
+def test_what_an_upstream_states_reaches_the_terminal_without_control_characters() -> None:
     shown = render_request({**_SHED, "detail": "\\x1b[2J gone"})
     assert "\x1b" not in shown
     assert "shed reason: queue_full" in shown

@@ -218,5 +218,5 @@ def test_a_limit_below_one_is_refused() -> None:
         StaticLimit(0)
 
 
-def test_a_permit_tells_how_long_it_was_waited_for() -> None:
+def test_a_permit_reports_how_long_it_was_waited_for() -> None:
     assert Permit(limiter(1), AdmissionRequest(LiveLane("a")), 1, waited_s=1.5).waited_s == 1.5

@@ -34,7 +34,7 @@ def data_url(data: bytes, kind: str = "PNG") -> str:
     return f"data:image/{kind.lower()};base64,{base64.b64encode(data).decode()}"
 
 
-def asking(*urls: str) -> ChatRequest:
+def sending(*urls: str) -> ChatRequest:
     parts = [{"type": "image_url", "image_url": {"url": url, "detail": "low"}} for url in urls]
     message = {"role": "user", "content": [{"type": "text", "text": "What is this?"}, *parts]}
     return ChatRequestParser().parse(json.dumps({"model": "auto", "messages": [message]}).encode())
@@ -52,7 +52,7 @@ def size_of(url: str) -> tuple[int, int]:
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
 def test_a_large_image_is_scaled_to_the_longer_side_in_its_own_format(kind: str) -> None:
-    after, cut_tokens = shrunk(asking(picture(800, 400, kind)), 200)
+    after, cut_tokens = shrunk(sending(picture(800, 400, kind)), 200)
     (url,) = urls_of(after)
     assert size_of(url) == (200, 100)
     assert url.startswith(f"data:image/{kind.lower()};base64,")
@@ -61,12 +61,12 @@ def test_a_large_image_is_scaled_to_the_longer_side_in_its_own_format(kind: str)
 
 
 def test_the_same_image_becomes_the_same_bytes_so_that_prefixes_still_match() -> None:
-    request = asking(picture(600, 600))
+    request = sending(picture(600, 600))
     assert shrunk(request, 100)[0].raw == shrunk(request, 100)[0].raw
 
 
 def test_a_small_image_goes_on_untouched() -> None:
-    request = asking(picture(64, 64))
+    request = sending(picture(64, 64))
     assert shrunk(request, 64) == (request, 0)
 
 
@@ -74,14 +74,14 @@ def test_an_animation_keeps_all_its_frames() -> None:
     frames = [Image.new("RGB", (300, 300), color) for color in ("red", "blue")]
     target = io.BytesIO()
     frames[0].save(target, "WEBP", save_all=True, append_images=frames[1:])
-    request = asking(data_url(target.getvalue(), "WEBP"))
+    request = sending(data_url(target.getvalue(), "WEBP"))
     assert shrunk(request, 100) == (request, 0)
 
 
 def test_a_picture_that_lies_on_its_side_is_turned_before_the_note_about_it_is_lost() -> None:
     exif = Image.Exif()
     exif[0x0112] = 6  # turn a quarter clockwise
-    after, _ = shrunk(asking(picture(800, 400, "JPEG", exif=exif)), 200)
+    after, _ = shrunk(sending(picture(800, 400, "JPEG", exif=exif)), 200)
     assert size_of(urls_of(after)[0]) == (100, 200)
 
 
@@ -91,7 +91,7 @@ def test_a_bomb_is_refused_from_its_header() -> None:
     packed = (struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk)) for chunk in chunks)
     bomb = b"\x89PNG\r\n\x1a\n" + b"".join(packed)
     with pytest.raises(InvalidRequest) as caught:
-        shrunk(asking(picture(10, 10), data_url(bomb)), 100)
+        shrunk(sending(picture(10, 10), data_url(bomb)), 100)
     assert caught.value.param == "messages[0].content[2].image_url.url"
     assert "pixels" in caught.value.message, "it is a PNG, and only too large"
 
@@ -108,19 +108,19 @@ def test_a_bomb_is_refused_from_its_header() -> None:
 )
 def test_what_is_no_image_is_refused_by_name(url: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        shrunk(asking(url), 100)
+        shrunk(sending(url), 100)
     assert caught.value.param == "messages[0].content[1].image_url.url"
 
 
 def test_a_truncated_image_is_refused() -> None:
     data = base64.b64decode(picture(500, 500).partition(",")[2])
     with pytest.raises(InvalidRequest):
-        shrunk(asking(data_url(data[: len(data) // 2])), 100)
+        shrunk(sending(data_url(data[: len(data) // 2])), 100)
 
 
 async def test_the_work_is_done_off_the_event_loop() -> None:
     shrinker = ImageShrinker()
-    request, cut_tokens = await shrinker.shrink(asking(picture(600, 600)), 100)
+    request, cut_tokens = await shrinker.shrink(sending(picture(600, 600)), 100)
     shrinker.close()
     assert size_of(urls_of(request)[0]) == (100, 100)
     assert cut_tokens > 0
@@ -134,7 +134,7 @@ async def test_what_finds_no_room_goes_on_as_it_came(monkeypatch: pytest.MonkeyP
         return request, 1
 
     monkeypatch.setattr(images, "_shrunk", held)
-    shrinker, request = ImageShrinker(), asking(picture(600, 600))
+    shrinker, request = ImageShrinker(), sending(picture(600, 600))
     waiting = [asyncio.ensure_future(shrinker.shrink(request, 100)) for _ in range(MAX_WAITING)]
     await asyncio.sleep(0)
     assert await shrinker.shrink(request, 100) == (request, 0)
@@ -152,8 +152,8 @@ async def test_text_alone_never_reaches_the_worker(monkeypatch: pytest.MonkeyPat
 async def test_a_gateway_sends_smaller_images_up_and_counts_what_that_saved(tmp_path: Path) -> None:
     rule = "    trim: {strategies: [downscale_images], max_image_side_px: 128}\n"
     async with running(tmp_path, policy=policy_text(tmp_path).replace("    select:", rule + "    select:", 1)) as stack:
-        reply = await stack.ask(asking(picture(640, 640)).document)
-        bad = await stack.ask(asking("data:image/png;base64,AAAA").document)
+        reply = await stack.call(sending(picture(640, 640)).document)
+        bad = await stack.call(sending("data:image/png;base64,AAAA").document)
         lines = (await stack.get("/metrics", admin=True)).body.decode().splitlines()
 
         assert reply.status == 200
@@ -165,6 +165,6 @@ async def test_a_gateway_sends_smaller_images_up_and_counts_what_that_saved(tmp_
 
 
 def test_an_image_that_would_take_more_memory_than_there_is_stays_as_it_is() -> None:
-    request = asking(picture(800, 400, "PNG"))
+    request = sending(picture(800, 400, "PNG"))
     assert shrunk(request, 200, 800 * 400 - 1) == (request, 0)
     assert shrunk(request, 200, 800 * 400)[1] > 0

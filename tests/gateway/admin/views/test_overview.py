@@ -79,7 +79,7 @@ def test_answers_from_the_cache_are_apart_from_prompt_lengths() -> None:
     ]
 
 
-def test_refusals_count_against_the_target_of_all_that_asked() -> None:
+def test_refusals_count_against_the_target_of_all_requests() -> None:
     seen = totals(
         counters={
             "slo_total": {("interactive", "ttft", "met"): 90.0, ("interactive", "ttft", "missed"): 10.0},
@@ -136,21 +136,21 @@ def test_a_deployments_state_is_one_word(fields: dict[str, object], state: str) 
 
 
 def test_permits_and_queues_of_processes_add_up_and_their_engine_is_one() -> None:
-    said = EngineReport(
+    reported = EngineReport(
         state="ready",
         running=5,
         waiting=0,
-        max_rows=16,
+        max_num_seqs=16,
         step_ms=9.0,
         tokens_per_s=100.0,
         kv_total=100,
         kv_free=40,
         kv_cached=20,
     )
-    one = LiveState(lanes=(lane(),), deployments=(deployment(report=said),), cache_entries=7, cache_bytes=10)
+    one = LiveState(lanes=(lane(),), deployments=(deployment(report=reported),), cache_entries=7, cache_bytes=10)
     other = LiveState(
         lanes=(lane(waiting=3, predicted_wait_s=0.2),),
-        deployments=(deployment(in_flight=1, report=said, forecast_error_p50=0.4), deployment(id="new")),
+        deployments=(deployment(in_flight=1, report=reported, forecast_error_p50=0.4), deployment(id="new")),
         cache_entries=7,
         cache_bytes=12,
     )
@@ -158,5 +158,5 @@ def test_permits_and_queues_of_processes_add_up_and_their_engine_is_one() -> Non
     assert (both.lanes[0].waiting, both.lanes[0].max_queue, both.lanes[0].predicted_wait_s) == (5, 20, 0.5)
     assert (both.deployments[0].in_flight, both.deployments[0].limit) == (4, 16)
     assert both.deployments[0].forecast_error_p50 == 0.4
-    assert both.deployments[0].report == said
+    assert both.deployments[0].report == reported
     assert [each.id for each in both.deployments] == ["small", "new"]

@@ -29,7 +29,7 @@ async def admitted(replica: Replica, count: int, **needs: int) -> int:
     served = 0
     for _ in range(count):
         try:
-            await replica.ask(**needs)
+            await replica.routing_request(**needs)
         except QuotaExceeded:
             continue
         served += 1
@@ -55,16 +55,18 @@ class TestRequestsPerMinute:
             time.now += 0.004
         assert served == 500
 
-    async def test_a_process_that_stops_asking_gives_back_what_it_drew(self, time: Time, shared: SharedMeters) -> None:
+    async def test_a_process_that_stops_requesting_gives_back_what_it_drew(
+        self, time: Time, shared: SharedMeters
+    ) -> None:
         rules = limited("{requests_per_min: 100}")
-        busy, quiet = Replica(shared, time, rules, "busy"), Replica(shared, time, rules, "quiet")
+        busy, light = Replica(shared, time, rules, "busy"), Replica(shared, time, rules, "quiet")
         served = 0
         for _ in range(30):
-            served += await admitted(quiet, 1)
+            served += await admitted(light, 1)
             time.now += 0.02
         for _ in range(8):
             time.now += 0.25
-            await quiet.flush()
+            await light.flush()
             served += await admitted(busy, 40)
         assert served == 100
 
@@ -92,29 +94,29 @@ class TestRequestsPerMinute:
         assert await admitted(replica, 1000) == 10
         assert shared.num_exchanges < 15
 
-    async def test_a_busy_tenant_asks_the_store_about_once_a_second(self, time: Time, shared: SharedMeters) -> None:
+    async def test_a_busy_tenant_calls_the_store_about_once_a_second(self, time: Time, shared: SharedMeters) -> None:
         replica = Replica(shared, time, limited("{requests_per_min: 1000000}"))
         for _ in range(5000):
-            await replica.ask()
+            await replica.routing_request()
             await asyncio.sleep(0)
             time.now += 0.001
         assert shared.num_exchanges <= 40
 
-    async def test_many_tenants_far_from_their_limits_hardly_ask(self, time: Time, shared: SharedMeters) -> None:
+    async def test_many_tenants_far_from_their_limits_hardly_call(self, time: Time, shared: SharedMeters) -> None:
         replica = Replica(shared, time, limited("{requests_per_min: 600, tokens_per_min: 200000, max_in_flight: 40}"))
         for _ in range(300):  # five a second for a minute, each as long as a short answer
-            reservation = await replica.ask(tokens=300)
+            reservation = await replica.routing_request(tokens=300)
             await replica.flush()
             time.now += 0.2
             reservation.settle(250)
             await asyncio.sleep(0)
         assert shared.num_exchanges <= 30
 
-    async def test_the_refusal_says_when_there_is_room_again(self, time: Time, shared: SharedMeters) -> None:
+    async def test_the_refusal_states_when_there_is_room_again(self, time: Time, shared: SharedMeters) -> None:
         replica = Replica(shared, time, limited("{requests_per_min: 2}"))
         await admitted(replica, 2)
         with pytest.raises(RateLimited) as refused:
-            await replica.ask()
+            await replica.routing_request()
         error = refused.value
         assert (error.status, error.type, error.code) == (429, "rate_limit_error", "rate_limit_exceeded")
         assert error.wait_s is not None
@@ -123,30 +125,30 @@ class TestRequestsPerMinute:
         assert headers[b"x-should-retry"] == b"true"
         assert int(headers[b"retry-after"]) == 60
         time.now += error.wait_s + 0.001
-        await replica.ask()
+        await replica.routing_request()
 
 
 class TestTokens:
     async def test_what_was_not_used_is_given_back(self, time: Time, shared: SharedMeters) -> None:
         replica = Replica(shared, time, limited("{tokens_per_min: 1000}"))
-        first = await replica.ask(tokens=900)
+        first = await replica.routing_request(tokens=900)
         with pytest.raises(RateLimited):
-            await replica.ask(tokens=900)
+            await replica.routing_request(tokens=900)
         first.settle(100)
         time.now += 0.06
-        await replica.ask(tokens=900)
+        await replica.routing_request(tokens=900)
 
     async def test_what_was_used_beyond_the_estimate_is_charged(self, time: Time, shared: SharedMeters) -> None:
         replica = Replica(shared, time, limited("{tokens_per_min: 1000}"))
-        (await replica.ask(tokens=100)).settle(1500)
+        (await replica.routing_request(tokens=100)).settle(1500)
         await replica.rest()
         assert shared.used("tokens_per_min") == 1500
         with pytest.raises(RateLimited):
-            await replica.ask(tokens=1)
+            await replica.routing_request(tokens=1)
 
     async def test_a_long_answer_is_charged_when_it_ends(self, time: Time, shared: SharedMeters) -> None:
         replica = Replica(shared, time, limited("{tokens_per_min: 1000}"))
-        reservation = await replica.ask(tokens=100)
+        reservation = await replica.routing_request(tokens=100)
         time.now += 300
         reservation.settle(700)
         await replica.rest()
@@ -154,7 +156,7 @@ class TestTokens:
 
     async def test_a_cancelled_request_costs_nothing_and_only_once(self, time: Time, shared: SharedMeters) -> None:
         replica = Replica(shared, time, limited("{requests_per_min: 10, tokens_per_min: 1000}"))
-        reservation = await replica.ask(tokens=500)
+        reservation = await replica.routing_request(tokens=500)
         reservation.cancel()
         reservation.cancel()
         reservation.settle(500)
@@ -164,15 +166,15 @@ class TestTokens:
         assert shared.used("tokens_per_min") == 0
         assert replica.quota.num_in_flight == 0
 
-    async def test_a_request_larger_than_the_limit_is_told_so(self, time: Time, shared: SharedMeters) -> None:
+    async def test_a_request_larger_than_the_limit_is_reported_so(self, time: Time, shared: SharedMeters) -> None:
         replica = Replica(shared, time, limited("{tokens_per_min: 1000}"))
         with pytest.raises(RateLimited) as refused:
-            await replica.ask(tokens=1001)
+            await replica.routing_request(tokens=1001)
         assert refused.value.wait_s is None
         assert dict(error_headers(refused.value))[b"x-should-retry"] == b"false"
-        await replica.ask(tokens=1000)
+        await replica.routing_request(tokens=1000)
 
-    async def test_books_balance_whatever_happens(self, time: Time, shared: SharedMeters) -> None:
+    async def test_counts_balance_whatever_happens(self, time: Time, shared: SharedMeters) -> None:
         rules, rng = (
             limited("{tokens_per_min: 5000, budget: {tokens_per_day: 20000}, max_in_flight: 7}"),
             random.Random(5),
@@ -182,7 +184,7 @@ class TestTokens:
         for _ in range(2500):
             replica = rng.choice(replicas)
             try:
-                open_now.append(await replica.ask(tokens=rng.randrange(1, 60)))
+                open_now.append(await replica.routing_request(tokens=rng.randrange(1, 60)))
             except QuotaExceeded:
                 await replica.flush()
             assert len(open_now) <= 7
@@ -213,7 +215,7 @@ class TestInFlight:
         for _ in range(30):
             for replica in replicas:
                 try:
-                    held.append(await replica.ask())
+                    held.append(await replica.routing_request())
                 except RateLimited as error:
                     assert error.limit == "max_in_flight"  # noqa: PT017
                 await replica.flush()
@@ -226,7 +228,7 @@ class TestInFlight:
     async def test_what_is_free_moves_to_who_needs_it(self, time: Time, shared: SharedMeters) -> None:
         rules = limited("{max_in_flight: 12}")
         one, two = Replica(shared, time, rules, "one"), Replica(shared, time, rules, "two")
-        first = [await one.ask() for _ in range(12)]
+        first = [await one.routing_request() for _ in range(12)]
         assert await admitted(two, 1) == 0
         for reservation in first:
             reservation.settle(0)
@@ -257,9 +259,9 @@ class TestInFlight:
 class TestBudgets:
     async def test_a_spent_budget_is_another_error_than_a_rate(self, time: Time, shared: SharedMeters) -> None:
         replica = Replica(shared, time, limited("{budget: {tokens_per_day: 100}}"))
-        await replica.ask(tokens=100)
+        await replica.routing_request(tokens=100)
         with pytest.raises(BudgetSpent) as refused:
-            await replica.ask(tokens=1)
+            await replica.routing_request(tokens=1)
         error = refused.value
         assert (error.status, error.type, error.code) == (429, "insufficient_quota", "insufficient_quota")
         assert dict(error_headers(error))[b"x-should-retry"] == b"false"
@@ -267,13 +269,13 @@ class TestBudgets:
     async def test_money_is_counted_to_the_billionth(self, time: Time, shared: SharedMeters) -> None:
         rules = limited("{budget: {cost_per_month: 0.001}}", prices="{prompt: 0.5, completion: 2.0}")
         replica = Replica(shared, time, rules)
-        reservation = await replica.ask(tokens=10, nano=600_000)
+        reservation = await replica.routing_request(tokens=10, nano=600_000)
         reservation.settle(10, 400_000)
         await replica.rest()
         assert shared.used("cost_per_month") == 400_000
-        await replica.ask(nano=600_000)
+        await replica.routing_request(nano=600_000)
         with pytest.raises(BudgetSpent, match=r"cost of 0\.001 a month"):
-            await replica.ask(nano=1)
+            await replica.routing_request(nano=1)
 
     async def test_a_budget_begins_anew_with_its_period(self, time: Time, shared: SharedMeters) -> None:
         replica = Replica(shared, time, limited("{budget: {tokens_per_day: 100}}"))
@@ -281,7 +283,7 @@ class TestBudgets:
         time.now += period_bounds(Period.DAY, time.wall())[1] - time.wall()
         assert await admitted(replica, 3, tokens=50) == 2
 
-    async def test_what_is_under_way_is_kept_from_the_budget(self, time: Time, shared: SharedMeters) -> None:
+    async def test_what_is_under_way_is_charged_to_the_budget(self, time: Time, shared: SharedMeters) -> None:
         rules = limited("{budget: {tokens_per_day: 1000}}")
         replicas = [Replica(shared, time, rules, name) for name in "abc"]
         served = await asyncio.gather(*(admitted(replica, 10, tokens=90) for replica in replicas))
@@ -293,30 +295,30 @@ class TestStoreLost:
         rules = limited("{requests_per_min: 90}")
         replicas = [Replica(shared, time, rules, name) for name in "abc"]
         for replica in replicas:
-            await replica.ask()
+            await replica.routing_request()
         await replicas[0].flush()
         time.now += 1.0
         for replica in replicas:
-            await replica.ask()  # each knows of three by now
+            await replica.routing_request()  # each knows of three by now
         shared.loss = LOST
         time.now += 1.5
         served = [await admitted(replica, 200) for replica in replicas]
         assert all(27 <= count <= 30 for count in served)
 
-    async def test_a_tenant_whose_policy_says_so_is_refused(self, time: Time, shared: SharedMeters) -> None:
+    async def test_a_tenant_whose_policy_reports_it_is_refused(self, time: Time, shared: SharedMeters) -> None:
         replica = Replica(shared, time, limited("{requests_per_min: 90, on_store_loss: refuse}"))
         shared.loss = LOST
         with pytest.raises(RateLimited, match="cannot be checked"):
-            await replica.ask()
+            await replica.routing_request()
         shared.loss = None
-        await replica.ask()
+        await replica.routing_request()
 
     async def test_a_budget_may_refuse_where_a_rate_allows(self, time: Time, shared: SharedMeters) -> None:
         rules = "{requests_per_min: 90, budget: {tokens_per_day: 100, on_store_loss: refuse}}"
         replica = Replica(shared, time, limited(rules))
         shared.loss = LOST
         with pytest.raises(RateLimited, match="tokens_per_day"):
-            await replica.ask(tokens=1)
+            await replica.routing_request(tokens=1)
 
     async def test_in_flight_is_held_to_here_too(self, time: Time, shared: SharedMeters) -> None:
         replica = Replica(shared, time, limited("{max_in_flight: 3}"))
@@ -325,13 +327,13 @@ class TestStoreLost:
         refusing = Replica(shared, time, limited("{max_in_flight: 3, on_store_loss: refuse}"))
         assert await admitted(refusing, 9) == 0
 
-    async def test_what_was_used_meanwhile_is_told_when_it_is_back(self, time: Time, shared: SharedMeters) -> None:
+    async def test_what_was_used_meanwhile_is_reported_when_it_is_back(self, time: Time, shared: SharedMeters) -> None:
         replica = Replica(shared, time, limited("{tokens_per_min: 1000, budget: {tokens_per_day: 10000}}"))
-        (await replica.ask(tokens=10)).settle(10)
+        (await replica.routing_request(tokens=10)).settle(10)
         shared.loss = LOST
         for _ in range(5):
             time.now += 1.1
-            (await replica.ask(tokens=100)).settle(80)
+            (await replica.routing_request(tokens=100)).settle(80)
             await replica.flush()
         shared.loss = None
         await replica.rest()
@@ -340,8 +342,8 @@ class TestStoreLost:
 
     async def test_an_exchange_that_may_have_happened_never_frees_twice(self, time: Time, shared: SharedMeters) -> None:
         replica = Replica(shared, time, limited("{tokens_per_min: 1000}"))
-        await replica.ask(tokens=500)
-        back = await replica.ask(tokens=500)
+        await replica.routing_request(tokens=500)
+        back = await replica.routing_request(tokens=500)
         back.settle(0)
         time.now += 1.5  # the slice is over: its rest will be given back
         shared.loss, shared.is_done_when_lost = LATE, True
@@ -355,7 +357,7 @@ class TestStoreLost:
         rules = limited("{tokens_per_min: 900}")
         replicas = [Replica(shared, time, rules, name) for name in "abc"]
         for replica in (*replicas, replicas[0]):
-            (await replica.ask(tokens=1)).cancel()
+            (await replica.routing_request(tokens=1)).cancel()
             time.now += 1.1
             await replica.flush()
         time.now += 70
@@ -366,12 +368,12 @@ class TestStoreLost:
 class TestPolicyChanges:
     async def test_what_was_used_stays_used(self, time: Time, shared: SharedMeters) -> None:
         replica = Replica(shared, time, limited("{requests_per_min: 10}"))
-        kept = await replica.ask()
+        stored = await replica.routing_request()
         assert await admitted(replica, 20) == 9
         replica.quotas.configure(limited("{requests_per_min: 15, max_in_flight: 30}"))
         time.now += 0.1
         assert await admitted(replica, 20) == 5
-        kept.settle(0)
+        stored.settle(0)
         replica.quotas.configure(limited("{max_in_flight: 30}"))
         assert await admitted(replica, 50) == 16
 
@@ -384,10 +386,10 @@ class TestPolicyChanges:
 
 
 class TestHeaders:
-    async def test_they_say_where_the_limits_per_minute_stand(self, time: Time, shared: SharedMeters) -> None:
+    async def test_they_state_where_the_limits_per_minute_stand(self, time: Time, shared: SharedMeters) -> None:
         rules = limited("{requests_per_min: 10, tokens_per_min: 1000, budget: {tokens_per_day: 9999}}")
         replica = Replica(shared, time, rules)
-        await replica.ask(tokens=300)
+        await replica.routing_request(tokens=300)
         headers = dict(rate_limit_headers(replica.quota, time()))
         assert headers[b"x-ratelimit-limit-requests"] == b"10"
         assert headers[b"x-ratelimit-remaining-requests"] == b"9"

@@ -27,7 +27,7 @@ def cached_policy(folder: Path, cache: str = EXACT, **values: Any) -> str:
 
 
 async def one_stream(wire: Wire) -> None:
-    """Two tokens and the end; usage where it is asked for, and a plain answer that says the same."""
+    """Two tokens and the end; usage where it is requested, and a plain answer that is equal."""
     if not wire.request.json.get("stream"):
         await wire.answer(COMPLETION.replace(b"hello", b"Hello"))
         return
@@ -42,7 +42,7 @@ WITH_USAGE: Any = {"stream": True, "stream_options": {"include_usage": True}}
 
 
 class Held:
-    """A stream that says its first token and waits to be let on."""
+    """A stream that states its first token and waits to be let on."""
 
     def __init__(self, ending: tuple[bytes, ...] = (chunk(usage=(7, 2)), b"[DONE]")) -> None:
         self.ending = ending
@@ -80,8 +80,8 @@ def text_of(body: bytes) -> str:
 
 async def test_the_second_request_is_answered_from_the_first(tmp_path: Path) -> None:
     async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
-        first = await stack.ask(chat())
-        second = await stack.ask(chat())
+        first = await stack.call(chat())
+        second = await stack.call(chat())
 
         assert (first.headers["x-penstock-cache"], second.headers["x-penstock-cache"]) == ("miss", "hit-exact")
         assert second.body == first.body == COMPLETION
@@ -93,9 +93,9 @@ async def test_the_second_request_is_answered_from_the_first(tmp_path: Path) -> 
 async def test_a_stream_is_stored_once_and_served_both_ways(tmp_path: Path) -> None:
     async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
         stack.small.otherwise = one_stream
-        streamed = await stack.ask(chat(**WITH_USAGE))
-        again = await stack.ask(chat(stream=True))
-        plain = await stack.ask(chat())
+        streamed = await stack.call(chat(**WITH_USAGE))
+        again = await stack.call(chat(stream=True))
+        plain = await stack.call(chat())
 
         assert streamed.headers["x-penstock-cache"] == "miss"
         assert again.headers["x-penstock-cache"] == plain.headers["x-penstock-cache"] == "hit-exact"
@@ -106,13 +106,15 @@ async def test_a_stream_is_stored_once_and_served_both_ways(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("fields", [{}, {"stream": True, "stream_options": {"include_usage": True}}])
-async def test_a_kept_answer_without_usage_is_a_miss_for_who_is_to_get_it(
+async def test_a_cached_response_without_usage_is_a_miss_for_who_is_to_get_it(
     tmp_path: Path, fields: dict[str, Any]
 ) -> None:
     async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
         stack.small.otherwise = one_stream
-        replies = [await stack.ask(chat(**asked)) for asked in ({"stream": True}, {"stream": True}, fields, fields)]
-        replies.append(await stack.ask(chat(stream=True)))
+        replies = [
+            await stack.call(chat(**requested)) for requested in ({"stream": True}, {"stream": True}, fields, fields)
+        ]
+        replies.append(await stack.call(chat(stream=True)))
 
         found = [reply.headers["x-penstock-cache"] for reply in replies]
         assert found == ["miss", "hit-exact", "miss", "hit-exact", "hit-exact"]
@@ -121,20 +123,22 @@ async def test_a_kept_answer_without_usage_is_a_miss_for_who_is_to_get_it(
         assert 'penstock_cache_lookups_total{reason="lacking",result="miss"} 1.0' in metrics
 
 
-@pytest.mark.parametrize(("asked", "expected"), [("flex", "miss"), ("auto", "hit-exact"), ("default", "hit-exact")])
-async def test_a_kept_answer_of_another_service_tier_is_a_miss(tmp_path: Path, asked: str, expected: str) -> None:
+@pytest.mark.parametrize(("requested", "expected"), [("flex", "miss"), ("auto", "hit-exact"), ("default", "hit-exact")])
+async def test_a_cached_response_of_another_service_tier_is_a_miss(
+    tmp_path: Path, requested: str, expected: str
+) -> None:
     async def answer(wire: Wire) -> None:
         tier = wire.request.json.get("service_tier", "default")
         await wire.answer(json.dumps({**json.loads(COMPLETION), "service_tier": tier}).encode())
 
     async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
         stack.small.otherwise = answer
-        await stack.ask(chat())
+        await stack.call(chat())
         for cache in (expected, "hit-exact"):
-            assert (await stack.ask(chat(service_tier=asked))).headers["x-penstock-cache"] == cache
+            assert (await stack.call(chat(service_tier=requested))).headers["x-penstock-cache"] == cache
 
 
-async def test_a_stream_without_a_mark_of_its_end_is_kept(tmp_path: Path) -> None:
+async def test_a_stream_without_a_mark_of_its_end_is_stored(tmp_path: Path) -> None:
     async def unmarked(wire: Wire) -> None:
         await wire.start_stream()
         for data in (chunk("Hel"), chunk("lo"), chunk(finish="stop"), chunk(usage=(7, 2))):
@@ -143,10 +147,10 @@ async def test_a_stream_without_a_mark_of_its_end_is_kept(tmp_path: Path) -> Non
 
     async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
         stack.small.otherwise = unmarked
-        first = await stack.ask(chat(**WITH_USAGE))
+        first = await stack.call(chat(**WITH_USAGE))
         assert first.body.endswith(b"data: [DONE]\n\n")
         for fields in (WITH_USAGE, {"stream": True}, {}):
-            assert (await stack.ask(chat(**fields))).headers["x-penstock-cache"] == "hit-exact"
+            assert (await stack.call(chat(**fields))).headers["x-penstock-cache"] == "hit-exact"
         assert len(stack.small.received) == 1
 
 
@@ -154,9 +158,9 @@ async def test_followers_of_a_stream_without_a_mark_get_the_mark(tmp_path: Path)
     held = Held(ending=())
     async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
         stack.small.otherwise = held
-        leader = asyncio.create_task(stack.ask(chat(stream=True)))
+        leader = asyncio.create_task(stack.call(chat(stream=True)))
         await held.has_begun.wait()
-        follower = asyncio.create_task(stack.ask(chat(stream=True)))
+        follower = asyncio.create_task(stack.call(chat(stream=True)))
         await until_followed(stack)
         held.may_end.set()
         replies = await asyncio.gather(leader, follower)
@@ -165,7 +169,9 @@ async def test_followers_of_a_stream_without_a_mark_get_the_mark(tmp_path: Path)
 
 
 @pytest.mark.parametrize("index", [3_000_000, 10**12, -1, True, "0"])
-async def test_a_tool_call_with_an_index_that_is_none_is_passed_on_and_not_kept(tmp_path: Path, index: object) -> None:
+async def test_a_tool_call_with_an_index_that_is_none_is_passed_on_and_not_stored(
+    tmp_path: Path, index: object
+) -> None:
     call = {"index": index, "id": "c", "function": {"name": "f", "arguments": "{}"}}
     delta = {"choices": [{"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": None}]}
 
@@ -178,13 +184,13 @@ async def test_a_tool_call_with_an_index_that_is_none_is_passed_on_and_not_kept(
     async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
         stack.small.otherwise = answer
         for _ in range(2):
-            reply = await stack.ask(chat(stream=True))
+            reply = await stack.call(chat(stream=True))
             assert json.dumps(delta).encode() in reply.body
             assert reply.headers["x-penstock-cache"] == "miss"
         assert {line["outcome"] for line in stack.lines()} == {"completed"}
 
 
-async def test_hundreds_of_thousands_of_choices_are_passed_on_and_not_kept(tmp_path: Path) -> None:
+async def test_hundreds_of_thousands_of_choices_are_passed_on_and_not_stored(tmp_path: Path) -> None:
     many = b'{"choices":[' + b",".join([b"{}"] * 300_000) + b"]}"
 
     async def answer(wire: Wire) -> None:
@@ -195,14 +201,14 @@ async def test_hundreds_of_thousands_of_choices_are_passed_on_and_not_kept(tmp_p
 
     async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
         stack.small.otherwise = answer
-        reply = await stack.ask(chat(stream=True))
+        reply = await stack.call(chat(stream=True))
         assert many in reply.body
         await stack.until_idle()
         assert stack.gateway._answers.exact.num_entries == 0
         assert stack.lines()[0]["outcome"] == "completed"
 
 
-async def test_a_long_stream_is_kept_off_the_loop_and_then_given(tmp_path: Path) -> None:
+async def test_a_long_stream_is_moved_off_the_loop_and_then_given(tmp_path: Path) -> None:
     async def long_one(wire: Wire) -> None:
         await wire.start_stream()
         for data in (*[chunk("word ")] * 3000, chunk(finish="stop"), chunk(usage=(7, 2)), b"[DONE]"):
@@ -211,12 +217,12 @@ async def test_a_long_stream_is_kept_off_the_loop_and_then_given(tmp_path: Path)
 
     async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
         stack.small.otherwise = long_one
-        first = await stack.ask(chat(**WITH_USAGE))
+        first = await stack.call(chat(**WITH_USAGE))
         for _ in range(400):
             if stack.gateway._answers.exact.num_entries:
                 break
             await asyncio.sleep(0.005)
-        second = await stack.ask(chat(**WITH_USAGE))
+        second = await stack.call(chat(**WITH_USAGE))
         assert second.headers["x-penstock-cache"] == "hit-exact"
         assert text_of(second.body) == text_of(first.body) == "word " * 3000
 
@@ -224,17 +230,17 @@ async def test_a_long_stream_is_kept_off_the_loop_and_then_given(tmp_path: Path)
 @pytest.mark.parametrize(
     ("control", "expected"), [("no-cache", "bypass"), ("no-store", "bypass"), ("max-age=0", "miss")]
 )
-async def test_a_client_may_refuse_a_kept_answer(tmp_path: Path, control: str, expected: str) -> None:
+async def test_a_client_may_refuse_a_cached_response(tmp_path: Path, control: str, expected: str) -> None:
     async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
-        await stack.ask(chat())
+        await stack.call(chat())
         await asyncio.sleep(0.02)  # the answer has an age
-        reply = await stack.ask(chat(), headers={"cache-control": control})
+        reply = await stack.call(chat(), headers={"cache-control": control})
         assert reply.headers["x-penstock-cache"] == expected
         assert len(stack.small.received) == 2
 
 
 @pytest.mark.parametrize(("ttl_s", "expected"), [(3600, "hit_exact"), (10, "miss")])
-async def test_a_shorter_time_in_the_policy_holds_for_what_was_kept_before(ttl_s: int, expected: str) -> None:
+async def test_a_shorter_time_in_the_policy_holds_for_what_was_stored_before(ttl_s: int, expected: str) -> None:
     now = [1000.0]
     cache = ExactCache(ExactTier(), wall=lambda: now[0])
     request = ChatRequestParser().parse(json.dumps(chat()).encode())
@@ -246,7 +252,7 @@ async def test_a_shorter_time_in_the_policy_holds_for_what_was_kept_before(ttl_s
     assert again.reason in ("exact", "stale")
 
 
-async def test_a_broken_off_stream_is_not_kept(tmp_path: Path) -> None:
+async def test_a_broken_off_stream_is_not_stored(tmp_path: Path) -> None:
     async def broken(wire: Wire) -> None:
         await wire.start_stream()
         await wire.event(chunk("Hel"))
@@ -254,31 +260,31 @@ async def test_a_broken_off_stream_is_not_kept(tmp_path: Path) -> None:
 
     async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
         stack.small.otherwise = broken
-        await stack.ask(chat(stream=True))
+        await stack.call(chat(stream=True))
         stack.small.otherwise = one_stream
-        reply = await stack.ask(chat(stream=True))
+        reply = await stack.call(chat(stream=True))
         assert reply.headers["x-penstock-cache"] == "miss"
         assert text_of(reply.body) == "Hello"
 
 
-async def test_an_upstream_error_is_not_kept(tmp_path: Path) -> None:
+async def test_an_upstream_error_is_not_stored(tmp_path: Path) -> None:
     async def refuse(wire: Wire) -> None:
         await wire.answer(b'{"error": {"message": "no", "type": "x", "param": null, "code": null}}', 400)
 
     async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
         normal, stack.small.otherwise = stack.small.otherwise, refuse
-        assert (await stack.ask(chat())).status == 400
+        assert (await stack.call(chat())).status == 400
         stack.small.otherwise = normal
-        assert (await stack.ask(chat())).headers["x-penstock-cache"] == "miss"
+        assert (await stack.call(chat())).headers["x-penstock-cache"] == "miss"
 
 
 async def test_identical_requests_in_flight_share_one_upstream_call(tmp_path: Path) -> None:
     held = Held()
     async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
         stack.small.otherwise = held
-        leader = asyncio.create_task(stack.ask(chat(**WITH_USAGE)))
+        leader = asyncio.create_task(stack.call(chat(**WITH_USAGE)))
         await held.has_begun.wait()
-        followers = [asyncio.create_task(stack.ask(chat(**fields))) for fields in (WITH_USAGE, {"stream": True}, {})]
+        followers = [asyncio.create_task(stack.call(chat(**fields))) for fields in (WITH_USAGE, {"stream": True}, {})]
         await asyncio.sleep(0.05)  # they have joined
         held.may_end.set()
         replies = await asyncio.gather(leader, *followers)
@@ -292,15 +298,15 @@ async def test_identical_requests_in_flight_share_one_upstream_call(tmp_path: Pa
 
 
 @pytest.mark.parametrize("fields", [{}, WITH_USAGE])
-async def test_nobody_waits_for_an_answer_under_way_that_will_lack_what_they_ask_for(
+async def test_nobody_waits_for_an_answer_under_way_that_will_lack_what_they_request(
     tmp_path: Path, fields: dict[str, Any]
 ) -> None:
     held = Held()
     async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
         stack.small.scripts = [held, one_stream]
-        leader = asyncio.create_task(stack.ask(chat(stream=True)))
+        leader = asyncio.create_task(stack.call(chat(stream=True)))
         await held.has_begun.wait()
-        reply = await stack.ask(chat(**fields))
+        reply = await stack.call(chat(**fields))
         assert reply.headers["x-penstock-cache"] == "miss"
         assert b'"completion_tokens":' in reply.body
         held.may_end.set()
@@ -308,7 +314,7 @@ async def test_nobody_waits_for_an_answer_under_way_that_will_lack_what_they_ask
 
 
 async def join(stack: Stack) -> asyncio.StreamWriter:
-    """A client that asked for a stream and got its first bytes."""
+    """A client that requested a stream and got its first bytes."""
     reader, writer = await stack.connect()
     writer.write(encode(chat(stream=True)))
     await asyncio.wait_for(reader.readuntil(b"Hel"), 5)
@@ -320,7 +326,7 @@ async def test_the_leader_may_leave_while_others_follow(tmp_path: Path) -> None:
     async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
         stack.small.otherwise = held
         leader = await join(stack)
-        follower = asyncio.create_task(stack.ask(chat(stream=True)))
+        follower = asyncio.create_task(stack.call(chat(stream=True)))
         await asyncio.sleep(0.05)
         leader.close()
         await asyncio.sleep(0.05)
@@ -337,7 +343,7 @@ async def test_a_follower_that_leaves_changes_nothing(tmp_path: Path) -> None:
     held = Held()
     async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
         stack.small.otherwise = held
-        leader = asyncio.create_task(stack.ask(chat(stream=True)))
+        leader = asyncio.create_task(stack.call(chat(stream=True)))
         await held.has_begun.wait()
         follower = await join(stack)
         follower.close()
@@ -363,7 +369,7 @@ async def test_when_the_last_of_all_has_left_the_work_is_called_off(tmp_path: Pa
         stack.check_integrity()
 
 
-async def test_followers_of_a_leader_that_fails_ask_on_their_own(tmp_path: Path) -> None:
+async def test_followers_of_a_leader_that_fails_call_on_their_own(tmp_path: Path) -> None:
     begun = asyncio.Event()
     fail = asyncio.Event()
 
@@ -377,9 +383,9 @@ async def test_followers_of_a_leader_that_fails_ask_on_their_own(tmp_path: Path)
 
     async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
         stack.small.otherwise = failing_once
-        leader = asyncio.create_task(stack.ask(chat(stream=True)))
+        leader = asyncio.create_task(stack.call(chat(stream=True)))
         await begun.wait()
-        followers = [asyncio.create_task(stack.ask(chat(stream=True))) for _ in range(3)]
+        followers = [asyncio.create_task(stack.call(chat(stream=True))) for _ in range(3)]
         await asyncio.sleep(0.05)
         fail.set()
         assert (await leader).status == 400
@@ -387,15 +393,15 @@ async def test_followers_of_a_leader_that_fails_ask_on_their_own(tmp_path: Path)
         assert len(stack.small.received) == 2
 
 
-async def test_an_answer_said_to_be_wrong_is_not_given_again(tmp_path: Path) -> None:
+async def test_an_answer_reported_to_be_wrong_is_not_given_again(tmp_path: Path) -> None:
     async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
-        await stack.ask(chat())
-        served = await stack.ask(chat())
+        await stack.call(chat())
+        served = await stack.call(chat())
         feedback = {"request_id": served.headers["x-request-id"], "verdict": "wrong"}
-        said = await stack.ask(feedback, path="/v1/feedback")
-        after = await stack.ask(chat())
+        reported = await stack.call(feedback, path="/v1/feedback")
+        after = await stack.call(chat())
 
-        assert (said.status, said.json["quarantined"]) == (200, True)
+        assert (reported.status, reported.json["quarantined"]) == (200, True)
         assert after.headers["x-penstock-cache"] == "miss"
         assert len(stack.small.received) == 2
 
@@ -414,62 +420,62 @@ async def test_feedback_that_means_nothing_is_refused(
     tmp_path: Path, document: object, status: int, code: str, param: str | None
 ) -> None:
     async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
-        reply = await stack.ask(document, path="/v1/feedback")
+        reply = await stack.call(document, path="/v1/feedback")
         assert (reply.status, reply.error["code"], reply.error["param"]) == (status, code, param)
 
 
 async def test_a_purge_shows_what_it_would_do_before_it_does(tmp_path: Path) -> None:
     async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
-        await stack.ask(chat())
+        await stack.call(chat())
         purge = {"route": "main"}
-        shown = await stack.ask(purge, path="/admin/api/cache/purge", admin=True)
+        shown = await stack.call(purge, path="/admin/api/cache/purge", admin=True)
         assert (shown.json["dry_run"], shown.json["covered"]) == (True, 1)
-        assert (await stack.ask(chat())).headers["x-penstock-cache"] == "hit-exact"
+        assert (await stack.call(chat())).headers["x-penstock-cache"] == "hit-exact"
 
-        done = await stack.ask({**purge, "dry_run": False}, path="/admin/api/cache/purge", admin=True)
+        done = await stack.call({**purge, "dry_run": False}, path="/admin/api/cache/purge", admin=True)
         assert done.json["covered"] == 1
         assert (await stack.get("/admin/api/cache", admin=True)).json["entries"] == 0
-        assert (await stack.ask(chat())).headers["x-penstock-cache"] == "miss"
+        assert (await stack.call(chat())).headers["x-penstock-cache"] == "miss"
 
 
 async def test_a_purge_of_everything_by_mistake_is_refused(tmp_path: Path) -> None:
     async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
-        reply = await stack.ask({"dry_run": False}, path="/admin/api/cache/purge", admin=True)
+        reply = await stack.call({"dry_run": False}, path="/admin/api/cache/purge", admin=True)
         assert (reply.status, reply.error["code"]) == (400, "invalid_value")
 
 
 async def test_admin_paths_are_not_on_the_public_listener(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
-        assert (await stack.ask({"id": "x"}, path="/admin/api/cache/purge")).status == 404
+        assert (await stack.call({"id": "x"}, path="/admin/api/cache/purge")).status == 404
 
 
-async def test_a_request_that_shared_an_answer_may_call_it_wrong_and_the_same_words_are_not_kept_again(
+async def test_a_request_that_shared_an_answer_may_call_it_wrong_and_the_same_words_are_not_stored_again(
     tmp_path: Path,
 ) -> None:
     held = Held()
     async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
         stack.small.otherwise = held
-        leader = asyncio.create_task(stack.ask(chat(stream=True)))
+        leader = asyncio.create_task(stack.call(chat(stream=True)))
         await held.has_begun.wait()
-        follower = asyncio.create_task(stack.ask(chat(stream=True)))
+        follower = asyncio.create_task(stack.call(chat(stream=True)))
         await asyncio.sleep(0.05)  # it has joined
         held.may_end.set()
         shared = (await asyncio.gather(leader, follower))[1]
         feedback = {"request_id": shared.headers["x-request-id"], "verdict": "wrong"}
-        assert (await stack.ask(feedback, path="/v1/feedback")).status == 200
+        assert (await stack.call(feedback, path="/v1/feedback")).status == 200
 
         stack.small.otherwise = one_stream
-        asked = [(await stack.ask(chat(stream=True))).headers["x-penstock-cache"] for _ in range(2)]
-        assert asked == ["miss", "miss"]
+        requested = [(await stack.call(chat(stream=True))).headers["x-penstock-cache"] for _ in range(2)]
+        assert requested == ["miss", "miss"]
 
 
 async def test_tokens_that_nobody_had_to_compute_are_counted_by_what_saved_them(tmp_path: Path) -> None:
     trim = "    trim: {budget_tokens: 50, strategies: [drop_old_turns]}\n"
     async with running(tmp_path, policy=cached_policy(tmp_path, EXACT + trim)) as stack:
-        await stack.ask(chat())
-        await stack.ask(chat())
+        await stack.call(chat())
+        await stack.call(chat())
         old = [{"role": "user", "content": "x" * 2000}, {"role": "assistant", "content": "y" * 2000}]
-        await stack.ask({**chat(), "messages": [*old, {"role": "user", "content": "And now?"}]})
+        await stack.call({**chat(), "messages": [*old, {"role": "user", "content": "And now?"}]})
         lines = (await stack.get("/metrics", admin=True)).body.decode().splitlines()
 
     saved = {line.split('"')[1]: float(line.split()[-1]) for line in lines if line.startswith("penstock_saved_tokens")}

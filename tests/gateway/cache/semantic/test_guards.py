@@ -1,4 +1,4 @@
-"""What must never be answered with something similar, told from the request alone."""
+"""What must never be answered with something similar, given from the request alone."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.cache.audit.comparison import judge_document, judge_said, says_the_same, text_of, verdict_of
+from gateway.cache.audit.comparison import auditor_document, auditor_verdict, is_equivalent, text_of, verdict_of
 from gateway.cache.audit.lookup_order import LookupOrder
 from gateway.cache.semantic.guards import guard_of, text_guard
 from gateway.cache.similarity.standalone import MAX_CHARS
@@ -68,7 +68,7 @@ def test_requests(fields: dict[str, Any], reason: str | None) -> None:
     assert guard_of(request(**fields), Cache()) == reason
 
 
-def test_the_policy_says_how_much_chance_is_too_much() -> None:
+def test_the_policy_reports_how_much_probability_is_too_much() -> None:
     strict = Cache(max_temperature=0.0)
     assert guard_of(request(), strict) == "temperature", "a request that names none gets OpenAI's 1"
     assert guard_of(request(temperature=0), strict) is None
@@ -112,7 +112,7 @@ def test_texts(text: str, reason: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "kept"),
+    ("requested", "stored"),
     [
         (
             "Kann ich das Gerät zurückgeben, wenn es benutzt wurde?",
@@ -128,9 +128,9 @@ def test_texts(text: str, reason: str | None) -> None:
         ("kann man das trotzdem nicht reklamieren", "bir ürün nasıl iade edilir"),
     ],
 )
-def test_a_language_whose_negations_nobody_here_knows_takes_no_part(asked: str, kept: str) -> None:
-    assert (text_guard(asked), text_guard(kept)) == ("language", "language")
-    assert not is_suspicious(asked)
+def test_a_language_whose_negations_nobody_here_knows_takes_no_part(requested: str, stored: str) -> None:
+    assert (text_guard(requested), text_guard(stored)) == ("language", "language")
+    assert not is_suspicious(requested)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_the_lookup_comes_first_only_where_hits_are_usual_and_deployments_are_lo
     assert not order.waits(1.0), "every miss would be late for nothing"
 
 
-def test_where_nearly_every_lookup_hits_not_even_an_idle_deployment_is_asked_for_nothing() -> None:
+def test_where_nearly_every_lookup_hits_not_even_an_idle_deployment_is_called_for_nothing() -> None:
     order = LookupOrder()
     for _ in range(200):
         order.note(is_hit=True, took_s=0.005)
@@ -179,7 +179,7 @@ def test_where_nearly_every_lookup_hits_not_even_an_idle_deployment_is_asked_for
 
 
 @pytest.mark.parametrize(
-    ("kept", "fresh", "expected"),
+    ("stored", "fresh", "expected"),
     [
         ("It is 10 km.", "it is  10 km", True),
         ("It is 10 km.", "It is 100 km.", False),
@@ -188,11 +188,11 @@ def test_where_nearly_every_lookup_hits_not_even_an_idle_deployment_is_asked_for
         ("Take 10 mg of it.", "Of that, take 10 mg.", None),
     ],
 )
-def test_answers_are_compared_by_words_then_by_numbers(kept: str, fresh: str, expected: bool | None) -> None:
-    assert says_the_same(kept, fresh) is expected
+def test_answers_are_compared_by_words_then_by_numbers(stored: str, fresh: str, expected: bool | None) -> None:
+    assert is_equivalent(stored, fresh) is expected
 
 
-def test_what_the_encoder_cannot_tell_is_unknown() -> None:
+def test_what_the_encoder_cannot_report_is_unknown() -> None:
     assert [verdict_of(value) for value in (None, 0.95, 0.5)] == ["unknown", "right", "wrong"]
 
 
@@ -206,9 +206,10 @@ def test_only_plain_texts_are_compared() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"), [("Yes.", True), ("no", False), (" NO, they differ", False), ("perhaps", None), ("", None)]
+    ("reported", "expected"),
+    [("Yes.", True), ("no", False), (" NO, they differ", False), ("perhaps", None), ("", None)],
 )
-def test_a_judge_says_yes_or_no(said: str, expected: bool | None) -> None:
-    assert judge_said(completion(said)) is expected
-    assert judge_said(None) is None
-    assert judge_document("q", "a", "b")["temperature"] == 0
+def test_a_auditor_states_yes_or_no(reported: str, expected: bool | None) -> None:
+    assert auditor_verdict(completion(reported)) is expected
+    assert auditor_verdict(None) is None
+    assert auditor_document("q", "a", "b")["temperature"] == 0
