@@ -143,7 +143,7 @@ def training_parser(description: str | None, *, steps: int, processes: int, thre
 
 
 def train_together(make: Callable[[argparse.Namespace, ProcessGroup], Training], options: argparse.Namespace) -> None:
-    """Run a training in the processes that the options ask for, this one as the first; they meet in the folder."""
+    """Run a training in the processes of the options, this one as the first; they meet in the folder."""
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "meeting").unlink(missing_ok=True)
     context = torch.multiprocessing.get_context("spawn")
