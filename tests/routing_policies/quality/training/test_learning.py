@@ -157,9 +157,9 @@ def test_an_embedding_is_learned_from_where_nearly_every_label_has_one() -> None
     assert (mixed.encoder, mixed.embedded, mixed.num_prompts) == ("", None, 500)
 
 
-def test_a_full_book_loses_the_oldest_labels_of_the_tenant_with_the_most() -> None:
-    book = LabelBuffer(max_labels=4)
+def test_a_full_buffer_loses_the_oldest_labels_of_the_tenant_with_the_most() -> None:
+    buffer = LabelBuffer(max_labels=4)
     (label,) = labels(1, 1)
     for number, tenant in enumerate(("calm", "flood", "flood", "flood")):
-        book.add(f"{number:04d}", msgspec.structs.replace(label, tenant=tenant))
-    assert book.add("0004", msgspec.structs.replace(label, tenant="flood")) == ["0001"]
+        buffer.add(f"{number:04d}", msgspec.structs.replace(label, tenant=tenant))
+    assert buffer.add("0004", msgspec.structs.replace(label, tenant="flood")) == ["0001"]
