@@ -15,7 +15,7 @@ class DraftTables(NamedTuple):
     memory: tuple[Numbers, Numbers]
     """int64 keys and values: n-grams of earlier answers, in the format of `engine.cpu.multi_step.ngram`."""
     trials: Numbers
-    """float64 [2, kinds]: decayed numbers of accepted and of tried draft tokens."""
+    """TRIALS records (`engine.cpu.multi_step.draft_records`), one of each kind of draft token."""
     acceptance_rates: Numbers
     """float64 [kinds]: acceptance rate of each kind."""
     kinds: Numbers
@@ -30,13 +30,11 @@ class MultiStepOrder(NamedTuple):
     """Permission and inputs for the steps behind the first; row i of an array belongs to sequence i of the step."""
 
     rows: Numbers
-    """int64 [N, 6], as `engine.cpu.multi_step.ngram.look_ahead` reads them."""
-    numbers: Numbers
-    """float64 [N, 3], as `engine.cpu.multi_step.ngram.look_ahead` reads them."""
+    """DRAFT_ROW records [N] (`engine.cpu.multi_step.draft_records`)."""
     stops: Numbers
     """int64: tokens that end each sequence's text, sequence after sequence."""
     found: tuple[Numbers, Numbers, Numbers]
-    """Tokens and kinds of the step's draft tokens, int64 [N, most], and int64 [N, 2]; overwritten by each step."""
+    """Tokens and kinds of the step's draft tokens, int64 [N, most], and DRAFT_END records; overwritten by each step."""
     lengths: list[int]
     """Length of each text, in tokens."""
     ends_at: list[int]

@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional
 
 from engine.config import EngineConfigError
-from engine.quantization.kernels import KernelKind, UnpackBuffer
+from engine.quantization.kernels import KernelKind, UnpackBuffer, UnpackedCodes
 from engine.quantization.triton_kernels import TRITON_FLOAT8
 from engine.quantization.weights import ChannelWeight
 
@@ -101,20 +101,6 @@ class ScaledTensors(_Scaled):
         return product.mul_(self._scales)[:, : self._num_out], scales
 
 
-class WrittenOut:
-    """Product with codes converted to bfloat16, which is exact, for each call; scales are applied to the result."""
-
-    def __init__(self, weight: ChannelWeight, scratch: UnpackBuffer) -> None:
-        self._codes = weight.codes
-        self._scales = weight.scales
-        self._scratch = scratch
-
-    def multiply(self, inputs: torch.Tensor) -> tuple[torch.Tensor, None]:
-        """Multiply inputs [T, in]: float32 [T, out]."""
-        codes = self._scratch.take(self._codes.shape, self._codes.device).copy_(self._codes)
-        return functional.linear(inputs.bfloat16(), codes).float().mul_(self._scales), None
-
-
 def _can_scale(weight: ChannelWeight) -> bool:
     return multiplies_float8(weight.codes.device)
 
@@ -127,6 +113,6 @@ FLOAT8: tuple[KernelKind[ChannelWeight], ...] = (
     KernelKind("scaled_rows", _can_scale, ScaledRows),
     KernelKind("scaled_tensors", _can_scale, ScaledTensors),
     *TRITON_FLOAT8,
-    KernelKind("written_out", _always, WrittenOut),
+    KernelKind("written_out", _always, UnpackedCodes),
 )
 """Kernels for fp8 weights. The first two also round activations to e4m3; the others keep them in bfloat16."""

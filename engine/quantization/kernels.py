@@ -83,8 +83,8 @@ class PackedInt8:
         return torch._weight_int8pack_mm(inputs.bfloat16(), self._codes, self._scales), None
 
 
-class UnpackedInt8:
-    """Product with codes converted to bfloat16, which is exact, for each call; scales are applied to the result."""
+class UnpackedCodes:
+    """Product with int8 or fp8 codes converted to bfloat16, which is exact, for each call; then scales are applied."""
 
     def __init__(self, weight: ChannelWeight, scratch: UnpackBuffer) -> None:
         self._codes = weight.codes
@@ -240,7 +240,7 @@ def _always(weight: object) -> bool:
 
 WEIGHT_ONLY_INT8: tuple[KernelKind[ChannelWeight], ...] = (
     KernelKind("packed_int8", _can_pack_int8, PackedInt8),
-    KernelKind("unpacked_int8", _always, UnpackedInt8),
+    KernelKind("unpacked_int8", _always, UnpackedCodes),
 )
 DYNAMIC_INT8: tuple[KernelKind[ChannelWeight], ...] = (
     KernelKind("fbgemm_rows", _has_fbgemm, FbgemmRows),

@@ -81,7 +81,8 @@ def with_compiled_steps(
     from numba.core.errors import NumbaError
 
     from engine.attention.torch_attention import TorchAttention
-    from engine.cpu.execution.model import CompiledModel, NotCompilable
+    from engine.cpu.execution.model import CompiledModel
+    from engine.cpu.execution.model_records import NotCompilable
     from engine.cpu.execution.thread_pool import prepare
     from engine.cpu.gemm.tiles import LANES
 

@@ -1,4 +1,4 @@
-"""Export of a model in Hugging Face layout, with weights rounded to bfloat16."""
+"""Weights of a model in Hugging Face layout, rounded to bfloat16 when they are written."""
 
 import json
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from engine.training import tokenizer as tokenizer_module
 
 if TYPE_CHECKING:
+    import torch
     from tokenizers import Tokenizer
     from transformers import Qwen3ForCausalLM
 
@@ -33,6 +34,14 @@ def export(model: "Qwen3ForCausalLM", tokenizer: "Tokenizer", folder: Path) -> N
         },
     )
     tokenizer_module.save_tokenizer(tokenizer, folder)
+
+
+def read_weights(folder: Path) -> "dict[str, torch.Tensor]":
+    """Return a finished model's weights in float32, with the output layer, which shares the embedding's tensor."""
+    from safetensors.torch import load_file
+
+    weights = {name: value.float() for name, value in load_file(folder / "model.safetensors").items()}
+    return {"lm_head.weight": weights["model.embed_tokens.weight"], **weights}
 
 
 def _config(model: "Qwen3ForCausalLM") -> dict[str, object]:

@@ -92,36 +92,36 @@ class _Place(NamedTuple):
 class _Items:
     """The items of one long list or object, as they come."""
 
-    __slots__ = ("found", "is_kept", "is_object", "limit", "num", "place")
+    __slots__ = ("found", "is_object", "is_stored", "limit", "num", "place")
 
     def __init__(self, place: _Place, *, is_object: bool, limit: int | None) -> None:
         self.place = place
         self.is_object = is_object
         self.limit = limit
         """Maximum number of items; None where nobody reads them."""
-        self.is_kept = True
+        self.is_stored = True
         self.num = 0
         self.found: Any = {} if is_object else []
 
     def merge(self, value: Any) -> None:
-        """Add the items of a slice; of those that are not kept, the keys remain for comparison."""
+        """Add the items of a slice; of those that are not stored, the keys remain for comparison."""
         self.num += len(value)
         if self.is_object:
             if not self.found.keys().isdisjoint(value):
                 raise repeated(next(key for key in value if key in self.found))
-            self.found.update(value if self.is_kept else dict.fromkeys(value))
-        elif self.is_kept:
+            self.found.update(value if self.is_stored else dict.fromkeys(value))
+        elif self.is_stored:
             self.found += value
 
     def hold_limit(self, num_values: int) -> None:
-        """Raise InvalidRequest above the limit; without one, keep no more than a bounded number of items."""
+        """Raise InvalidRequest above the limit; without one, store no more than a bounded number of items."""
         if self.limit is not None:
             if self.num > self.limit:
                 kind = "object" if self.is_object else "array"
                 path = self.place.path
                 raise InvalidRequest(f"{path}: expected `{kind}` of length <= {self.limit}.", param=path)
-        elif self.is_kept and (self.num > MAX_ITEMS or num_values > MAX_VALUES):
-            self.is_kept = False
+        elif self.is_stored and (self.num > MAX_ITEMS or num_values > MAX_VALUES):
+            self.is_stored = False
             self.found = dict.fromkeys(self.found) if self.is_object else []
 
 
@@ -186,12 +186,12 @@ class LongObject:
                 _refuse("expected ',' or the end of the list or object", at)
         if must_follow:
             _refuse("trailing comma", at)
-        return (items.found if items.is_kept else msgspec.Raw(memoryview(body)[begin : at + 1])), at + 1
+        return (items.found if items.is_stored else msgspec.Raw(memoryview(body)[begin : at + 1])), at + 1
 
     def _take_slice(self, items: _Items, begin: int, end: int, *, is_surely_item: bool) -> None:
         piece = self._body[begin:end]
         text = b"{%b}" % piece if items.is_object else b"[%b]" % piece
-        value = decoded(text, _decode if items.is_kept else _decode_unread, begin - 1)
+        value = decoded(text, _decode if items.is_stored else _decode_unread, begin - 1)
         if not value and is_surely_item:
             _refuse("expected a value", end)
         num_keys = len(value) if items.is_object else 0

@@ -65,8 +65,8 @@ def odds_of(answer: bytes, limit: int = MAX_TOKENS) -> tuple[list[TokenOdds], bo
         choices = [choice for choice in _decode(answer).choices if choice.index == 0]
         if not choices:
             return [], False
-        told = choices[0].logprobs
-        tokens = () if told is None or told.content is None else told.content
+        present = choices[0].logprobs
+        tokens = () if present is None or present.content is None else present.content
         odds = [_odds(token) for token in tokens[:limit]]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError):
         return [], False

@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from engine.cpu.jit.compiler import keep_compiled_code
 from tests.engine.core.checkpoints import write_checkpoint
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _compiled_code() -> None:
+    """Compiled code is kept for the next run, as every core process keeps it."""
+    keep_compiled_code()
 
 
 @pytest.fixture(scope="session")

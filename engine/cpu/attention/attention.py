@@ -4,29 +4,10 @@ from __future__ import annotations
 
 from engine.cpu.attention.softmax_tile import weights_of
 from engine.cpu.gemm.arithmetic import clear, copy, fetch, floats, integers, scale, together
-from engine.cpu.gemm.product_tiles import (
-    PRODUCTS,
-    SCORES,
-    WIDE,
-    half_score_1,
-    half_score_2,
-    half_sum_1,
-    half_sum_2,
-    half_sum_4,
-    score_1,
-    score_2,
-    sum_1,
-    sum_2,
-    sum_4,
-)
+from engine.cpu.gemm.product_tiles import PRODUCTS, SCORES, WIDE, score_1, score_2, sum_1, sum_2, sum_4
 from engine.cpu.gemm.tiles import LANES
 from engine.cpu.jit.compiler import compiled
 
-GROUP_FIELDS = 4
-"""Number of fields of a group: adjacent tokens of one sequence whose keys are read together.
-
-The fields are first token, number of tokens, row, and index of the group's output among the computed tokens.
-"""
 _BLOCKS_AHEAD = 4
 """Number of blocks by which keys are prefetched."""
 _MOST_ROWS, _WIDE_ROWS, _MOST_QUERIES = PRODUCTS.most_rows, WIDE.most_rows, SCORES.most_rows
@@ -58,25 +39,6 @@ def value_at(block, place, size, kv_bytes):
 
 
 @compiled
-def _add_weighed(
-    width, pool, table, block_bytes, kv_bytes, step, rows, row_bytes, block_size, out, out_bytes, count, num_blocks
-):
-    """Run the tile for this number of vectors and this dtype of values."""
-    if width == 4 and kv_bytes == 4:
-        sum_4(pool, table, block_bytes, step, rows, row_bytes, block_size, out, out_bytes, count, num_blocks)
-    elif width == 4:
-        half_sum_4(pool, table, block_bytes, step, rows, row_bytes, block_size, out, out_bytes, count, num_blocks)
-    elif width == 2 and kv_bytes == 4:
-        sum_2(pool, table, block_bytes, step, rows, row_bytes, block_size, out, out_bytes, count, num_blocks)
-    elif width == 2:
-        half_sum_2(pool, table, block_bytes, step, rows, row_bytes, block_size, out, out_bytes, count, num_blocks)
-    elif kv_bytes == 4:
-        sum_1(pool, table, block_bytes, step, rows, row_bytes, block_size, out, out_bytes, count, num_blocks)
-    else:
-        half_sum_1(pool, table, block_bytes, step, rows, row_bytes, block_size, out, out_bytes, count, num_blocks)
-
-
-@compiled
 def weigh(
     weights, weight_stride, num_rows, pool, table, num_blocks, block_bytes, kv_bytes, block_size, out, size, ahead
 ):
@@ -103,53 +65,40 @@ def weigh(
                 part, into = pool + 4 * column, found + 4 * column
                 left = size - column
                 width = 4 if count <= _WIDE_ROWS and left >= 4 * LANES else 2 if left >= 2 * LANES else 1
-                _add_weighed(
-                    width,
-                    part,
-                    at,
-                    block_bytes,
-                    kv_bytes,
-                    step,
-                    rows,
-                    row_bytes,
-                    block_size,
-                    into,
-                    out_bytes,
-                    count,
-                    blocks,
-                )
+                if width == 4:
+                    sum_4(
+                        kv_bytes, part, at, block_bytes, step, rows, row_bytes, block_size, into, out_bytes, count,
+                        blocks,
+                    )  # fmt: skip
+                elif width == 2:
+                    sum_2(
+                        kv_bytes, part, at, block_bytes, step, rows, row_bytes, block_size, into, out_bytes, count,
+                        blocks,
+                    )  # fmt: skip
+                else:
+                    sum_1(
+                        kv_bytes, part, at, block_bytes, step, rows, row_bytes, block_size, into, out_bytes, count,
+                        blocks,
+                    )  # fmt: skip
                 column += width * LANES
             row += count
 
 
 @compiled
-def score_two(keys, step, vector, kv_bytes, queries, num_queries, size, out, out_stride):
+def score(keys, step, vector, kv_bytes, queries, num_queries, size, out, out_stride):
     """Compute out[query, key] = queries[query] · keys[key] of two vectors of LANES keys, `vector` bytes apart.
 
-    Keys lie feature by feature, `step` bytes apart; in bfloat16 two features are interleaved in pairs.
+    If `vector` is 0, only one vector is computed. Keys lie feature by feature, `step` bytes apart; in bfloat16 two
+    features are interleaved in pairs.
     """
     query = 0
     while query < num_queries:
         count = together(num_queries - query, _MOST_QUERIES)
         of_queries, found = queries + 4 * query * size, out + 4 * query * out_stride
-        if kv_bytes == 4:
-            score_2(keys, step, vector, of_queries, 4 * size, size, found, 4 * out_stride, count, 0)
+        if vector != 0:
+            score_2(kv_bytes, keys, step, vector, of_queries, 4 * size, size, found, 4 * out_stride, count, 0)
         else:
-            half_score_2(keys, step, vector, of_queries, 4 * size, size, found, 4 * out_stride, count, 0)
-        query += count
-
-
-@compiled
-def score_one(keys, step, kv_bytes, queries, num_queries, size, out, out_stride):
-    """Compute out[query, key] = queries[query] · keys[key] of one vector of LANES keys."""
-    query = 0
-    while query < num_queries:
-        count = together(num_queries - query, _MOST_QUERIES)
-        of_queries, found = queries + 4 * query * size, out + 4 * query * out_stride
-        if kv_bytes == 4:
-            score_1(keys, step, 0, of_queries, 4 * size, size, found, 4 * out_stride, count, 0)
-        else:
-            half_score_1(keys, step, 0, of_queries, 4 * size, size, found, 4 * out_stride, count, 0)
+            score_1(kv_bytes, keys, step, 0, of_queries, 4 * size, size, found, 4 * out_stride, count, 0)
         query += count
 
 
@@ -187,19 +136,18 @@ def _score(model, layer, table, first_block, num_slots, kv_head, queries, num_qu
         block, place = first_block + vector // vectors_of_block, vector % vectors_of_block
         keys = block_of(model, layer.keys, table[block], kv_head) + 4 * LANES * place
         found = scores + 4 * LANES * vector
-        if vector + 1 == num_vectors:
-            score_one(keys, step, kv_bytes, queries, num_queries, size, found, num_slots)
-        else:
+        apart = 0
+        if vector + 1 < num_vectors:
             block, place = first_block + (vector + 1) // vectors_of_block, (vector + 1) % vectors_of_block
-            following = block_of(model, layer.keys, table[block], kv_head) + 4 * LANES * place
-            score_two(keys, step, following - keys, kv_bytes, queries, num_queries, size, found, num_slots)
+            apart = block_of(model, layer.keys, table[block], kv_head) + 4 * LANES * place - keys
+        score(keys, step, apart, kv_bytes, queries, num_queries, size, found, num_slots)
 
 
 @compiled
 def attend(model, layer, step, scores, group, first_head, num_heads):
     """Attend with the queries of a group's tokens for some KV heads, each over the sequence's slots up to its token.
 
-    A token's sums are the same as alone: over the blocks that it sees, in their order. `group` is an address.
+    A token's sums are the same as alone: over the blocks that it sees, in their order.
     """
     for head in range(first_head, first_head + num_heads):
         # Adjacent heads lie side by side, so the next one's keys are prefetched.
@@ -212,8 +160,7 @@ def _attend_head(model, layer, step, scores, group, kv_head, ahead):
     """Attend for one KV head; `ahead` is the pool of the keys to prefetch for the next head, or 0."""
     size, block_size, kv_bytes = model.head_dim, model.block_size, model.kv_bytes
     shared = model.num_heads // model.num_kv_heads
-    members = integers(group, GROUP_FIELDS)
-    token, count, row, place = members[0], members[1], members[2], members[3]
+    token, count, row, place = group.first_token, group.num_tokens, group.row, group.place
     positions = integers(step.positions + 8 * token, count)
     table = integers(step.tables + 8 * row * step.table_width, step.table_width)
     first_block = _first_seen(layer, positions[0], block_size)

@@ -130,8 +130,7 @@ class CompiledHeads:
 
         Returns:
             The number of rows (0: none), whether the heads run, and the longest text that the following steps of the
-                call may
-            reach (0: no steps follow).
+            call may reach (0: no steps follow).
         """
         if not self._num_glanced:
             return 0, False, 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.cpu.gemm.arithmetic import copy, integers, normalise
+from engine.cpu.gemm.matrix_unit import configure, release
 from engine.cpu.jit.compiler import compiled
 from engine.cpu.jit.intrinsics import fetch_add, load_acquire, relax, sem_init, sem_post, sem_wait
 from engine.cpu.jit.layout import (
@@ -13,14 +14,12 @@ from engine.cpu.jit.layout import (
     LOGITS_WORK,
     NUM_AWAKE,
     NUM_INSIDE,
-    PROMPTS_WORK,
     SEMAPHORE,
 )
 from engine.cpu.jit.work_queue import PHASE_BYTES
 from engine.cpu.multi_step.further_step import another_round
 from engine.cpu.multi_step.medusa import look_along, run_ahead
 from engine.cpu.step.decoding import PHASES_PER_LAYER, logits_phase, run_layers
-from engine.cpu.step.prompts import run_prompts
 
 
 @compiled
@@ -28,20 +27,22 @@ def _part(model, layers, step, work_queue, thread):
     """Execute one thread's part of the work."""
     codes = step.codes + thread * step.codes_size
     if step.work == LAYERS_WORK:
+        if step.unit != 0:
+            configure(step.unit)
         run_layers(model, layers, step, work_queue, thread)
+        if step.unit != 0:
+            release()
         normed = step.normed + 4 * thread * step.num_tokens * model.hidden_size
         _norm_sampled(model, step, normed)
         if thread == 0:
             copy(normed, step.hidden, step.num_sampled * model.hidden_size)
         if step.logits != 0:
-            behind = work_queue + PHASE_BYTES * PHASES_PER_LAYER * layers.size
+            behind = work_queue + PHASE_BYTES * PHASES_PER_LAYER * model.num_layers
             logits_phase(model.head, normed, step.num_sampled, step.logits, behind, codes)
             if step.num_looking != 0:
                 look_along(model, step, normed, behind + PHASE_BYTES, thread)
     elif step.work == LOGITS_WORK:
         logits_phase(model.head, step.hidden, step.num_tokens, step.logits, work_queue, codes)
-    elif step.work == PROMPTS_WORK:
-        run_prompts(model, layers, step, work_queue, thread)
     else:
         run_ahead(model, step, work_queue, thread)
 

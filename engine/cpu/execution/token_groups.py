@@ -5,36 +5,38 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator
 
-import torch
+import numpy as np
+import numpy.typing as npt
 
 from engine.attention.base import ForwardContext
+from engine.cpu.jit.layout import GROUP
 from engine.cpu.multi_step.further_step import MOST_TOGETHER
 
 Stretch = tuple[int, int, int]
 """Adjacent tokens of one sequence: first token, end, row."""
+Groups = npt.NDArray[np.void]
 
 
 class TokenGroups:
-    """Division of steps into groups, int64 [groups, 4] (see `engine.cpu.attention.attention.GROUP_FIELDS`)."""
+    """Division of steps into GROUP records."""
 
     def __init__(self, max_tokens: int) -> None:
-        each = torch.arange(max_tokens)
-        self._single = torch.stack([each, torch.ones_like(each), each, each], 1)
+        self._single = np.array([(token, 1, token, token) for token in range(max_tokens)], dtype=GROUP)
 
-    def of(self, context: ForwardContext) -> torch.Tensor:
+    def of(self, context: ForwardContext) -> Groups:
         """Return the groups of all tokens of a step."""
         starts = context.query_starts
         if starts[-1] == len(starts) - 1:
             return self._single[: starts[-1]]
         return _cut((start, end, row) for row, (start, end) in enumerate(itertools.pairwise(starts)))
 
-    def of_sampled(self, context: ForwardContext) -> torch.Tensor:
+    def of_sampled(self, context: ForwardContext) -> Groups:
         """Return the groups of the sampled tokens alone, which are in order."""
         assert context.sampled is not None
         return _cut(_stretches(context.sampled, context.query_starts))
 
 
-def _cut(stretches: Iterable[Stretch]) -> torch.Tensor:
+def _cut(stretches: Iterable[Stretch]) -> Groups:
     """Cut stretches into even groups of a few tokens; their outputs are placed side by side."""
     found, place = [], 0
     for start, end, row in stretches:
@@ -44,7 +46,7 @@ def _cut(stretches: Iterable[Stretch]) -> torch.Tensor:
             count = min(size, end - first)
             found.append((first, count, row, place))
             place += count
-    return torch.tensor(found, dtype=torch.int64).view(-1, 4)
+    return np.array(found, dtype=GROUP)
 
 
 def _stretches(tokens: list[int], starts: list[int]) -> Iterator[Stretch]:

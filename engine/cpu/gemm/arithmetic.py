@@ -7,31 +7,14 @@ import math
 import numpy as np
 from numba import carray
 
-from engine.cpu.gemm.product_tiles import (
-    PRODUCTS,
-    WIDE,
-    byte_product_1,
-    byte_product_2,
-    byte_product_4,
-    byte_product_part,
-    half_product_1,
-    half_product_2,
-    half_product_4,
-    half_product_part,
-    product_1,
-    product_2,
-    product_4,
-    product_part,
-)
+from engine.cpu.gemm.product_tiles import PRODUCTS, WIDE, product_1, product_2, product_4, product_part
 from engine.cpu.gemm.tiles import LANES
 from engine.cpu.jit import exponential
 from engine.cpu.jit.compiler import compiled, compiled_exactly
 from engine.cpu.jit.intrinsics import (
     float_of_bits,
     half_of_float,
-    pointer_to_floats,
-    pointer_to_halves,
-    pointer_to_integers,
+    pointer_to,
     prefetch,
 )
 from engine.cpu.jit.layout import LINE
@@ -46,21 +29,27 @@ _MOST_ROWS, _WIDE_ROWS = PRODUCTS.most_rows, WIDE.most_rows
 
 
 @compiled
+def view(address, shape, dtype):
+    """Return a view of numbers or records of a NumPy dtype in memory."""
+    return carray(pointer_to(address, dtype), shape)
+
+
+@compiled
 def floats(address, size):
     """Return a view of float32 in memory."""
-    return carray(pointer_to_floats(address), (size,))
+    return carray(pointer_to(address, np.float32), size)
 
 
 @compiled
 def integers(address, size):
     """Return a view of int64 in memory."""
-    return carray(pointer_to_integers(address), (size,))
+    return carray(pointer_to(address, np.int64), size)
 
 
 @compiled
 def halves(address, size):
     """Return a view of the bits of bfloat16 in memory."""
-    return carray(pointer_to_halves(address), (size,))
+    return carray(pointer_to(address, np.uint16), size)
 
 
 @compiled_exactly
@@ -79,50 +68,6 @@ def exp(x):
 
 
 @compiled
-def _four_vectors(packed, weight_bytes, inputs, num_rows, size, out, out_bytes):
-    step, group = LANES * weight_bytes, LANES * weight_bytes * size
-    if weight_bytes == 4:
-        product_4(packed, step, group, inputs, 4 * size, size, out, out_bytes, num_rows, 0)
-    elif weight_bytes == 2:
-        half_product_4(packed, step, group, inputs, 4 * size, size, out, out_bytes, num_rows, 0)
-    else:
-        byte_product_4(packed, step, group, inputs, 4 * size, size, out, out_bytes, num_rows, 0)
-
-
-@compiled
-def _two_vectors(packed, weight_bytes, inputs, num_rows, size, out, out_bytes):
-    step, group = LANES * weight_bytes, LANES * weight_bytes * size
-    if weight_bytes == 4:
-        product_2(packed, step, group, inputs, 4 * size, size, out, out_bytes, num_rows, 0)
-    elif weight_bytes == 2:
-        half_product_2(packed, step, group, inputs, 4 * size, size, out, out_bytes, num_rows, 0)
-    else:
-        byte_product_2(packed, step, group, inputs, 4 * size, size, out, out_bytes, num_rows, 0)
-
-
-@compiled
-def _one_vector(packed, weight_bytes, inputs, num_rows, size, out, out_bytes):
-    step = LANES * weight_bytes
-    if weight_bytes == 4:
-        product_1(packed, step, 0, inputs, 4 * size, size, out, out_bytes, num_rows, 0)
-    elif weight_bytes == 2:
-        half_product_1(packed, step, 0, inputs, 4 * size, size, out, out_bytes, num_rows, 0)
-    else:
-        byte_product_1(packed, step, 0, inputs, 4 * size, size, out, out_bytes, num_rows, 0)
-
-
-@compiled
-def _part_of_a_vector(packed, weight_bytes, inputs, num_rows, size, out, out_bytes, num_outputs):
-    step = LANES * weight_bytes
-    if weight_bytes == 4:
-        product_part(packed, step, 0, inputs, 4 * size, size, out, out_bytes, num_rows, num_outputs)
-    elif weight_bytes == 2:
-        half_product_part(packed, step, 0, inputs, 4 * size, size, out, out_bytes, num_rows, num_outputs)
-    else:
-        byte_product_part(packed, step, 0, inputs, 4 * size, size, out, out_bytes, num_rows, num_outputs)
-
-
-@compiled
 def together(num_rows, most_rows):
     """Return the number of rows, of `num_rows`, that share a tile: as many as fit, evenly divided."""
     num_tiles = (num_rows + most_rows - 1) // most_rows
@@ -136,27 +81,27 @@ def multiply(packed, weight_bytes, first, num_outputs, inputs, num_rows, size, o
     Inputs are [rows, size], and weights are packed by `records.packed`. `weight_bytes` is 4 for float32, 2 for
     bfloat16, 1 for int8. `first` is a multiple of LANES. `size`, an even number, is also the inputs' stride.
     """
-    of_outputs = packed + weight_bytes * first * size
+    of_outputs, step, vector = packed + weight_bytes * first * size, LANES * weight_bytes, LANES * weight_bytes * size
+    row_bytes, stride = 4 * size, 4 * out_stride
     output = 0
     while output < num_outputs:
         left = num_outputs - output
-        is_wide = num_rows <= _WIDE_ROWS and left >= 4 * LANES
+        width = 4 if num_rows <= _WIDE_ROWS and left >= 4 * LANES else 2 if left >= 2 * LANES else 1
         row = 0
         while row < num_rows:
             count = together(num_rows - row, _MOST_ROWS)
-            of_rows, found = inputs + 4 * row * size, out + 4 * (row * out_stride + output)
-            if is_wide:
-                _four_vectors(of_outputs, weight_bytes, of_rows, count, size, found, 4 * out_stride)
-            elif left >= 2 * LANES:
-                _two_vectors(of_outputs, weight_bytes, of_rows, count, size, found, 4 * out_stride)
+            rows, found = inputs + row * row_bytes, out + 4 * (row * out_stride + output)
+            if width == 4:
+                product_4(weight_bytes, of_outputs, step, vector, rows, row_bytes, size, found, stride, count, 0)
+            elif width == 2:
+                product_2(weight_bytes, of_outputs, step, vector, rows, row_bytes, size, found, stride, count, 0)
             elif left >= LANES:
-                _one_vector(of_outputs, weight_bytes, of_rows, count, size, found, 4 * out_stride)
+                product_1(weight_bytes, of_outputs, step, 0, rows, row_bytes, size, found, stride, count, 0)
             else:
-                _part_of_a_vector(of_outputs, weight_bytes, of_rows, count, size, found, 4 * out_stride, left)
+                product_part(weight_bytes, of_outputs, step, 0, rows, row_bytes, size, found, stride, count, left)
             row += count
-        width = 4 * LANES if is_wide else 2 * LANES if left >= 2 * LANES else LANES
-        of_outputs += weight_bytes * width * size
-        output += width
+        of_outputs += weight_bytes * width * LANES * size
+        output += width * LANES
 
 
 @compiled

@@ -6,7 +6,8 @@ import torch
 from torch.nn import functional
 
 from engine.cpu.gemm import rounded_tiles
-from engine.cpu.gemm.matrix_unit import is_permitted
+from engine.cpu.gemm.matrix_unit import TILE_INPUTS
+from engine.cpu.gemm.micro_kernel import TOGETHER
 from engine.cpu.gemm.tiles import LANES
 from engine.huge_pages import HugePages
 from engine.models.raw_weights import RawWeight
@@ -31,11 +32,23 @@ class RecordMemory:
         if retained.rounds_inputs and rounded_tiles.IS_THERE:
             return self._of_codes(retained)
         weight = retained.weight.bfloat16() if retained.fits_bfloat16() else retained.weight
-        # The matrix unit reads the weights in their original order.
-        plain = self.address(weight) if is_permitted() and weight.itemsize < weight.float().itemsize else 0
         scales, bias = (0 if found is None else self.address(found) for found in (retained.scales, retained.bias))
         at = self.address(self._pages.copy(packed(weight)))
-        return at, plain, weight.itemsize, scales, bias, int(retained.rounds_inputs), 0, num_inputs, num_outputs
+        return at, 0, weight.itemsize, scales, bias, int(retained.rounds_inputs), 0, num_inputs, num_outputs
+
+    def halves(self, retained: RawWeight, packed_at: int) -> int:
+        """Return the address of weights as the matrix unit reads them; 0 if it cannot compute the projection.
+
+        Args:
+            retained: Weights of the projection.
+            packed_at: Address of the same weights as `projection` packed them.
+        """
+        num_outputs, num_inputs = retained.weight.shape
+        if retained.rounds_inputs or num_inputs % TILE_INPUTS or num_outputs % LANES:
+            return 0
+        if retained.weight.dtype == torch.int8:
+            return self.address(self._pages.copy(packed(retained.weight.bfloat16())))
+        return packed_at if retained.fits_bfloat16() else 0
 
     def _of_codes(self, retained: RawWeight) -> tuple[int, ...]:
         """Return the record of weights that are multiplied as integers."""
@@ -46,7 +59,7 @@ class RecordMemory:
         padded = (functional.pad(numbers, (0, missing)) for numbers in (retained.scales.float(), offsets))
         scales, starts = (self.address(numbers.contiguous()) for numbers in padded)
         bias = 0 if retained.bias is None else self.address(retained.bias)
-        at = self.address(self._pages.copy(_in_groups(retained.weight, rounded_tiles.TOGETHER)))
+        at = self.address(self._pages.copy(_in_groups(retained.weight, TOGETHER)))
         return at, 0, retained.weight.itemsize, scales, bias, 1, starts, num_inputs, num_outputs
 
     def clear(self) -> None:

@@ -6,21 +6,17 @@ Integer sums are exact, so results do not depend on their order.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import reduce
 from typing import Any
 
 import llvmlite.binding
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 
-from engine.cpu.gemm.product_tiles import Registers, RowTile
+from engine.cpu.gemm.micro_kernel import TOGETHER, CodeOperands, MicroKernel, Registers
 from engine.cpu.gemm.tiles import LANES, Tile
 from engine.cpu.jit.intrinsics import intrinsic
 from engine.quantization.weights import INT8_MAX
 
-TOGETHER = 4
-"""Number of inputs whose products with one output's weights an instruction adds."""
 HEADER_BYTES = 64
 """Size of the header before a row's codes, which holds its scale, a float32."""
 OFFSET = INT8_MAX + 1
@@ -72,7 +68,7 @@ def _rounded_tile(num_vectors: int, *, is_cut: bool = False) -> Callable[..., No
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             if IS_THERE:
-                _RoundedTile(builder, num_vectors, is_cut=is_cut).build(*arguments)
+                _RoundedTile(builder, num_vectors, ROUNDED, is_cut=is_cut).build_scaled(*arguments)
             return context.get_dummy_value()
 
         return types.void(*(types.intp,) * 11), generate
@@ -81,13 +77,10 @@ def _rounded_tile(num_vectors: int, *, is_cut: bool = False) -> Callable[..., No
     return found
 
 
-class _RoundedTile(RowTile):
-    """Code of a loop over the inputs, four at a time, for each number of rows."""
+class _RoundedTile(MicroKernel):
+    """Generator of products of codes, scaled before they are stored."""
 
-    def __init__(self, builder: Any, num_vectors: int, *, is_cut: bool) -> None:
-        super().__init__(builder, num_vectors, ROUNDED, is_cut=is_cut)
-
-    def build(
+    def build_scaled(
         self,
         weights: Any,
         vector_bytes: Any,
@@ -101,60 +94,26 @@ class _RoundedTile(RowTile):
         num_rows: Any,
         num_outputs: Any,
     ) -> None:
-        """Emit the loop for each number of rows."""
+        """Emit the loop over the inputs, four at a time, for each number of rows."""
         builder, integer = self._builder, count.type
         width, header = (ir.Constant(integer, size) for size in (LANES * 4, HEADER_BYTES))
 
-        def build_rows(num_rows: int) -> None:
-            of_rows = self._addresses(rows, row_bytes, num_rows)
+        def totals_of(of_rows: list[Any], targets: list[Any]) -> list[Any]:
             codes = [builder.add(row, header) for row in of_rows]
             each = self._addresses(offsets, width, self._num_vectors)
-            start = [self._load(address, self._words) for address in each] * num_rows
-            totals = self._summed(weights, vector_bytes, codes, count, start)
+            start = [self._load(address, self._words) for address in each] * len(of_rows)
+            num_sums = max(1, min(ROUNDED.num_sums, _IN_FLIGHT // len(start)))
+            totals = self.summed(CodeOperands(builder, num_sums, weights, vector_bytes), codes, count, start, num_sums)
             factors = [self._load(address, self._vector) for address in self._addresses(scales, width, len(each))]
             lengths = [self._broadcast(self._load(row, ir.FloatType())) for row in of_rows]
-            for index, (total, target) in enumerate(zip(totals, self._targets(out, out_bytes, num_rows), strict=True)):
+            found = []
+            for index, total in enumerate(totals):
                 row, vector = divmod(index, self._num_vectors)
                 scaled = builder.fmul(builder.sitofp(total, self._vector), lengths[row], flags=_AS_WRITTEN)
-                found = builder.fmul(scaled, factors[vector], flags=_AS_WRITTEN)
-                self._store_outputs(found, target, num_outputs)
+                found.append(builder.fmul(scaled, factors[vector], flags=_AS_WRITTEN))
+            return found
 
-        self._for_each_count(num_rows, build_rows)
-
-    def _summed(self, weights: Any, vector_bytes: Any, codes: list[Any], count: Any, start: list[Any]) -> list[Any]:
-        """Return the sums over all inputs, row by row."""
-        builder, integer = self._builder, count.type
-        num_sums = max(1, min(ROUNDED.num_sums, _IN_FLIGHT // len(start)))
-        line = ir.Constant(integer, LANES * TOGETHER)
-
-        def add_products(place: Any, sums: list[Any]) -> list[Any]:
-            added = list(sums)
-            at = builder.add(weights, self._bytes(place, LANES))
-            for part in range(num_sums):
-                found = [
-                    self._load(address, self._words) for address in self._addresses(at, vector_bytes, self._num_vectors)
-                ]
-                where = builder.add(place, ir.Constant(integer, TOGETHER * part))
-                for row, address in enumerate(codes):
-                    four = self._load(builder.add(address, where), ir.IntType(32))
-                    of_row = self._spread(four, self._words)
-                    for vector, factor in enumerate(found):
-                        into = part * len(start) + row * self._num_vectors + vector
-                        added[into] = self._dot(added[into], of_row, factor)
-                at = builder.add(at, line)
-            return added
-
-        zeros = [ir.Constant(self._words, [0] * LANES)] * len(start) * (num_sums - 1)
-        step = ir.Constant(integer, TOGETHER * num_sums)
-        sums = self._loop(ir.Constant(integer, 0), step, count, start + zeros, add_products)
-        return [reduce(builder.add, sums[index :: len(start)]) for index in range(len(start))]
-
-    def _dot(self, total: Any, codes: Any, weights: Any) -> Any:
-        """Return total + Σ of four unsigned codes times four signed weights, in each lane."""
-        kind = ir.FunctionType(self._words, [self._words] * 3)
-        name = f"llvm.x86.avx512.vpdpbusd.{32 * LANES}"
-        function = cgutils.get_or_insert_function(self._builder.module, kind, name)
-        return self._builder.call(function, [total, codes, weights])
+        self.build(num_rows, (rows, row_bytes), (out, out_bytes), totals_of, num_outputs)
 
 
 def _rounding(*, as_codes: bool) -> Callable[..., None]:

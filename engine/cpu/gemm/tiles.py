@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import llvmlite.binding
 from llvmlite import ir
 from numba.core import cgutils
-
-from engine.cpu.jit import exponential
-
-WeightKind = Literal["float32", "bfloat16", "int8"]
 
 FLOAT_BYTES = 4
 _UPPER_HALF = 0xFFFF0000
@@ -70,13 +66,6 @@ class Tile:
         product = self._builder.fmul(one, other, flags=("contract",))
         return self._builder.fadd(total, product, flags=("contract",))
 
-    def _load_pair(self, address: Any, step_bytes: Any, kind: WeightKind) -> tuple[Any, Any]:
-        """Load two inputs' LANES weights as float32."""
-        if kind == "bfloat16":
-            return self._load_halves(address)
-        load = self._load_bytes if kind == "int8" else self._load_floats
-        return load(address), load(self._builder.add(address, step_bytes))
-
     def _load_floats(self, address: Any) -> Any:
         return self._load(address, self._vector)
 
@@ -115,22 +104,6 @@ class Tile:
         kind = ir.FunctionType(self._vector, [self._vector])
         function = cgutils.get_or_insert_function(self._builder.module, kind, f"llvm.{name}.v{LANES}f32")
         return self._builder.call(function, [vector])
-
-    def _exp(self, x: Any) -> Any:
-        """Return e^x for x ≤ 0, as `engine.cpu.gemm.arithmetic.exp`, but 0 where that returns its least value."""
-        builder = self._builder
-        # The comparison is false for NaN, and the arithmetic keeps it NaN.
-        is_least = builder.fcmp_ordered("<=", x, self._all(exponential.LOWEST))
-        power = self._of_each("floor", self._fma(x, self._all(exponential.LOG2_E), self._all(0.5)))
-        rest = self._fma(power, self._all(-exponential.LN2_HIGH), x)
-        rest = self._fma(power, self._all(-exponential.LN2_LOW), rest)
-        found = self._all(exponential.TERMS[0])
-        for term in exponential.TERMS[1:]:
-            found = self._fma(found, rest, self._all(term))
-        found = self._fma(found, builder.fmul(rest, rest), builder.fadd(rest, self._all(1.0)))
-        bits = builder.add(builder.fptosi(power, self._words), ir.Constant(self._words, [127] * LANES))
-        scale = builder.bitcast(builder.shl(bits, ir.Constant(self._words, [23] * LANES)), self._vector)
-        return builder.select(is_least, self._zero(), builder.fmul(found, scale))
 
     def _folded(self, vector: Any, together: Callable[[Any, Any], Any]) -> Any:
         """Reduce a vector's lanes to one number by combining halves."""

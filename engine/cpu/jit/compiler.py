@@ -21,26 +21,50 @@ logger = logging.getLogger(__name__)
 _FAST = frozenset({"contract", "reassoc", "nsz", "arcp"})
 
 
-def _cache_dir() -> Path | None:
-    """Return the user's own cache folder for code compiled from these sources; None if it cannot be written."""
+class _CodeCache:
+    """The compiled functions of this process; their code is stored on disk once the cache is open."""
+
+    def __init__(self) -> None:
+        self._is_open = False
+        self._waiting: list[Any] = []
+
+    def add(self, dispatcher: Any) -> None:
+        """Keep a function's code, now or as soon as the cache is open."""
+        if self._is_open:
+            dispatcher.enable_caching()
+        else:
+            self._waiting.append(dispatcher)
+
+    def open(self, folder: Path) -> None:
+        """Keep code in a folder from now on."""
+        numba.config.CACHE_DIR = str(folder)
+        self._is_open = True
+        while self._waiting:
+            self._waiting.pop().enable_caching()
+
+
+_CACHE = _CodeCache()
+
+
+def keep_compiled_code() -> None:
+    """Keep compiled code in the user's own cache folder, if it can be written; for a process to call at its start.
+
+    Numba creates a folder for each module whose code it stores, so a process that only imports modules stores nothing.
+    """
     digest = hashlib.sha256(numba.__version__.encode())
     for source in sorted(Path(__file__).parent.parent.rglob("*.py")):
         # Numba checks only the file of the outermost function.
         digest.update(source.read_bytes())
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    found = Path(base) / "penstock" / "compiled" / digest.hexdigest()[:16]
+    folder = Path(base) / "penstock" / "compiled" / digest.hexdigest()[:16]
     try:
-        found.mkdir(parents=True, exist_ok=True, mode=0o700)
-        found.chmod(0o700)  # an existing folder may be writable by others, who could add code
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder.chmod(0o700)  # an existing folder may be writable by others, who could add code
     except OSError as error:
         logger.info("compiled code is not cached: %s", error)
-        return None
-    return found if os.access(found, os.W_OK) else None
-
-
-_CACHE_DIR = _cache_dir()
-if _CACHE_DIR is not None:
-    numba.config.CACHE_DIR = str(_CACHE_DIR)
+        return
+    if os.access(folder, os.W_OK):
+        _CACHE.open(folder)
 
 
 def compiled(function: Compiled) -> Compiled:
@@ -54,8 +78,6 @@ def compiled_exactly(function: Compiled) -> Compiled:
 
 
 def _compile(function: Compiled, fastmath: frozenset[str]) -> Compiled:
-    is_retained = _CACHE_DIR is not None
-    found: Compiled = njit(
-        function, nogil=True, cache=is_retained, fastmath=set(fastmath), error_model="numpy", boundscheck=False
-    )
+    found: Compiled = njit(function, nogil=True, fastmath=set(fastmath), error_model="numpy", boundscheck=False)
+    _CACHE.add(found)
     return found

@@ -17,33 +17,13 @@ _IS_X86 = platform.machine().lower() in ("x86_64", "amd64")
 
 
 @intrinsic
-def pointer_to_floats(typing_context: Any, address: Any) -> Any:
-    """Return the address as a pointer to float32."""
+def pointer_to(typing_context: Any, address: Any, dtype: Any) -> Any:
+    """Return the address as a pointer to numbers or records of a NumPy dtype."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
 
-    return types.CPointer(types.float32)(types.intp), generate
-
-
-@intrinsic
-def pointer_to_integers(typing_context: Any, address: Any) -> Any:
-    """Return the address as a pointer to int64."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
-
-    return types.CPointer(types.int64)(types.intp), generate
-
-
-@intrinsic
-def pointer_to_halves(typing_context: Any, address: Any) -> Any:
-    """Return the address as a pointer to the bits of bfloat16."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
-
-    return types.CPointer(types.uint16)(types.intp), generate
+    return types.CPointer(dtype.dtype)(types.intp, dtype), generate
 
 
 @intrinsic
@@ -171,16 +151,6 @@ def now_ns(typing_context: Any) -> Any:
         return builder.add(builder.mul(seconds, ir.Constant(wide, 10**9)), rest)
 
     return types.int64(), generate
-
-
-@intrinsic
-def pointer_to_doubles(typing_context: Any, address: Any) -> Any:
-    """Return the address as a pointer to float64."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
-
-    return types.CPointer(types.float64)(types.intp), generate
 
 
 @intrinsic

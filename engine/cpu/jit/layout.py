@@ -10,7 +10,7 @@ LINE = 64
 PROJECTION = np.dtype(
     [
         ("packed", np.int64),
-        ("weight", np.int64),
+        ("halves", np.int64),
         ("weight_bytes", np.int64),
         ("scales", np.int64),
         ("bias", np.int64),
@@ -24,10 +24,10 @@ PROJECTION = np.dtype(
 """Record of a projection, outputs = inputs @ weight.T * scales + bias, by addresses (0: absent).
 
 `weight_bytes` is the size of a weight: 4 for float32, 2 for bfloat16, 1 for int8. `packed` holds vectors of LANES
-outputs, one for each input, padded with zeros; in bfloat16 two inputs are interleaved in pairs. `weight` holds the
-weights in their original order, or 0 if unused. `rounds` is not 0 if inputs are rounded to int8 first. If `offsets`,
-int32, is not 0, products are computed on int8 codes: weights then lie in groups of four inputs, and offsets and scales
-are padded with zeros too.
+outputs, one for each input, padded with zeros; in bfloat16 two inputs are interleaved in pairs. If `halves` is not 0,
+the matrix unit computes the products, with weights that lie there as bfloat16 in pairs. `rounds` is not 0 if inputs are
+rounded to int8 first. If `offsets`, int32, is not 0, products are computed on int8 codes: weights then lie in groups of
+four inputs, and offsets and scales are padded with zeros too.
 """
 
 AHEAD = np.dtype(
@@ -48,6 +48,7 @@ MODEL = np.dtype(
     [
         ("hidden_size", np.int64),
         ("intermediate_size", np.int64),
+        ("num_layers", np.int64),
         ("num_heads", np.int64),
         ("num_kv_heads", np.int64),
         ("head_dim", np.int64),
@@ -83,9 +84,20 @@ Keys and values lie block by block and head by head: keys [head_dim, block_size]
 In bfloat16 two rows of either are interleaved in pairs.
 """
 
+GROUP = np.dtype(
+    [("first_token", np.int64), ("num_tokens", np.int64), ("row", np.int64), ("place", np.int64)],
+    align=True,
+)
+"""Record of adjacent tokens of one sequence whose keys are read together.
+
+`row` is the sequence's row in the block tables, `place` the index of the first token's output among those computed.
+"""
+
 STEP = np.dtype(
     [
         ("work", np.int64),
+        ("first_layer", np.int64),
+        ("unit", np.int64),
         ("num_tokens", np.int64),
         ("positions", np.int64),
         ("slots", np.int64),
@@ -95,10 +107,16 @@ STEP = np.dtype(
         ("num_groups", np.int64),
         ("sampled_groups", np.int64),
         ("num_sampled_groups", np.int64),
-        ("sampled_residual", np.int64),
         ("heads_together", np.int64),
         ("rotations", np.int64),
+        ("sampled", np.int64),
+        ("num_sampled", np.int64),
+        ("hidden", np.int64),
+        ("logits", np.int64),
+        ("num_looking", np.int64),
+        ("runs_heads", np.int64),
         ("residual", np.int64),
+        ("sampled_residual", np.int64),
         ("qkv", np.int64),
         ("attended", np.int64),
         ("gated", np.int64),
@@ -108,12 +126,6 @@ STEP = np.dtype(
         ("codes", np.int64),
         ("codes_size", np.int64),
         ("norm", np.int64),
-        ("sampled", np.int64),
-        ("num_sampled", np.int64),
-        ("hidden", np.int64),
-        ("logits", np.int64),
-        ("num_looking", np.int64),
-        ("runs_heads", np.int64),
         ("row_starts", np.int64),
         ("token_ids", np.int64),
         ("embedding", np.int64),
@@ -128,32 +140,18 @@ STEP = np.dtype(
         ("embedded", np.int64),
         ("ahead_gated", np.int64),
         ("ahead_states", np.int64),
-        ("panels", np.int64),
-        ("num_panels", np.int64),
-        ("panel_residual", np.int64),
-        ("panel_qkv", np.int64),
-        ("panel_turns", np.int64),
-        ("panel_normed", np.int64),
-        ("panel_attended", np.int64),
-        ("panel_gated", np.int64),
-        ("panel_pieces", np.int64),
-        ("pieces_size", np.int64),
-        ("panel_room", np.int64),
-        ("room_size", np.int64),
-        ("has_unit", np.int64),
-        ("unit", np.int64),
     ],
     align=True,
 )
-"""Record of one piece of work: addresses of int64 (positions, slots, block tables, groups) and of float32.
+"""Record of one piece of work: addresses of int64 (positions, slots, block tables), GROUP records and float32.
 
-`groups` are adjacent tokens of one sequence (see `engine.cpu.attention.attention.GROUP_FIELDS`), and `heads_together`
-is the number of KV heads that a thread takes at once. If not all tokens are sampled, the last layer continues with
-the `sampled_groups` alone, in `sampled_residual`.
+`heads_together` is the number of KV heads that a thread takes at once. If not all tokens are sampled, the last layer
+continues with the `sampled_groups` alone, in `sampled_residual`.
 
-LAYERS_WORK computes all layers of a step. `rotations` are alternating cosines and sines [tokens, head_dim]. `normed`,
-`scratch` (`scratch_size` numbers) and `codes` (`codes_size` bytes, for rounded inputs) have a part for each thread.
-`hidden` receives the normalized states of the `sampled` tokens, and `logits` their logits unless it is 0.
+LAYERS_WORK computes all layers of a step, whose records begin at `first_layer`. If they use the matrix unit, `unit` is
+the address of its configuration, otherwise 0. `rotations` are alternating cosines and sines [tokens, head_dim].
+`normed`, `scratch` (`scratch_size` numbers) and `codes` (`codes_size` bytes, for rounded or cut inputs) have a part for
+each thread. `hidden` receives the normalized states of the `sampled` tokens, and `logits` their logits unless it is 0.
 LOGITS_WORK computes the logits of `hidden`. AHEAD_WORK computes the heads' logits [tokens, heads, vocabulary] behind
 the chosen tokens, whose embeddings are `embedded`.
 
@@ -164,13 +162,24 @@ drafts, and `said` [2, rows, heads] the tokens and kinds that the heads predict 
 runs: every chosen token is among the `stops`, or logits are NaN. Without `runs_heads`, tokens are chosen, no head runs,
 and the first entry of `said` becomes 0. `looking` [rows, hidden], `looking_normed` (a part for each thread), `embedded`
 and `ahead_logits` are buffers for this.
-
-PROMPTS_WORK computes all layers of a step's prompts. `panels` are up to 64 adjacent tokens of one sequence: first
-token, number, row, number of computed lanes. Residual, queries with keys and values, and rotations (`panel_turns`)
-have a part for each panel, the fields after them one for each thread; sizes are in bytes. `has_unit` is true if the
-matrix unit is used, and `unit` is the address of its configuration.
 """
-LAYERS_WORK, LOGITS_WORK, AHEAD_WORK, PROMPTS_WORK = range(4)
+LAYERS_WORK, LOGITS_WORK, AHEAD_WORK = range(3)
+
+ROW_LIMITS = np.dtype(
+    [("table_row", np.int64), ("max_length", np.int64), ("drafts_until", np.int64), ("num_verified", np.int64)],
+    align=True,
+)
+"""Record of one row of further steps: its row in the block tables, and lengths of its text in tokens.
+
+The text has at most `max_length` tokens, and draft tokens are made up to `drafts_until`. `num_verified` receives the
+number of draft tokens verified behind the first step.
+"""
+STEP_COSTS = np.dtype(
+    [("plain_s", np.float64), ("fixed_s", np.float64), ("each_s", np.float64), ("least_gain", np.float64)], align=True
+)
+"""Record of a step's seconds: without draft tokens, more with some, more for each; and the least gain worth them."""
+STEP_LOG = np.dtype([("nanoseconds", np.int64), ("num_drafts", np.int64)], align=True)
+"""Record of a step that was computed, and the number of its draft tokens."""
 
 ROUNDS = np.dtype(
     [
@@ -181,7 +190,6 @@ ROUNDS = np.dtype(
         ("longest_ns", np.int64),
         ("num_rows", np.int64),
         ("rows", np.int64),
-        ("numbers", np.int64),
         ("stops", np.int64),
         ("num_stops", np.int64),
         ("texts", np.int64),
@@ -221,17 +229,15 @@ ROUNDS = np.dtype(
 """Record of steps that follow a step in the same call, each verifying drafts of heads and lookup.
 
 `num_left` is the number of steps whose output is still to be accepted, the first step included; 0: there are no further
-ones. None begins when `longest_ns` have passed since the end of the first step. Without `is_speculative`, each computes
-one token of each row.
+ones. None begins when `longest_ns` have passed since the end of the first step. Without `is_speculative`, each
+computes one token of each row.
 
-`rows` [rows, 6] and `numbers` [rows, 3] are as `engine.cpu.multi_step.ngram.look_ahead` reads them. `limits` [rows, 4]
-are a row's index in the block tables, its maximum length, the length up to which drafts are made, and a count. The
-count is the number of drafts verified behind the first step. `stops` are the tokens that end each row's text, row after
-row. `costs` float64 [4] are as `engine.cpu.multi_step.ngram.choose` reads them.
+`rows` are DRAFT_ROW records (`engine.cpu.multi_step.draft_records`) and `limits` ROW_LIMITS, one of each row. `stops`
+are the tokens that end each row's text, row after row. `costs` is a STEP_COSTS record.
 
 `texts` [rows, capacity] become the texts with all output tokens. `found_tokens`, `found_kinds` [rows, most_drafts],
-`ends` [rows, 2] and `counts` [rows] hold the draft tokens of the present step. `log` [steps, 2] receives nanoseconds
-and the number of verified drafts.
+the DRAFT_END records `ends` and `counts` [rows] hold the draft tokens of the present step. `log` receives a STEP_LOG
+record of each step.
 
 The fields from `turns` on, the rotations of every position, are the same for all steps: lookup's memory and kinds, the
 first kind of the heads' predictions (`head_kind`), and buffers for one step's tokens.

@@ -7,13 +7,13 @@ takes a small model.
 from __future__ import annotations
 
 import numpy as np
-from numba import carray
 
-from engine.cpu.attention.attention import GROUP_FIELDS
-from engine.cpu.gemm.arithmetic import copy, integers
+from engine.cpu.gemm.arithmetic import copy, integers, view
 from engine.cpu.jit.compiler import compiled_exactly
-from engine.cpu.jit.intrinsics import now_ns, pointer_to_doubles, pointer_to_integers
+from engine.cpu.jit.intrinsics import now_ns
+from engine.cpu.jit.layout import GROUP, ROW_LIMITS, STEP_COSTS, STEP_LOG
 from engine.cpu.multi_step.draft_budget import record_row_acceptance
+from engine.cpu.multi_step.draft_records import DRAFT_END, DRAFT_ROW, TRIALS
 from engine.cpu.multi_step.medusa import is_stop
 from engine.cpu.multi_step.ngram import choose
 
@@ -24,18 +24,6 @@ EVEN_SHARES = 8
 
 
 @compiled_exactly
-def _table(address, num_rows, size):
-    """Return a view of int64 [rows, size] at an address."""
-    return carray(pointer_to_integers(address), (num_rows, size))
-
-
-@compiled_exactly
-def _numbers(address, num_rows, size):
-    """Return a view of float64 [rows, size] at an address."""
-    return carray(pointer_to_doubles(address), (num_rows, size))
-
-
-@compiled_exactly
 def another_round(model, step, rounds):
     """Accept the output of a step and lay out the next one; return whether there is one."""
     if rounds.num_left == 0:
@@ -43,9 +31,8 @@ def another_round(model, step, rounds):
     rounds.num_left -= 1
     goes_on = _take_over(step, rounds)
     now = now_ns()
-    log = _table(rounds.log, rounds.num_done, 2)
-    log[rounds.num_done - 1, 0] = now - rounds.since_ns
-    log[rounds.num_done - 1, 1] = step.num_tokens - rounds.num_rows
+    log = view(rounds.log, rounds.num_done, STEP_LOG)[rounds.num_done - 1]
+    log.nanoseconds, log.num_drafts = now - rounds.since_ns, step.num_tokens - rounds.num_rows
     rounds.since_ns = now
     if rounds.num_done == 1:
         rounds.deadline_ns = now + rounds.longest_ns
@@ -58,33 +45,40 @@ def another_round(model, step, rounds):
 def _take_over(step, rounds):
     """Append the chosen tokens to the texts and update the acceptance rates; return whether every row continues."""
     num_rows = rounds.num_rows
-    rows, texts = _table(rounds.rows, num_rows, 6), _table(rounds.texts, num_rows, rounds.capacity)
+    rows = view(rounds.rows, num_rows, DRAFT_ROW)
+    texts = view(rounds.texts, (num_rows, rounds.capacity), np.int64)
     if rounds.num_done == 0:
-        for row in range(num_rows):
-            text = integers(rows[row, 0], rows[row, 1])
-            texts[row, : len(text)] = text
-            rows[row, 0] = rounds.texts + 8 * row * rounds.capacity
+        for index in range(num_rows):
+            row = rows[index]
+            texts[index, : row.length] = integers(row.text, row.length)
+            row.text = rounds.texts + 8 * index * rounds.capacity
     rounds.num_done += 1
     taken, chosen = integers(step.taken, num_rows), integers(step.chosen, num_rows)
-    for row in range(num_rows):
-        if taken[row] < 0:
+    for index in range(num_rows):
+        if taken[index] < 0:
             return False
-    starts, limits = integers(step.row_starts, num_rows), _table(rounds.limits, num_rows, 4)
+    starts, limits = integers(step.row_starts, num_rows), view(rounds.limits, num_rows, ROW_LIMITS)
     token_ids, sampled = integers(step.token_ids, step.num_tokens), integers(step.sampled, step.num_sampled)
-    tokens = _table(rounds.found_tokens, num_rows, rounds.most_drafts)
-    kinds = _table(rounds.found_kinds, num_rows, rounds.most_drafts)
-    ends, acceptance_rates = _table(rounds.ends, num_rows, 2), _numbers(rounds.acceptance_rates, 1, rounds.num_kinds)[0]
-    trials = _numbers(rounds.trials, 2, rounds.num_kinds)
+    tokens = view(rounds.found_tokens, (num_rows, rounds.most_drafts), np.int64)
+    kinds = view(rounds.found_kinds, (num_rows, rounds.most_drafts), np.int64)
+    ends, acceptance_rates = (
+        view(rounds.ends, num_rows, DRAFT_END),
+        view(rounds.acceptance_rates, rounds.num_kinds, np.float64),
+    )
+    trials = view(rounds.trials, rounds.num_kinds, TRIALS)
     goes_on = True
-    for row in range(num_rows):
-        text, end = texts[row], rows[row, 1]
-        for place in range(taken[row]):
-            text[end + place] = token_ids[sampled[starts[row] + 1 + place]]
-        text[end + taken[row]] = chosen[row]
-        rows[row, 1] += taken[row] + 1
-        said = text[end : rows[row, 1]]
-        record_row_acceptance(tokens[row], kinds[row], ends[row, 0], said, rounds.decay, trials, acceptance_rates)
-        if is_stop(step, chosen[row]) or rows[row, 1] >= limits[row, 1]:
+    for index in range(num_rows):
+        row, text = rows[index], texts[index]
+        end = row.length
+        for place in range(taken[index]):
+            text[end + place] = token_ids[sampled[starts[index] + 1 + place]]
+        text[end + taken[index]] = chosen[index]
+        row.length += taken[index] + 1
+        said = text[end : row.length]
+        record_row_acceptance(
+            tokens[index], kinds[index], ends[index].num_drafts, said, rounds.decay, trials, acceptance_rates
+        )
+        if is_stop(step, chosen[index]) or row.length >= limits[index].max_length:
             goes_on = False
     return goes_on
 
@@ -96,32 +90,32 @@ def _choose_drafts(model, step, rounds):
     A step without draft tokens runs no heads, and draft tokens may follow its output.
     """
     num_rows, num_heads = rounds.num_rows, model.ahead.num_heads
-    said = carray(pointer_to_integers(step.said), (2, num_rows, num_heads))
+    said = view(step.said, (2, num_rows, num_heads), np.int64)
     if said[0, 0, 0] < 0:
         return False
     if rounds.is_speculative == 0:
         integers(rounds.counts, num_rows)[:] = 0
         return num_rows <= rounds.most_tokens
-    rows, numbers = _table(rounds.rows, num_rows, 6), _numbers(rounds.numbers, num_rows, 3)
-    limits, head_kinds = _table(rounds.limits, num_rows, 4), np.empty((num_rows, num_heads), np.int64)
-    for row in range(num_rows):
+    rows, limits = view(rounds.rows, num_rows, DRAFT_ROW), view(rounds.limits, num_rows, ROW_LIMITS)
+    head_kinds = np.empty((num_rows, num_heads), np.int64)
+    for index in range(num_rows):
+        row = rows[index]
         # The token behind the drafts is chosen anyway.
-        rows[row, 5] = max(0, min(rounds.most_drafts, limits[row, 2] - rows[row, 1] - 1))
-        head_kinds[row] = said[1, row] + rounds.head_kind
+        row.max_drafts = max(0, min(rounds.most_drafts, limits[index].drafts_until - row.length - 1))
+        head_kinds[index] = said[1, index] + rounds.head_kind
     choose(
         rows,
-        numbers,
         integers(rounds.stops, rounds.num_stops),
         integers(rounds.memory_keys, rounds.memory_size),
         integers(rounds.memory_values, rounds.memory_size),
-        _numbers(rounds.acceptance_rates, 1, rounds.num_kinds)[0],
+        view(rounds.acceptance_rates, rounds.num_kinds, np.float64),
         integers(rounds.kinds, rounds.num_listed),
         said[0],
         head_kinds,
-        _table(rounds.found_tokens, num_rows, rounds.most_drafts),
-        _table(rounds.found_kinds, num_rows, rounds.most_drafts),
-        _table(rounds.ends, num_rows, 2),
-        _numbers(rounds.costs, 1, 4)[0],
+        view(rounds.found_tokens, (num_rows, rounds.most_drafts), np.int64),
+        view(rounds.found_kinds, (num_rows, rounds.most_drafts), np.int64),
+        view(rounds.ends, num_rows, DRAFT_END),
+        view(rounds.costs, 1, STEP_COSTS)[0],
         integers(rounds.counts, num_rows),
     )
     counts = integers(rounds.counts, num_rows)
@@ -133,23 +127,23 @@ def _choose_drafts(model, step, rounds):
 def _lay_out(model, step, rounds):
     """Write the next step into the record: the last token of each row and its draft tokens."""
     num_rows, block_size, size = rounds.num_rows, model.block_size, model.hidden_size
-    rows, counts = _table(rounds.rows, num_rows, 6), integers(rounds.counts, num_rows)
-    drafts = _table(rounds.found_tokens, num_rows, rounds.most_drafts)
-    limits = _table(rounds.limits, num_rows, 4)
+    rows, counts = view(rounds.rows, num_rows, DRAFT_ROW), integers(rounds.counts, num_rows)
+    drafts = view(rounds.found_tokens, (num_rows, rounds.most_drafts), np.int64)
+    limits = view(rounds.limits, num_rows, ROW_LIMITS)
     num_tokens = num_rows + np.sum(counts)
     token_ids, positions = integers(rounds.token_ids, num_tokens), integers(rounds.positions, num_tokens)
-    slots, groups = integers(rounds.slots, num_tokens), _table(rounds.groups, num_tokens, GROUP_FIELDS)
+    slots, groups = integers(rounds.slots, num_tokens), view(rounds.groups, num_tokens, GROUP)
     starts = integers(step.row_starts, num_rows + 1)
     place, num_groups, longest, all_positions = 0, 0, 0, 0
     for row in range(num_rows):
         starts[row] = place
-        limits[row, 3] += counts[row]
-        count, first = 1 + counts[row], rows[row, 1] - 1
+        limits[row].num_verified += counts[row]
+        count, first, table_row = 1 + counts[row], rows[row].length - 1, limits[row].table_row
         num_parts = (count + MOST_TOGETHER - 1) // MOST_TOGETHER
         together = (count + num_parts - 1) // num_parts
-        table = integers(step.tables + 8 * limits[row, 0] * step.table_width, step.table_width)
+        table = integers(step.tables + 8 * table_row * step.table_width, step.table_width)
         for index in range(count):
-            token = drafts[row, index - 1] if index else integers(rows[row, 0], rows[row, 1])[first]
+            token = drafts[row, index - 1] if index else integers(rows[row].text, rows[row].length)[first]
             position = first + index
             token_ids[place], positions[place] = token, position
             slots[place] = table[position // block_size] * block_size + position % block_size
@@ -157,8 +151,9 @@ def _lay_out(model, step, rounds):
             turned = 4 * model.head_dim
             copy(rounds.turns + turned * position, rounds.rotations + turned * place, model.head_dim)
             if index % together == 0:
-                groups[num_groups, 0], groups[num_groups, 3], groups[num_groups, 2] = place, place, limits[row, 0]
-                groups[num_groups, 1] = min(together, count - index)
+                group = groups[num_groups]
+                group.first_token, group.num_tokens = place, min(together, count - index)
+                group.row, group.place = table_row, place
                 num_groups += 1
             place += 1
         longest = max(longest, first + count)

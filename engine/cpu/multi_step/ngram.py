@@ -11,8 +11,10 @@ import numpy as np
 from numba import carray
 
 from engine.cpu.jit.compiler import compiled_exactly
-from engine.cpu.jit.intrinsics import pointer_to_integers
+from engine.cpu.jit.intrinsics import pointer_to
+from engine.cpu.jit.layout import STEP_COSTS
 from engine.cpu.multi_step.draft_budget import plan
+from engine.cpu.multi_step.draft_records import DRAFT_END, DRAFT_ROW
 
 LONGEST = 16
 """Maximum length of a match."""
@@ -36,7 +38,6 @@ _ODD = -7046029254386353131
 @compiled_exactly
 def look_ahead(
     rows: Any,
-    numbers: Any,
     lists: Any,
     memory_keys: Any,
     memory_values: Any,
@@ -53,10 +54,7 @@ def look_ahead(
     Each draft token continues those before it.
 
     Args:
-        rows: int64 [rows, 6]: address of a text, its length, its salt, number of draft tokens it already has, number of
-            tokens that would end it, maximum number of new draft tokens.
-        numbers: float64 [rows, 3]: probability that the present draft tokens are accepted, the least probability of all
-            of them together, the least of the next one alone.
+        rows: DRAFT_ROW records of the texts.
         lists: int64: the present draft tokens and the tokens that would end the text, row after row.
         memory_keys: int64 keys of the n-gram memory.
         memory_values: int64 values of the n-gram memory.
@@ -66,54 +64,78 @@ def look_ahead(
         ahead_kinds: int64 [rows, heads]: kinds of those tokens.
         found_tokens: Receives the new draft tokens.
         found_kinds: Receives their kinds.
-        ends: int64 [rows, 2]: receives the number of new draft tokens, and 1 if a token that ends the text follows.
+        ends: DRAFT_END records that receive the number of new draft tokens of each row.
     """
     tail = np.empty(LONGEST + found_tokens.shape[1], np.int64)
     start = 0
     for index in range(len(rows)):
-        text = carray(pointer_to_integers(rows[index, 0]), rows[index, 1])
-        num_guesses, num_stops = rows[index, 3], rows[index, 4]
+        row, end = rows[index], ends[index]
+        text = carray(pointer_to(row.text, np.int64), row.length)
+        num_drafts, num_stops = row.num_drafts, row.num_stops
         num_newest = min(len(text), LONGEST)
-        num_tail = num_newest + num_guesses
+        num_tail = num_newest + num_drafts
         tail[:num_newest] = text[len(text) - num_newest :]
-        tail[num_newest:num_tail] = lists[start : start + num_guesses]
-        stops = lists[start + num_guesses : start + num_guesses + num_stops]
-        start += num_guesses + num_stops
-        acceptance_rate, salt = numbers[index, 0], rows[index, 2]
-        place, num_matched, count = -1, 0, 0
-        ends[index, 1] = 0
-        while count < rows[index, 5] and acceptance_rate >= numbers[index, 1]:
-            if place < 0:
-                place, num_matched = find(text, tail, num_tail)
-            said, size = recall(memory_keys, memory_values, salt, tail, num_tail)
-            token, kind = _likelier(text, place, num_matched, said, size, acceptance_rates, kinds)
-            depth = num_guesses + count
-            if depth < ahead_tokens.shape[1] and ahead_tokens[index, depth] >= 0:
-                of_head = ahead_kinds[index, depth]
-                if token < 0 or acceptance_rates[of_head] > acceptance_rates[kind]:
-                    token, kind = ahead_tokens[index, depth], of_head
-            if token < 0 or acceptance_rates[kind] < numbers[index, 2]:
-                break
-            if _has(stops, token):
-                ends[index, 1] = 1
-                break
-            found_tokens[index, count], found_kinds[index, count] = token, kind
-            tail[num_tail] = token
-            num_tail += 1
-            count += 1
-            acceptance_rate *= acceptance_rates[kind]
-            # The match continues as long as its tokens are the ones chosen.
-            if place >= 0 and text[place] == token and place + 1 < len(text):
-                place, num_matched = place + 1, min(num_matched + 1, LONGEST)
-            else:
-                place = -1
-        ends[index, 0] = count
+        tail[num_newest:num_tail] = lists[start : start + num_drafts]
+        stops = lists[start + num_drafts : start + num_drafts + num_stops]
+        start += num_drafts + num_stops
+        _continue(
+            row, end, text, stops, tail, num_tail, memory_keys, memory_values, acceptance_rates, kinds,
+            ahead_tokens[index, num_drafts:], ahead_kinds[index, num_drafts:],
+            found_tokens[index], found_kinds[index],
+        )  # fmt: skip
+
+
+@compiled_exactly
+def _continue(
+    row: Any,
+    end: Any,
+    text: Any,
+    stops: Any,
+    tail: Any,
+    num_tail: int,
+    memory_keys: Any,
+    memory_values: Any,
+    acceptance_rates: Any,
+    kinds: Any,
+    ahead_tokens: Any,
+    ahead_kinds: Any,
+    found_tokens: Any,
+    found_kinds: Any,
+) -> None:
+    """Find draft tokens for one row, behind the first `num_tail` tokens of the tail, which has room for more."""
+    acceptance_rate = row.accepted_probability
+    place, num_matched, count = -1, 0, 0
+    end.is_over = 0
+    while count < row.max_drafts and acceptance_rate >= row.least_probability:
+        if place < 0:
+            place, num_matched = find(text, tail, num_tail)
+        said, size = recall(memory_keys, memory_values, row.salt, tail, num_tail)
+        token, kind = _likelier(text, place, num_matched, said, size, acceptance_rates, kinds)
+        if count < len(ahead_tokens) and ahead_tokens[count] >= 0:
+            of_head = ahead_kinds[count]
+            if token < 0 or acceptance_rates[of_head] > acceptance_rates[kind]:
+                token, kind = ahead_tokens[count], of_head
+        if token < 0 or acceptance_rates[kind] < row.least_next_probability:
+            break
+        if _has(stops, token):
+            end.is_over = 1
+            break
+        found_tokens[count], found_kinds[count] = token, kind
+        tail[num_tail] = token
+        num_tail += 1
+        count += 1
+        acceptance_rate *= acceptance_rates[kind]
+        # The match continues as long as its tokens are the ones chosen.
+        if place >= 0 and text[place] == token and place + 1 < len(text):
+            place, num_matched = place + 1, min(num_matched + 1, LONGEST)
+        else:
+            place = -1
+    end.num_drafts = count
 
 
 @compiled_exactly
 def choose(
     rows: Any,
-    numbers: Any,
     lists: Any,
     memory_keys: Any,
     memory_values: Any,
@@ -129,25 +151,26 @@ def choose(
 ) -> float:
     """Find draft tokens by `look_ahead`, choose their number by `plan`, and return the gain.
 
-    `costs` float64 [4] are the plain seconds, the fixed seconds and the seconds for each draft token, then the least
-    gain.
+    `costs` is a STEP_COSTS record (`engine.cpu.jit.layout`).
     """
     look_ahead(
-        rows, numbers, lists, memory_keys, memory_values, acceptance_rates, kinds, ahead_tokens, ahead_kinds,
+        rows, lists, memory_keys, memory_values, acceptance_rates, kinds, ahead_tokens, ahead_kinds,
         found_tokens, found_kinds, ends,
     )  # fmt: skip
     likely = np.empty(found_kinds.shape)
     for index in range(len(rows)):
-        for place in range(ends[index, 0]):
+        for place in range(ends[index].num_drafts):
             likely[index, place] = acceptance_rates[found_kinds[index, place]]
-    gain: float = plan(likely, ends[:, 0], len(rows), costs[0], costs[1], costs[2], costs[3], counts)
+    gain: float = plan(
+        likely, ends["num_drafts"], len(rows), costs.plain_s, costs.fixed_s, costs.each_s, costs.least_gain, counts
+    )
     return gain
 
 
 @compiled_exactly
 def learn(address: int, num_text: int, begin: int, salt: int, memory_keys: Any, memory_values: Any) -> None:
     """Store the n-grams of a text from position `begin` on, each with the token that follows it."""
-    text = carray(pointer_to_integers(address), num_text)
+    text = carray(pointer_to(address, np.int64), num_text)
     for place in range(begin, num_text):
         for size in SIZES:
             if size <= place:
@@ -252,11 +275,10 @@ def _has(tokens: Any, token: int) -> bool:
 def prepare() -> None:
     """Compile all kernels or load them from disk; the first time on a machine takes seconds."""
     memory = np.zeros(WAYS, np.int64), np.zeros(WAYS, np.int64)
-    acceptance_rates, kinds, ends = np.zeros(1), np.zeros(1, np.int64), np.zeros((1, 2), np.int64)
+    acceptance_rates, kinds, counts = np.zeros(1), np.zeros(1, np.int64), np.zeros(1, np.int64)
     tokens, of_kinds = np.zeros((2, 1, 1), np.int64)
-    nothing = np.zeros(0, np.int64)
-    rows, numbers, counts = np.zeros((1, 6), np.int64), np.zeros((1, 3)), np.zeros(1, np.int64)
-    arrays = tokens, of_kinds, tokens, of_kinds, ends
-    look_ahead(rows, numbers, nothing, *memory, acceptance_rates, kinds, *arrays)
-    choose(rows, numbers, nothing, *memory, acceptance_rates, kinds, *arrays, np.ones(4), counts)
+    rows, lists = np.zeros(1, DRAFT_ROW), np.zeros(0, np.int64)
+    arrays = tokens, of_kinds, tokens, of_kinds, np.zeros(1, DRAFT_END)
+    look_ahead(rows, lists, *memory, acceptance_rates, kinds, *arrays)
+    choose(rows, lists, *memory, acceptance_rates, kinds, *arrays, np.ones(1, STEP_COSTS)[0], counts)
     learn(0, 0, 0, 0, *memory)

@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from engine.cpu.attention.attention import GROUP_FIELDS
-from engine.cpu.jit.layout import ROUNDS
+from engine.cpu.jit.layout import GROUP, ROUNDS, ROW_LIMITS, STEP_COSTS, STEP_LOG
 from engine.cpu.multi_step.ngram import NUM_LISTED
 from engine.models.decoder import Decoder
 from engine.models.multi_step import DraftTables, MultiStepOrder, MultiStepReport, StepTaken
@@ -38,17 +37,17 @@ class MultiStepRecord:
         """Objects whose addresses are in the record, so that they stay alive."""
         self._tables: DraftTables | None = None
         self._order: MultiStepOrder | None = None
-        self._known: tuple[npt.NDArray[Any], ...] = (np.empty(0),) * 7
+        self._known: tuple[npt.NDArray[Any], ...] = (np.empty(0),) * 6
         self._addresses: list[int] = []
         """Addresses of the last order's arrays; valid again if the next order has the same arrays."""
         self._lengths: list[int] = []
         """Length of each text before the step, in tokens."""
-        self._limits, self._counts = np.zeros((max_num_seqs, 4), dtype=_INT), np.zeros(max_num_seqs, dtype=_INT)
-        self._costs = np.zeros(4)
-        self._log = np.zeros((_MOST_ROUNDS, 2), dtype=_INT)
+        self._limits, self._counts = np.zeros(max_num_seqs, dtype=ROW_LIMITS), np.zeros(max_num_seqs, dtype=_INT)
+        self._costs = np.zeros(1, dtype=STEP_COSTS)
+        self._log = np.zeros(_MOST_ROUNDS, dtype=STEP_LOG)
         self._texts = np.zeros((max_num_seqs, 0), dtype=_INT)
         self._token_ids, self._positions, self._slots = np.zeros((3, max_tokens), dtype=_INT)
-        self._groups, self._sampled = np.zeros((max_tokens, GROUP_FIELDS), dtype=_INT), np.arange(max_tokens)
+        self._groups, self._sampled = np.zeros(max_tokens, dtype=GROUP), np.arange(max_tokens)
         self._rotations = torch.empty(max_tokens, config.head_dim)
         self._hidden = torch.empty(max_tokens, config.hidden_size)
         self._logits = torch.empty(max_tokens, config.vocab_size)
@@ -111,16 +110,16 @@ class MultiStepRecord:
         self._lengths = order.lengths
         limits = zip(table_rows, order.ends_at, order.drafts_until, strict=True)
         self._limits[:num_rows] = [(row, end, until, 0) for row, end, until in limits]
-        self._costs[:] = order.costs
+        self._costs[0] = order.costs
         longest = max(order.ends_at)
         if self._texts.shape[1] < longest:
             self._texts = np.empty((self.max_num_seqs, 2 ** (longest - 1).bit_length()), dtype=_INT)
         turns = self._decoder.rotary.table(longest)
         tokens = order.found[0]
-        arrays = order.rows, order.numbers, order.stops, *order.found, self._texts
+        arrays = order.rows, order.stops, *order.found, self._texts
         if any(array is not known for array, known in zip(arrays, self._known, strict=True)):
             self._known, self._addresses = arrays, [_address(array) for array in arrays]
-        rows, numbers, stops, *found, texts = self._addresses
+        rows, stops, *found, texts = self._addresses
         self._retained = order, turns
         self._fields[:_NUM_FIELDS] = (
             min(order.max_steps, _MOST_ROUNDS),
@@ -130,7 +129,6 @@ class MultiStepRecord:
             int(1e9 * order.max_seconds),
             num_rows,
             rows,
-            numbers,
             stops,
             order.stops.size,
             texts,
@@ -151,13 +149,13 @@ class MultiStepRecord:
         self._order = None  # if it was not opened, it was for another step
         if num_done < 2 or self._retained is None:
             return None
-        ends = self._retained[0].rows[: len(self._lengths), 1].tolist()
+        ends = self._retained[0].rows["length"][: len(self._lengths)].tolist()
         token_ids = [
             self._texts[row, start:end].tolist()
             for row, (start, end) in enumerate(zip(self._lengths, ends, strict=True))
         ]
         steps = [StepTaken(1e-9 * nanoseconds, num_drafts) for nanoseconds, num_drafts in self._log[:num_done].tolist()]
-        return MultiStepReport(token_ids, self._limits[: len(token_ids), 3].tolist(), steps)
+        return MultiStepReport(token_ids, self._limits["num_verified"][: len(token_ids)].tolist(), steps)
 
     @property
     def _num_done(self) -> int:

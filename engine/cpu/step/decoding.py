@@ -6,11 +6,12 @@ and a thread that the system suspends delays only the chunk it has taken.
 
 from __future__ import annotations
 
-from engine.cpu.attention.attention import GROUP_FIELDS, attend, block_of, key_at, value_at
+from engine.cpu.attention.attention import attend, block_of, key_at, value_at
 from engine.cpu.attention.head_tiles import store_key, store_value, turn, turn_normed
-from engine.cpu.gemm.arithmetic import add, copy, gate, integers, normalise, put, wipe
+from engine.cpu.gemm.arithmetic import add, copy, gate, integers, normalise, put, view, wipe
 from engine.cpu.gemm.projections import prepared, prepared_bytes, project
 from engine.cpu.jit.compiler import compiled
+from engine.cpu.jit.layout import GROUP
 from engine.cpu.jit.work_queue import CHUNK, PHASE_BYTES, chunks, finish, take, wait
 
 PHASES_PER_LAYER = 5
@@ -76,10 +77,9 @@ def _store(model, source, pool, slot, kv_head, is_key):
 @compiled
 def _carry_over(model, step, group):
     """Copy the residual of a group's sampled tokens to where the last layer continues."""
-    members = integers(group, GROUP_FIELDS)
     hidden = model.hidden_size
-    source, target = step.residual + 4 * members[0] * hidden, step.sampled_residual + 4 * members[3] * hidden
-    copy(source, target, members[1] * hidden)
+    source, target = step.residual + 4 * group.first_token * hidden, step.sampled_residual + 4 * group.place * hidden
+    copy(source, target, group.num_tokens * hidden)
 
 
 @compiled
@@ -145,11 +145,11 @@ def run_layers(model, layers, step, work_queue, thread):
     codes = step.codes + thread * step.codes_size
     phase = work_queue
     num_heads = model.num_heads + 2 * model.num_kv_heads
-    residual, groups, num_groups = step.residual, step.groups, step.num_groups
-    for index in range(layers.size):
-        layer = layers[index]
+    residual, groups = step.residual, view(step.groups, step.num_groups, GROUP)
+    for index in range(model.num_layers):
+        layer = layers[step.first_layer + index]
         normalise(residual, layer.attention_norm, normed, tokens, hidden, model.epsilon)
-        is_narrowed = index + 1 == layers.size and step.num_sampled < tokens
+        is_narrowed = index + 1 == model.num_layers and step.num_sampled < tokens
         inputs = prepared(layer.qkv, normed, tokens, codes)
         head = take(phase)
         while head < num_heads:
@@ -159,14 +159,14 @@ def run_layers(model, layers, step, work_queue, thread):
         wait(phase, num_heads)
         if is_narrowed:
             tokens, residual = step.num_sampled, step.sampled_residual
-            groups, num_groups = step.sampled_groups, step.num_sampled_groups
+            groups = view(step.sampled_groups, step.num_sampled_groups, GROUP)
         phase += PHASE_BYTES
         num_together = step.heads_together
         num_parts = model.num_kv_heads // num_together
-        num_chunks = num_groups * num_parts
+        num_chunks = groups.size * num_parts
         chunk = take(phase)
         while chunk < num_chunks:
-            group, head = groups + 8 * GROUP_FIELDS * (chunk // num_parts), chunk % num_parts * num_together
+            group, head = groups[chunk // num_parts], chunk % num_parts * num_together
             if is_narrowed and head == 0:
                 _carry_over(model, step, group)
             attend(model, layer, step, scratch, group, head, num_together)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from engine.cpu.multi_step.argmax import SURENESSES
+from engine.cpu.multi_step.draft_budget import observe
+from engine.cpu.multi_step.draft_records import TRIALS
 from engine.cpu.multi_step.ngram import BY_BOTH, BY_MEMORY, LONGEST, NUM_LISTED, SIZES, STREAKS
 from engine.models.prediction_heads import MAX_HEADS
 
@@ -83,8 +85,9 @@ class AcceptanceStats:
 
     def __init__(self) -> None:
         priors = np.array([prior(kind) for kind in range(NUM_KINDS)])
-        self.trials = np.stack([_TRIALS * priors, np.full(NUM_KINDS, _TRIALS)])
-        """Decayed numbers of accepted and of all draft tokens, float64 [2, kinds]."""
+        self.trials = np.empty(NUM_KINDS, dtype=TRIALS)
+        """TRIALS records, one of each kind."""
+        self.trials["accepted"], self.trials["tried"] = _TRIALS * priors, _TRIALS
         self.acceptance_rates = priors
         """Probability that the next draft token is accepted, float64 [kinds]; read only."""
 
@@ -94,6 +97,4 @@ class AcceptanceStats:
 
     def observe(self, kind: Kind, *, was_right: bool) -> None:
         """Count one draft token."""
-        self.trials[:, kind] *= DECAY
-        self.trials[:, kind] += was_right, 1.0
-        self.acceptance_rates[kind] = self.trials[0, kind] / self.trials[1, kind]
+        observe(self.trials, self.acceptance_rates, kind, was_right, DECAY)

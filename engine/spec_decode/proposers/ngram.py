@@ -15,8 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from engine.cpu.jit.layout import STEP_COSTS
 from engine.cpu.multi_step import draft_budget
 from engine.cpu.multi_step import ngram as compiled
+from engine.cpu.multi_step.draft_records import DRAFT_END, DRAFT_ROW
 from engine.models.prediction_heads import HeadPredictions
 from engine.spec_decode.proposers.acceptance_stats import DECAY, KINDS, AcceptanceStats
 from engine.step.sequence import Sequence
@@ -43,13 +45,13 @@ class NgramDrafts:
     """Continuations of a step's sequences, and how much of them is worth verifying."""
 
     arrays: tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]
-    """Tokens and kinds int64 [num_seqs, most], and int64 [num_seqs, 2]: their number, and whether an end is one."""
+    """Tokens and kinds int64 [num_seqs, most], and DRAFT_END records [num_seqs]."""
     counts: list[int]
     """Number of draft tokens of each sequence that are worth verifying."""
     gain: float
     """Expected tokens per second as a multiple of those without drafts; 1 when there are none."""
-    described: tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]
-    """The sequences for compiled code: int64 [num_seqs, 6], float64 [num_seqs, 3], and tokens that end texts."""
+    described: tuple[npt.NDArray[Any], npt.NDArray[Any]]
+    """The sequences for compiled code: DRAFT_ROW records, and the draft tokens and end tokens of each."""
 
     def token_ids(self) -> list[tuple[int, ...]]:
         """Return the draft tokens of each sequence that are worth verifying."""
@@ -100,11 +102,10 @@ class NgramProposer:
             predictions: Predictions of heads for the same places; taken where they are more likely.
         """
         found = self.nothing(places, least_probability)
-        rows, numbers, lists = found.described
         counts = np.empty(len(places), dtype=np.int64)
         found.gain = compiled.choose(
-            rows, numbers, lists, *self.memory, self._stats.acceptance_rates, KINDS, *(predictions or _SILENT),
-            *found.arrays, np.array((*costs, least_gain)), counts,
+            *found.described, *self.memory, self._stats.acceptance_rates, KINDS, *(predictions or _SILENT),
+            *found.arrays, np.array([(*costs, least_gain)], dtype=STEP_COSTS)[0], counts,
         )  # fmt: skip
         found.counts = counts.tolist()
         return found
@@ -115,12 +116,12 @@ class NgramProposer:
         for seq, limit, prefix in places:
             stops = seq.params.stop_token_ids
             address, length = seq.token_ids.buffer_info()
-            fields.append((address, length, hash(seq.cache_salt), len(prefix), len(stops), limit - len(prefix)))
+            sizes = (len(prefix), len(stops), limit - len(prefix))
+            fields.append((address, length, hash(seq.cache_salt), *sizes, 1.0, least_probability, 0.0))
             lists += [*prefix, *stops]
-        numbers = np.array([(1.0, least_probability, 0.0)] * len(places))
         tokens, kinds = np.empty((2, len(places), max(1, *(place.limit for place in places))), dtype=np.int64)
-        described = np.array(fields), numbers, np.array(lists, dtype=np.int64)
-        return NgramDrafts((tokens, kinds, np.zeros((len(places), 2), np.int64)), [0] * len(places), 1.0, described)
+        described = np.array(fields, dtype=DRAFT_ROW), np.array(lists, dtype=np.int64)
+        return NgramDrafts((tokens, kinds, np.zeros(len(places), DRAFT_END)), [0] * len(places), 1.0, described)
 
     def record_acceptance(self, found: NgramDrafts, outputs: Iterable[SequenceOf[int]]) -> None:
         """Update the acceptance rates from the sequences' outputs, up to the first wrong draft token, verified or not.

@@ -1,18 +1,18 @@
-import { $, h, fill, num, many, pct, bytes, words, state, level, empty, none, facts, sub, button, plainButton, load, Table, api, act, openDialog, ignoreFailure, known, param, setParams, segment } from "./core.js";
+import { $, h, fill, num, many, pct, bytes, words, state, level, empty, none, facts, sub, button, plainButton, load, Table, api, act, popup, settle, known, param, setParams, segment } from "./core.js";
 import { Chart } from "./chart.js";
 
-let partitions = [];
-let chosen = param("partition");
-const chart = new Chart("#histogram", "Similarity of the nearest cached prompt, for responses that were served and for those that were not; the table beside it has the counts.");
+let scopes = [];
+let chosen = param("scope");
+const chart = new Chart("#histogram", "Similarity of the nearest cached prompt, of served responses and of near misses; the table has the counts.");
 const nameOf = (b) => `${b.tenant} / ${b.route}`;
 const isAudited = (show) => (value, b) => (b.error.audited ? show(value, b) : "–");
-const table = new Table("#partitions", { route: (route, b) => plainButton(route, () => choose(b)), "error.ratio": isAudited((ratio, b) => h(`span.${ratio > b.max_error_ratio ? "bad" : "good"}`, pct(ratio, 2))), "error.high": isAudited((high, b) => `${pct(b.error.low, 2)} to ${pct(high, 2)}`) }, { key: nameOf, open: (b) => choose(b) });
+const table = new Table("#scopes", { route: (route, b) => plainButton(route, () => choose(b)), "error.ratio": isAudited((ratio, b) => h(`span.${ratio > b.max_error_ratio ? "bad" : "good"}`, pct(ratio, 2))), "error.high": isAudited((high, b) => `${pct(b.error.low, 2)} to ${pct(high, 2)}`) }, { key: nameOf, open: (b) => choose(b) });
 const texts = (a) => a.texts && h("details", h("summary", "Texts"), facts(...Object.entries(a.texts).map(([k, v]) => [words(k), v])));
 const audits = new Table("#audits", {
   verdict: (verdict, a) => [state(verdict), h("span.sub", ` by ${a.reviewed_by ?? a.by}`)], differences: (list, a) => [list.join(", ") || "none", texts(a)], id: (id) => h("a.mono", { href: `/admin/requests/${segment(id)}` }, id.slice(4, 12)),
   do: (_, a) => ["right", "wrong"].map((v) => plainButton(v, () => review(a, v), { disabled: a.verdict === v, "aria-label": `${v}: audit ${a.id}` })),
 });
-const review = (a, verdict) => ignoreFailure(act(`cache/audits/${segment(a.id)}`, { body: { verdict } }, "Noted; the estimate follows it.").then(refresh));
+const review = (a, verdict) => settle(act(`cache/audits/${segment(a.id)}`, { body: { verdict } }, "Noted; the estimate follows it.").then(refresh));
 
 // ── The error bound: what audits measured at each ────────────────────────────────────────────────────────────────────────
 function bound(b) {
@@ -35,22 +35,22 @@ function histogram(b) {
   const bar = (kind, name, tone) => ({ x: s.from, y: s[kind], name, type: "bar", tone, offset: 0, width: 0.018, hovertemplate: "%{y}" });
   chart.draw([bar("served", "served", "accent"), bar("refused", "near misses", "warn")], { barmode: "stack", xaxis: { title: { text: `cosine similarity (first bar: all below ${s.from[1]})` }, range: [0.5, 1.005] } });
 }
-function choose(partition) {
-  chosen = nameOf(partition);
-  setParams({ partition: chosen });
+function choose(scope) {
+  chosen = nameOf(scope);
+  setParams({ scope: chosen });
   draw();
 }
 function draw() {
-  const partition = partitions.find((b) => nameOf(b) === chosen) ?? partitions[0];
-  table.selected = partition && nameOf(partition);
-  table.show(partitions);
-  histogram(partition);
-  bound(partition);
-  fill("#whose", partition && nameOf(partition));
+  const scope = scopes.find((b) => nameOf(b) === chosen) ?? scopes[0];
+  table.selected = scope && nameOf(scope);
+  table.show(scopes);
+  histogram(scope);
+  bound(scope);
+  fill("#whose", scope && nameOf(scope));
 }
 const refresh = () => load(async () => {
   const [found, queue] = await Promise.all([api("cache"), api("cache/audits?limit=200")]);
-  partitions = found.routes;
+  scopes = found.routes;
   fill("#entries", facts(["Cache entries", num(found.entries)], ["Memory", bytes(found.bytes)], ["In the index", num(found.index_entries)], ["Encoder", found.encoder_ready ? "ready" : "not loaded (yet)"]));
   draw();
   audits.show(queue.audits);
@@ -60,7 +60,7 @@ const refresh = () => load(async () => {
 const form = $("#purge");
 form.elements.id.value = param("entry");
 async function remove(selection, count) {
-  if (!(await openDialog("remove", num(count)))) return;
+  if (!(await popup("remove", num(count)))) return;
   await act("cache/purge", { body: { ...selection, dry_run: false } }, "Removed.");
   fill("#covered");
   await refresh();
@@ -68,9 +68,9 @@ async function remove(selection, count) {
 async function cover() {
   const selection = Object.fromEntries([...new FormData(form)].map(([k, v]) => [k, v.trim()]).filter(([, v]) => v));
   const { covered, entries } = await act("cache/purge", { body: { ...selection, dry_run: true } });
-  fill("#covered", covered ? [h("p", `${num(covered)} entr${covered === 1 ? "y" : "ies"}, of ${[...new Set(entries.map(nameOf))].join(", ")}.`), button("Remove them", () => ignoreFailure(remove(selection, covered)), { class: "danger" })]
+  fill("#covered", covered ? [h("p", `${num(covered)} entr${covered === 1 ? "y" : "ies"}, of ${[...new Set(entries.map(nameOf))].join(", ")}.`), button("Remove them", () => settle(remove(selection, covered)), { class: "danger" })]
     : empty("No entry matches", "No entry was removed."));
 }
-form.addEventListener("submit", (event) => (event.preventDefault(), ignoreFailure(cover())));
+form.addEventListener("submit", (event) => (event.preventDefault(), settle(cover())));
 known.then(refresh);
 setInterval(() => document.hidden || $("dialog[open], #bound :focus") || refresh(), 5000);

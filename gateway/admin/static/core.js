@@ -112,21 +112,21 @@ export async function act(path, options, done) {
     if (done) notify(done, "good");
     return answer;
   } catch (error) {
-    if (error.status === 401 && session.mode === "open" && (await requestToken())) return act(path, options, done);
+    if (error.status === 401 && session.mode === "open" && (await getToken())) return act(path, options, done);
     notify(error.message, "bad");
     throw error;
   }
 }
-async function requestToken() {
-  const given = await openDialog("token", "", token && "That one was wrong.");
+async function getToken() {
+  const given = await popup("token", "", token && "That one was wrong.");
   token = given?.token || token;
   return Boolean(given);
 }
-export const ignoreFailure = (work) => work.catch(() => {}); // act() has notified of it already
+export const settle = (work) => work.catch(() => {}); // act() has notified of it already
 
 // ── Dialogs and messages ─────────────────────────────────────────────────────────────────────────────────────────
 // Shows a dialog of the page's templates and gives what was filled in, null when it was left; `subject` is in its title.
-export function openDialog(name, subject = "", note) {
+export function popup(name, subject = "", note) {
   const dialog = $(`#dialog-${name}`).content.firstElementChild.cloneNode(true);
   const form = $("form", dialog);
   $("[data-subject]", dialog)?.replaceWith(subject);
@@ -140,11 +140,11 @@ export function openDialog(name, subject = "", note) {
     dialog.remove();
   }));
 }
-let messageTimer;
+let timer;
 export function notify(text, tone = "") {
   fill("#message", h("div.banner", { class: tone }, text));
-  clearTimeout(messageTimer);
-  messageTimer = setTimeout(() => fill("#message"), 8000);
+  clearTimeout(timer);
+  timer = setTimeout(() => fill("#message"), 8000);
 }
 const banners = new Map();
 export function banner(id, text, tone = "warn") {
@@ -187,7 +187,7 @@ export class Live {
     source.onerror = () => {
       this.close("reconnecting");
       banner("live", "The live feed broke off. What you see is as of then; it is tried again by itself.");
-      ignoreFailure(api("session").then(knowing)); // a session that ended meanwhile leads to the login page
+      settle(api("session").then(knowing)); // a session that ended meanwhile leads to the login page
       this.instead?.();
       this.timer = setTimeout(() => this.open(), this.wait * (0.75 + Math.random() / 2));
       this.wait = Math.min(this.wait * 2, 30_000);

@@ -1,4 +1,4 @@
-import { $, h, fill, num, short, ms, pct, money, state, meter, level, facts, sub, mono, button, none, grid, frame, Table, livePage, act, openDialog, ignoreFailure, segment } from "./core.js";
+import { $, h, fill, num, short, ms, pct, money, state, meter, level, facts, sub, mono, button, none, grid, frame, Table, livePage, act, popup, settle, segment } from "./core.js";
 
 const ratio = (part, whole) => (whole ? part / whole : null);
 const kvUsed = (d) => (d.report?.kv_total ? 1 - d.report.kv_free / d.report.kv_total : null);
@@ -9,13 +9,13 @@ const table = new Table("#compare", { in_flight: (n, d) => `${n} of ${d.limit}` 
 
 async function drain(d) {
   const back = d.state === "draining";
-  const given = await openDialog(back ? "back" : "drain", d.id);
-  if (given) ignoreFailure(act(`deployments/${segment(d.id)}/drain`, { body: { drain: !back, reason: given.reason } }, back ? `${d.id} is back.` : `${d.id} drains.`).then(reload));
+  const given = await popup(back ? "back" : "drain", d.id);
+  if (given) settle(act(`deployments/${segment(d.id)}/drain`, { body: { drain: !back, reason: given.reason } }, back ? `${d.id} is back.` : `${d.id} drains.`).then(reload));
 }
 
 function engine(d) {
   const { report: r, engine: e } = d;
-  if (!r) return sub("It publishes no load of its own; what is known of it comes from its answers.");
+  if (!r) return sub("It publishes no load; the figures here come from its responses.");
   const [used, hits, drafts] = [kvUsed(d), prefix(d), accepted(d)];
   return facts(
     ["Sequences", [r.max_rows > 0 && meter(r.running / r.max_rows, { warn: 0.9, bad: 1.1 }), num(r.running) + (r.max_rows ? ` of ${r.max_rows}` : "") + ` running, ${num(r.waiting)} waiting`]],

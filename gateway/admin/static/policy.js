@@ -1,4 +1,4 @@
-import { $, onClick, h, fill, num, many, pct, ms, day, ago, words, money, state, dot, empty, facts, sub, mono, button, plainButton, grid, none, banner, load, Table, api, act, openDialog, notify, save, read, known, param, setParams, keys } from "./core.js";
+import { $, onClick, h, fill, num, many, pct, ms, day, ago, words, money, state, dot, empty, facts, sub, mono, button, plainButton, grid, none, banner, load, Table, api, act, popup, notify, save, read, known, param, setParams, keys } from "./core.js";
 
 const editor = $("#yaml");
 let inForce; // the answer of GET /admin/api/policy
@@ -116,17 +116,17 @@ async function commit(path, body, done, method) {
   }
 }
 async function apply() {
-  const given = await openDialog("apply");
+  const given = await popup("apply");
   if (given) commit("", { document: editor.value, reason: given.reason }, "Applied.", "PUT");
 }
 
 // ── Canary ───────────────────────────────────────────────────────────────────────────────────────────────────────
 async function tryOut() {
-  const given = await openDialog("try");
+  const given = await popup("try");
   if (given) commit("/canary", { document: editor.value, reason: given.reason, percent: Number(given.percent) }, "The canary runs.");
 }
 async function end(verb) {
-  const given = await openDialog(verb);
+  const given = await popup(verb);
   if (given) commit(`/canary/${verb}`, { reason: given.reason }, "Done.");
 }
 const arm = (a) => `${pct(a.ratio, 2)} of ${num(a.count)} (${pct(a.low, 2)} to ${pct(a.high, 2)})`;
@@ -144,9 +144,9 @@ async function watch() {
 setInterval(() => document.hidden || !watched || $("#canary :focus, dialog[open]") || watch().catch((error) => banner("first", error.message)), 2000);
 
 // ── History ──────────────────────────────────────────────────────────────────────────────────────────────────────
-const link = (revision, r) => (r.number > 0 ? h("a.mono", { href: `?revision=${r.number}`, onclick: (e) => (e.preventDefault(), showRevision(r.number)) }, revision) : mono(revision));
+const link = (revision, r) => (r.number > 0 ? h("a.mono", { href: `?revision=${r.number}`, onclick: (e) => (e.preventDefault(), reveal(r.number)) }, revision) : mono(revision));
 const history_ = new Table("#history", { revision: link, kind: (kind, r) => (r.of ? `${kind} of ${r.of}` : kind), do: (_, r) => r.number > 0 && r.revision !== inForce.revision.revision && plainButton("Roll back", () => back(r), { "aria-label": `Roll back to ${r.number}` }) }, { key: (r) => r.revision });
-async function showRevision(number) {
+async function reveal(number) {
   setParams({ revision: number });
   try {
     const { revision: r, document: text, changes, unified: lines } = await api(`policy/revisions/${number}`);
@@ -157,7 +157,7 @@ async function showRevision(number) {
   }
 }
 async function back(r) {
-  const given = await openDialog("rollback", r.number, `By ${r.author}: ${r.reason}`);
+  const given = await popup("rollback", r.number, `By ${r.author}: ${r.reason}`);
   if (given) commit("/rollback", { revision: r.number, reason: given.reason }, "Rolled back.");
 }
 
@@ -173,4 +173,4 @@ const refresh = (text) => load(async () => {
 for (const [id, action] of Object.entries({ plan, apply, try: tryOut, reset: () => draft(inForce.document) })) onClick(`#${id}`, action);
 onClick("#patch", async () => save("policy.patch", await api("policy/patch", { body: { document: editor.value }, text: true }), "text/x-diff"));
 keys.set("p", plan);
-known.then(() => refresh()).then(() => param("revision") && showRevision(param("revision")));
+known.then(() => refresh()).then(() => param("revision") && reveal(param("revision")));

@@ -1,4 +1,4 @@
-import { h, onClick, copy, num, day, ago, words, button, plainButton, Table, api, act, openDialog, load, ignoreFailure, known, segment } from "./core.js";
+import { h, onClick, copy, num, day, ago, words, button, plainButton, Table, api, act, popup, load, settle, known, segment } from "./core.js";
 
 const limits = (l) => Object.entries(l ?? {}).filter(([, v]) => typeof v === "number").map(([name, v]) => `${words(name)} ${num(v)}`).join(", ") || "none";
 const all = (list) => (list?.length ? list.join(", ") : "all");
@@ -14,26 +14,26 @@ function once(made) {
   document.body.append(dialog);
   dialog.showModal();
 }
-const make_ = (path, body) => ignoreFailure(act(path, { body }).then((key) => (once(key), refresh())));
+const make_ = (path, body) => settle(act(path, { body }).then((key) => (once(key), refresh())));
 const pathOf = (k, verb) => `keys/${segment(k.tenant)}/${segment(k.id)}/${verb}`;
 async function make(tenant) {
-  const given = await openDialog("key", tenant);
+  const given = await popup("key", tenant);
   if (given) make_("keys", { tenant, ...(given.id && { id: given.id }), ...(given.days && { expires_in_s: Number(given.days) * 86400 }) });
 }
 async function rotate(k) {
-  const given = await openDialog("rotate", k.id);
+  const given = await popup("rotate", k.id);
   if (given) make_(pathOf(k, "rotate"), { overlap_s: Number(given.hours) * 3600 });
 }
 async function revoke(k) {
-  const given = await openDialog("revoke", `${k.id} of ${k.tenant}`);
-  if (given) ignoreFailure(act(pathOf(k, "revoke"), { body: given.reason ? { reason: given.reason } : {} }, "Revoked.").then(refresh));
+  const given = await popup("revoke", `${k.id} of ${k.tenant}`);
+  if (given) settle(act(pathOf(k, "revoke"), { body: given.reason ? { reason: given.reason } : {} }, "Revoked.").then(refresh));
 }
 onClick("#add", async () => {
-  const given = await openDialog("tenant");
+  const given = await popup("tenant");
   if (!given) return;
   const { etag } = await api("policy");
   const models = given.models.split(",").map((m) => m.trim()).filter(Boolean);
-  ignoreFailure(act("tenants", { headers: { "if-match": etag }, body: { id: given.id, reason: given.reason, ...(models.length && { models }) } }, "Added.").then(refresh));
+  settle(act("tenants", { headers: { "if-match": etag }, body: { id: given.id, reason: given.reason, ...(models.length && { models }) } }, "Added.").then(refresh));
 });
 const refresh = () => load(async () => {
   const [t, k] = await Promise.all([api("tenants"), api("keys")]);

@@ -32,22 +32,22 @@ def has_escapes(text: str) -> bool:
 def unescape(text: str) -> tuple[str, list[int]]:
     """Return `text` with one layer of escapes undone, and the source index of each character and of the end."""
     parts: list[str] = []
-    kept: list[int] = []
+    origins: list[int] = []
     at = 0
     for found in _ESCAPE.finditer(text):
         parts.append(text[at : found.start()])
-        kept.extend(range(at, found.start()))
-        char = _meaning(found)
+        origins.extend(range(at, found.start()))
+        char = _decoded(found)
         if char:
             parts.append(char)
-            kept.append(found.start())
+            origins.append(found.start())
         at = found.end()
     parts.append(text[at:])
-    kept.extend(range(at, len(text) + 1))
-    return "".join(parts), kept
+    origins.extend(range(at, len(text) + 1))
+    return "".join(parts), origins
 
 
-def _meaning(found: re.Match[str]) -> str:
+def _decoded(found: re.Match[str]) -> str:
     """Return the character that an escape represents; empty for an invisible one."""
     kind = found.lastgroup
     if kind is None:

@@ -49,7 +49,7 @@ class Label(msgspec.Struct, frozen=True, kw_only=True):
     kind: str = ""
     """Kind of work that the route names."""
     tenant: str = ""
-    """Tenant whose request was compared; a buffer of labels is shared fairly by tenants."""
+    """Tenant whose request was compared; a label buffer is shared fairly by tenants."""
 
     @property
     def pair(self) -> Pair:

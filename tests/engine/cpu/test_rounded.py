@@ -16,7 +16,7 @@ from engine.cpu.gemm.tiles import LANES
 from engine.cpu.jit.layout import PROJECTION
 from engine.models.raw_weights import RawWeight
 from engine.quantization.weights import quantize_channels
-from tests.engine.cpu.step.test_prompts import show_states
+from tests.engine.cpu.execution.test_prompt_rows import show_states
 from tests.engine.models.checkpoints import make_reference, save_checkpoint
 from tests.engine.models.paged import PagedRunner, Row
 
@@ -122,7 +122,7 @@ def test_logits_are_those_of_the_libraries_products(variant: str, tmp_path: Path
     compiled, plain = (runner(tmp_path, variant, compiled_threads=count) for count in (2, 0))
     exact = PagedRunner(tmp_path)
     assert isinstance(compiled.model, CompiledModel)
-    assert compiled.model._layers["gate_up"]["rounds"].all()
+    assert compiled.model._records.layers["gate_up"]["rounds"].all()
 
     found, expected, unrounded = (one.prefill(Row(list(PROMPT)), [70, 1, 19]) for one in (compiled, plain, exact))
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from engine.cpu.step.prompt_mode import PromptWay
-from tests.engine.cpu.step.test_prompts import LARGE, PROMPT, WAYS, make_checkpoint, show_states
+from tests.engine.cpu.execution.test_prompt_rows import LARGE, PROMPT, WAYS, make_checkpoint, show_states
 from tests.engine.models.paged import PagedRunner, Row
 
 ROUNDED = torch.bfloat16

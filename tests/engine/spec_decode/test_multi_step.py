@@ -55,9 +55,9 @@ def test_steps_know_where_texts_begin_and_end_and_which_rows_are_drafted_for() -
     order = planner().order(requests, found, [20, 0], is_speculative=True)
     assert (order.lengths, order.ends_at, order.drafts_until) == ([7, 9], [20, 12], [20, 0])
     assert order.stops.tolist() == [2, 3, 2]
-    assert order.rows[:, 1].tolist() == [7, 9]
-    assert not order.found[2].any()
-    assert order.numbers.tolist() == [[1.0, 0.25, 0.0]] * 2
+    assert order.rows["length"].tolist() == [7, 9]
+    assert not order.found[2]["num_drafts"].any()
+    assert order.rows["least_probability"].tolist() == [0.25, 0.25]
     assert (order.costs[0], order.costs[3]) == (1e-3, MIN_GAIN)
 
 

@@ -10,29 +10,35 @@ from pathlib import Path
 import pytest
 import torch
 
+from engine.bundled import model_dir
+from engine.training import tokenizer
+from engine.training.batches import Batches, Encoder, MicroBatch
 from engine.training.plan import TrainingPlan
-from engine.training.run import run_training, write_state
+from engine.training.process_group import ProcessGroup
+from engine.training.run import Training, run_training, write_state
 
 
-class FakeTraining:
-    """Takes no time; is called to stop at some step."""
+class FakeTraining(Training):
+    """One weight without data, whose loss is always 2; a signal may arrive in some step."""
 
-    def __init__(self, steps: int, stops_at: int | None = None) -> None:
-        self.plan = TrainingPlan(model="tiny", steps=steps)
-        self.step = 0
-        self.elapsed_s = 0.0
-        self.is_stopping = False
+    state_name = "fake.pt"
+
+    def __init__(self, steps: int, signal_at: int | None = None, process_group: ProcessGroup | None = None) -> None:
+        plan, module = TrainingPlan(model="tiny", steps=steps), torch.nn.Linear(1, 1, bias=False)
+        encoder = Encoder(tokenizer.read_tokenizer(model_dir("small")))
+        batches = Batches(encoder, plan.mix_at, seed=1, step_tokens=0)
+        optimizer = torch.optim.SGD(module.parameters())
+        super().__init__(plan, process_group or ProcessGroup(), module, batches, [(optimizer, 0.1)])
         self.saved: list[int] = []
-        self._stops_at = stops_at
+        self._signal_at = signal_at
 
-    def advance(self, *, wants_stop: bool = False) -> float:
-        self.step += 1
-        self.is_stopping = wants_stop
-        if self.step == self._stops_at:
+    def add_gradients(self, batches: list[MicroBatch]) -> float:
+        if self.step + 1 == self._signal_at:
             os.kill(os.getpid(), signal.SIGTERM)
         return 2.0
 
-    def save(self, folder: Path) -> None:
+    def export(self, folder: Path) -> None:
+        assert torch.load(folder / self.state_name, weights_only=True)["step"] == self.step
         self.saved.append(self.step)
 
 
@@ -47,26 +53,27 @@ def test_a_training_runs_to_its_end_and_reports_the_mean_loss_now_and_then(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     training = FakeTraining(steps=120)
-    run_training(training, tmp_path, 1e9, lambda loss: f"step {training.step} loss {loss}")
+    run_training(training, tmp_path, 1e9)
     assert (training.step, training.saved) == (120, [120])
-    assert capsys.readouterr().out.splitlines() == ["step 50 loss 2.0", "step 100 loss 2.0"]
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(" tokens ")[0] for line in lines] == ["step 50 loss 2.0000", "step 100 loss 2.0000"]
 
 
 def test_a_signal_ends_a_training_one_step_later_with_a_checkpoint(tmp_path: Path) -> None:
-    training = FakeTraining(steps=120, stops_at=7)
-    run_training(training, tmp_path, 1e9, str)
+    training = FakeTraining(steps=120, signal_at=7)
+    run_training(training, tmp_path, 1e9)
     assert (training.step, training.saved) == (8, [8])
 
 
 def test_only_the_first_process_prints_and_saves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    training = FakeTraining(steps=60)
-    run_training(training, tmp_path, 0.0, str, is_first=False)
+    training = FakeTraining(steps=60, process_group=ProcessGroup(rank=1))
+    run_training(training, tmp_path, 0.0)
     assert (training.step, training.saved, capsys.readouterr().out) == (60, [], "")
 
 
-def test_a_checkpoint_is_saved_as_often_as_called(tmp_path: Path) -> None:
+def test_a_checkpoint_is_saved_as_often_as_requested(tmp_path: Path) -> None:
     training = FakeTraining(steps=3)
-    run_training(training, tmp_path, -1.0, str)
+    run_training(training, tmp_path, -1.0)
     assert training.saved == [1, 2, 3, 3]
 
 

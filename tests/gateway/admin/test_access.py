@@ -159,7 +159,7 @@ async def test_a_session_ends_by_logout_by_a_new_password_and_with_its_admin(tmp
 
 
 async def test_wrong_passwords_are_counted_and_then_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.access.sign_in.guesses.FIRST_DELAY_S", 60.0)
+    monkeypatch.setattr("gateway.access.sign_in.failed_logins.FIRST_DELAY_S", 60.0)
     async with gateway(tmp_path) as stack:
         await with_admins(stack)
         codes = []

@@ -219,9 +219,9 @@ def test_arguments_of_tool_calls_are_part_of_the_prompt() -> None:
 
 
 def test_descriptions_of_tools_are_part_of_the_prompt_unless_none_may_be_called() -> None:
-    said = "the day of the week in words, " * 100
-    flat = {"name": "f", "description": said, "parameters": {"type": "object", "properties": {}}}
-    deep = {"name": "g", "parameters": {"properties": {"a": {"anyOf": [{"type": "string", "description": said}]}}}}
+    text = "the day of the week in words, " * 100
+    flat = {"name": "f", "description": text, "parameters": {"type": "object", "properties": {}}}
+    deep = {"name": "g", "parameters": {"properties": {"a": {"anyOf": [{"type": "string", "description": text}]}}}}
     for function in (flat, deep):
         tools = [{"type": "function", "function": function}]
         document = {"model": "auto", "messages": [{"role": "user", "content": "hi"}], "tools": tools}

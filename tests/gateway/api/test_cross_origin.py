@@ -23,12 +23,12 @@ def allowing(origins: str) -> dict[str, Any]:
 
 
 async def preflight(stack: Stack, origin: str, *, path: str = "/v1/chat/completions", method: str = "POST") -> Reply:
-    asked = {
+    headers = {
         "origin": origin,
         "access-control-request-method": method,
         "access-control-request-headers": "authorization,content-type,x-stainless-lang",
     }
-    return await stack.call(path=path, method="OPTIONS", headers=asked)
+    return await stack.call(path=path, method="OPTIONS", headers=headers)
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -243,6 +243,6 @@ def test_a_thread_that_reads_leaves_the_interpreter_to_others() -> None:
     assert num_turns > 20
 
 
-def test_the_items_kept_of_what_nobody_reads_are_bounded() -> None:
+def test_the_stored_items_of_unread_members_are_bounded() -> None:
     few = read(f'{{"own":[{",".join(["1"] * MAX_ITEMS)}],"pad":"{"x" * LONG_BYTES}"}}'.encode()).document
     assert few["own"] == [1] * MAX_ITEMS

@@ -99,7 +99,7 @@ async def test_a_store_that_comes_back_whole_makes_the_policy_current_again(tmp_
     await store.aclose()
 
 
-async def test_a_damaged_newest_revision_is_still_told_after_a_start_without_the_store(tmp_path: Path) -> None:
+async def test_a_damaged_newest_revision_is_still_reported_after_a_start_without_the_store(tmp_path: Path) -> None:
     replica, store, newest = await started_without_store(tmp_path)
     store.is_away = False
     await store.inner.put("policy", "revision/00000003", b"\xff")

@@ -192,7 +192,7 @@ def test_what_another_user_put_into_an_open_folder_is_refused(tmp_path: Path, ki
     assert outside.read_text() == "precious"
 
 
-def test_what_root_put_into_a_folder_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_of_root_in_a_folder_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("x")
     private_tree(tmp_path)
     found = os.lstat

@@ -1,4 +1,4 @@
-"""Files that others name are read without waiting, and no further than asked."""
+"""Files that others name are read without waiting, and no further than requested."""
 
 from __future__ import annotations
 

@@ -13,7 +13,8 @@ import torch
 
 from engine.attention.base import ForwardContext, KVCache
 from engine.attention.torch_attention import TorchAttention
-from engine.cpu.execution.model import CompiledModel, NotCompilable
+from engine.cpu.execution.model import CompiledModel
+from engine.cpu.execution.model_records import NotCompilable
 from engine.cpu.gemm.tiles import LANES
 from engine.models.loading.loader import load_model
 from engine.models.raw_weights import RawWeights
@@ -186,7 +187,7 @@ def test_bfloat16_checkpoints_are_read_in_half_the_bytes_and_lose_nothing(tmp_pa
 
 def weight_bytes(runner: PagedRunner) -> Any:
     """Of all projections."""
-    layers = runner.model._layers  # type: ignore[attr-defined]
+    layers = runner.model._records.layers  # type: ignore[attr-defined]
     return np.concatenate([layers[name]["weight_bytes"] for name in ("qkv", "output", "gate_up", "down")])
 
 

@@ -126,14 +126,15 @@ def test_a_helper_that_is_not_wanted_any_more_has_room_for_the_step_it_may_still
     row = Row(list(TOKENS) * 12)
     runner.step([(row, 8)])
     model.resize(1)
-    before = model._scratch.shape[1]
+    memory = model._memory
+    before = memory._scratch_size
     model.max_tokens = 0
     runner.step([(row, 440)])
     model.max_tokens = 64
 
     # Longer than anything before: each thread's part is made anew.
-    model.config = dataclasses.replace(model.config, num_heads=model.config.num_heads * 8)
+    memory._config = dataclasses.replace(model.config, num_heads=model.config.num_heads * 8)
     runner.step([(row, 1)])
 
-    assert model._scratch.shape[1] > before
-    assert model._scratch.shape[0] == model._normed.shape[0] == 3
+    assert memory._scratch_size > before
+    assert {buffer.shape[0] for buffer in memory._of_threads} == {memory._num_threads} == {3}

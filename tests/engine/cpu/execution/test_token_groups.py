@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.cpu.execution.token_groups import TokenGroups
-from tests.engine.cpu.step.test_prompts import step_with
+from tests.engine.cpu.execution.test_prompt_rows import step_with
 
 Groups = list[list[int]]
 
@@ -19,7 +19,7 @@ Groups = list[list[int]]
     ],
 )
 def test_rows_are_cut_evenly(lengths: list[int], expected: Groups) -> None:
-    assert TokenGroups(16).of(step_with(lengths)).tolist() == expected
+    assert [list(group) for group in TokenGroups(16).of(step_with(lengths))] == expected
 
 
 @pytest.mark.parametrize(
@@ -34,4 +34,4 @@ def test_rows_are_cut_evenly(lengths: list[int], expected: Groups) -> None:
     ],
 )
 def test_sampled_tokens_go_on_side_by_side(sampled: list[int], expected: Groups) -> None:
-    assert TokenGroups(16).of_sampled(step_with([1, 9, 2, 1], sampled)).tolist() == expected
+    assert [list(group) for group in TokenGroups(16).of_sampled(step_with([1, 9, 2, 1], sampled))] == expected

@@ -137,9 +137,9 @@ def test_scores_and_weighted_sums_are_made_by_vectors_of_keys(num_queries: int, 
     first, step, stride = by_feature.data_ptr(), width * LANES, 3 * LANES
 
     two = step * size * 2
-    attention.score_two(first, step, two, width, address(queries), num_queries, size, address(scores), stride)
+    attention.score(first, step, two, width, address(queries), num_queries, size, address(scores), stride)
     third = address(scores) + 4 * 2 * LANES
-    attention.score_one(first + step * size, step, width, address(queries), num_queries, size, third, stride)
+    attention.score(first + step * size, step, 0, width, address(queries), num_queries, size, third, stride)
     scores = scores.reshape(num_queries, 3, LANES)[:, [0, 2, 1]].reshape(num_queries, -1).copy()
     attention.weigh(
         address(scores),

@@ -1,81 +1,171 @@
-"""The matrix unit multiplies bfloat16; what it is given of a float32 loses nothing."""
+"""Products of rows that are cut into bfloat16 lose nothing; other processors run the unit's instructions emulated."""
 
 from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from llvmlite import ir
 from numba import njit
 
-from engine.cpu.gemm.matrix_unit import (
-    PIECE_BYTES,
-    TILE_INPUTS,
-    TILE_OUTPUTS,
-    configuration,
-    configure,
-    cut,
-    is_permitted,
-    product_1,
-    product_2,
-    release,
-)
-from engine.cpu.gemm.panel_tiles import ROW_BYTES, WIDTH
+from engine.cpu.gemm import matrix_unit, projections
+from engine.cpu.gemm.matrix_unit import CUT_BYTES, TILE_ROWS, configuration, configure, is_permitted, release
+from engine.cpu.gemm.records import RecordMemory
+from engine.cpu.gemm.tiles import LANES
+from engine.models.raw_weights import RawWeight
+from engine.quantization.weights import quantize_channels
 
-pytestmark = pytest.mark.skipif(not is_permitted(), reason="the processor has no matrix unit, or it may not be used")
+pytestmark = pytest.mark.skipif(LANES != TILE_ROWS, reason="a vector of this processor is no row of a tile")
+
+Floats = npt.NDArray[np.float32]
 
 
-@njit
-def multiply(unit, weights, size, panel, pieces, out):  # type: ignore[no-untyped-def]
-    """32 outputs of all tokens: the first 32 in pairs of columns, the others column by column."""
-    for i in range(0, size, 2):
-        cut(panel + ROW_BYTES * i, pieces + i // TILE_INPUTS * TILE_INPUTS * PIECE_BYTES + i % TILE_INPUTS // 2 * 64)
-    configure(unit)
-    product_2(weights, 2 * size, pieces, size // TILE_INPUTS, out)
-    for column in (2, 3):
-        product_1(weights, 2 * size, pieces + 3072 * column, size // TILE_INPUTS, out + 64 * column)
-    release()
+class EmulatedTiles:
+    """Eight tiles of 16 rows of 64 bytes, and what the instructions do to them."""
+
+    def __init__(self) -> None:
+        self._tiles = np.full((8, 16, 64), 255, np.uint8)
+        kind = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+        names = ("ldtilecfg", "tilerelease", "tilezero", "tileloadd64", "tilestored64", "tdpbf16ps")
+        self.functions = {name: kind(getattr(self, f"_{name}")) for name in names}
+
+    def _ldtilecfg(self, address: int, *_: int) -> None:
+        given = np.ctypeslib.as_array((ctypes.c_uint8 * 64).from_address(address))
+        assert (given[0], given[16:32:2].tolist(), given[48:56].tolist()) == (1, [64] * 8, [16] * 8)
+
+    def _tilerelease(self, *_: int) -> None:
+        self._tiles[:] = 255
+
+    def _tilezero(self, tile: int, *_: int) -> None:
+        self._tiles[tile] = 0
+
+    def _tileloadd64(self, tile: int, address: int, stride: int) -> None:
+        for row in range(16):
+            ctypes.memmove(self._tiles[tile, row].ctypes.data, address + row * stride, 64)
+
+    def _tilestored64(self, tile: int, address: int, stride: int) -> None:
+        for row in range(16):
+            ctypes.memmove(address + row * stride, self._tiles[tile, row].ctypes.data, 64)
+
+    def _tdpbf16ps(self, sums: int, rows: int, weights: int) -> None:
+        """Add to sums [16, 16] the products of rows [16, 16 pairs] and weights [16 pairs, 16], pair by pair."""
+        words = [self._tiles[tile].view(np.uint16).astype(np.uint32) << 16 for tile in (rows, weights)]
+        of_rows, of_weights = (found.view(np.float32).reshape(16, 16, 2) for found in words)
+        total = self._tiles[sums].view(np.float32)
+        with np.errstate(invalid="ignore"):
+            for pair in range(16):
+                for one in range(2):
+                    total += of_rows[:, pair, one, None] * of_weights[None, pair, :, one]
 
 
-def multiplied(weights: torch.Tensor, panel: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """bfloat16 [32, size] times float32 [size, 64]."""
-    size = panel.shape[0]
-    pieces, out = np.zeros(PIECE_BYTES * size, np.uint8), np.zeros((TILE_OUTPUTS, WIDTH), np.float32)
-    unit, numbers = configuration(), weights.contiguous()
-    multiply(unit.ctypes.data, numbers.data_ptr(), size, panel.ctypes.data, pieces.ctypes.data, out.ctypes.data)
-    return out
+@pytest.fixture
+def _unit(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The processor's own unit, or an emulated one."""
+    if is_permitted():
+        yield
+        return
+    emulated = EmulatedTiles()
+
+    def emit(self: Any, name: str, *arguments: Any) -> None:
+        builder, number = self._builder, ir.IntType(64)
+        kind = ir.FunctionType(ir.VoidType(), [number] * 3)
+        address = ctypes.cast(emulated.functions[name], ctypes.c_void_p).value
+        function = builder.inttoptr(ir.Constant(number, address), kind.as_pointer())
+        given = [
+            builder.ptrtoint(one, number) if isinstance(one.type, ir.PointerType) else builder.zext(one, number)
+            for one in arguments
+        ]
+        builder.call(function, [*given, *[ir.Constant(number, 0)] * (3 - len(given))])
+
+    monkeypatch.setattr(matrix_unit, "IS_THERE", True)
+    monkeypatch.setattr(matrix_unit.MatrixUnit, "emit", emit)
+    yield
 
 
-def test_a_product_is_no_further_off_than_one_in_float32() -> None:
+def multiplied(weights: torch.Tensor, inputs: Floats, first: int = 0) -> Floats:
+    """Return outputs of bfloat16 or int8 weights [outputs, size] from the first on, of inputs [rows, size]."""
+    cut_row = matrix_unit.cut_row
+    multiply = njit(projections._multiply_on_unit.py_func)  # type: ignore[attr-defined]
+
+    @njit
+    def run(unit, inputs, num_rows, size, room, halves, first, num_outputs, out, stride):  # type: ignore[no-untyped-def]
+        configure(unit)
+        for row in range(num_rows):
+            cut_row(inputs + 4 * row * size, size, room + row * CUT_BYTES * size)
+        multiply(halves, size, first, num_outputs, room, num_rows, out, stride)
+        release()
+
+    num_rows, size = inputs.shape
+    num_outputs = weights.shape[0] - first
+    is_int8 = weights.dtype == torch.int8
+    memory = RecordMemory()
+    kept = RawWeight(weights if is_int8 else weights.float(), None, None)
+    halves = memory.halves(kept, memory.projection(kept)[0])
+    padded = num_rows + TILE_ROWS
+    room, out = np.zeros((padded, CUT_BYTES * size), np.uint8), np.full((padded, num_outputs + 3), 7.0, np.float32)
+    unit, rows = configuration(), np.ascontiguousarray(inputs)
+    addresses = (array.ctypes.data for array in (unit, rows, room, out))
+    unit_at, rows_at, room_at, out_at = addresses
+    run(unit_at, rows_at, num_rows, size, room_at, halves, first, num_outputs, out_at, num_outputs + 3)
+    assert (out[:, num_outputs:] == 7.0).all(), "nothing is written behind the last output"
+    return out[:num_rows, :num_outputs]
+
+
+@pytest.mark.usefixtures("_unit")
+@pytest.mark.parametrize("num_rows", [1, 16, 17, 32, 50])
+@pytest.mark.parametrize("num_outputs", [16, 32, 48])
+def test_products_are_no_further_off_than_in_float32(num_rows: int, num_outputs: int) -> None:
     rng = np.random.default_rng(3)
-    weights = torch.from_numpy(rng.normal(size=(TILE_OUTPUTS, 256))).bfloat16()
+    weights = torch.from_numpy(rng.normal(size=(num_outputs + 16, 96))).bfloat16()
     # Of many magnitudes, as what layers add up is.
-    panel = (rng.normal(size=(256, WIDTH)) * 10.0 ** rng.uniform(-3, 3, size=(256, 1))).astype(np.float32)
+    inputs = (rng.normal(size=(num_rows, 96)) * 10.0 ** rng.uniform(-3, 3, size=(1, 96))).astype(np.float32)
 
-    found = multiplied(weights, panel)
+    found = multiplied(weights, inputs, first=16)
 
-    exact = weights.double().numpy() @ panel.astype(np.float64)
-    in_float32 = weights.float().numpy() @ panel
-    assert np.abs(found - exact).max() <= 1.5 * np.abs(in_float32 - exact).max()
+    exact = inputs.astype(np.float64) @ weights[16:].double().numpy().T
     assert np.abs(found - exact).max() < 1e-6 * np.abs(exact).max()
 
 
+@pytest.mark.usefixtures("_unit")
+def test_int8_weights_are_multiplied_as_they_are() -> None:
+    rng = np.random.default_rng(4)
+    weights = quantize_channels(torch.from_numpy(rng.normal(size=(32, 64)).astype(np.float32))).codes
+    inputs = rng.normal(size=(5, 64)).astype(np.float32)
+
+    exact = inputs.astype(np.float64) @ weights.double().numpy().T
+
+    assert np.abs(multiplied(weights, inputs) - exact).max() < 1e-6 * np.abs(exact).max()
+
+
+@pytest.mark.usefixtures("_unit")
 @pytest.mark.parametrize("number", [1 / 3, -16777215.0, 1.9999999, 3e-30, -2.5e30])
 def test_a_number_is_cut_into_parts_that_are_all_of_it(number: float) -> None:
-    weights = torch.eye(TILE_OUTPUTS, 32).bfloat16()
-    panel = np.full((32, WIDTH), number, np.float32)
+    inputs = np.full((17, 32), number, np.float32)
 
-    assert (multiplied(weights, panel) == panel).all()
+    assert (multiplied(torch.eye(32).bfloat16(), inputs) == inputs).all()
 
 
-def test_tokens_do_not_meet() -> None:
-    weights = torch.ones(TILE_OUTPUTS, 32).bfloat16()
-    panel = np.ones((32, WIDTH), np.float32)
-    panel[:, 5] = np.nan
-    panel[:, 40] = np.inf
+@pytest.mark.usefixtures("_unit")
+def test_rows_do_not_meet() -> None:
+    inputs = np.ones((40, 32), np.float32)
+    inputs[5], inputs[39] = np.nan, np.inf
 
-    found = multiplied(weights, panel)
+    found = multiplied(torch.ones(32, 32).bfloat16(), inputs)
 
-    assert np.isnan(found[:, 5]).all()
-    assert not np.isfinite(found[:, 40]).any()
-    assert (np.delete(found, [5, 40], axis=1) == 32.0).all()
+    assert np.isnan(found[5]).all()
+    assert not np.isfinite(found[39]).any()
+    assert (np.delete(found, [5, 39], axis=0) == 32.0).all()
+
+
+def test_projections_that_the_unit_cannot_compute_have_no_weights_for_it() -> None:
+    memory = RecordMemory()
+    for weight in (torch.ones(32, 48), torch.ones(20, 32), torch.full((32, 32), 1 / 3)):
+        assert memory.halves(RawWeight(weight, None, None), 1) == 0
+    codes, scales = torch.ones(32, 32, dtype=torch.int8), torch.ones(32)
+    assert memory.halves(RawWeight(codes, scales, None, rounds_inputs=True), 1) == 0
+    assert memory.halves(RawWeight(torch.ones(32, 32), None, None), 1) == 1

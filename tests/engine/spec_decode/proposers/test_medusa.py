@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from engine.cpu.multi_step.draft_records import DRAFT_END, DRAFT_ROW
 from engine.models.multi_step import DraftTables, MultiStepOrder, MultiStepReport
 from engine.models.prediction_heads import HeadPredictions, Seen
 from engine.protocol import Add, SamplingParams
@@ -19,10 +20,9 @@ from engine.step.step_output import SequenceResult
 
 END = 9
 ORDER = MultiStepOrder(
-    rows=np.zeros((2, 6)),
-    numbers=np.zeros((2, 3)),
+    rows=np.zeros(2, DRAFT_ROW),
     stops=np.zeros(0),
-    found=(np.zeros((2, 1)), np.zeros((2, 1)), np.zeros((2, 2))),
+    found=(np.zeros((2, 1)), np.zeros((2, 1)), np.zeros(2, DRAFT_END)),
     lengths=[3, 3],
     ends_at=[9, 9],
     drafts_until=[9, 9],

@@ -162,7 +162,7 @@ def test_the_likelier_of_two_sources_is_followed() -> None:
 def test_the_end_of_an_answer_is_never_ambiguous() -> None:
     found = look([1, 2, 3, END, 5, 1, 2])
     assert [token for token, _ in drafts_of(found)] == [3]
-    assert found.arrays[2].tolist() == [[1, 1]]
+    assert found.arrays[2].tolist() == [(1, 1)]
 
 
 def test_rows_are_looked_up_side_by_side_and_drafted_where_it_pays() -> None:
@@ -220,5 +220,6 @@ def test_what_heads_state_stands_behind_the_newest_token_whatever_was_drafted_si
 def test_a_place_is_described_without_looking_anything_up() -> None:
     found = NgramProposer(AcceptanceStats()).nothing([LookupPosition(sequence([1, 2, 1, 2]), 4)], 0.3)
     assert found.token_ids() == [()]
-    assert (found.gain, found.arrays[2].tolist()) == (1.0, [[0, 0]])
-    assert found.described[1].tolist() == [[1.0, 0.3, 0.0]]
+    assert (found.gain, found.arrays[2].tolist()) == (1.0, [(0, 0)])
+    (row,) = found.described[0]
+    assert (row["accepted_probability"], row["least_probability"], row["least_next_probability"]) == (1.0, 0.3, 0.0)

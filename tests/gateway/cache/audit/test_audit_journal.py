@@ -163,7 +163,7 @@ def test_closed_is_above_every_level_that_serves() -> None:
 
 async def test_one_tenants_flood_displaces_no_audit_of_another(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.cache.audit.audit_journal.MAX_WAITING", 50)
-    monkeypatch.setattr("gateway.cache.audit.audit_book.MAX_RECORDS", 50)
+    monkeypatch.setattr("gateway.cache.audit.audit_registry.MAX_RECORDS", 50)
     one, other = Process(store, "a"), Process(store, "b")
     calm = msgspec.structs.replace(record(0), tenant="calm", exact=b"calm")
     for audit in (calm, *(record(number) for number in range(1, 201))):

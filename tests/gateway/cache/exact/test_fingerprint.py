@@ -139,16 +139,16 @@ def test_instructions_and_pictures_count_whatever_the_policy_states(history: lis
 
 @pytest.mark.parametrize("size", [100, 200_000])
 def test_a_text_of_any_length_counts_whole(size: int) -> None:
-    def asked(text: str, **more: Any) -> Fingerprint:
+    def digest(text: str, **more: Any) -> Fingerprint:
         return of({**BASE, "messages": [{"role": "user", "content": text, **more}]})
 
     text = '"\n' * size
-    assert asked(text) == asked(text)
+    assert digest(text) == digest(text)
     others = [
-        asked(text + "x"),
-        asked("x" + text[1:]),
-        asked(text, name="a"),
-        asked(text[:-1] + "\\"),
-        asked("x" * 2 * size),
+        digest(text + "x"),
+        digest("x" + text[1:]),
+        digest(text, name="a"),
+        digest(text[:-1] + "\\"),
+        digest("x" * 2 * size),
     ]
-    assert len({other.exact for other in others} | {asked(text).exact}) == len(others) + 1
+    assert len({other.exact for other in others} | {digest(text).exact}) == len(others) + 1

@@ -217,12 +217,12 @@ async def test_a_second_signal_later_cuts_off_what_is_under_way(tmp_path: Path) 
         assert "second signal: stopping at once" in up.text
 
 
-class Told:
-    """A supervisor that notes what it is told, and runs until then."""
+class SignalledSupervisor:
+    """A supervisor that notes its signals, and runs until then."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
-        self._is_told = asyncio.Event()
+        self.signals: list[str] = []
+        self._is_signalled = asyncio.Event()
 
     def stop(self) -> None:
         self._note("stop")
@@ -232,36 +232,36 @@ class Told:
 
     async def run(self) -> int:
         os.kill(os.getpid(), signal.SIGHUP)
-        await self._is_told.wait()
+        await self._is_signalled.wait()
         return 0
 
     def _note(self, what: str) -> None:
-        self.told.append(what)
-        self._is_told.set()
+        self.signals.append(what)
+        self._is_signalled.set()
 
 
-@pytest.mark.parametrize(("terminal", "told"), [(True, "stop"), (False, "reload")])
+@pytest.mark.parametrize(("terminal", "signals"), [(True, "stop"), (False, "reload")])
 async def test_a_hangup_stops_what_has_a_terminal_and_reloads_what_has_none(
-    monkeypatch: pytest.MonkeyPatch, terminal: bool, told: str
+    monkeypatch: pytest.MonkeyPatch, terminal: bool, signals: str
 ) -> None:
     monkeypatch.setattr("gateway.cli.supervisor.supervisor.has_terminal", lambda: terminal)
-    one = Told()
+    one = SignalledSupervisor()
     async with asyncio.timeout(10):
         assert await supervise(one) == 0  # type: ignore[arg-type]
-    assert one.told == [told]
+    assert one.signals == [signals]
 
 
 async def test_a_hangup_is_nothing_to_what_nohup_started() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        one = Told()
+        one = SignalledSupervisor()
         running_on = asyncio.create_task(supervise(one))  # type: ignore[arg-type]
         await asyncio.sleep(0.05)
-        assert (one.told, running_on.done()) == ([], False)
+        assert (one.signals, running_on.done()) == ([], False)
         os.kill(os.getpid(), signal.SIGTERM)
         async with asyncio.timeout(10):
             assert await running_on == 0
-        assert one.told == ["stop"]
+        assert one.signals == ["stop"]
     finally:
         signal.signal(signal.SIGHUP, before)
 

@@ -1,4 +1,4 @@
-"""Prompts that are computed by panels: what transformers computes, however a prompt is cut and whoever helps."""
+"""Prompts that are computed apart: what transformers computes, however a prompt is cut and whoever helps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from engine.attention.base import ForwardContext
-from engine.cpu.execution.prompt_rows import cut_evenly, panels_of, split_rows
+from engine.cpu.execution.prompt_rows import cut_evenly, split_rows
 from engine.cpu.gemm.matrix_unit import is_permitted
 from engine.cpu.step.prompt_mode import PromptWay
 from tests.engine.cpu.execution.test_model import COMPILABLE, SIZES, set_limit, weight_bytes
@@ -33,7 +33,7 @@ def open_runner(
     sizes: dict[str, int] = SIZES,
     **settings: object,
 ) -> PagedRunner:
-    """`is_half`: the checkpoint holds what bfloat16 can state, which is what the matrix unit is for."""
+    """`is_half`: the checkpoint holds what bfloat16 can say, which is what the matrix unit is for."""
     runner = PagedRunner(make_checkpoint(variant, folder, is_half, sizes), shuffle_seed=4, **settings)  # type: ignore[arg-type]
     if hasattr(runner.model, "prompt_way"):
         runner.model.prompt_way = way
@@ -41,7 +41,7 @@ def open_runner(
 
 
 def show_states(runner: PagedRunner) -> None:
-    """Let steps return hidden states: how logits are computed depends on how many are requested."""
+    """Let steps return hidden states: how logits are computed depends on how many are asked for."""
     runner.model.logits = lambda hidden: hidden  # type: ignore[method-assign]
 
 
@@ -87,7 +87,8 @@ def test_int8_weights_are_computed_with_on_the_matrix_unit(tmp_path: Path) -> No
     expected = runner.prefill(Row(PROMPT[:90]), [45])
 
     assert (weight_bytes(runner) == 1).all()
-    assert (found - expected).abs().max() < TOLERANCE
+    # The unit adds up each sum in one chain, vectors in two. Emulated, the difference is 1.8e-5 of the largest logit.
+    assert (found - expected).abs().max() < 4e-5 * expected.abs().max()
 
 
 @pytest.mark.parametrize("variant", ["qwen3", "mistral"])
@@ -119,7 +120,7 @@ def test_sampled_tokens_get_the_numbers_they_get_where_all_are_sampled(
 
     expected = runner.step(list(zip(all_rows, lengths, strict=True)))
     found = runner.step(list(zip(some_rows, lengths, strict=True)), num_sampled)
-    # What the last layer stored of tokens that were not sampled is read by those behind them.
+    # What the last layer kept of tokens that were not sampled is read by those behind them.
     expected += runner.step([(row, 7) for row in all_rows])
     found += runner.step([(row, 7) for row in some_rows])
 
@@ -238,38 +239,21 @@ def test_a_step_that_is_short_enough_is_one_part() -> None:
 
 
 def test_steps_are_split_into_prompts_and_steps_of_few_tokens() -> None:
-    parts, prompts = split_rows(step_with([3, 40, 2, 5, 17, 1]), 16, 6)
+    *parts, prompts = split_rows(step_with([3, 40, 2, 5, 17, 1]), 16, 6)
 
-    assert prompts == [(1, 3), (4, 50)]
+    assert [part.has_prompts for part in (*parts, prompts)] == [False, False, True]
     assert [part.tokens.tolist() for part in parts] == [[0, 1, 2, 43, 44], [45, 46, 47, 48, 49, 67]]
-    assert [part.context.query_starts for part in parts] == [[0, 3, 5], [0, 5, 6]]
+    assert prompts.tokens.tolist() == [*range(3, 43), *range(50, 67)]
+    assert [part.context.query_starts for part in (*parts, prompts)] == [[0, 3, 5], [0, 5, 6], [0, 40, 57]]
     assert [part.context.context_lens for part in parts] == [[3, 2], [5, 1]]
     assert parts[1].context.positions.tolist() == [0, 1, 2, 3, 4, 0]
     assert parts[1].context.slot_mapping.tolist() == [1045, 1046, 1047, 1048, 1049, 1067]
     assert parts[1].context.block_tables.tolist() == [[3], [5]]
+    assert all(part.context.sampled is None and torch.equal(part.places, part.tokens) for part in (*parts, prompts))
 
 
-@pytest.mark.parametrize(
-    ("lengths", "num_threads", "expected"),
-    [
-        ([64], 1, [(0, 64, 64)]),
-        ([64], 2, [(0, 32, 32), (32, 32, 32)]),
-        ([20], 4, [(0, 16, 16), (16, 4, 16)]),
-        ([150], 2, [(0, 48, 48), (48, 48, 48), (96, 48, 48), (144, 6, 16)]),
-        ([70, 17], 2, [(0, 48, 48), (48, 22, 32), (70, 17, 32)]),
-    ],
-)
-def test_panels_share_a_prompt_evenly(
-    lengths: list[int], num_threads: int, expected: list[tuple[int, int, int]]
-) -> None:
-    context = step_with(lengths)
-    found = panels_of(context, list(enumerate(context.query_starts[:-1])), num_threads)
-    assert [(first, number, lanes) for first, number, _, lanes, _ in found.tolist()] == expected
+def test_parts_name_their_sampled_tokens_and_where_those_go() -> None:
+    decoding, prompt = split_rows(step_with([1, 20, 2], [0, 5, 20, 21]), 16, 8)
 
-
-@pytest.mark.parametrize(
-    ("sampled", "expected"),
-    [(None, [1, 1, 1]), ([], [0, 0, 0]), ([127, 159], [0, 1, 1]), ([5, 127, 128], [1, 1, 1]), ([63], [1, 0, 0])],
-)
-def test_panels_state_whether_a_token_is_sampled(sampled: list[int] | None, expected: list[int]) -> None:
-    assert panels_of(step_with([128, 32], sampled), [(0, 0), (1, 128)], 1)[:, 4].tolist() == expected
+    assert (decoding.context.sampled, decoding.places.tolist()) == ([0, 1], [0, 3])
+    assert (prompt.context.sampled, prompt.places.tolist()) == ([4, 19], [1, 2])

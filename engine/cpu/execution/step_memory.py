@@ -1,0 +1,71 @@
+"""Memory that compiled steps write: buffers of a step's tokens, and buffers of each thread."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy.typing as npt
+import torch
+
+from engine.cpu.gemm.matrix_unit import CUT_BYTES, TILE_ROWS
+from engine.cpu.gemm.rounded_tiles import HEADER_BYTES
+from engine.cpu.gemm.tiles import LANES
+from engine.cpu.jit.work_queue import CHUNK
+from engine.cpu.multi_step.further_step import MOST_TOGETHER
+from engine.models.config.config import ModelConfig
+
+TOGETHER = 128
+"""Maximum number of tokens computed together; more do not fit a core's cache beside the weights."""
+
+
+class StepMemory:
+    """Owner of the buffers of all steps, which share them, so only one step may run at a time."""
+
+    def __init__(
+        self, config: ModelConfig, step: npt.NDArray[Any], *, are_inputs_rounded: bool, has_unit: bool
+    ) -> None:
+        """Allocate the buffers of tokens, and write their addresses into a STEP record."""
+        self._config = config
+        self._step = step
+        widest = max(config.hidden_size, config.intermediate_size, config.num_heads * config.head_dim)
+        of_codes = max(HEADER_BYTES + widest, 4 * widest) if are_inputs_rounded else 0
+        # The matrix unit reads and writes whole tiles.
+        self._num_rows = TOGETHER + TILE_ROWS if has_unit else TOGETHER
+        self._codes_size = self._num_rows * max(of_codes, CUT_BYTES * widest if has_unit else 0)
+        attended_size = config.num_heads * config.head_dim
+        widths = {
+            "residual": config.hidden_size,
+            "sampled_residual": config.hidden_size,
+            "qkv": attended_size + 2 * config.num_kv_heads * config.head_dim,
+            "attended": attended_size,
+            "gated": config.intermediate_size,
+        }
+        self._of_tokens = {name: torch.empty(self._num_rows, width) for name, width in widths.items()}
+        self._of_threads: tuple[torch.Tensor, ...] = ()
+        self._num_threads = self._scratch_size = 0
+        for name, buffer in self._of_tokens.items():
+            step[name] = buffer.data_ptr()
+
+    @property
+    def residual(self) -> torch.Tensor:
+        """Buffer of the tokens' residuals, float32 [tokens, hidden]."""
+        return self._of_tokens["residual"]
+
+    def reserve(self, num_threads: int, num_positions: int = 1, block_size: int = LANES) -> None:
+        """Grow the buffers of threads for sequences of up to `num_positions` tokens, and write their addresses."""
+        config = self._config
+        num_queries = MOST_TOGETHER * config.num_heads // config.num_kv_heads
+        # Scores, then queries and their sums.
+        num_attended = num_queries * (num_positions + 2 * block_size + 2 * config.head_dim)
+        size = max(2 * self._num_rows * CHUNK, num_attended)
+        if self._num_threads >= num_threads and self._scratch_size >= size:
+            return
+        self._num_threads, self._scratch_size = num_threads, 2 ** (size - 1).bit_length()
+        scratch = torch.empty(num_threads, self._scratch_size)
+        normed = torch.empty(num_threads, TOGETHER * config.hidden_size)
+        codes = torch.empty(num_threads, self._codes_size, dtype=torch.uint8)
+        self._of_threads = scratch, normed, codes
+        step = self._step
+        step["scratch"], step["scratch_size"] = scratch.data_ptr(), self._scratch_size
+        step["normed"] = normed.data_ptr()
+        step["codes"], step["codes_size"] = codes.data_ptr(), self._codes_size

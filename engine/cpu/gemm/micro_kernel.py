@@ -1,0 +1,225 @@
+"""The micro-kernel of all products on vector units: rows times vectors of outputs, with the sums in registers.
+
+Its code is LLVM instructions with a fixed order of sums. A token thus gets the same numbers alone, in a batch and among
+draft tokens. No sum crosses lanes of a vector. `ProductOperands` says how factors are loaded and accumulated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial, reduce
+from typing import Any, Literal, NamedTuple
+
+from llvmlite import ir
+from numba.core import cgutils
+
+from engine.cpu.gemm.tiles import FLOAT_BYTES, LANES, Tile
+
+TOGETHER = 4
+"""Number of inputs whose products with one output's int8 weights an instruction adds."""
+_BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}
+WeightKind = Literal["float32", "bfloat16", "int8"]
+
+
+class Registers(NamedTuple):
+    """Division of registers among the sums of a tile of two vectors of outputs.
+
+    Enough sums avoid waits for earlier products, and few enough avoid spills to memory.
+    """
+
+    num_sums: int
+    """Number of partial sums of each output over interleaved inputs, added at the end."""
+    most_rows: int
+
+
+class ProductOperands(Tile):
+    """Emitter of a product's operands: factors of all outputs, and one row's input in every lane."""
+
+    num_inputs: int
+    """Number of inputs of one pass of the loop."""
+    zero: Any
+
+    def parts(self, place: Any, num_vectors: int) -> Iterator[tuple[Any, Sequence[Any]]]:
+        """Yield the distance of a part's inputs from the beginning of rows, in bytes, and its vectors of factors."""
+        raise NotImplementedError
+
+    def of_row(self, address: Any) -> Any:
+        """Return a row's inputs of one part in every lane."""
+        raise NotImplementedError
+
+    def accumulate(self, total: Any, row: Any, vector: Any) -> Any:
+        """Return the total with a product added."""
+        raise NotImplementedError
+
+    def join(self, one: Any, other: Any) -> Any:
+        """Return the sum of two totals."""
+        raise NotImplementedError
+
+
+class FloatOperands(ProductOperands):
+    """Factors in float32, bfloat16 or int8, accumulated in float32, two inputs a pass."""
+
+    num_inputs = 2
+
+    def __init__(self, builder: Any, kind: WeightKind, factors: Any, step_bytes: Any, vector_bytes: Any) -> None:
+        """Take factors at an address, `step_bytes` to the next input's and `vector_bytes` to the next vector.
+
+        Those in bfloat16 are interleaved in pairs of two inputs, `2 * step_bytes` before the next pair.
+        """
+        super().__init__(builder)
+        self._kind, self._factors = kind, factors
+        self._step_bytes, self._vector_bytes = step_bytes, vector_bytes
+        self.zero = self._zero()
+
+    def parts(self, place: Any, num_vectors: int) -> Iterator[tuple[Any, Sequence[Any]]]:
+        """Yield the first inputs' factors, then the second ones'."""
+        builder = self._builder
+        first = builder.add(self._factors, builder.mul(place, self._step_bytes))
+        pairs = [self._pair(address) for address in self._addresses(first, self._vector_bytes, num_vectors)]
+        for part in range(2):
+            yield self._bytes(builder.add(place, ir.Constant(place.type, part))), [pair[part] for pair in pairs]
+
+    def of_row(self, address: Any) -> Any:
+        """Return one input."""
+        return self._broadcast(self._load(address, ir.FloatType()))
+
+    def accumulate(self, total: Any, row: Any, vector: Any) -> Any:
+        """Return total + row * vector."""
+        return self._fma(row, vector, total)
+
+    def join(self, one: Any, other: Any) -> Any:
+        """Return the sum of two vectors."""
+        return self._builder.fadd(one, other)
+
+    def _pair(self, address: Any) -> tuple[Any, Any]:
+        """Load two inputs' factors as float32."""
+        if self._kind == "bfloat16":
+            return self._load_halves(address)
+        load = self._load_bytes if self._kind == "int8" else self._load_floats
+        return load(address), load(self._builder.add(address, self._step_bytes))
+
+
+class CodeOperands(ProductOperands):
+    """Factors in int8 and rows of unsigned codes, whose products an instruction adds four at a time (VNNI)."""
+
+    def __init__(self, builder: Any, num_sums: int, weights: Any, vector_bytes: Any) -> None:
+        """Take weights [count / TOGETHER, LANES, TOGETHER] at an address, `vector_bytes` to the next vector."""
+        super().__init__(builder)
+        self._num_sums, self._weights, self._vector_bytes = num_sums, weights, vector_bytes
+        self.num_inputs = TOGETHER * num_sums
+        self.zero = ir.Constant(self._words, [0] * LANES)
+
+    def parts(self, place: Any, num_vectors: int) -> Iterator[tuple[Any, Sequence[Any]]]:
+        """Yield four inputs' factors for each sum."""
+        builder = self._builder
+        at = builder.add(self._weights, self._bytes(place, LANES))
+        for part in range(self._num_sums):
+            addresses = self._addresses(at, self._vector_bytes, num_vectors)
+            found = [self._load(address, self._words) for address in addresses]
+            yield builder.add(place, ir.Constant(place.type, TOGETHER * part)), found
+            at = builder.add(at, ir.Constant(place.type, LANES * TOGETHER))
+
+    def of_row(self, address: Any) -> Any:
+        """Return four codes."""
+        return self._spread(self._load(address, ir.IntType(32)), self._words)
+
+    def accumulate(self, total: Any, row: Any, vector: Any) -> Any:
+        """Return total + Σ of four unsigned codes times four signed weights, in each lane."""
+        kind = ir.FunctionType(self._words, [self._words] * 3)
+        name = f"llvm.x86.avx512.vpdpbusd.{32 * LANES}"
+        function = cgutils.get_or_insert_function(self._builder.module, kind, name)
+        return self._builder.call(function, [total, row, vector])
+
+    def join(self, one: Any, other: Any) -> Any:
+        """Return the sum of two vectors."""
+        return self._builder.add(one, other)
+
+
+class MicroKernel(Tile):
+    """Generator of the code for some vectors of outputs, once for each possible number of rows."""
+
+    def __init__(self, builder: Any, num_vectors: int, registers: Registers, *, is_cut: bool = False) -> None:
+        """Create the generator; `is_cut` writes only part of the last vector's outputs."""
+        super().__init__(builder)
+        self._num_vectors = num_vectors
+        self._registers = registers
+        self._is_cut = is_cut
+
+    def build(
+        self,
+        num_rows: Any,
+        rows: tuple[Any, Any],
+        out: tuple[Any, Any],
+        totals_of: Callable[[list[Any], list[Any]], list[Any]],
+        num_outputs: Any = None,
+    ) -> None:
+        """Emit the code of each number of rows, and the choice among them.
+
+        Args:
+            num_rows: Number of rows, at most that of the registers.
+            rows: Address of the first row, and the distance to the next one in bytes.
+            out: Address and distance of the rows of outputs.
+            totals_of: Emits the totals, row by row, for addresses of rows and of where the totals will be stored.
+            num_outputs: Number of outputs of a cut vector.
+        """
+
+        def build_rows(count: int) -> None:
+            of_rows, targets = self._addresses(*rows, count), self._targets(*out, count)
+            for total, target in zip(totals_of(of_rows, targets), targets, strict=True):
+                if self._is_cut:
+                    self._store_first(num_outputs, total, target)
+                else:
+                    self._store(total, target)
+
+        most = self._registers.most_rows
+        self.choose(num_rows, {count: partial(build_rows, count) for count in range(1, most + 1)})
+
+    def build_each_kind(
+        self, weight_bytes: Any, kinds: Sequence[WeightKind], build: Callable[[WeightKind], None]
+    ) -> None:
+        """Emit the code of each kind of weights, and the choice among them by a weight's size in bytes."""
+        self.choose(weight_bytes, {_BYTES[kind]: partial(build, kind) for kind in kinds})
+
+    def choose(self, number: Any, cases: dict[int, Callable[[], None]]) -> None:
+        """Emit the code of each case, and the choice among them; another number counts as the last case."""
+        builder = self._builder
+        blocks = {case: builder.append_basic_block(f"case_{case}") for case in cases}
+        behind = builder.append_basic_block("behind_cases")
+        chosen = builder.switch(number, blocks[max(blocks)])
+        for case, block in blocks.items():
+            if case != max(blocks):
+                chosen.add_case(ir.Constant(number.type, case), block)
+            builder.position_at_end(block)
+            cases[case]()
+            builder.branch(behind)
+        builder.position_at_end(behind)
+
+    def summed(
+        self, operands: ProductOperands, rows: list[Any], count: Any, totals: list[Any], num_sums: int | None = None
+    ) -> list[Any]:
+        """Emit the loop over `count` inputs; return the totals, row by row, with their products added."""
+        num_sums = num_sums or self._registers.num_sums
+
+        def add_products(place: Any, sums: list[Any]) -> list[Any]:
+            added = list(sums)
+            for part, (at, vectors) in enumerate(operands.parts(place, self._num_vectors)):
+                for row, address in enumerate(rows):
+                    of_row = operands.of_row(self._builder.add(address, at))
+                    for vector, factor in enumerate(vectors):
+                        into = part % num_sums * len(totals) + row * self._num_vectors + vector
+                        added[into] = operands.accumulate(added[into], of_row, factor)
+            return added
+
+        start = totals + [operands.zero] * len(totals) * (num_sums - 1)
+        step = ir.Constant(count.type, operands.num_inputs)
+        sums = self._loop(ir.Constant(count.type, 0), step, count, start, add_products)
+        return [reduce(operands.join, sums[index :: len(totals)]) for index in range(len(totals))]
+
+    def _targets(self, out: Any, out_bytes: Any, num_rows: int) -> list[Any]:
+        """Return the addresses of the totals, row by row."""
+        width = ir.Constant(out.type, LANES * FLOAT_BYTES)
+        return [
+            address
+            for row in self._addresses(out, out_bytes, num_rows)
+            for address in self._addresses(row, width, self._num_vectors)
+        ]
