@@ -21,7 +21,6 @@ from gateway.cli import commands
 from gateway.cli import main as cli
 from gateway.cli.supervisor.runtime_lock import RuntimeLock
 from gateway.config.settings import GatewayConfig
-from gateway.util.version import version
 from routing_policies.loading import load_policy
 
 GOOD = """\
@@ -97,13 +96,6 @@ def test_a_wrong_command_line_is_exit_code_2(
         cli.main(arguments)
     assert ended.value.code == 2
     assert expected in capsys.readouterr().err
-
-
-def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["--version"])
-    assert ended.value.code == 0
-    assert capsys.readouterr().out == f"penstock {version()}\n"
 
 
 def test_help_loads_nothing_heavy() -> None:

@@ -13,9 +13,7 @@ import pytest
 
 from gateway.cli import observe
 from gateway.cli.commands import CommandError, UsageError
-from gateway.cli.explain import render_request
 from gateway.cli.main import build_parser
-from gateway.cli.top import render_top
 from tests.gateway.stack import Stack, chat, running
 
 _TRIMMED = """
@@ -129,44 +127,3 @@ async def test_top_prints_one_screen_where_there_is_no_terminal(
         assert "\x1b" not in out
         for expected in ("LANE", "interactive", "DEPLOYMENT", "small", "REQUEST", "completed"):
             assert expected in out
-
-
-async def test_tops_numbers_fit_a_small_terminal_and_colour_is_a_choice(tmp_path: Path) -> None:
-    async with running(tmp_path) as stack:
-        await stack.ask(chat(stream=True))
-        overview = (await stack.get("/admin/api/overview", admin=True)).json
-        requests = (await stack.get("/admin/api/requests", admin=True)).json["requests"]
-        plain = render_top(overview, requests, width=60, height=12, is_colored=False).splitlines()
-        assert len(plain) == 12
-        assert max(map(len, plain)) <= 60
-        assert "\x1b[1mpenstock" in render_top(overview, requests, width=60, height=12, is_colored=True)
-
-
-def test_what_an_upstream_says_reaches_the_terminal_without_control_characters() -> None:
-    shown = render_request({**_SHED, "detail": "\\x1b[2J gone"})
-    assert "\x1b" not in shown
-    assert "shed reason: queue_full" in shown
-
-
-_SHED: dict[str, Any] = {
-    **dict.fromkeys(
-        ("code", "neighbour", "cancelled_while", "ttft_ms", "tpot_ms", "prompt_tokens", "completion_tokens")
-    ),
-    "id": "r1",
-    "outcome": "shed",
-    "status": 503,
-    "tenant": "",
-    "lane": "batch",
-    "model": "auto",
-    "route": "",
-    "deployment": "",
-    "policy": "p",
-    "cache": "bypass",
-    "cache_reason": "policy",
-    "trimmed": {},
-    "degraded": [],
-    "shed_reason": "queue_full",
-    "total_ms": 1.0,
-    "stages": [],
-    "decisions": [],
-}

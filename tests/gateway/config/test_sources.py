@@ -196,24 +196,6 @@ def test_a_file_that_was_named_must_exist(tmp_path: Path) -> None:
         load_config(Path("none.toml"), {}, cwd=tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("address", "expected"),
-    [
-        ("127.0.0.1:1", True),
-        ("127.9.9.9:1", True),
-        ("[::1]:1", True),
-        ("localhost:1", True),
-        ("unix:/a", True),
-        ("0.0.0.0:1", False),
-        ("[::]:1", False),
-        ("10.0.0.1:1", False),
-        ("myhost:1", False),
-    ],
-)
-def test_what_counts_as_this_machine_only(address: str, expected: bool) -> None:
-    assert is_loopback(address) is expected
-
-
 DEPLOYMENTS = (Deployment(id="a", url="http://a", model="m"),)
 OPEN = Policy(schema_version=1, deployments=DEPLOYMENTS)
 KEYED = Policy(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway.cache.audit.audit_book import AuditBook
 from gateway.cache.audit.audit_journal import SPACE, AuditJournal
-from gateway.cache.audit.audit_record import AuditRecord, Texts, decode_record, encode_record
+from gateway.cache.audit.audit_record import AuditRecord, encode_record
 from gateway.cache.audit.error_budget import CLOSED
 from gateway.cache.audit.evidence import BUCKET_S
 from gateway.cache.audit.route_stats import RouteStatsTable, TenantRoute
@@ -135,23 +135,6 @@ async def test_requests_are_counted_in_spans_and_only_news_is_written(store: Sto
     process.books.of(MINE).evidence.note_request(process.now)
     await process.tell()
     assert len(await store.keys(SPACE)) == 2
-
-
-def test_a_record_survives_being_stored_and_nothing_else_does() -> None:
-    kept = record(1)
-    assert decode_record(encode_record(kept)) == kept
-    assert decode_record(b"") is None
-
-
-def test_a_purge_takes_the_texts_off_the_records_of_what_it_covers() -> None:
-    book = AuditBook(RouteStatsTable(NearJudge()), bound_of=lambda route: None)
-    texts = Texts("asked", "kept", "one", "two")
-    import msgspec
-
-    book.add(msgspec.structs.replace(record(1), texts=texts), 0.0)
-    stripped = book.forget_texts(lambda found: found.entry_id == "req_0")
-    assert [found.texts for found in stripped] == [None]
-    assert [found.texts for found in book] == [None]
 
 
 def test_closed_is_above_every_level_that_serves() -> None:

@@ -7,8 +7,6 @@ from random import Random
 import pytest
 
 from gateway.cache.audit.budget_usage import BEGINNING, SHARE, BudgetUsage
-from gateway.cache.audit.route_stats import RouteStats
-from tests.gateway.cache.word_encoder import NearJudge
 
 BOUND, FLOOR = 0.01, 0.8
 
@@ -52,18 +50,6 @@ def test_the_expected_error_ends_below_the_bound_however_much_there_is_to_serve(
             spending.note_served(b"%d" % number, b"kept", chance)
             doubt += 1.0 - chance
     assert 0.5 * BOUND < doubt / 30_000 < BOUND
-
-
-def test_the_same_answer_to_the_same_question_is_spent_once_and_not_refused_later() -> None:
-    book = RouteStats(NearJudge())
-    for _ in range(1000):
-        book.note_request(0.0)
-        book.note_hit(0.0, b"again", b"kept", 0.8)
-    assert book.usage.raised(FLOOR, BOUND) == FLOOR
-    for number in range(1000):
-        book.note_hit(0.0, b"%d" % number, b"kept", 0.8)
-    plain = book.floor(BOUND)
-    assert book.floor_for(b"again", b"kept", BOUND) == plain < book.floor_for(b"new", b"kept", BOUND)
 
 
 def test_the_first_answers_are_not_refused() -> None:

@@ -91,14 +91,3 @@ def test_its_chances_are_calibrated_on_a_new_stream(fitted: MatchModel) -> None:
         right.append(questions.question_groups[number] == questions.question_groups[place])
     judged = np.array(chances) > 0
     assert np.array(chances)[judged].mean() == pytest.approx(np.array(right)[judged].mean(), abs=0.06)
-
-
-def test_neighbours_came_before_and_are_the_closest() -> None:
-    rng = np.random.default_rng(3)
-    vectors = rng.normal(size=(700, 8)).astype(np.float32)
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    near = earlier_neighbours(vectors, 3)
-    for number in (0, 1, 2, 300, 699):
-        cosines = vectors[:number] @ vectors[number]
-        best = np.argsort(-cosines)[:3].tolist()
-        assert [int(place) for place in near.places[number] if place >= 0] == best

@@ -6,7 +6,6 @@ import pytest
 
 from gateway.deployments.health.ejection import EjectionRules, EjectionTally, FailureKind, StallRules
 from gateway.deployments.health.health import MAX_PUSHBACK_S, DeploymentHealth
-from gateway.deployments.health.second_attempts import MIN_SAMPLES, WINDOW_S, RecentDelays
 
 
 class Progress:
@@ -235,33 +234,3 @@ def test_where_nothing_is_expected_nothing_is_late() -> None:
 def test_rules_that_make_no_sense_are_refused(rules: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="expected"):
         rules_of(**rules)
-
-
-def test_what_is_late_is_learned_from_recent_delays() -> None:
-    delays = RecentDelays()
-    for number in range(MIN_SAMPLES - 1):
-        delays.add(number / 100, 0.1)
-    assert delays.late_s(0.5) is None
-    for number in range(200):
-        delays.add(1.0, 0.1 if number % 10 else 5.0)
-    late_s, usual_s = delays.late_s(2.0), delays.usual_s(2.0)
-
-    assert late_s is not None
-    assert usual_s is not None
-    assert 5.0 <= late_s <= 5.6
-    assert 0.1 <= usual_s <= 0.112
-
-
-def test_delays_of_long_ago_are_forgotten() -> None:
-    delays = RecentDelays()
-    for _ in range(50):
-        delays.add(0.0, 5.0)
-    for _ in range(50):
-        delays.add(WINDOW_S, 0.1)
-    assert delays.late_s(WINDOW_S) is not None
-    delays.add(2 * WINDOW_S, 0.1)
-    late_s = delays.late_s(2 * WINDOW_S)
-
-    assert late_s is not None
-    assert late_s < 0.2
-    assert delays.late_s(10 * WINDOW_S) is None
