@@ -113,40 +113,6 @@ async def test_a_starter_is_written_once_and_is_good(tmp_path: Path, capsys: pyt
     assert "2 tests passed" in capsys.readouterr().out
 
 
-async def test_a_tenant_a_key_and_an_admin_from_the_command_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with shell(tmp_path, capsys) as sh:
-        assert (await sh.json("tenants", "new", "bank", "--reason", "a new product"))["revision"]["number"] == 2
-        assert [item["id"] for item in (await sh.json("tenants", "list"))["tenants"]] == ["bank", "shop"]
-        made = await sh.json("keys", "new", "--store", "--tenant", "bank", "--id", "app")
-        assert made["key"].startswith("sk-penstock-")
-        assert (await sh.json("keys", "rotate", "bank", "app", "--overlap-s", "60"))["key"] != made["key"]
-        assert (await sh.json("keys", "revoke", "bank", "app", "--reason", "leaked"))["state"] == "revoked"
-        states = [key["state"] for key in (await sh.json("keys", "list", "--tenant", "bank"))["keys"]]
-        assert sorted(states) == ["active", "revoked"]
-        monkeypatch.setattr("sys.stdin", io.StringIO("a long enough password\n"))
-        assert (await sh.json("admin", "create", "anna", "--password-stdin"))["role"] == "admin"
-        assert (await sh.run("admin", "delete", "anna"))[0] == 1  # the last one
-        code, out, _ = await sh.run("audit", "list")
-        actions = {"tenant.create", "key.create", "key.rotate", "key.revoke", "admin.create"}
-        assert (code, {word for word in out.split() if word in actions}) == (0, actions)
-        assert (await sh.run("audit", "verify"))[0] == 0
-
-
-async def test_a_wrong_token_and_no_gateway_are_said_plainly(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    async with shell(tmp_path, capsys) as sh:
-        token = tmp_path / "other.token"
-        token.write_text("t" * 40)
-        code, _, err = await sh.run("policy", "history", "--token-file", str(token))
-        assert (code, "token is not one of this gateway" in err) == (1, True)
-        code, _, err = await sh.run("policy", "history", "--url", "http://127.0.0.1:1")
-        assert (code, "no gateway answers" in err) == (1, True)
-        assert (await sh.run("policy", "history", "--token-file", "/nonexistent"))[0] == 2
-
-
 async def test_an_edit_by_path_keeps_comments_and_changes_nothing_yet(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -157,37 +123,6 @@ async def test_an_edit_by_path_keeps_comments_and_changes_nothing_yet(
         assert reply.json["document"].count("\n") == (tmp_path / "policy.yaml").read_text().count("\n")
         bad = {"set": [{"path": "routes[7].id", "value": "x"}]}
         assert (await sh.stack.ask(bad, admin=True, path="/admin/api/policy/edit")).error["param"] == "set"
-
-
-async def test_what_others_wrote_is_shown_and_not_obeyed_by_the_terminal(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    async with shell(tmp_path, capsys) as sh:
-        file = sh.file((tmp_path / "policy.yaml").read_text() + "# one\n")
-        assert (await sh.run("policy", "apply", file, "--reason", "gone \x1b[2J\u202e", "--yes"))[0] == 0
-        for command in (("policy", "history"), ("audit", "list")):
-            code, out, _ = await sh.run(*command)
-            assert (code, "gone \\x1b[2J\\u202e" in out, "\x1b" in out) == (0, True, False)
-
-
-@pytest.mark.parametrize("seconds", ["nan", "inf", "-1", "soon", "1e400"])
-async def test_a_time_that_is_none_is_an_argument_that_is_wrong(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], seconds: str
-) -> None:
-    for command in (
-        ["keys", "new", "--store", "--tenant", "shop", "--expires-in-s", seconds],
-        ["keys", "rotate", "shop", "web", "--overlap-s", seconds],
-        ["policy", "canary", "start", "p.yaml", "--percent", "5", "--reason", "x", "--promote-after-s", seconds],
-    ):
-        with pytest.raises(SystemExit) as caught:
-            main(command)
-        assert caught.value.code == 2
-        assert "expected a number of seconds" in capsys.readouterr().err or seconds == "-1"
-
-
-async def test_a_key_of_the_document_cannot_expire(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["keys", "new", "--tenant", "shop", "--expires-in-s", "60"]) == 2
-    assert "--store" in capsys.readouterr().err
 
 
 async def test_every_command_of_a_policy_and_of_keys_speaks_json(
