@@ -1,0 +1,71 @@
+"""Tasks beside requests: a failure is told once by name, and all of them end together."""
+
+from __future__ import annotations
+
+import asyncio
+
+from gateway.background.task_group import BackgroundTasks
+
+
+def group() -> tuple[BackgroundTasks, list[tuple[str, str]]]:
+    told: list[tuple[str, str]] = []
+    return BackgroundTasks(lambda name, error: told.append((name, str(error)))), told
+
+
+async def test_a_failure_is_told_with_its_name_and_hurts_no_other() -> None:
+    tasks, told = group()
+    go = asyncio.Event()
+    ended: list[str] = []
+
+    async def work() -> None:
+        await go.wait()
+        ended.append("work")
+
+    async def fail() -> None:
+        raise OSError("disk full")
+
+    tasks.spawn(work(), "work")
+    tasks.spawn(fail(), "fail")
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert (told, tasks.num_running) == ([("fail", "disk full")], 1)
+    go.set()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert (ended, tasks.num_running) == (["work"], 0)
+
+
+async def test_cancelling_waits_for_all_and_reports_no_failure() -> None:
+    tasks, told = group()
+    cleaned: list[int] = []
+
+    async def work(number: int) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            cleaned.append(number)
+
+    for number in range(3):
+        tasks.spawn(work(number), "work")
+    await asyncio.sleep(0)
+    await tasks.cancel()
+    assert (sorted(cleaned), told) == ([0, 1, 2], [])
+    await asyncio.sleep(0)
+    assert tasks.num_running == 0
+
+
+async def test_what_fails_while_it_is_cancelled_is_told() -> None:
+    tasks, told = group()
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise ValueError("in the end")
+
+    tasks.spawn(work(), "work")
+    await asyncio.sleep(0)
+    await tasks.cancel()
+    await asyncio.sleep(0)
+    assert told == [("work", "in the end")]
