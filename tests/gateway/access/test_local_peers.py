@@ -11,7 +11,7 @@ from gateway.access.local_peers import LocalPeers
 LOOPBACK = ("127.0.0.1", 5000)
 
 
-def scope(client: tuple[str, int] | None = LOOPBACK, **headers: str) -> dict[str, Any]:
+def scope(client: tuple[str, int] | None = LOOPBACK, **headers: Any) -> dict[str, Any]:
     pairs = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
     return {"type": "http", "client": client, "headers": pairs}
 
@@ -46,8 +46,9 @@ def test_a_request_without_a_host_is_not_local() -> None:
 
 @pytest.mark.parametrize("header", ["forwarded", "x_forwarded_for", "via", "x_real_ip", "cf_connecting_ip"])
 def test_what_a_proxy_forwarded_is_not_local_even_over_a_socket(header: str) -> None:
-    assert not TCP.is_local(scope(host="localhost", **{header: "10.0.0.5"}))
-    assert not SOCKET.is_local(scope(None, **{header: "10.0.0.5"}))
+    forwarded: dict[str, Any] = {header: "10.0.0.5"}
+    assert not TCP.is_local(scope(host="localhost", **forwarded))
+    assert not SOCKET.is_local(scope(None, **forwarded))
     assert SOCKET.is_local(scope(None))
 
 

@@ -90,26 +90,6 @@ async def test_a_gateway_that_served_nothing_says_so_in_numbers(stack: Stack) ->
     assert found["cache"]["hit_ratio"] is None
 
 
-async def test_one_request_is_explained_by_its_id(stack: Stack) -> None:
-    reply = await stack.ask(chat(stream=True))
-    told = (await stack.get(f"/admin/api/requests/{reply.headers['x-request-id']}", admin=True)).json["request"]
-    assert told["outcome"] == "completed"
-    assert told["decisions"][0]["deployment"] == "small"
-    assert told["stages"][0]["stage"] == "read"
-    hit = await stack.ask(chat(stream=True))
-    cached = (await stack.get(f"/admin/api/requests/{hit.headers['x-request-id']}", admin=True)).json["request"]
-    assert cached["cache_entry"] == reply.headers["x-request-id"]
-
-
-async def test_requests_are_listed_newest_first_and_filtered(stack: Stack) -> None:
-    for model in ("auto", "nobody", "auto"):
-        await stack.ask(chat(model))
-    listed = (await stack.get("/admin/api/requests", admin=True)).json["requests"]
-    assert [one["outcome"] for one in listed] == ["cached", "rejected", "completed"]
-    only = (await stack.get("/admin/api/requests?outcome=cached&lane=interactive", admin=True)).json["requests"]
-    assert [one["outcome"] for one in only] == ["cached"]
-
-
 @pytest.mark.parametrize(
     "path", ["/admin/api/overview?window=7", "/admin/api/requests?limit=x", "/admin/api/live?topic=everything"]
 )
@@ -117,27 +97,6 @@ async def test_a_parameter_that_makes_no_sense_is_named(stack: Stack, path: str)
     reply = await stack.get(path, admin=True)
     assert reply.status == 400
     assert reply.error["param"] in path
-
-
-async def test_unknown_requests_and_deployments_are_404(stack: Stack) -> None:
-    assert (await stack.get("/admin/api/requests/req_0", admin=True)).status == 404
-    body = {"drain": True}
-    assert (await stack.ask(body, admin=True, path="/admin/api/deployments/none/drain")).status == 404
-    assert (await stack.get("/admin/api/deployments/small/drain", admin=True)).status == 405
-
-
-async def test_a_drained_deployment_gets_nothing_new_until_it_is_taken_back(stack: Stack) -> None:
-    drain = "/admin/api/deployments/small/drain"
-    reply = await stack.ask({"drain": True, "reason": "a new card"}, admin=True, path=drain)
-    assert reply.status == 200, reply.body
-    served = await stack.ask(chat(temperature=0.5))
-    assert served.headers["x-penstock-deployment"] == "large"
-    states = (await stack.get("/admin/api/deployments", admin=True)).json["deployments"]
-    assert {one["id"]: one["state"] for one in states} == {"small": "draining", "large": "ready"}
-    await stack.ask({"drain": False}, admin=True, path=drain)
-    await _until(lambda: stack.gateway.room._deployments()["small"].is_ready)
-    served = await stack.ask(chat(temperature=0.6))
-    assert served.headers["x-penstock-deployment"] == "small"
 
 
 async def test_a_drain_that_another_process_ordered_is_followed(stack: Stack) -> None:

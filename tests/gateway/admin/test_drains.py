@@ -14,8 +14,9 @@ from gateway.admin.api.request import AdminRequest
 from gateway.admin.drains import Drains
 from gateway.store.base import Store
 from gateway.store.embedded import EmbeddedStore
+from tests.gateway.admin.test_context import POLICY, _until
 from tests.gateway.routing.fleet import fleet_policy, snapshot_of
-from tests.gateway.stack import chat, running
+from tests.gateway.stack import Stack, chat, running
 
 
 async def test_an_order_takes_a_deployment_out_and_puts_it_back(tmp_path: Path) -> None:
@@ -98,3 +99,23 @@ async def test_only_what_comes_back_has_its_health_looked_at(shared: Store) -> N
     await process.drains.order(ordering("d0", drain=False))
     assert process.changed.is_set()
     assert process.drained == []
+
+
+@pytest.fixture
+async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
+    async with running(tmp_path, policy=POLICY.format(folder=tmp_path)) as stack:
+        yield stack
+
+
+async def test_a_drained_deployment_gets_nothing_new_until_it_is_taken_back(stack: Stack) -> None:
+    drain = "/admin/api/deployments/small/drain"
+    reply = await stack.ask({"drain": True, "reason": "a new card"}, admin=True, path=drain)
+    assert reply.status == 200, reply.body
+    served = await stack.ask(chat(temperature=0.5))
+    assert served.headers["x-penstock-deployment"] == "large"
+    states = (await stack.get("/admin/api/deployments", admin=True)).json["deployments"]
+    assert {one["id"]: one["state"] for one in states} == {"small": "draining", "large": "ready"}
+    await stack.ask({"drain": False}, admin=True, path=drain)
+    await _until(lambda: stack.gateway.room._deployments()["small"].is_ready)
+    served = await stack.ask(chat(temperature=0.6))
+    assert served.headers["x-penstock-deployment"] == "small"

@@ -184,38 +184,3 @@ async def test_what_the_promise_came_to_survives_a_restart(tmp_path: Path) -> No
         shown = (await again.get("/admin/api/cache", admin=True)).json
         (route,) = shown["routes"]
         assert (route["state"], route["error"]["wrong"], route["requests"]) == ("tightened", 2, 4)
-
-
-async def test_admins_see_the_promise_and_review_audits(tmp_path: Path) -> None:
-    async with similar(tmp_path, AUDITED) as (stack, _):
-        stack.small.otherwise = says("Press 1.")
-        await keep(stack, KEPT)
-        stack.small.otherwise = Deployment("Press 2.")
-        served = await ask(stack, NEAR)
-        await until(lambda: len(stack.gateway._answers.audits) == 1)
-
-        shown = (await stack.get("/admin/api/cache", admin=True)).json
-        (route,) = shown["routes"]
-        assert (shown["entries"], shown["index_entries"], shown["encoder_ready"]) == (1, 1, True)
-        assert (route["tenant"], route["route"], route["state"]) == ("dev", "main", "open")
-        assert (route["requests"], route["hits"], route["hit_ratio"]) == (2, 1, 0.5)
-        assert route["error"]["ratio"] == 0.5
-        assert route["error"]["low"] < 0.5 <= route["error"]["high"]
-        assert sum(route["similarities"]["served"]) == 1
-        (audit,) = shown["audits"]
-        assert (audit["id"], audit["verdict"], audit["texts"]) == (served.headers["x-request-id"], "wrong", None)
-        assert KEPT not in str(shown)
-
-        path = f"/admin/api/cache/audits/{audit['id']}"
-        reviewed = await stack.ask({"verdict": "right"}, path=path, admin=True)
-        assert (reviewed.status, reviewed.json["audit"]["by"]) == (200, "admin")
-        assert (await stack.get("/admin/api/cache", admin=True)).json["routes"][0]["error"]["wrong"] == 0
-        stack.small.otherwise = Deployment("Press 1.")
-        assert cache_of(await ask(stack, "How do I reset the password of a large mailbox?")) == "hit-semantic"
-        listed = (await stack.get("/admin/api/cache/audits?verdict=right&limit=1", admin=True)).json["audits"]
-        assert [found["id"] for found in listed] != []
-        assert (await stack.get("/admin/api/cache/audits?limit=0", admin=True)).status == 400
-        assert (await stack.ask({"verdict": "right"}, path="/admin/api/cache/audits/x", admin=True)).status == 404
-        assert (await stack.ask({"verdict": "odd"}, path=path, admin=True)).status == 400
-        log = (await stack.get("/admin/api/audit?newest=true", admin=True)).json["entries"]
-        assert log[0]["action"] == "cache.review"

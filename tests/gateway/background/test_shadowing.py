@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.scripted import Wire, complete, hang
+from tests.gateway.scripted import Wire, hang
 from tests.gateway.stack import PRICED_PAIR, Stack, chat, running
 
 POLICY = (
@@ -77,22 +77,6 @@ async def test_a_shadow_that_fails_inside_its_answer_tells_nothing(tmp_path: Pat
         await stack.ask(EASY)
         (shadows,) = await counted(stack, "shadows_total")
         assert 'verdict="not_asked"' in shadows
-
-
-async def test_a_stream_has_its_shadow_too(tmp_path: Path) -> None:
-    async with running(tmp_path, policy=POLICY.format(folder=tmp_path, ratio=1.0)) as stack:
-        stack.large.otherwise = complete
-        await stack.ask({**EASY, "stream": True})
-        (shadows,) = await counted(stack, "shadows_total")
-        assert 'verdict="same"' in shadows
-        assert "stream" not in stack.large.received[0].json
-
-
-async def test_without_a_share_nothing_is_asked_twice(tmp_path: Path) -> None:
-    async with running(tmp_path, policy=POLICY.format(folder=tmp_path, ratio=0.0)) as stack:
-        await stack.ask(EASY)
-        await stack.until_idle()
-        assert stack.large.received == []
 
 
 async def test_shadows_are_bounded_and_end_with_the_gateway(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.chat.schema import MAX_CHOICES, MAX_STOP_STRINGS, ChatFields, ImagePart, ToolMessage
+from gateway.chat.schema import MAX_CHOICES, MAX_STOP_STRINGS, ChatFields, ImagePart, ToolMessage, UserMessage
 
 BASE: dict[str, Any] = {"model": "auto", "messages": [{"role": "user", "content": "hi"}]}
 
@@ -52,6 +52,8 @@ def test_a_message_is_told_by_its_role_and_a_part_by_its_type() -> None:
         {"role": "tool", "content": "42", "tool_call_id": "t1"},
     ]
     user, tool = fields(messages=messages).messages
+    assert isinstance(user, UserMessage)
+    assert isinstance(user.content, list)
     assert isinstance(user.content[1], ImagePart)
     assert isinstance(tool, ToolMessage)
 

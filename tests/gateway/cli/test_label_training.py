@@ -6,7 +6,6 @@ import asyncio
 import json
 import time
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -121,20 +120,3 @@ def test_labels_that_all_say_the_same_teach_nothing() -> None:
     good = [label for label in labels(1, 500) if label.lost == 0.0]
     with pytest.raises(TrainingError, match="nothing to tell apart"):
         train_from_labels(good, MINE, None)
-
-
-async def test_labels_are_shown_without_words_and_to_editors_only(tmp_path: Path) -> None:
-    async with running(tmp_path, policy=policy_text(tmp_path)) as stack:
-        record(stack, 1)
-        path = "/admin/api/routing/labels/export?weak=my-small&strong=my-large"
-        assert (await stack.get(path, admin=True)).status == 401
-        headers = {"authorization": f"Bearer {stack.admin_token}"}
-        found: Any = (await stack.get(path, admin=True, headers=headers)).json
-        assert found["next"] is None
-        (label,) = found["labels"]
-        assert set(label) == {
-            *("format", "weak", "strong", "at", "source", "lost", "numbers", "end", "shapes", "words", "vector"),
-            *("encoder", "kind"),
-        }
-        unknown = await stack.get("/admin/api/routing/labels/export?weak=x", admin=True, headers=headers)
-        assert unknown.json == {"labels": [], "next": None}

@@ -38,4 +38,4 @@ def test_a_recording_has_a_size_and_an_age() -> None:
     RecorderSettings(retention_h=8784.0)
     for settings in ({"max_mb": 0}, {"retention_h": 0.0}, {"retention_h": 8785.0}):
         with pytest.raises(ConfigError, match=next(iter(settings))):
-            RecorderSettings(**settings)  # type: ignore[arg-type]
+            RecorderSettings(**settings)

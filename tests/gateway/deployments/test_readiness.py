@@ -161,12 +161,3 @@ async def test_an_engine_that_is_killed_is_waited_for_until_it_is_warm(tmp_path:
         stack.small.said = WEIGHTS
         stack.small.is_ready = True
         assert b"[DONE]" in (await asked).body
-
-
-async def test_a_preview_says_when_a_deployment_will_be_ready(tmp_path: Path) -> None:
-    async with running(tmp_path) as stack:
-        await warming(stack)
-        shown = (await stack.ask({"request": chat()}, path="/admin/api/explain", admin=True)).json
-        assert [5.0 < candidate["ready_in_s"] <= 8.0 for candidate in shown["candidates"]] == [True, True]
-        deployments = (await stack.get("/admin/api/deployments", admin=True)).json["deployments"]
-        assert {one["state"] for one in deployments} == {"starting"}

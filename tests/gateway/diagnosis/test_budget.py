@@ -10,7 +10,7 @@ from tests.gateway.diagnosis.snapshots import NUM, Scene
 
 def test_the_parts_of_a_healthy_request_are_its_stages() -> None:
     budget = budget_before(Scene().window())
-    assert (budget.num_requests, budget.ttft_s) == (NUM, pytest.approx(0.03))
+    assert [budget.num_requests, budget.ttft_s] == pytest.approx([NUM, 0.03])
     assert budget.read_s == pytest.approx(0.001)
     assert budget.engine_queue_s == pytest.approx(0.001)
     assert budget.prefill_s == pytest.approx(0.02)

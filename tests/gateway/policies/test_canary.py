@@ -103,18 +103,6 @@ async def test_products_that_call_its_answers_wrong_end_it(tmp_path: Path) -> No
         assert "wrong: " in (await until_ended(stack))["why"]
 
 
-async def test_a_good_canary_is_promoted_by_hand_with_its_evidence(tmp_path: Path) -> None:
-    async with gateway(tmp_path) as stack:
-        seed = await in_force(stack)
-        await start(stack, to_the_other(seed["document"]))
-        await ask(stack)
-        done = await stack.ask({"reason": "it is good"}, admin=True, path=f"{CANARY}/promote")
-        assert (done.status, done.json["revision"]["kind"]) == (200, "promote")
-        assert done.json["revision"]["evidence"]["metrics"][0]["name"] == "error"
-        assert (await until_ended(stack))["state"] == "promoted"
-        assert {(await ask(stack)).headers["x-penstock-deployment"] for _ in range(10)} == {"large"}
-
-
 async def test_a_good_canary_is_promoted_by_time(tmp_path: Path) -> None:
     async with gateway(tmp_path) as stack:
         seed = await in_force(stack)
@@ -143,15 +131,6 @@ async def test_a_canary_runs_at_every_replica_and_stops_at_every_one(tmp_path: P
         while (await in_force(one))["canary"] is not None:
             await asyncio.sleep(0.02)
         assert {(await ask(one)).headers["x-penstock-policy"] for _ in range(10)} == {seed["revision"]["revision"]}
-
-
-async def test_what_is_shared_by_all_traffic_has_no_canary(tmp_path: Path) -> None:
-    async with gateway(tmp_path) as stack:
-        seed = await in_force(stack)
-        refused = await start(stack, seed["document"].replace("max_queue: 8", "max_queue: 9"))
-        assert (refused.status, refused.error["code"]) == (400, "not_separable")
-        assert (await start(stack, seed["document"] + "# nothing\n")).error["code"] == "not_separable"
-        assert (await start(stack, "schema_version: 1\n")).error["code"] == "invalid_policy"
 
 
 async def test_a_canary_whose_streams_fail_inside_is_rolled_back(tmp_path: Path) -> None:

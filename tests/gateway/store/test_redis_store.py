@@ -49,12 +49,6 @@ async def test_a_killed_redis_is_down_and_surely_did_nothing(server: RedisServer
     assert await raw.put("s", "k", b"v") == 1
 
 
-async def test_scripts_come_back_after_redis_forgot_them(server: RedisServer, raw: Store) -> None:
-    await raw.put("s", "k", b"1")
-    server.admin.script_flush()
-    assert await raw.put("s", "k", b"2") == 2
-
-
 async def test_a_full_redis_is_full_and_still_read(server: RedisServer, raw: Store) -> None:
     await raw.put("s", "k", b"before")
     server.admin.config_set("maxmemory", "1mb")

@@ -1,0 +1,53 @@
+"""Memory that is reserved before more of a body is read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.errors import RequestTooLarge
+from gateway.http.asgi import read_body
+from gateway.limits.body_budget import BodyBudget
+
+
+def pieces(num: int, size: int) -> Any:
+    """What a server passes on of a body in so many pieces, and how many were asked for."""
+    asked: list[int] = []
+
+    async def receive() -> dict[str, Any]:
+        asked.append(len(asked))
+        return {"type": "http.request", "body": b"x" * size, "more_body": len(asked) < num}
+
+    return receive, asked
+
+
+async def test_a_body_is_read_no_further_than_it_may_be_held() -> None:
+    budget = BodyBudget(10_000, wait_s=0.0)
+    receive, asked = pieces(100, 1_000)
+    with budget_of(budget) as held, pytest.raises(RequestTooLarge):
+        await read_body(receive, 1_000_000, room=held)
+    assert len(asked) < 20
+    assert budget.used_bytes == 0
+
+
+async def test_what_fits_is_read_whole_and_counted() -> None:
+    budget = BodyBudget(100_000)
+    receive, _ = pieces(3, 1_000)
+    with budget_of(budget) as held:
+        assert len(await read_body(receive, 1_000_000, room=held)) == 3_000
+        assert budget.used_bytes >= 3_000
+    assert budget.used_bytes == 0
+
+
+class budget_of:
+    """A reservation for one body."""
+
+    def __init__(self, budget: BodyBudget) -> None:
+        self._held = budget.open("shop")
+
+    def __enter__(self) -> Any:
+        return self._held
+
+    def __exit__(self, *_: object) -> None:
+        self._held.release()
