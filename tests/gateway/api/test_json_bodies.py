@@ -13,12 +13,15 @@ from gateway.http.asgi import ClientGone
 from gateway.limits.body_budget import BodyBudget
 from gateway.util.workers import Workers
 
-BUDGET = BodyBudget(10_000_000)
+
+@pytest.fixture
+def budget() -> BodyBudget:
+    return BodyBudget(10_000_000)
 
 
 @pytest.fixture
-def bodies() -> JsonBodies:
-    return JsonBodies(BUDGET, Workers(1, name="test"))
+def bodies(budget: BodyBudget) -> JsonBodies:
+    return JsonBodies(budget, Workers(1, name="test"))
 
 
 def request(*pieces: bytes, method: str = "POST", kind: str = "application/json", is_whole: bool = True) -> Request:
@@ -35,11 +38,11 @@ def request(*pieces: bytes, method: str = "POST", kind: str = "application/json"
     return Request({"type": "http", "method": method, "path": "/", "headers": headers}, receive)
 
 
-async def test_a_document_is_held_while_it_is_used_and_then_no_more(bodies: JsonBodies) -> None:
+async def test_a_document_is_held_while_it_is_used_and_then_no_more(bodies: JsonBodies, budget: BodyBudget) -> None:
     async with bodies.read(request(b'{"a":', b" 1}"), "shop") as document:
         assert document == {"a": 1}
-        assert BUDGET.used_bytes > 0
-    assert BUDGET.used_bytes == 0
+        assert budget.used_bytes > 0
+    assert budget.used_bytes == 0
 
 
 async def test_no_body_is_an_empty_document_for_delete_only(bodies: JsonBodies) -> None:
@@ -60,15 +63,17 @@ async def test_no_body_is_an_empty_document_for_delete_only(bodies: JsonBodies) 
         (lambda: request(b'{"a"', is_whole=False), ClientGone),
     ],
 )
-async def test_whatever_is_wrong_nothing_stays_counted(bodies: JsonBodies, made: Any, error: type[Exception]) -> None:
+async def test_whatever_is_wrong_nothing_stays_counted(
+    bodies: JsonBodies, budget: BodyBudget, made: Any, error: type[Exception]
+) -> None:
     with pytest.raises(error):
         async with bodies.read(made(), "shop", max_bytes=100):
             raise AssertionError("there is no document")
-    assert BUDGET.used_bytes == 0
+    assert budget.used_bytes == 0
 
 
-async def test_a_long_document_is_decoded_all_the_same(bodies: JsonBodies) -> None:
+async def test_a_long_document_is_decoded_all_the_same(bodies: JsonBodies, budget: BodyBudget) -> None:
     text = b'{"text": "' + b"x" * 60_000 + b'"}'
     async with bodies.read(request(text), "shop") as document:
         assert len(document["text"]) == 60_000
-    assert BUDGET.used_bytes == 0
+    assert budget.used_bytes == 0

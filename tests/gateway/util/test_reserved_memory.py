@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from gateway.errors import RequestTooLarge
 from gateway.http.asgi import read_body
-from gateway.limits.body_budget import BodyBudget
+from gateway.limits.body_budget import BodyBudget, BodyReservation
+
+
+@contextmanager
+def held_by(budget: BodyBudget) -> Iterator[BodyReservation]:
+    """A reservation for one body, given back at the end."""
+    held = budget.open("shop")
+    try:
+        yield held
+    finally:
+        held.release()
 
 
 def pieces(num: int, size: int) -> Any:
@@ -25,7 +37,7 @@ def pieces(num: int, size: int) -> Any:
 async def test_a_body_is_read_no_further_than_it_may_be_held() -> None:
     budget = BodyBudget(10_000, wait_s=0.0)
     receive, asked = pieces(100, 1_000)
-    with budget_of(budget) as held, pytest.raises(RequestTooLarge):
+    with held_by(budget) as held, pytest.raises(RequestTooLarge):
         await read_body(receive, 1_000_000, room=held)
     assert len(asked) < 20
     assert budget.used_bytes == 0
@@ -34,20 +46,7 @@ async def test_a_body_is_read_no_further_than_it_may_be_held() -> None:
 async def test_what_fits_is_read_whole_and_counted() -> None:
     budget = BodyBudget(100_000)
     receive, _ = pieces(3, 1_000)
-    with budget_of(budget) as held:
+    with held_by(budget) as held:
         assert len(await read_body(receive, 1_000_000, room=held)) == 3_000
         assert budget.used_bytes >= 3_000
     assert budget.used_bytes == 0
-
-
-class budget_of:
-    """A reservation for one body."""
-
-    def __init__(self, budget: BodyBudget) -> None:
-        self._held = budget.open("shop")
-
-    def __enter__(self) -> Any:
-        return self._held
-
-    def __exit__(self, *_: object) -> None:
-        self._held.release()
