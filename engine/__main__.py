@@ -98,7 +98,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--model", dest="model_dir", type=Path, required=True, metavar="DIR", help="model folder")
     parser.add_argument("--listen", default="127.0.0.1:8000", help="unix:/path or host:port (default %(default)s)")
-    parser.add_argument("--name", dest="model_name", default=argparse.SUPPRESS, help="name clients ask for")
+    parser.add_argument("--name", dest="model_name", default=argparse.SUPPRESS, help="model name in requests")
     parser.add_argument(
         "--log-level",
         default="info",
@@ -107,14 +107,14 @@ def make_parser() -> argparse.ArgumentParser:
     )
     sections: tuple[type[Any], ...] = (FrontConfig, *SECTIONS.values())
     for config in sections:
-        hints, said = typing.get_type_hints(config), _what_settings_say(config)
+        hints, descriptions = typing.get_type_hints(config), _setting_descriptions(config)
         for field in fields(config):
             if field.name not in _NAMED_APART and field.default is not MISSING:
-                _add_flag(parser, field.name, hints[field.name], field.default, said.get(field.name, ""))
+                _add_flag(parser, field.name, hints[field.name], field.default, descriptions.get(field.name, ""))
     return parser
 
 
-def _what_settings_say(config: type) -> dict[str, str]:
+def _setting_descriptions(config: type) -> dict[str, str]:
     """Read the docstring below each field of `config`, joined to one line; used as the help text of its flag.
 
     Returns:
@@ -125,19 +125,19 @@ def _what_settings_say(config: type) -> dict[str, str]:
     except (OSError, SyntaxError):
         return {}
     assert isinstance(body, ast.ClassDef), "the source of a class is a class"
-    said: dict[str, str] = {}
+    descriptions: dict[str, str] = {}
     for field, below in zip(body.body, body.body[1:], strict=False):
         match field, below:
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(sentence))):
-                said[name] = " ".join(sentence.split())
-    return said
+                descriptions[name] = " ".join(sentence.split())
+    return descriptions
 
 
-def _add_flag(parser: argparse.ArgumentParser, name: str, kind: Any, default: object, said: str) -> None:
+def _add_flag(parser: argparse.ArgumentParser, name: str, kind: Any, default: object, description: str) -> None:
     """Add `--some-name` for a field, or `--some-name/--no-some-name` for a boolean; an absent flag sets no option."""
     flags = (f"--{name.replace('_', '-')}", *_SHORT.get(name, ()))
     usual = f"default {'none' if default in ('', None) else default}"
-    text = f"{said.rstrip('.')} ({usual})" if said else usual
+    text = f"{description.rstrip('.')} ({usual})" if description else usual
     common: dict[str, Any] = {"dest": name, "default": argparse.SUPPRESS, "help": text.replace("%", "%%")}
     if kind is not bool and typing.get_origin(kind) is not typing.Literal:
         unit = name.rpartition("_")[2]

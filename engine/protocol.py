@@ -210,7 +210,7 @@ class StepReport(msgspec.Struct, frozen=True, kw_only=True, tag="step"):
 
     outputs: list[SeqOutput]
     load: Load
-    tells_load: bool = True
+    has_load: bool = True
     """True if the load was computed for this report and includes all messages received before.
 
     Otherwise most of it is a few milliseconds old.

@@ -129,7 +129,7 @@ class InvalidRequest(RejectedRequest):
 
 
 class InvalidApiKey(RejectedRequest):
-    """401. Says the same for an absent, a malformed and an unknown key."""
+    """401. The message is equal for an absent, a malformed and an unknown key."""
 
     status = 401
     code = "invalid_api_key"

@@ -198,7 +198,7 @@ class ChatPipeline:
         record = ctx.record
         record.outcome = _outcome_of_status(record.status, is_incomplete=record.is_incomplete)
         if ctx.lookup is not None:
-            self._cache.store(ctx, ctx.lookup, is_as_asked=admitted.request is request)
+            self._cache.store(ctx, ctx.lookup, is_as_requested=admitted.request is request)
         self._follow_up.learn(ctx, admitted.request, planned)
 
     async def _fail(self, ctx: RequestContext, error: GatewayError) -> None:

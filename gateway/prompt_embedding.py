@@ -10,7 +10,7 @@ from gateway.chat.request import ChatRequest
 from gateway.embedding.encoder import have_same_weights
 from gateway.request_context import RequestContext
 from gateway.routing.planned_route import PlannedRoute
-from gateway.routing.prompt_of import asked_text
+from gateway.routing.prompt_of import prompt_text
 from gateway.timeline import Stage
 
 WAIT_S: Final = 0.01
@@ -58,7 +58,7 @@ class PromptEmbedding:
         if not all(have_same_weights(wanted, encoder_id) for wanted in planned.encoders):
             return None
         if ctx.vector_task is None:
-            text = asked_text(request)
+            text = prompt_text(request)
             if not 0 < len(text) <= MAX_CHARS or embedder.num_waiting > MAX_WAITING:
                 return None
             ctx.vector(embedder, text)
@@ -66,7 +66,7 @@ class PromptEmbedding:
 
     async def _wait(self, ctx: RequestContext) -> Vector | None:
         task = ctx.vector_task
-        assert task is not None, "somebody has asked for it"
+        assert task is not None, "a request used it"
         if not task.done():
             await asyncio.wait((task,), timeout=self._wait_s)
             ctx.mark(Stage.EMBED)

@@ -32,7 +32,6 @@ class RequestContext:
 
     __slots__ = (
         "_timeline",
-        "ask",
         "begin_lookup",
         "cache_salt",
         "caller",
@@ -51,6 +50,7 @@ class RequestContext:
         "quota",
         "record",
         "reservation",
+        "routing_request",
         "semantic_lookup",
         "send",
         "snapshot",
@@ -91,7 +91,7 @@ class RequestContext:
         """True if the client has gone while others wait for its answer."""
         self.caller: Caller | None = None
         """The request's caller; None until it is identified."""
-        self.ask: RoutingRequest | None = None
+        self.routing_request: RoutingRequest | None = None
         """The request as routing sees it; set once it is priced."""
         self.flight: InFlightRequest | None = None
         """Exchange whose answer is being passed on."""

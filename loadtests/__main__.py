@@ -124,8 +124,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"usage: penstock bench NAME [options]\n\n{usage}", file=sys.stderr)
         if name in ("-h", "--help"):
             return 0
-        said = f"no benchmark is called {name}" if name else "which benchmark?"
-        print(f"\npenstock bench: {said}; choose one of those above", file=sys.stderr)
+        problem = f"no benchmark is called {name}" if name else "which benchmark?"
+        print(f"\npenstock bench: {problem}; choose one of those above", file=sys.stderr)
         return 2
     bench = cast(Bench, importlib.import_module(f"loadtests.{BENCHES[name].module}"))
     parser = argparse.ArgumentParser(prog=f"penstock bench {name}", description=BENCHES[name].text)

@@ -25,7 +25,7 @@ from routing_policies.policy.document import (
 from routing_policies.policy.nodes import Document
 from routing_policies.policy.problems import Path, PathProblem, Problem
 from routing_policies.profile import profile_of
-from routing_policies.quality.pairs import QualityPrediction, judges_of, predicted_quality
+from routing_policies.quality.pairs import QualityPrediction, pair_predictors_of, predicted_quality
 from routing_policies.quality.predictor import Predictor, Predictors
 from routing_policies.quality.prompt import Prompt
 from routing_policies.share import stable_key
@@ -78,7 +78,7 @@ def _failures(
     if expect.route is not None and expect.route != route.id:
         yield _failure(test, path, "route", f"expected route {expect.route}, got {route.id}")
     profile = profile_of(route.select)
-    verdict = _foretold(policy, route, test.request, predictors) if profile.looks_at_quality else None
+    verdict = _foretold(policy, route, test.request, predictors) if profile.reads_quality else None
     views = _views(policy, route, test, verdict)
     decision = profile.decide(views, _attempt(policy, route, test.request), random.Random(0))
     yield from _choice_failures(test, route, decision, path)
@@ -105,16 +105,16 @@ class _TestFacts:
 def _choice_failures(test: PolicyTest, route: Route, decision: Decision, path: Path) -> Iterator[PathProblem]:
     expect = test.expect
     if expect.candidates is not None and expect.candidates != decision.candidates:
-        told = f"expected candidates {_listed(expect.candidates)}, got {_listed(decision.candidates)}"
-        yield _failure(test, path, "candidates", f"{told} ({decision.reason})")
+        problem = f"expected candidates {_listed(expect.candidates)}, got {_listed(decision.candidates)}"
+        yield _failure(test, path, "candidates", f"{problem} ({decision.reason})")
     if expect.deployment is None:
         return
     if route.select.policy == "weighted" and len(decision.candidates) > 1:
-        message = f"route {route.id} chooses by chance; expect candidates instead"
+        message = f"route {route.id} chooses at random; expect candidates instead"
         yield _failure(test, path, "deployment", message)
     elif expect.deployment != decision.deployment:
-        told = f"expected deployment {expect.deployment}, got {decision.deployment or 'none'}"
-        yield _failure(test, path, "deployment", f"{told} ({decision.reason})")
+        problem = f"expected deployment {expect.deployment}, got {decision.deployment or 'none'}"
+        yield _failure(test, path, "deployment", f"{problem} ({decision.reason})")
 
 
 def _attempt(policy: Policy, route: Route, request: TestRequest) -> Attempt:
@@ -138,11 +138,14 @@ def _lane_of(policy: Policy, request: TestRequest) -> Lane:
 def _foretold(policy: Policy, route: Route, request: TestRequest, predictors: Predictors) -> QualityPrediction | None:
     """Return the prediction for the request's text, or None without a text or a predictor for the candidates."""
     ids = {item.id for item in route.select.resolved()}
-    judges = judges_of([item for item in policy.deployments if item.id in ids], predictors)
-    if not request.text or not judges:
+    pair_predictors = pair_predictors_of([item for item in policy.deployments if item.id in ids], predictors)
+    if not request.text or not pair_predictors:
         return None
     prompt = Prompt(request.text, num_turns=request.turns, num_chars=len(request.text), has_tools=request.has_tools)
-    fresh = [msgspec.structs.replace(judge, predictor=Predictor(judge.predictor.base)) for judge in judges]
+    fresh = [
+        msgspec.structs.replace(pair_predictor, predictor=Predictor(pair_predictor.predictor.base))
+        for pair_predictor in pair_predictors
+    ]
     return predicted_quality(fresh, prompt)
 
 

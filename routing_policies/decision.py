@@ -55,7 +55,7 @@ class Decision(msgspec.Struct, frozen=True):
         """Summary in one phrase, for logs and pages."""
         out = ", ".join(f"{candidate} {reason}" for candidate, reason in self.dropped.items())
         if self.deployment is None:
-            picked = "nobody left" if out else "no candidates"
+            picked = "no candidate left" if out else "no candidates"
         else:
             picked = f"chosen from {len(self.totals)}"
         return f"{picked}; {out}" if out else picked

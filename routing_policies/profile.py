@@ -68,59 +68,59 @@ class Profile:
 
     takes_first: bool = field(init=False)
     """True if the first candidate that passes the filters always wins."""
-    looks_ahead: bool = field(init=False)
+    reads_forecasts: bool = field(init=False)
     """True if the scorers use forecasts, which cost more than the other parts of a view."""
-    looks_back: bool = field(init=False)
+    reads_affinity: bool = field(init=False)
     """True if the scorers use the deployments' cached prefixes or sessions."""
-    looks_at_key: bool = field(init=False)
+    reads_key: bool = field(init=False)
     """True if the scorers use the conversation or tenant of a request."""
-    looks_at_cost: bool = field(init=False)
+    reads_cost: bool = field(init=False)
     """True if the scorers use the cost of a request."""
-    looks_at_targets: bool = field(init=False)
+    reads_targets: bool = field(init=False)
     """True if the scorers use latency targets, beyond the filter for late candidates."""
-    looks_at_quality: bool = field(init=False)
+    reads_quality: bool = field(init=False)
     """True if the scorers use the quality of the candidates' answers."""
     scorer_weights: ScorerWeights = field(init=False)
     takes_best: bool = field(init=False)
     """True if the highest total wins, so lower ones need not be exact."""
     explaining: Explaining | None = field(init=False)
     """Scorer with the largest weight, if it can explain its choice."""
-    needs_ask: bool = field(init=False)
+    needs_request: bool = field(init=False)
     """True if the choice depends on more of the request than its route."""
 
     def __post_init__(self) -> None:
         scorers = [weighted.scorer for weighted in self.scorers]
         takes_best = isinstance(self.picker, Best)
         only_order = takes_best and [type(scorer) for scorer in scorers] == [Order]
-        looks_ahead = any(isinstance(scorer, _AHEAD) for scorer in scorers)
-        looks_back = any(isinstance(scorer, _BACK) for scorer in scorers)
-        object.__setattr__(self, "looks_at_key", any(isinstance(scorer, _BY_KEY) for scorer in scorers))
-        object.__setattr__(self, "looks_at_cost", any(isinstance(scorer, _BY_COST) for scorer in scorers))
-        object.__setattr__(self, "looks_at_targets", any(isinstance(scorer, _BY_TARGETS) for scorer in scorers))
-        object.__setattr__(self, "looks_at_quality", any(isinstance(scorer, _BY_QUALITY) for scorer in scorers))
+        reads_forecasts = any(isinstance(scorer, _AHEAD) for scorer in scorers)
+        reads_affinity = any(isinstance(scorer, _BACK) for scorer in scorers)
+        object.__setattr__(self, "reads_key", any(isinstance(scorer, _BY_KEY) for scorer in scorers))
+        object.__setattr__(self, "reads_cost", any(isinstance(scorer, _BY_COST) for scorer in scorers))
+        object.__setattr__(self, "reads_targets", any(isinstance(scorer, _BY_TARGETS) for scorer in scorers))
+        object.__setattr__(self, "reads_quality", any(isinstance(scorer, _BY_QUALITY) for scorer in scorers))
         leading = scorers[0] if scorers else None
         object.__setattr__(self, "explaining", leading if isinstance(leading, Explaining) else None)
         scorer_weights = ScorerWeights([(weighted.scorer, weighted.weight) for weighted in self.scorers])
         object.__setattr__(self, "scorer_weights", scorer_weights)
         object.__setattr__(self, "takes_best", takes_best)
         object.__setattr__(self, "takes_first", only_order)
-        object.__setattr__(self, "looks_ahead", looks_ahead)
-        object.__setattr__(self, "looks_back", looks_back)
-        object.__setattr__(self, "needs_ask", looks_ahead or looks_back or self.looks_at_quality)
+        object.__setattr__(self, "reads_forecasts", reads_forecasts)
+        object.__setattr__(self, "reads_affinity", reads_affinity)
+        object.__setattr__(self, "needs_request", reads_forecasts or reads_affinity or self.reads_quality)
 
     def decide(self, views: Sequence[DeploymentView], attempt: Attempt, rng: random.Random) -> Decision:
         """Return the decision for candidates in the route's order; it depends only on the arguments."""
         dropped: dict[str, DropReason] = {}
-        kept = []
+        active = []
         for view in views:
             reason = self._drop_reason(view, attempt)
             if reason is None:
-                kept.append(view)
+                active.append(view)
             else:
                 dropped[view.id] = reason
-        if not kept:
+        if not active:
             return Decision(deployment=None, policy=self.name, dropped=dropped)
-        return self._choose(kept, dropped, attempt, rng)
+        return self._choose(active, dropped, attempt, rng)
 
     def decide_among(self, views: Sequence[DeploymentView], attempt: Attempt, rng: random.Random) -> Decision:
         """Return the decision for candidates that no filter would drop; there is at least one."""
@@ -140,7 +140,7 @@ class Profile:
 
     def _cause(self, chosen: str, views: Sequence[DeploymentView], attempt: Attempt) -> Cause:
         """Return the cause that the scorer with the largest weight gives for the chosen candidate."""
-        assert self.explaining is not None, "asked only where somebody explains"
+        assert self.explaining is not None, "used only by explain"
         return self.explaining.cause(next(view for view in views if view.id == chosen), attempt)
 
     def _drop_reason(self, view: DeploymentView, attempt: Attempt) -> DropReason | None:

@@ -54,7 +54,7 @@ class RecordedRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     stream: bool = False
     text: str | None = None
     """Text of the last message; only where texts are recorded."""
-    chances: dict[str, float | None] = {}
+    probabilities: dict[str, float | None] = {}
     """P(the weaker model is as good as the stronger one) by `pair_key`; None where it was unknown."""
     lane: str = ""
     route: str = ""
@@ -154,7 +154,7 @@ class Replay:
         self._measured = measured
         self._trusts = trusts
         self._rng = random.Random(seed)
-        self._kept: dict[tuple[str, str, str], float] = {}
+        self._stored: dict[tuple[str, str, str], float] = {}
 
     def send(self, request: RecordedRequest) -> ReplayOutcome:
         """Return the result of one request."""
@@ -181,8 +181,8 @@ class Replay:
         key = _cache_key(route, request)
         if key is None:
             return False
-        kept_at = self._kept.get(key)
-        if kept_at is not None and request.at - kept_at < route.cache.ttl_s:
+        stored_at = self._stored.get(key)
+        if stored_at is not None and request.at - stored_at < route.cache.ttl_s:
             return True
         # Digests do not determine similarity, so recorded semantic hits stay hits.
         return route.cache.mode == "exact_then_semantic" and request.cache == "hit_semantic"
@@ -191,13 +191,13 @@ class Replay:
         key = _cache_key(route, request)
         if key is None:
             return
-        if len(self._kept) >= MAX_REMEMBERED:
-            del self._kept[next(iter(self._kept))]
-        self._kept[key] = request.at
+        if len(self._stored) >= MAX_REMEMBERED:
+            del self._stored[next(iter(self._stored))]
+        self._stored[key] = request.at
 
     def _deployment(self, route: Route, request: RecordedRequest) -> str:
         ids = [item.id for item in route.select.resolved()]
-        stands = route.id in self._trusts or (route.select.policy in BY_QUALITY and not request.chances)
+        stands = route.id in self._trusts or (route.select.policy in BY_QUALITY and not request.probabilities)
         if request.deployment in ids and (stands or route.select.policy == "cascade"):
             return request.deployment
         if len(ids) == 1:
@@ -210,7 +210,7 @@ class Replay:
         if profile is None:
             profile = self._profiles[route.id] = profile_of(route.select)
         members = [self._rules[item.id] for item in route.select.resolved() if item.id in self._rules]
-        strongest = strongest_of(members) if profile.looks_at_quality and members else None
+        strongest = strongest_of(members) if profile.reads_quality and members else None
         views = [
             self._view(self._rules[item.id], item.weight, request, strongest)
             for item in route.select.resolved()
@@ -309,10 +309,10 @@ def _foretold(deployment: Deployment, strongest: Deployment | None, request: Rec
     if strongest is None:
         return deployment.quality, True
     key = pair_key(deployment.model, strongest.model)
-    if key not in request.chances:
+    if key not in request.probabilities:
         return deployment.quality, True
-    chance = request.chances[key]
-    return (0.0, False) if chance is None else (chance * strongest.quality, True)
+    probability = request.probabilities[key]
+    return (0.0, False) if probability is None else (probability * strongest.quality, True)
 
 
 def _bucket(tokens: int) -> int:

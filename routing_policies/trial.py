@@ -1,7 +1,7 @@
 """Trial of one policy against another: counts of both sides, and the verdict whether the new one is worse.
 
 Each ratio has a confidence sequence on each side, so it may be examined after every request. Over the whole life of a
-trial, a new policy within its limits is judged worse with probability at most `alpha`. The union bound splits `alpha`
+trial, a new policy within its limits is found worse with probability at most `alpha`. The union bound splits `alpha`
 evenly over all ratios and both sides.
 """
 
@@ -83,7 +83,7 @@ def new_side() -> Side:
     return {measure: EventCount() for measure in MEASURES}
 
 
-def judge_trial(old: Side, new: Side, guard: TrialGuard) -> tuple[TrialFinding, ...]:
+def evaluate_trial(old: Side, new: Side, guard: TrialGuard) -> tuple[TrialFinding, ...]:
     """Return the finding for every ratio."""
     alpha = guard.alpha / (2 * len(MEASURES))
     return tuple(_finding(measure, old[measure], new[measure], guard, alpha) for measure in MEASURES)

@@ -52,7 +52,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "loadtests.routing.routing_compared": frozenset({"gateway", "routing_policies"}),
     "loadtests.routing.routing_in_place": frozenset({"gateway", "routing_policies"}),
     "loadtests.routing.routing_public": frozenset({"gateway", "routing_policies"}),
-    # Tens of thousands of questions are asked for each bound.
+    # Tens of thousands of questions are requested each bound.
     "loadtests.cache.audited_stream": frozenset({"gateway", "routing_policies"}),
     "loadtests.cache.cache_quality": frozenset({"gateway"}),
     "loadtests.cache.crafted_suffix": frozenset({"gateway"}),
@@ -92,7 +92,7 @@ MADE_ANYWHERE: Final[Mapping[str, str]] = {
     "_ReceivePump": "one for each request under another server, ends with it",
 }
 
-# A public name says one thing in the whole project. These functions are the same thing in several places.
+# A public name states one thing in the whole project. These functions are the same thing in several places.
 SHARED_NAMES: Final[Mapping[str, str]] = {
     "main": "the entry point of a program",
     "make": "a training task's one function, found through the table of tasks",
@@ -116,10 +116,10 @@ MANY_ARGUMENTS: Final[Mapping[str, str]] = {
     "OverlapRunner": "a ModelRunner on a device beside the host",
 }
 
-# These need what is not in the package, and say so before they import it.
+# These need what is not in the package, and report it before they import it.
 NEEDS_SOURCE: Final = frozenset({"engine.selftest.quality", "engine.selftest.quantize_command"})
 
-# Pure code takes time and chance as arguments, and does no I/O.
+# Pure code takes time and probability as arguments, and does no I/O.
 IMPURE: Final = frozenset(
     {"time", "socket", "asyncio", "subprocess", "threading", "os", "shutil", "tempfile", "urllib", "http"}
 )
@@ -168,7 +168,7 @@ def package_of(module: str) -> str:
 
 @cache
 def edges() -> dict[str, dict[str, str]]:
-    """Package → packages it imports from → the first import that says so."""
+    """Package → packages it imports from → the first import that reports it."""
     found: dict[str, dict[str, str]] = defaultdict(dict)
     for module, path in ALL_MODULES:
         if path.name == "__init__.py" or module.split(".")[0] not in SHIPPED:
@@ -322,7 +322,7 @@ def is_protocol(node: ast.ClassDef) -> bool:
 
 
 def is_lifecycle(method: ast.stmt) -> bool:
-    """Whether a method starts or stops its object: it asks for nothing but perhaps how long that may take."""
+    """Whether a method starts or stops its object: it requests nothing but perhaps how long that may take."""
     if not isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef):
         return False
     arguments = method.args

@@ -110,7 +110,7 @@ OVERVIEW = Dashboard(
                 named(gauge("penstock_store_up", function="min"), "store up"),
                 named(gauge("penstock_policy_reload_success", function="min"), "policy taken"),
             ],
-            help="0 for the store: limits are kept by each process alone. 0 for the policy: the last file was refused.",
+            help="0 for the store: each process enforces limits alone. 0 for the policy: the last file was refused.",
         ),
     ],
 )
@@ -223,7 +223,7 @@ CACHE = Dashboard(
             unit="percentunit",
         ),
         Panel(
-            title="Answers kept",
+            title="Cache entries",
             queries=[gauge("penstock_cache_entries", function="max")],
             help="Flat at the top: cache.max_mb is reached.",
         ),

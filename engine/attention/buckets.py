@@ -11,13 +11,13 @@ _MAX_GROUP_SLOTS = 4096
 """Maximum number of slots that a call reads, unless one sequence is longer; so many stay in the processor's cache."""
 
 
-def buckets_of(rows: Iterable[int], lengths: Sequence[int]) -> list[list[int]]:
-    """Sort the rows by length and cut them where padding would cost more than another call, or where a call is full."""
+def buckets_of(sequences: Iterable[int], lengths: Sequence[int]) -> list[list[int]]:
+    """Sort sequences by length and cut them where padding costs more than another call, or where a call is full."""
     buckets: list[list[int]] = []
-    for row in sorted(rows, key=lambda row: lengths[row]):
+    for seq in sorted(sequences, key=lambda seq: lengths[seq]):
         limit = max(_SHORT_CONTEXT, lengths[buckets[-1][0]] * _MAX_PADDING_RATIO) if buckets else 0
-        if lengths[row] <= limit and lengths[row] * (len(buckets[-1]) + 1) <= _MAX_GROUP_SLOTS:
-            buckets[-1].append(row)
+        if lengths[seq] <= limit and lengths[seq] * (len(buckets[-1]) + 1) <= _MAX_GROUP_SLOTS:
+            buckets[-1].append(seq)
         else:
-            buckets.append([row])
+            buckets.append([seq])
     return [sorted(bucket) for bucket in buckets]

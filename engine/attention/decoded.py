@@ -14,26 +14,26 @@ from engine.attention.base import ForwardContext
 class Decoded:
     """State of a step's sequences with one token each; compared by identity, as equal lengths prove nothing."""
 
-    rows: list[int]
+    sequences: list[int]
     """Indices of these sequences in the step; the fields below hold one entry for each."""
     tokens: list[int]
     context_lens: list[int]
     tables: npt.NDArray[np.int64]
-    """[rows, largest number of blocks]: copy of the block tables, which the next step overwrites."""
+    """[num_seqs, largest number of blocks]: copy of the block tables, which the next step overwrites."""
 
     @classmethod
     def of(cls, context: ForwardContext, tables: npt.NDArray[np.int64]) -> Decoded | None:
         """Return the state; None without such sequences, or if the block tables are not on the CPU."""
         starts = context.query_starts
-        rows = [row for row in range(len(starts) - 1) if starts[row + 1] - starts[row] == 1]
-        if not rows or context.block_tables.device.type != "cpu":
+        sequences = [seq for seq in range(len(starts) - 1) if starts[seq + 1] - starts[seq] == 1]
+        if not sequences or context.block_tables.device.type != "cpu":
             return None
-        lengths = [context.context_lens[row] for row in rows]
-        return cls(rows, [starts[row] for row in rows], lengths, tables[rows])
+        lengths = [context.context_lens[seq] for seq in sequences]
+        return cls(sequences, [starts[seq] for seq in sequences], lengths, tables[sequences])
 
     def stands_like(self, before: Decoded) -> bool:
         """Return whether the sequences have the same indices and tokens in their step as in `before`."""
-        return self.rows == before.rows and self.tokens == before.tokens
+        return self.sequences == before.sequences and self.tokens == before.tokens
 
     def predecessors(self, before: Decoded, block_size: int) -> list[int | None]:
         """Find for each sequence the one in `before` that it continues with one token more in the same blocks.

@@ -1,6 +1,6 @@
 """Layout of gathered sequences from step to step: removal of ended ones, reuse of places, new groups. Pure.
 
-Row numbers are indices into a step's `Decoded`; slots count from the start of the gathered memory.
+Sequence numbers are indices into a step's `Decoded`; slots count from the start of the gathered memory.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MIN_ROOM_SLOTS = 24
 """Minimum number of free slots behind a sequence for it to take a used place."""
 _MAX_WIDTH_RATIO = 1.5
 """Largest ratio of a place's width to the sequence's length, headroom aside."""
-_ROWS_TO_A_SPARE_PLACE = 4
+_SEQS_PER_SPARE_PLACE = 4
 
 
 class Move(NamedTuple):
@@ -45,8 +45,8 @@ class GatheredGroup:
     num_places: int
     width: int
     """Number of slots of a place."""
-    rows: tuple[int, ...]
-    """Row number of each occupied place."""
+    sequences: tuple[int, ...]
+    """Sequence number of each occupied place."""
 
     @property
     def end(self) -> int:
@@ -60,7 +60,7 @@ class GatheredGroup:
     def suits(self, length: int) -> bool:
         """Return whether a free place of the group fits a sequence of this length without much waste."""
         widest = max(length, HEADROOM_SLOTS) * _MAX_WIDTH_RATIO + HEADROOM_SLOTS
-        return len(self.rows) < self.num_places and length + _MIN_ROOM_SLOTS <= self.width <= widest
+        return len(self.sequences) < self.num_places and length + _MIN_ROOM_SLOTS <= self.width <= widest
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +83,9 @@ class Layout:
         return self.groups[-1].end if self.groups else 0
 
     @property
-    def rows(self) -> set[int]:
-        """Row numbers of all sequences in the layout."""
-        return {row for group in self.groups for row in group.rows}
+    def sequences(self) -> set[int]:
+        """Sequence numbers of all sequences in the layout."""
+        return {seq for group in self.groups for seq in group.sequences}
 
     def next(
         self,
@@ -99,9 +99,9 @@ class Layout:
         """Return the layout of the next step.
 
         Args:
-            followers: Next row number of this layout's rows, without those that ended.
-            lengths: Lengths of all rows of the next step.
-            wanted: Rows of the next step to gather.
+            followers: Next sequence number of this layout's sequences, without those that ended.
+            lengths: Lengths of all sequences of the next step.
+            wanted: Sequences of the next step to gather.
             block_size: Tokens in a block.
             max_slots: Limit of the layout's slots.
 
@@ -109,65 +109,66 @@ class Layout:
             The layout; None if it would be empty or exceed `max_slots`.
         """
         stayed = self._without(followers, lengths)
-        joining = sorted(set(wanted) - stayed.rows)
+        joining = sorted(set(wanted) - stayed.sequences)
         found = stayed._joined_by(joining, lengths, block_size)
-        rows = found.rows
-        if not rows:
+        sequences = found.sequences
+        if not sequences:
             return None
-        buckets = buckets_of(rows, lengths)
-        num_taken = sum(bool(group.rows) for group in found.groups)
+        buckets = buckets_of(sequences, lengths)
+        num_taken = sum(bool(group.sequences) for group in found.groups)
         if found.num_slots <= self.num_reserved and num_taken <= len(buckets):
             return found  # more groups than needed: arrange everything again
-        found = Layout(is_new=True)._opened(buckets, lengths, block_size)
+        found = Layout(is_new=True)._with_groups(buckets, lengths, block_size)
         if found.num_slots > max_slots:
             return None
         return replace(found, num_reserved=min(max_slots, 2 * found.num_slots))
 
     def _without(self, followers: Mapping[int, int], lengths: Sequence[int]) -> Layout:
-        """Return the layout without rows that ended or outgrew their places; later rows fill the gaps.
+        """Return the layout without sequences that ended or outgrew their places; later sequences fill the gaps.
 
-        Rows that outgrow their places soon leave together with those that did, so that they join a new group together.
+        Sequences that outgrow their places soon leave together with those that did, so that they join a new group
+        together.
         """
         groups: list[GatheredGroup] = []
         moves: list[Move] = []
         for group in self.groups:
-            places = [followers.get(row) for row in group.rows]
-            if any(row is not None and lengths[row] > group.width for row in places):
+            places = [followers.get(seq) for seq in group.sequences]
+            if any(seq is not None and lengths[seq] > group.width for seq in places):
                 limit = group.width - _MIN_ROOM_SLOTS
-                places = [None if row is None or lengths[row] > limit else row for row in places]
+                places = [None if seq is None or lengths[seq] > limit else seq for seq in places]
             while None in places:
                 last = places.pop()
                 if last is not None:
                     hole = places.index(None)
                     places[hole] = last
                     moves.append(Move(group.slot(len(places)), group.slot(hole), group.width))
-            groups.append(replace(group, rows=tuple(row for row in places if row is not None)))
+            groups.append(replace(group, sequences=tuple(seq for seq in places if seq is not None)))
         return Layout(tuple(groups), tuple(moves), num_reserved=self.num_reserved)
 
     def _joined_by(self, joining: Sequence[int], lengths: Sequence[int], block_size: int) -> Layout:
-        """Return the layout with rows added to the narrowest free places that suit them, or to new groups."""
+        """Return the layout with sequences added to the narrowest free places that suit them, or to new groups."""
         groups = list(self.groups)
         joined: dict[int, Joined] = {}
         homeless: list[int] = []
-        for row in joining:
-            suiting = [index for index, group in enumerate(groups) if group.suits(lengths[row])]
+        for seq in joining:
+            suiting = [index for index, group in enumerate(groups) if group.suits(lengths[seq])]
             if suiting:
                 index = min(suiting, key=lambda index: groups[index].width)
-                joined.setdefault(index, Joined(index, len(groups[index].rows)))
-                groups[index] = replace(groups[index], rows=(*groups[index].rows, row))
+                joined.setdefault(index, Joined(index, len(groups[index].sequences)))
+                groups[index] = replace(groups[index], sequences=(*groups[index].sequences, seq))
             else:
-                homeless.append(row)
-        while groups and not groups[-1].rows:
+                homeless.append(seq)
+        while groups and not groups[-1].sequences:
             groups.pop()
         layout = replace(self, groups=tuple(groups), joined=tuple(joined.values()))
-        return layout._opened(buckets_of(homeless, lengths), lengths, block_size)
+        return layout._with_groups(buckets_of(homeless, lengths), lengths, block_size)
 
-    def _opened(self, buckets: Sequence[Sequence[int]], lengths: Sequence[int], block_size: int) -> Layout:
-        """Return the layout with new groups for these rows at the end, with some spare places."""
+    def _with_groups(self, buckets: Sequence[Sequence[int]], lengths: Sequence[int], block_size: int) -> Layout:
+        """Return the layout with new groups for these sequences at the end, with some spare places."""
         groups, joined, start = list(self.groups), list(self.joined), self.num_slots
         for bucket in buckets:
-            num_blocks = -(-max(lengths[row] for row in bucket) // block_size) + -(-HEADROOM_SLOTS // block_size)
-            num_places = len(bucket) + len(bucket) // _ROWS_TO_A_SPARE_PLACE
+            num_blocks = -(-max(lengths[seq] for seq in bucket) // block_size) + -(-HEADROOM_SLOTS // block_size)
+            num_places = len(bucket) + len(bucket) // _SEQS_PER_SPARE_PLACE
             joined.append(Joined(len(groups), 0))
             groups.append(GatheredGroup(start, num_places, num_blocks * block_size, tuple(bucket)))
             start = groups[-1].end

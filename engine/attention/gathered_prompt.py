@@ -1,6 +1,7 @@
 """Gathered keys and values of a prompt in chunks: each chunk adds its own to those of the chunk before.
 
-Only the longest sequence with several tokens in a step is kept, because a gather's cost grows with the past's length.
+Only the longest sequence with several tokens in a step is retained, because a gather's cost grows with the past's
+length.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class GatheredPrompt:
         return GatheredPrompt(self.start, self.end, self.blocks, before) if is_same else self
 
 
-class PromptRow:
+class PromptMemory:
     """Keys and values of one layer's longest sequence with several tokens, as of some step."""
 
     __slots__ = ("_keys", "_values", "state")

@@ -25,7 +25,7 @@ class Span(NamedTuple):
 
     start: int
     """Slot of the first of them."""
-    num_rows: int
+    num_seqs: int
     width: int
     """Number of slots of each sequence."""
 
@@ -35,7 +35,7 @@ class Fill(NamedTuple):
 
     span: Span
     blocks: torch.Tensor
-    """int64 [rows * blocks of a row]: blocks to read."""
+    """int64 [num_seqs * blocks of a sequence]: blocks to read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class GatheredPlan:
     fills: Sequence[Fill]
     """Sequences to gather once the layout's moves are done."""
     tokens: torch.Tensor
-    """int64: newest tokens of the kept sequences, in order."""
+    """int64: newest tokens of the retained sequences, in order."""
     newest_keys: torch.Tensor
     """int64: indices of their keys, by number and token."""
     newest_values: torch.Tensor
@@ -63,9 +63,9 @@ class GatheredPlan:
         """Build the plan of a layout."""
         num_heads, size = spec.num_kv_heads, spec.head_dim
         places = sorted(
-            (state.tokens[row], group.slot(place), group.width, state.context_lens[row])
+            (state.tokens[seq], group.slot(place), group.width, state.context_lens[seq])
             for group in layout.groups
-            for place, row in enumerate(group.rows)
+            for place, seq in enumerate(group.sequences)
         )
         tokens, slots, widths, lengths = (np.array(column)[:, None, None] for column in zip(*places, strict=True))
         firsts = slots * num_heads * size
@@ -80,14 +80,14 @@ class GatheredPlan:
             before=before,
         )
 
-    def go_on(self, state: Decoded) -> GatheredPlan:
+    def advance(self, state: Decoded) -> GatheredPlan:
         """Return the plan of the next step with one token more for each sequence; this plan becomes invalid."""
         layout = replace(self.layout, moves=(), joined=(), is_new=False)
         keys, values = self.newest_keys.add_(1), self.newest_values.add_(self.newest_values.shape[-1])
         return GatheredPlan(layout, (), self.tokens, keys, values, state, self.state)
 
 
-class GatheredRows:
+class GatheredSequences:
     """Float32 keys and values of one layer's decoding sequences, as of some step."""
 
     __slots__ = ("_keys", "_values", "state")
@@ -110,19 +110,19 @@ class GatheredRows:
         assert self.state is plan.before
         for move in layout.moves:
             source, target, count = (number * slot_numbers for number in move)
-            for kept in (self._keys, self._values):
-                kept.narrow(0, target, count).copy_(kept.narrow(0, source, count))
+            for retained in (self._keys, self._values):
+                retained.narrow(0, target, count).copy_(retained.narrow(0, source, count))
 
     def fill(self, span: Span, keys: torch.Tensor, values: torch.Tensor, spec: AttentionSpec) -> None:
-        """Store the span's keys and values [rows * width, kv_heads, head_dim]."""
-        shape = (span.num_rows, span.width, spec.num_kv_heads, spec.head_dim)
+        """Store the span's keys and values [num_seqs * width, kv_heads, head_dim]."""
+        shape = (span.num_seqs, span.width, spec.num_kv_heads, spec.head_dim)
         start, count = span.start * shape[2] * shape[3], keys.numel()
-        kept_keys, kept_values = self._keys.narrow(0, start, count), self._values.narrow(0, start, count)
-        kept_keys.view(shape[0], shape[2], shape[3], shape[1]).copy_(keys.view(shape).permute(0, 2, 3, 1))
-        kept_values.view(shape[0], shape[2], shape[1], shape[3]).copy_(values.view(shape).permute(0, 2, 1, 3))
+        retained_keys, retained_values = self._keys.narrow(0, start, count), self._values.narrow(0, start, count)
+        retained_keys.view(shape[0], shape[2], shape[3], shape[1]).copy_(keys.view(shape).permute(0, 2, 3, 1))
+        retained_values.view(shape[0], shape[2], shape[1], shape[3]).copy_(values.view(shape).permute(0, 2, 1, 3))
 
     def add(self, keys: torch.Tensor, values: torch.Tensor, plan: GatheredPlan) -> None:
-        """Store the newest tokens' keys and values [rows, kv_heads, head_dim]."""
+        """Store the newest tokens' keys and values [num_seqs, kv_heads, head_dim]."""
         self._keys.put_(plan.newest_keys, keys)
         self._values.put_(plan.newest_values, values)
 
@@ -132,17 +132,17 @@ class GatheredRows:
         """Attend over each sequence's first `num_seen` slots.
 
         Args:
-            queries: [rows, heads, head_dim].
+            queries: [num_seqs, heads, head_dim].
             span: Place of the sequences.
             num_seen: Number of slots to read.
-            mask: Additive float32 [rows, 1, 1, width].
+            mask: Additive float32 [num_seqs, 1, 1, width].
             spec: Shape of the attention.
 
         Returns:
-            [rows, heads, head_dim].
+            [num_seqs, heads, head_dim].
         """
         size, width = spec.head_dim, span.width
-        num_products, start = span.num_rows * spec.num_kv_heads, span.start * spec.num_kv_heads * size
+        num_products, start = span.num_seqs * spec.num_kv_heads, span.start * spec.num_kv_heads * size
         keys = self._keys.as_strided((num_products, size, num_seen), (size * width, width, 1), start)
         values = self._values.as_strided((num_products, num_seen, size), (size * width, size, 1), start)
         grouped = queries.reshape(num_products, -1, size)
@@ -150,5 +150,5 @@ class GatheredRows:
         if spec.softcap is not None:
             scores.div_(spec.softcap).tanh_().mul_(spec.softcap)
         if mask is not None:
-            scores.view(span.num_rows, -1, num_seen).add_(mask.view(span.num_rows, 1, width).narrow(2, 0, num_seen))
+            scores.view(span.num_seqs, -1, num_seen).add_(mask.view(span.num_seqs, 1, width).narrow(2, 0, num_seen))
         return torch.bmm(scores.softmax(-1), values).view(-1, spec.num_heads, size)

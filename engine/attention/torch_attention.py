@@ -3,7 +3,7 @@
 A sequence with consecutive blocks is read as a view of the pool, without a copy. Decoding sequences that are short or
 have scattered blocks are gathered in groups of similar length, padded, and attended to in one call. Scattered sequences
 with several queries (prefill chunks, draft tokens) are gathered one by one. The gathered memory of continuing decodes,
-and of the longest prompt in chunks, is kept, and each step adds only the new tokens.
+and of the longest prompt in chunks, is retained, and each step adds only the new tokens.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from engine.attention.base import AttentionSpec, ForwardContext, KVCache
 from engine.attention.gathered_prompt import GatheredPrompt
 from engine.attention.softcap import softcapped_attention
-from engine.attention.step_plan import GroupPlan, RowPlan, StepPlan, StepPlanner
+from engine.attention.step_plan import GroupPlan, SequencePlan, StepPlan, StepPlanner
 from engine.attention.torch_kv_cache import (
     AttentionScratch,
     HeadMajorKVCache,
@@ -24,7 +24,7 @@ from engine.attention.torch_kv_cache import (
     TorchKVCache,
 )
 
-_MAX_KEPT_BYTES = 8 << 20
+_MAX_RETAINED_BYTES = 8 << 20
 """Maximum memory of the gathered keys and values of one layer's decoding sequences, in bytes."""
 
 _LayerKind = tuple[int | None, int, int]
@@ -50,7 +50,7 @@ class TorchAttention:
         self._places = SlotPlaces()
         self._slot_mapping = torch.empty(0, dtype=torch.int64, device=device)
         self._block_size = 1
-        self._opened: torch.Tensor | None = None
+        self._new_blocks: torch.Tensor | None = None
         self._planner: StepPlanner | None = None
         self._plans: dict[_LayerKind, StepPlan] = {}
         self._last_plans: dict[_LayerKind, StepPlan] = {}
@@ -75,13 +75,15 @@ class TorchAttention:
         self._block_size = context.block_size
         # A sequence owns a block from the moment it writes the block's first slot.
         slots = context.slot_mapping.cpu().numpy()
-        opened = slots[slots % context.block_size == 0]
-        self._opened = torch.from_numpy(opened // context.block_size).to(self._device) if opened.size else None
+        new_slots = slots[slots % context.block_size == 0]
+        self._new_blocks = (
+            torch.from_numpy(new_slots // context.block_size).to(self._device) if new_slots.size else None
+        )
         self._planner = StepPlanner(context)
         self._last_plans, self._plans = self._plans, {}
 
     def pass_over(self) -> None:
-        """Drop the plans, because a step was computed elsewhere and the kept memory does not fit the next step."""
+        """Drop the plans, because a step was computed elsewhere and the retained memory does not fit the next step."""
         self._plans = {}
 
     def forward(
@@ -89,20 +91,20 @@ class TorchAttention:
     ) -> torch.Tensor:
         """Write keys and values, then attend; queries and result are [T, heads, head_dim]."""
         assert isinstance(cache, TorchKVCache | HeadMajorKVCache | QuantizedKVCache)
-        if self._opened is not None:
-            cache.clear(self._opened, self._block_size)
+        if self._new_blocks is not None:
+            cache.clear(self._new_blocks, self._block_size)
         cache.write(keys, values, self._slot_mapping)
         plan = self._plan(cache, spec, queries.dtype)
-        if len(plan.rows) == 1 and not plan.groups:
-            return self._attend_row(queries, keys, values, cache, spec, plan.rows[0])
-        if plan.kept is not None:
+        if len(plan.sequences) == 1 and not plan.groups:
+            return self._attend_sequence(queries, keys, values, cache, spec, plan.sequences[0])
+        if plan.retained is not None:
             self._keep(keys, values, cache, spec, plan)
         if len(plan.groups) == 1 and plan.groups[0].token_indices is None:
             return self._attend_group(queries, cache, spec, plan.groups[0])
         attended = torch.empty(queries.shape, dtype=queries.dtype, device=queries.device)
-        for row in plan.rows:
-            tokens = slice(row.token_start, row.token_end)
-            attended[tokens] = self._attend_row(queries[tokens], keys[tokens], values[tokens], cache, spec, row)
+        for seq in plan.sequences:
+            tokens = slice(seq.token_start, seq.token_end)
+            attended[tokens] = self._attend_sequence(queries[tokens], keys[tokens], values[tokens], cache, spec, seq)
         for group in plan.groups:
             assert group.token_indices is not None, "a group of all tokens is the only one"
             chosen = queries.index_select(0, group.token_indices)
@@ -116,9 +118,13 @@ class TorchAttention:
         if plan is None:
             assert self._planner is not None, "forward before prepare"
             slot_bytes = 2 * spec.num_kv_heads * spec.head_dim * dtype.itemsize
-            max_kept_slots = _MAX_KEPT_BYTES // slot_bytes if dtype == torch.float32 else 0
-            plan = self._plans[kind] = self._planner.plan(spec, self._last_plans.get(kind), max_kept_slots)
-        if plan.kept is not None and plan.kept.before is not None and cache.kept.state is not plan.kept.before:
+            max_retained_slots = _MAX_RETAINED_BYTES // slot_bytes if dtype == torch.float32 else 0
+            plan = self._plans[kind] = self._planner.plan(spec, self._last_plans.get(kind), max_retained_slots)
+        if (
+            plan.retained is not None
+            and plan.retained.before is not None
+            and cache.retained.state is not plan.retained.before
+        ):
             # Steps of another model ran in between, or a step failed.
             assert self._planner is not None
             plan = self._plans[kind] = self._planner.plan(spec)
@@ -127,66 +133,71 @@ class TorchAttention:
     def _keep(
         self, keys: torch.Tensor, values: torch.Tensor, cache: ReadableKVCache, spec: AttentionSpec, plan: StepPlan
     ) -> None:
-        """Update the kept memory of the groups' sequences with this step's tokens, which the cache already holds."""
-        kept, kept_plan = cache.kept, plan.kept
-        assert kept_plan is not None
-        kept.begin(kept_plan, spec)
-        for fill in kept_plan.fills:
-            kept.fill(fill.span, *cache.gather_blocks(fill.blocks, self._block_size, self._scratch), spec)
-        if not kept_plan.layout.is_new:
-            slots, tokens = self._slot_mapping, kept_plan.tokens
+        """Update the retained memory of the groups' sequences with this step's tokens, which the cache holds."""
+        retained, retained_plan = cache.retained, plan.retained
+        assert retained_plan is not None
+        retained.begin(retained_plan, spec)
+        for fill in retained_plan.fills:
+            retained.fill(fill.span, *cache.gather_blocks(fill.blocks, self._block_size, self._scratch), spec)
+        if not retained_plan.layout.is_new:
+            slots, tokens = self._slot_mapping, retained_plan.tokens
             if tokens.numel() != slots.numel():
                 keys, values, slots = (t.index_select(0, tokens) for t in (keys, values, slots))
-            kept.add(*cache.stored(keys, values, slots, self._scratch), kept_plan)
-        kept.state = kept_plan.state
+            retained.add(*cache.stored(keys, values, slots, self._scratch), retained_plan)
+        retained.state = retained_plan.state
 
-    def _attend_row(
+    def _attend_sequence(
         self,
         queries: torch.Tensor,
         keys: torch.Tensor,
         values: torch.Tensor,
         cache: ReadableKVCache,
         spec: AttentionSpec,
-        row: RowPlan,
+        seq: SequencePlan,
     ) -> torch.Tensor:
         """Return the attention of one sequence [queries, heads, head_dim]; the arguments hold its tokens alone."""
-        if row.prompt is not None:
-            keys, values = self._read_prompt(keys, values, cache, row, row.prompt)
-        elif row.slots is None:
-            keys, values = cache.span(row.key_start, row.num_keys, self._scratch)
+        if seq.prompt is not None:
+            keys, values = self._read_prompt(keys, values, cache, seq, seq.prompt)
+        elif seq.slots is None:
+            keys, values = cache.span(seq.key_start, seq.num_keys, self._scratch)
         else:
-            keys, values = cache.gather(row.slots, self._scratch)
-        if row.token_end - row.token_start == 1:
+            keys, values = cache.gather(seq.slots, self._scratch)
+        if seq.token_end - seq.token_start == 1:
             return _attend_one_query(queries, keys, values, spec)
-        if row.mask is not None:
-            return _attend_chunk(queries, keys, values, spec, row.mask)
+        if seq.mask is not None:
+            return _attend_chunk(queries, keys, values, spec, seq.mask)
         attended = _attend(
             queries.transpose(0, 1).unsqueeze(0),
             keys.transpose(0, 1).unsqueeze(0),
             values.transpose(0, 1).unsqueeze(0),
             spec,
-            is_causal=row.is_causal,
+            is_causal=seq.is_causal,
         )
         return attended.squeeze(0).transpose(0, 1)
 
     def _read_prompt(
-        self, keys: torch.Tensor, values: torch.Tensor, cache: ReadableKVCache, row: RowPlan, prompt: GatheredPrompt
+        self,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        cache: ReadableKVCache,
+        seq: SequencePlan,
+        prompt: GatheredPrompt,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return all keys and values of a prompt [positions, kv_heads, head_dim], and keep them for the next step."""
-        assert row.slots is not None
+        assert seq.slots is not None
         if not prompt.start or (prompt.before is not None and cache.prompt.state is prompt.before):
-            slots = self._slot_mapping[row.token_start : row.token_end]
+            slots = self._slot_mapping[seq.token_start : seq.token_end]
             cache.prompt.put(prompt, prompt.start, *cache.stored(keys, values, slots, self._scratch))
         else:
-            cache.prompt.put(prompt, 0, *cache.gather(row.slots, self._scratch))
+            cache.prompt.put(prompt, 0, *cache.gather(seq.slots, self._scratch))
         return cache.prompt.read(prompt.end)
 
     def _attend_group(
         self, queries: torch.Tensor, cache: ReadableKVCache, spec: AttentionSpec, group: GroupPlan
     ) -> torch.Tensor:
-        """Return the attention [rows, heads, head_dim] of a group's sequences with one query each."""
+        """Return the attention [num_seqs, heads, head_dim] of a group's sequences with one query each."""
         if group.span is not None:
-            return cache.kept.attend(queries, group.span, group.num_seen, group.mask, spec)
+            return cache.retained.attend(queries, group.span, group.num_seen, group.mask, spec)
         shape = (-1, group.width, spec.num_kv_heads, spec.head_dim)
         gathered = cache.gather_blocks(group.blocks, self._block_size, self._scratch)
         keys, values = (t.view(shape).narrow(1, 0, group.num_seen).transpose(1, 2) for t in gathered)

@@ -7,8 +7,8 @@ from typing import Protocol
 import torch
 
 from engine.attention.base import AttentionSpec
-from engine.attention.gathered_prompt import PromptRow
-from engine.attention.gathered_rows import GatheredRows
+from engine.attention.gathered_prompt import PromptMemory
+from engine.attention.gathered_rows import GatheredSequences
 from engine.huge_pages import HugePages
 
 INT8_MAX = 127.0
@@ -37,9 +37,9 @@ class AttentionScratch:
 class ReadableKVCache(Protocol):
     """Pool interface of the PyTorch backend."""
 
-    kept: GatheredRows
+    retained: GatheredSequences
     """Gathered keys and values of decoding sequences."""
-    prompt: PromptRow
+    prompt: PromptMemory
     """Gathered keys and values of a prompt in chunks."""
 
     def write(self, keys: torch.Tensor, values: torch.Tensor, slot_mapping: torch.Tensor) -> None:
@@ -74,11 +74,11 @@ class ReadableKVCache(Protocol):
 class TorchKVCache:
     """Token-major pool of one layer: keys and values, each [slots, kv_heads, head_dim]."""
 
-    __slots__ = ("kept", "keys", "prompt", "values")
+    __slots__ = ("keys", "prompt", "retained", "values")
 
     def __init__(self, keys: torch.Tensor, values: torch.Tensor) -> None:
-        self.kept = GatheredRows()
-        self.prompt = PromptRow()
+        self.retained = GatheredSequences()
+        self.prompt = PromptMemory()
         self.keys = keys
         self.values = values
 
@@ -148,13 +148,13 @@ class HeadMajorKVCache:
     block_size / 2, head_dim, 2]. Reads return float32.
     """
 
-    __slots__ = ("_block_size", "_in_pairs", "_places", "kept", "keys", "prompt", "values")
+    __slots__ = ("_block_size", "_in_pairs", "_places", "keys", "prompt", "retained", "values")
 
     def __init__(
         self, num_blocks: int, block_size: int, spec: AttentionSpec, dtype: torch.dtype, places: SlotPlaces
     ) -> None:
-        self.kept = GatheredRows()
-        self.prompt = PromptRow()
+        self.retained = GatheredSequences()
+        self.prompt = PromptMemory()
         self._block_size = block_size
         self._places = places
         self._in_pairs = dtype == torch.bfloat16
@@ -229,7 +229,7 @@ class QuantizedKVCache:
     The rounding error is at most half a scale.
     """
 
-    __slots__ = ("_dtype", "kept", "key_scales", "keys", "prompt", "value_scales", "values")
+    __slots__ = ("_dtype", "key_scales", "keys", "prompt", "retained", "value_scales", "values")
 
     def __init__(self, shape: tuple[int, int, int], dtype: torch.dtype, device: torch.device) -> None:
         """Allocate the pool.
@@ -240,8 +240,8 @@ class QuantizedKVCache:
             device: Device of the pool.
         """
         self._dtype = dtype
-        self.kept = GatheredRows()
-        self.prompt = PromptRow()
+        self.retained = GatheredSequences()
+        self.prompt = PromptMemory()
         self.keys = torch.zeros(shape, dtype=torch.int8, device=device)
         self.values = torch.zeros_like(self.keys)
         self.key_scales = torch.zeros(shape[:2], dtype=torch.float32, device=device)

@@ -34,8 +34,8 @@ class HeadNorm(Protocol):
 class _Part:
     """Sequences of a step for one launch, and the bounds of its grid."""
 
-    first_row: int
-    num_rows: int
+    first_seq: int
+    num_seqs: int
     first_token: int
     num_tokens: int
     max_query_len: int
@@ -190,7 +190,7 @@ class TritonPagedAttention:
         """Return the number of key segments: several only if query blocks are few and keys are many."""
         if spec.num_heads // spec.num_kv_heads * part.max_query_len > _MAX_LANES:
             return 1
-        programs = part.num_rows * spec.num_kv_heads
+        programs = part.num_seqs * spec.num_kv_heads
         wanted = max(1, 2 * self._num_processors // programs)
         useful = max(1, part.max_context_len // (4 * _TILE))
         return min(_MAX_SEGMENTS, 1 << (min(wanted, useful) - 1).bit_length())
@@ -202,12 +202,12 @@ def _parts(starts: list[int], lens: list[int]) -> list[_Part]:
     Together, short ones would run in a chunk's wide query blocks and with their long contexts in one segment.
     """
     lengths = [end - start for start, end in itertools.pairwise(starts)]
-    num_decoding = next((row for row, length in enumerate(lengths) if length > _LONGEST_VERIFICATION), len(lengths))
+    num_decoding = next((seq for seq, length in enumerate(lengths) if length > _LONGEST_VERIFICATION), len(lengths))
     bounds = [0, num_decoding, len(lengths)] if 0 < num_decoding < len(lengths) else [0, len(lengths)]
     return [
         _Part(
-            first_row=first,
-            num_rows=last - first,
+            first_seq=first,
+            num_seqs=last - first,
             first_token=starts[first],
             num_tokens=starts[last] - starts[first],
             max_query_len=max(lengths[first:last]),
@@ -236,8 +236,8 @@ def _launch(
     # Two statistics for each segment; an empty segment also writes its own (-inf and 0), so all are defined.
     partial = torch.empty(2, flat, dtype=torch.float32, device=queries.device)
     is_quantized = cache.key_scales is not None
-    rows = slice(part.first_row, part.first_row + part.num_rows)
-    grid = (part.num_tokens // block_q + part.num_rows, spec.num_kv_heads, segments)
+    sequences = slice(part.first_seq, part.first_seq + part.num_seqs)
+    grid = (part.num_tokens // block_q + part.num_seqs, spec.num_kv_heads, segments)
     attend[grid](
         out,
         partial_out,
@@ -248,11 +248,11 @@ def _launch(
         cache.values,
         cache.key_scales if is_quantized else cache.keys,
         cache.value_scales if is_quantized else cache.values,
-        step.block_tables[rows],
-        step.context_lens[rows],
-        step.query_starts[part.first_row :],
+        step.block_tables[sequences],
+        step.context_lens[sequences],
+        step.query_starts[part.first_seq :],
         part.first_token,
-        part.num_rows,
+        part.num_seqs,
         spec.scale,
         queries.stride(0),
         cache.keys.stride(0),
@@ -289,8 +289,8 @@ def _reduce(
         partial_out,
         partial[0],
         partial[1],
-        step.query_starts[part.first_row :],
-        part.num_rows,
+        step.query_starts[part.first_seq :],
+        part.num_seqs,
         part.first_token * spec.num_heads,
         NUM_HEADS=spec.num_heads,
         HEAD_DIM=spec.head_dim,

@@ -29,8 +29,9 @@ from engine.kv_cache.kv_pool import block_bytes, pool_blocks, reachable_model_le
 from engine.models.decoder import Decoder, Model
 from engine.models.loading.loader import load_model
 from engine.models.loading.sizes import read_checked_config
+from engine.models.prediction_heads import MedusaHeads
 from engine.protocol import Ready, SamplingParams
-from engine.runner.cpu_steps import checkpoint_bytes, follow, kept_weights, settle_steps, with_compiled_steps
+from engine.runner.cpu_steps import checkpoint_bytes, follow, loaded_weights, settle_steps, with_compiled_steps
 from engine.runner.cuda_graphs import GraphApi, graph_model
 from engine.runner.machine import Machine, find_machine
 from engine.runner.overlap_runner import OverlapRunner
@@ -87,34 +88,18 @@ def build_core(
     with outbox.phase("weights"):
         machine = find_machine(config)
         model = _model(config, machine)
-        heads = load_heads(config, model, machine)
-        # Heads predict as well at a lower cost, so a draft model beside them would only add time.
-        draft_model = load_draft_model(config, model, machine) if heads is None else None
-        if heads is not None and config.drafting.draft_model_dir is not None:
-            logger.info("the model has prediction heads: its draft model is only asked with --speculation draft")
+        heads, draft_model = _draft_models(config, model, machine)
         max_model_len = _model_len(config, model)
     if standby is not None and not has_fast_memory:
         config = standby.wait(config)
     with outbox.phase("kv_pool"):
-        # A pool that the core before had needs no measuring.
-        is_known = standby is not None and config.kv.num_blocks > 0
-        num_blocks = (
-            config.kv.num_blocks if is_known else _num_blocks(config, machine, model, draft_model, max_model_len)
-        )
+        num_blocks = config.kv.num_blocks if standby is not None else 0  # a former core's pool needs no measuring
+        num_blocks = num_blocks or _num_blocks(config, machine, model, draft_model, max_model_len)
         max_model_len = reachable_model_len(max_model_len, num_blocks, config.kv.block_size)
         runner = _runner(config, machine, model, num_blocks, max_model_len, graphs=machine.graphs)
     step_time = StepTimeModel()
     with outbox.phase("warm_up"):
-        stepper: Runner = runner
-        if machine.device.type == "cpu" and not isinstance(runner, OverlapRunner):
-            stepper = settle_steps(
-                model,
-                runner,
-                num_speculative_tokens=config.drafting.num_speculative_tokens,
-                num_weight_bytes=checkpoint_bytes(config.model_dir),
-                clock=clock,
-            )
-            follow(draft_model, model)
+        stepper = _stepper(config, machine, model, draft_model, runner, clock)
         is_short = standby is not None and not has_fast_memory
         limit_s = _TAKE_OVER_WARM_UP_S if is_short else _WARM_UP_S[machine.device.type]
         _warm_up(config, stepper, step_time, clock, num_blocks=num_blocks, max_model_len=max_model_len, limit_s=limit_s)
@@ -138,13 +123,24 @@ def build_core(
     reporter = Reporter(scheduler, meter, tally, send=outbox.send, clock=clock)
     common = _Common(reporter=reporter, observer=StepObserver(meter, step_time, drafter), clock=clock)
     isolated = FaultIsolation(stepper, scheduler.check_integrity)
-    loop: StepLoop
+    ready = _ready(config, machine, model, blocks, meter, max_model_len=max_model_len, speculates=drafter is not None)
     if isinstance(runner, OverlapRunner):
         next_step = NextStep(scheduler, blocks, runner)
-        loop = OverlappedStepLoop(scheduler, isolated, inbox, launcher=runner, next_step=next_step, **common)
-    else:
-        loop = StepLoop(scheduler, isolated, inbox, **common)
-    ready = Ready(
+        return OverlappedStepLoop(scheduler, isolated, inbox, launcher=runner, next_step=next_step, **common), ready
+    return StepLoop(scheduler, isolated, inbox, **common), ready
+
+
+def _ready(
+    config: CoreConfig,
+    machine: Machine,
+    model: Model,
+    blocks: BlockManager,
+    meter: LoadMeter,
+    *,
+    max_model_len: int,
+    speculates: bool,
+) -> Ready:
+    return Ready(
         max_model_len=max_model_len,
         block_size=blocks.block_size,
         num_blocks=blocks.num_blocks,
@@ -152,17 +148,48 @@ def build_core(
         device=str(machine.device),
         dtype=str(machine.dtype).removeprefix("torch."),
         model_type=model.config.model_type,
-        speculates=drafter is not None,
+        speculates=speculates,
         max_num_batched_tokens=config.batch.max_num_batched_tokens,
         load=meter.load(),
     )
-    return loop, ready
+
+
+def _stepper(
+    config: CoreConfig,
+    machine: Machine,
+    model: Model,
+    draft_model: Model | None,
+    runner: ModelRunner,
+    clock: Callable[[], float],
+) -> Runner:
+    """Return what executes steps: on a CPU a runner that chooses among the ways to do so."""
+    if machine.device.type != "cpu" or isinstance(runner, OverlapRunner):
+        return runner
+    stepper = settle_steps(
+        model,
+        runner,
+        num_speculative_tokens=config.drafting.num_speculative_tokens,
+        num_weight_bytes=checkpoint_bytes(config.model_dir),
+        clock=clock,
+    )
+    follow(draft_model, model)
+    return stepper
+
+
+def _draft_models(config: CoreConfig, model: Model, machine: Machine) -> tuple[MedusaHeads | None, Model | None]:
+    """Return the model's Medusa heads, or else its draft model: heads predict as well at a lower cost."""
+    heads = load_heads(config, model, machine)
+    if heads is None:
+        return None, load_draft_model(config, model, machine)
+    if config.drafting.draft_model_dir is not None:
+        logger.info("the model has Medusa heads: its draft model is used with --speculation draft only")
+    return heads, None
 
 
 def _model(config: CoreConfig, machine: Machine) -> Model:
     """Return the model, alone or as the leader of a tensor-parallel group."""
     rank_group = RankGroup.start(config, machine.device) if config.compute.tensor_parallel > 1 else None
-    kept = kept_weights(config, machine, config.model_dir)
+    retained = loaded_weights(config, machine, config.model_dir)
     model: Model = load_model(
         config.model_dir,
         dtype=machine.dtype,
@@ -171,12 +198,12 @@ def _model(config: CoreConfig, machine: Machine) -> Model:
         quantization=config.compute.quantization,
         split=None if rank_group is None else rank_group.split,
         max_model_len=config.batch.max_model_len,
-        kept=kept,
+        retained=retained,
     )
     if rank_group is not None:
         model = rank_group.lead(model)
         rank_group.watch(end_core)
-    return with_compiled_steps(config, model, machine.backend, kept)
+    return with_compiled_steps(config, model, machine.backend, retained)
 
 
 def _warm_up(
@@ -191,7 +218,7 @@ def _warm_up(
 ) -> None:
     """Touch every path of the runner and learn what steps take."""
     batches = typical_batches(
-        max_rows=_max_rows(config),
+        max_num_seqs=_max_num_seqs(config),
         max_tokens=config.batch.max_num_batched_tokens,
         max_context=max_model_len,
         num_blocks=num_blocks,
@@ -218,7 +245,7 @@ def _model_len(config: CoreConfig, model: Model) -> int:
     return config.batch.max_model_len or model.config.usual_model_len
 
 
-def _max_rows(config: CoreConfig) -> int:
+def _max_num_seqs(config: CoreConfig) -> int:
     return min(config.batch.max_num_seqs, config.batch.max_num_batched_tokens)
 
 
@@ -232,7 +259,7 @@ def _num_blocks(
     batch = partial(made_up_batch, num_blocks=num_probe_blocks, block_size=config.kv.block_size)
     machine.memory.begin()
     runner.execute(batch(1, min(config.batch.max_num_batched_tokens, context_len), context_len))
-    runner.execute(batch(_max_rows(config), 1, context_len))
+    runner.execute(batch(_max_num_seqs(config), 1, context_len))
     transient_bytes = machine.memory.transient_bytes()
     del runner
     free_bytes = machine.memory.free_bytes() - transient_bytes
@@ -276,7 +303,7 @@ def _runner(
         device=machine.device,
         block_size=config.kv.block_size,
         max_tokens=config.batch.max_num_batched_tokens,
-        max_rows=_max_rows(config),
+        max_num_seqs=_max_num_seqs(config),
         max_blocks=-(-max_model_len // config.kv.block_size),
     )
 

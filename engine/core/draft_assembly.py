@@ -14,7 +14,7 @@ from engine.forecast.step_cost import StepCosts
 from engine.models.decoder import Decoder, Model
 from engine.models.loading.loader import load_model
 from engine.models.prediction_heads import MedusaHeads, PredictionHeads, read_heads
-from engine.runner.cpu_steps import CompiledSteps, kept_weights, with_compiled_steps
+from engine.runner.cpu_steps import CompiledSteps, loaded_weights, with_compiled_steps
 from engine.runner.cuda_graphs import graph_model
 from engine.runner.machine import Machine
 from engine.runner.runner import ModelRunner
@@ -33,11 +33,11 @@ from engine.step.scheduler_output import SchedulerOutput
 logger = logging.getLogger(__name__)
 
 _LIMIT_S = 1.5
-_ROWS = (1, 2, 4, 8, 16)
+_BATCH_SIZES = (1, 2, 4, 8, 16)
 _CONTEXT_TOKENS = 128
 """Context of the steps that show what drafting and verifying cost."""
-_ROUNDS = 5
-_ROUNDS_AFTER_READING = 2
+_REPEATS = 5
+_REPEATS_AFTER_READING = 2
 
 
 def load_heads(config: CoreConfig, model: Model, machine: Machine) -> MedusaHeads | None:
@@ -77,14 +77,19 @@ def load_draft_model(config: CoreConfig, model: Model, machine: Machine) -> Mode
         raise EngineConfigError(f"draft_model_dir: {folder}: no such folder")
     backend = machine.backend_of_its_own()
     max_model_len = config.batch.max_model_len or model.config.usual_model_len
-    kept = kept_weights(config, machine, folder)
+    retained = loaded_weights(config, machine, folder)
     draft_model = load_model(
-        folder, dtype=machine.dtype, device=machine.device, backend=backend, max_model_len=max_model_len, kept=kept
+        folder,
+        dtype=machine.dtype,
+        device=machine.device,
+        backend=backend,
+        max_model_len=max_model_len,
+        retained=retained,
     )
     ours, theirs = model.config.vocab_size, draft_model.config.vocab_size
     if ours != theirs or _vocabulary(config.model_dir) != _vocabulary(folder):
         raise EngineConfigError(f"draft_model_dir: {folder.name} has another tokenizer than {config.model_dir.name}")
-    return with_compiled_steps(config, draft_model, backend, kept)
+    return with_compiled_steps(config, draft_model, backend, retained)
 
 
 def make_drafter(
@@ -110,22 +115,22 @@ def make_drafter(
     num_speculative_tokens = min(
         config.drafting.num_speculative_tokens, context_len - 1, config.batch.max_num_batched_tokens - 1
     )
-    max_rows = min(config.batch.max_num_seqs, config.batch.max_num_batched_tokens // (num_speculative_tokens + 1))
-    num_rows = [count for count in _ROWS if count <= max_rows]
+    max_num_seqs = min(config.batch.max_num_seqs, config.batch.max_num_batched_tokens // (num_speculative_tokens + 1))
+    num_seqs = [count for count in _BATCH_SIZES if count <= max_num_seqs]
     batch = partial(made_up_batch, num_blocks=num_blocks, block_size=config.kv.block_size, params=PLAIN_PARAMS)
     if num_speculative_tokens > 0:
-        batches = (batch(count, 1, context_len) for count in num_rows)
+        batches = (batch(count, 1, context_len) for count in num_seqs)
         measure_verification(
             run, batches, costs, clock, num_speculative_tokens=num_speculative_tokens, limit_s=_LIMIT_S
         )
     if num_speculative_tokens > 0 and model is not None:
         # In turn, so that the first of each, which only touches every path, is soon outnumbered.
-        batches = (batch(count, 1, context_len) for _ in range(_ROUNDS) for count in num_rows)
+        batches = (batch(count, 1, context_len) for _ in range(_REPEATS) for count in num_seqs)
         _measure_drafting(model, batches, scheduled_costs, clock)
-    for count in num_rows:
+    for count in num_seqs:
         plain_s, fixed_s, each_s = scheduled_costs.of_step(count)
         logger.info(
-            "a decode step of %d rows takes %.3f ms; drafts add %.3f ms, and each %.3f ms",
+            "a decode step of %d sequences takes %.3f ms; drafts add %.3f ms, and each %.3f ms",
             *(count, 1e3 * plain_s, 1e3 * fixed_s, 1e3 * each_s),
         )
     stats = AcceptanceStats()
@@ -153,7 +158,7 @@ def _draft_model(
         device=machine.device,
         block_size=config.kv.block_size,
         max_tokens=config.batch.max_num_batched_tokens,
-        max_rows=min(config.batch.max_num_seqs, config.batch.max_num_batched_tokens),
+        max_num_seqs=min(config.batch.max_num_seqs, config.batch.max_num_batched_tokens),
         max_blocks=-(-max_model_len // config.kv.block_size),
     )
     return DraftModelProposer(
@@ -171,8 +176,8 @@ def _measure_drafting(
     """Time reading texts and making two tokens more for each of them, until the limit has passed."""
     deadline_at = clock() + _LIMIT_S
     for batch in batches:
-        places = [Behind(row.seq, ()) for row in batch.rows]
-        for _ in range(_ROUNDS_AFTER_READING + 1):
+        places = [Behind(chunk.seq, ()) for chunk in batch.chunks]
+        for _ in range(_REPEATS_AFTER_READING + 1):
             num_unread = sum(model.num_missing_tokens(place.seq) for place in places)
             started_at = clock()
             model.draft(places)

@@ -1,4 +1,4 @@
-"""Isolation of a fault to the rows that cause it."""
+"""Isolation of a fault to the sequences that cause it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import logging
 from collections.abc import Callable
 
 from engine.step.scheduler_output import SchedulerOutput
-from engine.step.step_output import RowResult, Runner, StepOutput
+from engine.step.step_output import Runner, SequenceResult, StepOutput
 
 logger = logging.getLogger(__name__)
 
 _MAX_FAILED_STEPS = 5
-"""Steps in a row that computed nothing before the core gives up and is started afresh."""
+"""Consecutive steps that computed nothing before the core gives up and is started afresh."""
 
 
 class CoreBrokenError(RuntimeError):
@@ -19,7 +19,7 @@ class CoreBrokenError(RuntimeError):
 
 
 class FaultIsolation:
-    """A runner that computes the rows of a failed step one by one, so that only those at fault get an error."""
+    """A runner that computes the sequences of a failed step one by one, so that only those at fault get an error."""
 
     def __init__(self, runner: Runner, check_integrity: Callable[[], None]) -> None:
         """Wrap a runner; `check_integrity` raises unless the scheduler is as it was before the failed step."""
@@ -28,14 +28,17 @@ class FaultIsolation:
         self._num_failed_steps = 0
 
     def execute(self, scheduled: SchedulerOutput) -> StepOutput:
-        """Compute a step, whatever its rows raise. Raises CoreBrokenError when nothing was computed for a while."""
+        """Compute a step, whatever its sequences raise.
+
+        Raises CoreBrokenError when nothing was computed for a while.
+        """
         try:
             output = self._runner.execute(scheduled)
             self.succeed()
         # Models, kernels and samplers raise what they like; whatever it is, the other sequences must go on.
         except Exception:
-            logger.exception("a step of %d rows failed; trying its rows alone", len(scheduled.rows))
-            output = StepOutput([self._execute_alone(SchedulerOutput([row])) for row in scheduled.rows])
+            logger.exception("a step of %d sequences failed; trying each alone", len(scheduled.chunks))
+            output = StepOutput([self._execute_alone(SchedulerOutput([chunk])) for chunk in scheduled.chunks])
             self._check_integrity()
             self._give_up_when_hopeless(output)
         return output
@@ -44,13 +47,13 @@ class FaultIsolation:
         """Record that a step was computed."""
         self._num_failed_steps = 0
 
-    def _execute_alone(self, scheduled: SchedulerOutput) -> RowResult:
+    def _execute_alone(self, scheduled: SchedulerOutput) -> SequenceResult:
         try:
             return self._runner.execute(scheduled).results[0]
-        # As above: this row's fault must not become another row's.
+        # As above: this sequence's fault must not become another sequence's.
         except Exception as error:
-            logger.exception("sequence %d failed", scheduled.rows[0].seq.seq_id)
-            return RowResult([], error=f"the model failed on this sequence: {type(error).__name__}")
+            logger.exception("sequence %d failed", scheduled.chunks[0].seq.seq_id)
+            return SequenceResult([], error=f"the model failed on this sequence: {type(error).__name__}")
 
     def _give_up_when_hopeless(self, output: StepOutput) -> None:
         if any(result.error is None for result in output.results):
@@ -58,4 +61,4 @@ class FaultIsolation:
             return
         self._num_failed_steps += 1
         if self._num_failed_steps >= _MAX_FAILED_STEPS:
-            raise CoreBrokenError(f"{self._num_failed_steps} steps in a row failed for every sequence in them")
+            raise CoreBrokenError(f"{self._num_failed_steps} consecutive steps failed for every sequence in them")

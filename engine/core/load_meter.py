@@ -30,9 +30,9 @@ class LoadMeter:
         """Update the drain rate from a step; idle time does not count."""
         self._step_s = seconds
         self._num_step_tokens = num_tokens
-        kept = math.exp(-seconds / _RATE_WINDOW_S)
-        self._recent_tokens = kept * self._recent_tokens + num_tokens
-        self._recent_s = kept * self._recent_s + seconds
+        retained = math.exp(-seconds / _RATE_WINDOW_S)
+        self._recent_tokens = retained * self._recent_tokens + num_tokens
+        self._recent_s = retained * self._recent_s + seconds
 
     def glance(self, last: Load) -> Load:
         """Return the load with only its cheap figures updated since `last`."""

@@ -3,8 +3,8 @@
     device   |  step N      |  step N + 1  |  step N + 2  |
     host     | N+1 launched, N awaited | N taken over, reported; N+2 launched, N+1 awaited | ...
 
-The following step can be predicted while sequences just continue. No sequence waits that could get a row and blocks,
-and no row lacks a block. Every row chooses its token by logits, temperature and seed alone.
+The following step can be predicted while sequences just continue. No waiting sequence could start,
+and no running one lacks a block. Every sequence chooses its token by logits, temperature and seed alone.
 
 A sequence that ends with step N by length is left out of step N + 1. One that ends by a token is computed once too
 often, and that result is dropped. Everything else (a new request, a prompt's chunk, a grammar) is scheduled as usual,
@@ -63,7 +63,7 @@ class OverlappedStepLoop(StepLoop):
         if flight is None:
             scheduled = self._scheduler.schedule(now)
             self._next_step.scheduled()
-            if not scheduled.rows:
+            if not scheduled.chunks:
                 return None
             flight = self._launch(scheduled)
             if flight is None:
@@ -77,13 +77,13 @@ class OverlappedStepLoop(StepLoop):
         """Return the step under way; None when it has to be executed and waited for."""
         try:
             return self._launcher.launch(scheduled, behind) if self._launcher.can_launch(scheduled) else None
-        # As in `FaultIsolation.execute`, which is tried next and finds the row at fault.
+        # As in `FaultIsolation.execute`, which is tried next and finds the sequence at fault.
         except Exception:
-            logger.exception("a step of %d rows could not be launched", len(scheduled.rows))
+            logger.exception("a step of %d sequences could not be launched", len(scheduled.chunks))
             return None
 
     def _output_of(self, flight: LaunchedStep) -> StepOutput:
-        """Return the output of a step; after a failure, execute it anew, row by row if necessary.
+        """Return the output of a step; after a failure, execute it anew, sequence by sequence if necessary.
 
         A step launched behind a failed one is then void.
         """
@@ -95,7 +95,7 @@ class OverlappedStepLoop(StepLoop):
             output = self._runner.execute(flight.scheduled)
         # As in `FaultIsolation.execute`.
         except Exception:
-            logger.exception("a step of %d rows failed under way", len(flight.scheduled.rows))
+            logger.exception("a step of %d sequences failed on the device", len(flight.scheduled.chunks))
             self._flight = None
             output = self._runner.execute(flight.scheduled)
         return output
@@ -111,4 +111,4 @@ class OverlappedStepLoop(StepLoop):
 
 def _is_dead(flight: LaunchedStep) -> bool:
     """Return whether no result of the step is needed any more."""
-    return all(row.seq.state is not SequenceState.RUNNING for row in flight.scheduled.rows)
+    return all(chunk.seq.state is not SequenceState.RUNNING for chunk in flight.scheduled.chunks)

@@ -59,7 +59,7 @@ def run_core(sock: socket.socket, config_text: str, clock: Callable[[], float], 
     # The process ends either way; the front must learn why, whatever went wrong.
     except Exception as error:
         logger.exception("the core cannot go on")
-        _say_why(outbox, error)
+        _report_reason(outbox, error)
         return 1
     return 0
 
@@ -76,7 +76,7 @@ def _serve(
     loop.run()
 
 
-def _say_why(outbox: Outbox, error: Exception) -> None:
+def _report_reason(outbox: Outbox, error: Exception) -> None:
     try:
         outbox.send(
             Fatal(message=str(error), is_settings=True)

@@ -54,15 +54,15 @@ class Reporter:
         self._patient.difference_update(output.seq_id for output in outputs if output.finish_reason is not None)
         is_due = self._clock() >= self._report_due_at
         if is_due or freed or any(output.seq_id not in self._patient for output in outputs):
-            self._send_report(freed, tells_load=is_due)
+            self._send_report(freed, has_load=is_due)
 
     def rest(self) -> None:
         """Send the load and what was held: nothing is to be computed."""
         if self._is_load_old:
-            self._send_report([], tells_load=True)
+            self._send_report([], has_load=True)
 
-    def _send_report(self, freed: list[tuple[int, AbortState, float]], *, tells_load: bool) -> None:
-        if tells_load:
+    def _send_report(self, freed: list[tuple[int, AbortState, float]], *, has_load: bool) -> None:
+        if has_load:
             self._load = self._meter.load()
             self._report_due_at = self._clock() + _REPORT_INTERVAL_S
             self._is_load_old = False
@@ -70,4 +70,4 @@ class Reporter:
             self._load = self._meter.glance(self._load)
         held, self._held = self._held, []
         counters = self._tally.snapshot()
-        self._send(StepReport(outputs=held, load=self._load, tells_load=tells_load, counters=counters, freed=freed))
+        self._send(StepReport(outputs=held, load=self._load, has_load=has_load, counters=counters, freed=freed))

@@ -65,7 +65,7 @@ class StepLoop:
         """
         started_at = self._clock()
         scheduled = self._scheduler.schedule(started_at)
-        if not scheduled.rows:
+        if not scheduled.chunks:
             return None
         output = self._runner.execute(scheduled)
         ended_at = self._clock()

@@ -22,10 +22,11 @@ class StepObserver:
         shape = scheduled.shape()
         if self._drafter is not None:
             self._drafter.observe(scheduled, output, seconds)
-        # The model is of steps without drafts: with them a step is longer, but also worth more than one token a row.
+        # The model is of steps without drafts: with them a step is longer, but also worth more than one token a
+        # sequence.
         if not scheduled.has_drafts:
             self._step_time.observe(shape, seconds - output.later_s)
-        self._meter.observe(shape.num_decode_rows + shape.num_prefill_tokens, seconds)
+        self._meter.observe(shape.num_decode_seqs + shape.num_prefill_tokens, seconds)
 
     def rest(self) -> None:
         """Do what was put off: nothing is to be computed."""

@@ -62,13 +62,13 @@ class LinearFit:
         moments: _Vector = np.array(self._moments)
         ridge = 1e-6 * float(np.trace(gram))
         self.terms = [0.0] * self._num_terms
-        kept = list(range(self._num_terms)) if ridge > 0.0 else []
-        while kept:
-            square = gram[np.ix_(kept, kept)] + ridge * np.eye(len(kept))
-            solution = np.linalg.solve(square, moments[kept])
+        retained = list(range(self._num_terms)) if ridge > 0.0 else []
+        while retained:
+            square = gram[np.ix_(retained, retained)] + ridge * np.eye(len(retained))
+            solution = np.linalg.solve(square, moments[retained])
             worst = int(np.argmin(solution))
             if solution[worst] >= 0.0:
-                for index, value in zip(kept, solution.tolist(), strict=True):
+                for index, value in zip(retained, solution.tolist(), strict=True):
                     self.terms[index] = value
                 return
-            del kept[worst]
+            del retained[worst]

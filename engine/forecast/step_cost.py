@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection
 
-_KEPT_PLAIN = 7
-_KEPT_VERIFIED = 15
+_RETAINED_PLAIN = 7
+_RETAINED_VERIFIED = 15
 _REFIT_EVERY = 8
 """Number of verifications between two fits of their cost, which changes slowly and is read in every drafting step."""
 _STALE_AFTER = 128
 """Number of plain steps without a verification, or of verifications elsewhere, after which a measurement is stale."""
 _READING_TOKENS = 16
-"""Number of unread tokens in a row from which drafting time counts as reading."""
+"""Number of consecutive unread tokens from which drafting time counts as reading."""
 _UNKNOWN_FIXED_RATIO = 1.0
 _UNKNOWN_DRAFT_RATIO = 0.1
 _LEAST_S = 1e-9
@@ -24,8 +24,8 @@ class _Recent:
 
     __slots__ = ("_median", "_values")
 
-    def __init__(self, num_kept: int) -> None:
-        self._values: deque[float] = deque(maxlen=num_kept)
+    def __init__(self, num_retained: int) -> None:
+        self._values: deque[float] = deque(maxlen=num_retained)
         self._median: float | None = None
 
     def add(self, value: float) -> None:
@@ -69,55 +69,55 @@ class _Correction:
 
 
 class _Curve:
-    """Recent durations by number of rows, interpolated between the numbers that were seen."""
+    """Recent durations by number of sequences, interpolated between the numbers that were seen."""
 
     def __init__(self) -> None:
-        self._by_rows: dict[int, _Recent] = {}
+        self._by_size: dict[int, _Recent] = {}
 
-    def observe(self, num_rows: int, seconds: float) -> None:
-        recent = self._by_rows.get(num_rows)
+    def observe(self, num_seqs: int, seconds: float) -> None:
+        recent = self._by_size.get(num_seqs)
         if recent is None:
-            recent = self._by_rows[num_rows] = _Recent(_KEPT_PLAIN)
+            recent = self._by_size[num_seqs] = _Recent(_RETAINED_PLAIN)
         recent.add(seconds)
 
-    def at(self, num_rows: int) -> float | None:
-        """Return the seconds of a step of `num_rows` rows; None above the largest number that was measured."""
-        known = self._by_rows.get(num_rows)
+    def at(self, num_seqs: int) -> float | None:
+        """Return the seconds of a step of `num_seqs` sequences; None above the largest number that was measured."""
+        known = self._by_size.get(num_seqs)
         if known is not None:
             return known.value
-        above = min((rows for rows in self._by_rows if rows > num_rows), default=None)
+        above = min((size for size in self._by_size if size > num_seqs), default=None)
         if above is None:
             return None
-        below = max((rows for rows in self._by_rows if rows < num_rows), default=None)
-        high = self._by_rows[above].value
+        below = max((size for size in self._by_size if size < num_seqs), default=None)
+        high = self._by_size[above].value
         if below is None:
             return high
-        low = self._by_rows[below].value
-        return low + (high - low) * (num_rows - below) / (above - below)
+        low = self._by_size[below].value
+        return low + (high - low) * (num_seqs - below) / (above - below)
 
 
 class _Verification:
-    """Duration of a verifying step in plain steps, as a line over the drafts per row."""
+    """Duration of a verifying step in plain steps, as a line over the drafts per sequence."""
 
     def __init__(self) -> None:
         self.correction = _Correction()
-        # Cells by power of two of the drafts per row: what was drafted in it, and the ratios measured.
+        # Cells by power of two of the drafts per sequence: what was drafted in it, and the ratios measured.
         self._cells: dict[int, tuple[_Recent, _Recent]] = {}
         self._seen_at: dict[int, int] = {}
         self._num_seen = 0
         self._line = (0.0, 0.0)
         self._num_until_fit = 0
 
-    def observe(self, drafts_per_row: float, ratio: float) -> None:
+    def observe(self, drafts_per_seq: float, ratio: float) -> None:
         if self.correction.renew():
             self._cells.clear()
-        key = int(4 * drafts_per_row).bit_length()
+        key = int(4 * drafts_per_seq).bit_length()
         cell = self._cells.get(key)
         if cell is None:
-            cell = self._cells[key] = _Recent(_KEPT_VERIFIED), _Recent(_KEPT_VERIFIED)
+            cell = self._cells[key] = _Recent(_RETAINED_VERIFIED), _Recent(_RETAINED_VERIFIED)
             self._num_until_fit = 0
         drafts, ratios = cell
-        drafts.add(drafts_per_row)
+        drafts.add(drafts_per_seq)
         ratios.add(ratio)
         self._num_until_fit -= 1
         self._num_seen += 1
@@ -126,7 +126,7 @@ class _Verification:
             del self._cells[old]
 
     def line(self) -> tuple[float, float]:
-        """Return (fixed, per draft and row) in plain steps, by least squares over the cells; neither is negative."""
+        """Return (fixed, per draft and sequence) in plain steps, by least squares over the cells; none is negative."""
         if self._num_until_fit <= 0:
             points = [(drafts.value, ratios.value - 1.0) for drafts, ratios in self._cells.values()]
             self._line = _fit(points)
@@ -136,7 +136,7 @@ class _Verification:
 
 
 class StepCosts:
-    """Durations of plain steps, of verification and of drafting; verification is kept relative to a plain step.
+    """Durations of plain steps, of verification and of drafting; verification is stored relative to a plain step.
 
     The ratio hardly depends on the context's length or on what else the machine does, so it stays good while plain
     steps are few.
@@ -144,61 +144,61 @@ class StepCosts:
 
     def __init__(self) -> None:
         self._plain = _Curve()
-        self._round = _Curve()
-        self._read = _Recent(_KEPT_PLAIN)
+        self._pass = _Curve()
+        self._read = _Recent(_RETAINED_PLAIN)
         self._verifications: dict[int, _Verification] = {}
 
-    def observe(self, num_rows: int, num_drafts: int, seconds: float) -> None:
+    def observe(self, num_seqs: int, num_drafts: int, seconds: float) -> None:
         """Record a decode step that verified `num_drafts` draft tokens, possibly none."""
         if num_drafts:
-            self.observe_verification(num_rows, num_drafts, seconds)
+            self.observe_verification(num_seqs, num_drafts, seconds)
         else:
-            self.observe_plain(num_rows, seconds)
+            self.observe_plain(num_seqs, seconds)
 
-    def observe_plain(self, num_rows: int, seconds: float) -> None:
+    def observe_plain(self, num_seqs: int, seconds: float) -> None:
         """Record a decode step without draft tokens."""
-        self._plain.observe(num_rows, seconds)
-        verification = self._verifications.get(num_rows.bit_length())
+        self._plain.observe(num_seqs, seconds)
+        verification = self._verifications.get(num_seqs.bit_length())
         if verification is not None:
             verification.correction.pass_plain()
 
-    def observe_verification(self, num_rows: int, num_drafts: int, seconds: float) -> None:
+    def observe_verification(self, num_seqs: int, num_drafts: int, seconds: float) -> None:
         """Record a decode step with draft tokens; `seconds` excludes the time in which a model made them.
 
         The step is ignored while no plain step was measured.
         """
-        plain_s = self.plain_s(num_rows)
+        plain_s = self.plain_s(num_seqs)
         if plain_s > 0.0:
-            bucket = num_rows.bit_length()
+            bucket = num_seqs.bit_length()
             verification = self._verifications.get(bucket)
             if verification is None:
                 verification = self._verifications[bucket] = _Verification()
-            verification.observe(num_drafts / num_rows, seconds / plain_s)
+            verification.observe(num_drafts / num_seqs, seconds / plain_s)
 
-    def observe_drafting(self, num_rows: int, num_rounds: int, num_unread: int, seconds: float) -> None:
-        """Record a draft model's call that read `num_unread` tokens and drafted one a row `num_rounds` times."""
-        if num_unread < _READING_TOKENS * num_rows:
-            self._round.observe(num_rows, seconds / num_rounds)
+    def observe_drafting(self, num_seqs: int, num_passes: int, num_unread: int, seconds: float) -> None:
+        """Record a draft model's call that read `num_unread` tokens and drafted one a sequence `num_passes` times."""
+        if num_unread < _READING_TOKENS * num_seqs:
+            self._pass.observe(num_seqs, seconds / num_passes)
             return
-        making_s = num_rounds * (self.round_s(num_rows) or 0.0)
+        making_s = num_passes * (self.pass_s(num_seqs) or 0.0)
         self._read.add(max(0.0, seconds - making_s) / num_unread)
 
-    def plain_s(self, num_rows: int) -> float:
-        """Return the seconds of a step of `num_rows` tokens without draft tokens; 0 without a measurement."""
-        return self._plain.at(num_rows) or 0.0
+    def plain_s(self, num_seqs: int) -> float:
+        """Return the seconds of a step of `num_seqs` tokens without draft tokens; 0 without a measurement."""
+        return self._plain.at(num_seqs) or 0.0
 
-    def round_s(self, num_rows: int) -> float | None:
-        """Return the seconds of one token of the draft model for `num_rows` rows; None without a measurement."""
-        return self._round.at(num_rows)
+    def pass_s(self, num_seqs: int) -> float | None:
+        """Return the seconds of one token of the draft model for `num_seqs` sequences; None without a measurement."""
+        return self._pass.at(num_seqs)
 
     @property
     def read_token_s(self) -> float:
         """Seconds the draft model takes to read one token of a new text; 0 without a measurement."""
         return self._read.value
 
-    def verification(self, num_rows: int) -> tuple[float, float]:
-        """Return the cost that verification adds to a step, in plain steps: (fixed, per draft token and row)."""
-        bucket = num_rows.bit_length()
+    def verification(self, num_seqs: int) -> tuple[float, float]:
+        """Return the cost that verification adds to a step, in plain steps: (fixed, per draft token and sequence)."""
+        bucket = num_seqs.bit_length()
         found = self._verifications.get(bucket)
         if found is None:
             if not self._verifications:
@@ -206,18 +206,18 @@ class StepCosts:
             found = self._verifications[min(self._verifications, key=lambda known: abs(known - bucket))]
         return found.line()
 
-    def of_step(self, num_rows: int, *, with_model: bool = False) -> tuple[float, float, float]:
-        """Return the seconds of a step of `num_rows` rows: plain, more with draft tokens, more for each.
+    def of_step(self, num_seqs: int, *, with_model: bool = False) -> tuple[float, float, float]:
+        """Return the seconds of a step of `num_seqs` sequences: plain, more with draft tokens, more for each.
 
-        `with_model`: a draft model makes them, one round for all rows at a time.
+        `with_model`: a draft model makes them, one round for all sequences at a time.
         """
-        plain_s = self.plain_s(num_rows)
-        fixed, each = self.verification(num_rows)
+        plain_s = self.plain_s(num_seqs)
+        fixed, each = self.verification(num_seqs)
         each_s = each * plain_s
         if with_model:
-            round_s = self.round_s(num_rows)
-            each_s += plain_s if round_s is None else round_s
-        return plain_s, fixed * plain_s, max(each_s / num_rows, _LEAST_S)
+            pass_s = self.pass_s(num_seqs)
+            each_s += plain_s if pass_s is None else pass_s
+        return plain_s, fixed * plain_s, max(each_s / num_seqs, _LEAST_S)
 
 
 def _fit(points: list[tuple[float, float]]) -> tuple[float, float]:

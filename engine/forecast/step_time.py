@@ -18,7 +18,7 @@ _SURPRISE = 1.5
 class StepShape:
     """Properties of a step that determine its duration."""
 
-    num_decode_rows: int
+    num_decode_seqs: int
     """Number of sequences with one token."""
     num_prefill_tokens: int
     """Number of tokens of all other sequences."""
@@ -108,13 +108,13 @@ class StepTimeModel:
         )
 
     def largest_chunk(
-        self, target_s: float, num_decode_rows: int, num_context_tokens: int, num_prefill_context: int = 0
+        self, target_s: float, num_decode_seqs: int, num_context_tokens: int, num_prefill_context: int = 0
     ) -> int | None:
         """Return the largest number of prefill tokens beside the decoding sequences in a step of at most `target_s`.
 
         Args:
             target_s: Limit of the step's duration.
-            num_decode_rows: Decoding sequences in the step.
+            num_decode_seqs: Decoding sequences in the step.
             num_context_tokens: Attended positions of all sequences, the one with the chunk included.
             num_prefill_context: Positions that the chunk attends to.
 
@@ -124,7 +124,7 @@ class StepTimeModel:
         per_token = self._fit.terms[2] / _SCALES[2] + self._fit.terms[4] / _SCALES[4] * num_prefill_context
         if not self.is_fitted or per_token <= 0.0:
             return None
-        without = self.predict(StepShape(num_decode_rows, 0, num_context_tokens, num_chunks=1))
+        without = self.predict(StepShape(num_decode_seqs, 0, num_context_tokens, num_chunks=1))
         return max(0, int((target_s - without) / per_token))
 
     def _solve(self) -> None:
@@ -143,7 +143,7 @@ _TINY_S = 1e-6
 def _features(shape: StepShape) -> tuple[float, ...]:
     return (
         1.0,
-        shape.num_decode_rows / _SCALES[1],
+        shape.num_decode_seqs / _SCALES[1],
         shape.num_prefill_tokens / _SCALES[2],
         shape.num_context_tokens / _SCALES[3],
         shape.num_attended_pairs / _SCALES[4],

@@ -27,7 +27,7 @@ class ExpectedPrefixes:
         num_coming = self._blocks.num_coming_blocks(seq, self._running, self._queued)
         seq.num_expected_cached_tokens = self._blocks.num_spared_tokens(seq, num_coming)
         own = range(num_coming, self._blocks.num_shareable_blocks(seq))
-        self._queued.claim(seq.seq_id, [self._blocks.digest(seq, index) for index in own])
+        self._queued.reserve(seq.seq_id, [self._blocks.digest(seq, index) for index in own])
 
     def leave(self, seq: Sequence) -> None:
         """Remove a sequence that no longer waits."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 class PendingPrefixes:
-    """Map of block digests to the sequence that will register them; the first claim of a digest counts."""
+    """Map of block digests to the sequence that will register them; the first reservation of a digest counts."""
 
     def __init__(self) -> None:
         self._owners: dict[bytes, int] = {}
@@ -18,7 +18,7 @@ class PendingPrefixes:
     def __len__(self) -> int:
         return len(self._owners)
 
-    def claim(self, seq_id: int, digests: Iterable[bytes]) -> None:
+    def reserve(self, seq_id: int, digests: Iterable[bytes]) -> None:
         """Record that the sequence computes these blocks, except those with an owner."""
         fresh = [digest for digest in digests if digest not in self._owners]
         if fresh:

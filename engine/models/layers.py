@@ -26,7 +26,7 @@ class RMSNorm:
         self._size = (weight.shape[-1],)
         self._eps = eps
         self._is_cpu_float32 = weight.dtype == torch.float32 and weight.device.type == "cpu"
-        # The sum is kept in float32: next to the offset a narrower dtype would round the weight away.
+        # The sum stays in float32: next to the offset a narrower dtype would round the weight away.
         weight = weight.float() + offset if offset else weight
         self.weight = weight
         # x / sqrt(mean(x²) + eps) = sqrt(size) * x / hypot(‖x‖, sqrt(eps * size)): four cheap operations, while

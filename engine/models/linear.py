@@ -57,7 +57,7 @@ class PackedLinear:
     """Projection with weights in the layout of oneDNN's kernels.
 
     Against `torch.mm` on float32 it takes a half to a quarter of the time for two rows and more. For one row the same
-    holds once the weight exceeds the cache; a small float32 weight is also kept dense, for steps of one row.
+    holds once the weight exceeds the cache; a small float32 weight also stays dense, for steps of one row.
     """
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:

@@ -16,7 +16,7 @@ class DraftTables(NamedTuple):
     """int64 keys and values: n-grams of earlier answers, in the format of `engine.cpu.multi_step.ngram`."""
     trials: Numbers
     """float64 [2, kinds]: decayed numbers of accepted and of tried draft tokens."""
-    chances: Numbers
+    acceptance_rates: Numbers
     """float64 [kinds]: acceptance rate of each kind."""
     kinds: Numbers
     """int64: kinds of the draft tokens of lookup, in lookup's order."""
@@ -27,14 +27,14 @@ class DraftTables(NamedTuple):
 
 
 class MultiStepOrder(NamedTuple):
-    """Permission and inputs for the steps behind the first; row i of an array belongs to row i of the step."""
+    """Permission and inputs for the steps behind the first; row i of an array belongs to sequence i of the step."""
 
     rows: Numbers
     """int64 [N, 6], as `engine.cpu.multi_step.ngram.look_ahead` reads them."""
     numbers: Numbers
     """float64 [N, 3], as `engine.cpu.multi_step.ngram.look_ahead` reads them."""
     stops: Numbers
-    """int64: tokens that end each row's text, row after row."""
+    """int64: tokens that end each sequence's text, sequence after sequence."""
     found: tuple[Numbers, Numbers, Numbers]
     """Tokens and kinds of the step's draft tokens, int64 [N, most], and int64 [N, 2]; overwritten by each step."""
     lengths: list[int]
@@ -49,8 +49,8 @@ class MultiStepOrder(NamedTuple):
     """Maximum number of steps, the first one included."""
     max_seconds: float
     """Seconds since the end of the first step after which no further step begins."""
-    guesses: bool = True
-    """True if draft tokens are made; otherwise each step computes one token of each row."""
+    is_speculative: bool = True
+    """True if draft tokens are made; otherwise each step computes one token of each sequence."""
 
 
 class StepTaken(NamedTuple):
@@ -61,19 +61,19 @@ class StepTaken(NamedTuple):
 
 
 class MultiStepReport(NamedTuple):
-    """Output of several steps together, row by row."""
+    """Output of several steps together, sequence by sequence."""
 
     token_ids: list[list[int]]
     num_drafted: list[int]
-    """Number of draft tokens of each row that were verified behind the first step."""
+    """Number of draft tokens of each sequence that were verified behind the first step."""
     steps: list[StepTaken]
 
 
 class MultiStep(Protocol):
-    """Computation of steps, with draft tokens and without, behind a step whose rows are chosen greedily."""
+    """Computation of steps, with draft tokens and without, behind a step whose sequences are chosen greedily."""
 
-    max_rows: int
-    """Maximum number of rows of a step that others may follow."""
+    max_num_seqs: int
+    """Maximum number of sequences of a step that others may follow."""
 
     def begin(self, tables: DraftTables) -> None:
         """Take draft tokens from these tables from now on."""

@@ -43,39 +43,39 @@ class MedusaHeads(Protocol):
 
 
 class HeadPredictions(NamedTuple):
-    """Tokens that heads expect behind each row's newest one."""
+    """Tokens that heads expect behind each sequence's newest one."""
 
     tokens: npt.NDArray[Any]
-    """Predicted tokens, int64 [rows, heads]; -1 where a head makes no prediction."""
+    """Predicted tokens, int64 [num_seqs, heads]; -1 where a head makes no prediction."""
     kinds: npt.NDArray[Any]
-    """int64 [rows, heads]: the head, and how sure it is."""
+    """int64 [num_seqs, heads]: the head, and how sure it is."""
 
 
 class Seen(NamedTuple):
     """Predictions made within the call that computed a step."""
 
     chosen: list[int]
-    """Most likely token of each row behind its accepted draft tokens."""
+    """Most likely token of each sequence behind its accepted draft tokens."""
     predictions: HeadPredictions
 
 
 @runtime_checkable
 class Glances(Protocol):
-    """Heads that can look ahead within the call that computes a step whose rows choose their likeliest tokens."""
+    """Heads that can look ahead within the call that computes a step whose sequences choose their likeliest tokens."""
 
     multi_step: MultiStep
     """Steps that may follow in the same call."""
 
-    def glance(self, num_rows: int, stop_token_ids: Sequence[int], *, asks_heads: bool = True) -> bool:
-        """Run the heads within the next step's call, if the step has `num_rows` rows that choose a token.
+    def glance(self, num_seqs: int, stop_token_ids: Sequence[int], *, runs_heads: bool = True) -> bool:
+        """Run the heads within the next step's call, if the step has `num_seqs` sequences that choose a token.
 
         Args:
-            num_rows: Rows that choose a token; 0: the heads do not run.
-            stop_token_ids: Tokens that end an answer; the heads do not run if every row chooses one.
-            asks_heads: False to choose the tokens within the call without the heads, so that other steps may follow.
+            num_seqs: Sequences that choose a token; 0: the heads do not run.
+            stop_token_ids: Tokens that end an answer; the heads do not run if every sequence chooses one.
+            runs_heads: False to choose the tokens within the call without the heads, so that other steps may follow.
 
         Returns:
-            True if the heads can run for this number of rows.
+            True if the heads can run for this number of sequences.
         """
         ...
 

@@ -34,17 +34,17 @@ class LinearMaker:
     Embeddings stay in the model's dtype, because a lookup reads only one row.
     """
 
-    def __init__(self, quantization: Quantization, table: KernelTable, kept: RawWeights | None = None) -> None:
+    def __init__(self, quantization: Quantization, table: KernelTable, retained: RawWeights | None = None) -> None:
         """Create the factory.
 
         Args:
             quantization: Form of the weights.
             table: Choice of kernels.
-            kept: Store for the unpacked float32 weights and int8 codes.
+            retained: Store for the unpacked float32 weights and int8 codes.
         """
         self._quantization = quantization
         self._table = table
-        self._kept = kept
+        self._retained = retained
 
     def dense(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear:
         """Return a projection for a weight [out, in], which it takes over. Raises QuantizationError."""
@@ -93,15 +93,15 @@ class LinearMaker:
     def _channels(self, weight: ChannelWeight, bias: torch.Tensor | None, *, is_dynamic: bool = False) -> Linear:
         """Return a projection with int8 codes and one scale per output; `is_dynamic` rounds inputs too."""
         linear = self._linear(DYNAMIC_INT8 if is_dynamic else _INT8, weight, bias)
-        if self._kept is not None:
-            self._kept.put(linear, weight.codes, bias, weight.scales, rounds_inputs=is_dynamic)
+        if self._retained is not None:
+            self._retained.put(linear, weight.codes, bias, weight.scales, rounds_inputs=is_dynamic)
         return linear
 
     def _plain(self, weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:
         """Return an unquantized projection, stored in fewer bytes where that is exact and faster."""
         linear = self._plain_linear(weight, bias)
-        if self._kept is not None and weight.dtype == torch.float32:
-            self._kept.put(linear, weight, bias)
+        if self._retained is not None and weight.dtype == torch.float32:
+            self._retained.put(linear, weight, bias)
         return linear
 
     def _plain_linear(self, weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:

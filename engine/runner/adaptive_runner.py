@@ -29,7 +29,7 @@ class StepSettings(Protocol):
 
     @property
     def max_tokens(self) -> int:
-        """Tokens up to which a step of short rows runs compiled; 0: none does."""
+        """Tokens up to which a step of short sequences runs compiled; 0: none does."""
         ...
 
     @property
@@ -64,7 +64,7 @@ class AdaptiveRunner:
         self._max_single_tokens = _MAX_SINGLE_BYTES // max(1, num_weight_bytes) if num_threads > 1 else 0
         self._clock = clock
         self._max_choice_tokens = min(_MAX_CHOICE_TOKENS, settings.max_tokens) if num_threads > 1 else 0
-        # By whether every row has one token, and by power of two of the tokens.
+        # By whether every sequence has one token, and by power of two of the tokens.
         self._threads: dict[tuple[bool, int], WayChoice[int]] = {}
         self._prompts = WayChoice(
             dict.fromkeys(settings.prompt_ways, 1.0),
@@ -75,8 +75,8 @@ class AdaptiveRunner:
 
     def execute(self, scheduled: SchedulerOutput) -> StepOutput:
         """Compute a step the way that suits it."""
-        num_tokens = sum(row.num_query_tokens for row in scheduled.rows)
-        is_plain = num_tokens == len(scheduled.rows)
+        num_tokens = sum(chunk.num_query_tokens for chunk in scheduled.chunks)
+        is_plain = num_tokens == len(scheduled.chunks)
         is_single = is_plain and num_tokens <= self._max_single_tokens
         if num_tokens <= self._max_choice_tokens:
             choice = self._thread_choice(num_tokens, is_plain=is_plain, is_single=is_single)

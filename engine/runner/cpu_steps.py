@@ -33,11 +33,11 @@ class CompiledSteps(Protocol):
     """A model some of whose steps can run compiled."""
 
     max_tokens: int
-    """Maximum number of tokens of a compiled step whose rows have few tokens each."""
+    """Maximum number of tokens of a compiled step whose sequences have few tokens each."""
     prompt_way: PromptWay
     """Execution path of steps with more tokens."""
     max_verified: int
-    """Tokens of a row whose drafts are verified: such rows are computed as those that decode."""
+    """Tokens of a sequence whose drafts are verified: such sequences are computed as those that decode."""
 
     @property
     def prompt_ways(self) -> list[PromptWay]:
@@ -53,7 +53,7 @@ class CompiledSteps(Protocol):
         ...
 
 
-def kept_weights(config: CoreConfig, machine: Machine, folder: Path) -> RawWeights | None:
+def loaded_weights(config: CoreConfig, machine: Machine, folder: Path) -> RawWeights | None:
     """Return the store for weights of compiled steps that the loader fills; None where no step will run compiled."""
     is_whole = (
         config.compute.compiled_steps
@@ -70,9 +70,11 @@ def checkpoint_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.glob("*.safetensors"))
 
 
-def with_compiled_steps(config: CoreConfig, model: Model, backend: AttentionBackend, kept: RawWeights | None) -> Model:
+def with_compiled_steps(
+    config: CoreConfig, model: Model, backend: AttentionBackend, retained: RawWeights | None
+) -> Model:
     """Return the model with its compiled steps ready but unused, or the model itself if it cannot have any."""
-    if kept is None or not isinstance(model, Decoder):
+    if retained is None or not isinstance(model, Decoder):
         return model
     kv_dtype = torch.bfloat16 if _may_round_kv(config, model) else torch.float32
     # Numba takes its time to import, and other machines need none of it.
@@ -88,7 +90,7 @@ def with_compiled_steps(config: CoreConfig, model: Model, backend: AttentionBack
         return model
     assert isinstance(backend, TorchAttention)
     try:
-        compiled = CompiledModel(model, backend, kept, kv_dtype)
+        compiled = CompiledModel(model, backend, retained, kv_dtype)
         prepare()
         return compiled
     except NotCompilable as reason:
@@ -143,7 +145,7 @@ class _Settings:
 
     @property
     def max_tokens(self) -> int:
-        """Tokens up to which a step of short rows runs compiled."""
+        """Tokens up to which a step of short sequences runs compiled."""
         return 0 if self._compiled is None else self._compiled.max_tokens
 
     @property

@@ -1,7 +1,7 @@
 """Decode and verification steps as captured graphs: hundreds of launches become one.
 
 A graph replays the same kernels on the same memory. So a step's inputs are copied to buffers that never move and are
-padded to their bucket. Rows beyond the step have no tokens, and tokens beyond it are stored nowhere. Graphs are
+padded to their bucket. Sequences beyond the step have no tokens, and tokens beyond it are stored nowhere. Graphs are
 captured when a bucket is first met; steps without a bucket run as they are. Not measured yet on a card.
 """
 
@@ -20,7 +20,7 @@ from engine.runner.graph_buckets import Bucket, BucketLimits, find_bucket
 
 logger = logging.getLogger(__name__)
 
-_MAX_ROWS = 256
+_MAX_NUM_SEQS = 256
 _MAX_TOKENS = 1024
 _MAX_GRAPHS = 96
 _NO_SLOT = -1
@@ -102,8 +102,8 @@ class GraphedModel:
         self._tokens = torch.zeros(limits.max_tokens, dtype=torch.int64, device=device)
         self._positions = torch.zeros_like(self._tokens)
         self._slots = torch.full_like(self._tokens, _NO_SLOT)
-        self._lengths = torch.zeros(2 * limits.max_rows + 1, dtype=torch.int32, device=device)
-        self._tables = torch.zeros(limits.max_rows * max_blocks, dtype=torch.int32, device=device)
+        self._lengths = torch.zeros(2 * limits.max_num_seqs + 1, dtype=torch.int32, device=device)
+        self._tables = torch.zeros(limits.max_num_seqs * max_blocks, dtype=torch.int32, device=device)
         model.reserve(max(max_step_tokens, limits.max_tokens), limits.max_context_len)
 
     @property
@@ -131,24 +131,24 @@ class GraphedModel:
 
     def _fill(self, token_ids: torch.Tensor, context: ForwardContext, bucket: Bucket) -> None:
         """Put a step's inputs where the graph reads them."""
-        num_tokens, num_rows = token_ids.shape[0], len(context.context_lens)
+        num_tokens, num_seqs = token_ids.shape[0], len(context.context_lens)
         self._tokens[:num_tokens].copy_(token_ids)
         self._positions[:num_tokens].copy_(context.positions)
         self._slots[:num_tokens].copy_(context.slot_mapping)
         if num_tokens < bucket.num_tokens:
             self._slots[num_tokens : bucket.num_tokens].fill_(_NO_SLOT)
-        missing = bucket.num_rows - num_rows
+        missing = bucket.num_seqs - num_seqs
         lengths = [*context.query_starts, *[num_tokens] * missing, *context.context_lens, *[0] * missing]
         is_pinned = self._lengths.is_cuda
         staged = torch.tensor(lengths, dtype=torch.int32, pin_memory=is_pinned)
         self._lengths[: len(lengths)].copy_(staged, non_blocking=True)
         tables = self._bucket_tables(bucket)
         width = min(context.block_tables.shape[1], tables.shape[1])
-        tables[:num_rows, :width].copy_(context.block_tables[:, :width])
+        tables[:num_seqs, :width].copy_(context.block_tables[:, :width])
 
     def _bucket_tables(self, bucket: Bucket) -> torch.Tensor:
         num_columns = -(-bucket.context_len // self._block_size)
-        return self._tables[: bucket.num_rows * num_columns].view(bucket.num_rows, num_columns)
+        return self._tables[: bucket.num_seqs * num_columns].view(bucket.num_seqs, num_columns)
 
     def _capture(self, bucket: Bucket) -> tuple[Graph, torch.Tensor] | None:
         """Return the bucket's graph; None, from then on for good, when this model cannot be captured."""
@@ -170,18 +170,18 @@ class GraphedModel:
 
     def _bucket_context(self, bucket: Bucket) -> ForwardContext:
         """Return the context for capturing a graph: its lists are bounds, its tensors are the buffers."""
-        num_rows, num_tokens = bucket.num_rows, bucket.num_tokens
-        starts = [min(row * bucket.query_len, num_tokens) for row in range(num_rows)] + [num_tokens]
+        num_seqs, num_tokens = bucket.num_seqs, bucket.num_tokens
+        starts = [min(row * bucket.query_len, num_tokens) for row in range(num_seqs)] + [num_tokens]
         return ForwardContext(
             positions=self._positions[:num_tokens],
             slot_mapping=self._slots[:num_tokens],
             query_starts=starts,
-            context_lens=[bucket.context_len] * num_rows,
+            context_lens=[bucket.context_len] * num_seqs,
             block_tables=self._bucket_tables(bucket),
             block_size=self._block_size,
             on_device=DeviceLengths(
-                query_starts=self._lengths[: num_rows + 1],
-                context_lens=self._lengths[num_rows + 1 : 2 * num_rows + 1],
+                query_starts=self._lengths[: num_seqs + 1],
+                context_lens=self._lengths[num_seqs + 1 : 2 * num_seqs + 1],
             ),
         )
 
@@ -196,11 +196,11 @@ def graph_model(
     device: torch.device,
 ) -> GraphedModel:
     """Return the model over this pool, captured for the decode and verification steps of this configuration."""
-    max_rows = min(config.batch.max_num_seqs, config.batch.max_num_batched_tokens, _MAX_ROWS)
+    max_num_seqs = min(config.batch.max_num_seqs, config.batch.max_num_batched_tokens, _MAX_NUM_SEQS)
     max_query_len = 1 if config.drafting.speculation == "off" else 1 + config.drafting.num_speculative_tokens
     limits = BucketLimits(
-        max_rows=max_rows,
-        max_tokens=min(max_rows * max_query_len, _MAX_TOKENS),
+        max_num_seqs=max_num_seqs,
+        max_tokens=min(max_num_seqs * max_query_len, _MAX_TOKENS),
         max_query_len=max_query_len,
         max_context_len=max_model_len,
     )

@@ -9,7 +9,7 @@ from engine.step.step_output import StepOutput
 
 
 class UndecidedError(Exception):
-    """Error for a row whose token could not be chosen on the device; running the batch synchronously chooses it."""
+    """Error for a sequence whose token the device could not choose; running the batch synchronously chooses it."""
 
 
 class LaunchedStep(Protocol):
@@ -17,7 +17,7 @@ class LaunchedStep(Protocol):
 
     @property
     def scheduled(self) -> SchedulerOutput:
-        """Rows that the launched step computes."""
+        """Sequences that the launched step computes."""
         ...
 
     def result(self) -> StepOutput:
@@ -29,15 +29,17 @@ class LaunchingRunner(Protocol):
     """Runner that can also launch batches without waiting for them."""
 
     def execute(self, scheduled: SchedulerOutput) -> StepOutput:
-        """Compute a step. Executing the same rows again must be harmless."""
+        """Compute a step. Executing the same sequences again must be harmless."""
         ...
 
     def can_launch(self, scheduled: SchedulerOutput) -> bool:
-        """Return whether every row's token can be chosen on the device."""
+        """Return whether every sequence's token can be chosen on the device."""
         ...
 
     def launch(self, scheduled: SchedulerOutput, behind: LaunchedStep | None = None) -> LaunchedStep:
-        """Start a step. `behind` is the step whose tokens are this one's input, row by row the same sequences or fewer.
+        """Start a step. `behind` is the step whose tokens are this one's input.
+
+        It has the same sequences in the same order, or more.
 
         Raises like `execute`.
         """

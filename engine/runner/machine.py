@@ -64,7 +64,7 @@ def find_machine(config: CoreConfig) -> Machine:
     has_cuda = torch.cuda.is_available()
     kv_dtype = _KV_DTYPES[config.kv.kv_dtype]
     if config.compute.device == "cuda" and not has_cuda:
-        raise EngineConfigError("device: cuda was asked for, but torch finds no usable GPU; use cpu or auto")
+        raise EngineConfigError("device: cuda was requested, but torch finds no usable GPU; use cpu or auto")
     if has_cuda and config.compute.device != "cpu":
         if config.kv.kv_dtype in ("float32", "bfloat16"):
             raise EngineConfigError(

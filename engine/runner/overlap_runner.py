@@ -16,7 +16,7 @@ from engine.sampling.noise import stream_key
 from engine.sampling.sampler import Sampler
 from engine.spec_decode.verifier import accept
 from engine.step.sample_rows import SampleRows
-from engine.step.scheduler_output import ScheduledRow, SchedulerOutput
+from engine.step.scheduler_output import ScheduledChunk, SchedulerOutput
 from engine.step.sequence import Sequence
 from engine.step.step_output import StepOutput
 
@@ -30,9 +30,9 @@ class ModelFlight:
 
     scheduled: SchedulerOutput
     token_ids: torch.Tensor
-    """int64 [rows], on the device."""
+    """int64 [num_seqs], on the device."""
     arriving: torch.Tensor
-    """int64 [3, rows] in the host's memory: tokens, 1 where they mean nothing, 1 where they are not decided."""
+    """int64 [3, num_seqs] in the host's memory: tokens, 1 where invalid, 1 where undecided."""
     arrived: torch.cuda.Event | None
     """Event at the end of the copy to the host; None if the copy is complete."""
     undecided: WeakSet[Sequence]
@@ -44,7 +44,7 @@ class ModelFlight:
             self.arrived.synchronize()
         token_ids, is_invalid, is_open = self.arriving.tolist()
         if any(is_open):
-            self.undecided.update(row.seq for row, bad in zip(self.scheduled.rows, is_open, strict=True) if bad)
+            self.undecided.update(chunk.seq for chunk, bad in zip(self.scheduled.chunks, is_open, strict=True) if bad)
             raise UndecidedError("more tokens may survive truncation than were looked at")
         return StepOutput(
             [
@@ -55,7 +55,7 @@ class ModelFlight:
 
 
 class OverlapRunner(ModelRunner):
-    """Runner that launches a batch without waiting if none of its rows needs the host to choose a token."""
+    """Runner that launches a batch without waiting if none of its sequences needs the host to choose a token."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class OverlapRunner(ModelRunner):
         device: torch.device,
         block_size: int,
         max_tokens: int,
-        max_rows: int,
+        max_num_seqs: int,
         max_blocks: int,
     ) -> None:
         super().__init__(
@@ -79,7 +79,7 @@ class OverlapRunner(ModelRunner):
             device=device,
             block_size=block_size,
             max_tokens=max_tokens,
-            max_rows=max_rows,
+            max_num_seqs=max_num_seqs,
             max_blocks=max_blocks,
         )
         self._chooser = chooser
@@ -88,42 +88,43 @@ class OverlapRunner(ModelRunner):
         self._undecided: WeakSet[Sequence] = WeakSet()
 
     def can_launch(self, scheduled: SchedulerOutput) -> bool:
-        """Return whether every row's token can be chosen on the device."""
+        """Return whether every sequence's token can be chosen on the device."""
         return all(
-            row.samples
-            and not row.draft_token_ids
-            and row.seq.grammar is None
-            and needs_no_host(row.seq.params)
-            and row.seq not in self._undecided
-            for row in scheduled.rows
+            chunk.samples
+            and not chunk.draft_token_ids
+            and chunk.seq.grammar is None
+            and needs_no_host(chunk.seq.params)
+            and chunk.seq not in self._undecided
+            for chunk in scheduled.chunks
         )
 
     @torch.inference_mode()
     def launch(self, scheduled: SchedulerOutput, behind: LaunchedStep | None = None) -> ModelFlight:
-        """Start a step of rows that `can_launch`; `behind` is the one whose tokens are its input."""
+        """Start a step of sequences that `can_launch`; `behind` is the one whose tokens are its input."""
         buffers = next(self._buffers)
         if behind is None:
-            token_ids, context = buffers.fill(scheduled.rows)
+            token_ids, context = buffers.fill(scheduled.chunks)
         else:
             assert isinstance(behind, ModelFlight)
-            rows = [
-                ScheduledRow(row.seq, row.start, 0, samples=True, draft_token_ids=_UNKNOWN) for row in scheduled.rows
+            chunks = [
+                ScheduledChunk(chunk.seq, chunk.start, 0, samples=True, draft_token_ids=_UNKNOWN)
+                for chunk in scheduled.chunks
             ]
-            _, context = buffers.fill(rows)
+            _, context = buffers.fill(chunks)
             token_ids = self._tokens_of(scheduled, behind)
         hidden = self._model.forward(token_ids, context, self._caches)
-        if len(scheduled.rows) != hidden.shape[0]:
+        if len(scheduled.chunks) != hidden.shape[0]:
             hidden = hidden.index_select(0, buffers.indices([start - 1 for start in context.query_starts[1:]]))
-        keys = [stream_key(row.seq.params.seed, row.end) for row in scheduled.rows]
-        params = [row.seq.params for row in scheduled.rows]
+        keys = [stream_key(chunk.seq.params.seed, chunk.end) for chunk in scheduled.chunks]
+        params = [chunk.seq.params for chunk in scheduled.chunks]
         return self._send(scheduled, choose_on_device(self._chooser, self._model.logits(hidden), params, keys))
 
     def _tokens_of(self, scheduled: SchedulerOutput, behind: ModelFlight) -> torch.Tensor:
-        """Return the tokens that the previous step chooses for these rows."""
-        if len(scheduled.rows) == len(behind.scheduled.rows):
+        """Return the tokens that the previous step chooses for these sequences."""
+        if len(scheduled.chunks) == len(behind.scheduled.chunks):
             return behind.token_ids
-        index_of = {row.seq.seq_id: index for index, row in enumerate(behind.scheduled.rows)}
-        sources = torch.tensor([index_of[row.seq.seq_id] for row in scheduled.rows], pin_memory=self._is_cuda)
+        index_of = {chunk.seq.seq_id: index for index, chunk in enumerate(behind.scheduled.chunks)}
+        sources = torch.tensor([index_of[chunk.seq.seq_id] for chunk in scheduled.chunks], pin_memory=self._is_cuda)
         return behind.token_ids.index_select(0, sources.to(self._device, non_blocking=True))
 
     def _send(self, scheduled: SchedulerOutput, choice: DeviceChoice) -> ModelFlight:

@@ -1,4 +1,4 @@
-"""Model runner: lay out the scheduled batch, call the model, sample for the rows that need a token."""
+"""Model runner: lay out the scheduled batch, call the model, sample for the sequences that need a token."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from engine.models.multi_step import MultiStepReport
 from engine.sampling.greedy import is_greedy, largest_tokens
 from engine.sampling.sampler import Sampler
 from engine.spec_decode.proposers.medusa import MedusaProposer
-from engine.spec_decode.verifier import accept_rows
+from engine.spec_decode.verifier import accept_batch
 from engine.step.input_buffers import InputBuffers
 from engine.step.sample_rows import SampleRows
-from engine.step.scheduler_output import ScheduledRow, SchedulerOutput
-from engine.step.step_output import RowResult, StepOutput
+from engine.step.scheduler_output import ScheduledChunk, SchedulerOutput
+from engine.step.step_output import SequenceResult, StepOutput
 
 
 class ModelRunner:
     """The model, its KV caches and the sampler behind one call.
 
-    Logits are computed for sampled positions only. A prompt of 4,000 tokens needs one row of the vocabulary. A row with
-    drafts needs one for each draft and one for the token behind them.
+    Logits are computed for sampled positions only. A prompt of 4,000 tokens needs one row of the vocabulary. A
+    sequence with drafts needs one for each draft and one for the token behind them.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class ModelRunner:
         device: torch.device,
         block_size: int,
         max_tokens: int,
-        max_rows: int,
+        max_num_seqs: int,
         max_blocks: int,
     ) -> None:
         self._model = model
@@ -43,53 +43,55 @@ class ModelRunner:
         self._sample_rows = sample_rows
         self.heads: MedusaProposer | None = None
         """Prediction heads, run where a step requires them; further steps in the same call use them too."""
-        self._buffers = InputBuffers.alternating(max_tokens, max_rows, max_blocks, block_size, device)
+        self._buffers = InputBuffers.alternating(max_tokens, max_num_seqs, max_blocks, block_size, device)
 
     @torch.inference_mode()
     def execute(self, scheduled: SchedulerOutput) -> StepOutput:
-        """Compute a step and those that follow it; writes the rows' keys and values.
+        """Compute a step and those that follow it; writes the sequences' keys and values.
 
-        Executing the same rows again is harmless.
+        Executing the same sequences again is harmless.
         """
         buffers = next(self._buffers)
-        token_ids, context = buffers.fill(scheduled.rows, tells_sampled=True)
+        token_ids, context = buffers.fill(scheduled.chunks, with_sampled=True)
         assert context.sampled is not None
         if self.heads is not None:
             self.heads.prepare(scheduled)
         hidden = self._model.forward(token_ids, context, self._caches)
         if self.heads is not None and (report := self.heads.report()) is not None:
-            return self._output_of(scheduled.rows, report, self.heads)
-        results = [RowResult([]) for _ in scheduled.rows]
-        sampled = [index for index, row in enumerate(scheduled.rows) if row.samples]
+            return self._output_of(scheduled.chunks, report, self.heads)
+        results = [SequenceResult([]) for _ in scheduled.chunks]
+        sampled = [index for index, chunk in enumerate(scheduled.chunks) if chunk.samples]
         if not sampled:
             return StepOutput(results)
         if len(context.sampled) != hidden.shape[0]:
             hidden = hidden.index_select(0, buffers.indices(context.sampled))
-        rows = [scheduled.rows[index] for index in sampled]
-        found = self._sample(self._model.logits(hidden), rows)
+        chunks = [scheduled.chunks[index] for index in sampled]
+        found = self._sample(self._model.logits(hidden), chunks)
         for index, result in zip(sampled, found, strict=True):
             results[index] = result
         if self.heads is None or not scheduled.predicts:
             return StepOutput(results)
-        return StepOutput(results, self.heads.predict(hidden, rows, found))
+        return StepOutput(results, self.heads.predict(hidden, chunks, found))
 
-    def _output_of(self, rows: list[ScheduledRow], report: MultiStepReport, heads: MedusaProposer) -> StepOutput:
+    def _output_of(self, chunks: list[ScheduledChunk], report: MultiStepReport, heads: MedusaProposer) -> StepOutput:
         """Return the output of several steps that were computed in one call."""
         found = iter(zip(report.token_ids, report.num_drafted, strict=True))
         results = []
-        for row in rows:
-            token_ids, num_drafted = next(found) if row.samples else ([], 0)
-            results.append(RowResult(token_ids, num_drafted=num_drafted))
+        for chunk in chunks:
+            token_ids, num_drafted = next(found) if chunk.samples else ([], 0)
+            results.append(SequenceResult(token_ids, num_drafted=num_drafted))
         return StepOutput(results, heads.seen([token_ids[-1] for token_ids in report.token_ids]), report.steps)
 
-    def _sample(self, logits: torch.Tensor, rows: list[ScheduledRow]) -> list[RowResult]:
-        """Return one result a row from the logits of its sampled positions, row after row."""
-        if all(row.seq.grammar is None and is_greedy(row.seq.params) for row in rows):
+    def _sample(self, logits: torch.Tensor, chunks: list[ScheduledChunk]) -> list[SequenceResult]:
+        """Return one result a sequence from the logits of its sampled positions, sequence after sequence."""
+        if all(chunk.seq.grammar is None and is_greedy(chunk.seq.params) for chunk in chunks):
             token_ids, is_invalid = largest_tokens(logits)
-            return accept_rows([row.draft_token_ids for row in rows], token_ids, [None] * len(token_ids), is_invalid)
-        of_rows = [self._sample_rows.of(row.seq, row.draft_token_ids) for row in rows]
-        chosen = self._sampler.sample(logits, [sample_row for of_row in of_rows for sample_row in of_row])
+            return accept_batch(
+                [chunk.draft_token_ids for chunk in chunks], token_ids, [None] * len(token_ids), is_invalid
+            )
+        of_seqs = [self._sample_rows.of(chunk.seq, chunk.draft_token_ids) for chunk in chunks]
+        chosen = self._sampler.sample(logits, [sample_row for of_seq in of_seqs for sample_row in of_seq])
         is_invalid = [False] * len(chosen.token_ids)
         for position in chosen.invalid_rows:
             is_invalid[position] = True
-        return accept_rows([row.draft_token_ids for row in rows], chosen.token_ids, chosen.logprobs, is_invalid)
+        return accept_batch([chunk.draft_token_ids for chunk in chunks], chosen.token_ids, chosen.logprobs, is_invalid)

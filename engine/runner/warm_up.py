@@ -11,12 +11,12 @@ from statistics import median
 from engine.forecast.step_cost import StepCosts
 from engine.forecast.step_time import StepTimeModel
 from engine.protocol import SamplingParams
-from engine.step.scheduler_output import ScheduledRow, SchedulerOutput
+from engine.step.scheduler_output import ScheduledChunk, SchedulerOutput
 from engine.step.sequence import INT64, Sequence, SequenceState, StageClock
 from engine.step.step_output import StepOutput
 
-_VERIFICATION_ROUNDS = 12
-"""Number of rounds of each variant; the first touches every path, and the machine may be busy in some."""
+_VERIFICATION_REPEATS = 12
+"""Number of repeats of each variant; the first touches every path, and the machine may be busy in some."""
 
 Run = Callable[[SchedulerOutput], StepOutput]
 
@@ -36,7 +36,7 @@ PLAIN_PARAMS = SamplingParams(max_tokens=1, temperature=0.0)
 
 
 def made_up_batch(
-    num_rows: int,
+    num_seqs: int,
     num_tokens: int,
     context_len: int,
     *,
@@ -44,14 +44,14 @@ def made_up_batch(
     block_size: int,
     params: SamplingParams = _PARAMS,
 ) -> SchedulerOutput:
-    """Return a batch of rows with `num_tokens` tokens each at the end of `context_len`.
+    """Return a batch of sequences with `num_tokens` tokens each at the end of `context_len`.
 
-    The rows use blocks [0, num_blocks) and share them if there are too few.
+    The sequences use blocks [0, num_blocks) and share them if there are too few.
     """
-    rows = []
-    blocks_per_row = -(-context_len // block_size)
-    for index in range(num_rows):
-        first = index * blocks_per_row % max(1, num_blocks - blocks_per_row + 1)
+    chunks = []
+    blocks_per_seq = -(-context_len // block_size)
+    for index in range(num_seqs):
+        first = index * blocks_per_seq % max(1, num_blocks - blocks_per_seq + 1)
         seq = Sequence(
             seq_id=index,
             arrival_index=index,
@@ -65,28 +65,29 @@ def made_up_batch(
             stages=StageClock(0.0),
             state=SequenceState.RUNNING,
             num_computed_tokens=context_len - num_tokens,
-            block_table=array(INT64, range(first, first + blocks_per_row)),
+            block_table=array(INT64, range(first, first + blocks_per_seq)),
         )
-        rows.append(ScheduledRow(seq, context_len - num_tokens, num_tokens, samples=True))
-    return SchedulerOutput(rows)
+        chunks.append(ScheduledChunk(seq, context_len - num_tokens, num_tokens, samples=True))
+    return SchedulerOutput(chunks)
 
 
 def typical_batches(
-    *, max_rows: int, max_tokens: int, max_context: int, num_blocks: int, block_size: int
+    *, max_num_seqs: int, max_tokens: int, max_context: int, num_blocks: int, block_size: int
 ) -> Iterator[SchedulerOutput]:
-    """Return prompts of several lengths and decode steps of 1, 2, 4 … rows at a short and a long context, alternating.
+    """Return prompts of several lengths and decode steps of 1, 2, 4 … sequences, alternating.
 
-    A step-time model that has seen only decode steps takes its first long prompts for hiccups of the machine.
+    Each number of sequences has a short and a long context. A step-time model that has seen only decode steps takes its
+    first long prompts for outliers.
     """
-    shapes = zip_longest(_prompts(max_tokens, max_context), _decode_steps(max_rows, max_context))
+    shapes = zip_longest(_prompts(max_tokens, max_context), _decode_steps(max_num_seqs, max_context))
     for shape in chain.from_iterable(shapes):
         if shape is not None:
-            num_rows, num_tokens, context_len = shape
-            yield made_up_batch(num_rows, num_tokens, context_len, num_blocks=num_blocks, block_size=block_size)
+            num_seqs, num_tokens, context_len = shape
+            yield made_up_batch(num_seqs, num_tokens, context_len, num_blocks=num_blocks, block_size=block_size)
 
 
 _Shape = tuple[int, int, int]
-"""Rows, tokens of each, context of each."""
+"""Sequences, tokens of each, context of each."""
 
 
 def _prompts(max_tokens: int, max_context: int) -> Iterator[_Shape]:
@@ -97,12 +98,12 @@ def _prompts(max_tokens: int, max_context: int) -> Iterator[_Shape]:
         yield 1, num_tokens, min(1024, max_context)
 
 
-def _decode_steps(max_rows: int, max_context: int) -> Iterator[_Shape]:
+def _decode_steps(max_num_seqs: int, max_context: int) -> Iterator[_Shape]:
     for context_len in sorted({min(64, max_context), min(1024, max_context)}):
-        num_rows = 1
-        while num_rows <= max_rows:
-            yield num_rows, 1, context_len
-            num_rows *= 2
+        num_seqs = 1
+        while num_seqs <= max_num_seqs:
+            yield num_seqs, 1, context_len
+            num_seqs *= 2
 
 
 def warm_up(
@@ -143,7 +144,7 @@ def measure_verification(
             for num_drafts in sorted({0, 1, -(-num_speculative_tokens // 2), num_speculative_tokens})
         ]
         seconds: list[list[float]] = [[] for _ in variants]
-        for _ in range(_VERIFICATION_ROUNDS):
+        for _ in range(_VERIFICATION_REPEATS):
             # In turn, so that all see the same machine.
             for variant, times in zip(variants, seconds, strict=True):
                 started_at = clock()
@@ -164,15 +165,15 @@ def _observe_step(batch: SchedulerOutput, times: list[float], costs: StepCosts) 
     A cost that is too high is never corrected, because such drafts are not tried. The first requests correct one that
     is too low.
     """
-    num_drafts = sum(len(row.draft_token_ids) for row in batch.rows)
-    costs.observe(len(batch.rows), num_drafts, min(times) if num_drafts else median(times))
+    num_drafts = sum(len(chunk.draft_token_ids) for chunk in batch.chunks)
+    costs.observe(len(batch.chunks), num_drafts, min(times) if num_drafts else median(times))
 
 
 def _with_drafts(batch: SchedulerOutput, num_drafts: int) -> SchedulerOutput:
     """Return a copy of the step whose last tokens are draft tokens behind shorter sequences."""
-    rows = []
-    for row in batch.rows:
-        seq = replace(row.seq, token_ids=row.seq.token_ids[: row.end - num_drafts])
+    chunks = []
+    for chunk in batch.chunks:
+        seq = replace(chunk.seq, token_ids=chunk.seq.token_ids[: chunk.end - num_drafts])
         start = len(seq.token_ids) - 1
-        rows.append(ScheduledRow(seq, start, 1, samples=True, draft_token_ids=(1,) * num_drafts))
-    return SchedulerOutput(rows)
+        chunks.append(ScheduledChunk(seq, start, 1, samples=True, draft_token_ids=(1,) * num_drafts))
+    return SchedulerOutput(chunks)

@@ -14,7 +14,7 @@ from engine.sampling.grammar import MAX_GRAMMAR_BYTES, GrammarError, GrammarStat
 
 logger = logging.getLogger(__name__)
 
-MAX_KEPT = 64
+MAX_CACHED = 64
 """Size of the cache of compiled grammars and wrong texts; the least recently used entry leaves first."""
 
 
@@ -55,7 +55,7 @@ class GrammarCompiler:
         self._deliver = deliver
         self._lock = threading.Lock()
         # Guarded by the lock: results by text, and the sequences that wait for each text.
-        self._kept: OrderedDict[str, GrammarState | GrammarError] = OrderedDict()
+        self._retained: OrderedDict[str, GrammarState | GrammarError] = OrderedDict()
         self._waiting: dict[str, list[int]] = {}
         self._jobs: SimpleQueue[str] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="grammars", daemon=True)
@@ -70,14 +70,14 @@ class GrammarCompiler:
             self._deliver(GrammarDone(seq_id, None, f"it exceeds the limit of {MAX_GRAMMAR_BYTES} bytes"))
             return
         with self._lock:
-            kept = self._kept.get(source)
-            if kept is None:
+            retained = self._retained.get(source)
+            if retained is None:
                 is_new = source not in self._waiting
                 self._waiting.setdefault(source, []).append(seq_id)
             else:
-                self._kept.move_to_end(source)
-        if kept is not None:
-            self._deliver(_done(seq_id, kept))
+                self._retained.move_to_end(source)
+        if retained is not None:
+            self._deliver(_done(seq_id, retained))
         elif is_new:
             self._jobs.put(source)
 
@@ -109,9 +109,9 @@ class GrammarCompiler:
         with self._lock:
             seq_ids = self._waiting.pop(source)
             if keeps:
-                self._kept[source] = result
-                if len(self._kept) > MAX_KEPT:
-                    self._kept.popitem(last=False)
+                self._retained[source] = result
+                if len(self._retained) > MAX_CACHED:
+                    self._retained.popitem(last=False)
             done = [_done(seq_id, result) for seq_id in seq_ids]
         for item in done:
             self._deliver(item)

@@ -150,11 +150,11 @@ def _draw(logits: torch.Tensor, largest: torch.Tensor, rows: Sequence[SampleRow]
 
 def _logprobs(logits: torch.Tensor, rows: Sequence[SampleRow], token_ids: Sequence[int]) -> list[TokenLogprobs | None]:
     logprobs: list[TokenLogprobs | None] = [None] * len(rows)
-    asking = [(n, count) for n, row in enumerate(rows) if (count := row.params.num_top_logprobs) is not None]
-    if asking:
-        indices = [n for n, _ in asking]
+    requested = [(n, count) for n, row in enumerate(rows) if (count := row.params.num_top_logprobs) is not None]
+    if requested:
+        indices = [n for n, _ in requested]
         of_rows = logits.index_select(0, torch.tensor(indices, device=logits.device))
-        found = token_logprobs(of_rows, [token_ids[n] for n in indices], [count for _, count in asking])
+        found = token_logprobs(of_rows, [token_ids[n] for n in indices], [count for _, count in requested])
         for n, row_logprobs in zip(indices, found, strict=True):
             logprobs[n] = row_logprobs
     return logprobs

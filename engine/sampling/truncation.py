@@ -37,7 +37,7 @@ def surviving_tokens(logits: torch.Tensor, params: Sequence[SamplingParams]) -> 
     values, token_ids, is_open = likely_survivors(logits, params)
     if bool(is_open.any()):
         values, token_ids = logits.sort(descending=True)
-        values = values.masked_fill_(~_is_kept(values, logits, params), float("-inf"))
+        values = values.masked_fill_(~_is_retained(values, logits, params), float("-inf"))
     return values, token_ids
 
 
@@ -57,31 +57,31 @@ def likely_survivors(
     vocab_size = logits.shape[1]
     width = min(vocab_size, max(_FIRST_CANDIDATES, 1 + max(p.top_k for p in params)))
     values, token_ids = logits.topk(width)
-    is_kept = _is_kept(values, logits, params)
-    is_open = is_kept[:, -1] if width < vocab_size else torch.zeros_like(is_kept[:, -1])
-    return values.masked_fill_(~is_kept, float("-inf")), token_ids, is_open
+    is_retained = _is_retained(values, logits, params)
+    is_open = is_retained[:, -1] if width < vocab_size else torch.zeros_like(is_retained[:, -1])
+    return values.masked_fill_(~is_retained, float("-inf")), token_ids, is_open
 
 
-def _is_kept(values: torch.Tensor, logits: torch.Tensor, params: Sequence[SamplingParams]) -> torch.Tensor:
+def _is_retained(values: torch.Tensor, logits: torch.Tensor, params: Sequence[SamplingParams]) -> torch.Tensor:
     """Return bool [N, K]: True where `values`, the K largest of each row's logits in descending order, survive."""
     num_candidates, vocab_size = values.shape[1], logits.shape[1]
     device = values.device
     last_of_top_k = to_device(
         [(p.top_k if 0 < p.top_k <= num_candidates else num_candidates) - 1 for p in params], torch.int64, device
     )
-    is_kept = values >= values.gather(1, last_of_top_k.unsqueeze(1))
+    is_retained = values >= values.gather(1, last_of_top_k.unsqueeze(1))
     if any(p.top_p < 1.0 for p in params):
         has_top_k = to_device([0 < p.top_k < vocab_size for p in params], torch.bool, device)
-        kept_values = values.masked_fill(~is_kept, float("-inf"))
-        total = torch.where(has_top_k, kept_values.logsumexp(-1), logits.logsumexp(-1)).unsqueeze(1)
-        probabilities = (kept_values - total).double().exp()
+        retained_values = values.masked_fill(~is_retained, float("-inf"))
+        total = torch.where(has_top_k, retained_values.logsumexp(-1), logits.logsumexp(-1)).unsqueeze(1)
+        probabilities = (retained_values - total).double().exp()
         mass_before = probabilities.cumsum(-1) - probabilities
         top_p = to_device([p.top_p for p in params], torch.float64, device).unsqueeze(1)
         # The most likely token always survives, also with a top_p of 0.
-        num_kept = (is_kept & (mass_before < top_p)).sum(-1, keepdim=True).clamp_(min=1)
-        is_kept &= values >= values.gather(1, num_kept - 1)
+        num_retained = (is_retained & (mass_before < top_p)).sum(-1, keepdim=True).clamp_(min=1)
+        is_retained &= values >= values.gather(1, num_retained - 1)
     if any(p.min_p > 0.0 for p in params):
         least = [math.log(p.min_p) if p.min_p > 0 else -math.inf for p in params]
         distance = to_device(least, torch.float32, device)
-        is_kept &= values >= values[:, :1] + distance.unsqueeze(1)
-    return is_kept
+        is_retained &= values >= values[:, :1] + distance.unsqueeze(1)
+    return is_retained

@@ -11,7 +11,7 @@ from engine.protocol import Lane, LaneLoad
 from engine.scheduler.lanes import LANES
 from engine.scheduler.prompt_budget import PromptBudget
 from engine.scheduler.sequence_table import SequenceTable
-from engine.scheduler.wait_forecast import Backlog, SequenceReleases, ServiceRate, forecast_wait_s, row_ends
+from engine.scheduler.wait_forecast import Backlog, SequenceReleases, ServiceRate, forecast_wait_s, sequence_ends
 from engine.step.sequence import Sequence
 
 
@@ -51,13 +51,13 @@ class ArrivalForecaster:
         self.now = 0.0
         """The scheduler's last instant."""
         self.is_short_of_blocks = False
-        """True if the last step left a sequence waiting for want of blocks; free rows are of no use then."""
+        """True if the last step left a sequence waiting for want of blocks; room in the batch is of no use then."""
 
     def lanes(self) -> dict[Lane, LaneLoad]:
         """Return the load and the forecast of every lane."""
         remaining = self._remaining()
         backlogs = self._backlogs(remaining)
-        rows = self._rows(remaining)
+        releases = self._releases(remaining)
         paces = self._paces()
         rates = self._sequence_table.arrivals.rates(self.now)
         loads: dict[Lane, LaneLoad] = {}
@@ -68,7 +68,7 @@ class ArrivalForecaster:
                 num_waiting=backlog.num_waiting,
                 waiting_prompt_tokens=backlog.num_prompt_tokens,
                 expected_output_tokens=backlog.num_output_tokens,
-                forecast_wait_s=forecast_wait_s(lane, backlogs, rates, pace, rows),
+                forecast_wait_s=forecast_wait_s(lane, backlogs, rates, pace, releases),
                 prefill_tokens_per_s=pace.num_step_tokens / pace.full_step_s if pace.full_step_s else 0.0,
             )
         return loads
@@ -83,7 +83,7 @@ class ArrivalForecaster:
         )
         pace = self._paces()[seq.lane]
         rates = self._sequence_table.arrivals.rates(self.now)
-        wait_s = forecast_wait_s(seq.lane, backlogs, rates, pace, self._rows(remaining))
+        wait_s = forecast_wait_s(seq.lane, backlogs, rates, pace, self._releases(remaining))
         return wait_s + pace.prefill_s(num_uncached)
 
     def _remaining(self) -> dict[int, int]:
@@ -119,18 +119,18 @@ class ArrivalForecaster:
         queue = self._sequence_table.waiting.of(lane)
         return min(int(len(queue) * self._forecast.mean_tokens(lane)), queue.max_output_tokens)
 
-    def _rows(self, remaining: dict[int, int]) -> SequenceReleases:
-        """Return the times at which rows become free for waiting sequences."""
+    def _releases(self, remaining: dict[int, int]) -> SequenceReleases:
+        """Return the times at which running sequences end and make room for waiting ones."""
         num_running = len(remaining)
         num_free = 0 if self.is_short_of_blocks else self._max_num_seqs - num_running
         num_ends = len(self._sequence_table.waiting) + 1 - num_free
         if num_ends <= 0:
             return SequenceReleases(num_free=num_free, end_steps=(), steps_per_end=0.0)
-        ends, steps_per_end = row_ends(list(remaining.values()), self._mean_waiting_output(), num_ends)
+        ends, steps_per_end = sequence_ends(list(remaining.values()), self._mean_waiting_output(), num_ends)
         return SequenceReleases(num_free=num_free, end_steps=ends, steps_per_end=steps_per_end)
 
     def _mean_waiting_output(self) -> float:
-        """Return the expected tokens of a sequence that will get the row of one that ended."""
+        """Return the expected tokens of a sequence that follows one that ended."""
         num_waiting = len(self._sequence_table.waiting)
         if not num_waiting:
             return max(1.0, self._forecast.mean_tokens("interactive"))
@@ -158,7 +158,7 @@ class ArrivalForecaster:
         return dict.fromkeys(LANES, patient_pace) | {"interactive": patient_pace if urgent == patient else pace(urgent)}
 
     def _room(self, decoding: list[Sequence], *, is_urgent: bool, is_crowded: bool) -> int:
-        """Return the number of prompt tokens that a step can hold beside these rows."""
+        """Return the number of prompt tokens that a step can hold beside these sequences."""
         room = self._budget - len(decoding)
         limit = self._prompts.limit(decoding, 0, is_urgent=is_urgent, is_crowded=is_crowded)
         return max(1, room if limit is None else min(room, limit))

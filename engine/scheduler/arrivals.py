@@ -28,9 +28,9 @@ class _Sums:
 
     def decay(self, now: float, window_s: float) -> None:
         if self.at is not None and now > self.at:
-            kept = math.exp((self.at - now) / window_s)
-            self.num_sequences *= kept
-            self.num_tokens *= kept
+            retained = math.exp((self.at - now) / window_s)
+            self.num_sequences *= retained
+            self.num_tokens *= retained
         self.at = now if self.at is None else max(self.at, now)
 
 

@@ -1,4 +1,4 @@
-"""Limit of the prompt tokens in a step beside decoding rows, so that their next token is not late. Pure."""
+"""Limit of the prompt tokens in a step beside decoding sequences, so that their next token is not late. Pure."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ class ChunkLimit:
 
     def tokens(
         self,
-        num_decode_rows: int,
+        num_decode_seqs: int,
         num_context_tokens: int,
         num_prefill_context: int,
         *,
         is_urgent: bool,
         is_crowded: bool = False,
     ) -> int | None:
-        """Return the maximum number of prompt tokens beside these decode rows.
+        """Return the maximum number of prompt tokens beside these decode sequences.
 
         Args:
-            num_decode_rows: Number of decoding sequences.
+            num_decode_seqs: Number of decoding sequences.
             num_context_tokens: Number of tokens to which they attend in all.
             num_prefill_context: Longest context at which a chunk ends.
             is_urgent: True if short interactive prompts wait.
@@ -47,13 +47,13 @@ class ChunkLimit:
         Returns:
             The number of tokens; None without a bound, if nothing decodes or the model has too few measurements.
         """
-        if not num_decode_rows:
+        if not num_decode_seqs:
             return None
-        plain_s = self._step_time.predict(StepShape(num_decode_rows, 0, num_context_tokens))
+        plain_s = self._step_time.predict(StepShape(num_decode_seqs, 0, num_context_tokens))
         slack = 1.0 + (self._slack_ratio - 1.0) * (_CROWDED_SLACKS if is_crowded else 1.0)
         slack_s = self._itl_target_s if is_urgent else min(self._itl_target_s, slack * plain_s)
         target_s = max(slack_s, _MIN_SLOWDOWN * plain_s)
         found = self._step_time.largest_chunk(
-            target_s, num_decode_rows, num_context_tokens + num_prefill_context, num_prefill_context
+            target_s, num_decode_seqs, num_context_tokens + num_prefill_context, num_prefill_context
         )
         return None if found is None else max(_MIN_CHUNK_TOKENS, found)

@@ -1,4 +1,4 @@
-"""Shares of the lanes in a step: prompt tokens by weight, rows by turn. Pure."""
+"""Shares of the lanes in a step: prompt tokens by weight, sequences by turn. Pure."""
 
 from __future__ import annotations
 

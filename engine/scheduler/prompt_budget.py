@@ -1,4 +1,4 @@
-"""Prompt tokens that each lane may compute in a step, beside the rows that decode."""
+"""Prompt tokens that each lane may compute in a step, beside the sequences that decode."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class PromptBudget:
             budget: Maximum number of prompt tokens in the step.
             decoding: Sequences that decode in the step.
             prefilling: Running sequences whose prompts are not complete.
-            waiting: Waiting sequences by lane; None if no row is free.
+            waiting: Waiting sequences by lane; None if the batch is full.
             is_crowded: True if several patient prompts are not complete.
         """
         demands: dict[Lane, int] = {lane: 0 if waiting is None else waiting.of(lane).num_tokens for lane in LANES}
@@ -67,7 +67,7 @@ class PromptBudget:
         is_urgent: bool,
         is_crowded: bool = False,
     ) -> int | None:
-        """Return the prompt tokens that keep the pace of the decoding rows; None if all of them are in lane `batch`."""
+        """Return the prompt tokens that keep the pace of decoding sequences; None if all are in lane `batch`."""
         if all(seq.lane == "batch" for seq in decoding):
             return None
         num_context_tokens = sum(seq.num_tokens for seq in decoding)

@@ -1,4 +1,4 @@
-"""Scheduler: chooses the rows of each step and updates the sequences from its output."""
+"""Scheduler: chooses the sequences of each step and updates the sequences from its output."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engine.sampling.grammar_compiler import GrammarDone, Grammars
 from engine.scheduler.admission import Limits, SequenceAdmission
 from engine.scheduler.arrival_forecast import ArrivalForecaster
 from engine.scheduler.chunk_limit import ChunkLimit
-from engine.scheduler.draft_rows import add_drafts
+from engine.scheduler.draft_allocation import add_drafts
 from engine.scheduler.head_of_line import HeadOfLineBlocking
 from engine.scheduler.lanes import LANES, LaneShares
 from engine.scheduler.plan import StepDraft, next_chunk
@@ -22,9 +22,9 @@ from engine.scheduler.sequence_table import SequenceTable
 from engine.scheduler.waiting_admission import WaitingAdmission
 from engine.step.acceptance import take_tokens
 from engine.step.drafting import Drafter
-from engine.step.scheduler_output import ScheduledRow, SchedulerOutput
+from engine.step.scheduler_output import ScheduledChunk, SchedulerOutput
 from engine.step.sequence import Sequence, SequenceStage, SequenceState
-from engine.step.step_output import RowResult, StepOutput
+from engine.step.step_output import SequenceResult, StepOutput
 from engine.step.tally import CoreTotals
 
 _ORDER = attrgetter("order")
@@ -42,8 +42,8 @@ def _lane_order(seq: Sequence) -> tuple[int, tuple[int, int]]:
 class Scheduler:
     """One token budget a step; running sequences first, decoding ones before chunks of prompts, then waiting ones.
 
-    There are no phases: a row computes the next of the tokens its sequence has, one or many. When blocks run out the
-    newest sequence of the lowest priority gives its blocks back and is computed again later.
+    There are no phases: a chunk computes the next of the tokens its sequence has, one or many. When blocks run out
+    the newest sequence of the lowest priority gives its blocks back and is computed again later.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Scheduler:
         grammars: Grammars | None = None,
     ) -> None:
         self._limits = limits
-        # Every decoding row must get its token in every step.
+        # Every decoding sequence must get its token in every step.
         self._max_num_seqs = min(limits.max_num_seqs, limits.max_num_batched_tokens)
         self._blocks = blocks
         self._forecast = forecast
@@ -92,7 +92,7 @@ class Scheduler:
 
     @property
     def num_running(self) -> int:
-        """Sequences that hold blocks and a row."""
+        """Sequences in the batch, which hold blocks."""
         return len(self._sequence_table.running)
 
     @property
@@ -102,7 +102,7 @@ class Scheduler:
 
     @property
     def max_num_seqs(self) -> int:
-        """Maximum number of rows in a step."""
+        """Maximum number of sequences in a step."""
         return self._max_num_seqs
 
     @property
@@ -115,7 +115,7 @@ class Scheduler:
         return list(self._sequence_table.running.values())
 
     def waiting(self) -> list[Sequence]:
-        """Return the sequences that wait for a row, preempted ones included, lane by lane."""
+        """Return the sequences that wait, preempted ones included, lane by lane."""
         return list(self._sequence_table.waiting)
 
     def add(self, add: Add, received_at: float) -> None:
@@ -138,7 +138,7 @@ class Scheduler:
         self._sequence_table.abort(seq_ids, received_at, now)
 
     def schedule(self, now: float) -> SchedulerOutput:
-        """Choose the rows of the next step and give them their blocks; no rows when nothing can run."""
+        """Choose the sequences of the next step and give them their blocks; none when nothing can run."""
         self.wait_forecast.now = now
         self._sequence_table.drop_expired(now)
         plan = StepDraft(self._limits.max_num_batched_tokens)
@@ -148,24 +148,24 @@ class Scheduler:
         self._share_out(plan, now)
         self.wait_forecast.is_short_of_blocks = plan.is_short_of_blocks
         # What a stored token makes again lies where its draft tokens would.
-        if self._drafter is not None and not any(row.is_stored for row in plan.rows.values()):
+        if self._drafter is not None and not any(chunk.is_stored for chunk in plan.chunks.values()):
             add_drafts(self._drafter, plan, self._blocks, is_more_to_come=len(self._sequence_table.waiting) > 0)
         return plan.output()
 
     def update_from_output(self, scheduled: SchedulerOutput, output: StepOutput, now: float) -> None:
         """Append what a step chose, free what ended, hash full blocks.
 
-        Rows whose sequence ended or was preempted meanwhile are dropped.
+        Chunks whose sequence ended or was preempted meanwhile are dropped.
         """
         self._tally.steps += 1
-        for row, result in zip(scheduled.rows, output.results, strict=True):
-            seq = row.seq
-            if seq.state is not SequenceState.RUNNING or seq.num_computed_tokens != row.start:
+        for chunk, result in zip(scheduled.chunks, output.results, strict=True):
+            seq = chunk.seq
+            if seq.state is not SequenceState.RUNNING or seq.num_computed_tokens != chunk.start:
                 continue
             if result.error is not None:
                 self._sequence_table.fail(seq, result.error, now)
             else:
-                self._advance(row, result, output, now)
+                self._advance(chunk, result, output, now)
 
     def take_outputs(self) -> list[SeqOutput]:
         """Return the outputs since the last call, in order."""
@@ -176,7 +176,7 @@ class Scheduler:
         return self._sequence_table.take_freed()
 
     def check_integrity(self) -> None:
-        """Raise AssertionError unless queues, rows and blocks agree."""
+        """Raise AssertionError unless queues, batch and blocks agree."""
         self._sequence_table.check_integrity()
 
     def _refuse_hopeless(self, seq: Sequence, now: float) -> None:
@@ -196,14 +196,14 @@ class Scheduler:
         """Schedule a running sequence's share of the step; without a free block, preempt the least important one."""
         if seq.state is not SequenceState.RUNNING or not plan.budget:
             return
-        row = next_chunk(seq, plan.budget)
-        while not self._blocks.can_append(seq, row.end):
+        chunk = next_chunk(seq, plan.budget)
+        while not self._blocks.can_append(seq, chunk.end):
             victim = max(self._sequence_table.running.values(), key=_importance)
             self._preempt(victim, plan, now)
             if victim is seq:
                 return
-        self._blocks.append(seq, row.end)
-        plan.add(row)
+        self._blocks.append(seq, chunk.end)
+        plan.add(chunk)
 
     def _preempt(self, seq: Sequence, plan: StepDraft, now: float) -> None:
         plan.drop(seq)
@@ -220,7 +220,7 @@ class Scheduler:
         waiting = self._sequence_table.waiting if can_admit and len(self._sequence_table.waiting) else None
         if not prefilling and waiting is None:
             return
-        decoding = [row.seq for row in plan.rows.values()]
+        decoding = [chunk.seq for chunk in plan.chunks.values()]
         is_crowded = self._sequence_table.is_crowded
         grants = self._prompts.grants(plan.budget, decoding, prefilling, waiting, is_crowded=is_crowded)
         plan.budget = sum(grants.values())
@@ -235,23 +235,23 @@ class Scheduler:
 
     def _chunk(self, seq: Sequence, plan: StepDraft, grants: dict[Lane, int]) -> None:
         """Schedule the part of a running sequence's prompt that its lane's grant allows, beyond its planned part."""
-        planned = plan.rows.get(seq.seq_id)
+        planned = plan.chunks.get(seq.seq_id)
         num_planned = planned.num_tokens if planned is not None else 0
         plan.drop(seq)
-        row = next_chunk(seq, min(plan.budget, num_planned + grants[seq.lane]))
-        grants[seq.lane] -= row.num_tokens - num_planned
-        if row.num_tokens:
-            plan.add(row)
+        chunk = next_chunk(seq, min(plan.budget, num_planned + grants[seq.lane]))
+        grants[seq.lane] -= chunk.num_tokens - num_planned
+        if chunk.num_tokens:
+            plan.add(chunk)
 
-    def _advance(self, row: ScheduledRow, result: RowResult, output: StepOutput, now: float) -> None:
-        """Move a sequence past its computed row and append what was sampled, up to where it stops."""
-        seq = row.seq
+    def _advance(self, chunk: ScheduledChunk, result: SequenceResult, output: StepOutput, now: float) -> None:
+        """Move a sequence past its computed chunk and append what was sampled, up to where it stops."""
+        seq = chunk.seq
         if not seq.num_output_tokens:
             seq.num_prefill_chunks += 1
             if result.token_ids:
                 seq.stages.enter(SequenceStage.DECODE, now - output.later_s)
         token_ids, reason = take_tokens(seq, result.token_ids)
-        num_drafted = len(row.draft_token_ids) + result.num_drafted
+        num_drafted = len(chunk.draft_token_ids) + result.num_drafted
         if num_drafted:
             # What stands behind an answer's end counts for nothing.
             num_accepted = max(0, output.num_accepted(result) - (len(result.token_ids) - len(token_ids)))
@@ -260,10 +260,10 @@ class Scheduler:
             self._tally.drafted_tokens += num_drafted
             self._tally.accepted_tokens += num_accepted
         # Positions behind the accepted drafts hold keys of wrong tokens: they are never hashed and soon overwritten.
-        seq.num_computed_tokens = row.end + max(0, len(token_ids) - 1)
+        seq.num_computed_tokens = chunk.end + max(0, len(token_ids) - 1)
         self._blocks.register(seq)
         self._blocks.shrink(seq)
-        if not row.samples:
+        if not chunk.samples:
             return
         self._sequence_table.pending.release(seq.seq_id)
         self._tally.generation_tokens += len(token_ids)

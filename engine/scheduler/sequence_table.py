@@ -25,7 +25,7 @@ class SequenceTableError(RuntimeError):
 
 
 class SequenceTable:
-    """Table of all sequences from arrival to exactly one end, at which their blocks and rows are released.
+    """Table of all sequences from arrival to exactly one end, at which their blocks are released.
 
     `running` and `waiting` may be read; only the methods of this class move sequences.
     """
@@ -33,7 +33,7 @@ class SequenceTable:
     def __init__(self, blocks: BlockManager, blocked: HeadOfLineBlocking, grammars: Grammars | None) -> None:
         self.waiting = WaitingLanes()
         self.running: dict[int, Sequence] = {}
-        """Sequences that hold blocks and a row, by id in the order of admission."""
+        """Sequences in the batch, which hold blocks, by id in the order of admission."""
         self.pending = PendingPrefixes()
         self.arrivals = Arrivals()
         self._blocks = blocks
@@ -103,7 +103,7 @@ class SequenceTable:
         return seq
 
     def start(self, seq: Sequence, now: float) -> None:
-        """Move a waiting sequence, which got its blocks and a row, to the running ones."""
+        """Move a waiting sequence, which got its blocks, to the running ones."""
         self._unqueue(seq)
         self._blocked.started(seq)
         seq.state = SequenceState.RUNNING
@@ -111,7 +111,7 @@ class SequenceTable:
         self.running[seq.seq_id] = seq
 
     def preempt(self, seq: Sequence, now: float) -> None:
-        """Take blocks and row away; what is hashed stays reusable, so little is computed twice if it is soon back."""
+        """Release a sequence's blocks and its part of the batch; hashed blocks stay reusable."""
         self._give_back(seq)
         seq.state = SequenceState.PREEMPTED
         seq.num_preemptions += 1
@@ -162,7 +162,7 @@ class SequenceTable:
         error: str | None = None,
         fault: Literal["grammar"] | None = None,
     ) -> None:
-        """End a sequence: remove it from queue or row, free its blocks, report the end once.
+        """End a sequence: remove it from queue or batch, free its blocks, report the end once.
 
         There is no other exit.
         """
@@ -202,7 +202,7 @@ class SequenceTable:
         return freed
 
     def check_integrity(self) -> None:
-        """Raise AssertionError unless queues, rows and blocks agree."""
+        """Raise AssertionError unless queues, batch and blocks agree."""
         self._blocks.check_integrity(self.running.values())
         num_known = len(self.running) + len(self.waiting) + len(self._compiling)
         assert len(self._live) == num_known, "a sequence is nowhere or twice"
@@ -211,8 +211,8 @@ class SequenceTable:
         assert all(seq.state in (SequenceState.WAITING, SequenceState.PREEMPTED) for seq in self.waiting)
         assert not any(seq.block_table for seq in self.waiting), "a waiting sequence holds blocks"
         self.waiting.check_integrity()
-        assert self.running or not self.pending, "nobody computes a pending prefix"
-        assert len(self.waiting) or not self._expected, "nobody waits with an expected prefix"
+        assert self.running or not self.pending, "no sequence computes a pending prefix"
+        assert len(self.waiting) or not self._expected, "no sequence waits with an expected prefix"
 
     def _compile(self, seq: Sequence, grammar: str, now: float) -> None:
         """Start the compilation of a new sequence's grammar; `grammar_done` follows."""
@@ -236,7 +236,7 @@ class SequenceTable:
         self._expected.leave(seq)
 
     def _give_back(self, seq: Sequence) -> None:
-        """Release the row, the blocks and the claim on the blocks under computation."""
+        """Leave the batch, and release the blocks and the reservation of blocks under computation."""
         del self.running[seq.seq_id]
         self.pending.release(seq.seq_id)
         self._blocks.free(seq)

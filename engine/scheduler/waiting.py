@@ -1,4 +1,4 @@
-"""Sequences that wait for a row: one queue for each lane, each in the order in which it will be served."""
+"""Sequences that wait: one queue for each lane, each in the order in which it will be served."""
 
 from __future__ import annotations
 

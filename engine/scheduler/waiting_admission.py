@@ -15,8 +15,8 @@ from engine.scheduler.sequence_table import SequenceTable
 from engine.step.sequence import Sequence, SequenceState
 from engine.step.tally import CoreTotals
 
-_KEPT_ROWS_DIVISOR = 16
-"""Reciprocal of the share of rows reserved for interactive prompts."""
+_RESERVED_SEQS_DIVISOR = 16
+"""Reciprocal of the share of sequences reserved for interactive prompts."""
 
 
 class WaitingAdmission:
@@ -46,13 +46,13 @@ class WaitingAdmission:
         self._max_num_seqs = max_num_seqs
 
     def admit(self, plan: StepDraft, grants: dict[Lane, int], now: float) -> None:
-        """Start what has a turn, a row, blocks and a share of the step, and put its first chunk into the plan."""
+        """Start what has a turn, room in the batch, blocks and a share of the step, and plan its first chunk."""
         reserved = self._admission.reserved_blocks(self._sequence_table.running.values())
         overdue = self._blocked.overdue()
         lanes = LANES if overdue is None else (overdue,)
         heads = {lane: iter(self._sequence_table.waiting.of(lane).head(2 * self._max_num_seqs)) for lane in lanes}
         while plan.budget:
-            open_lanes = [lane for lane in heads if grants[lane] and self._has_row_for(lane)]
+            open_lanes = [lane for lane in heads if grants[lane] and self._has_room_for(lane)]
             if not open_lanes:
                 return
             lane = self._prompts.next_turn(open_lanes)
@@ -66,14 +66,14 @@ class WaitingAdmission:
                 heads = {other: heads[other] for other in LANES[: LANES.index(lane)] if other in heads}
             elif outcome == "started":
                 reserved += self._admission.reserved_blocks((seq,))
-                row = next_chunk(seq, min(plan.budget, grants[lane]))
-                grants[lane] -= row.num_tokens
-                plan.add(row)
+                chunk = next_chunk(seq, min(plan.budget, grants[lane]))
+                grants[lane] -= chunk.num_tokens
+                plan.add(chunk)
 
-    def _has_row_for(self, lane: Lane) -> bool:
-        """Return whether a row is free for the lane; a few rows are reserved for the next short prompt."""
-        kept = 0 if lane == "interactive" else self._max_num_seqs // _KEPT_ROWS_DIVISOR
-        return len(self._sequence_table.running) + kept < self._max_num_seqs
+    def _has_room_for(self, lane: Lane) -> bool:
+        """Return whether the batch has room for the lane; a few sequences are reserved for the next short prompt."""
+        retained = 0 if lane == "interactive" else self._max_num_seqs // _RESERVED_SEQS_DIVISOR
+        return len(self._sequence_table.running) + retained < self._max_num_seqs
 
     def _try_start(self, seq: Sequence, reserved: int, now: float) -> Literal["started", "passed", "blocked"]:
         """Start a waiting sequence if it fits beside the `reserved` blocks; return the outcome.
@@ -107,7 +107,7 @@ class WaitingAdmission:
         self._blocks.allocate(seq, prefix, self._admission.room_tokens(seq))
         if self._blocks.enable_prefix_cache:
             shareable = range(len(prefix), self._blocks.num_shareable_blocks(seq))
-            self._sequence_table.pending.claim(seq.seq_id, [self._blocks.digest(seq, index) for index in shareable])
+            self._sequence_table.pending.reserve(seq.seq_id, [self._blocks.digest(seq, index) for index in shareable])
         if seq.state is SequenceState.WAITING:
             seq.num_cached_tokens = seq.num_computed_tokens
             self._tally.prompt_tokens += seq.num_prompt_tokens

@@ -52,7 +52,7 @@ class CoreClient:
         """Totals of the core after the last answer."""
         self.ready = self._wait_until_ready()
 
-    def ask(self, prompts: Sequence[Sequence[int]], params: Sequence[SamplingParams]) -> list[SequenceAnswer]:
+    def generate(self, prompts: Sequence[Sequence[int]], params: Sequence[SamplingParams]) -> list[SequenceAnswer]:
         """Return the answers to all prompts, computed together. Raises CoreFailed."""
         first = self._num_sequences
         self._num_sequences += len(prompts)

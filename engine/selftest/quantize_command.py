@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="penstock engine quantize", description=__doc__)
-    parser.add_argument("--check", action="store_true", required=True, help="measure the loss and judge it")
+    parser.add_argument("--check", action="store_true", required=True, help="measure the loss and compare it")
     parser.add_argument("--model", type=Path, default=model_dir("large"), metavar="DIR", help="default: bundled large")
     parser.add_argument(
         "--baseline", type=Path, metavar="DIR", help="unquantized weights, where --model is AWQ or GPTQ"

@@ -93,10 +93,12 @@ def _answers(config: CoreConfig, num_samples: int, seed: int, first_seed: int) -
     with running_core(config, ticks.__next__) as core:
         rng = random.Random(seed)
         prompts = [_prompt(rng, core.ready.vocab_size) for _ in range(_GREEDY_PROMPTS)]
-        greedy = _ask(core, prompts, [_params(_GREEDY_TOKENS, 0.0, 0)] * len(prompts))
-        seeded = _ask(core, prompts, [_params(_GREEDY_TOKENS, _TEMPERATURE, number) for number in range(len(prompts))])
+        greedy = _generate(core, prompts, [_params(_GREEDY_TOKENS, 0.0, 0)] * len(prompts))
+        seeded = _generate(
+            core, prompts, [_params(_GREEDY_TOKENS, _TEMPERATURE, number) for number in range(len(prompts))]
+        )
         seeds = range(first_seed, first_seed + num_samples)
-        drawn = _ask(
+        drawn = _generate(
             core, prompts[:1] * num_samples, [_params(_DRAWN_TOKENS, 1.0, number, top_k=8) for number in seeds]
         )
         counters = core.counters
@@ -116,13 +118,13 @@ def _params(max_tokens: int, temperature: float, seed: int, top_k: int = 0) -> S
     return SamplingParams(max_tokens=max_tokens, temperature=temperature, seed=seed, top_k=top_k, num_top_logprobs=0)
 
 
-def _ask(core: CoreClient, prompts: Sequence[list[int]], params: Sequence[SamplingParams]) -> list[SequenceAnswer]:
+def _generate(core: CoreClient, prompts: Sequence[list[int]], params: Sequence[SamplingParams]) -> list[SequenceAnswer]:
     """Return answers in batches of growing size, because few and many sequences use different kernels."""
     answers: list[SequenceAnswer] = []
     size = 1
     while len(answers) < len(prompts):
         part = slice(len(answers), len(answers) + size)
-        answers += core.ask(prompts[part], params[part])
+        answers += core.generate(prompts[part], params[part])
         size = min(2 * size, _BATCH)
     return answers
 

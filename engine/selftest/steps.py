@@ -37,7 +37,7 @@ from engine.step.sample_rows import SampleRows
 from engine.step.scheduler_output import SchedulerOutput
 
 _COPY_BYTES = {"cuda": 4 << 30, "cpu": 64 << 20}
-_COPY_ROUNDS = 10
+_COPY_REPEATS = 10
 _WARM_STEPS = 3
 
 
@@ -45,7 +45,7 @@ _WARM_STEPS = 3
 class StepFigures:
     """Step times, in milliseconds, of one number of sequences with one context length."""
 
-    rows: int
+    num_seqs: int
     context: int
     queued_ms: float
     overlapped_ms: float
@@ -77,7 +77,7 @@ def main(argv: Sequence[str]) -> int:
 def measure_steps(
     config: CoreConfig, shapes: Sequence[tuple[int, int]], num_steps: int, clock: Callable[[], float]
 ) -> dict[str, Any]:
-    """Measure each (rows, context) and describe the device. Raises EngineConfigError and the errors of loading."""
+    """Measure each (sequences, context) and describe the device. Raises EngineConfigError and the errors of loading."""
     machine = find_machine(config)
     copy_bytes_s = copy_bandwidth(machine.device, clock)
     model = load_model(
@@ -89,17 +89,17 @@ def measure_steps(
     )
     weight_bytes = _weight_bytes(config, machine, model)
     figures = []
-    for rows, context in shapes:
+    for num_seqs, context in shapes:
         batch = made_up_batch(
-            rows,
+            num_seqs,
             1,
             context,
-            num_blocks=_num_blocks(config, rows, context),
+            num_blocks=_num_blocks(config, num_seqs, context),
             block_size=config.kv.block_size,
             params=PLAIN_PARAMS,
         )
-        runner = _runner(config, machine, model, rows, context)
-        bound_s = (weight_bytes + _kv_bytes(machine, model.attention_specs, rows * context)) / (copy_bytes_s)
+        runner = _runner(config, machine, model, num_seqs, context)
+        bound_s = (weight_bytes + _kv_bytes(machine, model.attention_specs, num_seqs * context)) / (copy_bytes_s)
         figures.append(_figures(runner, batch, context, num_steps, bound_s, machine.device, clock))
     return {
         "card": torch.cuda.get_device_name(machine.device) if machine.device.type == "cuda" else "cpu",
@@ -117,7 +117,7 @@ def copy_bandwidth(device: torch.device, clock: Callable[[], float]) -> float:
     source = torch.zeros(_COPY_BYTES[device.type], dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     best_s = float("inf")
-    for _ in range(_COPY_ROUNDS):
+    for _ in range(_COPY_REPEATS):
         _wait(device)
         started_at = clock()
         target.copy_(source)
@@ -144,7 +144,7 @@ def _figures(
         _wait(device)
         seconds.append((clock() - started_at) / num_steps)
     return StepFigures(
-        rows=len(batch.rows),
+        num_seqs=len(batch.chunks),
         context=context,
         queued_ms=1e3 * seconds[0],
         overlapped_ms=1e3 * seconds[1],
@@ -167,8 +167,8 @@ def _run(runner: OverlapRunner, batch: SchedulerOutput, num_steps: int, depth: i
         flight.result()
 
 
-def _runner(config: CoreConfig, machine: Machine, model: Decoder, rows: int, context: int) -> OverlapRunner:
-    num_blocks = _num_blocks(config, rows, context)
+def _runner(config: CoreConfig, machine: Machine, model: Decoder, num_seqs: int, context: int) -> OverlapRunner:
+    num_blocks = _num_blocks(config, num_seqs, context)
     caches = machine.allocate_pool(model.attention_specs, num_blocks, config.kv.block_size)
     run_model: Model = model
     if machine.graphs is not None:
@@ -181,14 +181,14 @@ def _runner(config: CoreConfig, machine: Machine, model: Decoder, rows: int, con
         sample_rows=SampleRows(machine.device),
         device=machine.device,
         block_size=config.kv.block_size,
-        max_tokens=rows,
-        max_rows=rows,
+        max_tokens=num_seqs,
+        max_num_seqs=num_seqs,
         max_blocks=-(-context // config.kv.block_size),
     )
 
 
-def _num_blocks(config: CoreConfig, rows: int, context: int) -> int:
-    return rows * -(-context // config.kv.block_size)
+def _num_blocks(config: CoreConfig, num_seqs: int, context: int) -> int:
+    return num_seqs * -(-context // config.kv.block_size)
 
 
 def _kv_bytes(machine: Machine, specs: Sequence[AttentionSpec], num_positions: int) -> int:
@@ -213,7 +213,7 @@ def _wait(device: torch.device) -> None:
 
 
 def _config(options: argparse.Namespace) -> CoreConfig:
-    rows = max(rows for rows, _ in options.shape or [(1, 128)])
+    num_seqs = max(num_seqs for num_seqs, _ in options.shape or [(1, 128)])
     return CoreConfig.of(
         model_dir=options.model.resolve(),
         device=options.device,
@@ -221,16 +221,16 @@ def _config(options: argparse.Namespace) -> CoreConfig:
         kv_dtype=options.kv_dtype,
         num_threads=options.threads,
         cuda_graphs=not options.no_graphs,
-        max_num_seqs=rows,
-        max_num_batched_tokens=max(rows, 512),
+        max_num_seqs=num_seqs,
+        max_num_batched_tokens=max(num_seqs, 512),
     )
 
 
 def _shape(text: str) -> tuple[int, int]:
-    rows, _, context = text.partition("x")
-    if not (rows.isdigit() and context.isdigit() and int(rows) and int(context)):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected rows x context, such as 64x1024")
-    return int(rows), int(context)
+    num_seqs, _, context = text.partition("x")
+    if not (num_seqs.isdigit() and context.isdigit() and int(num_seqs) and int(context)):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected sequences x context, such as 64x1024")
+    return int(num_seqs), int(context)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -12,7 +12,7 @@ from engine.attention.base import AttentionBackend, ForwardContext, KVCache
 from engine.models.decoder import Model
 
 _BLOCK_SIZE = 16
-_MAX_ROWS = 32
+_MAX_NUM_SEQS = 32
 _MAX_TOKENS = 512
 
 
@@ -25,7 +25,7 @@ class ScoredText:
 
 
 @dataclass(slots=True)
-class _Row:
+class _TextSequence:
     """One sequence; number r of a batch owns blocks r * width .. (r + 1) * width."""
 
     index: int
@@ -49,14 +49,14 @@ class TextModel:
         longest = max((len(text.token_ids) for text in texts), default=0)
         caches = self._caches(1, longest)
         for text in texts:
-            row = _Row(0, list(text.token_ids))
-            while row.num_computed < len(row.token_ids):
-                start = row.num_computed
-                hidden = self._step(caches, [(row, min(_MAX_TOKENS, len(row.token_ids) - start))], longest)
-                targets = [i for i in range(start, row.num_computed) if text.is_target[i]]
+            seq = _TextSequence(0, list(text.token_ids))
+            while seq.num_computed < len(seq.token_ids):
+                start = seq.num_computed
+                hidden = self._step(caches, [(seq, min(_MAX_TOKENS, len(seq.token_ids) - start))], longest)
+                targets = [i for i in range(start, seq.num_computed) if text.is_target[i]]
                 if targets:
                     logits = self._model.logits(hidden[[i - start for i in targets]])
-                    wanted = torch.tensor([row.token_ids[i + 1] for i in targets], device=self._device)
+                    wanted = torch.tensor([seq.token_ids[i + 1] for i in targets], device=self._device)
                     total += float(torch.nn.functional.cross_entropy(logits, wanted, reduction="sum"))
                     count += len(targets)
         if not count:
@@ -81,51 +81,51 @@ class TextModel:
     ) -> None:
         longest = max(len(prompts[index]) for index in batch) + max_tokens
         caches = self._caches(len(batch), longest)
-        rows = {index: _Row(place, list(prompts[index])) for place, index in enumerate(batch)}
-        logits = torch.cat([self._prefill(caches, row, longest) for row in rows.values()])
+        seqs = {index: _TextSequence(place, list(prompts[index])) for place, index in enumerate(batch)}
+        logits = torch.cat([self._prefill(caches, seq, longest) for seq in seqs.values()])
         for _ in range(max_tokens):
-            for index, token_id in zip(list(rows), logits.argmax(1).tolist(), strict=True):
+            for index, token_id in zip(list(seqs), logits.argmax(1).tolist(), strict=True):
                 if token_id in stops:
-                    del rows[index]
+                    del seqs[index]
                 else:
                     replies[index].append(token_id)
-                    rows[index].token_ids.append(token_id)
-            if not rows:
+                    seqs[index].token_ids.append(token_id)
+            if not seqs:
                 return
-            logits = self._model.logits(self._step(caches, [(row, 1) for row in rows.values()], longest))
+            logits = self._model.logits(self._step(caches, [(seq, 1) for seq in seqs.values()], longest))
 
-    def _prefill(self, caches: list[KVCache], row: _Row, longest: int) -> torch.Tensor:
+    def _prefill(self, caches: list[KVCache], seq: _TextSequence, longest: int) -> torch.Tensor:
         """Return the logits [1, vocab] after the prompt."""
         while True:
-            hidden = self._step(caches, [(row, min(_MAX_TOKENS, len(row.token_ids) - row.num_computed))], longest)
-            if row.num_computed == len(row.token_ids):
+            hidden = self._step(caches, [(seq, min(_MAX_TOKENS, len(seq.token_ids) - seq.num_computed))], longest)
+            if seq.num_computed == len(seq.token_ids):
                 return self._model.logits(hidden[-1:])
 
-    def _caches(self, num_rows: int, longest: int) -> list[KVCache]:
-        num_blocks = num_rows * -(-longest // _BLOCK_SIZE)
+    def _caches(self, num_seqs: int, longest: int) -> list[KVCache]:
+        num_blocks = num_seqs * -(-longest // _BLOCK_SIZE)
         specs = self._model.attention_specs
         return [self._backend.allocate(num_blocks, _BLOCK_SIZE, spec, self._dtype) for spec in specs]
 
-    def _step(self, caches: list[KVCache], work: Sequence[tuple[_Row, int]], longest: int) -> torch.Tensor:
+    def _step(self, caches: list[KVCache], work: Sequence[tuple[_TextSequence, int]], longest: int) -> torch.Tensor:
         """Return the hidden states of the next tokens of each sequence."""
         width = -(-longest // _BLOCK_SIZE)
         token_ids: list[int] = []
         positions: list[int] = []
         slots: list[int] = []
         starts = [0]
-        for row, num_tokens in work:
-            span = range(row.num_computed, row.num_computed + num_tokens)
-            token_ids += row.token_ids[span.start : span.stop]
+        for seq, num_tokens in work:
+            span = range(seq.num_computed, seq.num_computed + num_tokens)
+            token_ids += seq.token_ids[span.start : span.stop]
             positions += span
-            slots += [row.index * width * _BLOCK_SIZE + position for position in span]
-            row.num_computed = span.stop
+            slots += [seq.index * width * _BLOCK_SIZE + position for position in span]
+            seq.num_computed = span.stop
             starts.append(len(token_ids))
-        tables = [list(range(row.index * width, (row.index + 1) * width)) for row, _ in work]
+        tables = [list(range(seq.index * width, (seq.index + 1) * width)) for seq, _ in work]
         context = ForwardContext(
             positions=self._tensor(positions),
             slot_mapping=self._tensor(slots),
             query_starts=starts,
-            context_lens=[row.num_computed for row, _ in work],
+            context_lens=[seq.num_computed for seq, _ in work],
             block_tables=torch.tensor(tables, device=self._device),
             block_size=_BLOCK_SIZE,
         )
@@ -138,5 +138,5 @@ class TextModel:
 def _batches(prompts: Sequence[Sequence[int]]) -> Iterator[list[int]]:
     """Yield the indices of prompts of similar length."""
     order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
-    for start in range(0, len(order), _MAX_ROWS):
-        yield order[start : start + _MAX_ROWS]
+    for start in range(0, len(order), _MAX_NUM_SEQS):
+        yield order[start : start + _MAX_NUM_SEQS]

@@ -19,13 +19,13 @@ from engine.spec_decode.proposers.draft_model import DraftModelProposer
 from engine.spec_decode.proposers.ngram import Costs, LookupPosition, NgramDrafts, NgramProposer
 from engine.spec_decode.response_guard import ResponseGuard
 from engine.step.drafting import DraftRequest, Proposal
-from engine.step.scheduler_output import ScheduledRow, SchedulerOutput
+from engine.step.scheduler_output import ScheduledChunk, SchedulerOutput
 from engine.step.sequence import Sequence
 from engine.step.step_output import StepOutput
 
 _MIN_GAIN = 1.2
-"""Expected gain from which a step verifies draft tokens, for forecasts err, and thinking takes its time."""
-_LEAST_CHANCE = 0.1
+"""Expected gain from which a step verifies draft tokens, for forecasts err, and proposing takes time."""
+_LEAST_PROBABILITY = 0.1
 """Draft tokens end where all of them together are accepted more rarely."""
 _PLAIN_EVERY = 64
 """Interval, in steps, of plain steps while draft tokens pay, which keep the plain step's time up to date."""
@@ -66,7 +66,7 @@ class SpeculationController:
         num_speculative_tokens: int,
         clock: Callable[[], float],
     ) -> None:
-        """Draft at most `num_speculative_tokens` tokens a row; `costs` are of steps that are scheduled one by one."""
+        """Draft at most `num_speculative_tokens` tokens a sequence; `costs` are of single steps."""
         self.num_speculative_tokens = num_speculative_tokens
         self._ngram, self._has_heads, self._multi_step, self._model = proposers
         self._stats = stats
@@ -74,28 +74,28 @@ class SpeculationController:
         self._clock = clock
         self._guard = ResponseGuard(clock)
         self._are_open: list[bool] = []
-        """True for each row of the current step that is open to draft tokens."""
+        """True for each sequence of the current step that is open to draft tokens."""
         self._follows = False
         """True if other steps may follow the current step."""
         self._found: NgramDrafts | None = None
         """Draft tokens of lookup for the current step."""
         self._prefixes: list[tuple[int, ...]] = []
-        """Draft tokens of each row behind which lookup continues."""
+        """Draft tokens of each sequence behind which lookup continues."""
         self._by_model: list[tuple[int, ...]] = []
         """Draft tokens of the draft model for the current step."""
         self._drafting_s = 0.0
         """Seconds that the draft model took for the current step."""
         self._num_since_plain: dict[int, int] = {}
-        self._num_since_asked = 0
-        # Last predictions of the heads; the row and the length of each sequence then.
+        self._num_since_tried = 0
+        # Last predictions of the heads; the index and the length of each sequence then.
         self._predictions: HeadPredictions | None = None
         self._predicted: dict[Sequence, tuple[int, int]] = {}
         self._put_off: deque[Sequence] = deque()
 
     def reach(self, seqs: SequenceOf[Sequence], *, is_decode: bool, may_follow: bool) -> int:
-        """Return the number of tokens behind the next one for which these rows can use blocks."""
-        num_rows = len(seqs)
-        self._are_open = [self._guard.is_open(seq, num_rows) for seq in seqs]
+        """Return the number of tokens behind the next one for which these sequences can use blocks."""
+        num_seqs = len(seqs)
+        self._are_open = [self._guard.is_open(seq, num_seqs) for seq in seqs]
         self._follows = may_follow and self._multi_step is not None and self._multi_step.suits(seqs)
         self._found, self._by_model, self._drafting_s = None, [], 0.0
         drafts = self.num_speculative_tokens if is_decode and any(self._are_open) else 0
@@ -113,29 +113,31 @@ class SpeculationController:
         if found is None:
             places = [LookupPosition(request.seq, self.num_speculative_tokens) for request in requests]
             costs = self._multi_step.costs.of_step(len(requests))
-            found = self._ngram.nothing(places, _least_chance(costs, len(requests)))
+            found = self._ngram.nothing(places, _least_probability(costs, len(requests)))
         until = [request.max_tokens if one else 0 for request, one in zip(requests, self._are_open, strict=True)]
-        return Proposal(drafts, is_open, self._multi_step.order(requests, found, until, guesses=is_open))
+        return Proposal(drafts, is_open, self._multi_step.order(requests, found, until, is_speculative=is_open))
 
     def observe(self, scheduled: SchedulerOutput, output: StepOutput, seconds: float) -> None:
         """Update the statistics from a step that took `seconds`, drafting included."""
-        rows = [row for row in scheduled.rows if row.samples]
-        said = [result.token_ids for row, result in zip(scheduled.rows, output.results, strict=True) if row.samples]
-        is_decode = len(rows) == len(scheduled.rows) and all(row.num_tokens == 1 for row in rows)
-        self._judge_heads(rows, said)
+        chunks = [chunk for chunk in scheduled.chunks if chunk.samples]
+        outputs = [
+            result.token_ids for chunk, result in zip(scheduled.chunks, output.results, strict=True) if chunk.samples
+        ]
+        is_decode = len(chunks) == len(scheduled.chunks) and all(chunk.num_tokens == 1 for chunk in chunks)
+        self._record_heads(chunks, outputs)
         self._predictions, self._predicted = output.predictions, {}
-        for row, token_ids in zip(rows, said, strict=True):
+        for chunk, token_ids in zip(chunks, outputs, strict=True):
             if token_ids:
-                self._predicted[row.seq] = len(self._predicted), row.seq.num_tokens + len(token_ids)
-                if not row.seq.num_output_tokens:
+                self._predicted[chunk.seq] = len(self._predicted), chunk.seq.num_tokens + len(token_ids)
+                if not chunk.seq.num_output_tokens:
                     # A prompt's time is not the response's.
-                    self._guard.begin(row.seq, seconds if is_decode else output.later_s, num_said=not is_decode)
+                    self._guard.begin(chunk.seq, seconds if is_decode else output.later_s, num_generated=not is_decode)
         if output.num_steps > 1:
             assert self._multi_step is not None
-            if scheduled.predicts:  # a step that asks nobody takes less
-                self._multi_step.observe(len(rows), output.steps[1:])
+            if scheduled.predicts:  # a step without proposers takes less
+                self._multi_step.observe(len(chunks), output.steps[1:])
         else:
-            self._judge(said)
+            self._record_acceptance(outputs)
             if is_decode:
                 self._observe_decode(scheduled, seconds - self._drafting_s)
         self._found, self._by_model = None, []
@@ -157,43 +159,43 @@ class SpeculationController:
             self._ngram.learn(self._put_off.popleft())
 
     def _choose(self, requests: SequenceOf[DraftRequest], budget: int) -> list[tuple[int, ...]]:
-        """Return the draft tokens of every row that are worth verifying."""
-        num_rows = len(requests)
+        """Return the draft tokens of every sequence that are worth verifying."""
+        num_seqs = len(requests)
         limits = [
-            min(request.num_speculative_tokens, budget // num_rows) if is_open else 0
+            min(request.num_speculative_tokens, budget // num_seqs) if is_open else 0
             for request, is_open in zip(requests, self._are_open, strict=True)
         ]
         if self._follows and self._multi_step is not None:
-            costs, least_gain = self._multi_step.costs.of_step(num_rows), MIN_GAIN_WITHIN
+            costs, least_gain = self._multi_step.costs.of_step(num_seqs), MIN_GAIN_WITHIN
             is_due = False  # plain steps follow anyway
         else:
-            costs, least_gain = self._costs.of_step(num_rows), _MIN_GAIN
-            is_due = self._num_since_plain.get(num_rows, 0) >= _PLAIN_EVERY
+            costs, least_gain = self._costs.of_step(num_seqs), _MIN_GAIN
+            is_due = self._num_since_plain.get(num_seqs, 0) >= _PLAIN_EVERY
         if not any(limits) or costs[0] <= 0.0 or is_due:
-            return [()] * num_rows
+            return [()] * num_seqs
         found = None
         if self._ngram is not None:
-            places = [_place(request.seq, limit) for request, limit in zip(requests, limits, strict=True)]
+            places = [_position_of(request.seq, limit) for request, limit in zip(requests, limits, strict=True)]
             self._prefixes = [place.prefix for place in places]
             predictions = self._predictions_of([request.seq for request in requests])
-            least_chance = _least_chance(costs, num_rows)
-            found = self._found = self._ngram.choose(places, least_chance, costs, least_gain, predictions)
+            least_probability = _least_probability(costs, num_seqs)
+            found = self._found = self._ngram.choose(places, least_probability, costs, least_gain, predictions)
         gain = 1.0 if found is None else found.gain
-        if self._model is not None and self._ask_model(self._model, requests, limits, gain):
+        if self._model is not None and self._draft_with_model(self._model, requests, limits, gain):
             return self._by_model
         if found is None:
-            return [()] * num_rows
+            return [()] * num_seqs
         return [
             _allowed(request.seq, prefix + drafts)
             for request, prefix, drafts in zip(requests, self._prefixes, found.token_ids(), strict=True)
         ]
 
     def _predictions_of(self, seqs: SequenceOf[Sequence]) -> HeadPredictions | None:
-        """Return the heads' predictions for the newest tokens of these rows; None without any."""
+        """Return the heads' predictions for the newest tokens of these sequences; None without any."""
         if self._predictions is None:
             return None
         places = [self._predicted.get(seq, (-1, -1)) for seq in seqs]
-        order = [row if length == seq.num_tokens else -1 for seq, (row, length) in zip(seqs, places, strict=True)]
+        order = [chunk if length == seq.num_tokens else -1 for seq, (chunk, length) in zip(seqs, places, strict=True)]
         if max(order) < 0:
             return None
         are_unknown = np.array(order) < 0
@@ -202,46 +204,46 @@ class SpeculationController:
         firsts = [first_by_heads(is_drawn=seq.params.temperature > 0.0) for seq in seqs]
         return HeadPredictions(tokens, kinds + np.array(firsts)[:, None])
 
-    def _do_heads_pay(self, num_rows: int) -> bool:
-        """Return whether heads that are as often right as lately are worth asking, or to be tried again."""
-        self._num_since_asked += 1
-        chances = np.full((num_rows, _NUM_HEADS), self._stats.chance(HEADS))
-        counts = np.full(num_rows, _NUM_HEADS)
-        gain = plan(chances, counts, num_rows, *self._costs.of_step(num_rows), _MIN_GAIN, counts.copy())
-        if gain <= 1.0 and self._num_since_asked < _TRIED_EVERY:
+    def _do_heads_pay(self, num_seqs: int) -> bool:
+        """Return whether heads that are as often right as lately pay, or are due for another trial."""
+        self._num_since_tried += 1
+        acceptance_rates = np.full((num_seqs, _NUM_HEADS), self._stats.acceptance_rate(HEADS))
+        counts = np.full(num_seqs, _NUM_HEADS)
+        gain = plan(acceptance_rates, counts, num_seqs, *self._costs.of_step(num_seqs), _MIN_GAIN, counts.copy())
+        if gain <= 1.0 and self._num_since_tried < _TRIED_EVERY:
             return False
-        self._num_since_asked = 0
+        self._num_since_tried = 0
         return True
 
-    def _ask_model(
+    def _draft_with_model(
         self, model: DraftModelProposer, requests: SequenceOf[DraftRequest], limits: list[int], gain: float
     ) -> bool:
         """Run the draft model for the step's draft tokens where the expected gain exceeds that of other proposers."""
-        num_rows = len(requests)
-        token_s = self._costs.plain_s(num_rows) / num_rows
+        num_seqs = len(requests)
+        token_s = self._costs.plain_s(num_seqs) / num_seqs
         most = [
             limit if model.has_room(request.seq, limit) and self._is_read_in_time(model, request.seq, token_s) else 0
             for request, limit in zip(requests, limits, strict=True)
         ]
-        counts = np.zeros(num_rows, dtype=np.int64)
+        counts = np.zeros(num_seqs, dtype=np.int64)
         if not any(most):
             return False
-        chances = np.full((num_rows, max(most)), self._stats.chance(MODEL))
-        plain_s, fixed_s, each_s = self._costs.of_step(num_rows, with_model=True)
-        promised = plan(chances, np.array(most), num_rows, plain_s, fixed_s, each_s, _MIN_GAIN, counts)
-        self._num_since_asked += 1
-        if promised <= gain:
-            if self._num_since_asked < _TRIED_EVERY:
+        acceptance_rates = np.full((num_seqs, max(most)), self._stats.acceptance_rate(MODEL))
+        plain_s, fixed_s, each_s = self._costs.of_step(num_seqs, with_model=True)
+        expected_gain = plan(acceptance_rates, np.array(most), num_seqs, plain_s, fixed_s, each_s, _MIN_GAIN, counts)
+        self._num_since_tried += 1
+        if expected_gain <= gain:
+            if self._num_since_tried < _TRIED_EVERY:
                 return False
             counts[:] = np.minimum(most, 1)
-        self._num_since_asked = 0
+        self._num_since_tried = 0
         seqs = [request.seq for request in requests]
         started_at = self._clock()
         num_unread = sum(model.num_missing_tokens(seq) for seq, count in zip(seqs, counts, strict=True) if count)
         drafts = model.propose(seqs, counts.tolist())
         self._drafting_s = self._clock() - started_at
         self._costs.observe_drafting(int(np.count_nonzero(counts)), int(counts.max()), num_unread, self._drafting_s)
-        self._by_model = [_allowed(seq, of_row) for seq, of_row in zip(seqs, drafts, strict=True)]
+        self._by_model = [_allowed(seq, of_seq) for seq, of_seq in zip(seqs, drafts, strict=True)]
         return True
 
     def _is_read_in_time(self, model: DraftModelProposer, seq: Sequence, token_s: float) -> bool:
@@ -249,47 +251,47 @@ class SpeculationController:
         reading_s = model.num_missing_tokens(seq) * self._costs.read_token_s
         return reading_s <= _READING_RATIO * token_s * (seq.max_total_tokens - seq.num_tokens)
 
-    def _judge(self, said: SequenceOf[SequenceOf[int]]) -> None:
+    def _record_acceptance(self, outputs: SequenceOf[SequenceOf[int]]) -> None:
         """Update the acceptance rates of the draft tokens of a single step from its output."""
         if self._found is not None and self._ngram is not None:
             behind = [
                 token_ids[len(prefix) :] if tuple(token_ids[: len(prefix)]) == prefix else ()
-                for prefix, token_ids in zip(self._prefixes, said, strict=True)
+                for prefix, token_ids in zip(self._prefixes, outputs, strict=True)
             ]
-            self._ngram.judge(self._found, behind)
-        for drafts, token_ids in zip(self._by_model, said, strict=False):
+            self._ngram.record_acceptance(self._found, behind)
+        for drafts, token_ids in zip(self._by_model, outputs, strict=False):
             for draft, token_id in zip(drafts, token_ids, strict=False):
                 self._stats.observe(MODEL, was_right=draft == token_id)
                 if draft != token_id:
                     break
 
-    def _judge_heads(self, rows: SequenceOf[ScheduledRow], said: SequenceOf[SequenceOf[int]]) -> None:
+    def _record_heads(self, chunks: SequenceOf[ScheduledChunk], outputs: SequenceOf[SequenceOf[int]]) -> None:
         """Update the acceptance rate of the first head's predictions for the previous step."""
         if self._predictions is None:
             return
-        for row, token_ids in zip(rows, said, strict=True):
-            index, length = self._predicted.get(row.seq, (-1, -1))
-            if token_ids and length == row.seq.num_tokens:
+        for chunk, token_ids in zip(chunks, outputs, strict=True):
+            index, length = self._predicted.get(chunk.seq, (-1, -1))
+            if token_ids and length == chunk.seq.num_tokens:
                 self._stats.observe(HEADS, was_right=int(self._predictions.tokens[index, 0]) == token_ids[0])
 
     def _observe_decode(self, scheduled: SchedulerOutput, seconds: float) -> None:
         """Record the cost of a decode step that was scheduled alone."""
-        num_rows = len(scheduled.rows)
-        num_drafts = sum(len(row.draft_token_ids) for row in scheduled.rows)
-        self._num_since_plain[num_rows] = self._num_since_plain.get(num_rows, 0) + 1 if num_drafts else 0
-        self._costs.observe(num_rows, num_drafts, seconds)
+        num_seqs = len(scheduled.chunks)
+        num_drafts = sum(len(chunk.draft_token_ids) for chunk in scheduled.chunks)
+        self._num_since_plain[num_seqs] = self._num_since_plain.get(num_seqs, 0) + 1 if num_drafts else 0
+        self._costs.observe(num_seqs, num_drafts, seconds)
         if self._multi_step is not None and not self._follows:
             # A busy start must not keep steps from following one another for good.
-            self._multi_step.costs.observe(num_rows, num_drafts, seconds)
+            self._multi_step.costs.observe(num_seqs, num_drafts, seconds)
 
 
-def _least_chance(costs: Costs, num_rows: int) -> float:
-    """Return the chance below which a draft token earns less than the time it takes, whatever else the step does."""
+def _least_probability(costs: Costs, num_seqs: int) -> float:
+    """Return the acceptance probability below which a draft token costs more time than it saves."""
     plain_s, _, each_s = costs
-    return max(_LEAST_CHANCE, min(each_s * num_rows / plain_s, 1.0))
+    return max(_LEAST_PROBABILITY, min(each_s * num_seqs / plain_s, 1.0))
 
 
-def _place(seq: Sequence, limit: int) -> LookupPosition:
+def _position_of(seq: Sequence, limit: int) -> LookupPosition:
     """Return the position to look up, behind the only text that a grammar allows, if there is one.
 
     Tokens that a grammar forces are nearly always right.

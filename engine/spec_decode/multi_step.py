@@ -13,9 +13,9 @@ from engine.step.drafting import DraftRequest
 from engine.step.sequence import Sequence
 
 NUM_REACHED = 48
-"""Number of tokens for which a row requests blocks."""
+"""Number of tokens for which a sequence requests blocks."""
 MIN_GAIN = 1.02
-"""Expected gain from which a step verifies draft tokens: here they cost no thought."""
+"""Expected gain from which a step verifies draft tokens: here they cost no Python call."""
 _MAX_STEPS = 8
 _MAX_SECONDS = 0.004
 """Seconds after the first step within which further steps begin, so that arrivals and streamed tokens hardly wait."""
@@ -26,13 +26,13 @@ class MultiStepPlanner:
 
     def __init__(self, multi_step: MultiStep, ngram: NgramProposer, stats: AcceptanceStats, costs: StepCosts) -> None:
         """Plan for a model that can compute several steps; `costs` are of steps within one call."""
-        self._max_rows = multi_step.max_rows
+        self._max_num_seqs = multi_step.max_num_seqs
         self.costs = costs
         multi_step.begin(
             DraftTables(
                 memory=ngram.memory,
                 trials=stats.trials,
-                chances=stats.chances,
+                acceptance_rates=stats.acceptance_rates,
                 kinds=KINDS,
                 decay=DECAY,
                 head_kind=first_by_heads(is_drawn=False),
@@ -40,21 +40,21 @@ class MultiStepPlanner:
         )
 
     def suits(self, seqs: SequenceOf[Sequence]) -> bool:
-        """Return whether steps may follow one that chooses tokens of these rows."""
-        if len(seqs) > self._max_rows or shared_stops(seqs) is None:
+        """Return whether steps may follow one that chooses tokens of these sequences."""
+        if len(seqs) > self._max_num_seqs or shared_stops(seqs) is None:
             return False
         return 0.0 < self.costs.plain_s(len(seqs)) <= _MAX_SECONDS
 
     def order(
-        self, requests: SequenceOf[DraftRequest], found: NgramDrafts, drafts_until: list[int], *, guesses: bool
+        self, requests: SequenceOf[DraftRequest], found: NgramDrafts, drafts_until: list[int], *, is_speculative: bool
     ) -> MultiStepOrder:
-        """Return the order for the steps that may follow a step of these rows.
+        """Return the order for the steps that may follow a step of these sequences.
 
         Args:
-            requests: Rows of the step.
+            requests: Sequences of the step.
             found: Draft tokens that the step verifies or only records.
             drafts_until: Length of each text up to which draft tokens are made.
-            guesses: True if draft tokens are made; otherwise each step computes one token of each row.
+            is_speculative: True if draft tokens are made; otherwise each step computes one token of each sequence.
         """
         return MultiStepOrder(
             *found.described,
@@ -65,10 +65,10 @@ class MultiStepPlanner:
             costs=(*self.costs.of_step(len(requests)), MIN_GAIN),
             max_steps=_MAX_STEPS,
             max_seconds=_MAX_SECONDS,
-            guesses=guesses,
+            is_speculative=is_speculative,
         )
 
-    def observe(self, num_rows: int, steps: SequenceOf[StepTaken]) -> None:
+    def observe(self, num_seqs: int, steps: SequenceOf[StepTaken]) -> None:
         """Update the costs from steps within which prediction heads ran."""
         for step in steps:
-            self.costs.observe(num_rows, step.num_drafts, step.seconds)
+            self.costs.observe(num_seqs, step.num_drafts, step.seconds)

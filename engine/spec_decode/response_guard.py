@@ -1,7 +1,7 @@
 """Comparison of whole responses with draft tokens and without, to decide which are complete sooner.
 
-The duration of steps does not include every cost: caches emptied by drafting, heads run in vain, other rows that wait.
-A few responses in a hundred, generated the other way, measure all of it.
+The duration of steps does not include every cost: caches emptied by drafting, rejected predictions, waiting
+sequences. A few responses in a hundred, generated the other way, measure all of it.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from weakref import WeakKeyDictionary
 
 from engine.step.sequence import Sequence
 
-_KEPT = 12
+_RETAINED = 12
 _FEWEST = 4
 """Number of responses of either way that a verdict needs."""
 _BLOCK = 4
-"""Number of successive responses generated the other way, for each row of a step.
+"""Number of successive responses generated the other way, for each sequence of a step.
 
 So responses that share steps are mostly generated the same way.
 """
@@ -34,9 +34,9 @@ _CLOSED_TOKENS = 64
 
 
 class ResponseKind(NamedTuple):
-    """Responses that are likely to gain alike: by the rows they share steps with, and what there is to copy from."""
+    """Responses of similar gain: by the sequences they share steps with, and what there is to copy."""
 
-    num_rows_bits: int
+    num_seqs_bits: int
     prompt_size: int
     """Power of four of its tokens."""
 
@@ -65,27 +65,27 @@ class ResponseGuard:
         self._trials: dict[ResponseKind, _Trial] = {}
         self._responses: WeakKeyDictionary[Sequence, _Response] = WeakKeyDictionary()
 
-    def is_open(self, seq: Sequence, num_rows: int) -> bool:
-        """Return whether tokens are drafted for a sequence in a step of `num_rows` rows."""
+    def is_open(self, seq: Sequence, num_seqs: int) -> bool:
+        """Return whether tokens are drafted for a sequence in a step of `num_seqs` sequences."""
         response = self._responses.get(seq)
         if response is None:
-            response = self._responses[seq] = self._decide(seq, num_rows)
-        elif num_rows.bit_length() > response.kind.num_rows_bits:
-            # Further rows joined, so its duration is no valid measurement any more.
+            response = self._responses[seq] = self._decide(seq, num_seqs)
+        elif num_seqs.bit_length() > response.kind.num_seqs_bits:
+            # Further sequences joined, so its duration is no valid measurement any more.
             response.counts = False
         return response.with_drafts or seq.num_output_tokens >= _CLOSED_TOKENS
 
-    def begin(self, seq: Sequence, ago_s: float, *, num_said: int) -> None:
+    def begin(self, seq: Sequence, ago_s: float, *, num_generated: int) -> None:
         """Begin to measure a response of which no token was taken over yet.
 
         Args:
             seq: Its sequence.
             ago_s: How long ago its time began.
-            num_said: Tokens that it had then, of those that are about to be taken over.
+            num_generated: Tokens that it had then, of those that are about to be taken over.
         """
         response = self._responses.get(seq)
         if response is not None:
-            response.begun_at, response.num_tokens = self._clock() - ago_s, seq.num_tokens + num_said
+            response.begun_at, response.num_tokens = self._clock() - ago_s, seq.num_tokens + num_generated
 
     def end(self, seq: Sequence) -> None:
         """Update the trial from a complete response."""
@@ -98,11 +98,11 @@ class ResponseGuard:
             seconds = (self._clock() - response.begun_at) / num_tokens
             self._trials[response.kind].observe(seconds, with_drafts=response.with_drafts)
 
-    def _decide(self, seq: Sequence, num_rows: int) -> _Response:
-        kind = ResponseKind(num_rows.bit_length(), (seq.num_prompt_tokens.bit_length() + 1) // 2)
+    def _decide(self, seq: Sequence, num_seqs: int) -> _Response:
+        kind = ResponseKind(num_seqs.bit_length(), (seq.num_prompt_tokens.bit_length() + 1) // 2)
         trial = self._trials.get(kind)
         if trial is None:
-            trial = self._trials[kind] = _Trial(_BLOCK * num_rows)
+            trial = self._trials[kind] = _Trial(_BLOCK * num_seqs)
         return _Response(kind, with_drafts=trial.next_with_drafts())
 
 
@@ -112,7 +112,7 @@ class _Trial:
     def __init__(self, block: int) -> None:
         """Begin a trial with `block` successive responses in each block of the other way."""
         self._block = block
-        self._seconds: dict[bool, deque[float]] = {way: deque(maxlen=_KEPT) for way in (False, True)}
+        self._seconds: dict[bool, deque[float]] = {way: deque(maxlen=_RETAINED) for way in (False, True)}
         self._usual = True
         self._is_trying = False
         self._interval = _FIRST_INTERVAL

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine.protocol import TokenLogprobs
-from engine.step.step_output import RowResult
+from engine.step.step_output import SequenceResult
 
 _NO_CHOICE = "no token can be chosen: the model's logits are not numbers"
 
@@ -15,11 +15,11 @@ def accept(
     token_ids: Sequence[int],
     logprobs: Sequence[TokenLogprobs | None],
     is_invalid: Sequence[bool],
-) -> RowResult:
-    """Return the row's next tokens: those chosen up to and including the first that is not its draft token.
+) -> SequenceResult:
+    """Return the sequence's next tokens: those chosen up to and including the first that is not its draft token.
 
     Each choice is conditional on the draft tokens before it. So it is the token that would have been chosen without
-    drafts, and choices behind the first difference have no meaning. A position without a choice ends the run; it is an
+    drafts, and choices behind the first difference are invalid. A position without a choice ends the run; it is an
     error only where no token came before it.
     """
     num_tokens = 0
@@ -30,22 +30,22 @@ def accept(
         if position == len(draft_token_ids) or token_id != draft_token_ids[position]:
             break
     if not num_tokens:
-        return RowResult([], error=_NO_CHOICE)
+        return SequenceResult([], error=_NO_CHOICE)
     found = [logprob for logprob in logprobs[:num_tokens] if logprob is not None]
-    return RowResult(list(token_ids[:num_tokens]), found or None)
+    return SequenceResult(list(token_ids[:num_tokens]), found or None)
 
 
-def accept_rows(
+def accept_batch(
     draft_token_ids: Sequence[Sequence[int]],
     token_ids: Sequence[int],
     logprobs: Sequence[TokenLogprobs | None],
     is_invalid: Sequence[bool],
-) -> list[RowResult]:
-    """Accept several rows' draft tokens.
+) -> list[SequenceResult]:
+    """Accept several sequences' draft tokens.
 
     Args:
-        draft_token_ids: Of each row.
-        token_ids: The choices at each row's draft positions and the one before them, row after row.
+        draft_token_ids: Of each sequence.
+        token_ids: The choices at each sequence's draft positions and the one before them, sequence after sequence.
         logprobs: Of each choice.
         is_invalid: Whether a position has no choice.
     """

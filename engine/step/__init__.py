@@ -1,1 +1,1 @@
-"""Data of one step: sequences, scheduled rows, inputs and outputs."""
+"""Data of one step: sequences, scheduled chunks, inputs and outputs."""

@@ -14,7 +14,7 @@ from engine.step.step_output import StepOutput
 
 @dataclass(frozen=True, slots=True)
 class DraftRequest:
-    """A row that chooses a token in this step."""
+    """A sequence that chooses a token in this step."""
 
     seq: Sequence
     num_speculative_tokens: int
@@ -24,10 +24,10 @@ class DraftRequest:
 
 
 class Proposal(NamedTuple):
-    """A step's work beside choosing one token a row."""
+    """A step's work beside choosing one token of each sequence."""
 
     draft_token_ids: list[tuple[int, ...]]
-    """Draft tokens of each row."""
+    """Draft tokens of each sequence."""
     predicts: bool = False
     """True if prediction heads run behind the tokens that the step chooses."""
     multi_step: MultiStepOrder | None = None
@@ -38,13 +38,13 @@ class Drafter(Protocol):
     """Source of draft tokens and of steps that follow a step in the same call."""
 
     num_speculative_tokens: int
-    """Maximum number of draft tokens of a row."""
+    """Maximum number of draft tokens of a sequence."""
 
     def reach(self, seqs: SequenceOf[Sequence], *, is_decode: bool, may_follow: bool) -> int:
-        """Return the number of tokens behind the next one for which a row can use blocks in a step.
+        """Return the number of tokens behind the next one for which a sequence can use blocks in a step.
 
         Args:
-            seqs: Rows that choose a token.
+            seqs: Sequences that choose a token.
             is_decode: True if the step computes nothing else.
             may_follow: True if other steps may follow it before the scheduler runs again.
         """
@@ -55,7 +55,7 @@ class Drafter(Protocol):
         ...
 
     def observe(self, scheduled: SchedulerOutput, output: StepOutput, seconds: float) -> None:
-        """Update the statistics from any step: its rows, its output, and its duration with the drafting."""
+        """Update the statistics from any step: its sequences, its output, and its duration with the drafting."""
         ...
 
     def ended(self, seq: Sequence) -> None:

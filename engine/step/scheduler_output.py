@@ -1,4 +1,4 @@
-"""One step as the scheduler orders it: rows, their draft tokens, and the steps that may follow in the same call."""
+"""One step as the scheduler orders it: chunks, their draft tokens, and the steps that may follow in the same call."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from engine.step.sequence import Sequence
 
 
 @dataclass(frozen=True, slots=True)
-class ScheduledRow:
+class ScheduledChunk:
     """One sequence's share of a step: tokens [start, start + num_tokens) of it, then its draft tokens."""
 
     seq: Sequence
@@ -23,7 +23,7 @@ class ScheduledRow:
     is_stored: bool = False
     """True if the key of its one token is already in the pool, in a block that other sequences read.
 
-    The recomputed key goes behind the row, into the slot of the next token.
+    The recomputed key goes behind the chunk, into the slot of the next token.
     """
 
     @property
@@ -33,24 +33,24 @@ class ScheduledRow:
 
     @property
     def num_query_tokens(self) -> int:
-        """Positions the model computes for this row."""
+        """Positions the model computes for this chunk."""
         return self.num_tokens + len(self.draft_token_ids)
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerOutput:
-    """One step: its rows in batch order, and the work that follows before the scheduler runs again."""
+    """One step: its sequences in batch order, and the work that follows before the scheduler runs again."""
 
-    rows: list[ScheduledRow]
+    chunks: list[ScheduledChunk]
     predicts: bool = False
     """True if prediction heads run behind the tokens that the step chooses."""
     multi_step: MultiStepOrder | None = None
-    """Further steps of the same rows; None if the scheduler runs next."""
+    """Further steps of the same sequences; None if the scheduler runs next."""
 
     @property
     def has_drafts(self) -> bool:
-        """True if any row verifies draft tokens."""
-        return any(row.draft_token_ids for row in self.rows)
+        """True if any sequence verifies draft tokens."""
+        return any(chunk.draft_token_ids for chunk in self.chunks)
 
     @property
     def num_steps(self) -> int:
@@ -59,13 +59,13 @@ class SchedulerOutput:
 
     def shape(self) -> StepShape:
         """Return the shape of the first step, without its draft tokens, for the step-time model."""
-        num_decode_rows = num_prefill_tokens = num_context_tokens = num_pairs = num_chunks = 0
-        for row in self.rows:
-            if row.num_tokens == 1:
-                num_decode_rows += 1
+        num_decode_seqs = num_prefill_tokens = num_context_tokens = num_pairs = num_chunks = 0
+        for chunk in self.chunks:
+            if chunk.num_tokens == 1:
+                num_decode_seqs += 1
             else:
-                num_prefill_tokens += row.num_tokens
-                num_pairs += row.num_tokens * row.end
+                num_prefill_tokens += chunk.num_tokens
+                num_pairs += chunk.num_tokens * chunk.end
                 num_chunks += 1
-            num_context_tokens += row.end
-        return StepShape(num_decode_rows, num_prefill_tokens, num_context_tokens, num_pairs, num_chunks)
+            num_context_tokens += chunk.end
+        return StepShape(num_decode_seqs, num_prefill_tokens, num_context_tokens, num_pairs, num_chunks)

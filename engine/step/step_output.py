@@ -13,24 +13,24 @@ from engine.step.scheduler_output import SchedulerOutput
 
 
 @dataclass(frozen=True, slots=True)
-class RowResult:
-    """One row's tokens: none for a chunk in the middle, else the accepted draft tokens and the one after them."""
+class SequenceResult:
+    """One sequence's tokens: none for a chunk in the middle, else the accepted draft tokens and the one after them."""
 
     token_ids: list[int]
     logprobs: list[TokenLogprobs] | None = None
     error: str | None = None
-    """Set when this row alone could not be computed."""
+    """Set when this sequence alone could not be computed."""
     num_drafted: int = 0
     """Draft tokens that were verified in steps behind the first."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepOutput:
-    """One result a row, in order, and what the steps took."""
+    """One result for each chunk, in order, and the durations of the steps."""
 
-    results: list[RowResult]
+    results: list[SequenceResult]
     predictions: HeadPredictions | None = None
-    """Predictions of the heads for the rows that chose tokens, in order; None if no head ran."""
+    """Predictions of the heads for the sequences that chose tokens, in order; None if no head ran."""
     steps: SequenceOf[StepTaken] = ()
     """The steps of this call where several followed one another."""
 
@@ -44,8 +44,8 @@ class StepOutput:
         """Seconds of the steps behind the first."""
         return sum(step.seconds for step in self.steps[1:])
 
-    def num_accepted(self, result: RowResult) -> int:
-        """Return the number of accepted draft tokens of a row: each step chooses one token more."""
+    def num_accepted(self, result: SequenceResult) -> int:
+        """Return the number of accepted draft tokens of a sequence: each step chooses one token more."""
         return max(0, len(result.token_ids) - self.num_steps)
 
 
@@ -53,5 +53,8 @@ class Runner(Protocol):
     """Interface of whatever computes steps."""
 
     def execute(self, scheduled: SchedulerOutput) -> StepOutput:
-        """Compute a step and those that follow it. May raise anything; executing the same rows again is harmless."""
+        """Compute a step and those that follow it.
+
+        May raise anything; executing the same sequences again is harmless.
+        """
         ...

@@ -34,12 +34,12 @@ class LeaderModel:
 
     def open_pool(self, num_blocks: int) -> None:
         """Make the other ranks allocate their KV pools; the previous ones are freed."""
-        self._tell(OpenPool(num_blocks))
+        self._broadcast(OpenPool(num_blocks))
 
     @torch.inference_mode()
     def forward(self, token_ids: torch.Tensor, context: ForwardContext, caches: list[KVCache]) -> torch.Tensor:
         """Return the final hidden states [T, hidden]; each process writes its heads' keys and values."""
-        self._tell(Forward(context.query_starts, context.context_lens, context.block_tables.shape[1]))
+        self._broadcast(Forward(context.query_starts, context.context_lens, context.block_tables.shape[1]))
         parts = (token_ids, context.positions, context.slot_mapping, context.block_tables.flatten())
         try:
             self._group.send(torch.cat([part.to(torch.int64) for part in parts]))
@@ -51,7 +51,7 @@ class LeaderModel:
     @torch.inference_mode()
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return the logits, float32 [N, vocab], of hidden states [N, hidden]."""
-        self._tell(Logits(hidden.shape[0]))
+        self._broadcast(Logits(hidden.shape[0]))
         try:
             self._group.send(hidden.contiguous())
             return self._part.logits(hidden)
@@ -59,7 +59,7 @@ class LeaderModel:
             self._is_broken = True
             raise
 
-    def _tell(self, command: Command) -> None:
+    def _broadcast(self, command: Command) -> None:
         if self._is_broken:
             raise RankGroupBrokenError("an earlier step failed in one of the processes")
         try:

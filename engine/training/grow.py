@@ -20,11 +20,11 @@ WRITERS = ("o_proj.weight", "down_proj.weight")
 def grow(source: "Qwen3ForCausalLM", target: "Qwen3ForCausalLM") -> None:
     """Copy the source into the randomly initialized, wider and deeper target."""
     depth = target.config.num_hidden_layers
-    kept = [layer for layer in range(depth) if layer not in NEW_LAYERS]
-    assert len(kept) == source.config.num_hidden_layers
+    retained = [layer for layer in range(depth) if layer not in NEW_LAYERS]
+    assert len(retained) == source.config.num_hidden_layers
     shrink = math.sqrt(source.config.hidden_size / target.config.hidden_size)
     old = dict(source.named_parameters())
-    places = {layer: index for index, layer in enumerate(kept)}
+    places = {layer: index for index, layer in enumerate(retained)}
     for name, parameter in target.named_parameters():
         parts = name.split(".")
         if name.endswith(WRITERS):

@@ -155,7 +155,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True, help="folder for the checkpoint and the heads")
     parser.add_argument("--start-from", type=Path, help="folder of finished heads to train further")
     parser.add_argument("--rate-ratio", type=float, default=1.0, help="learning rates times this, below 1 for weights")
-    parser.add_argument("--heads", type=int, default=3, help="tokens that are said ahead")
+    parser.add_argument("--heads", type=int, default=3, help="tokens predicted ahead")
     parser.add_argument("--width", type=int, default=512)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--steps", type=int, default=100_000)

@@ -74,12 +74,12 @@ class AuditLog:
         store: Store,
         *,
         wall: Callable[[], float],
-        told: Callable[[int, AuditEntry], None] = lambda seq, entry: None,
+        on_append: Callable[[int, AuditEntry], None] = lambda seq, entry: None,
     ) -> None:
-        """Open the log; the callback `told` runs for each line that this process writes."""
+        """Open the log; the callback `on_append` runs for each line that this process writes."""
         self._store = store
         self._wall = wall
-        self._told = told
+        self._on_append = on_append
         self._last = (0, FIRST)
         """Number and hash of the newest line that this process has seen."""
         self._cut: tuple[int, str] | None = None
@@ -111,7 +111,7 @@ class AuditLog:
             written = await self._store.append(SPACE, LOG, msgspec.json.encode(entry), after=seq)
             if written is not None:
                 self._last = (written, entry.hash)
-                self._told(written, entry)
+                self._on_append(written, entry)
                 return written
         raise AuditBroken(f"{_TRIES} others wrote at the same time; try again")
 

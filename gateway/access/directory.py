@@ -18,7 +18,7 @@ import msgspec
 
 from gateway.access.accounts import Accounts, Admin, ApiToken
 from gateway.access.api_keys import StoredKey, StoredKeys
-from gateway.access.local_copy import AccessCopy, kept_of
+from gateway.access.local_copy import AccessCopy, saved_of
 from gateway.access.records import Record, following_record, has_expired, joined, name_of, read_record
 from gateway.access.restored import Restored
 from gateway.store.base import Store, StoreEntry, StoreLoss, StoreUnavailable
@@ -90,10 +90,10 @@ class Directory:
         Raises:
             StoreUnavailable: The store cannot be read; the records of the copy are in force.
         """
-        kept = await asyncio.to_thread(self._copy.read)
-        if kept is not None:
-            self._origin = kept.origin
-            for record in kept.records:
+        saved = await asyncio.to_thread(self._copy.read)
+        if saved is not None:
+            self._origin = saved.origin
+            for record in saved.records:
                 self._learn(name_of(record), record)
             self._owed.update(self._known)
         await self._catch_up()
@@ -152,11 +152,11 @@ class Directory:
             for name in tuple(self._owed):
                 await self._give_back(name)
             if self._restored:
-                told, self._restored = self._restored, Restored()
+                restored_state, self._restored = self._restored, Restored()
                 try:
-                    await self._on_restored(told)
+                    await self._on_restored(restored_state)
                 except StoreUnavailable:
-                    self._restored += told
+                    self._restored += restored_state
                     raise
 
     async def _compare_origins(self) -> None:
@@ -245,8 +245,8 @@ class Directory:
     async def _save(self) -> None:
         if not self._is_copied:
             self._is_copied = True
-            kept = kept_of(self._known.values(), self._origin)
-            await asyncio.to_thread(self._copy.write, kept)
+            saved = saved_of(self._known.values(), self._origin)
+            await asyncio.to_thread(self._copy.write, saved)
 
 
 def _mark_in(value: bytes) -> str:

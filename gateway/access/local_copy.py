@@ -13,12 +13,13 @@ from gateway.access.accounts import Admin, ApiToken
 from gateway.access.api_keys import StoredKey
 from gateway.access.records import Record
 from gateway.util.private_files import replace_file
+from gateway.util.regular_file import read_regular_file
 
 KEYS_FILE: Final = "keys.last.json"
 """File name in `runtime_dir`."""
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True):
+class SavedAccess(msgspec.Struct, frozen=True, kw_only=True):
     """Records in the copy."""
 
     origin: str | None = None
@@ -33,18 +34,18 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
         return [*self.keys, *self.admins, *self.tokens]
 
 
-def kept_of(records: Iterable[Record], origin: str | None) -> Kept:
+def saved_of(records: Iterable[Record], origin: str | None) -> SavedAccess:
     """Group the records for `AccessCopy.write`."""
-    kept = Kept(origin=origin)
+    saved = SavedAccess(origin=origin)
     for record in records:
         match record:
             case StoredKey():
-                kept.keys.append(record)
+                saved.keys.append(record)
             case Admin():
-                kept.admins.append(record)
+                saved.admins.append(record)
             case ApiToken():
-                kept.tokens.append(record)
-    return kept
+                saved.tokens.append(record)
+    return saved
 
 
 class AccessCopy:
@@ -53,15 +54,15 @@ class AccessCopy:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def write(self, kept: Kept) -> None:
+    def write(self, saved: SavedAccess) -> None:
         """Replace the copy atomically, readable by this user only; ignore failures."""
         with suppress(OSError):  # the store has the records too
-            replace_file(self.path, msgspec.json.encode(kept))
+            replace_file(self.path, msgspec.json.encode(saved))
 
-    def read(self) -> Kept | None:
+    def read(self) -> SavedAccess | None:
         """Return the copy, or None without a readable one."""
         try:
-            found = msgspec.json.decode(self.path.read_bytes(), type=Kept | list[StoredKey])
+            found = msgspec.json.decode(read_regular_file(self.path), type=SavedAccess | list[StoredKey])
         except (OSError, msgspec.DecodeError):
             return None
-        return found if isinstance(found, Kept) else Kept(keys=found)  # older copies hold keys alone
+        return found if isinstance(found, SavedAccess) else SavedAccess(keys=found)  # older copies hold keys alone

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Final
 
 from gateway.util.private_files import open_private, private_folder, tighten_file
+from gateway.util.regular_file import read_regular_file
 
 FILE_NAME: Final = "admin.token"
 _MIN_CHARS: Final = 32
+_MAX_BYTES: Final = 4096
 
 
 class LocalToken:
@@ -43,7 +45,7 @@ class LocalToken:
 
 def read_token(path: Path) -> str:
     """Return the token in a file; raises OSError, or ValueError for a file without one."""
-    token = path.read_text().strip()
+    token = read_regular_file(path, _MAX_BYTES).decode().strip()
     if len(token) < _MIN_CHARS:
         raise ValueError(f"{path}: holds no token; delete it and start the gateway again")
     return token

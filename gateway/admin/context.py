@@ -56,7 +56,7 @@ class AdminSources:
     metrics: GatewayMetrics
     recent: RecentRequests
     cache: ExactCache
-    books: RouteStatsTable
+    route_stats: RouteStatsTable
     facts: Callable[[], Mapping[str, Any]]
 
 
@@ -85,7 +85,7 @@ class AdminContext:
             live=self._live,
             facts=sources.facts,
             engines=self._engines,
-            similar_error=lambda: worst_error(sources.books),
+            similar_error=lambda: worst_error(sources.route_stats),
             wall=time.time,
         )
         self._replicas = Replicas(replica.shared_store, name, self.view.report, clock=clock)

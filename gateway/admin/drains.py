@@ -63,17 +63,17 @@ class Drains:
         Raises NotFound, InvalidRequest and StoreUnavailable; then nothing has changed.
         """
         name = request.path_params["name"]
-        asked = request.fill(DrainOrder)
+        drain_order = request.fill(DrainOrder)
         if name not in self._deployments():
             raise NotFound("There is no such deployment in the policy in force.")
-        if asked.drain:
-            await self._store.put(SPACE, name, msgspec.json.encode({"reason": asked.reason}))
+        if drain_order.drain:
+            await self._store.put(SPACE, name, msgspec.json.encode({"reason": drain_order.reason}))
         else:
             await self._store.delete(SPACE, name)
-        self._take(self._drained | {name} if asked.drain else self._drained - {name})
-        action = "deployment.drain" if asked.drain else "deployment.take_back"
-        await self._audit.record(request.who, action, name, reason=asked.reason)
-        return ApiResponse({"deployment": name, "drain": asked.drain})
+        self._take(self._drained | {name} if drain_order.drain else self._drained - {name})
+        action = "deployment.drain" if drain_order.drain else "deployment.take_back"
+        await self._audit.record(request.who, action, name, reason=drain_order.reason)
+        return ApiResponse({"deployment": name, "drain": drain_order.drain})
 
     def apply(self) -> None:
         """Apply the drains to a new revision, which may have brought new deployments."""

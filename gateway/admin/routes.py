@@ -49,7 +49,7 @@ def admin_application(
         ids=ids,
         log=log,
         unknown=UnknownPath(gate),
-        handlers={NotLoggedIn: _ask_for_login, StoreUnavailable: _say_store_lost, AuditBroken: _say_audit_broken},
+        handlers={NotLoggedIn: _redirect_to_login, StoreUnavailable: _warn_store_lost, AuditBroken: _warn_audit_broken},
     )
 
 
@@ -130,19 +130,19 @@ class Operations:
         return self._documents[self._needs_key()]
 
 
-async def _ask_for_login(request: Request, error: Exception) -> Response:
+async def _redirect_to_login(request: Request, error: Exception) -> Response:
     """Redirect a browser that requests a page to the login; refuse callers with a token, API calls and changes."""
     assert isinstance(error, NotLoggedIn), "registered for that"
     path = request.scope["path"]
-    asks_for_page = request.method in ("GET", "HEAD") and is_below_admin(path) and not path.startswith(API)
-    if not asks_for_page or "authorization" in request.headers:
+    is_for_page = request.method in ("GET", "HEAD") and is_below_admin(path) and not path.startswith(API)
+    if not is_for_page or "authorization" in request.headers:
         return error_response(error)
     return RedirectResponse(LOGIN_PAGE, 303, NO_STORE)
 
 
-async def _say_store_lost(request: Request, error: Exception) -> Response:
+async def _warn_store_lost(request: Request, error: Exception) -> Response:
     return error_response(StoreLost())  # the store's observer has the cause
 
 
-async def _say_audit_broken(request: Request, error: Exception) -> Response:
+async def _warn_audit_broken(request: Request, error: Exception) -> Response:
     return error_response(AuditUnreadable(str(error)))

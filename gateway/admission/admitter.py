@@ -1,4 +1,4 @@
-"""Admitter: a request's caller, lane, deadline and claim."""
+"""Admitter: a request's caller, lane, deadline and admission request."""
 
 from __future__ import annotations
 
@@ -91,10 +91,10 @@ class Admitter:
             head.ignored = (*head.ignored, "x-penstock-priority")
         return snapshot.lanes[given]
 
-    def claim(
+    def admission_request(
         self, snapshot: PolicySnapshot, head: ChatHead, admission: Admission, price: Price
     ) -> tuple[AdmissionRequest, float | None]:
-        """Return the claim for the request at this price, and the most seconds a token that it accepts.
+        """Return the admission request at this price, and the most seconds a token that it accepts.
 
         A long prompt goes to its own lane. The lane's targets hold unless the client wants tighter ones.
         """
@@ -106,7 +106,7 @@ class Admitter:
         if head.has_targets:
             ttft_s, tpot_s = _tighter(head.slo_s("ttft"), ttft_s), _tighter(head.slo_s("tpot"), tpot_s)
         received_at = admission.received_at
-        claim = AdmissionRequest(
+        admission_request = AdmissionRequest(
             lane,
             admission.caller.tenant,
             price.work_tokens,
@@ -115,7 +115,7 @@ class Admitter:
             head.is_retry,
             received_at,
         )
-        return claim, tpot_s
+        return admission_request, tpot_s
 
 
 def _lane_of_length(snapshot: PolicySnapshot, lane: LiveLane, prompt_tokens: int) -> LiveLane:

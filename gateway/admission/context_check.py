@@ -1,9 +1,10 @@
 """A lower bound on a prompt's tokens, from its bytes alone: enough to refuse a prompt that fits nowhere.
 
 The gateway does not tokenise. A prompt refused here could not fit with any tokenizer in use. All others go to the
-engine, which counts exactly. A text has at least as many tokens as each of three counts:
+engine, which counts exactly. A prompt has at least as many tokens as each of four counts:
 
-    bytes      a token has at most 128; only runs of blanks and of one sign come near
+    messages   a chat template marks each of them, and two never share a token
+    bytes      a token has at most 128 of blanks or of one sign, 64 of letters or digits, 32 of emoji
     words      between white space; a token is within one word, and four are allowed for in case it is not
     content    bytes that are left once repetitions are taken out; no token holds 16 bytes of new content
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 from gateway.chat.request import ChatRequest
 from gateway.chat.schema import AssistantMessage, ChatTextPart, Message
@@ -21,6 +22,10 @@ from gateway.errors import InvalidRequest
 MAX_BYTES_PER_TOKEN: Final = 128
 """Longest token of common vocabularies, in bytes: runs of spaces in GPT-4's and its relatives'. Text averages 3 to 5.
 """
+MAX_LETTERS_PER_TOKEN: Final = 64
+"""Longest token of letters and digits, in bytes; `translatesAutoresizingMaskIntoConstraints` has 41."""
+MAX_EMOJI_BYTES_PER_TOKEN: Final = 32
+"""Longest token of characters beyond the first 65,536, four bytes each: emoji and rare scripts."""
 MAX_WORDS_PER_TOKEN: Final = 4
 MAX_CONTENT_PER_TOKEN: Final = 16
 """Maximum number of content bytes per token.
@@ -35,6 +40,10 @@ _SHORTENING: Final = frozenset({"truncate_prompt_tokens", "truncation", "transfo
 _REASONING_ENDS: Final = "</think>"
 _BLANKS: Final = b" \t\n\v\f\r"
 _WORD_BYTES: Final = frozenset(b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz") | {*range(128, 256)}
+_LETTERS: Final = bytes(byte for byte in _WORD_BYTES if byte < 128)
+_IDEOGRAPH_LEADS: Final = bytes(range(0xE4, 0xEE))
+"""First bytes of Chinese characters and of Korean syllables, three bytes each."""
+_EMOJI_LEADS: Final = bytes(range(0xF0, 0xF5))
 _SHAPES: Final = bytes(ord("x") if byte in _WORD_BYTES else ord(" ") for byte in range(256))
 _SIGNS: Final = bytes(byte for byte in range(256) if byte not in _WORD_BYTES and byte not in _BLANKS)
 _PIECE_BYTES: Final = 256 * 1024
@@ -57,7 +66,9 @@ def refuse_hopeless(request: ChatRequest, context_tokens: int | None) -> None:
         return
     if not _SHORTENING.isdisjoint(request.document):
         return
-    num_tokens = least_tokens(list(map(_text_of, request.messages)))
+    texts = [text for message in request.messages for text in _texts_of(message)]
+    num_tokens = least_tokens([*texts, *_descriptions_of(request)])
+    num_tokens = max(num_tokens, len(request.messages))
     if num_tokens > context_tokens:
         raise InvalidRequest(
             f"messages: the prompt is over {num_tokens} tokens long, more than the {context_tokens} that the largest "
@@ -69,14 +80,27 @@ def refuse_hopeless(request: ChatRequest, context_tokens: int | None) -> None:
 
 def least_tokens(texts: list[bytes]) -> int:
     """Return a lower bound on the tokens of these texts, whatever the tokenizer."""
-    num_bytes = sum(map(len, texts))
     num_words = sum(map(_num_words, texts))
     counts = (
-        num_bytes // MAX_BYTES_PER_TOKEN,
+        sum(map(_weight, texts)) // MAX_BYTES_PER_TOKEN,
         num_words // MAX_WORDS_PER_TOKEN,
         _content_bytes(texts) // MAX_CONTENT_PER_TOKEN,
     )
     return max(counts)
+
+
+def _weight(text: bytes) -> int:
+    """Return the size of a text where a token has at most `MAX_BYTES_PER_TOKEN`, whatever it consists of."""
+    num_letters = len(text) - len(text.translate(None, _LETTERS))
+    num_ideographs = len(text) - len(text.translate(None, _IDEOGRAPH_LEADS))
+    num_emoji = len(text) - len(text.translate(None, _EMOJI_LEADS))
+    num_emoji_bytes, num_letters = 4 * num_emoji, num_letters + 3 * num_ideographs
+    num_others = len(text) - num_letters - num_emoji_bytes
+    return (
+        num_others
+        + num_letters * (MAX_BYTES_PER_TOKEN // MAX_LETTERS_PER_TOKEN)
+        + num_emoji_bytes * (MAX_BYTES_PER_TOKEN // MAX_EMOJI_BYTES_PER_TOKEN)
+    )
 
 
 def _num_words(text: bytes) -> int:
@@ -94,6 +118,32 @@ def _content_bytes(texts: list[bytes]) -> int:
 
 def _pieces(text: bytes) -> Iterator[bytes]:
     return (text[begin : begin + _PIECE_BYTES] for begin in range(0, len(text), _PIECE_BYTES))
+
+
+def _texts_of(message: Message) -> Iterator[bytes]:
+    """Yield the texts of a message that chat templates put into the prompt, the arguments of its tool calls too."""
+    yield _text_of(message)
+    if isinstance(message, AssistantMessage):
+        for call in message.tool_calls or ():
+            yield call.function.arguments.encode()
+        if message.function_call is not None:
+            yield message.function_call.arguments.encode()
+
+
+def _descriptions_of(request: ChatRequest) -> Iterator[bytes]:
+    """Yield the descriptions of offered tools and of their parameters, which templates render in any format."""
+    if request.fields.tool_choice == "none":
+        return
+    waiting: list[Any] = [tool.function.parameters for tool in request.fields.tools or ()]
+    yield from ((tool.function.description or "").encode() for tool in request.fields.tools or ())
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, dict):
+            if isinstance(part.get("description"), str):
+                yield part["description"].encode()
+            waiting += part.values()
+        elif isinstance(part, list):
+            waiting += part
 
 
 def _text_of(message: Message) -> bytes:

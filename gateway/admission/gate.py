@@ -44,7 +44,7 @@ class AdmissionDecision(msgspec.Struct, frozen=True):
 
     request: ChatRequest
     """Request to forward, after the cuts of the degradation ladder."""
-    claim: AdmissionRequest
+    admission_request: AdmissionRequest
     avoid: frozenset[str] = _NOBODY
     """Deployments that would be late; used only when no other is left."""
     stand_in: PlannedRoute | None = None
@@ -57,12 +57,12 @@ class AdmissionDecision(msgspec.Struct, frozen=True):
     @property
     def lane(self) -> LiveLane:
         """Return the lane in which the request waits if it has to."""
-        return self.claim.lane
+        return self.admission_request.lane
 
     @property
     def deadline_at(self) -> float | None:
         """Monotonic instant after which the client no longer waits for a first byte."""
-        return self.claim.deadline_at
+        return self.admission_request.deadline_at
 
 
 class AdmissionGate:
@@ -80,63 +80,71 @@ class AdmissionGate:
         ctx: RequestContext,
         request: ChatRequest,
         planned: PlannedRoute,
-        ask: RoutingRequest,
+        routing_request: RoutingRequest,
         shortened: Shortened | None = None,
     ) -> AdmissionDecision:
-        """Return the form in which the request may go on; `ctx.ask` is then its routing request.
+        """Return the form in which the request may go on; `ctx.routing_request` is then its routing request.
 
         Raises:
             Shed: No form is in time; the error has the reason and a hint at a request that would be admitted.
             TooLongToTrim: A long request has to be trimmed first; call again with it `shortened`.
         """
-        claim = ask.claim
-        rules = claim.lane.rules
-        ctx.ask = ask
-        has_target = claim.ttft_by is not None or claim.deadline_at is not None or ask.tpot_slo_s is not None
-        if not has_target and (not claim.lane.is_full or rules.on_overload == _SHED_ONLY):
-            return AdmissionDecision(request, claim)
+        admission_request = routing_request.admission_request
+        rules = admission_request.lane.rules
+        ctx.routing_request = routing_request
+        has_target = (
+            admission_request.ttft_by is not None
+            or admission_request.deadline_at is not None
+            or routing_request.tpot_slo_s is not None
+        )
+        if not has_target and (not admission_request.lane.is_full or rules.on_overload == _SHED_ONLY):
+            return AdmissionDecision(request, admission_request)
         now = self._clock()
-        looks = self._forecaster.look(now, planned, ask, request.stream)
-        form, best = DegradationStep(request, ask, (planned,), shortened=shortened), looks.best
+        forecasts = self._forecaster.look(now, planned, routing_request, request.stream)
+        degradation, best = DegradationStep(request, routing_request, (planned,), shortened=shortened), forecasts.best
         if best is None:
-            best = self._forecaster.coming(now, planned, ask, request.stream)
+            best = self._forecaster.coming(now, planned, routing_request, request.stream)
             if best is None:  # none is fit: the router refuses, or finds a fallback
-                return AdmissionDecision(request, claim)
-            looks = CandidateForecasts(best, _NOBODY, planned)  # it waits for the start, if that is in time
-        if _may_go(form, best):
-            return self._admit(ctx, form, looks)
-        return self._degrade(ctx, now, form, best)
+                return AdmissionDecision(request, admission_request)
+            forecasts = CandidateForecasts(best, _NOBODY, planned)  # it waits for the start, if that is in time
+        if _may_serve(degradation, best):
+            return self._admit(ctx, degradation, forecasts)
+        return self._degrade(ctx, now, degradation, best)
 
     def _degrade(
         self, ctx: RequestContext, now: float, whole: DegradationStep, best: CandidateForecast
     ) -> AdmissionDecision:
-        """Return the first lesser form that would be in time; `best` is the forecast of the whole form.
+        """Return the first degraded request that would be in time; `best` is the forecast of the whole one.
 
         Raises:
             Shed: No form is in time, and the route does not accept a late answer.
         """
-        form = whole
-        steps = whole.ask.claim.lane.rules.on_overload
+        degradation = whole
+        steps = whole.routing_request.admission_request.lane.rules.on_overload
         for step in steps:
             if step == "shed":
                 raise self._refusal(ctx, now, whole, best)
-            lesser = self._ladder.take(step, form)
+            lesser = self._ladder.take(step, degradation)
             if lesser is None:
                 continue
-            form = lesser
-            looks = self._look(now, form)
-            if form.answer is not None or (looks.best is not None and _may_go(form, looks.best)):
-                return self._admit(ctx, form, looks)
-        if misses_deadline(now, whole.ask.claim, best) or not best.live.limiter.can_wait(whole.ask.claim):
+            degradation = lesser
+            forecasts = self._look(now, degradation)
+            if degradation.answer is not None or (
+                forecasts.best is not None and _may_serve(degradation, forecasts.best)
+            ):
+                return self._admit(ctx, degradation, forecasts)
+        if misses_deadline(now, whole.routing_request.admission_request, best) or not best.live.limiter.can_wait(
+            whole.routing_request.admission_request
+        ):
             raise self._refusal(ctx, now, whole, best)
-        return self._admit_late(ctx, form)
+        return self._admit_late(ctx, degradation)
 
-    def _look(self, now: float, form: DegradationStep) -> CandidateForecasts:
+    def _look(self, now: float, degradation: DegradationStep) -> CandidateForecasts:
         """Forecast the routes of the form, in order, up to the first with a candidate in time."""
         best: CandidateForecast | None = None
         late = _NOBODY
-        for planned in form.routes:
-            found = self._forecaster.look(now, planned, form.ask, form.request.stream)
+        for planned in degradation.routes:
+            found = self._forecaster.look(now, planned, degradation.routing_request, degradation.request.stream)
             late |= found.too_late
             if found.best is not None and (best is None or found.best.is_better_than(best)):
                 best = found.best
@@ -144,43 +152,55 @@ class AdmissionGate:
                 return CandidateForecasts(best, late, planned, found.seen)
         return CandidateForecasts(best, late)
 
-    def _admit(self, ctx: RequestContext, form: DegradationStep, looks: CandidateForecasts) -> AdmissionDecision:
-        claim, best = form.ask.claim, looks.best
+    def _admit(
+        self, ctx: RequestContext, degradation: DegradationStep, forecasts: CandidateForecasts
+    ) -> AdmissionDecision:
+        admission_request, best = degradation.routing_request.admission_request, forecasts.best
         if best is not None:
-            unread = best.price.uncached_tokens if form.request.stream else 0  # a plain answer shows no first token
-            claim = claim.with_service(best.service_s, unread)
-        stand_in = None if looks.planned is form.routes[0] else looks.planned
-        return self._admitted(ctx, form, claim, looks.too_late, stand_in, looks.seen)
+            unread = (
+                best.price.uncached_tokens if degradation.request.stream else 0
+            )  # a plain answer shows no first token
+            admission_request = admission_request.with_service(best.service_s, unread)
+        stand_in = None if forecasts.planned is degradation.routes[0] else forecasts.planned
+        return self._admitted(ctx, degradation, admission_request, forecasts.too_late, stand_in, forecasts.seen)
 
-    def _admit_late(self, ctx: RequestContext, form: DegradationStep) -> AdmissionDecision:
+    def _admit_late(self, ctx: RequestContext, degradation: DegradationStep) -> AdmissionDecision:
         """Admit the request late, as its lane prefers; the lane's target no longer counts."""
-        return self._admitted(ctx, form, msgspec.structs.replace(form.ask.claim, ttft_by=None), _NOBODY, None)
+        return self._admitted(
+            ctx,
+            degradation,
+            msgspec.structs.replace(degradation.routing_request.admission_request, ttft_by=None),
+            _NOBODY,
+            None,
+        )
 
     def _admitted(
         self,
         ctx: RequestContext,
-        form: DegradationStep,
-        claim: AdmissionRequest,
+        degradation: DegradationStep,
+        admission_request: AdmissionRequest,
         avoid: frozenset[str],
         stand_in: PlannedRoute | None,
         seen: tuple[Seen, ...] = (),
     ) -> AdmissionDecision:
-        ctx.ask = form.ask.with_claim(claim)
-        ctx.record.degraded = form.steps
-        return AdmissionDecision(form.request, claim, avoid, stand_in, form.answer, seen)
+        ctx.routing_request = degradation.routing_request.with_admission(admission_request)
+        ctx.record.degraded = degradation.steps
+        return AdmissionDecision(degradation.request, admission_request, avoid, stand_in, degradation.answer, seen)
 
-    def _refusal(self, ctx: RequestContext, now: float, form: DegradationStep, best: CandidateForecast) -> Shed:
-        ask = form.ask
+    def _refusal(self, ctx: RequestContext, now: float, degradation: DegradationStep, best: CandidateForecast) -> Shed:
+        routing_request = degradation.routing_request
         if best.is_in_time:  # it would be, but for the queue's length
-            return best.live.limiter.no_room(ask.claim)
+            return best.live.limiter.no_room(routing_request.admission_request)
         if best.start_s:
-            return refusal.still_starting(ask.claim.lane, form.routes[0].route.id, best.start_s)
-        elsewhere = lane_elsewhere(now, ctx.snapshot, ctx.caller, ask, best)
-        return refusal_of(now, ask, best, is_stream=form.request.stream, elsewhere=elsewhere)
+            return refusal.still_starting(
+                routing_request.admission_request.lane, degradation.routes[0].route.id, best.start_s
+            )
+        elsewhere = lane_elsewhere(now, ctx.snapshot, ctx.caller, routing_request, best)
+        return refusal_of(now, routing_request, best, is_stream=degradation.request.stream, elsewhere=elsewhere)
 
 
 class AdmissionStage:
-    """Stage that prices a request, claims its lane, and calls the gate."""
+    """Stage that prices a request, selects its lane, and calls the gate."""
 
     __slots__ = ("_admitter", "_embeddings", "_gate", "_pricer", "_reader", "_trims")
 
@@ -204,32 +224,38 @@ class AdmissionStage:
     async def admit(
         self, ctx: RequestContext, request: ChatRequest, head: ChatHead, admission: Admission, planned: PlannedRoute
     ) -> AdmissionDecision:
-        """Price the request, claim its lane and decide; a thread trims a long request where that is needed.
+        """Price the request, select its lane and decide; a thread trims a long request where that is needed.
 
         Raises:
             Shed: No form of the request is in time.
         """
         record = ctx.record
         price = ctx.price or self._pricer.price(request, tenant=record.tenant, route=record.route)
-        claim, tpot_slo_s = self._admitter.claim(ctx.snapshot, head, admission, price)
-        record.lane = claim.lane.id
-        ask = RoutingRequest(price, claim, tpot_slo_s=tpot_slo_s)
-        if planned.looks_at_prompt:
-            vector = await self._embeddings.of(ctx, planned, request) if planned.judges and planned.encoders else None
-            ask = planned.weighed(ask, request, record.tenant, vector)
-            if record.sample is not None and ask.verdict is not None:
-                note_verdict(record.sample, ask.verdict)
-        ask = ctx.snapshot.router.with_history(ask, request)
+        admission_request, tpot_slo_s = self._admitter.admission_request(ctx.snapshot, head, admission, price)
+        record.lane = admission_request.lane.id
+        routing_request = RoutingRequest(price, admission_request, tpot_slo_s=tpot_slo_s)
+        if planned.reads_prompt:
+            vector = (
+                await self._embeddings.of(ctx, planned, request)
+                if planned.pair_predictors and planned.encoders
+                else None
+            )
+            routing_request = planned.weighed(routing_request, request, record.tenant, vector)
+            if record.sample is not None and routing_request.verdict is not None:
+                note_verdict(record.sample, routing_request.verdict)
+        routing_request = ctx.snapshot.router.with_history(routing_request, request)
         record.ignored_headers = head.ignored
         try:
-            return self._gate.decide(ctx, request, planned, ask)
+            return self._gate.decide(ctx, request, planned, routing_request)
         except TooLongToTrim as wanted:
             shorter = await self._trims.trim_more(wanted.request, wanted.rule)
             if shorter is not None:
                 await self._reader.outline(shorter)
-            return self._gate.decide(ctx, request, planned, ask, Shortened(shorter))
+            return self._gate.decide(ctx, request, planned, routing_request, Shortened(shorter))
 
 
-def _may_go(form: DegradationStep, best: CandidateForecast) -> bool:
+def _may_serve(degradation: DegradationStep, best: CandidateForecast) -> bool:
     """Return whether the form would be in time, with room to wait where it has to."""
-    return best.is_in_time and (best.wait_s == 0.0 or best.live.limiter.can_wait(form.ask.claim))
+    return best.is_in_time and (
+        best.wait_s == 0.0 or best.live.limiter.can_wait(degradation.routing_request.admission_request)
+    )

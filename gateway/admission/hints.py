@@ -18,109 +18,129 @@ _BISECTIONS: Final = 12
 
 
 def refusal_of(
-    now: float, ask: RoutingRequest, best: CandidateForecast, *, is_stream: bool, elsewhere: LiveLane | None
+    now: float, routing_request: RoutingRequest, best: CandidateForecast, *, is_stream: bool, elsewhere: LiveLane | None
 ) -> Shed:
     """Return the refusal of a request for which even `best` is too late; `elsewhere` is a lane that would take it."""
-    claim = ask.claim
-    if misses_deadline(now, claim, best):
-        return _deadline(now, ask, best, is_stream=is_stream)
+    admission_request = routing_request.admission_request
+    if misses_deadline(now, admission_request, best):
+        return _deadline(now, routing_request, best, is_stream=is_stream)
     limiter = best.live.limiter
-    if limiter.is_crowding(now, claim) and _would_be_in_time(
-        now, claim, limiter.wait_s(now, claim, is_newcomer=True), best.service_s
+    if limiter.is_crowding(now, admission_request) and _would_be_in_time(
+        now, admission_request, limiter.wait_s(now, admission_request, is_newcomer=True), best.service_s
     ):
         return _shed(
             ShedReason.TENANT_SHARE,
-            claim,
+            admission_request,
             best,
-            excess_s=best.total_s - _left_s(now, claim),
+            excess_s=best.total_s - _left_s(now, admission_request),
             message="Your own requests that wait leave no time for this one within the latency target.",
             hint="The same request when fewer of your own requests wait.",
         )
     return _shed(
         ShedReason.SLO_UNREACHABLE,
-        claim,
+        admission_request,
         best,
-        excess_s=best.total_s - _left_s(now, claim),
+        excess_s=best.total_s - _left_s(now, admission_request),
         message=f"The first token is forecast in {_ms(best.total_s)} ms, too late for the target. Nothing was started.",
-        hint=_target_hint(now, ask, best, elsewhere),
+        hint=_target_hint(now, routing_request, best, elsewhere),
     )
 
 
-def misses_deadline(now: float, claim: AdmissionRequest, best: CandidateForecast) -> bool:
+def misses_deadline(now: float, admission_request: AdmissionRequest, best: CandidateForecast) -> bool:
     """Return whether the client would have left before its first byte."""
-    return claim.deadline_at is not None and best.total_s > claim.deadline_at - now
+    return admission_request.deadline_at is not None and best.total_s > admission_request.deadline_at - now
 
 
 def lane_elsewhere(
-    now: float, snapshot: PolicySnapshot, caller: Caller | None, ask: RoutingRequest, best: CandidateForecast
+    now: float,
+    snapshot: PolicySnapshot,
+    caller: Caller | None,
+    routing_request: RoutingRequest,
+    best: CandidateForecast,
 ) -> LiveLane | None:
     """Return a lane that this caller may use and that would have taken the request in time; None if there is none."""
-    claim = ask.claim
+    admission_request = routing_request.admission_request
     for lane in snapshot.lanes.values():
         is_allowed = caller is None or caller.lanes is None or lane.id in caller.lanes
-        if lane is claim.lane or lane.rules.is_longer or not is_allowed or lane.is_full:
+        if lane is admission_request.lane or lane.rules.is_longer or not is_allowed or lane.is_full:
             continue
         slo_s = lane.rules.ttft_slo_s
         there = AdmissionRequest(
-            lane, claim.tenant, claim.tokens, claim.deadline_at, None, claim.is_retry, claim.arrived_at
+            lane,
+            admission_request.tenant,
+            admission_request.tokens,
+            admission_request.deadline_at,
+            None,
+            admission_request.is_retry,
+            admission_request.arrived_at,
         )
         needed_s = best.live.limiter.wait_s(now, there, best.service_s) + best.service_s
-        within_s = math.inf if slo_s is None else claim.arrived_at + slo_s - now
-        if needed_s <= min(within_s, math.inf if claim.deadline_at is None else claim.deadline_at - now):
+        within_s = math.inf if slo_s is None else admission_request.arrived_at + slo_s - now
+        if needed_s <= min(
+            within_s, math.inf if admission_request.deadline_at is None else admission_request.deadline_at - now
+        ):
             return lane
     return None
 
 
-def _deadline(now: float, ask: RoutingRequest, best: CandidateForecast, *, is_stream: bool) -> Shed:
-    claim = ask.claim
-    needed_s = math.ceil(now - claim.arrived_at + best.total_s)
+def _deadline(now: float, routing_request: RoutingRequest, best: CandidateForecast, *, is_stream: bool) -> Shed:
+    admission_request = routing_request.admission_request
+    needed_s = math.ceil(now - admission_request.arrived_at + best.total_s)
     hint = f"A client timeout of {needed_s} s or more."
-    shorter = None if is_stream else _tokens_in_time(now, ask, best)
+    shorter = None if is_stream else _tokens_in_time(now, routing_request, best)
     if shorter is not None:
         hint += f" Or max_tokens of {shorter} or fewer."
-    assert claim.deadline_at is not None
+    assert admission_request.deadline_at is not None
     return _shed(
         ShedReason.DEADLINE,
-        claim,
+        admission_request,
         best,
-        excess_s=best.total_s - (claim.deadline_at - now),
+        excess_s=best.total_s - (admission_request.deadline_at - now),
         message="The answer is forecast to come after the client's own timeout. Nothing was started.",
         hint=hint,
     )
 
 
-def _tokens_in_time(now: float, ask: RoutingRequest, best: CandidateForecast) -> int | None:
+def _tokens_in_time(now: float, routing_request: RoutingRequest, best: CandidateForecast) -> int | None:
     """Return the longest plain answer that would be whole before the deadline."""
-    assert ask.claim.deadline_at is not None
+    assert routing_request.admission_request.deadline_at is not None
     forecast = best.live.forecast
-    ttft_s = forecast.ttft_s(now, ask.price.uncached_tokens, ask.claim.lane.engine_lane)
-    left_s = ask.claim.deadline_at - now - best.wait_s - ttft_s
+    ttft_s = forecast.ttft_s(
+        now, routing_request.price.uncached_tokens, routing_request.admission_request.lane.engine_lane
+    )
+    left_s = routing_request.admission_request.deadline_at - now - best.wait_s - ttft_s
     num_tokens = int(left_s / max(forecast.tpot_s(now), 1e-6)) if left_s > 0.0 else 0
-    return num_tokens if _MIN_WORTHWHILE_TOKENS <= num_tokens < ask.price.output_tokens else None
+    return num_tokens if _MIN_WORTHWHILE_TOKENS <= num_tokens < routing_request.price.output_tokens else None
 
 
-def _target_hint(now: float, ask: RoutingRequest, best: CandidateForecast, elsewhere: LiveLane | None) -> str:
-    claim, rules = ask.claim, ask.claim.lane.rules
-    needed_s = now - claim.arrived_at + best.total_s
-    lane_by = math.inf if rules.ttft_slo_s is None else claim.arrived_at + rules.ttft_slo_s
+def _target_hint(
+    now: float, routing_request: RoutingRequest, best: CandidateForecast, elsewhere: LiveLane | None
+) -> str:
+    admission_request, rules = routing_request.admission_request, routing_request.admission_request.lane.rules
+    needed_s = now - admission_request.arrived_at + best.total_s
+    lane_by = math.inf if rules.ttft_slo_s is None else admission_request.arrived_at + rules.ttft_slo_s
     # Only a client that set less time than its lane's can set more.
-    if claim.ttft_by is not None and claim.ttft_by < lane_by and claim.arrived_at + needed_s <= lane_by:
+    if (
+        admission_request.ttft_by is not None
+        and admission_request.ttft_by < lane_by
+        and admission_request.arrived_at + needed_s <= lane_by
+    ):
         return f"A latency target of {_ms(needed_s)} ms or more (x-slo-ttft-ms)."
     if elsewhere is not None:
         return f"The same request in lane '{elsewhere.id}' (x-penstock-priority: {elsewhere.id})."
-    if best.wait_s > 0.0 and best.service_s <= _left_s(now, claim):
-        return f"The same request in about {max(math.ceil(best.total_s - _left_s(now, claim)), 1)} s."
-    shorter = _prompt_in_time(now, ask, best)
+    if best.wait_s > 0.0 and best.service_s <= _left_s(now, admission_request):
+        return f"The same request in about {max(math.ceil(best.total_s - _left_s(now, admission_request)), 1)} s."
+    shorter = _prompt_in_time(now, routing_request, best)
     if shorter is not None:
         return f"A prompt of about {shorter} tokens or fewer."
     return "The same request at a later time."
 
 
-def _prompt_in_time(now: float, ask: RoutingRequest, best: CandidateForecast) -> int | None:
+def _prompt_in_time(now: float, routing_request: RoutingRequest, best: CandidateForecast) -> int | None:
     """Return the longest prompt whose first token would be in time."""
-    forecast, lane = best.live.forecast, ask.claim.lane.engine_lane
-    left_s = _left_s(now, ask.claim) - best.wait_s
-    fits, misses = 0, ask.price.uncached_tokens
+    forecast, lane = best.live.forecast, routing_request.admission_request.lane.engine_lane
+    left_s = _left_s(now, routing_request.admission_request) - best.wait_s
+    fits, misses = 0, routing_request.price.uncached_tokens
     for _ in range(_BISECTIONS):
         middle = (fits + misses) // 2
         if forecast.ttft_s(now, middle, lane) <= left_s:
@@ -130,12 +150,12 @@ def _prompt_in_time(now: float, ask: RoutingRequest, best: CandidateForecast) ->
     return fits if fits >= _MIN_WORTHWHILE_TOKENS else None
 
 
-def _would_be_in_time(now: float, claim: AdmissionRequest, wait_s: float, service_s: float) -> bool:
-    return lateness(now, claim, wait_s, wait_s + service_s, wait_s + service_s) <= 1.0
+def _would_be_in_time(now: float, admission_request: AdmissionRequest, wait_s: float, service_s: float) -> bool:
+    return lateness(now, admission_request, wait_s, wait_s + service_s, wait_s + service_s) <= 1.0
 
 
-def _left_s(now: float, claim: AdmissionRequest) -> float:
-    return math.inf if claim.ttft_by is None else claim.ttft_by - now
+def _left_s(now: float, admission_request: AdmissionRequest) -> float:
+    return math.inf if admission_request.ttft_by is None else admission_request.ttft_by - now
 
 
 def _ms(seconds: float) -> int:
@@ -143,14 +163,20 @@ def _ms(seconds: float) -> int:
 
 
 def _shed(
-    reason: ShedReason, claim: AdmissionRequest, best: CandidateForecast, *, excess_s: float, message: str, hint: str
+    reason: ShedReason,
+    admission_request: AdmissionRequest,
+    best: CandidateForecast,
+    *,
+    excess_s: float,
+    message: str,
+    hint: str,
 ) -> Shed:
     return Shed(
         reason,
-        lane=claim.lane.id,
+        lane=admission_request.lane.id,
         message=message,
         hint=hint,
         retry_after_s=excess_s if math.isfinite(excess_s) else best.wait_s,
-        queue_depth=claim.lane.num_waiting,
+        queue_depth=admission_request.lane.num_waiting,
         predicted_wait_s=best.wait_s,
     )

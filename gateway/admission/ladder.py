@@ -1,4 +1,4 @@
-"""Ladder: lesser forms of a request, tried in the order of its lane while the fuller one would come too late."""
+"""Ladder: degradation steps of a request, tried in the order of its lane while the fuller one would come too late."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class DegradationStep(msgspec.Struct, frozen=True):
     """A request in a form that may be admitted."""
 
     request: ChatRequest
-    ask: RoutingRequest
+    routing_request: RoutingRequest
     routes: tuple[PlannedRoute, ...]
     """Routes that supply a deployment, in order: the route itself, then its stand-ins."""
     answer: CacheLookup | None = None
@@ -65,59 +65,70 @@ class Ladder:
         self._cache = cache
         self._pricer = pricer
 
-    def take(self, step: OverloadStep, form: DegradationStep) -> DegradationStep | None:
-        """Return the lesser form; None when this step cannot help.
+    def take(self, step: OverloadStep, degradation: DegradationStep) -> DegradationStep | None:
+        """Return the degraded request; None when this step cannot help.
 
         Raises:
             TooLongToTrim: A thread has to trim the request first.
         """
         if step == "trim":
-            return self._trim(form)
+            return self._trim(degradation)
         if step == "small_model":
-            return self._small_model(form)
+            return self._small_model(degradation)
         if step == "max_tokens":
-            return self._max_tokens(form)
+            return self._max_tokens(degradation)
         if step == "stale_cache":
-            return self._stale_cache(form)
+            return self._stale_cache(degradation)
         return None
 
-    def _trim(self, form: DegradationStep) -> DegradationStep | None:
-        rule = form.routes[0].route.trim
-        if form.shortened is not None:
-            shorter = form.shortened.request
-        elif form.request.text_bytes > MAX_TRIMMED_HERE_BYTES:
-            raise TooLongToTrim(form.request, rule)
+    def _trim(self, degradation: DegradationStep) -> DegradationStep | None:
+        rule = degradation.routes[0].route.trim
+        if degradation.shortened is not None:
+            shorter = degradation.shortened.request
+        elif degradation.request.text_bytes > MAX_TRIMMED_HERE_BYTES:
+            raise TooLongToTrim(degradation.request, rule)
         else:
-            shorter = self._trimmer.trim_more(form.request, rule)
-        return None if shorter is None else self._repriced(form, shorter, "trim")
+            shorter = self._trimmer.trim_more(degradation.request, rule)
+        return None if shorter is None else self._repriced(degradation, shorter, "trim")
 
-    def _small_model(self, form: DegradationStep) -> DegradationStep | None:
+    def _small_model(self, degradation: DegradationStep) -> DegradationStep | None:
         """Return the form on the route's fallbacks: they replace lost candidates, and smaller ones answer sooner."""
-        fallbacks = form.routes[0].fallbacks
-        if not fallbacks or len(form.routes) > 1:
+        fallbacks = degradation.routes[0].fallbacks
+        if not fallbacks or len(degradation.routes) > 1:
             return None
-        return _stepped(form, "small_model", routes=(form.routes[0], *fallbacks))
+        return _stepped(degradation, "small_model", routes=(degradation.routes[0], *fallbacks))
 
-    def _max_tokens(self, form: DegradationStep) -> DegradationStep | None:
-        most = form.ask.claim.lane.rules.degraded_max_tokens
-        asked = form.request.max_output_tokens
-        if asked is not None and asked <= most:
+    def _max_tokens(self, degradation: DegradationStep) -> DegradationStep | None:
+        most = degradation.routing_request.admission_request.lane.rules.degraded_max_tokens
+        max_tokens = degradation.request.max_output_tokens
+        if max_tokens is not None and max_tokens <= most:
             return None
-        return self._repriced(form, form.request.with_max_tokens(most), "max_tokens")
+        return self._repriced(degradation, degradation.request.with_max_tokens(most), "max_tokens")
 
-    def _stale_cache(self, form: DegradationStep) -> DegradationStep | None:
-        found = self._cache.stale(form.request, form.routes[0].wanted(form.ask.claim.tenant))
-        return None if found is None or found.answer is None else _stepped(form, "stale_cache", answer=found)
+    def _stale_cache(self, degradation: DegradationStep) -> DegradationStep | None:
+        found = self._cache.stale(
+            degradation.request, degradation.routes[0].wanted(degradation.routing_request.admission_request.tenant)
+        )
+        return None if found is None or found.answer is None else _stepped(degradation, "stale_cache", answer=found)
 
-    def _repriced(self, form: DegradationStep, request: ChatRequest, step: OverloadStep) -> DegradationStep | None:
+    def _repriced(
+        self, degradation: DegradationStep, request: ChatRequest, step: OverloadStep
+    ) -> DegradationStep | None:
         """Return the form with the other request at its own price; None when that is no less."""
-        ask = form.ask
-        price = self._pricer.price(request, tenant=ask.claim.tenant, route=form.routes[0].route.id)
-        if price.work_tokens >= ask.price.work_tokens:
+        routing_request = degradation.routing_request
+        price = self._pricer.price(
+            request, tenant=routing_request.admission_request.tenant, route=degradation.routes[0].route.id
+        )
+        if price.work_tokens >= routing_request.price.work_tokens:
             return None
-        claim = msgspec.structs.replace(ask.claim, tokens=price.work_tokens)
-        return _stepped(form, step, request=request, ask=msgspec.structs.replace(ask, price=price, claim=claim))
+        admission_request = msgspec.structs.replace(routing_request.admission_request, tokens=price.work_tokens)
+        return _stepped(
+            degradation,
+            step,
+            request=request,
+            routing_request=msgspec.structs.replace(routing_request, price=price, admission_request=admission_request),
+        )
 
 
-def _stepped(form: DegradationStep, step: OverloadStep, **changes: object) -> DegradationStep:
-    return msgspec.structs.replace(form, steps=(*form.steps, HEADER_NAMES[step]), **changes)
+def _stepped(degradation: DegradationStep, step: OverloadStep, **changes: object) -> DegradationStep:
+    return msgspec.structs.replace(degradation, steps=(*degradation.steps, HEADER_NAMES[step]), **changes)

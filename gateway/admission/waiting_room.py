@@ -43,7 +43,7 @@ class WaitingRoom:
         self._news.set()
         self._news.clear()
 
-    async def until_ready(self, planned: PlannedRoute, claim: AdmissionRequest) -> bool:
+    async def until_ready(self, planned: PlannedRoute, admission_request: AdmissionRequest) -> bool:
         """Wait for a deployment that is starting.
 
         Returns:
@@ -52,14 +52,14 @@ class WaitingRoom:
         Raises:
             Shed: There is no room to wait, or no time.
         """
-        lane, now = claim.lane, self._clock()
+        lane, now = admission_request.lane, self._clock()
         start = planned.next_start(now)
         if start is None:
             return False
-        if lane.num_waiting >= lane.max_queue * (RETRY_SHARE if claim.is_retry else 1.0):
+        if lane.num_waiting >= lane.max_queue * (RETRY_SHARE if admission_request.is_retry else 1.0):
             raise refusal.queue_full(lane, now)
         assert planned.stream_timeouts.total_s is not None, "every route has a limit to the whole"
-        give_up_at = min(claim.start_by, now + planned.stream_timeouts.total_s)
+        give_up_at = min(admission_request.start_by, now + planned.stream_timeouts.total_s)
         end: StartWaitEnd = "left"
         lane.num_waiting += 1
         try:

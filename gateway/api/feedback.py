@@ -60,7 +60,7 @@ class FeedbackHandlers:
 
         Raises InvalidRequest, InvalidApiKey, or NotFound for an answer that is not stored, or not this tenant's.
         """
-        async with self._bodies.read(request, NOBODY) as document:  # its key is looked at only then
+        async with self._bodies.read(request, NOBODY) as document:  # its key is read only then
             host = request.client.host if request.client else None
             caller = self._policy().keys.authenticate(find_headers(request.scope, b"authorization"), host)
             try:
@@ -72,12 +72,12 @@ class FeedbackHandlers:
     def _noted(self, feedback: Feedback, caller: Caller) -> Noted:
         is_wanted = self._note_wrong(feedback.request_id, caller.tenant)
         is_known = self._cache.note_wrong(feedback.request_id, caller.tenant)
-        # Where the answer is kept says nothing of who gave it, and that one may wait for such a verdict.
+        # The entry's location does not identify who made it, and that one may wait for such a verdict.
         is_passed_on = not is_wanted and self._cache.pass_on_doubt(feedback.request_id, caller.tenant)
         if not (is_known or is_wanted or is_passed_on):
             raise NotFound(
-                "No kept answer of this key belongs to that request id. Send the x-request-id of the answer that was "
-                "wrong; answers are known as long as they are in the cache.",
+                "No cache entry of this key belongs to that request id. Send the x-request-id of the wrong answer; "
+                "it is known while it is in the cache.",
                 param="request_id",
             )
         return Noted(feedback.request_id, feedback.verdict, is_known)

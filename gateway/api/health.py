@@ -66,7 +66,7 @@ class Probes:
         return ApiResponse({"status": "started", **self._state(request)})
 
     def _state(self, request: Request) -> dict[str, object]:
-        """Say more to this machine; names of deployments are no stranger's business."""
+        """Report more to this machine; names of deployments are not for strangers."""
         client = request.client
         if client and client.host and not is_loopback_host(client.host):
             return {}

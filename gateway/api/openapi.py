@@ -113,7 +113,7 @@ _ERRORS: Final[dict[int, str]] = {
     431: "`headers_too_large`.",
     500: "`internal_error`, with the request id.",
     502: "The deployment failed: `upstream_error`.",
-    503: "Refused for load: `server_is_overloaded`. `error.degraded` says why and what would have been admitted.",
+    503: "Refused for load: `server_is_overloaded`. `error.degraded` names why, and what would be admitted.",
     504: "The deployment was too late: `upstream_timeout`.",
 }
 _EDGE_ERRORS: Final = (400, 405, 408, 413, 414, 415, 417, 431, 500, 503)
@@ -280,10 +280,10 @@ def _chat() -> Json:
 
 
 def _feedback() -> Json:
-    done = "Noted; an answer that was kept is not given again."
+    done = "Noted; a cached response is not served again."
     return {
         "operationId": "giveFeedback",
-        "summary": "Say that an answer was wrong.",
+        "summary": "Report a wrong answer.",
         "requestBody": {"required": True, "content": {_JSON: {"schema": _ref(Feedback)}}},
         "responses": {"200": _response(done, Noted), **_errors(tuple(sorted({*_EDGE_ERRORS, 401, 404})))},
     }

@@ -25,6 +25,7 @@ from gateway.admin.handlers.labels import LabelHandlers
 from gateway.admin.routes import Operations, OwnPagesOnly, admin_application
 from gateway.admin.views.engine_facts import EngineFacts
 from gateway.admission.guard import OverloadGuard
+from gateway.api.cross_origin import CrossOrigin
 from gateway.api.feedback import FeedbackHandlers
 from gateway.api.health import Probes
 from gateway.api.json_bodies import JsonBodies
@@ -51,6 +52,7 @@ from gateway.embedding.embedder import Embedder
 from gateway.embedding.encoder import TextEncoder
 from gateway.embedding.installed import InstalledEncoder
 from gateway.errors import GatewayError, Shed
+from gateway.http.asgi import ASGIApp
 from gateway.http.server import Listener, Server
 from gateway.limits.body_budget import BodyBudget
 from gateway.policies.canary import CanaryTrial
@@ -66,6 +68,7 @@ from gateway.telemetry.records.recent import RecentRequests
 from gateway.timeline import Clock, Outcome, RequestIds
 from gateway.util.workers import Workers
 from routing_policies.policy.document import Policy
+from routing_policies.quality.predictor import Predictors
 
 _MAX_ADMIN_CONNECTIONS = 256
 _UNREAD_PARTS = 4
@@ -85,7 +88,7 @@ class Gateway:
         around: Surroundings | None = None,
         ejection: EjectionRules | None = None,
         load_encoder: LoadEncoder | None = None,
-        judges: MatchModels | None = None,
+        match_models: MatchModels | None = None,
     ) -> None:
         around = around or Surroundings()
         clock = around.clock
@@ -95,16 +98,7 @@ class Gateway:
         self.policy = PolicyInForce()
         self._status: PolicyStatus | None = None
         self._workers = Workers(name="requests")
-        runtime = self._runtime = Runtime(
-            holder=f"{os.getpid()}-{secrets.token_hex(8)}",
-            log=self.log,
-            metrics=self.metrics,
-            ids=RequestIds(around.rng),
-            rng=around.rng,
-            clock=clock,
-            wall=time.time,
-            workers=self._workers,
-        )
+        runtime = self._runtime = self._make_runtime(around)
         memory_limit = memory_limit_bytes(config.process.memory_limit_mb)
         self._guard = OverloadGuard(memory_limit_bytes=memory_limit, resident_bytes=resident_bytes)
         self.bodies = BodyBudget(body_budget_bytes(memory_limit))
@@ -112,7 +106,7 @@ class Gateway:
         self._answers = ResponseCache(
             config,
             runtime,
-            judges=judges or MatchModels.shipped(),
+            match_models=match_models or MatchModels.shipped(),
             embedder=self._embedder,
             policy=self.policy,
             guard=self._guard,
@@ -134,18 +128,9 @@ class Gateway:
             on_trial=self._take_trial,
         )
         self._answers.on_audit = self.control.note_audit
-        self._builder = SnapshotBuilder(
-            clock=clock,
-            rng=around.rng,
-            environment=around.environment,
-            connect=around.connect or connector_of(clock),
-            ejections=Ejections(rules=ejection or EjectionRules(), report=self._count_ejection),
-            zone=config.process.zone or None,
-            stored_keys=self.control.directory.keys,
-            predictors=predictors,
-        )
-        told = (*self.control.watchers(), self.recent.note)
-        self._records = Observability(config, runtime, told, self.control.sampler)
+        self._builder = self._make_builder(around, ejection or EjectionRules(), predictors)
+        observers = (*self.control.watchers(), self.recent.note)
+        self._records = Observability(config, runtime, observers, self.control.sampler)
         self._tasks = BackgroundTasks(runtime.note_failed_task)
         self._path = RequestPath(
             config,
@@ -171,6 +156,30 @@ class Gateway:
         """Return the policy snapshot for new requests; None before the first policy was loaded."""
         return self.policy.snapshot
 
+    def _make_runtime(self, around: Surroundings) -> Runtime:
+        return Runtime(
+            holder=f"{os.getpid()}-{secrets.token_hex(8)}",
+            log=self.log,
+            metrics=self.metrics,
+            ids=RequestIds(around.rng),
+            rng=around.rng,
+            clock=around.clock,
+            wall=time.time,
+            workers=self._workers,
+        )
+
+    def _make_builder(self, around: Surroundings, ejection: EjectionRules, predictors: Predictors) -> SnapshotBuilder:
+        return SnapshotBuilder(
+            clock=around.clock,
+            rng=around.rng,
+            environment=around.environment,
+            connect=around.connect or connector_of(around.clock),
+            ejections=Ejections(rules=ejection, report=self._count_ejection),
+            zone=self.config.process.zone or None,
+            stored_keys=self.control.directory.keys,
+            predictors=predictors,
+        )
+
     def _make_embedder(self, load_encoder: LoadEncoder | None) -> Embedder:
         return Embedder(
             load_encoder or InstalledEncoder(self.config.process.runtime_dir / "encoder", "int8").load,
@@ -190,7 +199,7 @@ class Gateway:
                 metrics=self.metrics,
                 recent=self.recent,
                 cache=self._cache,
-                books=self._answers.books,
+                route_stats=self._answers.route_stats,
                 facts=self._facts,
             ),
             engines=EngineFacts(lambda: {} if self.snapshot is None else self.snapshot.deployments.values(), clock),
@@ -225,7 +234,11 @@ class Gateway:
         models = Models(self._current, int(time.time()))
         bodies = JsonBodies(self.bodies, self._workers)
         feedback = FeedbackHandlers(self._current, self._cache, bodies, self._note_wrong)
-        public = PublicApplication(self.pipeline, models, probes, feedback, ids=self._runtime.ids, log=self.log)
+        public: ASGIApp = PublicApplication(
+            self.pipeline, models, probes, feedback, ids=self._runtime.ids, log=self.log
+        )
+        if config.public.origins:
+            public = CrossOrigin(public, config.public.origins)
         # Its own small part of the open files: a flood on the public listener leaves it alone.
         few = min(config.edge.connections.max_total, _MAX_ADMIN_CONNECTIONS)
         admin_limits = replace(config.edge, connections=replace(config.edge.connections, max_total=few))
@@ -291,7 +304,7 @@ class Gateway:
         await self._close()
 
     def reload_soon(self) -> None:
-        """Look at the policy file in the loop's next turns."""
+        """Read the policy file in the loop's next turns."""
         if self.snapshot is not None:
             self._tasks.spawn(self.control.look(), "reload")
 
@@ -353,10 +366,10 @@ class Gateway:
             self._replace(before)
 
     def _replace(self, before: tuple[LiveDeployment, ...]) -> None:
-        """Let go of deployments that nothing in force uses any more, and look at all the others."""
-        kept = self._deployments()
+        """Let go of deployments that nothing in force uses any more, and check all the others."""
+        retained = self._deployments()
         for deployment in before:
-            if deployment not in kept:
+            if deployment not in retained:
                 self._tasks.spawn(deployment.retire(), "retire")
         if before:
             self._tasks.spawn(self._prober.probe_all(), "probe")

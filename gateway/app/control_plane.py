@@ -20,7 +20,7 @@ from gateway.access.local_copy import KEYS_FILE
 from gateway.access.local_peers import LocalPeers
 from gateway.access.local_token import LocalToken
 from gateway.access.restored import Restored
-from gateway.access.sign_in.guesses import Guesses
+from gateway.access.sign_in.failed_logins import FailedLogins
 from gateway.access.sign_in.passwords import Passwords
 from gateway.access.sign_in.sessions import Sessions
 from gateway.admin.api.gate import AdminGate
@@ -41,7 +41,6 @@ from gateway.cache.audit.audit_record import AuditRecord
 from gateway.config.checks import ConfigError
 from gateway.config.settings import GatewayConfig
 from gateway.limits.body_budget import BodyBudget
-from gateway.policies.book import PolicySource
 from gateway.policies.canaries import Canaries, OnTrial
 from gateway.policies.canary import CanaryTrial
 from gateway.policies.last_day import LastDay
@@ -50,6 +49,7 @@ from gateway.policies.policy_file import PolicyFile
 from gateway.policies.reading import DocumentReader, PolicyHooks
 from gateway.policies.revision import Revision
 from gateway.policies.seed import Seed
+from gateway.policies.source import PolicySource
 from gateway.policies.stored import StoredPolicy
 from gateway.routing.sampling import RecordingSampler
 from gateway.routing.snapshot import PolicyInForce
@@ -94,21 +94,14 @@ class ControlPlane:
         self._wall = wall
         self._workers = Workers(1, name="admin", max_waiting=_MAX_LONG_BODIES)
         """A thread of its own: long chat bodies do not delay the admin listener, nor its bodies theirs."""
-        self.audit = AuditLog(store, wall=wall, told=self._note_change)
-        self.directory = Directory(
-            store,
-            wall,
-            copy=config.process.runtime_dir / KEYS_FILE,
-            on_restored=self._note_access_restored,
-            on_ignored=lambda path: log.event("access_copy_ignored", level="warning", path=str(path)),
-            on_unreadable=lambda name, error: log.failure("access_unreadable", error, record=name),
-        )
+        self.audit = AuditLog(store, wall=wall, on_append=self._note_change)
+        self.directory = self._make_directory(store)
         self.traffic = RouteTraffic(wall)
         self.last_day = LastDay(self.traffic, store, holder=holder, wall=wall)
         self.token = LocalToken(config.process.runtime_dir)
         self._admin_token = _token_file("token_file", config.admin.token_file)
         self._metrics_token = _token_file("metrics_token_file", config.admin.metrics_token_file)
-        self._guesses = Guesses(store, wall)
+        self._failed_logins = FailedLogins(store, wall)
         self._sessions = Sessions(store, self.directory.accounts, wall)
         self._oidc = _oidc(config, store, environment, wall)
         checks = policy_checks(config, environment, predictors, has_stored_keys=lambda: bool(self.directory.keys))
@@ -121,17 +114,7 @@ class ControlPlane:
             poll_s=config.policy.poll_s,
             copy=None if config.policy.is_in_store else self._local_copy(file_copy_name(config.policy.document)),
         )
-        self.stored: StoredPolicy | None = None
-        if config.policy.is_in_store:
-            self.stored = StoredPolicy(
-                store,
-                reader=reader,
-                seed=Seed(path=config.policy.document, is_bundled=config.policy.is_bundled),
-                copy=self._local_copy(COPY_FILE),
-                hooks=hooks,
-                wall=wall,
-                num_kept=config.policy.max_revisions,
-            )
+        self.stored = self._make_stored(store, reader, hooks) if config.policy.is_in_store else None
         self.canaries: Canaries | None = None
         if self.stored is not None:
             self.canaries = Canaries(
@@ -147,7 +130,31 @@ class ControlPlane:
         self.tape = _tape(config, holder, wall)
         self.sampler = None if self.tape is None else RecordingSampler(self.tape, predictors)
         """The pipeline's sampler of recorded requests; None where nothing is recorded."""
-        self.book = PolicySource(self.stored or self.file, reader=reader, in_force=self._in_force)
+        self.source = PolicySource(self.stored or self.file, reader=reader, in_force=self._in_force)
+
+    def _make_directory(self, store: Store) -> Directory:
+        log = self._log
+        return Directory(
+            store,
+            self._wall,
+            copy=self._config.process.runtime_dir / KEYS_FILE,
+            on_restored=self._note_access_restored,
+            on_ignored=lambda path: log.event("access_copy_ignored", level="warning", path=str(path)),
+            on_unreadable=lambda name, error: log.failure("access_unreadable", error, record=name),
+        )
+
+    def _make_stored(self, store: Store, reader: DocumentReader, hooks: PolicyHooks) -> StoredPolicy:
+        """Create the policy of the store; its seed is the document of the settings."""
+        settings = self._config.policy
+        return StoredPolicy(
+            store,
+            reader=reader,
+            seed=Seed(path=settings.document, is_bundled=settings.is_bundled),
+            copy=self._local_copy(COPY_FILE),
+            hooks=hooks,
+            wall=self._wall,
+            num_saved=settings.max_revisions,
+        )
 
     async def load(self) -> None:
         """Load keys, admins and the policy.
@@ -181,7 +188,7 @@ class ControlPlane:
         spawn(self.last_day.run(), "last_day")
 
     async def look(self) -> None:
-        """Look for a new policy at once."""
+        """Check for a new policy at once."""
         if self.stored is None:
             await self.file.look()
             return
@@ -218,22 +225,27 @@ class ControlPlane:
         is_secure = self._config.admin.oidc.redirect_url.startswith("https://")
         login = LoginHandlers(
             gate,
-            SignIn(accounts=directory.accounts, sessions=self._sessions, passwords=passwords, guesses=self._guesses),
+            SignIn(
+                accounts=directory.accounts,
+                sessions=self._sessions,
+                passwords=passwords,
+                failed_logins=self._failed_logins,
+            ),
             audit,
             wall=wall,
             oidc_start=None if self._oidc is None else OIDC_START,
             is_secure=is_secure,
         )
-        policy = PolicyHandlers(self.book, audit, self.last_day, canary=self._running_canary)
-        canaries = CanaryHandlers(self.book, policy, self.canaries)
+        policy = PolicyHandlers(self.source, audit, self.last_day, canary=self._running_canary)
+        canaries = CanaryHandlers(self.source, policy, self.canaries)
         keys = KeyHandlers(directory, audit, policy=self._in_force, wall=wall)
         accounts = AccountHandlers(directory, passwords, audit, wall=wall)
-        tenants = TenantHandlers(self.book, policy, directory, self.last_day)
+        tenants = TenantHandlers(self.source, policy, directory, self.last_day)
         handlers: list[object] = [
             login,
             policy,
             canaries,
-            PlanHandlers(self.book, policy, self._config, self.tape),
+            PlanHandlers(self.source, policy, self._config, self.tape),
             tenants,
             keys,
             accounts,

@@ -12,9 +12,9 @@ from gateway.app.runtime import Runtime
 from gateway.background.background_request import BackgroundRequester
 from gateway.background.cache_auditor import Auditor, AuditSink
 from gateway.background.task_group import BackgroundTasks
-from gateway.cache.audit.audit_book import AuditBook
 from gateway.cache.audit.audit_journal import AuditJournal
 from gateway.cache.audit.audit_record import AuditRecord
+from gateway.cache.audit.audit_registry import AuditRegistry
 from gateway.cache.audit.error_budget import budget_state
 from gateway.cache.audit.match_models import LEARN_S, MIN_NEWS, MatchModels
 from gateway.cache.audit.route_stats import RouteStats, RouteStatsTable, TenantRoute
@@ -49,19 +49,19 @@ class ResponseCache:
         config: GatewayConfig,
         runtime: Runtime,
         *,
-        judges: MatchModels,
+        match_models: MatchModels,
         embedder: Embedder,
         policy: PolicyInForce,
         guard: OverloadGuard,
     ) -> None:
         self._holder = runtime.holder
-        self._judges = judges
+        self._match_models = match_models
         self._policy = policy
         metrics, log, wall = runtime.metrics, runtime.log, runtime.wall
         self._metrics = metrics
         self._log = log
-        self.books = RouteStatsTable(judges.first)
-        self.audits = AuditBook(self.books, bound_of=self._bound_of, on_level=self._note_level)
+        self.route_stats = RouteStatsTable(match_models.first)
+        self.audits = AuditRegistry(self.route_stats, bound_of=self._bound_of, on_level=self._note_level)
         tier = ExactTier(
             max_bytes=config.cache.max_mb * 1024 * 1024, on_removed=self._removed, on_evicted=self._evicted
         )
@@ -69,9 +69,9 @@ class ResponseCache:
         self.semantic = SemanticTier(tier, track_of=self.audits.track_of, is_barred=self.audits.is_barred, wall=wall)
         self.embedder = embedder
         self.auditor = Auditor(
-            ask=BackgroundRequester(rng=runtime.rng, ids=runtime.ids),
+            requester=BackgroundRequester(rng=runtime.rng, ids=runtime.ids),
             embedder=self.embedder,
-            book=self.audits,
+            stats=self.audits,
             guard=guard,
             sink=AuditSink(record=self._record, count=lambda end: metrics.cache_audits.labels(end).inc()),
             tasks=BackgroundTasks(lambda _, error: log.failure("audit_failed", error)),
@@ -81,7 +81,7 @@ class ResponseCache:
         self.similar = SemanticStage(
             self.semantic,
             self.embedder,
-            self.books,
+            self.route_stats,
             self.auditor,
             clock=runtime.clock,
             wall=wall,
@@ -112,7 +112,7 @@ class ResponseCache:
         Audits go to `store`. The index goes to its file where `sharing` lets answers outlive this process.
         """
         await self._is_wanted.wait()
-        self._journal = AuditJournal(store, self.audits, self.books, holder=self._holder, wall=time.time)
+        self._journal = AuditJournal(store, self.audits, self.route_stats, holder=self._holder, wall=time.time)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._journal.run(), name="audit_journal")
             tasks.create_task(self._keep_index(sharing), name="index_file")
@@ -135,10 +135,10 @@ class ResponseCache:
         )
         for gauge in gauges:
             gauge.clear()
-        for whose, book in self.books:
+        for whose, stats in self.route_stats:
             labels = whose.tenant if whose.tenant in metrics.tenants else OTHER, whose.route
-            found = book.evidence.served()
-            for gauge, value in zip(gauges, (found.ratio, found.low, found.high, book.level), strict=True):
+            found = stats.evidence.served()
+            for gauge, value in zip(gauges, (found.ratio, found.low, found.high, stats.level), strict=True):
                 gauge.labels(*labels).set(float(value))
         metrics.cache_entries.labels().set(self.exact.num_entries)
         metrics.cache_index_entries.labels().set(self.semantic.num_entries)
@@ -148,7 +148,7 @@ class ResponseCache:
             await asyncio.sleep(_READY_POLL_S)
         name = self.embedder.encoder_id
         assert name is not None, "an encoder that is ready has a name"
-        calibrated_for = self._judges.encoder_id
+        calibrated_for = self._match_models.encoder_id
         if calibrated_for is not None and not have_same_weights(name, calibrated_for):
             self._log.event("match_model_of_other_encoder", level="error", encoder=name, calibrated_for=calibrated_for)
             return  # similarities would mean something else: exact answers only
@@ -169,9 +169,9 @@ class ResponseCache:
         """Refit the match models to the audits of each tenant's route."""
         while True:
             await asyncio.sleep(LEARN_S)
-            for _, book in self.books:
-                if book.num_news >= MIN_NEWS:
-                    book.recalibrated(await asyncio.to_thread(self._judges.learn, tuple(book.evidence.samples)))
+            for _, stats in self.route_stats:
+                if stats.num_news >= MIN_NEWS:
+                    stats.recalibrated(await asyncio.to_thread(self._match_models.learn, tuple(stats.evidence.samples)))
 
     async def _save(self) -> None:
         """Write the index file. A failed write costs the next start some time, and nothing else."""
@@ -209,15 +209,15 @@ class ResponseCache:
         if self._journal is not None:
             self._journal.record(record)
 
-    def _note_level(self, whose: TenantRoute, book: RouteStats) -> None:
+    def _note_level(self, whose: TenantRoute, stats: RouteStats) -> None:
         self._log.event(
-            "cache_promise", level="warning", tenant=whose.tenant, route=whose.route, state=budget_state(book.level)
+            "cache_promise", level="warning", tenant=whose.tenant, route=whose.route, state=budget_state(stats.level)
         )
         if self._journal is not None:
-            self._journal.note_level(whose, book)
+            self._journal.note_level(whose, stats)
 
 
 def _is_covered(record: AuditRecord, selection: Selection) -> bool:
     texts = record.texts
-    said = "" if texts is None else f"{texts.asked}\n{texts.kept_question}"
-    return selection.matches(record.entry_id, record.tenant, record.route, said, record.at)
+    text = "" if texts is None else f"{texts.prompt}\n{texts.cached_prompt}"
+    return selection.matches(record.entry_id, record.tenant, record.route, text, record.at)

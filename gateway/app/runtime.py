@@ -17,7 +17,7 @@ from gateway.util.workers import Workers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """Time, chance, variables and connections of a process; a simulation brings its own."""
+    """Clock, random source, variables and connections of a process; a simulation brings its own."""
 
     clock: Clock = time.monotonic
     rng: random.Random = field(default_factory=random.Random)

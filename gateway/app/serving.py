@@ -26,7 +26,7 @@ _STDERR: Final = 2
 async def run_gateway(
     config: GatewayConfig, *, log_stream: BinaryIO | None = None, load_encoder: LoadEncoder | None = None
 ) -> int:
-    """Run until SIGTERM or SIGINT, drain, and return the exit status. SIGHUP looks at the policy file at once.
+    """Run until SIGTERM or SIGINT, drain, and return the exit status. SIGHUP reads the policy file at once.
 
     Raises PolicyFileError, ConfigError, UnsafeFolder or another OSError when it cannot start.
     """
@@ -44,11 +44,11 @@ async def run_gateway(
     loop.add_signal_handler(signal.SIGHUP, gateway.reload_soon)
     try:
         await gateway.start()
-        _let_go(config.inherited_descriptors)
+        _release(config.inherited_descriptors)
         collector.start()
-        looking = loop.create_task(collector.run(), name="collector")
+        watching = loop.create_task(collector.run(), name="collector")
         await stopping.wait()
-        looking.cancel()
+        watching.cancel()
         await gateway.leave()
         await _stop(gateway, config.process.drain_timeout_s + CLOSE_S)
     finally:
@@ -66,7 +66,7 @@ async def _stop(gateway: Gateway, timeout_s: float) -> None:
         gateway.log.flush()
 
 
-def _let_go(descriptors: tuple[int, ...]) -> None:
+def _release(descriptors: tuple[int, ...]) -> None:
     """Close what was inherited, which the listeners have duplicates of, so that none accepts once they are closed."""
     for number in descriptors:
         if number > _STDERR:

@@ -84,10 +84,10 @@ class SharedState:
         await self.quotas.give_all_back()
         if self.sharing is not None:
             await self.sharing.flush()
-        for store in self._opened():
+        for store in self._connected():
             await store.aclose()
 
-    def _opened(self) -> Iterator[GuardedStore]:
+    def _connected(self) -> Iterator[GuardedStore]:
         if self._entries is not None:
             yield self._entries
         yield self.control

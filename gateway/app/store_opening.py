@@ -27,7 +27,7 @@ def open_store(
         timeout_s: Bound of one operation.
         clock: Monotonic seconds.
         wall: Seconds since the epoch.
-        on_damage: Hears what became of a broken file.
+        on_damage: Receives the outcome for a broken file.
     """
     if address.kind == "embedded":
         assert address.path is not None

@@ -37,7 +37,7 @@ class BackgroundRequest(msgspec.Struct, frozen=True):
     cache_salt: bytes
     """Salt that separates the tenant's prefixes in an engine's KV cache."""
     document: dict[str, Any] | None = None
-    """A request of the gateway's own, such as a judge's; None: the client's."""
+    """A request of the gateway's own, such as an auditor's; None: the client's."""
 
 
 class BackgroundRequester:
@@ -67,7 +67,7 @@ class BackgroundRequester:
         finally:
             permit.release()
 
-    def _permit(self, live: LiveDeployment, claim: AdmissionRequest) -> Permit | None:
+    def _permit(self, live: LiveDeployment, admission_request: AdmissionRequest) -> Permit | None:
         limiter = live.limiter
         if (
             not live.is_ready
@@ -76,7 +76,7 @@ class BackgroundRequester:
             or limiter.in_flight >= MAX_LOAD_RATIO * limiter.limit
         ):
             return None
-        return limiter.try_acquire(claim)
+        return limiter.try_acquire(admission_request)
 
     async def _send(self, question: BackgroundRequest, live: LiveDeployment, lane: LiveLane) -> bytes | None:
         headers = (

@@ -1,6 +1,6 @@
 """Auditor: compares similar answers of the cache with a deployment's answer to the same question, in the background.
 
-A share of the served ones is sent again. For those that audits kept the tier from serving, the deployment's answer
+A share of the served ones is sent again. For those that audits excluded from serving, the deployment's answer
 exists anyway. Nothing is sent under load: such audits count as skipped.
 """
 
@@ -16,14 +16,14 @@ import msgspec
 from gateway.admission.guard import OverloadGuard
 from gateway.background.background_request import BackgroundRequest, BackgroundRequester
 from gateway.background.task_group import BackgroundTasks
-from gateway.cache.audit.audit_book import AuditBook
 from gateway.cache.audit.audit_choice import AuditChoice
 from gateway.cache.audit.audit_record import AuditRecord, By, Texts, clipped
+from gateway.cache.audit.audit_registry import AuditRegistry
 from gateway.cache.audit.comparison import (
     Verdict,
-    judge_document,
-    judge_said,
-    says_the_same,
+    auditor_document,
+    auditor_verdict,
+    is_equivalent,
     text_of,
     verdict_of,
 )
@@ -64,13 +64,13 @@ class _Case(msgspec.Struct, frozen=True):
     request_id: str
     whose: TenantRoute
     rule: Cache
-    asked: str
+    prompt: str
     finding: SemanticResult
     entry: CacheEntry
     weight: float
     was_served: bool
     question: BackgroundRequest | None = None
-    """Question for a deployment; None: the fresh answer exists, and no judge is needed."""
+    """Question for a deployment; None: the fresh answer exists, and no auditor is needed."""
 
 
 class Auditor:
@@ -79,9 +79,9 @@ class Auditor:
     def __init__(
         self,
         *,
-        ask: BackgroundRequester,
+        requester: BackgroundRequester,
         embedder: Embeds,
-        book: AuditBook,
+        stats: AuditRegistry,
         guard: OverloadGuard,
         sink: AuditSink,
         tasks: BackgroundTasks,
@@ -91,9 +91,9 @@ class Auditor:
         """Create an auditor; `tasks` must be its own, because it counts them."""
         self.on_pair: OnPair | None = None
         """Callback for the agreement of both models of a predicted pair; None: the second model gets no request."""
-        self._ask = ask
+        self._request = requester
         self._embedder = embedder
-        self._book = book
+        self._audits = stats
         self._guard = guard
         self._sink = sink
         self._tasks = tasks
@@ -111,7 +111,7 @@ class Auditor:
         assert finding.entry is not None, "and kept"
         pair = semantic_lookup.key.exact, finding.entry.exact
         probability = self._choice.of_served(
-            *pair, finding.chance, semantic_lookup.wanted.rule.audit_ratio, semantic_lookup.book
+            *pair, finding.match_probability, semantic_lookup.wanted.rule.audit_ratio, semantic_lookup.stats
         )
         case = _case(ctx.record.request_id, semantic_lookup, finding, finding.entry, was_served=True)
         self._served[case.request_id] = case
@@ -123,7 +123,7 @@ class Auditor:
 
     def disowned(self, request_id: str) -> None:
         """Record that the answer to a request was reported wrong; it is evidence if it was a similar one."""
-        case, known = self._served.get(request_id), self._book.get(request_id)
+        case, known = self._served.get(request_id), self._audits.get(request_id)
         if known is not None:
             self.settle(msgspec.structs.replace(known, verdict="wrong", by="feedback"))
         elif case is not None:
@@ -136,15 +136,15 @@ class Auditor:
         rule = semantic_lookup.wanted.rule
         if finding.entry is None:
             return
-        lowest = semantic_lookup.book.lowest(rule.max_error_ratio)
-        probability = self._choice.of_other(finding.chance, rule.audit_ratio, lowest)
+        lowest = semantic_lookup.stats.lowest(rule.max_error_ratio)
+        probability = self._choice.of_other(finding.match_probability, rule.audit_ratio, lowest)
         if self._draw(probability):
             case = _case(request_id, semantic_lookup, finding, finding.entry, was_served=False)
             self._begin(self._conclude(msgspec.structs.replace(case, weight=1.0 / probability), fresh.answer))
 
     def settle(self, record: AuditRecord) -> None:
         """Apply a verdict, whatever its origin."""
-        self._book.add(record, self._wall())
+        self._audits.add(record, self._wall())
         self._sink.record(record)
 
     async def aclose(self) -> None:
@@ -163,39 +163,39 @@ class Auditor:
         self._tasks.spawn(work, "audit")
 
     async def _audit(self, case: _Case, question: BackgroundRequest) -> None:
-        live = self._ask.choice(question)
-        fresh = None if live is None else await self._ask.deployment(question, live)
+        live = self._request.choice(question)
+        fresh = None if live is None else await self._request.deployment(question, live)
         if live is None or fresh is None:
             self._sink.count("skipped")
             return
         await self._conclude(case, fresh)
-        await self._ask_other(case, question, live.id, fresh)
+        await self._request_fresh(case, question, live.id, fresh)
 
-    async def _ask_other(self, case: _Case, question: BackgroundRequest, asked: str, answer: bytes) -> None:
+    async def _request_fresh(self, case: _Case, question: BackgroundRequest, prompt: str, answer: bytes) -> None:
         """Compare the answer with that of the other model of a predicted pair, and report a verdict.
 
         Audits are drawn regardless of predictions, so they show how good the smaller model is.
         """
-        other, text = question.planned.counterpart(asked), text_of(answer)
+        other, text = question.planned.counterpart(prompt), text_of(answer)
         if self.on_pair is None or other is None or text is None:
             return
-        theirs = await self._ask.deployment(question, question.snapshot.deployments[other])
-        said = None if theirs is None else text_of(theirs)
-        verdict = "unknown" if said is None else (await self._verdict(case, text, said))[0]
+        theirs = await self._request.deployment(question, question.snapshot.deployments[other])
+        auditor_reply = None if theirs is None else text_of(theirs)
+        verdict = "unknown" if auditor_reply is None else (await self._verdict(case, text, auditor_reply))[0]
         if verdict != "unknown":
-            await self.on_pair(question, (asked, other), verdict == "right")
+            await self.on_pair(question, (prompt, other), verdict == "right")
 
     async def _conclude(self, case: _Case, fresh: bytes) -> None:
-        kept_text, fresh_text = text_of(case.entry.answer), text_of(fresh)
+        cached_text, fresh_text = text_of(case.entry.answer), text_of(fresh)
         verdict: Verdict = "unknown"
         by: By = "words"
         similarity: float | None = None
-        if kept_text is not None and fresh_text is not None:
-            verdict, by, similarity = await self._verdict(case, kept_text, fresh_text)
+        if cached_text is not None and fresh_text is not None:
+            verdict, by, similarity = await self._verdict(case, cached_text, fresh_text)
         self._sink.count(verdict)
         record = self._recorded(case, verdict, by, similarity)
         if case.rule.review_texts:
-            record = msgspec.structs.replace(record, texts=_texts(case, kept_text, fresh_text))
+            record = msgspec.structs.replace(record, texts=_texts(case, cached_text, fresh_text))
         self.settle(record)
 
     def _recorded(self, case: _Case, verdict: Verdict, by: By, answer_similarity: float | None = None) -> AuditRecord:
@@ -209,56 +209,60 @@ class Auditor:
             entry_id=case.entry.id,
             similarity=finding.similarity,
             runner_up=finding.runner_up,
-            chance=finding.chance,
-            shipped_chance=finding.shipped_chance,
+            match_probability=finding.match_probability,
+            shipped_probability=finding.shipped_probability,
             weight=case.weight,
             verdict=verdict,
             by=by,
             was_served=case.was_served,
             answer_similarity=answer_similarity,
-            differences=told(differences(case.asked, case.entry.text or "")),
+            differences=described(differences(case.prompt, case.entry.text or "")),
         )
 
-    async def _verdict(self, case: _Case, kept: str, fresh: str) -> tuple[Verdict, By, float | None]:
-        same = says_the_same(kept, fresh)
+    async def _verdict(self, case: _Case, stored_text: str, fresh: str) -> tuple[Verdict, By, float | None]:
+        same = is_equivalent(stored_text, fresh)
         if same is not None:
             return ("right", "words", None) if same else ("wrong", "numbers", None)
-        said = await self._ask_judge(case, kept, fresh)
-        if said is not None:
-            return "right" if said else "wrong", "judge", None
-        vectors = [await self._embedder.embed(text) for text in (kept, fresh)]
+        auditor_reply = await self._request_verdict(case, stored_text, fresh)
+        if auditor_reply is not None:
+            return "right" if auditor_reply else "wrong", "judge", None
+        vectors = [await self._embedder.embed(text) for text in (stored_text, fresh)]
         similarity = None if vectors[0] is None or vectors[1] is None else float(vectors[0] @ vectors[1])
         return verdict_of(similarity), "encoder", similarity
 
-    async def _ask_judge(self, case: _Case, kept: str, fresh: str) -> bool | None:
-        """Return whether a judge finds both answers equal; None without a judge or a usable verdict."""
+    async def _request_verdict(self, case: _Case, stored_text: str, fresh: str) -> bool | None:
+        """Return whether the auditor finds both answers equal; None without an auditor or a usable verdict."""
         question, name = case.question, case.rule.auditor
         live = None if question is None or name is None else question.snapshot.deployments.get(name)
         if question is None or live is None:
             return None
-        document = judge_document(case.asked, kept, fresh)
-        return judge_said(await self._ask.deployment(msgspec.structs.replace(question, document=document), live))
+        document = auditor_document(case.prompt, stored_text, fresh)
+        return auditor_verdict(
+            await self._request.deployment(msgspec.structs.replace(question, document=document), live)
+        )
 
 
 def _case(
     request_id: str, semantic_lookup: SemanticLookup, finding: SemanticResult, entry: CacheEntry, *, was_served: bool
 ) -> _Case:
-    asked = semantic_lookup.key.text or ""
-    return _Case(request_id, semantic_lookup.whose, semantic_lookup.wanted.rule, asked, finding, entry, 1.0, was_served)
+    prompt = semantic_lookup.key.text or ""
+    return _Case(
+        request_id, semantic_lookup.whose, semantic_lookup.wanted.rule, prompt, finding, entry, 1.0, was_served
+    )
 
 
-def told(found: Differences) -> tuple[str, ...]:
+def described(found: Differences) -> tuple[str, ...]:
     """Return a description for people."""
     kinds = {
         "other numbers": found.num_extra_numbers,
         "other names": found.num_extra_names,
         "other order": found.is_reordered,
         "another kind of question": found.has_other_question,
-        "words that only the new one has": found.asked_only,
-        "words that only the kept one has": found.kept_only,
+        "words that only the new one has": found.prompt_only,
+        "words that only the kept one has": found.cached_only,
     }
     return tuple(kind for kind, amount in kinds.items() if amount)
 
 
-def _texts(case: _Case, kept: str | None, fresh: str | None) -> Texts:
-    return Texts(*map(clipped, (case.asked, case.entry.text or "", kept or "", fresh or "")))
+def _texts(case: _Case, stored_text: str | None, fresh: str | None) -> Texts:
+    return Texts(*map(clipped, (case.prompt, case.entry.text or "", stored_text or "", fresh or "")))

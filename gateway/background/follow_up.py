@@ -29,7 +29,7 @@ class FollowUp:
         record = ctx.record
         if record.usage is not None:
             self._pricer.settle(request, record.usage, tenant=record.tenant, route=record.route)
-        if planned.judges:
+        if planned.pair_predictors:
             self._learner.remember(ctx)
         if ctx.is_shadowed:
             self._shadower.cast(ctx, request, planned)

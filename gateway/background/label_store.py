@@ -100,8 +100,8 @@ class LabelJournal:
         if value is None:
             self._learner.drop(key)
             return
-        opened = unseal(value)
-        label = None if opened is None else decode_label(opened)
+        stored = unseal(value)
+        label = None if stored is None else decode_label(stored)
         if label is None:  # damaged, or of another version's figures: of no use to this one
             return
         for gone in self._learner.take(key, label):  # the process that made it deletes them

@@ -15,7 +15,7 @@ from gateway.background.task_group import BackgroundTasks
 from gateway.cache.semantic.semantic_tier import Vector
 from gateway.embedding.embedder import Embedder
 from gateway.request_context import RequestContext
-from gateway.routing.prompt_of import asked_text, prompt_of
+from gateway.routing.prompt_of import prompt_of, prompt_text
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.util.fair_bounded_dict import FairRecent
 from routing_policies.quality.features import Features, features_of
@@ -23,7 +23,7 @@ from routing_policies.quality.hashing import WordHasher
 from routing_policies.quality.pairs import weak_and_strong
 from routing_policies.quality.predictor import Predictor, Predictors
 from routing_policies.quality.training.label import Label, Pair, Source, label_of
-from routing_policies.quality.training.learning import LabelBook, learn_pair
+from routing_policies.quality.training.learning import LabelBuffer, learn_pair
 
 MAX_ANSWERS: Final = 4096
 """Number of answers of smaller models that feedback may still name."""
@@ -38,10 +38,10 @@ class _Given(NamedTuple):
 
 
 class Learner:
-    """Learner with one book of labels for each pair; it fits coefficients where there is a predictor to improve."""
+    """Learner with one buffer of labels for each pair; it fits coefficients where there is a predictor to improve."""
 
     __slots__ = (
-        *("_answers", "_books", "_embedder", "_hasher", "_metrics", "_predictors", "_retention_s", "_tasks", "_wall"),
+        *("_answers", "_buffers", "_embedder", "_hasher", "_metrics", "_predictors", "_retention_s", "_tasks", "_wall"),
         "keep",
     )
 
@@ -63,18 +63,18 @@ class Learner:
         self._retention_s = retention_s
         self._wall = wall
         self._hasher = WordHasher()
-        self._books: dict[Pair, LabelBook] = {}
+        self._buffers: dict[Pair, LabelBuffer] = {}
         self._answers: FairRecent[tuple[str, str], _Given] = FairRecent(MAX_ANSWERS)
         self.keep: Callable[[Label], None] = lambda label: None
         """Callback that stores a label, and has it taken here and elsewhere."""
 
     def remember(self, ctx: RequestContext) -> None:
         """Remember an answer chosen by a prediction, because feedback may name it."""
-        record, verdict = ctx.record, None if ctx.ask is None else ctx.ask.verdict
-        for judge, judged in () if verdict is None else verdict.judged:
-            if judge.deployment == record.deployment:
-                pair, vector = judge.predictor.pair, ctx.known_vector
-                given = _Given(judge.deployment, pair, judged.features, vector, judged.kind)
+        record, verdict = ctx.record, None if ctx.routing_request is None else ctx.routing_request.verdict
+        for pair_predictor, assessed in () if verdict is None else verdict.assessed:
+            if pair_predictor.deployment == record.deployment:
+                pair, vector = pair_predictor.predictor.pair, ctx.known_vector
+                given = _Given(pair_predictor.deployment, pair, assessed.features, vector, assessed.kind)
                 self._answers.put((record.tenant, record.request_id), given, record.tenant)
 
     def note_wrong(self, request_id: str, tenant: str) -> bool:
@@ -110,27 +110,27 @@ class Learner:
         features = self._features(question, pair, ctx)
         vector = None if ctx is None else ctx.known_vector
         if vector is None and self._embedder.is_ready:
-            vector = await self._embedder.embed(asked_text(question.request))
+            vector = await self._embedder.embed(prompt_text(question.request))
         kind = question.planned.route.select.kind
         self._add(_Given(weak.id, pair, features, vector, kind), lost=0.0 if is_same else 1.0, source=source)
 
     def take(self, key: str, label: Label) -> list[str]:
         """Take a label of this process or another; return the keys of those that it displaces."""
-        book = self._books.setdefault(label.pair, LabelBook())
-        gone = book.add(key, label)
+        buffer = self._buffers.setdefault(label.pair, LabelBuffer())
+        gone = buffer.add(key, label)
         predictor = self._predictors.find(*label.pair)
-        if predictor is not None and book.is_worth_learning and not self._tasks.num_running:
-            self._tasks.spawn(self._learn(book, predictor), "learn")
+        if predictor is not None and buffer.is_worth_learning and not self._tasks.num_running:
+            self._tasks.spawn(self._learn(buffer, predictor), "learn")
         return gone
 
     def drop(self, key: str) -> None:
         """Drop a label that is gone."""
-        for book in self._books.values():
-            book.remove(key)
+        for buffer in self._buffers.values():
+            buffer.remove(key)
 
     def labels(self) -> dict[Pair, list[tuple[str, Label]]]:
         """Return all labels, oldest first."""
-        return {pair: book.all() for pair, book in self._books.items() if len(book)}
+        return {pair: buffer.all() for pair, buffer in self._buffers.items() if len(buffer)}
 
     def predictor(self, pair: Pair) -> Predictor | None:
         """Return the predictor in force for a pair."""
@@ -141,12 +141,12 @@ class Learner:
         await self._tasks.cancel()
 
     def _features(self, question: BackgroundRequest, pair: Pair, ctx: RequestContext | None) -> Features:
-        verdict = None if ctx is None or ctx.ask is None else ctx.ask.verdict
-        for judge, judged in () if verdict is None else verdict.judged:
-            if judge.predictor.pair == pair:
-                return judged.features
+        verdict = None if ctx is None or ctx.routing_request is None else ctx.routing_request.verdict
+        for pair_predictor, assessed in () if verdict is None else verdict.assessed:
+            if pair_predictor.predictor.pair == pair:
+                return assessed.features
         predictor, prompt = self._predictors.find(*pair), prompt_of(question.request)
-        return features_of(prompt) if predictor is None else predictor.judge(prompt).features
+        return features_of(prompt) if predictor is None else predictor.assess(prompt).features
 
     def _add(self, given: _Given, *, lost: float, source: Source) -> None:
         label = label_of(
@@ -162,8 +162,8 @@ class Learner:
         self._metrics.routing_labels.labels(given.deployment, source, "good" if lost < 0.5 else "lost").inc()
         self.keep(label)
 
-    async def _learn(self, book: LabelBook, predictor: Predictor) -> None:
+    async def _learn(self, buffer: LabelBuffer, predictor: Predictor) -> None:
         """Fit new coefficients for a pair; the old ones stay in force where that fails."""
-        while book.is_worth_learning:
-            book.forget_before(self._wall() - self._retention_s)
-            predictor.adopt(await asyncio.to_thread(learn_pair, book.take(), predictor.base))
+        while buffer.is_worth_learning:
+            buffer.forget_before(self._wall() - self._retention_s)
+            predictor.adopt(await asyncio.to_thread(learn_pair, buffer.take(), predictor.base))

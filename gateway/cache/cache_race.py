@@ -1,4 +1,4 @@
-"""CacheRace: a deployment is asked while the semantic tier is searched; whichever answers first is served.
+"""CacheRace: a deployment computes while the semantic tier is searched; the first response is served.
 
 async with CacheRace(ctx) as race:
     race.watch(lookup)

@@ -15,14 +15,14 @@ from gateway.cache.semantic_stage import MODE as SIMILAR_MODE
 from gateway.cache.semantic_stage import SemanticStage
 from gateway.chat.headers import ChatHead
 from gateway.chat.request import ChatRequest
-from gateway.forwarding.relay import relay_followed, relay_kept
+from gateway.forwarding.relay import relay_cached, relay_followed
 from gateway.request_context import RequestContext
 from gateway.routing.planned_route import PlannedRoute
 from gateway.telemetry.records.record import CacheResult
 from gateway.timeline import Outcome, Stage
 
 MAX_LEADERS: Final = 3
-"""Shared answers that one request waits for in vain before it goes upstream itself."""
+"""Shared answers that fail a waiting request before it goes upstream itself."""
 
 
 class CacheStage:
@@ -98,11 +98,11 @@ class CacheStage:
         record.cache_entry = lookup.entry_id
         if lookup.entry_id is not None:
             self._cache.note_hit(record.request_id, lookup.entry_id)
-        await relay_kept(ctx, request, lookup.answer, lookup.age_s)
+        await relay_cached(ctx, request, lookup.answer, lookup.age_s)
         record.outcome = Outcome.CACHED
 
-    def store(self, ctx: RequestContext, lookup: CacheLookup, *, is_as_asked: bool) -> None:
-        """Store a whole, successful response to the request as it was asked.
+    def store(self, ctx: RequestContext, lookup: CacheLookup, *, is_as_requested: bool) -> None:
+        """Store a whole, successful response to the request in its original form.
 
         A long one is assembled beside the event loop, and stored when that is done.
         """
@@ -111,7 +111,7 @@ class CacheStage:
         store = partial(
             self._cache.store,
             lookup,
-            is_lasting=is_as_asked,
+            is_lasting=is_as_requested,
             request_id=record.request_id,
             deployment=record.deployment,
             usage=record.usage,

@@ -42,13 +42,13 @@ class Audits(Protocol):
 class SemanticStage:
     """Lookups before or during the upstream call, whichever costs less."""
 
-    __slots__ = ("_audits", "_books", "_clock", "_embedder", "_tier", "_wall", "_workers")
+    __slots__ = ("_audits", "_clock", "_embedder", "_route_stats", "_tier", "_wall", "_workers")
 
     def __init__(
         self,
         tier: SemanticTier,
         embedder: Embeds,
-        books: RouteStatsTable,
+        route_stats: RouteStatsTable,
         audits: Audits,
         *,
         clock: Clock,
@@ -57,7 +57,7 @@ class SemanticStage:
     ) -> None:
         self._tier = tier
         self._embedder = embedder
-        self._books = books
+        self._route_stats = route_stats
         self._audits = audits
         self._clock = clock
         self._wall = wall
@@ -65,17 +65,17 @@ class SemanticStage:
 
     def note_request(self, ctx: RequestContext, planned: PlannedRoute) -> None:
         """Count a request for the error budget."""
-        self._book(ctx, planned).note_request(self._wall())
+        self._stats(ctx, planned).note_request(self._wall())
 
     async def look(
         self, ctx: RequestContext, request: ChatRequest, planned: PlannedRoute, lookup: CacheLookup
     ) -> CacheLookup | None:
-        """Return a semantic hit, where a lookup is worth waiting for; elsewhere `race` looks."""
-        book = self._book(ctx, planned)
-        ctx.begin_lookup = partial(self._begin, ctx, request, planned, lookup, book)
+        """Return a semantic hit, where waiting for a lookup pays; elsewhere `race` searches."""
+        stats = self._stats(ctx, planned)
+        ctx.begin_lookup = partial(self._begin, ctx, request, planned, lookup, stats)
         if planned.encoders:  # the router needs the vector, too
             ctx.begin_lookup()
-        if lookup.result is not CacheResult.MISS or not book.order.waits(_load(planned)):
+        if lookup.result is not CacheResult.MISS or not stats.order.waits(_load(planned)):
             return None
         semantic = ctx.semantic_lookup if ctx.begin_lookup is None else ctx.begin_lookup()
         if semantic is None:
@@ -108,18 +108,18 @@ class SemanticStage:
         if semantic.finding is not None:
             timeline.spent[Stage.EMBED] = semantic.embed_s  # it ran beside other stages: their sum is above the total
         if race.is_lost:
-            semantic.book.order.note_called_off(dispatch.worked_s)
+            semantic.stats.order.note_called_off(dispatch.worked_s)
             return self._found(ctx, request, planned, semantic)
         if ctx.record.cache is CacheResult.MISS:
             ctx.record.cache_reason = semantic.reason
         self._note_neighbour(ctx, semantic)
         first_byte_s = timeline.spent[Stage.UPSTREAM_FIRST_BYTE]
         if first_byte_s is not None:
-            semantic.book.order.note_upstream(first_byte_s)
+            semantic.stats.order.note_upstream(first_byte_s)
         return None
 
     def _begin(
-        self, ctx: RequestContext, request: ChatRequest, planned: PlannedRoute, lookup: CacheLookup, book: RouteStats
+        self, ctx: RequestContext, request: ChatRequest, planned: PlannedRoute, lookup: CacheLookup, stats: RouteStats
     ) -> SemanticLookup | None:
         ctx.begin_lookup = None
         key, wanted, record = lookup.key, lookup.wanted, ctx.record
@@ -134,10 +134,10 @@ class SemanticStage:
         semantic = ctx.semantic_lookup = SemanticLookup(
             self._tier,
             ctx.vector(self._embedder, key.text),
-            subject=LookupSubject(key, wanted, TenantRoute(record.tenant, record.route), book, needs_of(request)),
+            subject=LookupSubject(key, wanted, TenantRoute(record.tenant, record.route), stats, needs_of(request)),
             clock=self._clock,
             workers=self._workers,
-            looks=is_miss,
+            is_lookup=is_miss,
         )
         request_id = record.request_id
         semantic.on_other = lambda semantic, finding, fresh: self._audits.compare(request_id, semantic, finding, fresh)
@@ -156,7 +156,7 @@ class SemanticStage:
         self._tier.use(entry)
         ctx.record.cache, ctx.record.cache_reason = CacheResult.HIT_SEMANTIC, "similar"
         self._note_neighbour(ctx, semantic)
-        semantic.book.note_hit(now, semantic.key.exact, entry.exact, finding.careful_chance)
+        semantic.stats.note_hit(now, semantic.key.exact, entry.exact, finding.careful_probability)
         self._audits.served(ctx, request, planned, semantic)
         age_s = max(0.0, now - entry.created_at)
         return CacheLookup(CacheResult.HIT_SEMANTIC, "similar", answer=entry.answer, age_s=age_s, entry_id=entry.id)
@@ -168,14 +168,14 @@ class SemanticStage:
                 entry_id=finding.entry.id,
                 similarity=finding.similarity,
                 runner_up=finding.runner_up,
-                chance_right=finding.chance,
-                floor=finding.floor,
+                match_probability=finding.match_probability,
+                threshold=finding.threshold,
                 served=ctx.record.cache is CacheResult.HIT_SEMANTIC,
                 why=ctx.record.cache_reason,
             )
 
-    def _book(self, ctx: RequestContext, planned: PlannedRoute) -> RouteStats:
-        return self._books.of(TenantRoute(ctx.record.tenant, planned.route.id))
+    def _stats(self, ctx: RequestContext, planned: PlannedRoute) -> RouteStats:
+        return self._route_stats.of(TenantRoute(ctx.record.tenant, planned.route.id))
 
 
 def _load(planned: PlannedRoute) -> float:

@@ -26,7 +26,7 @@ class EngineFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Step times and limits of one replica."""
 
     steps: StepTerms
-    max_rows: int
+    max_num_seqs: int
     step_tokens: int
     """Largest number of tokens in one step, prompts and rows together."""
     kv_tokens: int
@@ -63,17 +63,17 @@ def figures_of_load(document: Mapping[str, Any]) -> EngineFigures:
     except msgspec.ValidationError as error:
         raise FiguresMissing(f"this is no event of /engine/load: {error}") from None
     if load.step_time is None:
-        raise FiguresMissing("the engine has not run enough steps to know how long one takes; send it some requests")
+        raise FiguresMissing("the engine has not run enough steps to measure one; send it some requests")
     if not _is_known(load.step_time):
         raise FiguresMissing(
-            "the engine has not run steps unlike enough to know what rows and prompts add to one; send it requests of "
-            "several lengths, several at once"
+            "the engine has not run steps unlike enough to measure what sequences and prompts add; send it "
+            "requests of several lengths, several at once"
         )
     if not (load.max_num_seqs and load.max_num_batched_tokens and load.num_blocks_total and load.block_size):
-        raise FiguresMissing("the engine is not ready: it does not say its rows, step budget and KV blocks yet")
+        raise FiguresMissing("the engine is not ready: it reports no sequences, batched tokens and KV blocks yet")
     return EngineFigures(
         steps=load.step_time,
-        max_rows=load.max_num_seqs,
+        max_num_seqs=load.max_num_seqs,
         step_tokens=load.max_num_batched_tokens,
         kv_tokens=load.num_blocks_total * load.block_size,
     )
@@ -88,8 +88,8 @@ def terms_of_steps(document: Mapping[str, Any], *, prefill_token_s: float) -> St
         FiguresMissing: The shapes have fewer than two different numbers of rows.
     """
     shapes = [_shape(item) for item in document["shapes"]]
-    if len({rows for rows, _, _ in shapes}) < 2:
-        raise FiguresMissing("two numbers of rows are needed: penstock engine steps --shape 1x512 --shape 16x512")
+    if len({num_seqs for num_seqs, _, _ in shapes}) < 2:
+        raise FiguresMissing("two numbers of sequences are needed: penstock engine steps --shape 1x512 --shape 16x512")
     fixed_s, row_s, kv_token_s = _fitted(shapes)
     return StepTerms(fixed_s=fixed_s, row_s=row_s, kv_token_s=kv_token_s, prefill_token_s=prefill_token_s)
 
@@ -103,8 +103,8 @@ def _is_known(terms: StepTerms) -> bool:
 
 def _shape(item: Mapping[str, Any]) -> tuple[float, float, float]:
     """Return the rows, the positions over all rows, and the seconds of one shape."""
-    rows = float(item["rows"])
-    return rows, rows * float(item["context"]), float(item["overlapped_ms"]) / 1e3
+    num_seqs = float(item["num_seqs"])
+    return num_seqs, num_seqs * float(item["context"]), float(item["overlapped_ms"]) / 1e3
 
 
 def _fitted(shapes: Sequence[tuple[float, float, float]]) -> tuple[float, float, float]:
@@ -114,17 +114,17 @@ def _fitted(shapes: Sequence[tuple[float, float, float]]) -> tuple[float, float,
     """
     import numpy as np
 
-    features = np.array([[1.0, rows, context] for rows, context, _ in shapes])
+    features = np.array([[1.0, num_seqs, context] for num_seqs, context, _ in shapes])
     seconds = np.array([took for _, _, took in shapes])
     scale = features.max(axis=0)
-    kept = [0, 1, 2] if np.linalg.matrix_rank(features / scale, tol=1e-3) == 3 else [0, 1]
+    columns = [0, 1, 2] if np.linalg.matrix_rank(features / scale, tol=1e-3) == 3 else [0, 1]
     while True:
-        solution, *_ = np.linalg.lstsq(features[:, kept] / scale[kept], seconds, rcond=None)
+        solution, *_ = np.linalg.lstsq(features[:, columns] / scale[columns], seconds, rcond=None)
         worst = int(np.argmin(solution))
-        if solution[worst] >= 0 or len(kept) == 1:
+        if solution[worst] >= 0 or len(columns) == 1:
             break
-        del kept[worst]
+        del columns[worst]
     terms = [0.0, 0.0, 0.0]
-    for column, value in zip(kept, solution, strict=True):
+    for column, value in zip(columns, solution, strict=True):
         terms[column] = max(0.0, float(value / scale[column]))
     return terms[0], terms[1], terms[2]

@@ -19,7 +19,7 @@ import msgspec
 
 from gateway.capacity.engine import EngineFigures
 
-Bound = Literal["ttft", "tpot", "rows", "kv_memory", "step_tokens", "time"]
+Bound = Literal["ttft", "tpot", "num_seqs", "kv_memory", "step_tokens", "time"]
 
 _LATE: Final = 0.05
 """Share of first tokens beyond the 95th percentile."""
@@ -32,7 +32,7 @@ This and the two values above are the engine's: prompts advance however slow its
 down other sequences.
 """
 _MOST_BUSY: Final = 0.98
-_ROUNDS: Final = 60
+_MAX_ITERATIONS: Final = 60
 _HOURS_PER_DAY: Final = 24.0
 
 
@@ -70,7 +70,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     requests_per_s: float
     busy_ratio: float
     step_s: float
-    rows: float
+    num_seqs: float
     kv_tokens: float
     ttft_p95_s: float
 
@@ -117,9 +117,9 @@ def plan_capacity(
         Impossible: An idle replica already misses a target.
     """
     most, bound = _most(demand, targets, engine)
-    asked = demand.requests_per_s * (1.0 - demand.cache_hit_ratio)
-    replicas = max(1, math.ceil(asked / (most * (1.0 - headroom_ratio)) - 1e-9))
-    at_peak = steady_state(asked / replicas, demand, engine)
+    uncached_per_s = demand.requests_per_s * (1.0 - demand.cache_hit_ratio)
+    replicas = max(1, math.ceil(uncached_per_s / (most * (1.0 - headroom_ratio)) - 1e-9))
+    at_peak = steady_state(uncached_per_s / replicas, demand, engine)
     scaled = max(1, math.ceil(replicas * demand.mean_ratio))
     kv_tokens = at_peak.kv_tokens * replicas
     return CapacityPlan(
@@ -127,11 +127,11 @@ def plan_capacity(
         bound=bound,
         per_replica=steady_state(most, demand, engine),
         at_peak=at_peak,
-        engine_requests_per_s=asked,
-        prompt_tokens_per_s=asked * demand.prompt_tokens,
-        computed_prompt_tokens_per_s=asked * _uncached(demand),
-        output_tokens_per_s=asked * demand.output_tokens,
-        headroom_ratio=1.0 - asked / replicas / most,
+        engine_requests_per_s=uncached_per_s,
+        prompt_tokens_per_s=uncached_per_s * demand.prompt_tokens,
+        computed_prompt_tokens_per_s=uncached_per_s * _uncached(demand),
+        output_tokens_per_s=uncached_per_s * demand.output_tokens,
+        headroom_ratio=1.0 - uncached_per_s / replicas / most,
         kv_tokens_at_peak=kv_tokens,
         kv_bytes_at_peak=None if hardware.kv_bytes_per_token is None else kv_tokens * hardware.kv_bytes_per_token,
         gpus=replicas * hardware.gpus,
@@ -148,19 +148,19 @@ def steady_state(requests_per_s: float, demand: Demand, engine: EngineFigures) -
             requests_per_s=requests_per_s,
             busy_ratio=busy,
             step_s=math.inf,
-            rows=math.inf,
+            num_seqs=math.inf,
             kv_tokens=math.inf,
             ttft_p95_s=math.inf,
         )
     step_s = engine.steps.fixed_s / (1.0 - busy)
-    rows = requests_per_s * demand.output_tokens * step_s
+    num_seqs = requests_per_s * demand.output_tokens * step_s
     return State(
         requests_per_s=requests_per_s,
         busy_ratio=busy,
         step_s=step_s,
-        rows=rows,
-        kv_tokens=rows * (demand.prompt_tokens + demand.output_tokens / 2),
-        ttft_p95_s=_ttft_p95_s(requests_per_s, rows, step_s, demand, engine),
+        num_seqs=num_seqs,
+        kv_tokens=num_seqs * (demand.prompt_tokens + demand.output_tokens / 2),
+        ttft_p95_s=_ttft_p95_s(requests_per_s, num_seqs, step_s, demand, engine),
     )
 
 
@@ -174,21 +174,21 @@ def work_s(demand: Demand, engine: EngineFigures) -> float:
     return decode_s + prompt * (steps.prefill_token_s + steps.pair_s * reach) + chunks * steps.chunk_s
 
 
-def _ttft_p95_s(requests_per_s: float, rows: float, step_s: float, demand: Demand, engine: EngineFigures) -> float:
+def _ttft_p95_s(requests_per_s: float, num_seqs: float, step_s: float, demand: Demand, engine: EngineFigures) -> float:
     """Return the 95th percentile of TTFT in seconds.
 
     It is the sum of the step under way, the wait for earlier prompts, and the prompt's own steps.
     """
     steps, prompt = engine.steps, _uncached(demand)
-    alone_tokens = engine.step_tokens - rows
+    alone_tokens = engine.step_tokens - num_seqs
     if alone_tokens <= 0:
         return math.inf
     positions = demand.prompt_tokens + demand.output_tokens / 2
-    plain_s = steps.fixed_s + rows * (steps.row_s + steps.kv_token_s * positions)
+    plain_s = steps.fixed_s + num_seqs * (steps.row_s + steps.kv_token_s * positions)
     chunk_s = plain_s + steps.chunk_s
     token_s = steps.prefill_token_s + steps.pair_s * (demand.prompt_tokens - prompt / 2)
-    beside_tokens = min(alone_tokens, _tokens_beside_rows(plain_s, token_s, demand, engine))
-    alone = math.exp(-rows)  # share of time in which no sequence decodes, so chunks may be whole steps
+    beside_tokens = min(alone_tokens, _tokens_beside_seqs(plain_s, token_s, demand, engine))
+    alone = math.exp(-num_seqs)  # share of time in which no sequence decodes, so chunks may be whole steps
     full_s = prompt * (token_s + chunk_s * (alone / alone_tokens + (1.0 - alone) / beside_tokens))
     busy = requests_per_s * full_s
     if busy >= 1.0:
@@ -200,7 +200,7 @@ def _ttft_p95_s(requests_per_s: float, rows: float, step_s: float, demand: Deman
     return step_s + wait_s + prompt * token_s + num_steps * chunk_s
 
 
-def _tokens_beside_rows(plain_s: float, token_s: float, demand: Demand, engine: EngineFigures) -> float:
+def _tokens_beside_seqs(plain_s: float, token_s: float, demand: Demand, engine: EngineFigures) -> float:
     """Return the largest number of prompt tokens in a step in which other sequences decode."""
     if token_s <= 0:
         return math.inf
@@ -230,7 +230,7 @@ def _most(demand: Demand, targets: Targets, engine: EngineFigures) -> tuple[floa
     bound: Bound = "time"
     if _broken(steady_state(high, demand, engine), demand, targets, engine) is None:
         return high, bound
-    for _ in range(_ROUNDS):
+    for _ in range(_MAX_ITERATIONS):
         middle = (low + high) / 2
         broken = _broken(steady_state(middle, demand, engine), demand, targets, engine)
         if broken is None:
@@ -244,9 +244,9 @@ def _broken(state: State, demand: Demand, targets: Targets, engine: EngineFigure
     """Return the first bound that does not hold, or None."""
     limits: tuple[tuple[Bound, float, float | None], ...] = (
         ("tpot", state.step_s, targets.tpot_s),
-        ("rows", state.rows, float(engine.max_rows)),
+        ("num_seqs", state.num_seqs, float(engine.max_num_seqs)),
         ("kv_memory", state.kv_tokens + demand.prompt_tokens + demand.output_tokens, float(engine.kv_tokens)),
-        ("step_tokens", state.rows, float(engine.step_tokens - 1)),
+        ("step_tokens", state.num_seqs, float(engine.step_tokens - 1)),
         ("ttft", state.ttft_p95_s, targets.ttft_p95_s),
     )
     return next((name for name, value, most in limits if most is not None and value > most), None)

@@ -10,7 +10,7 @@ from gateway.capacity.plan import CapacityPlan, Demand, State, Targets
 _BOUNDS = {
     "ttft": "the target for the first token",
     "tpot": "the target for each output token",
-    "rows": "the rows of a step (penstock engine --max-num-seqs)",
+    "num_seqs": "the sequences of a step (penstock engine --max-num-seqs)",
     "kv_memory": "the KV memory (penstock engine --kv-memory-bytes, --kv-dtype int8)",
     "step_tokens": "the step's token budget (penstock engine --max-num-batched-tokens)",
     "time": "the time its steps take",
@@ -34,11 +34,11 @@ def _lines(found: CapacityPlan, demand: Demand, targets: Targets, engine: Engine
     yield f"  output tokens                 {found.output_tokens_per_s:>12,.0f} /s"
     yield "one replica, as measured"
     yield f"  a step                        {engine.steps.fixed_s * 1e3:>12.3f} ms, and"
-    yield f"    for each row                {engine.steps.row_s * 1e3:>12.3f} ms"
+    yield f"    for each sequence           {engine.steps.row_s * 1e3:>12.3f} ms"
     yield f"    for 1,000 prompt tokens     {engine.steps.prefill_token_s * 1e6:>12.3f} ms"
     yield f"    for 1,000,000 positions     {engine.steps.kv_token_s * 1e9:>12.3f} ms"
     room = f"{engine.step_tokens:,} and {engine.kv_tokens:,} tokens"
-    yield f"  rows, step budget, KV         {engine.max_rows:>12,}, {room}"
+    yield f"  sequences, tokens a step, KV  {engine.max_num_seqs:>12,}, {room}"
     yield f"one replica, at most ({_BOUNDS[found.bound]})"
     yield from _state(found.per_replica, targets)
     yield "plan"
@@ -58,6 +58,6 @@ def _state(state: State, targets: Targets) -> Iterator[str]:
     tpot = "" if targets.tpot_s is None else f"   (target {targets.tpot_s * 1000:,.0f})"
     yield f"  requests                      {state.requests_per_s:>12,.2f} /s"
     yield f"  busy                          {state.busy_ratio:>12.0%}"
-    yield f"  rows                          {state.rows:>12,.1f}"
+    yield f"  sequences                     {state.num_seqs:>12,.1f}"
     yield f"  time to first token, p95      {state.ttft_p95_s * 1000:>12,.0f} ms{ttft}"
     yield f"  time per output token         {state.step_s * 1000:>12,.1f} ms{tpot}"

@@ -19,9 +19,9 @@ def without_absent(document: dict[str, Any], names: Container[str]) -> dict[str,
     """Return the document without the null and empty members of the top-level fields in `names`."""
     cleaned: dict[str, Any] = {}
     for name, value in document.items():
-        kept = _cleaned(value) if name in names else value
-        if name not in names or name in _REQUIRED or not _is_absent(kept):
-            cleaned[name] = kept
+        clean = _cleaned(value) if name in names else value
+        if name not in names or name in _REQUIRED or not _is_absent(clean):
+            cleaned[name] = clean
     return cleaned
 
 
@@ -32,11 +32,11 @@ def _cleaned(value: Any) -> Any:
         return value
     cleaned: dict[str, Any] = {}
     for name, child in value.items():
-        kept = _cleaned(child) if isinstance(child, dict | list) and name not in _VERBATIM else child
+        clean = _cleaned(child) if isinstance(child, dict | list) and name not in _VERBATIM else child
         if name == "arguments" and child is None:
-            kept = ""  # a call without arguments carries an empty string
-        if not _is_absent(kept) or _is_subject(name, value):
-            cleaned[name] = kept
+            clean = ""  # a call without arguments carries an empty string
+        if not _is_absent(clean) or _is_subject(name, value):
+            cleaned[name] = clean
     return cleaned
 
 

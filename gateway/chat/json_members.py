@@ -63,10 +63,10 @@ def with_members(body: bytes, changes: Mapping[str, Any]) -> bytes:
 def without_members(body: bytes, names: Container[str]) -> bytes:
     """Return the object without these members; the others keep their spelling, but not the space between them."""
     members = list(_members(body))
-    kept = [member for member in members if member.name not in names]
-    if len(kept) == len(members):
+    remaining = [member for member in members if member.name not in names]
+    if len(remaining) == len(members):
         return body
-    return b"{" + b",".join(body[member.start : member.end] for member in kept) + b"}"
+    return b"{" + b",".join(body[member.start : member.end] for member in remaining) + b"}"
 
 
 def may_escape_a_name(body: bytes) -> bool:

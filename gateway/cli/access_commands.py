@@ -29,7 +29,7 @@ def add_keys(commands_of: Any) -> None:
     new.add_argument("--store", action="store_true", help="in a running gateway's store, good at once")
     listed = add_action(actions, "list", list_keys, "every key of a running gateway, by its name and state")
     listed.add_argument("--tenant", metavar="ID")
-    rotate = add_action(actions, "rotate", rotate_key, "a new key in place of one, which stays good for a while")
+    rotate = add_action(actions, "rotate", rotate_key, "a new key instead of one, which stays valid for a while")
     revoke = add_action(actions, "revoke", revoke_key, "a key is good nowhere any more, within a second")
     for parser in (rotate, revoke):
         parser.add_argument("tenant")
@@ -53,8 +53,8 @@ def add_admin(commands_of: Any) -> None:
     create = add_action(actions, "create", create_admin, "make an admin; from the first one on, reading takes a login")
     create.add_argument("name")
     create.add_argument("--role", choices=["viewer", "editor", "admin"], default="admin", help="default %(default)s")
-    create.add_argument("--password-stdin", action="store_true", help="read the password from stdin; default: ask")
-    create.add_argument("--oidc-subject", metavar="TEXT", help="as the identity provider says it; no password then")
+    create.add_argument("--password-stdin", action="store_true", help="read the password from stdin; default: prompt")
+    create.add_argument("--oidc-subject", metavar="TEXT", help="as the identity provider has it; no password then")
     add_action(actions, "list", list_admins, "everybody who may log in")
     delete = add_action(actions, "delete", delete_admin, "end an admin's sessions and tokens, and the admin")
     delete.add_argument("name")
@@ -173,28 +173,28 @@ def verify_audit(options: argparse.Namespace) -> int:
     """Verify the audit log; return 1 when its chain is broken."""
     with open_client(options) as client:
         found = client.get("audit/verify")
-    said = f"{found['num_entries']} lines, unbroken; newest hash {found['head']}"
+    message = f"{found['num_entries']} lines, unbroken; newest hash {found['head']}"
     if not found["ok"]:
-        said = f"line {found['broken_at']} was changed, or one before it removed"
-    print_done(options, found, said)
+        message = f"line {found['broken_at']} was changed, or one before it removed"
+    print_done(options, found, message)
     return 0 if found["ok"] else 1
 
 
-def _noun(commands_of: Any, name: str, said: str) -> Any:
-    parser: argparse.ArgumentParser = commands_of.add_parser(name, help=said)
+def _noun(commands_of: Any, name: str, message: str) -> Any:
+    parser: argparse.ArgumentParser = commands_of.add_parser(name, help=message)
     return parser.add_subparsers(title="actions", metavar="ACTION", required=True)
 
 
 def _shown_once(options: argparse.Namespace, made: Json) -> int:
-    said = f"key {made['id']} for {made['tenant']}, shown this once:\n\n  {made['key']}\n"
-    return print_done(options, made, said + (f"\n{made['note']}" if made["note"] else ""))
+    message = f"key {made['id']} for {made['tenant']}, shown this once:\n\n  {made['key']}\n"
+    return print_done(options, made, message + (f"\n{made['note']}" if made["note"] else ""))
 
 
 def _password(options: argparse.Namespace) -> str:
     if options.password_stdin:
         return sys.stdin.readline().rstrip("\r\n")
     if not sys.stdin.isatty():
-        raise UsageError("nobody is there to ask for a password; give --password-stdin")
+        raise UsageError("no terminal to prompt for a password; give --password-stdin")
     password = getpass.getpass(f"password of {options.name}: ")
     if getpass.getpass("again: ") != password:
         raise CommandError("the two are different; nothing was changed")

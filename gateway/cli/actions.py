@@ -11,10 +11,10 @@ from gateway.cli.supervisor.console import plain
 
 
 def add_action(
-    actions: Any, name: str, command: Callable[[argparse.Namespace], int], said: str
+    actions: Any, name: str, command: Callable[[argparse.Namespace], int], help_text: str
 ) -> argparse.ArgumentParser:
     """Add a subcommand that talks to a gateway, and return its parser."""
-    parser: argparse.ArgumentParser = actions.add_parser(name, help=said)
+    parser: argparse.ArgumentParser = actions.add_parser(name, help=help_text)
     parser.set_defaults(command=command)
     add_connection(parser)
     return parser
@@ -27,10 +27,10 @@ def print_json(value: Any) -> None:
     print(msgspec.json.encode(value).decode())
 
 
-def print_done(options: argparse.Namespace, found: Any, said: str) -> int:
+def print_done(options: argparse.Namespace, found: Any, help_text: str) -> int:
     """Print what was done, for people or with `--json` for programs; return the exit code."""
     if options.json:
         print_json(found)
     else:
-        print(plain(said))
+        print(plain(help_text))
     return 0

@@ -44,13 +44,13 @@ class AdminClient:
         try:
             reply = self._client.request(method, f"/admin/api/{path}", json=body, headers=headers)
         except httpx.HTTPError as error:
-            said = f"no gateway answers at {self._client.base_url} ({error}); start one, or name it with --url"
-            raise CommandError(said) from error
+            message = f"no gateway answers at {self._client.base_url} ({error}); start one, or name it with --url"
+            raise CommandError(message) from error
         try:
             answer: Json = reply.json()
         except ValueError:
-            said = f"{self._client.base_url} answers {reply.status_code} and no JSON; --url names the admin listener"
-            raise CommandError(said) from None
+            message = f"{self._client.base_url} answers {reply.status_code} and no JSON; --url names the admin listener"
+            raise CommandError(message) from None
         if reply.is_error:
             raise CommandError(self._explained(answer.get("error", {}), reply.status_code))
         return answer
@@ -62,8 +62,8 @@ class AdminClient:
             for found in error.get("problems", ())
         ]
         conflict = [f"  {change['text']}" for change in error.get("conflict", {}).get("changes", ())]
-        said = "the policy is no good, and nothing was changed" if problems else str(error.get("message", status))
-        return "\n".join([said, *problems, *(["what was changed meanwhile:", *conflict] if conflict else [])])
+        message = "the policy is no good, and nothing was changed" if problems else str(error.get("message", status))
+        return "\n".join([message, *problems, *(["what was changed meanwhile:", *conflict] if conflict else [])])
 
 
 def open_client(options: argparse.Namespace, *, source: str = "policy") -> AdminClient:
@@ -75,8 +75,8 @@ def open_client(options: argparse.Namespace, *, source: str = "policy") -> Admin
     try:
         token = read_token(path)
     except OSError as error:
-        said = f"{path}: cannot be read ({error.strerror}); give --token-file with an API token, or --runtime-dir"
-        raise UsageError(said) from error
+        message = f"{path}: cannot be read ({error.strerror}); give --token-file with an API token, or --runtime-dir"
+        raise UsageError(message) from error
     except ValueError as error:
         raise UsageError(str(error)) from error
     listen = config.admin.listen

@@ -58,12 +58,12 @@ def _figures(options: argparse.Namespace) -> EngineFigures:
         return figures_of_load(_read(options.load))
     missing = [
         f"--{name.replace('_', '-')}"
-        for name in ("prefill_token_us", "max_rows", "step_tokens", "kv_tokens")
+        for name in ("prefill_token_us", "max_num_seqs", "step_tokens", "kv_tokens")
         if getattr(options, name) is None
     ]
     if missing:
         raise UsageError(f"--steps measures decode alone; give {', '.join(missing)} too")
-    for name in ("max_rows", "step_tokens", "kv_tokens"):
+    for name in ("max_num_seqs", "step_tokens", "kv_tokens"):
         _positive(getattr(options, name), f"--{name.replace('_', '-')}")
     prefill_token_s = _positive(options.prefill_token_us, "--prefill-token-us") / 1e6
     try:
@@ -71,7 +71,7 @@ def _figures(options: argparse.Namespace) -> EngineFigures:
     except (KeyError, TypeError) as error:
         raise CommandError(f"{options.steps}: this is not the JSON of penstock engine steps ({error})") from error
     return EngineFigures(
-        steps=steps, max_rows=options.max_rows, step_tokens=options.step_tokens, kv_tokens=options.kv_tokens
+        steps=steps, max_num_seqs=options.max_num_seqs, step_tokens=options.step_tokens, kv_tokens=options.kv_tokens
     )
 
 

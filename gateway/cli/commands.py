@@ -60,13 +60,13 @@ def up(options: argparse.Namespace) -> int:
     config = settings(options)
     try:
         checks = policy_checks(config, os.environ, load_predictors(config.policy.quality_dir))
-        # A bad policy file is an error before anything is made; a store is looked into by the folder's holder alone.
+        # A bad policy file is an error before anything is made; only the folder's holder reads the store.
         found = None if config.policy.is_in_store else starting_policy(config, open_store, checks)
         with private_umask(), RuntimeLock(config.process.runtime_dir):
             policy, note = found or starting_policy(config, open_store, checks)
             console = Console(sys.stdout)
             if note is not None:
-                console.say(note)
+                console.print_line(note)
             with plan_launch(config, policy, num_cores=available_cores()) as plan:
                 return asyncio.run(supervise(supervised(plan, console, needs_key=policy.has_keys)))
     except (ConfigError, PolicyFileError) as error:
@@ -96,8 +96,8 @@ def gateway(options: argparse.Namespace, serve: Callable[[GatewayConfig], Corout
             both = f"{config.public.listen} or {config.admin.listen}"
             raise CommandError(f"{both} is already in use; choose others with --port and --admin-port") from error
         if error.filename is not None:
-            said = f"{error.filename}: {error.strerror}; choose another folder with --runtime-dir"
-            raise CommandError(said) from error
+            problem = f"{error.filename}: {error.strerror}; choose another folder with --runtime-dir"
+            raise CommandError(problem) from error
         raise CommandError(f"cannot listen: {error}; check --public-listen and --admin-listen") from error
 
 

@@ -141,9 +141,9 @@ def check_memory(num_bytes: int | None) -> Check:
     """Check that both engines fit into memory."""
     if num_bytes is None:
         remedy = f"make sure that {_gib(MIN_MEMORY_BYTES)} are free"
-        return Check(name="memory", level="warn", message="cannot be told on this system", remedy=remedy)
+        return Check(name="memory", level="warn", message="unknown on this system", remedy=remedy)
     if num_bytes < MIN_MEMORY_BYTES:
-        remedy = f"free memory or raise the container's limit: two engines want {_gib(MIN_MEMORY_BYTES)}"
+        remedy = f"free memory or raise the container's limit: two engines need {_gib(MIN_MEMORY_BYTES)}"
         return Check(name="memory", level="warn", message=f"{_gib(num_bytes)} available", remedy=remedy)
     return Check(name="memory", level="ok", message=f"{_gib(num_bytes)} available")
 
@@ -200,9 +200,9 @@ def check_weights(size: str, folder: Path) -> Check:
     num_bytes = weights.stat().st_size if weights.is_file() else 0
     missing = [name for name in ("config.json", "tokenizer.json") if not (folder / name).is_file()]
     if num_bytes < MIN_WEIGHTS_BYTES or missing:
-        said = f"{', '.join(missing)} missing" if missing else f"{weights} has {num_bytes} bytes"
+        problem = f"{', '.join(missing)} missing" if missing else f"{weights} has {num_bytes} bytes"
         remedy = "reinstall the package; in a checkout, git status shows what is missing"
-        return Check(name="weights", level="fail", message=f"{size}: {said}", remedy=remedy)
+        return Check(name="weights", level="fail", message=f"{size}: {problem}", remedy=remedy)
     return Check(name="weights", level="ok", message=f"{size}: {num_bytes / 1e6:.1f} MB")
 
 
@@ -215,7 +215,7 @@ def check_instance(config: GatewayConfig) -> Iterator[Check]:
         if answer is not None and answer.status == 200:
             yield Check(name="running", level="ok", message=f"{who} is ready")
         elif answer is not None and answer.status == 503:
-            remedy = f"it may still be starting; GET {config.public.listen}/startupz and its log say more"
+            remedy = f"it may still be starting; GET {config.public.listen}see /startupz and its log"
             yield Check(name="running", level="warn", message=f"{who} is not ready", remedy=remedy)
         else:
             remedy = "it may listen elsewhere (give doctor the same --config and --port), or it hangs"
@@ -236,8 +236,10 @@ def check_port(address: str, flag: str) -> Check:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(where[4])
     except OSError as error:
-        said = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be listened on: {error.strerror or error}"
-        return Check(name="port", level="fail", message=f"{address} {said}", remedy=f"choose another with {flag} N")
+        problem = (
+            "is in use" if error.errno == errno.EADDRINUSE else f"cannot be listened on: {error.strerror or error}"
+        )
+        return Check(name="port", level="fail", message=f"{address} {problem}", remedy=f"choose another with {flag} N")
     return Check(name="port", level="ok", message=f"{address} is free")
 
 
@@ -253,12 +255,12 @@ def check_device(probe: str = _DEVICE_PROBE) -> Check:
         )
     except subprocess.TimeoutExpired:
         message = f"torch was not imported within {DEVICE_TIMEOUT_S:g} s"
-        return Check(name="device", level="warn", message=message, remedy="look at the machine's load and disk")
+        return Check(name="device", level="warn", message=message, remedy="check the machine's load and disk")
     torch_version, separator, name = found.stdout.strip().partition("|")
     if found.returncode != 0 or not separator:
-        said = found.stderr.strip().splitlines()[-1:] or [f"exit code {found.returncode}"]
+        problem = found.stderr.strip().splitlines()[-1:] or [f"exit code {found.returncode}"]
         remedy = ENGINE_REMEDY
-        return Check(name="device", level="fail", message=f"torch does not work: {said[0]}", remedy=remedy)
+        return Check(name="device", level="fail", message=f"torch does not work: {problem[0]}", remedy=remedy)
     return Check(name="device", level="ok", message=f"torch {torch_version} on {name}")
 
 

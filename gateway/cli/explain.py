@@ -42,7 +42,7 @@ def _particulars(found: Mapping[str, Any]) -> Iterator[str]:
     yield f"  cache {found['cache']} ({found['cache_reason']})"
     near = found.get("neighbour")
     if near:
-        yield "  nearest kept: " + ", ".join(f"{name} {value}" for name, value in near.items() if value is not None)
+        yield "  nearest cached: " + ", ".join(f"{name} {value}" for name, value in near.items() if value is not None)
     if found["trimmed"]:
         yield "  trimmed " + ", ".join(f"{tokens} tokens by {name}" for name, tokens in found["trimmed"].items())
     if found["degraded"]:

@@ -60,13 +60,13 @@ def train_from_labels(labels: Sequence[Label], pair: Pair, base: PairModel | Non
             f"the gateway has {len(labels)} labels of {pair[0]} and {pair[1]}, at least {MIN_LABELS} are needed; they "
             "come from shadows, audits and feedback"
         )
-    kept = [label for number, label in enumerate(labels) if number % HELD_OUT]
-    if len({label.lost < 0.5 for label in kept}) < 2:
-        raise TrainingError("every label says the same, so there is nothing to tell apart")
-    asked = labels[::HELD_OUT]
-    report: dict[str, Any] = {"squared_error": round(squared_error(learned_of(kept, base), asked), 4)}
+    used = [label for number, label in enumerate(labels) if number % HELD_OUT]
+    if len({label.lost < 0.5 for label in used}) < 2:
+        raise TrainingError("every label is the same, so there is nothing to fit")
+    held_out = labels[::HELD_OUT]
+    report: dict[str, Any] = {"squared_error": round(squared_error(learned_of(used, base), held_out), 4)}
     if base is not None:
-        report["squared_error_before"] = round(squared_error(WordHasher().model(base), asked), 4)
+        report["squared_error_before"] = round(squared_error(WordHasher().model(base), held_out), 4)
     return learned_of(labels, base), report
 
 
@@ -76,8 +76,8 @@ def _pair(client: AdminClient, weak: str | None, strong: str | None) -> Pair:
     fitting = [pair for pair in pairs if weak in (None, pair[0]) and strong in (None, pair[1])]
     if len(fitting) == 1:
         return fitting[0]
-    told = "; ".join(f"--weak {pair[0]} --strong {pair[1]}" for pair in pairs) or "none of any pair"
-    raise TrainingError(f"name one pair that the gateway has labels of: {told}")
+    pairs_text = "; ".join(f"--weak {pair[0]} --strong {pair[1]}" for pair in pairs) or "none of any pair"
+    raise TrainingError(f"name one pair that the gateway has labels of: {pairs_text}")
 
 
 def _labels(client: AdminClient, pair: Pair) -> list[Label]:

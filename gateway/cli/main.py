@@ -101,7 +101,7 @@ def _add_train(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--data", type=Path, nargs="+", metavar="FILE", help="JSON lines with outcomes")
     source.add_argument(
-        "--from-gateway", action="store_true", help="what a gateway's own audits, shadows and feedback said"
+        "--from-gateway", action="store_true", help="outcomes of a gateway's own audits, shadows and feedback"
     )
     parser.add_argument("--weak", metavar="MODEL", help="the smaller model, as deployments name it")
     parser.add_argument("--strong", metavar="MODEL", help="the one it is compared with")

@@ -22,7 +22,7 @@ _LATEST: Final = 20
 
 def add_diagnose(commands_of: Any) -> None:
     """Add the command `penstock diagnose`."""
-    parser = commands_of.add_parser("diagnose", help="say which stage is slow, why, and which line to change; 1 if any")
+    parser = commands_of.add_parser("diagnose", help="show the slow stage, why, and which line to change")
     parser.add_argument(
         "--seconds", type=float, default=10.0, help="how long to watch, 0.2 to 60 (default %(default)g)"
     )
@@ -33,9 +33,9 @@ def add_diagnose(commands_of: Any) -> None:
 def add_explain(commands_of: Any) -> None:
     """Add the command `penstock explain`."""
     parser = commands_of.add_parser("explain", help="one request stage by stage, or what would become of one")
-    asked = parser.add_mutually_exclusive_group(required=True)
-    asked.add_argument("request_id", nargs="?", metavar="REQUEST_ID", help="as in x-request-id, or the client's own")
-    asked.add_argument("--request", type=Path, metavar="FILE", help="a chat request's body; - is stdin")
+    actions = parser.add_mutually_exclusive_group(required=True)
+    actions.add_argument("request_id", nargs="?", metavar="REQUEST_ID", help="as in x-request-id, or the client's own")
+    actions.add_argument("--request", type=Path, metavar="FILE", help="a chat request's body; - is stdin")
     parser.add_argument("--tenant", metavar="ID", help="who would send it (with --request)")
     add_connection(parser)
     parser.set_defaults(command=show_request)
@@ -56,10 +56,10 @@ def add_capacity(commands_of: Any) -> None:
     parser = commands_of.add_parser("capacity", help="replicas, memory and GPU hours for a peak, from measured steps")
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--engine", metavar="ADDRESS", help="a running engine: http://host:port or unix:/path")
-    source.add_argument("--load", type=Path, metavar="FILE", help="one event of its /engine/load, kept as JSON")
+    source.add_argument("--load", type=Path, metavar="FILE", help="one event of its /engine/load, saved as JSON")
     source.add_argument("--steps", type=Path, metavar="FILE", help="JSON of penstock engine steps; see the next four")
     parser.add_argument("--prefill-token-us", type=float, metavar="US", help="with --steps: for each prompt token")
-    for name in ("max-rows", "step-tokens", "kv-tokens"):
+    for name in ("max-num-seqs", "step-tokens", "kv-tokens"):
         parser.add_argument(f"--{name}", type=int, metavar="N", help="with --steps")
     parser.add_argument("--rps", type=float, required=True, metavar="N", help="requests a second at the peak")
     parser.add_argument("--prompt-tokens", type=int, required=True, metavar="N", help="of a request")
@@ -69,9 +69,9 @@ def add_capacity(commands_of: Any) -> None:
     parser.add_argument("--mean-ratio", type=_ratio, default=0.5, metavar="R", help="mean load over peak (%(default)s)")
     parser.add_argument("--ttft-p95-ms", type=float, metavar="MS", help="target; default none")
     parser.add_argument("--tpot-ms", type=float, metavar="MS", help="target; default none")
-    parser.add_argument("--headroom", type=_ratio, default=0.3, metavar="R", help="kept free at the peak (%(default)s)")
+    parser.add_argument("--headroom", type=_ratio, default=0.3, metavar="R", help="reserved at the peak (%(default)s)")
     parser.add_argument("--gpus-per-replica", type=float, default=1.0, metavar="N", help="default %(default)s")
-    parser.add_argument("--kv-bytes-per-token", type=float, metavar="N", help="to say memory in bytes")
+    parser.add_argument("--kv-bytes-per-token", type=float, metavar="N", help="to give memory in bytes")
     parser.add_argument("--json", action="store_true", help="machine-readable")
     parser.set_defaults(command=_capacity)
 

@@ -24,7 +24,7 @@ Command = Callable[[argparse.Namespace], int]
 
 def add_policy_life(actions: Any) -> None:
     """Add the subcommands that need a gateway to those that only read a file."""
-    diff = add_action(actions, "diff", diff_policies, "what changes from one policy to another, by meaning")
+    diff = add_action(actions, "diff", diff_policies, "semantic changes from one policy to another")
     diff.add_argument("old", type=Path, help="a policy file; alone: what would change in the gateway")
     diff.add_argument("new", type=Path, nargs="?", help="the other policy file")
     plan = add_action(
@@ -51,14 +51,14 @@ def add_policy_life(actions: Any) -> None:
     taken = actions.add_parser("import-litellm", help="a policy from a LiteLLM configuration")
     taken.add_argument("file", type=Path)
     taken.add_argument("--output", "-o", type=Path, metavar="FILE", help="default: stdout")
-    taken.add_argument("--json", action="store_true", help="the policy and what to look at as one JSON object")
+    taken.add_argument("--json", action="store_true", help="the policy and its notes as one JSON object")
     taken.set_defaults(command=import_policy)
 
 
 def _add_change(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--reason", required=True, metavar="TEXT", help="for those who read the history")
     parser.add_argument("--if-match", metavar="ETAG", help="refuse unless it is in force (default: what was compared)")
-    parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
+    parser.add_argument("--yes", "-y", action="store_true", help="do not prompt")
 
 
 def add_canary(actions: Any) -> None:
@@ -72,11 +72,11 @@ def add_canary(actions: Any) -> None:
     start.add_argument("--promote-after-s", type=duration_s, metavar="SECONDS", help="default: promoted by hand")
     _add_change(start)
     add_action(verbs, "status", show_canary, "the one that runs, or the last one, with what was measured")
-    for name, command, said in (
+    for name, command, shown in (
         ("promote", promote_canary, "make it the policy in force for all"),
         ("stop", stop_canary, "everybody is back at the policy in force"),
     ):
-        verb = add_action(verbs, name, command, said)
+        verb = add_action(verbs, name, command, shown)
         verb.add_argument("--reason", required=True, metavar="TEXT", help="for those who read the history")
 
 
@@ -210,8 +210,8 @@ def show_history(options: argparse.Namespace) -> int:
     for line in found["revisions"]:
         when = datetime.fromtimestamp(line["at"], UTC).strftime("%Y-%m-%d %H:%M:%S")
         kind = f"{line['kind']} of {line['of']}" if line["of"] else line["kind"]
-        said = f"{line['number']:>5}  {line['revision']}  {when}Z  {line['author']:<12} {kind:<14} {line['reason']}"
-        print(plain(said))
+        shown = f"{line['number']:>5}  {line['revision']}  {when}Z  {line['author']:<12} {kind:<14} {line['reason']}"
+        print(plain(shown))
     for canary in [*([canaries["canary"]] if canaries["canary"] else []), *canaries["past"]][: options.limit]:
         print(_canary_line(canary))
     return 0
@@ -239,7 +239,7 @@ def init_policy(options: argparse.Namespace) -> int:
     if options.json:
         print_json({"file": str(options.file)})
         return 0
-    print(f"{options.file}: written; look through it, then: penstock policy check {shlex.quote(str(options.file))}")
+    print(f"{options.file}: written; review it, then: penstock policy check {shlex.quote(str(options.file))}")
     return 0
 
 
@@ -282,7 +282,7 @@ def _confirmed(options: argparse.Namespace, client: AdminClient, document: str) 
     if options.yes:
         return plan
     if not sys.stdin.isatty():
-        raise UsageError("nobody is there to ask; give --yes to go ahead")
+        raise UsageError("no terminal to prompt; give --yes to go ahead")
     if input("go ahead? [y/N] ").strip().lower() not in ("y", "yes"):
         raise CommandError("nothing was changed")
     return plan
@@ -316,7 +316,7 @@ def _print_changes(changes: list[Json]) -> None:
     for change in changes:
         print(plain(f"{marks[change['kind']]} {change['text']}"))
     if not changes:
-        print("nothing changes in meaning")
+        print("nothing changes")
 
 
 def _print_blast(blast: Json) -> None:

@@ -48,12 +48,12 @@ class Line(msgspec.Struct, frozen=True):
 
     def as_prompt(self) -> Prompt:
         """Return the prompt in the form that the gateway extracts from a request."""
-        asked = [message.content or "" for message in self.messages if message.role == "user"] or [self.prompt]
+        prompts = [message.content or "" for message in self.messages if message.role == "user"] or [self.prompt]
         sizes = [len(message.content or "") for message in self.messages] or [len(self.prompt)]
         return Prompt(
-            asked[-1],
-            asked[-2] if len(asked) > 1 else "",
-            len(asked),
+            prompts[-1],
+            prompts[-2] if len(prompts) > 1 else "",
+            len(prompts),
             sum(sizes),
             bool(self.messages) and self.messages[0].role == "system",
         )
@@ -102,7 +102,7 @@ def train_from_files(paths: Sequence[Path], weak: str, strong: str, *, encoder_f
         )
     outcomes = [line.as_outcome(weak, strong) for line in lines]
     if all(outcome.good == outcomes[0].good for outcome in outcomes):
-        raise TrainingError("every prompt has the same outcome, so there is nothing to tell apart")
+        raise TrainingError("every prompt has the same outcome, so there is nothing to fit")
     vectors, encoder = (None, "") if encoder_folder is None else embedded(texts_of(lines), encoder_folder)
     name = ", ".join(path.name for path in paths)
     return trainer(outcomes, vectors=vectors).fit(weak=weak, strong=strong, trained_on=name, encoder=encoder)

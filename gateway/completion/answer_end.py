@@ -108,8 +108,8 @@ class AnswerEnd:
         """Take usual events; return how many were taken before the first that needs a full parse."""
         reasons = self._reasons
         for number, frame in enumerate(frames):
-            choices, told = frame.choices, frame.usage
-            if frame.error or frame.x_groq or not (choices or told):
+            choices, stated = frame.choices, frame.usage
+            if frame.error or frame.x_groq or not (choices or stated):
                 return number
             for choice in choices or ():
                 reason, index = choice.finish_reason, choice.index
@@ -119,8 +119,8 @@ class AnswerEnd:
                     return number
                 if reason or index not in reasons:
                     self.see_choice(index, reason)
-            if told is not None:
-                self.usage = usage_in({"usage": told}) or self.usage
+            if stated is not None:
+                self.usage = usage_in({"usage": stated}) or self.usage
         return len(frames)
 
     def see(self, document: Any, event: str = "message") -> None:
@@ -239,20 +239,20 @@ def usage_in(document: Any) -> Usage | None:
     return None
 
 
-def _usage(told: Any) -> Usage | None:
-    if not isinstance(told, dict):
+def _usage(stated: Any) -> Usage | None:
+    if not isinstance(stated, dict):
         return None
-    prompt, completion = _count(told.get("prompt_tokens")), _count(told.get("completion_tokens"))
+    prompt, completion = _count(stated.get("prompt_tokens")), _count(stated.get("completion_tokens"))
     if prompt is None:
         return None
-    details = told.get("prompt_tokens_details")
+    details = stated.get("prompt_tokens_details")
     return Usage(prompt, completion or 0, _count(details.get("cached_tokens")) if isinstance(details, dict) else None)
 
 
-def _count(told: Any) -> int | None:
-    if isinstance(told, float) and told.is_integer():
-        told = int(told)
-    return told if isinstance(told, int) and not isinstance(told, bool) and told >= 0 else None
+def _count(stated: Any) -> int | None:
+    if isinstance(stated, float) and stated.is_integer():
+        stated = int(stated)
+    return stated if isinstance(stated, int) and not isinstance(stated, bool) and stated >= 0 else None
 
 
 def merge_timing(answer: bytes, timing: dict[str, float]) -> bytes:

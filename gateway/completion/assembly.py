@@ -1,7 +1,7 @@
 """Assembly of a finished stream's events into the whole completion: stored once, served both ways.
 
 Nothing is lost: rules of form cover unknown fields, too. Text of a delta is joined, lists grow, objects are merged,
-and of anything else the last value counts. Where these rules would have to guess, there is no completion.
+and of anything else the last value counts. Where these rules are ambiguous, there is no completion.
 """
 
 from __future__ import annotations
@@ -150,16 +150,16 @@ class _Completion:
 
 
 def _choice(number: int, message: Merged, others: Merged) -> dict[str, Any]:
-    told = {"role": "assistant", "content": None, **message.finished()}
-    if told.get("refusal") == "":
-        told["refusal"] = None
-    if not told.get("tool_calls"):
-        told.pop("tool_calls", None)
+    assembled = {"role": "assistant", "content": None, **message.finished()}
+    if assembled.get("refusal") == "":
+        assembled["refusal"] = None
+    if not assembled.get("tool_calls"):
+        assembled.pop("tool_calls", None)
     else:
-        told["tool_calls"] = _calls(told["tool_calls"])
-    if told["content"] == "" and any(told.get(name) for name in _NO_TEXT_BESIDE):
-        told["content"] = None
-    return {"index": number, "message": told, "logprobs": None, "finish_reason": None, **others.finished()}
+        assembled["tool_calls"] = _calls(assembled["tool_calls"])
+    if assembled["content"] == "" and any(assembled.get(name) for name in _NO_TEXT_BESIDE):
+        assembled["content"] = None
+    return {"index": number, "message": assembled, "logprobs": None, "finish_reason": None, **others.finished()}
 
 
 def _calls(calls: list[Any]) -> list[dict[str, Any]]:

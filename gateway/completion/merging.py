@@ -25,7 +25,7 @@ _UNNUMBERED: Final = frozenset({"annotations", "citations"})
 
 
 class CannotMerge(Exception):
-    """The pieces do not fit together; what they were meant to be would be a guess."""
+    """The pieces do not fit together; their intended whole is unknown."""
 
 
 class _Text:
@@ -124,8 +124,8 @@ class Merged:
             CannotMerge: The piece does not fit, or two items share an index.
         """
         for name in ("id", "type"):
-            known, told = self._fields.get(name), piece.get(name)
-            if known and told and known != told:
+            known, stated = self._fields.get(name), piece.get(name)
+            if known and stated and known != stated:
                 raise CannotMerge(f"two items with one index and another {name}")
         self.add(piece, depth + 1)
 

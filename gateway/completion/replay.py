@@ -25,7 +25,7 @@ def as_event_stream(answer: bytes, *, include_usage: bool) -> bytes:
     if include_usage:
         common["usage"] = None
     choices = enumerate(completion["choices"])
-    events = [{**common, "choices": [part]} for number, kept in choices for part in _choice_events(number, kept)]
+    events = [{**common, "choices": [part]} for number, parts in choices for part in _choice_events(number, parts)]
     if include_usage:
         events.append({**common, "choices": [], "usage": completion.get("usage")})
     return b"".join(b"data: %b\n\n" % msgspec.json.encode(event) for event in events) + _DONE

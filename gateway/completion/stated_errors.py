@@ -1,4 +1,4 @@
-"""Errors that an upstream states inside a 200 answer: found by meaning, in any of their shapes."""
+"""Errors that an upstream states inside a 200 answer, in any of their shapes."""
 
 from __future__ import annotations
 
@@ -83,20 +83,20 @@ def stated_error(document: Any, event: str = "message") -> StatedError | None:
     error = document.get("error")
     extension = document.get("x_groq")
     if isinstance(extension, dict) and extension.get("error"):
-        return _told(extension["error"], document)
+        return _stated(extension["error"], document)
     if error or event == ERROR_EVENT or ERROR_EVENT in (document.get("object"), document.get("type")):
-        return _told(error if error else document, document)
+        return _stated(error if error else document, document)
     if document.get("choices") is None and _has_failed_base(document):
-        return _told(document["base_resp"], document)
+        return _stated(document["base_resp"], document)
     if "choices" in document or event not in _UNNAMED or document.get("type") == "ping":
         return None
     if document.get("usage") or not any(value and key.lower() in _LOOSE_KEYS for key, value in document.items()):
         return None
-    return _told(document, document)
+    return _stated(document, document)
 
 
 def stated_aside(document: Any) -> StatedError | None:
-    """Return the error that is stated where clients do not look: beside the events of a stream, or in a list."""
+    """Return the error that is stated where clients do not read: beside the events of a stream, or in a list."""
     error = stated_error(document)
     return None if error is None else msgspec.structs.replace(error, is_standard=False)
 
@@ -105,7 +105,7 @@ def stated_in_choice(choice: dict[str, Any]) -> StatedError | None:
     """Return the error of one choice: its own `error`, or a finish reason of an answer that was broken off."""
     error = choice.get("error")
     if error:
-        return _told(error, choice)
+        return _stated(error, choice)
     return StatedError() if is_failed_reason(choice.get("finish_reason")) else None
 
 
@@ -116,7 +116,7 @@ def is_failed_reason(reason: object) -> bool:
     return isinstance(reason, str) and (reason.lower() in _FAILED_REASONS or "error" in reason.lower())
 
 
-def _told(error: Any, document: dict[str, Any]) -> StatedError:
+def _stated(error: Any, document: dict[str, Any]) -> StatedError:
     status = _status_in(error) if isinstance(error, dict) else None
     if status is None:
         status = _status_in(document)
@@ -139,8 +139,8 @@ def _has_failed_base(document: dict[str, Any]) -> bool:
     return isinstance(base, dict) and bool(base.get("status_code"))
 
 
-def _status_in(told: dict[str, Any]) -> int | None:
-    named = {key.lower(): value for key, value in told.items() if isinstance(value, int | str)}
+def _status_in(stated: dict[str, Any]) -> int | None:
+    named = {key.lower(): value for key, value in stated.items() if isinstance(value, int | str)}
     for key in _STATUS_KEYS:
         value = named.get(key)
         if isinstance(value, str):

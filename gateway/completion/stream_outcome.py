@@ -1,4 +1,4 @@
-"""StreamOutcome: the meaning of a stream's events, read in blocks so that a passing piece costs next to nothing.
+"""StreamOutcome: the content of a stream's events, read in blocks so that a passing piece costs next to nothing.
 
 Usual events are read together, and only the JSON around their text. From the first unusual one of a block on, each
 is read by the grammar of event streams: an error, a comment, several `data` lines, other line ends.

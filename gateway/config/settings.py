@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
@@ -14,6 +15,7 @@ from gateway.http.address import inherited_descriptors
 from gateway.http.limits import EdgeLimits
 from gateway.store.address import StoreAddress, parse_store
 
+_ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.-]*://(?:\[[0-9a-f:]+\]|[a-z0-9._-]+)(?::[0-9]{1,5})?")
 DEFAULT_STORE: Final = "store.sqlite3"
 ANSWERS_SUFFIX: Final = ".answers"
 _LONGEST_SOCKET: Final = "small.sock"
@@ -67,10 +69,24 @@ class PublicSettings:
     process holds."""
     shared: bool = False
     """True if other gateway processes may listen on `listen` too, each with its own queue (SO_REUSEPORT)."""
+    cors_origins: str = ""
+    """Origins of web pages that may call this listener from a browser (CORS), separated by commas, such as
+    `https://chat.example.com`; `*`: any; empty: none."""
 
     def __post_init__(self) -> None:
-        """Reject an address that cannot be bound; ConfigError starts with the key."""
+        """Reject an address that cannot be bound and origins that no browser sends; ConfigError starts with the key."""
         require_address(self.listen)
+        for origin in self.origins:
+            if origin != "*" and not _ORIGIN.fullmatch(origin):
+                raise ConfigError(
+                    f"cors_origins: expected origins such as https://chat.example.com (scheme, host in lower case, "
+                    f"port unless it is the scheme's own, no path), got {origin!r}"
+                )
+
+    @property
+    def origins(self) -> tuple[str, ...]:
+        """Return the members of `cors_origins`."""
+        return tuple(origin for part in self.cors_origins.split(",") if (origin := part.strip()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +154,7 @@ class PolicySettings:
     a document of one's own, else `file`.
     """
     poll_s: float = 0.25
-    """Interval between two looks at the policy file."""
+    """Interval between two reads of the policy file."""
     max_revisions: int = 1000
     """Revisions of the policy that the store remembers; of more the oldest go."""
     quality_dir: Path | None = None

@@ -41,10 +41,10 @@ def load_config(
     Raises:
         ConfigError: A setting is unknown or wrong; the message starts with the place that gave it.
     """
-    here = (cwd or Path.cwd()).resolve()
+    here = (cwd or _working_directory()).resolve()
     named = path or (Path(env[CONFIG_ENV]) if env.get(CONFIG_ENV) else None)
     file = here / named.expanduser() if named is not None else here / DEFAULT_FILE
-    found: dict[str, _Found] = {"process.runtime_dir": _Found(here / "run", "default")}
+    found: dict[str, _Found] = {"process.runtime_dir": _Found(here / "run", "--runtime-dir")}
     if named is not None or file.exists():
         found |= _from_file(file)
     found |= _from_env(env, here)
@@ -54,9 +54,16 @@ def load_config(
     try:
         return config_of({key: given.value for key, given in found.items()})
     except ConfigError as error:  # its message starts with the key
-        key, _, said = str(error).partition(": ")
+        key, _, message = str(error).partition(": ")
         given = found.get(key)
-        raise ConfigError(f"{given.place}: {said}" if given else str(error)) from error
+        raise ConfigError(f"{given.place}: {message}" if given else str(error)) from error
+
+
+def _working_directory() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError as error:
+        raise ConfigError("the working directory is gone; change to one that exists") from error
 
 
 def config_of(values: Mapping[str, object]) -> GatewayConfig:
@@ -73,7 +80,7 @@ def config_of(values: Mapping[str, object]) -> GatewayConfig:
 
 
 def variables_of(config: GatewayConfig) -> dict[str, str]:
-    """Return the variables that make another process have these very settings and look at no file for them."""
+    """Return the variables that make another process have these very settings and read no file for them."""
     given = {
         key: str(value).lower() if isinstance(value, bool) else str(value)
         for key, value in _values(config, "")
@@ -186,9 +193,11 @@ def _typed(kind: Any, value: object, place: str, *, strict: bool) -> Any:
     try:
         return msgspec.convert(value, kind, strict=strict)
     except msgspec.ValidationError as error:
-        said = str(error).replace("`", "").partition(", got ")[0]
-        said = f"expected one of {_choices(kind)}" if "enum value" in said else f"{said[0].lower()}{said[1:]}"
-        raise ConfigError(f"{place}: {said}, got {value!r}") from error
+        message = str(error).replace("`", "").partition(", got ")[0]
+        message = (
+            f"expected one of {_choices(kind)}" if "enum value" in message else f"{message[0].lower()}{message[1:]}"
+        )
+        raise ConfigError(f"{place}: {message}, got {value!r}") from error
 
 
 def _choices(kind: Any) -> str:

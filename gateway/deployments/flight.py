@@ -29,7 +29,7 @@ class TtftForecast(msgspec.Struct, frozen=True, gc=False):
     """Number of requests without a first token at that instant."""
     seconds: float
     """Seconds from sending to the first token."""
-    rows: float
+    num_seqs: float
     """Number of sequences that were decoding at that instant."""
     ahead: float
     """Prompt tokens of the lane that were sent and not computed yet."""
@@ -51,18 +51,18 @@ class TtftForecast(msgspec.Struct, frozen=True, gc=False):
     """
 
     @property
-    def by_books(self) -> Features:
-        """Return the features from our own books, as the model of the time to first token learns from them."""
-        uncached, rows = float(self.uncached_tokens), self.rows
+    def by_outstanding(self) -> Features:
+        """Return the features from our own counts, from which the model of the time to first token learns."""
+        uncached, num_seqs = float(self.uncached_tokens), self.num_seqs
         work = self.uncached_tokens + self.ahead
         return (
             1.0,
-            rows,
+            num_seqs,
             uncached,
             self.ahead,
             self.others,
-            work * rows,
-            work if rows or self.num_pending else 0.0,
+            work * num_seqs,
+            work if num_seqs or self.num_pending else 0.0,
             1.0 if self.others else 0.0,
             self.beyond,
             self.step_left_s,
@@ -102,7 +102,7 @@ class InFlightRequest(msgspec.Struct, eq=False):
     """TTFT forecast at sending, in seconds."""
     sample: TtftForecast | None
     """Features behind the forecast; None for a request outside the learning sample."""
-    rows_before: int
+    seqs_before: int
     """Number of sequences decoding at the deployment when the request was sent."""
     lane: str
     """Lane of the engine that the request waits in."""
@@ -111,7 +111,7 @@ class InFlightRequest(msgspec.Struct, eq=False):
     is_held_up: bool = False
     """True if the gateway paused reading for a slow client, so the duration is no measure of the deployment."""
     first_token_at: float | None = None
-    num_rows: int = 0
+    num_seqs: int = 0
     """Number of sequences decoding when the first token came, this one included."""
     is_ended: bool = False
 
@@ -164,7 +164,7 @@ def plain_bound_s(live: LiveDeployment, now: float, flight: InFlightRequest, max
     """Return the seconds within which a plain answer of up to `max_tokens` is whole, or the engine reports progress."""
     report = live.forecast.report(now)
     prompt_s = PROMPT_FACTOR * flight.forecast_ttft_s
-    if report is not None and report.silent_s is not None:  # each of the engine's steps is heard of
+    if report is not None and report.silent_s is not None:  # each of the engine's steps is reported
         return prompt_s
     tokens = max_tokens or max(int(MEAN_FACTOR * flight.price.output_tokens), LEAST_TOKENS)
     bound_s = prompt_s + PLAIN_FACTOR * tokens * live.forecast.tpot_s(now)

@@ -60,11 +60,11 @@ class DeploymentForecast:
     """
 
     __slots__ = (
-        "_books",
-        "_by_books",
+        "_by_outstanding",
         "_by_report",
         "_lane_free_at",
         "_last",
+        "_outstanding",
         "_peak",
         "_pulse",
         "_report",
@@ -80,9 +80,9 @@ class DeploymentForecast:
     def __init__(self, pulse: Pulse | None = None) -> None:
         """Create a model with prior terms; `pulse` is that of the deployment's connections, None without one."""
         self._pulse = pulse or Pulse()
-        self._books = OutstandingRequests()
+        self._outstanding = OutstandingRequests()
         own, reported = SpeedGain(), SpeedGain()
-        self._by_books = {lane: TtftModel(_OWN_PRIOR, _OWN_SCALES, gain=own) for lane in ENGINE_LANES}
+        self._by_outstanding = {lane: TtftModel(_OWN_PRIOR, _OWN_SCALES, gain=own) for lane in ENGINE_LANES}
         self._by_report = {lane: TtftModel(_REPORTED_PRIOR, _REPORTED_SCALES, gain=reported) for lane in ENGINE_LANES}
         self._tpot = TpotModel()
         self._peak = PeakEwma(decay_s=_PEAK_DECAY_S, value=1.0)
@@ -125,11 +125,11 @@ class DeploymentForecast:
         """Return the TTFT in seconds from sending."""
         return self.look(now, uncached_tokens, lane).seconds
 
-    def tpot_s(self, now: float, rows: int | None = None) -> float:
-        """Return the seconds per output token beside `rows` sequences, by default those that run and this one."""
-        if rows is None:
-            rows = self.num_rows(now) + 1
-        return self._tpot.predict_s(now, rows)
+    def tpot_s(self, now: float, seqs: int | None = None) -> float:
+        """Return the seconds per output token beside `seqs` sequences, by default those that run and this one."""
+        if seqs is None:
+            seqs = self.num_seqs(now) + 1
+        return self._tpot.predict_s(now, seqs)
 
     def total_s(self, now: float, price: Price, lane: str = DEFAULT_LANE) -> float:
         """Return the seconds from sending to the last token."""
@@ -139,10 +139,10 @@ class DeploymentForecast:
         """Return the part of `ttft_s` that is spent behind other requests."""
         return max(self.ttft_s(now, 0, lane) - self._idle_ttft_s(now, _lane_of(0, lane)), 0.0)
 
-    def num_rows(self, now: float) -> int:
+    def num_seqs(self, now: float) -> int:
         """Return the number of sequences decoding there, from any client."""
         report = self._fresh_report(now)
-        return self._books.rows if report is None else max(report.num_running, self._books.rows)
+        return self._outstanding.num_seqs if report is None else max(report.num_running, self._outstanding.num_seqs)
 
     def step_tokens(self, now: float) -> int | None:
         """Return the prompt tokens that fit into one step beside running sequences, or None when unknown."""
@@ -163,7 +163,7 @@ class DeploymentForecast:
     @property
     def num_pending(self) -> int:
         """Number of our requests there without a first token."""
-        return self._books.num_pending
+        return self._outstanding.num_pending
 
     def age_s(self, now: float) -> float:
         """Return the seconds since the last load report, infinite without one."""
@@ -175,7 +175,7 @@ class DeploymentForecast:
         self, now: float, price: Price, *, lane: str = DEFAULT_LANE, is_stream: bool = True
     ) -> InFlightRequest:
         """Record that a request is sent, and return it."""
-        uncached, books, made = price.uncached_tokens, self._books, self._sampled
+        uncached, outstanding, made = price.uncached_tokens, self._outstanding, self._sampled
         room = self._sample_room + (now - self._sent_at) / SAMPLE_GAP_S
         if room > SAMPLE_BURST:
             room = SAMPLE_BURST
@@ -185,15 +185,15 @@ class DeploymentForecast:
             lane = _lane_of(uncached, lane)
         if is_sample or made is None:
             made = self._sampled = self.look(now, uncached, lane)
-        elif is_stream and (made.lane != lane or not made.is_like(uncached, books.num_pending)):
+        elif is_stream and (made.lane != lane or not made.is_like(uncached, outstanding.num_pending)):
             made = self.look(now, uncached, lane)
         flight = InFlightRequest(
-            self, now, price, made.seconds, made if is_sample else None, books.rows, lane, is_stream
+            self, now, price, made.seconds, made if is_sample else None, outstanding.num_seqs, lane, is_stream
         )
         if is_sample or is_stream:
-            books.send(flight, now)
+            outstanding.send(flight, now)
         else:
-            books.send_unseen()
+            outstanding.send_unseen()
         self._last = None
         if now - self._report_at <= REPORT_FRESH_S and self._report is not None:
             self._note_sent_to_lane(self._report, now, uncached, _lane_of(uncached, lane))
@@ -240,11 +240,11 @@ class DeploymentForecast:
         made = flight.sample
         if made is None and not flight.is_stream:
             return
-        self._books.begin_answer(flight, now)
+        self._outstanding.begin_answer(flight, now)
         self._last = None
         if made is None:
             return
-        flight.num_rows = self.num_rows(now)
+        flight.num_seqs = self.num_seqs(now)
         seconds = now - flight.sent_at
         self.error.observe(flight.forecast_ttft_s, seconds)
         self._peak.observe(now, seconds / max(flight.forecast_ttft_s, TINY_S))
@@ -254,13 +254,13 @@ class DeploymentForecast:
         """Record a flight's end and learn from it; called by the flight."""
         made = flight.sample
         if made is None and not flight.is_stream:
-            self._books.end_unseen()
+            self._outstanding.end_unseen()
         elif usage is not None and made is not None:
-            rows = (flight.num_rows + self.num_rows(now)) / 2
-            self._books.end(flight, now)
-            self._learn_from_usage(flight, made, now, usage, rows)
+            seqs = (flight.num_seqs + self.num_seqs(now)) / 2
+            self._outstanding.end(flight, now)
+            self._learn_from_usage(flight, made, now, usage, seqs)
         else:
-            self._books.end(flight, now)
+            self._outstanding.end(flight, now)
             if usage is None and flight.first_token_at is None and flight.is_stream:
                 waited = (now - flight.sent_at) / max(flight.forecast_ttft_s, TINY_S)
                 if waited > 1.0:  # a lower bound of the TTFT
@@ -269,16 +269,16 @@ class DeploymentForecast:
 
     def unqueued_ttft_s(self, flight: InFlightRequest) -> float:
         """Return a flight's TTFT in seconds with no request ahead and at the usual speed."""
-        rows, uncached = float(flight.rows_before), float(flight.price.uncached_tokens)
-        base_s, row_s, own_s, _, _, product_s, beside_s, _, _, step_part = self._by_books[flight.lane].terms
-        seconds = base_s + row_s * rows + own_s * uncached
-        if not rows:
+        seqs, uncached = float(flight.seqs_before), float(flight.price.uncached_tokens)
+        base_s, row_s, own_s, _, _, product_s, beside_s, _, _, step_part = self._by_outstanding[flight.lane].terms
+        seconds = base_s + row_s * seqs + own_s * uncached
+        if not seqs:
             return seconds
-        step_left_s = self._tpot.plain_s(rows) / 2
-        return seconds + product_s * (uncached * rows) + beside_s * uncached + step_part * step_left_s
+        step_left_s = self._tpot.plain_s(seqs) / 2
+        return seconds + product_s * (uncached * seqs) + beside_s * uncached + step_part * step_left_s
 
     def _learn_from_usage(
-        self, flight: InFlightRequest, made: TtftForecast, now: float, usage: Usage, rows: float
+        self, flight: InFlightRequest, made: TtftForecast, now: float, usage: Usage, seqs: float
     ) -> None:
         price, num_gaps = flight.price, usage.completion_tokens - 1
         believed = price.prompt_tokens - price.uncached_tokens
@@ -286,21 +286,21 @@ class DeploymentForecast:
             self._learn_trust(believed, usage.cached_tokens)
         if flight.first_token_at is not None:
             if num_gaps > 0 and not flight.is_held_up:
-                self._tpot.observe(now, rows, (now - flight.first_token_at) / num_gaps)
+                self._tpot.observe(now, seqs, (now - flight.first_token_at) / num_gaps)
         elif not flight.is_stream:
             self._learn_from_total(flight, made, now, num_gaps)
 
     def _learn_from_total(self, flight: InFlightRequest, made: TtftForecast, now: float, num_gaps: int) -> None:
         """Learn from a response that is no stream: divide its duration in the proportion of the forecast."""
-        rows = flight.rows_before + 1.0
-        decode_s = num_gaps * self._tpot.predict_s(now, rows)
+        seqs = flight.seqs_before + 1.0
+        decode_s = num_gaps * self._tpot.predict_s(now, seqs)
         ratio = (now - flight.sent_at) / max(flight.forecast_ttft_s + decode_s, TINY_S)
         self._learn_ttft(now, flight.lane, made, ratio * flight.forecast_ttft_s)
         if num_gaps > 0:
-            self._tpot.observe(now, rows, ratio * decode_s / num_gaps)
+            self._tpot.observe(now, seqs, ratio * decode_s / num_gaps)
 
     def _learn_ttft(self, now: float, lane: str, made: TtftForecast, seconds: float) -> None:
-        self._by_books[lane].observe(now, made.by_books, seconds)
+        self._by_outstanding[lane].observe(now, made.by_outstanding, seconds)
         if made.by_report is not None:
             self._by_report[lane].observe(now, made.by_report, seconds)
 
@@ -312,37 +312,34 @@ class DeploymentForecast:
     # Computation.
 
     def _make(self, now: float, uncached_tokens: int, lane: str) -> TtftForecast:
-        # One function without helpers: it runs for every candidate of a request, and is the larger
-        # part of what a decision costs.
-        books, own_model, tpot = self._books, self._by_books[lane], self._tpot
+        # Almost without helpers: it runs for every candidate of a request, and is the larger part of what a
+        # decision costs.
+        outstanding, own_model, tpot = self._outstanding, self._by_outstanding[lane], self._tpot
         first_s, each_s = tpot.terms
-        ahead, others, late_ratio, latest_ratio = books.look(now, lane)  # first, because it may assume first tokens
-        num_rows, num_pending = books.rows, books.num_pending
-        rows, num_running = float(num_rows), num_rows
+        ahead, others, late_ratio, latest_ratio = outstanding.look(
+            now, lane
+        )  # first, because it may assume first tokens
+        num_seqs, num_pending = outstanding.num_seqs, outstanding.num_pending
+        seqs, num_running = float(num_seqs), num_seqs
         step_left_s = 0.0
-        if num_rows or num_pending:
-            # Remainder of the engine's step, whose start is the last byte received from there; less the
-            # time for the prompts in it, which are counted apart.
+        if num_seqs or num_pending:
+            # The time for the prompts in the engine's step is counted apart.
             in_step_s = 0.0
             if num_pending:
                 unread = ahead + others
                 in_step_s = own_model.terms[_OWN_PROMPT] * (unread if unread < _STEP_TOKENS else _STEP_TOKENS)
-            step_s = first_s + each_s * (num_rows or 1) + in_step_s
-            gone_s = now - self._pulse.at
-            if gone_s < 0.0:  # the event loop may have read its clock slightly later
-                gone_s = 0.0
-            step_left_s = (step_s - gone_s if gone_s <= step_s else step_s / 2) - in_step_s
-        # Dot product with `by_books`, without the terms that are 0.
+            step_left_s = self._left_of(first_s + each_s * (num_seqs or 1) + in_step_s, now) - in_step_s
+        # Dot product with `by_outstanding`, without the terms that are 0.
         base_s, row_s, own_s, ahead_s, other_s, product_s, beside_s, rivals_s, beyond_s, step_part = own_model.terms
-        seconds = base_s + row_s * rows + own_s * uncached_tokens + ahead_s * ahead
+        seconds = base_s + row_s * seqs + own_s * uncached_tokens + ahead_s * ahead
         if others:
             seconds += other_s * others
-        if num_rows or num_pending:
+        if num_seqs or num_pending:
             work = uncached_tokens + ahead
-            seconds = seconds + product_s * (work * rows) + beside_s * work
+            seconds = seconds + product_s * (work * seqs) + beside_s * work
         if others:
             seconds += rivals_s
-        beyond = rows + num_pending + 1.0 - books.most_rows
+        beyond = seqs + num_pending + 1.0 - outstanding.most_seqs
         if beyond > 0.0:
             seconds += beyond_s * beyond
         else:
@@ -351,12 +348,12 @@ class DeploymentForecast:
         reported = None
         report = self._report
         if report is not None and now - self._report_at <= REPORT_FRESH_S:
-            if report.num_running > num_rows:
+            if report.num_running > num_seqs:
                 num_running = report.num_running
             name, found = _reported_lane(report, lane)
             if found is not None and found.prefill_tokens_per_s > 0.0:
                 wait_s = max(self._lane_free_at.get(name, now) - now, 0.0)
-                reported = (1.0, rows, wait_s, uncached_tokens / found.prefill_tokens_per_s, step_left_s)
+                reported = (1.0, seqs, wait_s, uncached_tokens / found.prefill_tokens_per_s, step_left_s)
                 model = self._by_report[lane]
                 seconds = blended((seconds, own_model.error), (model.predict_s(now, reported), model.error))
         if late_ratio > _OVERDUE_RATIO:  # the lane's next request waits far longer than forecast, so this one will too
@@ -370,7 +367,7 @@ class DeploymentForecast:
             uncached_tokens,
             num_pending,
             seconds,
-            rows,
+            seqs,
             ahead,
             others,
             beyond,
@@ -380,8 +377,15 @@ class DeploymentForecast:
             latest_ratio if latest_ratio > _OVERDUE_RATIO else 1.0,
         )
 
+    def _left_of(self, step_s: float, now: float) -> float:
+        """Return the remainder of the engine's step, whose start is the last byte received from there."""
+        gone_s = now - self._pulse.at
+        if gone_s < 0.0:  # the event loop may have read its clock slightly later
+            return step_s
+        return step_s - gone_s if gone_s <= step_s else step_s / 2
+
     def _idle_ttft_s(self, now: float, lane: str) -> float:
-        return self._by_books[lane].predict_s(now, _IDLE)
+        return self._by_outstanding[lane].predict_s(now, _IDLE)
 
     def _fresh_report(self, now: float) -> LoadReport | None:
         return self._report if now - self._report_at <= REPORT_FRESH_S else None

@@ -8,7 +8,7 @@ from typing import Final
 from gateway.deployments.forecast import DeploymentForecast
 from gateway.deployments.health.health import DeploymentHealth
 from gateway.deployments.health.second_attempts import RecentDelays, RetryBudget
-from gateway.deployments.row_bound import RowBound
+from gateway.deployments.seq_bound import SequenceBound
 from gateway.deployments.starting import StartProgress, StartReport
 from gateway.limits.limiter import Limiter
 from gateway.upstreams.client import UpstreamClient
@@ -44,7 +44,7 @@ class LiveDeployment:
         "plain_as_stream",
         "refuses_streams",
         "retries",
-        "row_bound",
+        "seq_bound",
         "starting",
         "tls",
         "url",
@@ -89,7 +89,7 @@ class LiveDeployment:
         """True once it refused a stream requested behind such a response; no further one is requested."""
         self.retries = RetryBudget(ratio=RETRIES_RATIO)
         """Budget of retries of other deployments' requests, so failover never floods this one."""
-        self.row_bound = RowBound()
+        self.seq_bound = SequenceBound()
         """Schedule for recomputing the limiter's bound on rows."""
         self.starting = StartProgress()
         """Progress of its start while it is not ready."""
@@ -108,12 +108,12 @@ class LiveDeployment:
         self.is_draining = is_draining
         self.is_ready = self.is_ready and not is_draining
 
-    def note_said(self, now: float, state: str) -> None:
+    def note_stated(self, now: float, state: str) -> None:
         """Adopt the state that its load feed reports; one that restarts receives no further requests."""
-        said = StartReport(state)
-        if self.is_ready and said.is_coming:
+        report = StartReport(state)
+        if self.is_ready and report.is_coming:
             self.is_ready = False
-            self.starting.note_waiting(now, said)
+            self.starting.note_waiting(now, report)
 
     def ready_in_s(self, now: float) -> float | None:
         """Return the forecast seconds until it is ready; None when it is ready or nothing indicates that it will be."""

@@ -99,7 +99,7 @@ class LoadFeeds:
                 if report is not None:
                     now = self._clock()
                     live.forecast.note_report(now, report)
-                    live.note_said(now, report.state)
+                    live.note_stated(now, report.state)
                     if report.is_computing:
                         live.health.note_progress(now)
             return True

@@ -69,10 +69,10 @@ class PromptQueue:
         return self._next
 
     def _find_next(self) -> InFlightRequest | None:
-        for looked, flight in enumerate(self.flights):
+        for checked, flight in enumerate(self.flights):
             if flight.sent_at >= self._begun_sent_at:
                 return flight
-            if looked == _MAX_OVERTAKEN:
+            if checked == _MAX_OVERTAKEN:
                 return None
         return None
 
@@ -100,7 +100,7 @@ class OutstandingRequests:
     A request without a stream shows no first token; it is assumed to come at its forecast time.
     """
 
-    __slots__ = ("_assumed", "_plain", "_queues", "most_rows", "num_pending", "rows")
+    __slots__ = ("_assumed", "_plain", "_queues", "most_seqs", "num_pending", "num_seqs")
 
     def __init__(self) -> None:
         self._queues: dict[str, PromptQueue] = {}
@@ -111,9 +111,9 @@ class OutstandingRequests:
         """Requests whose first token is assumed to have come."""
         self.num_pending = 0
         """Number of requests without a first token."""
-        self.rows = 0
+        self.num_seqs = 0
         """Number of sequences that decode."""
-        self.most_rows = 1
+        self.most_seqs = 1
         """Largest number of rows so far; beyond it the capacity is unknown."""
 
     def send(self, flight: InFlightRequest, now: float) -> None:
@@ -131,13 +131,13 @@ class OutstandingRequests:
 
         Tracking each of very many is too costly; their waits are learned from those that are tracked.
         """
-        self.rows += 1
-        if self.rows > self.most_rows:
-            self.most_rows = self.rows
+        self.num_seqs += 1
+        if self.num_seqs > self.most_seqs:
+            self.most_seqs = self.num_seqs
 
     def end_unseen(self) -> None:
         """Remove a request that is not tracked."""
-        self.rows -= 1
+        self.num_seqs -= 1
 
     def begin_answer(self, flight: InFlightRequest, now: float) -> None:
         """Record a request's first token."""
@@ -145,9 +145,9 @@ class OutstandingRequests:
         queue.remove(flight, now)
         queue.note_begun(flight)
         self.num_pending -= 1
-        self.rows += 1
-        if self.rows > self.most_rows:
-            self.most_rows = self.rows
+        self.num_seqs += 1
+        if self.num_seqs > self.most_seqs:
+            self.most_seqs = self.num_seqs
 
     def end(self, flight: InFlightRequest, now: float) -> None:
         """Remove a request that has ended, in either phase."""
@@ -157,7 +157,7 @@ class OutstandingRequests:
             self.num_pending -= 1
         else:
             self._assumed.discard(flight)
-            self.rows -= 1
+            self.num_seqs -= 1
 
     def look(self, now: float, lane: str) -> tuple[float, float, float, float]:
         """Return the uncomputed prompt tokens and the delays of the lanes.
@@ -197,7 +197,7 @@ class OutstandingRequests:
 
     def check_integrity(self) -> None:
         """Check the invariants, for tests and idle moments; raises AssertionError."""
-        assert self.rows >= len(self._assumed), "an answer ended twice"
+        assert self.num_seqs >= len(self._assumed), "an answer ended twice"
         pending = [flight for queue in self._queues.values() for flight in queue.flights]
         assert self.num_pending == len(pending)
         assert not self._assumed & set(pending)

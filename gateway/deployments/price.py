@@ -45,16 +45,16 @@ class Pricer:
         output.observe(usage.completion_tokens / request.num_choices)
 
     def _learners(self, tenant: str, model: str, route: str) -> tuple[BytesPerToken, OutputEstimate]:
-        ratio, output = self._ratio(tenant, model), self._kept(self._outputs, (tenant, route), OutputEstimate)
+        ratio, output = self._ratio(tenant, model), self._cached(self._outputs, (tenant, route), OutputEstimate)
         if len(self._known) >= MAX_KEYS:
             self._known.clear()
         found = self._known[tenant, model, route] = (ratio, output)
         return found
 
     def _ratio(self, tenant: str, model: str) -> BytesPerToken:
-        return self._kept(self._ratios, (tenant, model), BytesPerToken)
+        return self._cached(self._ratios, (tenant, model), BytesPerToken)
 
-    def _kept(self, known: dict[tuple[str, str], E], key: tuple[str, str], make: Callable[[], E]) -> E:
+    def _cached(self, known: dict[tuple[str, str], E], key: tuple[str, str], make: Callable[[], E]) -> E:
         found = known.get(key)
         if found is None:
             if len(known) >= MAX_KEYS:

@@ -15,7 +15,7 @@ from gateway.upstreams.http1.errors import ConnectTimeout, UpstreamError, Upstre
 from gateway.upstreams.http1.request import ExchangeTimeouts, UpstreamRequest
 
 PROBE_INTERVAL_S: Final = 1.0
-LOOKS: Final = 5
+CHECKS: Final = 5
 """Probes in each interval of deployments that are starting, because requests may wait for them."""
 PROBE_TIMEOUTS: Final = ExchangeTimeouts(connect_s=1.0, first_byte_s=1.0, total_s=2.0)
 BUSY_S: Final = 5.0
@@ -47,7 +47,7 @@ class ReadinessProber:
             deployments: Returns the current deployments.
             log: The log of changes.
             on_probed: Called after each round.
-            interval_s: Seconds between two rounds.
+            interval_s: Seconds between two checks.
             clock: Monotonic clock.
         """
         self._deployments = deployments
@@ -63,10 +63,10 @@ class ReadinessProber:
     async def run(self) -> None:
         """Probe periodically until cancelled."""
         while True:
-            for _ in range(LOOKS - 1):
-                await asyncio.sleep(self._interval_s / LOOKS)
+            for _ in range(CHECKS - 1):
+                await asyncio.sleep(self._interval_s / CHECKS)
                 await self._probe_starting()
-            await asyncio.sleep(self._interval_s / LOOKS)
+            await asyncio.sleep(self._interval_s / CHECKS)
             await self.probe_all()
 
     async def probe_all(self) -> None:
@@ -89,11 +89,11 @@ class ReadinessProber:
     async def _probe(self, deployment: LiveDeployment) -> None:
         try:
             async with await deployment.client.send(_PROBE, PROBE_TIMEOUTS) as response:
-                said = parse_start(await response.read(_MAX_ANSWER_BYTES))
+                report = parse_start(await response.read(_MAX_ANSWER_BYTES))
                 is_ready = response.status < 300 or response.status in _NO_SUCH_PATH
                 reason = f"status {response.status}"
-            self._note_start(deployment, said, is_ready=is_ready)
-            can_answer = is_ready or said.state == DRAINING
+            self._note_start(deployment, report, is_ready=is_ready)
+            can_answer = is_ready or report.state == DRAINING
         except UpstreamError as error:
             is_ready, reason = self._is_only_slow(deployment, error), str(error)
             can_answer = is_ready or not isinstance(error, UpstreamTimeout)  # a refusing server may finish what runs
@@ -110,15 +110,15 @@ class ReadinessProber:
                 "deployment_ready" if is_ready else "deployment_not_ready", deployment=deployment.id, reason=reason
             )
 
-    def _note_start(self, deployment: LiveDeployment, said: StartReport, *, is_ready: bool) -> None:
+    def _note_start(self, deployment: LiveDeployment, report: StartReport, *, is_ready: bool) -> None:
         if is_ready:
-            deployment.starting.note_ready(self._clock(), said)
+            deployment.starting.note_ready(self._clock(), report)
         else:
-            deployment.starting.note_waiting(self._clock(), said)
+            deployment.starting.note_waiting(self._clock(), report)
 
     def _is_only_slow(self, deployment: LiveDeployment, error: UpstreamError) -> bool:
         """Return whether a late deployment was ready and has produced tokens since, so it is busy and not dead."""
-        return _is_late(error) and deployment.is_ready and deployment.health.quiet_s(self._clock()) < BUSY_S
+        return _is_late(error) and deployment.is_ready and deployment.health.idle_s(self._clock()) < BUSY_S
 
     def _note_process(self, deployment: LiveDeployment, *, is_ready: bool) -> None:
         """Drop the health record of a process that has been replaced; a failed connect alone proves no new one."""

@@ -24,7 +24,7 @@ class EjectedCandidates(NamedTuple):
 NOBODY: Final = EjectedCandidates(_NOBODY, False)
 
 
-def kept_out(
+def excluded(
     candidates: Sequence[LiveDeployment], now: float, already_tried: frozenset[str] = _NOBODY
 ) -> EjectedCandidates:
     """Return the candidates to leave out now.

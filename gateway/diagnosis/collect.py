@@ -66,8 +66,8 @@ class SampleCollector:
             is_ready=live.is_ready,
             limit=live.limiter.limit,
             in_flight=live.limiter.in_flight,
-            rows=live.forecast.num_rows(self._clock()),
-            max_rows=live.forecast.max_num_seqs,
+            num_seqs=live.forecast.num_seqs(self._clock()),
+            max_num_seqs=live.forecast.max_num_seqs,
         )
 
     async def _engine(self, live: LiveDeployment) -> Samples | None:

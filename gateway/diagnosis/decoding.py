@@ -35,14 +35,17 @@ def explain_decode(window: Window, place: PolicyLines) -> Finding:
     if drafted > _MANY_DRAFTS * made and accepted < _FEW_ACCEPTED * drafted:
         return _speculation(accepted / drafted, pace)
     state = window.peak_state(place.deployment) if place.deployment in window.last.deployments else ObservedDeployment()
-    if state.max_rows and state.rows >= _BUSY_RATIO * state.max_rows:
-        return _rows(place, state, pace)
+    if state.max_num_seqs and state.num_seqs >= _BUSY_RATIO * state.max_num_seqs:
+        return _num_seqs(place, state, pace)
     return Finding(
         stage="decode",
         cause="slow_decode",
-        summary="Output tokens take longer, with no more rows than before.",
-        evidence=(pace, FindingEvidence("rows in use", state.rows, float(state.max_rows) or None, "bound", "count")),
-        lever="Look at what shares the engine's machine; else weights in int8 (--quantization int8) or a replica.",
+        summary="Output tokens take longer, with no more sequences than before.",
+        evidence=(
+            pace,
+            FindingEvidence("sequences", state.num_seqs, float(state.max_num_seqs) or None, "bound", "count"),
+        ),
+        lever="Check what shares the engine's machine; else weights in int8 (--quantization int8) or a replica.",
         policy_path=place.route_path("select.candidates"),
     )
 
@@ -76,7 +79,7 @@ def _slow_path(place: PolicyLines, pace: FindingEvidence, engine: Distribution, 
         cause="path",
         summary=f"Output tokens leave {place.deployment} in time and reach the gateway late.",
         evidence=(pace, FindingEvidence("the engine's own, mean", engine.mean, before.mean, "baseline")),
-        lever="Look at the bandwidth between the two; prefer a nearer deployment (zone).",
+        lever="Check the bandwidth between the two; prefer a nearer deployment (zone).",
         policy_path=place.route_path("select.candidates"),
     )
 
@@ -102,12 +105,15 @@ def _speculation(accepted: float, pace: FindingEvidence) -> Finding:
     )
 
 
-def _rows(place: PolicyLines, state: ObservedDeployment, pace: FindingEvidence) -> Finding:
+def _num_seqs(place: PolicyLines, state: ObservedDeployment, pace: FindingEvidence) -> Finding:
     return Finding(
         stage="decode",
-        cause="rows",
-        summary=f"{place.deployment} decodes {state.rows:.0f} rows at once; each step takes longer for all of them.",
-        evidence=(FindingEvidence("rows in use", state.rows, _BUSY_RATIO * state.max_rows, "bound", "count"), pace),
+        cause="num_seqs",
+        summary=f"{place.deployment} decodes {state.num_seqs:.0f} sequences at once; each step takes longer.",
+        evidence=(
+            FindingEvidence("sequences", state.num_seqs, _BUSY_RATIO * state.max_num_seqs, "bound", "count"),
+            pace,
+        ),
         lever="Fewer requests there at once, or a replica.",
         policy_path=place.deployment_path("limits.max_in_flight"),
     )

@@ -97,7 +97,7 @@ def _store(window: Window) -> Finding | None:
     return Finding(
         stage="gateway",
         cause="store",
-        summary="The store cannot be used: limits are kept by each process alone, kept answers are not shared.",
+        summary="The store cannot be used: each process enforces limits alone, and cached responses are not shared.",
         evidence=(
             FindingEvidence("store is up", is_up, 1.0, "bound", "count"),
             FindingEvidence("operations that failed", failed, 0.0, "bound", "count"),
@@ -124,7 +124,7 @@ def _down(window: Window, place: PolicyLines) -> Finding | None:
         cause="deployment_down",
         summary=f"{', '.join(names)} served before and does not answer its probe now.",
         evidence=(FindingEvidence("deployments not ready", float(len(names)), 0.0, "bound", "count"),),
-        lever="Its own /readyz and log say why; a fallback keeps its routes served meanwhile.",
+        lever="See its own /readyz and log; a fallback keeps its routes served meanwhile.",
         policy_path=place.route_path("select.fallback"),
     )
 
@@ -133,8 +133,8 @@ def _down(window: Window, place: PolicyLines) -> Finding | None:
 
 
 def _late_first_token(window: Window, place: PolicyLines, now: LatencyBudget, before: LatencyBudget) -> Finding | None:
-    asked = window.counted("penstock_requests_total")
-    sheds = asked >= MIN_REQUESTS and window.counted("penstock_shed_total") / asked > _SHED_RATIO
+    num_all = window.counted("penstock_requests_total")
+    sheds = num_all >= MIN_REQUESTS and window.counted("penstock_shed_total") / num_all > _SHED_RATIO
     are_late = is_late(first_tokens(window.spread), first_tokens(window.spread_before), place.ttft_target_s, LEAST_S)
     if not (are_late or sheds):
         return None
@@ -193,9 +193,9 @@ def _stage_times(now: LatencyBudget, before: LatencyBudget) -> dict[str, StageTi
 def _notes(window: Window, now: LatencyBudget, before: LatencyBudget) -> tuple[str, ...]:
     notes = []
     if now.num_requests < MIN_REQUESTS:
-        notes.append(f"{now.num_requests:.0f} first tokens in {window.seconds:.0f} s: too few to judge by.")
+        notes.append(f"{now.num_requests:.0f} first tokens in {window.seconds:.0f} s: too few to compare.")
     if before.num_requests < MIN_BASELINE:
-        notes.append("There is no baseline yet: only the policy's targets are judged by.")
+        notes.append("There is no baseline yet: only the policy's targets are compared.")
     silent = sorted(set(window.last.deployments) - set(window.last.engines))
     if silent:
         notes.append(f"No metrics from {', '.join(silent)}: their own stages are not known.")

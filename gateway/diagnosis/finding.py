@@ -20,7 +20,7 @@ Cause = Literal[
     "kv_headroom",
     "cold_start",
     "slow_prefill",
-    "rows",
+    "num_seqs",
     "output_length",
     "preemption",
     "speculation",

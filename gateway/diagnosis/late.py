@@ -1,4 +1,4 @@
-"""Criteria for lateness, and the number of requests needed to judge it."""
+"""Criteria for lateness, and the number of requests needed to detect it."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def explain_prefill(window: Window, place: PolicyLines, now: LatencyBudget, befo
         cause="slow_prefill",
         summary="The same prompts take longer to compute.",
         evidence=(prefill, FindingEvidence("tokens of a prompt", tokens, tokens_before, "baseline", "tokens")),
-        lever="Look at what shares the engine's machine; else a larger --max-num-batched-tokens or a replica.",
+        lever="Check what shares the engine's machine; else a larger --max-num-batched-tokens or a replica.",
         policy_path=place.route_path("select.candidates"),
     )
 
@@ -112,26 +112,28 @@ def explain_path(window: Window, place: PolicyLines, now: LatencyBudget, before:
     return Finding(
         stage="network",
         cause="path",
-        summary=f"Time goes between the gateway and {place.deployment}.{unknown}",
+        summary=f"Time is lost between the gateway and {place.deployment}.{unknown}",
         evidence=(
             FindingEvidence("between gateway and engine, mean", now.path_s, before.path_s, "baseline"),
             FindingEvidence("connecting, mean", connect, connect_before, "baseline"),
         ),
-        lever="Look at the network between the two; prefer a nearer deployment (zone), or hedge late streams.",
+        lever="Check the network between the two; prefer a nearer deployment (zone), or hedge late streams.",
         policy_path=place.route_path("select.hedge"),
     )
 
 
 def prefix_hits(window: Window) -> float | None:
     """Return the share of looked-up prompt tokens found in prefix caches; None without lookups."""
-    asked = window.engine_counted("engine_prefix_cache_queries_tokens_total")
-    return window.engine_counted("engine_prefix_cache_hits_tokens_total") / asked if asked > 0 else None
+    num_queried = window.engine_counted("engine_prefix_cache_queries_tokens_total")
+    return window.engine_counted("engine_prefix_cache_hits_tokens_total") / num_queried if num_queried > 0 else None
 
 
 def prefix_hits_before(window: Window) -> float | None:
     """Return `prefix_hits` for the time before the window."""
-    asked = window.engine_counted_before("engine_prefix_cache_queries_tokens_total")
-    return window.engine_counted_before("engine_prefix_cache_hits_tokens_total") / asked if asked > 0 else None
+    num_queried = window.engine_counted_before("engine_prefix_cache_queries_tokens_total")
+    return (
+        window.engine_counted_before("engine_prefix_cache_hits_tokens_total") / num_queried if num_queried > 0 else None
+    )
 
 
 def _kv_headroom(place: PolicyLines, owner: str, used: float, now: LatencyBudget, before: LatencyBudget) -> Finding:

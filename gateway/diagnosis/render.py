@@ -49,11 +49,11 @@ def _finding(finding: Mapping[str, Any]) -> Iterator[str]:
         yield f"     in the policy: {finding['policy_path']}"
 
 
-def _compared(title: str, rows: list[Mapping[str, Any]]) -> Iterator[str]:
-    if not rows:
+def _compared(title: str, num_seqs: list[Mapping[str, Any]]) -> Iterator[str]:
+    if not num_seqs:
         return
     yield f"\n{title:<24} {'requests':>10} {'TTFT':>10} {'before':>10} {'TPOT':>10} {'before':>10}"
-    for row in rows:
+    for row in num_seqs:
         times = [row[name] for name in ("ttft_s", "baseline_ttft_s", "tpot_s", "baseline_tpot_s")]
         yield f"  {row['key']:<22} {row['num_requests']:>10.0f} " + " ".join(f"{_ms(time):>10}" for time in times)
 

@@ -99,7 +99,7 @@ class Samples:
             value = None if found is None else _number(found[3])
             if found is not None and value is not None:
                 numbers.setdefault(found[1], []).append((dict(_LABEL.findall(found[2] or "")), value))
-        return cls({name: tuple(rows) for name, rows in numbers.items()}, _distributions(numbers))
+        return cls({name: tuple(num_seqs) for name, num_seqs in numbers.items()}, _distributions(numbers))
 
     def number(self, name: str, **where: str) -> float:
         """Return the sum over all samples that carry these labels."""
@@ -111,13 +111,13 @@ class Samples:
 
     def distribution(self, name: str, **where: str) -> Distribution:
         """Return the sum of all histograms that carry these labels."""
-        rows = self.distributions.get(name, ())
-        return _merged(found for labels, found in rows if where.items() <= labels.items())
+        num_seqs = self.distributions.get(name, ())
+        return _merged(found for labels, found in num_seqs if where.items() <= labels.items())
 
     def values_of(self, name: str, label: str) -> frozenset[str]:
         """Return all values of a label."""
-        rows = (*self.numbers.get(name, ()), *self.distributions.get(name, ()))
-        return frozenset(labels[label] for labels, _ in rows if label in labels)
+        num_seqs = (*self.numbers.get(name, ()), *self.distributions.get(name, ()))
+        return frozenset(labels[label] for labels, _ in num_seqs if label in labels)
 
 
 def _merged(distributions: Iterable[Distribution]) -> Distribution:

@@ -48,8 +48,8 @@ def is_full(window: Window, deployment: str, state: ObservedDeployment, now: Lat
         ),
         default=0.0,
     )
-    rows_taken = state.max_rows > 0 and state.rows >= _FULL_RATIO * state.max_rows
-    return rows_taken or waiting > 0 or now.engine_queue_s > max(now.wait_s, _SOME_WAIT_S)
+    seqs_taken = state.max_num_seqs > 0 and state.num_seqs >= _FULL_RATIO * state.max_num_seqs
+    return seqs_taken or waiting > 0 or now.engine_queue_s > max(now.wait_s, _SOME_WAIT_S)
 
 
 def _one_tenant(greedy: tuple[str, float, float], waits: tuple[FindingEvidence, ...]) -> Finding:
@@ -68,9 +68,12 @@ def _engine_full(place: PolicyLines, state: ObservedDeployment, waits: tuple[Fin
     return Finding(
         stage="queue",
         cause="engine_full",
-        summary=f"Deployment {place.deployment} has no free row; requests wait for one.",
-        evidence=(FindingEvidence("rows in use", state.rows, float(state.max_rows) or None, "bound", "count"), *waits),
-        lever="Add a replica, or more rows to a step (penstock engine --max-num-seqs) where its KV memory allows.",
+        summary=f"Deployment {place.deployment} has no room for a sequence; requests wait.",
+        evidence=(
+            FindingEvidence("sequences", state.num_seqs, float(state.max_num_seqs) or None, "bound", "count"),
+            *waits,
+        ),
+        lever="Add a replica, or more sequences per step (penstock engine --max-num-seqs) where its KV memory allows.",
         policy_path=place.route_path("select.candidates"),
     )
 
@@ -82,7 +85,7 @@ def _limit(place: PolicyLines, state: ObservedDeployment, waits: tuple[FindingEv
         summary=f"Deployment {place.deployment} has room, but its permits are all out.",
         evidence=(
             FindingEvidence("in flight", float(state.in_flight), state.limit, "bound", "count"),
-            FindingEvidence("rows in use", state.rows, float(state.max_rows) or None, "bound", "count"),
+            FindingEvidence("sequences", state.num_seqs, float(state.max_num_seqs) or None, "bound", "count"),
             *waits,
         ),
         lever="Raise the deployment's permits.",
@@ -104,5 +107,5 @@ def _greedy_tenant(window: Window) -> tuple[str, float, float] | None:
 
 
 def _shed_ratio(window: Window) -> float:
-    asked = window.counted("penstock_requests_total")
-    return window.counted("penstock_shed_total") / asked if asked > 0 else 0.0
+    num_requests = window.counted("penstock_requests_total")
+    return window.counted("penstock_shed_total") / num_requests if num_requests > 0 else 0.0

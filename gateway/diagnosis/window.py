@@ -16,8 +16,8 @@ class ObservedDeployment:
     limit: float = 64.0
     """Current limit of permits; never above `max_in_flight`."""
     in_flight: int = 0
-    rows: float = 0.0
-    max_rows: int = 0
+    num_seqs: float = 0.0
+    max_num_seqs: int = 0
     """Number of rows in a step of the engine; 0 when it does not report one."""
 
 
@@ -117,7 +117,7 @@ class Window:
     def peak_state(self, deployment: str) -> ObservedDeployment:
         """Return the state of a deployment in the snapshot with the most requests in flight."""
         states = [found[deployment] for found in self._states() if deployment in found]
-        return max(states, key=lambda state: (state.in_flight, state.rows))
+        return max(states, key=lambda state: (state.in_flight, state.num_seqs))
 
     def _states(self) -> Iterable[Mapping[str, ObservedDeployment]]:
         return (snapshot.deployments for snapshot in self.all)

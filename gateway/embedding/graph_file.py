@@ -1,4 +1,4 @@
-"""GraphFile: a graph that is built once and kept in a folder, with its digest in the file name."""
+"""GraphFile: a graph that is built once and stored in a folder, with its digest in the file name."""
 
 from __future__ import annotations
 

@@ -46,14 +46,14 @@ class InstalledEncoder:
             stderr=asyncio.subprocess.PIPE,
         )
         try:
-            _, said = await process.communicate()
+            _, output = await process.communicate()
         finally:
             if process.returncode is None:
                 with contextlib.suppress(ProcessLookupError):
                     process.kill()
                 await process.wait()
         if process.returncode != 0:
-            last = said.decode(errors="replace").strip().splitlines()[-1:] or [f"exit code {process.returncode}"]
+            last = output.decode(errors="replace").strip().splitlines()[-1:] or [f"exit code {process.returncode}"]
             raise EncoderUnavailable(f"the encoder's graph could not be made: {last[0]}")
 
 

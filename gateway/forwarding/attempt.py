@@ -36,6 +36,7 @@ from gateway.forwarding.error_mapping import (
     is_retryable,
     no_completion,
     overloaded,
+    without_credential,
 )
 from gateway.forwarding.relay import MAX_PLAIN_BYTES, relay_plain, relay_stream
 from gateway.forwarding.stream_head import StreamHead, head_of
@@ -88,7 +89,6 @@ class UpstreamAttempt:
     __slots__ = (
         "_clock",
         "_permit",
-        "ask",
         "attempt_watch",
         "body",
         "can_move",
@@ -102,6 +102,7 @@ class UpstreamAttempt:
         "on_sent",
         "passed",
         "response",
+        "routing_request",
         "sent_at",
     )
 
@@ -124,7 +125,7 @@ class UpstreamAttempt:
         """Context of the request that this attempt serves; None for an attempt that runs beside another."""
         self.on_sent: Callable[[UpstreamAttempt], None] | None = None
         """Callback for the moment at which the request is on the wire."""
-        self.ask: RoutingRequest | None = None
+        self.routing_request: RoutingRequest | None = None
         """Request as the deployment's forecast sees it; None if the forecast ignores the attempt."""
         self.is_stream = True
         self.is_assembled = False
@@ -144,9 +145,9 @@ class UpstreamAttempt:
             self.on_sent(self)
         if self.flight is not None:  # sent once more, on a new connection
             self.flight.ended(now, None)
-        if self.ask is not None:
-            ask, lane = self.ask, self.ask.claim.lane.engine_lane
-            price = ask.price_at(self.live.id) if ask.held_tokens else ask.price
+        if self.routing_request is not None:
+            routing_request, lane = self.routing_request, self.routing_request.admission_request.lane.engine_lane
+            price = routing_request.price_at(self.live.id) if routing_request.held_tokens else routing_request.price
             self.flight = self.live.forecast.note_sent(now, price, lane=lane, is_stream=self.is_stream)
         self._expect(now)
 
@@ -225,72 +226,76 @@ class AttemptRunner:
             RetryElsewhere: Another deployment may serve the request.
             GatewayError: The request fails.
         """
-        ctx, claim = work.ctx, work.admitted.claim
+        ctx, admission_request = work.ctx, work.admitted.admission_request
         if is_leading:
             ctx.place = RequestPhase.QUEUED
-        permit = live.limiter.try_acquire(claim) or await live.limiter.acquire(claim)
-        opened = UpstreamAttempt(live, permit, live.health.begin(self._clock()), self._clock)
+        permit = live.limiter.try_acquire(admission_request) or await live.limiter.acquire(admission_request)
+        attempt = UpstreamAttempt(live, permit, live.health.begin(self._clock()), self._clock)
         try:
             if is_leading:
                 ctx.mark(Stage.QUEUE)
                 ctx.place = RequestPhase.CONNECTING
-                opened.ctx = ctx
-            opened.on_sent = on_sent
+                attempt.ctx = ctx
+            attempt.on_sent = on_sent
             if can_move is not None:
-                opened.can_move = can_move
-                opened.attempt_watch.on_stalled = opened.move
-            opened.ask, opened.is_stream, opened.is_assembled = ctx.ask, work.request.stream, work.is_assembled
-            opened.max_output_tokens = work.request.max_output_tokens
-            opened.held = None if ctx.held is None else ctx.held.beside()
-            await self._send(work, opened, is_leading=is_leading)
+                attempt.can_move = can_move
+                attempt.attempt_watch.on_stalled = attempt.move
+            attempt.routing_request, attempt.is_stream, attempt.is_assembled = (
+                ctx.routing_request,
+                work.request.stream,
+                work.is_assembled,
+            )
+            attempt.max_output_tokens = work.request.max_output_tokens
+            attempt.held = None if ctx.held is None else ctx.held.beside()
+            await self._send(work, attempt, is_leading=is_leading)
         except BaseException:  # cancellation too: no caller could close it
-            opened.close()
+            attempt.close()
             raise
-        return opened
+        return attempt
 
-    async def more(self, work: ForwardRequest, opened: UpstreamAttempt) -> bool:
+    async def more(self, work: ForwardRequest, attempt: UpstreamAttempt) -> bool:
         """Wait for another piece of a stream that was not passed on yet; False at its end.
 
         Raises:
             RetryElsewhere: The stream broke.
         """
-        assert opened.response is not None, "an answer is open once its request was sent"
+        assert attempt.response is not None, "an answer is open once its request was sent"
         try:
-            return await opened.response.wait_more()
+            return await attempt.response.wait_more()
         except UpstreamError as error:
-            raise RetryElsewhere(self._lost(work, opened, error)) from None
+            raise RetryElsewhere(self._lost(work, attempt, error)) from None
 
-    async def rest(self, work: ForwardRequest, opened: UpstreamAttempt) -> bytes:
+    async def rest(self, work: ForwardRequest, attempt: UpstreamAttempt) -> bytes:
         """Wait for all of a stream of which nothing was passed on.
 
         Raises:
             RetryElsewhere: Another deployment may serve the request.
             GatewayError: The request fails.
         """
-        assert opened.response is not None, "an answer is open once its request was sent"
+        assert attempt.response is not None, "an answer is open once its request was sent"
         try:
-            return await _whole(opened, opened.response)
+            return await _whole(attempt, attempt.response)
         except UpstreamError as error:
-            failure = self._lost(work, opened, error)
+            failure = self._lost(work, attempt, error)
             raise RetryElsewhere(failure) if is_retryable(error) else failure from None
 
-    async def pass_on(self, work: ForwardRequest, opened: UpstreamAttempt) -> None:
+    async def pass_on(self, work: ForwardRequest, attempt: UpstreamAttempt) -> None:
         """Relay the answer to the client; the status line may be out when it fails.
 
         Raises:
             UpstreamFailed: The deployment failed.
             UpstreamTimedOut: The rest of the answer was too late.
         """
-        ctx, attempt_watch = work.ctx, opened.attempt_watch
-        assert opened.response is not None, "an answer is open once its request was sent"
-        ctx.flight = opened.flight
+        ctx, attempt_watch = work.ctx, attempt.attempt_watch
+        assert attempt.response is not None, "an answer is open once its request was sent"
+        ctx.flight = attempt.flight
         try:
-            if opened.body is None:
-                await relay_stream(ctx, opened.response)
+            if attempt.body is None:
+                await relay_stream(ctx, attempt.response)
             else:
-                await relay_plain(ctx, opened.response.status, opened.passed, opened.body)
+                await relay_plain(ctx, attempt.response.status, attempt.passed, attempt.body)
         except UpstreamError as error:
-            raise self._lost(work, opened, error) from None
+            raise self._lost(work, attempt, error) from None
         except UpstreamFailed:
             attempt_watch.failed(self._clock(), FailureKind.BROKEN)
             raise
@@ -299,30 +304,30 @@ class AttemptRunner:
         else:
             attempt_watch.succeeded(self._clock())
 
-    async def _send(self, work: ForwardRequest, opened: UpstreamAttempt, *, is_leading: bool) -> None:
-        """Send, judge the status, wait for the first piece of a stream or all of a plain answer."""
-        ctx, live = work.ctx, opened.live
+    async def _send(self, work: ForwardRequest, attempt: UpstreamAttempt, *, is_leading: bool) -> None:
+        """Send, check the status, wait for the first piece of a stream or all of a plain answer."""
+        ctx, live = work.ctx, attempt.live
         timeouts = self._timeouts(work)
         try:
-            response = await live.client.send(_message(work, live, timeouts), timeouts, opened.note_sent)
+            response = await live.client.send(_message(work, live, timeouts), timeouts, attempt.note_sent)
             if is_leading:
                 ctx.record.timeline.charge(Stage.CONNECT, response.connect_s)
-            self._judge(work, opened, response, is_leading=is_leading)
-            content_type, opened.passed = self._heed(live, response)
+            self._check_response(work, attempt, response, is_leading=is_leading)
+            content_type, attempt.passed = self._heed(live, response)
             may_stream = response.is_events or media_type(content_type) != _JSON
             if work.request.stream and response.status == OK and may_stream:
                 response.expect_events()  # whatever its type: its first event decides
                 head = await head_of(response)
                 if head.beginning != "answer":
-                    self._take_failed_head(work, opened, head, is_leading=is_leading)
+                    self._take_failed_head(work, attempt, head, is_leading=is_leading)
                     return
                 now = self._clock()
-                live.first_bytes.add(now, now - opened.sent_at)
-                opened.note_first_byte(now)
+                live.first_bytes.add(now, now - attempt.sent_at)
+                attempt.note_first_byte(now)
             else:
-                self._take_whole(work, opened, await _whole(opened, response), is_leading=is_leading)
+                self._take_whole(work, attempt, await _whole(attempt, response), is_leading=is_leading)
         except UpstreamError as error:
-            failure = self._lost(work, opened, error, is_leading=is_leading)
+            failure = self._lost(work, attempt, error, is_leading=is_leading)
             if isinstance(error, ConnectError | ConnectTimeout):
                 live.is_ready = False  # until a probe succeeds
             raise RetryElsewhere(failure) if is_retryable(error) else failure from None
@@ -331,7 +336,7 @@ class AttemptRunner:
                 ctx.mark(Stage.UPSTREAM_FIRST_BYTE)
 
     def _take_failed_head(
-        self, work: ForwardRequest, opened: UpstreamAttempt, head: StreamHead, *, is_leading: bool
+        self, work: ForwardRequest, attempt: UpstreamAttempt, head: StreamHead, *, is_leading: bool
     ) -> None:
         """Treat a stream that begins with an error, or ends without an answer, like `_take_error`.
 
@@ -339,57 +344,58 @@ class AttemptRunner:
             RetryElsewhere: Another deployment may serve the request.
         """
         if head.error is not None:
-            self._take_error(work, opened, head.error, is_leading=is_leading)
+            self._take_error(work, attempt, head.error, is_leading=is_leading)
             return
-        opened.attempt_watch.failed(self._clock(), FailureKind.BROKEN)
-        raise RetryElsewhere(no_completion(opened.live.id))
+        attempt.attempt_watch.failed(self._clock(), FailureKind.BROKEN)
+        raise RetryElsewhere(no_completion(attempt.live.id))
 
     def _take_error(
-        self, work: ForwardRequest, opened: UpstreamAttempt, told: StatedError, *, is_leading: bool
+        self, work: ForwardRequest, attempt: UpstreamAttempt, stated: StatedError, *, is_leading: bool
     ) -> None:
         """Treat an error in a 200 answer as the status that it names.
 
         Raises:
             RetryElsewhere: Unless the error states that the request is wrong; that goes to the client.
         """
-        response, status = opened.response, told.status
+        response, status = attempt.response, stated.status
         assert response is not None, "an answer is open once its request was sent"
         if is_leading:
             work.ctx.record.detail = f"upstream status 200 with an error{'' if status is None else f' of {status}'}"
         if status is None or (status not in OVERLOADED and status >= 500):
-            opened.attempt_watch.failed(self._clock(), FailureKind.BROKEN)
-            raise RetryElsewhere(UpstreamFailed(f"Deployment '{opened.live.id}' answered with an error. Try again."))
+            attempt.attempt_watch.failed(self._clock(), FailureKind.BROKEN)
+            raise RetryElsewhere(UpstreamFailed(f"Deployment '{attempt.live.id}' answered with an error. Try again."))
         response.status = status
-        self._judge(work, opened, response, is_leading=is_leading)
-        self._take_whole(work, opened, told.body, is_leading=is_leading)
-        opened.pass_as_json()
+        self._check_response(work, attempt, response, is_leading=is_leading)
+        self._take_whole(work, attempt, stated.body, is_leading=is_leading)
+        attempt.pass_as_json()
 
-    def _take_whole(self, work: ForwardRequest, opened: UpstreamAttempt, body: bytes, *, is_leading: bool) -> None:
+    def _take_whole(self, work: ForwardRequest, attempt: UpstreamAttempt, body: bytes, *, is_leading: bool) -> None:
         """Take a plain answer, or the upstream's own refusal.
 
         Raises:
             RetryElsewhere: A 200 is neither the form requested nor such a refusal. A deployment that answers like that
                 is as good as down.
         """
-        response, live = opened.response, opened.live
+        response, live = attempt.response, attempt.live
         assert response is not None, "an answer is open once its request was sent"
         if response.status != OK:
-            opened.body = enveloped(body, response.status, live.id)
-            if opened.body is not body:
-                opened.pass_as_json()
+            refusal = enveloped(body, response.status, live.id)
+            attempt.body = without_credential(refusal, live.authorization)
+            if attempt.body is not body:
+                attempt.pass_as_json()
             return
         end = end_of_plain(body)
         if end.error is not None:
-            self._take_error(work, opened, end.error, is_leading=is_leading)
+            self._take_error(work, attempt, end.error, is_leading=is_leading)
         elif (work.request.stream and not work.is_assembled) or not end.is_complete:
-            opened.attempt_watch.failed(self._clock(), FailureKind.BROKEN)
+            attempt.attempt_watch.failed(self._clock(), FailureKind.BROKEN)
             raise RetryElsewhere(no_completion(live.id))
         else:
-            opened.body = body
-            if opened.passed[0][1] != _JSON:  # clients read nothing else, and some mind its case
-                opened.pass_as_json()
+            attempt.body = body
+            if attempt.passed[0][1] != _JSON:  # clients read nothing else, and some mind its case
+                attempt.pass_as_json()
             now = self._clock()
-            live.whole_answers.observe(now, now - opened.sent_at)
+            live.whole_answers.observe(now, now - attempt.sent_at)
 
     def _heed(self, live: LiveDeployment, response: UpstreamResponse) -> tuple[bytes, list[Header]]:
         """Read the content type, and the headers that the client sees of an answer that is passed on whole.
@@ -407,8 +413,8 @@ class AttemptRunner:
                 live.forecast.note_load_header(self._clock(), header[1])
         return content_type, [(b"content-type", content_type or _JSON), *passed]
 
-    def _judge(
-        self, work: ForwardRequest, opened: UpstreamAttempt, response: UpstreamResponse, *, is_leading: bool
+    def _check_response(
+        self, work: ForwardRequest, attempt: UpstreamAttempt, response: UpstreamResponse, *, is_leading: bool
     ) -> None:
         """Raise the error that the status stands for; return if the answer may pass.
 
@@ -419,22 +425,22 @@ class AttemptRunner:
         status, headers = response.status, response.headers
         if status == OK:
             return
-        error = from_status(status, headers, opened.live.id, work.admitted.lane.id)
+        error = from_status(status, headers, attempt.live.id, work.admitted.lane.id)
         if status == TOO_MANY_REQUESTS:
-            error = self._judge_pushback(work, opened, headers)
+            error = self._check_pushback(work, attempt, headers)
         if error is None:
             return
         kind = failure_of_status(status, headers)
-        if kind is not None and not opened.live.forecast.is_warming:  # one that is starting has not failed
-            opened.attempt_watch.failed(self._clock(), kind)
+        if kind is not None and not attempt.live.forecast.is_warming:  # one that is starting has not failed
+            attempt.attempt_watch.failed(self._clock(), kind)
         if is_leading:
             work.ctx.record.detail = f"upstream status {status}"
         if status in RETRYABLE or status < 400:
             raise RetryElsewhere(error)
         raise error
 
-    def _judge_pushback(
-        self, work: ForwardRequest, opened: UpstreamAttempt, headers: Sequence[Header]
+    def _check_pushback(
+        self, work: ForwardRequest, attempt: UpstreamAttempt, headers: Sequence[Header]
     ) -> GatewayError | None:
         """Handle a 429: the deployment gets no requests for the time that it names.
 
@@ -443,13 +449,13 @@ class AttemptRunner:
         """
         wait_s = retry_after_s(headers)
         if wait_s is not None:
-            opened.live.health.note_pushback(self._clock(), wait_s)
-        if opened.can_move is None or not opened.can_move():
+            attempt.live.health.note_pushback(self._clock(), wait_s)
+        if attempt.can_move is None or not attempt.can_move():
             return None
-        return overloaded(headers, opened.live.id, work.admitted.lane.id)
+        return overloaded(headers, attempt.live.id, work.admitted.lane.id)
 
     def _lost(
-        self, work: ForwardRequest, opened: UpstreamAttempt, error: UpstreamError, *, is_leading: bool = True
+        self, work: ForwardRequest, attempt: UpstreamAttempt, error: UpstreamError, *, is_leading: bool = True
     ) -> GatewayError:
         """Report the failed exchange to the deployment's health and the record; return the error for the client."""
         now, deadline_at = self._clock(), work.admitted.deadline_at
@@ -457,12 +463,12 @@ class AttemptRunner:
         if kind is FailureKind.TIMEOUT and deadline_at is not None and now >= deadline_at - _ROUNDING_S:
             kind = None  # the client's patience ended, not the route's: the deployment may be healthy
         if kind is None:
-            opened.attempt_watch.dropped()
+            attempt.attempt_watch.dropped()
         else:
-            opened.attempt_watch.failed(now, kind)
+            attempt.attempt_watch.failed(now, kind)
         if is_leading:
             work.ctx.record.detail = str(error)
-        return from_transport(error, opened.live.id)
+        return from_transport(error, attempt.live.id)
 
     def _timeouts(self, work: ForwardRequest) -> ExchangeTimeouts:
         """Return the route's timeouts, less the time of earlier attempts, and shortened to the client's deadline.
@@ -489,7 +495,7 @@ class AttemptRunner:
         return ExchangeTimeouts(timeouts.connect_s, first_byte_s, timeouts.inter_chunk_s, total_s)
 
 
-async def _whole(opened: UpstreamAttempt, response: UpstreamResponse) -> bytes:
+async def _whole(attempt: UpstreamAttempt, response: UpstreamResponse) -> bytes:
     """Return the whole answer, as far as there is memory for it.
 
     Raises:
@@ -498,10 +504,12 @@ async def _whole(opened: UpstreamAttempt, response: UpstreamResponse) -> bytes:
         UpstreamFailed: The answer is too large.
     """
     try:
-        return await response.read(MAX_PLAIN_BYTES, opened.held)
+        return await response.read(MAX_PLAIN_BYTES, attempt.held)
     except RequestTooLarge:
-        said = f"The answer of deployment '{opened.live.id}' takes more memory than this gateway may use for one."
-        raise UpstreamFailed(f"{said} Ask for a shorter one, or for a stream.") from None
+        explanation = (
+            f"The answer of deployment '{attempt.live.id}' takes more memory than this gateway may use for one."
+        )
+        raise UpstreamFailed(f"{explanation} Request a shorter one, or a stream.") from None
 
 
 def _fixed_headers(live: LiveDeployment, accept: bytes, priority: bytes) -> tuple[Header, ...]:
@@ -518,7 +526,7 @@ def _fixed_headers(live: LiveDeployment, accept: bytes, priority: bytes) -> tupl
 
 def _message(work: ForwardRequest, live: LiveDeployment, timeouts: ExchangeTimeouts) -> UpstreamRequest:
     ctx, request = work.ctx, work.request
-    kind = (EVENT_STREAM if request.stream else _JSON, work.admitted.claim.lane.upstream_priority)
+    kind = (EVENT_STREAM if request.stream else _JSON, work.admitted.admission_request.lane.upstream_priority)
     fixed = live.fixed_headers.get(kind) or _fixed_headers(live, *kind)
     headers = [
         (b"x-request-id", ctx.record.request_id.encode("ascii")),

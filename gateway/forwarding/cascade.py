@@ -62,57 +62,57 @@ class Cascader:
         Raises:
             GatewayError: The first deployment failed.
         """
-        asked = _asking(work)
-        opened = await self._attempts.open(asked, live, can_move=can_move)
-        if asked.is_assembled and opened.response is not None and opened.response.status != 200:
-            opened.close()  # the refusal may concern the stream, which the client did not request
-            opened = await self._attempts.open(_telling(work), live)
-        if opened.response is not None and opened.response.status != 200 and not work.request.fields.logprobs:
-            opened.close()  # or the log-probabilities, which the client did not request, either
+        first_odds = _as_stream(work)
+        attempt = await self._attempts.open(first_odds, live, can_move=can_move)
+        if first_odds.is_assembled and attempt.response is not None and attempt.response.status != 200:
+            attempt.close()  # the refusal may concern the stream, which the client did not request
+            attempt = await self._attempts.open(_with_logprobs(work), live)
+        if attempt.response is not None and attempt.response.status != 200 and not work.request.fields.logprobs:
+            attempt.close()  # or the log-probabilities, which the client did not request, either
             return await self._past_refusal(work, live, next_one())
         try:
-            answer = await self._judge(work, opened, inquiry)
+            answer = await self._decide(work, attempt, inquiry)
             successor = next_one() if answer == "hand_over" else None
-            is_to_assemble = successor is None and asked.is_assembled and opened.body is None
-            if is_to_assemble and not await self._assemble(asked, opened):
-                opened.close()  # nothing may be lost of it: the same once more, as the client wants it
+            is_to_assemble = successor is None and first_odds.is_assembled and attempt.body is None
+            if is_to_assemble and not await self._assemble(first_odds, attempt):
+                attempt.close()  # nothing may be lost of it: the same once more, as the client wants it
                 work.ctx.record.attempts += 1
-                opened = await self._attempts.open(_telling(work), live)
+                attempt = await self._attempts.open(_with_logprobs(work), live)
         except BaseException:  # cancellation too: no caller could close it
-            opened.close()
+            attempt.close()
             raise
         work.ctx.mark(Stage.UPSTREAM_FIRST_BYTE)
         if successor is None:
             self._count(live, "kept" if answer == "hand_over" else "confident")
             work.ctx.hides_odds = not work.request.fields.logprobs
-            return opened
-        self._leave(work, opened)
+            return attempt
+        self._leave(work, attempt)
         return await self._hand_over(work, live, successor)
 
     async def open_assembled(
         self, work: ForwardRequest, live: LiveDeployment, can_move: Callable[[], bool] | None
     ) -> UpstreamAttempt:
         """Open an attempt like `Attempts.open` for a plain answer assembled from a stream: it shows a stall early."""
-        asked = msgspec.structs.replace(work, request=work.request.as_stream(), is_assembled=True)
-        opened = await self._attempts.open(asked, live, can_move=can_move)
-        if opened.body is not None:
-            if opened.response is not None and opened.response.status in (OK, TOO_MANY_REQUESTS):
-                return opened  # a server without streams has answered as the client wants it
-            opened.close()  # the refusal may concern only the stream, which the client did not request
-            opened = await self._attempts.open(work, live, can_move=can_move)
-            live.refuses_streams = opened.response is not None and opened.response.status == 200
-            return opened
+        first_odds = msgspec.structs.replace(work, request=work.request.as_stream(), is_assembled=True)
+        attempt = await self._attempts.open(first_odds, live, can_move=can_move)
+        if attempt.body is not None:
+            if attempt.response is not None and attempt.response.status in (OK, TOO_MANY_REQUESTS):
+                return attempt  # a server without streams has answered as the client wants it
+            attempt.close()  # the refusal may concern only the stream, which the client did not request
+            attempt = await self._attempts.open(work, live, can_move=can_move)
+            live.refuses_streams = attempt.response is not None and attempt.response.status == 200
+            return attempt
         try:
-            await self._assemble(asked, opened)
-            if opened.body is None:  # nothing may be lost of it: the same once more, as the client wants it
-                opened.close()
+            await self._assemble(first_odds, attempt)
+            if attempt.body is None:  # nothing may be lost of it: the same once more, as the client wants it
+                attempt.close()
                 work.ctx.record.attempts += 1
-                opened = await self._attempts.open(work, live, can_move=can_move)
+                attempt = await self._attempts.open(work, live, can_move=can_move)
         except BaseException:  # cancellation too: no caller could close it
-            opened.close()
+            attempt.close()
             raise
         work.ctx.mark(Stage.UPSTREAM_FIRST_BYTE)
-        return opened
+        return attempt
 
     async def _past_refusal(
         self, work: ForwardRequest, live: LiveDeployment, successor: LiveDeployment | None
@@ -124,18 +124,18 @@ class Cascader:
         work.ctx.record.attempts += 1
         return await self._attempts.open(work, live)
 
-    async def _judge(self, work: ForwardRequest, opened: UpstreamAttempt, inquiry: Inquiry) -> Answer:
-        if opened.response is not None and opened.response.status != 200:
+    async def _decide(self, work: ForwardRequest, attempt: UpstreamAttempt, inquiry: Inquiry) -> Answer:
+        if attempt.response is not None and attempt.response.status != 200:
             return "go_on"  # what is wrong with the request is wrong everywhere
-        if opened.body is not None:
-            odds, _ = odds_of(opened.body)
-            asked = odds[: inquiry.first_tokens]
-            return inquiry.ask(asked, is_whole=len(asked) == len(odds)) or "hand_over"
-        assert opened.response is not None, "an answer is open once its request was sent"
-        return await self._listen(work, opened, opened.response, inquiry)
+        if attempt.body is not None:
+            odds, _ = odds_of(attempt.body)
+            first_odds = odds[: inquiry.first_tokens]
+            return inquiry.decide(first_odds, is_whole=len(first_odds) == len(odds)) or "hand_over"
+        assert attempt.response is not None, "an answer is open once its request was sent"
+        return await self._listen(work, attempt, attempt.response, inquiry)
 
     async def _listen(
-        self, work: ForwardRequest, opened: UpstreamAttempt, response: UpstreamResponse, inquiry: Inquiry
+        self, work: ForwardRequest, attempt: UpstreamAttempt, response: UpstreamResponse, inquiry: Inquiry
     ) -> Answer:
         """Read the stream until its tokens suffice for a decision.
 
@@ -148,15 +148,15 @@ class Cascader:
             for piece in waiting[num_fed:]:
                 reader.feed(piece)
             num_fed = len(waiting)
-            answer = inquiry.ask(reader.odds[: inquiry.first_tokens], is_whole=reader.is_whole)
+            answer = inquiry.decide(reader.odds[: inquiry.first_tokens], is_whole=reader.is_whole)
             if answer is not None:
                 return answer
-            if not await self._attempts.more(work, opened):
+            if not await self._attempts.more(work, attempt):
                 if response.is_complete and not end_of_stream(b"".join(waiting)).is_complete:
-                    self._break(work, opened)
-                return inquiry.ask(reader.odds, is_whole=True) or "hand_over"
+                    self._break(work, attempt)
+                return inquiry.decide(reader.odds, is_whole=True) or "hand_over"
 
-    async def _assemble(self, work: ForwardRequest, opened: UpstreamAttempt) -> bool:
+    async def _assemble(self, work: ForwardRequest, attempt: UpstreamAttempt) -> bool:
         """Assemble the plain answer that the client wants from the stream.
 
         Returns:
@@ -166,33 +166,33 @@ class Cascader:
             RetryElsewhere: The stream broke, and another deployment may serve the request.
             GatewayError: The stream broke.
         """
-        stream = await self._attempts.rest(work, opened)
+        stream = await self._attempts.rest(work, attempt)
         is_long = len(stream) > MAX_ASSEMBLED_HERE_BYTES
         found = await self._workers.run(assembled, stream) if is_long else assembled(stream)
         if not found.end.is_complete:
-            self._break(work, opened)
+            self._break(work, attempt)
         if found.completion is None:
             return False
-        opened.body = found.completion
-        others = [header for header in opened.passed if header[0] != b"content-type"]
-        opened.passed = [(b"content-type", b"application/json"), *others]
+        attempt.body = found.completion
+        others = [header for header in attempt.passed if header[0] != b"content-type"]
+        attempt.passed = [(b"content-type", b"application/json"), *others]
         return True
 
-    def _break(self, work: ForwardRequest, opened: UpstreamAttempt) -> NoReturn:
+    def _break(self, work: ForwardRequest, attempt: UpstreamAttempt) -> NoReturn:
         """Handle a stream that ended before its answer did, when nothing of it was passed on."""
-        opened.attempt_watch.failed(work.ctx.clock(), FailureKind.BROKEN)
-        raise RetryElsewhere(UpstreamFailed(f"The answer of deployment '{opened.live.id}' broke off. Try again."))
+        attempt.attempt_watch.failed(work.ctx.clock(), FailureKind.BROKEN)
+        raise RetryElsewhere(UpstreamFailed(f"The answer of deployment '{attempt.live.id}' broke off. Try again."))
 
-    def _leave(self, work: ForwardRequest, opened: UpstreamAttempt) -> None:
+    def _leave(self, work: ForwardRequest, attempt: UpstreamAttempt) -> None:
         """Close the first answer; what it took is remembered."""
-        record, response = work.ctx.record, opened.response
-        usage = None if opened.body is None else usage_of(opened.body)
+        record, response = work.ctx.record, attempt.response
+        usage = None if attempt.body is None else usage_of(attempt.body)
         if usage is None:
             num_read = 0 if response is None else len(_read(response.waiting()).odds)
-            ask = work.ctx.ask
-            usage = Usage(0 if ask is None else ask.price.prompt_tokens, num_read)
-        record.handed_over = HandedOver(opened.live.id, usage)
-        opened.close()
+            routing_request = work.ctx.routing_request
+            usage = Usage(0 if routing_request is None else routing_request.price.prompt_tokens, num_read)
+        record.handed_over = HandedOver(attempt.live.id, usage)
+        attempt.close()
 
     async def _hand_over(
         self, work: ForwardRequest, live: LiveDeployment, successor: LiveDeployment
@@ -221,18 +221,18 @@ def _read(pieces: list[bytes]) -> LogprobReader:
     return reader
 
 
-def _asking(work: ForwardRequest) -> ForwardRequest:
+def _as_stream(work: ForwardRequest) -> ForwardRequest:
     """Return the request in the form that is sent first: a stream, even for a plain answer.
 
     So no time is lost on the end of an answer whose beginning is already rejected.
     """
-    told = _telling(work)
+    probed = _with_logprobs(work)
     if work.request.stream or work.ctx.wants_timing:  # only a plain answer has the engine's whole timing
-        return told
-    return msgspec.structs.replace(told, request=told.request.as_stream(), is_assembled=True)
+        return probed
+    return msgspec.structs.replace(probed, request=probed.request.as_stream(), is_assembled=True)
 
 
-def _telling(work: ForwardRequest) -> ForwardRequest:
+def _with_logprobs(work: ForwardRequest) -> ForwardRequest:
     """Return the same work with log-probabilities requested for each token."""
     return msgspec.structs.replace(work, request=telling(work.request))
 

@@ -39,7 +39,7 @@ class Dispatch:
                 return
             finally:
                 self.worked_s += self._clock() - began_at
-                step = go_on  # an error that is kept here would keep this frame
+                step = go_on  # an error that is stored here would hold this frame
             try:
                 self._note_wait()
                 yield awaited

@@ -11,6 +11,7 @@ from gateway.chat.json_members import encoded
 from gateway.completion.stated_errors import document_of
 from gateway.deployments.health.ejection import FailureKind
 from gateway.errors import GatewayError, Shed, ShedReason, UpstreamFailed, UpstreamTimedOut
+from gateway.telemetry.logs.redaction import REDACTED
 from gateway.upstreams.http1.errors import (
     CodingError,
     ConnectError,
@@ -45,18 +46,20 @@ _KEYS: Final = frozenset({"message", "type", "param", "code"})
 _MAX_MESSAGE_CHARS: Final = 1000
 _MESSAGE_KEYS: Final = ("message", "error", "detail", "errors", "msg", "Message", "fault", "faultstring")
 _MAX_DEPTH: Final = 4
+_LEAST_SECRET_BYTES: Final = 12
+"""Shorter keys, such as `EMPTY`, are none, and may be words of the refusal."""
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
 def from_transport(error: UpstreamError, deployment: str) -> GatewayError:
     """Return the 502 or 504 for a failure on the wire; the message names the deployment, never its address."""
     if isinstance(error, UpstreamTimeout):
-        return UpstreamTimedOut(f"Deployment '{deployment}' {_late(error)}. Try again, or ask for a shorter answer.")
+        return UpstreamTimedOut(f"Deployment '{deployment}' {_late(error)}. Try again, or request a shorter answer.")
     if isinstance(error, ConnectError | PoolFull):
         return UpstreamFailed(f"Deployment '{deployment}' cannot be reached. Try again later.")
     if isinstance(error, CodingError):
         return UpstreamFailed(
-            f"Deployment '{deployment}' compressed its answer in a way that cannot be read. Tell the operator."
+            f"Deployment '{deployment}' compressed its answer in a way that cannot be read. Inform the operator."
         )
     return UpstreamFailed(f"Deployment '{deployment}' failed before its answer was whole. Try again.")
 
@@ -66,9 +69,9 @@ def from_status(status: int, headers: Headers, deployment: str, lane: str) -> Ga
     if status in OVERLOADED:
         return overloaded(headers, deployment, lane)
     if status == 504:
-        return UpstreamTimedOut(f"Deployment '{deployment}' timed out. Try again, or ask for a shorter answer.")
+        return UpstreamTimedOut(f"Deployment '{deployment}' timed out. Try again, or request a shorter answer.")
     if status in _CREDENTIALS:
-        return UpstreamFailed(f"Deployment '{deployment}' refused the gateway's credentials. Tell the operator.")
+        return UpstreamFailed(f"Deployment '{deployment}' refused the gateway's credentials. Inform the operator.")
     if not 400 <= status < 500:
         return UpstreamFailed(f"Deployment '{deployment}' answered with status {status}. Try again.")
     return None
@@ -86,19 +89,27 @@ def enveloped(body: bytes, status: int, deployment: str) -> bytes:
     if is_strict and isinstance(error, dict) and error.keys() >= _KEYS and isinstance(error["message"], str):
         return body
     # Some servers leave keys out, some have them one level higher, and some send the error as a string.
-    told = error if isinstance(error, dict) and error else document
-    message = _message_in(told) or f"Deployment '{deployment}' refused the request with status {status}."
-    kind, usual = told.get("type"), "rate_limit_error" if status == TOO_MANY_REQUESTS else "invalid_request_error"
+    stated = error if isinstance(error, dict) and error else document
+    message = _message_in(stated) or f"Deployment '{deployment}' refused the request with status {status}."
+    kind, usual = stated.get("type"), "rate_limit_error" if status == TOO_MANY_REQUESTS else "invalid_request_error"
     return encoded(
         {
             "error": {
                 "message": message[:_MAX_MESSAGE_CHARS],
                 "type": kind if isinstance(kind, str) else usual,
-                "param": told.get("param"),
-                "code": told.get("code"),
+                "param": stated.get("param"),
+                "code": stated.get("code"),
             }
         }
     )
+
+
+def without_credential(body: bytes, authorization: bytes | None) -> bytes:
+    """Return a refusal without the gateway's own credential, which some servers repeat with the request."""
+    secret = (authorization or b"").rpartition(b" ")[2]
+    if len(secret) < _LEAST_SECRET_BYTES or secret not in body:
+        return body
+    return body.replace(secret, REDACTED.encode())
 
 
 def _object(body: bytes) -> tuple[dict[str, Any], bool]:
@@ -115,15 +126,15 @@ def _object(body: bytes) -> tuple[dict[str, Any], bool]:
     return (document, is_strict) if isinstance(document, dict) else ({}, False)
 
 
-def _message_in(told: Any, depth: int = 0) -> str | None:
+def _message_in(stated: Any, depth: int = 0) -> str | None:
     """Return the text of a refusal, wherever servers and web frameworks put it."""
-    if isinstance(told, str):
-        return told or None
-    if isinstance(told, list):
-        told = told[0] if told else None
-    if not isinstance(told, dict) or depth > _MAX_DEPTH:
-        return _message_in(told, depth) if isinstance(told, str) else None
-    values = (told.get(key) for key in _MESSAGE_KEYS)
+    if isinstance(stated, str):
+        return stated or None
+    if isinstance(stated, list):
+        stated = stated[0] if stated else None
+    if not isinstance(stated, dict) or depth > _MAX_DEPTH:
+        return _message_in(stated, depth) if isinstance(stated, str) else None
+    values = (stated.get(key) for key in _MESSAGE_KEYS)
     return next((found for value in values if (found := _message_in(value, depth + 1)) is not None), None)
 
 

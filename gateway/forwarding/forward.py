@@ -62,11 +62,11 @@ class Forwarder:
         """
         self._budget.earn()
         work = ForwardRequest(ctx, request, head, admission, planned, self._clock())
-        opened = await self._open(work)
+        attempt = await self._open(work)
         try:
-            await self._attempts.pass_on(work, opened)
+            await self._attempts.pass_on(work, attempt)
         finally:
-            opened.close()
+            attempt.close()
 
     async def _open(self, work: ForwardRequest) -> UpstreamAttempt:
         """Return the beginning of an answer, from the first deployment or, once, from another."""
@@ -86,7 +86,7 @@ class Forwarder:
             move = _Move(self, work, tried | {live.id}) if work.planned.has_others else None
             can_move = None if move is None else move.decide
             try:
-                inquiry = None if tried else work.planned.inquiry(live, work.ctx.ask)
+                inquiry = None if tried else work.planned.inquiry(live, work.ctx.routing_request)
                 if inquiry is not None:
                     successor = partial(self._successor, work, live.id)
                     return await self._cascader.open(work, live, inquiry, successor, can_move)
@@ -115,7 +115,7 @@ class Forwarder:
         ctx.place = RequestPhase.QUEUED
         since = self._clock()
         try:
-            has_waited = await self._room.until_ready(work.planned, work.admitted.claim)
+            has_waited = await self._room.until_ready(work.planned, work.admitted.admission_request)
         finally:
             ctx.mark(Stage.QUEUE)
         if has_waited:
@@ -173,14 +173,14 @@ class Forwarder:
         Raises:
             Shed: None is fit.
         """
-        router, admitted, ask = work.ctx.snapshot.router, work.admitted, work.ctx.ask
-        lane, seen = admitted.claim.lane.id, () if tried else admitted.seen
+        router, admitted, routing_request = work.ctx.snapshot.router, work.admitted, work.ctx.routing_request
+        lane, seen = admitted.admission_request.lane.id, () if tried else admitted.seen
         if admitted.stand_in is not None:
             try:
-                return router.pick(admitted.stand_in, tried, lane, ask, seen=seen)
+                return router.pick(admitted.stand_in, tried, lane, routing_request, seen=seen)
             except Shed:
-                return router.pick(work.planned, tried, lane, ask)
-        return router.pick(work.planned, tried, lane, ask, admitted.avoid, seen)
+                return router.pick(work.planned, tried, lane, routing_request)
+        return router.pick(work.planned, tried, lane, routing_request, admitted.avoid, seen)
 
     def may_move(self, work: ForwardRequest, tried: frozenset[str]) -> bool:
         """Return whether another attempt can be made now; True means that its budget is spent."""

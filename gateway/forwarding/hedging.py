@@ -52,7 +52,7 @@ class Hedger:
         """
         race = _Race(self._attempts, work, live, rule, self._clock, self._metrics)
         try:
-            opened = await self._attempts.open(work, live, can_move=can_move, on_sent=race.begin)
+            attempt = await self._attempts.open(work, live, can_move=can_move, on_sent=race.begin)
         except (RetryElsewhere, GatewayError):
             second = await race.second()
             if second is None:
@@ -62,7 +62,7 @@ class Hedger:
             race.cancel()
             raise
         race.cancel()
-        return opened
+        return attempt
 
 
 class _Race:
@@ -96,8 +96,8 @@ class _Race:
         self._first = first
         now = self._began_at = self._clock()
         late_s = self._live.first_bytes.late_s(now)
-        if late_s is not None and not self._work.admitted.claim.is_retry:
-            self._timer = asyncio.get_running_loop().call_later(late_s, self._ask_another)
+        if late_s is not None and not self._work.admitted.admission_request.is_retry:
+            self._timer = asyncio.get_running_loop().call_later(late_s, self._send_another)
 
     async def second(self) -> UpstreamAttempt | None:
         """Return the second answer after the first failed; None when there is none either."""
@@ -130,7 +130,7 @@ class _Race:
             if self._other is not None:
                 self._count(HedgeEnd.LOST, loser=self._other)
 
-    def _ask_another(self) -> None:
+    def _send_another(self) -> None:
         """Start an attempt at a second deployment, if one is idle enough and the route's share is not used up."""
         self._timer = None
         work, purse = self._work, self._work.planned.hedges
@@ -181,12 +181,12 @@ class _Race:
 
     def _count(self, end: HedgeEnd, *, loser: LiveDeployment) -> None:
         """Count the prompt tokens that `loser` received for nothing."""
-        asked = self._other if end is not HedgeEnd.FAILED else loser
-        if asked is not None:
-            self._metrics.hedges.labels(asked.id, end).inc()
-        ask = self._work.ctx.ask
-        if ask is not None:
-            self._metrics.hedged_tokens.labels(loser.id).inc(ask.price.prompt_tokens)
+        counted = self._other if end is not HedgeEnd.FAILED else loser
+        if counted is not None:
+            self._metrics.hedges.labels(counted.id, end).inc()
+        routing_request = self._work.ctx.routing_request
+        if routing_request is not None:
+            self._metrics.hedged_tokens.labels(loser.id).inc(routing_request.price.prompt_tokens)
 
 
 def _abandon(task: asyncio.Task[UpstreamAttempt | None]) -> None:

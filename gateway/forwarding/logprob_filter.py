@@ -52,8 +52,8 @@ def odds_of(answer: bytes) -> tuple[list[TokenOdds], bool]:
         return [], False
     if not choices:
         return [], False
-    told = choices[0].logprobs
-    tokens = () if told is None or told.content is None else told.content
+    present = choices[0].logprobs
+    tokens = () if present is None or present.content is None else present.content
     reason = choices[0].finish_reason
     return [_odds(token) for token in tokens], reason is not None and not is_failed_reason(reason)
 

@@ -64,7 +64,7 @@ async def relay_plain(ctx: RequestContext, status: int, headers: list[Header], b
     ctx.mark(Stage.RELAY)
 
 
-async def relay_kept(ctx: RequestContext, request: ChatRequest, answer: bytes, age_s: float) -> None:
+async def relay_cached(ctx: RequestContext, request: ChatRequest, answer: bytes, age_s: float) -> None:
     """Send a stored response, a whole JSON completion, in the form that this request needs."""
     record = ctx.record
     record.deployment = FROM_CACHE
@@ -101,7 +101,7 @@ async def relay_followed(ctx: RequestContext, request: ChatRequest, shared: Shar
         answer = await shared.follow().whole()
         if answer is None or not needs_of(request).are_met_by(answer):
             return False
-        await relay_kept(ctx, request, answer, 0.0)
+        await relay_cached(ctx, request, answer, 0.0)
         return True
     follower = shared.follow()
     try:
@@ -150,8 +150,8 @@ async def relay_stream(ctx: RequestContext, response: UpstreamResponse) -> None:
         UpstreamFailed: The stream ended without a mark that it is whole.
     """
     relay = _StreamRelay(ctx, response)
-    told = [header for header in response.headers if header[0] == SCHEMA_IGNORED]
-    await ctx.begin(response.status, [*_STREAM_HEADERS, *told, *ctx.answer_headers()])
+    schema_headers = [header for header in response.headers if header[0] == SCHEMA_IGNORED]
+    await ctx.begin(response.status, [*_STREAM_HEADERS, *schema_headers, *ctx.answer_headers()])
     ctx.place = RequestPhase.DECODE
     if ctx.channel is not None:
         await relay.through(ctx.channel)
@@ -251,7 +251,7 @@ class _StreamRelay:
         piece = self._whole.feed(piece)
         self._outcome.feed(piece)
         if DONE in piece:
-            piece = self._judge_done(piece)
+            piece = self._check_done(piece)
         if self._turn.hides_odds:
             piece = events_without_odds(piece)
         if self._capture is not None:
@@ -262,7 +262,7 @@ class _StreamRelay:
                 self._turn.flight.first_token(now)
         return piece if self._events is None else self._events.feed(piece)
 
-    def _judge_done(self, piece: bytes) -> bytes:
+    def _check_done(self, piece: bytes) -> bytes:
         """Pass the end mark on only where it is true, because clients stop reading there."""
         end = self._outcome.end(is_over=False)
         if not end.has_done:

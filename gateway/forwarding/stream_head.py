@@ -1,6 +1,6 @@
-"""StreamHead: the beginning of a stream, held until its first event with meaning.
+"""StreamHead: the beginning of a stream, held until its first event with content.
 
-A status of 200 promises nothing: the first event may be an error, or no event may come. Comments, the role and
+A status of 200 is no success yet: the first event may be an error, or no event may come. Comments, the role and
 events without content decide nothing, and are held with it.
 """
 
@@ -21,7 +21,7 @@ _SLICE_BYTES: Final = 4096
 _FIELD: Final = b"data:"
 _EVENT_END: Final = re.compile(rb"\r?\n\r?\n|\r\r")
 _TEXT: Final = re.compile(rb'"(?:content|reasoning_content|reasoning)"\s*+:\s*+"[^"]')
-_WITHOUT_MEANING: Final = frozenset({"role", "name"})
+_WITHOUT_CONTENT: Final = frozenset({"role", "name"})
 
 Beginning = Literal["unknown", "answer", "error", "nothing"]
 
@@ -84,7 +84,7 @@ class StreamHead:
         self.error = stated_error(document, event.event) or _error_in_choices(document)
         if self.error is not None:
             self.beginning = "error"
-        elif _has_meaning(document):
+        elif _has_content(document):
             self.beginning = "answer"
 
 
@@ -131,7 +131,7 @@ def _error_in_choices(document: Any) -> StatedError | None:
     return next((error for choice in _choices(document) if (error := stated_in_choice(choice)) is not None), None)
 
 
-def _has_meaning(document: Any) -> bool:
+def _has_content(document: Any) -> bool:
     """Return whether an event carries content of any kind, a finish reason, or usage and nothing else."""
     if not isinstance(document, dict):
         return False
@@ -140,10 +140,10 @@ def _has_meaning(document: Any) -> bool:
         return bool(document.get("usage"))
     for choice in choices:
         delta = choice.get("delta") or choice.get("message")
-        told = (
-            [value for name, value in delta.items() if name not in _WITHOUT_MEANING] if isinstance(delta, dict) else []
+        stated = (
+            [value for name, value in delta.items() if name not in _WITHOUT_CONTENT] if isinstance(delta, dict) else []
         )
-        if any(told) or choice.get("text") or choice.get("finish_reason"):
+        if any(stated) or choice.get("text") or choice.get("finish_reason"):
             return True
     return False
 

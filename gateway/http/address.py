@@ -70,8 +70,8 @@ def is_loopback_host(host: str) -> bool:
 
 def inherited_addresses(address: str) -> tuple[str, ...]:
     """Return where the sockets behind `fd:N` or `fd:N,M` are bound. Raises OSError when there are none."""
-    with contextlib.ExitStack() as opened:
-        return tuple(describe(opened.enter_context(each)) for each in inherited_sockets(address))
+    with contextlib.ExitStack() as bound:
+        return tuple(describe(bound.enter_context(each)) for each in inherited_sockets(address))
 
 
 def inherited_sockets(address: str) -> list[socket.socket]:

@@ -308,7 +308,7 @@ class Exchange(RequestResponseCycle):
     def _answer_for_application(self) -> None:
         """End a response that the application left unfinished.
 
-        Send 500 when nothing was sent; cut the connection when something was, so that no response wrongly looks whole.
+        Send 500 when nothing was sent; cut the connection when something was, so that no broken response appears whole.
         """
         if self.disconnected or self.response_complete:
             return

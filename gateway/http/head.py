@@ -42,7 +42,7 @@ class RequestHead(msgspec.Struct, frozen=True, gc=False):
 
 
 def read_head(*, method: bytes, version: str, target: bytes, headers: Headers, limits: EdgeLimits) -> RequestHead:
-    """Judge a complete head (names in lower case); raises the GatewayError its first fault deserves."""
+    """Check a complete head (names in lower case); raises the GatewayError its first fault deserves."""
     if len(headers) > limits.header.max_fields:
         raise HeadersTooLarge(f"{limits.header.max_fields} fields")
     if version not in ("1.1", "1.0"):

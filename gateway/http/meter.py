@@ -1,4 +1,4 @@
-"""The cost of the part of a request that a client is sending: bytes and time, judged without acting on it."""
+"""The cost of the part of a request that a client is sending: bytes and time, measured without acting on it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class MeterState(Enum):
 class InputMeter:
     """Follows one connection's input. Verdicts are errors to answer with, or None; `now` comes from the caller.
 
-    The clock is read only when a read ended inside a part, so a request that arrives whole costs no look at it.
+    The clock is read only when a read ended inside a part, so a request that arrives whole costs no clock read.
     """
 
     __slots__ = (
@@ -150,7 +150,7 @@ class InputMeter:
             return RequestTimeout(f"The body came slower than {limits.body.min_bytes_per_s} bytes per second.")
         return None
 
-    def quiet_deadline(self) -> float:
+    def idle_deadline(self) -> float:
         """Return the time at which a connection is closed on which nothing is read or answered.
 
         The first request must come sooner than the next one. Input after a refusal is read only for a moment.

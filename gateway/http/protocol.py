@@ -4,8 +4,8 @@ Reading is a small state machine (`MeterState`), answering a queue of exchanges 
 request is being answered, later bytes are held back unparsed (a FIN behind them is still seen); and a fault found
 behind unanswered requests is answered after them.
 
-A half-closed connection (FIN from a client that waits for its answer) counts as gone: a proxy cannot tell it from a
-client that left, and generating for nobody costs more than refusing the few clients that half-close.
+A half-closed connection (FIN from a client that waits for its answer) counts as gone: a proxy cannot distinguish it
+from a client that left, and wasted generation costs more than refusing the few clients that half-close.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from gateway.http.state import EdgeState
 
 _HELD_LIMIT = 64 * 1024
-_STALL_LOOKS = 4
+_STALL_CHECKS = 4
 
 
 class EdgeProtocol(HttpToolsProtocol):
@@ -126,7 +126,7 @@ class EdgeProtocol(HttpToolsProtocol):
         self.transport.close()
 
     @property
-    def may_be_asking(self) -> bool:
+    def may_be_requesting(self) -> bool:
         """Return whether a request is being read or, on a new connection, on its way."""
         return self.exchange is None or self._meter.reading in (MeterState.HEAD, MeterState.BODY)
 
@@ -244,7 +244,7 @@ class EdgeProtocol(HttpToolsProtocol):
             raise self._faulty(fault)
 
     def on_headers_complete(self) -> None:
-        """Judge the head and start, or queue, its exchange."""
+        """Check the head and start, or queue, its exchange."""
         headers = self.headers
         if self._unread_bytes:
             self._count_unread(0)
@@ -406,11 +406,11 @@ class EdgeProtocol(HttpToolsProtocol):
     # Time
 
     def on_deadline(self, now: float) -> float | None:
-        """Act on what is overdue; returns when to look again, or None when the connection is done with."""
+        """Act on what is overdue; returns the time of the next check, or None when the connection is done with."""
         if self.flow.has_stalled(now, self.limits.connections.write_stall_timeout_s):
             self.abort()
             return None
-        stall_look = now + self.limits.connections.write_stall_timeout_s / _STALL_LOOKS
+        stall_look = now + self.limits.connections.write_stall_timeout_s / _STALL_CHECKS
         if self.transport.is_closing():
             return stall_look
         if self._meter.reading in (MeterState.HEAD, MeterState.BODY):
@@ -421,7 +421,7 @@ class EdgeProtocol(HttpToolsProtocol):
             return min(stall_look, self._meter.next_look(now))
         if self._is_answering:
             return stall_look
-        deadline = self._meter.quiet_deadline()
+        deadline = self._meter.idle_deadline()
         if now < deadline:
             return min(stall_look, deadline)
         if self._meter.reading is MeterState.DEAF:

@@ -55,7 +55,7 @@ class Server:
 
     An application learns of a drain from `scope["state"]["draining"]` (an asyncio.Event, set when it begins). When
     the drain runs out of time its task is cancelled with `EdgeChannel.is_stopping` true; what it sends before it
-    returns (a last error event, say) still goes out within the grace period.
+    returns (such as a last error event) still goes out within the grace period.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Server:
         await self._accept_the_last()
         self.stop_accepting()
         deadline = asyncio.get_running_loop().time() + _SETTLE_S
-        while any(connection.may_be_asking for connection in self._connections()):
+        while any(connection.may_be_requesting for connection in self._connections()):
             if asyncio.get_running_loop().time() >= deadline:
                 return
             await asyncio.sleep(0.01)
@@ -194,7 +194,9 @@ class Server:
     async def _accept_the_last(self) -> None:
         """Take in what waits in the queues of sockets that are ours alone: closing them would reset it."""
         for listening, make in self._own_queues:
-            listening.listen(0)  # what comes from now on is told nothing, and asks again when another may hear it
+            listening.listen(
+                0
+            )  # connections that arrive from now on get no answer, and retry when another listener may exist
             while (accepted := _accept(listening)) is not None:
                 await asyncio.get_running_loop().connect_accepted_socket(make, accepted)
 

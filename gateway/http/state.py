@@ -125,7 +125,7 @@ class EdgeState(ServerState):
         return self.refuse(too_many_connections())
 
     def sweep(self, now: float) -> None:
-        """Look at the connections whose time has come."""
+        """Check the connections whose time has come."""
         for connection in self.wheel.due(now, limit=_MAX_DUE_PER_TICK):
             next_look = connection.on_deadline(now)
             if next_look is not None:

@@ -10,9 +10,9 @@ Item = TypeVar("Item", bound=Hashable)
 
 
 class DeadlineWheel(Generic[Item]):
-    """A timer wheel: which items to look at by which time, at `resolution_s`; every item is in at most one slot.
+    """A timer wheel: which items to check by which time, at `resolution_s`; every item is in at most one slot.
 
-    The wheel is lazy: an item that gained time is not moved. Its owner looks at it early and puts it back.
+    The wheel is lazy: an item that gained time is not moved. Its owner checks it early and puts it back.
     So the common case (a request that ends in time) costs nothing here.
     """
 

@@ -20,7 +20,7 @@ from gateway.limits.permit import Waiter
 
 MAX_FLOWS_SUMMED: Final = 64
 """Number of tenants beyond which a forecast bounds their backlogs instead of adding them up."""
-MayGo = Callable[[str, bool], bool]
+IsEligible = Callable[[str, bool], bool]
 """Predicate: whether a tenant may start one more request, given its id and True for long prompts."""
 _QUANTUM_SHARE: Final = 1 / 16
 _MIN_STALE: Final = 32
@@ -95,12 +95,12 @@ class _Flow:
         self.tokens += waiter.tokens
         self._lines[waiter.is_long].push(waiter)
 
-    def pop(self, *, newest_first: bool, may_go: MayGo | None) -> Waiter | None:
+    def pop(self, *, newest_first: bool, is_eligible: IsEligible | None) -> Waiter | None:
         """Remove and return the next request of the kinds that may go, or None without one."""
         firsts = [
             line.first(newest_first=newest_first)
             for is_long, line in enumerate(self._lines)
-            if line.num_waiting and (may_go is None or may_go(self.tenant, bool(is_long)))
+            if line.num_waiting and (is_eligible is None or is_eligible(self.tenant, bool(is_long)))
         ]
         if not firsts:
             return None
@@ -111,7 +111,7 @@ class _Flow:
     def newest(self) -> Waiter:
         """Return the latest request, preferring clients' retries."""
         found = [waiter for line in self._lines for waiter in line.from_newest()]
-        return max([waiter for waiter in found if waiter.claim.is_retry] or found, key=_since)
+        return max([waiter for waiter in found if waiter.admission_request.is_retry] or found, key=_since)
 
     def remove(self, waiter: Waiter) -> None:
         waiter.is_waiting = False
@@ -142,7 +142,7 @@ class FairQueue:
 
     def push(self, waiter: Waiter) -> None:
         """Add a waiting request."""
-        tokens, tenant = waiter.tokens, waiter.claim.tenant
+        tokens, tenant = waiter.tokens, waiter.admission_request.tenant
         self._quantum = self._quantum + _QUANTUM_SHARE * (tokens - self._quantum) if self._quantum else float(tokens)
         flow = self._flows.get(tenant)
         if flow is None:
@@ -154,19 +154,19 @@ class FairQueue:
         self.num_long += waiter.is_long
         self.tokens += tokens
 
-    def pop(self, *, newest_first: bool = False, may_go: MayGo | None = None) -> Waiter | None:
-        """Remove and return the next request, or None; tenants and kinds that `may_go` leaves out keep their place."""
-        if may_go is None:
+    def pop(self, *, newest_first: bool = False, is_eligible: IsEligible | None = None) -> Waiter | None:
+        """Remove and return the next request, or None; excluded tenants and kinds keep their place."""
+        if is_eligible is None:
             flow = self._next_flow()
             return None if flow is None else self._pop(flow, newest_first, None)
         waiting = (flow for ring in (self._new, self._old) for flow in ring if flow.num_waiting)
-        found = (self._pop(flow, newest_first, may_go) for flow in waiting)
+        found = (self._pop(flow, newest_first, is_eligible) for flow in waiting)
         return next((waiter for waiter in found if waiter is not None), None)
 
     def remove(self, waiter: Waiter) -> None:
         """Remove a request; does nothing when it is not waiting."""
         if waiter.is_waiting:
-            self._flows[waiter.claim.tenant].remove(waiter)
+            self._flows[waiter.admission_request.tenant].remove(waiter)
             self._left(waiter)
 
     def push_out(self, tenant: str, tokens: int) -> Waiter | None:
@@ -214,8 +214,8 @@ class FairQueue:
         wanted = tokens if own is None else own.tokens + tokens
         return longest if longest is not None and longest is not own and longest.tokens > wanted else None
 
-    def _pop(self, flow: _Flow, newest_first: bool, may_go: MayGo | None) -> Waiter | None:
-        waiter = flow.pop(newest_first=newest_first, may_go=may_go)
+    def _pop(self, flow: _Flow, newest_first: bool, is_eligible: IsEligible | None) -> Waiter | None:
+        waiter = flow.pop(newest_first=newest_first, is_eligible=is_eligible)
         if waiter is not None:
             flow.deficit -= waiter.tokens
             self._left(waiter)
@@ -240,7 +240,7 @@ class FairQueue:
                 self._renew(flow)
                 num_skipped += 1
                 if num_skipped > len(self._flows):
-                    self._skip_empty_rounds()
+                    self._skip_empty_cycles()
                     num_skipped = 0
             elif flow.num_waiting == 0:
                 ring.popleft()
@@ -262,12 +262,12 @@ class FairQueue:
         else:
             del self._flows[flow.tenant]
 
-    def _skip_empty_rounds(self) -> None:
-        """Skip the rounds in which all tenants are in debt, after a request far larger than the quantum."""
+    def _skip_empty_cycles(self) -> None:
+        """Skip the cycles in which all tenants are in debt, after a request far larger than the quantum."""
         least = min(-flow.deficit for flow in self._flows.values())
-        rounds = least // self._quantum
+        cycles = least // self._quantum
         for flow in self._flows.values():
-            flow.deficit += rounds * self._quantum
+            flow.deficit += cycles * self._quantum
 
     def check_integrity(self) -> None:
         """Check the invariants, for tests and idle moments; raises AssertionError."""

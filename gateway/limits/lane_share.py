@@ -82,16 +82,16 @@ class Overrun:
         self._noted_at = 0.0
         self._raised_at = -math.inf
 
-    def note(self, now: float, claim: AdmissionRequest) -> None:
+    def note(self, now: float, admission_request: AdmissionRequest) -> None:
         """Learn from the first token of a request, which came now."""
-        if claim.ttft_by is None:
+        if admission_request.ttft_by is None:
             return
-        if now <= claim.ttft_by:
+        if now <= admission_request.ttft_by:
             faded = (self.ratio - 1.0) * math.exp((self._noted_at - now) / FADING_S)
             lowered = 1.0 + faded - MISSES * _OVERRUN_UP
             self.ratio = lowered if lowered > 1.0 else 1.0
             self._noted_at = now
-        elif claim.arrived_at >= self._raised_at:
+        elif admission_request.arrived_at >= self._raised_at:
             self._raised_at = self._noted_at = now
             self.ratio = min(self.ratio + _OVERRUN_UP, _MAX_OVERRUN)
 
@@ -103,13 +103,13 @@ class LaneShare:
         "_cautioned_at",
         "_load",
         "_trickle",
+        "begun_at",
         "by_tenant",
         "caution",
         "holds",
         "in_flight",
         "lane",
         "limit",
-        "opened_at",
         "overrun",
         "paces",
         "queue",
@@ -134,16 +134,16 @@ class LaneShare:
         self.spent = 0.0
         """Strides spent; of the lanes that wait, the one with the least is next."""
         self.reserve = Reserve()
-        """Permits kept free for this lane against other lanes."""
+        """Permits reserved for this lane against other lanes."""
         self.sparse = Reserve()
-        """Permits kept free inside this lane for tenants below their fair part."""
+        """Permits reserved inside this lane for tenants below their fair part."""
         self.caution = MIN_CAUTION
         """Learned factor by which a queue delays more than its length suggests."""
         self._cautioned_at = 0.0
         self.overrun = Overrun()
         self.paces = (PrefillWindow(), PrefillWindow())
         """Prefill windows of short and of long prompts, which do not wait for each other in the deployment."""
-        self.opened_at = -math.inf
+        self.begun_at = -math.inf
         """Instant of the last grant."""
         self.shared_until = -math.inf
         """Instant until which the lane counts as shared by several tenants."""
@@ -152,28 +152,28 @@ class LaneShare:
         self._trickle = 0.0
         """Permits returned above the limit that may be granted again."""
 
-    def open(self, claim: AdmissionRequest, is_long: bool, now: float) -> int:
+    def open(self, admission_request: AdmissionRequest, is_long: bool, now: float) -> int:
         """Count one more permit; return the tokens that its prompt counts until its first token."""
-        tenant, by_tenant = claim.tenant, self.by_tenant
+        tenant, by_tenant = admission_request.tenant, self.by_tenant
         self.in_flight += 1
-        self.opened_at = now
-        self.tokens += claim.tokens
+        self.begun_at = now
+        self.tokens += admission_request.tokens
         by_tenant[tenant] = by_tenant.get(tenant, 0) + 1
         if self.limit is not None:
-            self.limit.note_size(claim.tokens)
+            self.limit.note_size(admission_request.tokens)
             self._trickle = 0.0
         if len(by_tenant) > 1:
             self.shared_until = now + SHARED_S
         self._load = _SHARED_LOAD if now < self.shared_until else 1.0
-        return self.paces[is_long].send(now, claim.prompt_tokens)
+        return self.paces[is_long].send(now, admission_request.prompt_tokens)
 
-    def close(self, claim: AdmissionRequest, tokens: int) -> None:
+    def close(self, admission_request: AdmissionRequest, tokens: int) -> None:
         """Uncount one permit."""
         in_flight = self.in_flight = self.in_flight - 1
         tokens_out = self.tokens = self.tokens - tokens
         if self.limit is not None and not self.limit.allows(in_flight, tokens_out):
             self._trickle = min(self._trickle + TRICKLE, 1.0)
-        by_tenant, tenant = self.by_tenant, claim.tenant
+        by_tenant, tenant = self.by_tenant, admission_request.tenant
         left = by_tenant[tenant] - 1
         if left:
             by_tenant[tenant] = left
@@ -223,10 +223,10 @@ class LaneShare:
         short, long = self.paces
         return not (short.is_open(now, is_crowding=True) and long.is_open(now, is_crowding=True))
 
-    def note_ttft(self, now: float, claim: AdmissionRequest, measured_s: float, expected_s: float) -> None:
+    def note_ttft(self, now: float, admission_request: AdmissionRequest, measured_s: float, expected_s: float) -> None:
         """Learn from a first token whether forecasts hold, and whether others delay tenants below their fair part."""
-        self.overrun.note(now, claim)
-        if self.limit is not None and now < self.shared_until and self.is_sparse(claim.tenant):
+        self.overrun.note(now, admission_request)
+        if self.limit is not None and now < self.shared_until and self.is_sparse(admission_request.tenant):
             self.limit.note_delayed(now, measured_s, expected_s, NOTICED_S, self.tokens)
 
     def part_of_time(self, tenant: str, now: float) -> float:

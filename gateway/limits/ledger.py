@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from gateway.limits.adaptive_limit import SLACK_S, AdaptiveLimit
-from gateway.limits.fair_queue import MayGo
+from gateway.limits.fair_queue import IsEligible
 from gateway.limits.lane import LiveLane
 from gateway.limits.lane_share import LaneShare
 from gateway.limits.limit import Limit
@@ -35,11 +35,11 @@ class Ledger:
 
     __slots__ = (
         "_is_adaptive",
-        "_kept",
         "_limit",
-        "_max_rows",
+        "_max_num_seqs",
         "_may_move",
         "_released_at",
+        "_reserved",
         "_room",
         "_start",
         "cap",
@@ -53,9 +53,9 @@ class Ledger:
         self.shares: dict[LiveLane, LaneShare] = {}
         self.waiting: dict[LiveLane, LaneShare] = {}
         """Lanes in which requests wait."""
-        self._kept = 0
+        self._reserved = 0
         """Upper bound on the permits that all reserves keep free."""
-        self._max_rows: int | None = None
+        self._max_num_seqs: int | None = None
         self._may_move = False
         """True once a lane may have learned a limit; until then no first token changes the limits."""
         self._room: int | None = None
@@ -76,11 +76,11 @@ class Ledger:
             share.limit = self._adaptive(share.lane, share.limit)
         self.refresh_limit()
 
-    def bound_rows(self, max_rows: int | None) -> bool:
-        """Bound the permits to `max_rows`; return whether the bound changed."""
-        if max_rows == self._max_rows:
+    def bound_seqs(self, max_num_seqs: int | None) -> bool:
+        """Bound the permits to `max_num_seqs`; return whether the bound changed."""
+        if max_num_seqs == self._max_num_seqs:
             return False
-        self._max_rows = max_rows
+        self._max_num_seqs = max_num_seqs
         self.refresh_limit()
         return True
 
@@ -118,9 +118,9 @@ class Ledger:
             return False
         if self._room is not None and share.is_paced(tenant, is_long, now):
             return False
-        if free > self._kept or not self.in_flight:  # with no permit in use, no return would end the wait
+        if free > self._reserved or not self.in_flight:  # with no permit in use, no return would end the wait
             return True
-        free -= self._kept_for_other_lanes(share, now)
+        free -= self._reserved_for_other_lanes(share, now)
         return free > 0 and (free > share.sparse.level(now) or share.is_sparse(tenant))
 
     def may_pass(self, share: LaneShare, tenant: str, is_long: bool) -> bool:
@@ -139,26 +139,26 @@ class Ledger:
             if free <= 0:
                 return None
             is_for_sparse = False
-            if free <= self._kept and self.in_flight:
-                free -= self._kept_for_other_lanes(share, now)
+            if free <= self._reserved and self.in_flight:
+                free -= self._reserved_for_other_lanes(share, now)
                 if free <= 0:
                     continue
                 is_for_sparse = free <= share.sparse.level(now) and share.has_room
-            may_go = _may_go(share, now, is_for_sparse=is_for_sparse)
-            waiter = share.queue.pop(newest_first=self._is_saturated(share, now), may_go=may_go)
+            is_eligible = _is_eligible(share, now, is_for_sparse=is_for_sparse)
+            waiter = share.queue.pop(newest_first=self._is_saturated(share, now), is_eligible=is_eligible)
             if waiter is not None:
                 return share, waiter
         return None
 
-    def open(self, share: LaneShare, claim: AdmissionRequest, is_long: bool, now: float) -> int:
+    def open(self, share: LaneShare, admission_request: AdmissionRequest, is_long: bool, now: float) -> int:
         """Count one more permit; return the tokens that its prompt counts until its first token."""
         self.in_flight += 1
-        return share.open(claim, is_long, now)
+        return share.open(admission_request, is_long, now)
 
-    def close(self, share: LaneShare, claim: AdmissionRequest, tokens: int) -> None:
+    def close(self, share: LaneShare, admission_request: AdmissionRequest, tokens: int) -> None:
         """Uncount a permit of `tokens`."""
         self.in_flight -= 1
-        share.close(claim, tokens)
+        share.close(admission_request, tokens)
 
     # Learning
 
@@ -170,7 +170,7 @@ class Ledger:
     def note_short(self, share: LaneShare, waiter: Waiter) -> None:
         """Record whether a request must wait although its lane or tenant is below its fair part."""
         if share.lane.rules.ttft_slo_s is not None:
-            waiter.is_tenant_short = share.is_sparse(waiter.claim.tenant)
+            waiter.is_tenant_short = share.is_sparse(waiter.admission_request.tenant)
             waiter.is_lane_short = share.in_flight < self._lane_part(share)
 
     def note_waited(self, share: LaneShare, waiter: Waiter, now: float) -> None:
@@ -184,13 +184,13 @@ class Ledger:
             share.sparse.note_wait(now, int(_MAX_SPARSE_RATIO * self.cap))
         else:
             return
-        self._kept = sum([other.reserve.most + other.sparse.most for other in self.shares.values()])
+        self._reserved = sum([other.reserve.most + other.sparse.most for other in self.shares.values()])
 
     def note_ttft(
-        self, share: LaneShare, claim: AdmissionRequest, now: float, measured_s: float, expected_s: float
+        self, share: LaneShare, admission_request: AdmissionRequest, now: float, measured_s: float, expected_s: float
     ) -> None:
         """Learn from a request's first token; a late one shrinks the limits of active lanes of less weight."""
-        share.note_ttft(now, claim, measured_s, expected_s)
+        share.note_ttft(now, admission_request, measured_s, expected_s)
         own = share.limit
         if own is None:
             return
@@ -210,7 +210,7 @@ class Ledger:
     def wait_s(
         self,
         now: float,
-        claim: AdmissionRequest,
+        admission_request: AdmissionRequest,
         hold_s: float | None = None,
         *,
         is_newcomer: bool = False,
@@ -220,22 +220,26 @@ class Ledger:
 
         Args:
             now: Monotonic seconds.
-            claim: The request.
+            admission_request: The request.
             hold_s: Duration of a permit until one has returned.
             is_newcomer: Forecast for a tenant without waiting requests.
-            is_long: Forecast for a long prompt, whatever the claim contains.
+            is_long: Forecast for a long prompt, whatever the admission request contains.
         """
-        share = self.shares.get(claim.lane) or self._adopt(claim.lane)
-        is_long = is_long or claim.is_long
-        if self.may_pass(share, claim.tenant, is_long) and self.may_start(share, claim.tenant, is_long, now):
+        share = self.shares.get(admission_request.lane) or self._adopt(admission_request.lane)
+        is_long = is_long or admission_request.is_long
+        if self.may_pass(share, admission_request.tenant, is_long) and self.may_start(
+            share, admission_request.tenant, is_long, now
+        ):
             return 0.0
         queue, num_ahead = share.queue, 0.0
         if queue.num_waiting:
-            num_ahead = queue.tokens_ahead("" if is_newcomer else claim.tenant) * queue.num_waiting / queue.tokens
+            num_ahead = (
+                queue.tokens_ahead("" if is_newcomer else admission_request.tenant) * queue.num_waiting / queue.tokens
+            )
         rate = self._release_rate(now, share, hold_s)
-        if share.has_room and self.in_flight < self.cap and share.is_paced(claim.tenant, is_long, now):
+        if share.has_room and self.in_flight < self.cap and share.is_paced(admission_request.tenant, is_long, now):
             # Permits are free: the wait is for first tokens of this kind, or of any kind for a crowding tenant.
-            is_long = is_long and not share.is_crowding(claim.tenant, now)
+            is_long = is_long and not share.is_crowding(admission_request.tenant, now)
             rate = max(rate or 0.0, share.paces[is_long].per_s or 0.0) or None
             num_kind = queue.num_long if is_long else queue.num_waiting - queue.num_long
             num_ahead *= num_kind / max(queue.num_waiting, 1)
@@ -261,28 +265,28 @@ class Ledger:
             rate = _rate(share, hold_s)
         if rate <= 0.0:
             return None
-        quiet_s = now - self._released_at
-        return rate if rate * quiet_s <= _STALLED_RATIO else _STALLED_RATIO / quiet_s
+        idle_s = now - self._released_at
+        return rate if rate * idle_s <= _STALLED_RATIO else _STALLED_RATIO / idle_s
 
     # Limits and reserves
 
     def refresh_limit(self) -> None:
         """Recompute `cap` and `limit`."""
-        cap, rows = self._limit.value, self._max_rows
+        cap, rows = self._limit.value, self._max_num_seqs
         cap = self.cap = cap if rows is None or cap < rows else rows
         allowed = [cap if share.limit is None else share.limit.requests() or cap for share in self.shares.values()]
         self.limit = min(cap, sum(allowed)) if allowed else cap
 
-    def _kept_for_other_lanes(self, share: LaneShare, now: float) -> int:
+    def _reserved_for_other_lanes(self, share: LaneShare, now: float) -> int:
         """Return the permits that this lane may not take, and apply the decay of all reserves."""
-        kept = most = 0
+        retained = most = 0
         for other in self.shares.values():
             level = other.reserve.level(now)
             most += level + other.sparse.level(now)
             if other is not share:
-                kept += max(level - other.in_flight, 0)
-        self._kept = most
-        return kept
+                retained += max(level - other.in_flight, 0)
+        self._reserved = most
+        return retained
 
     def _lane_part(self, share: LaneShare) -> int:
         """Return the permits due to a lane by its weight among active lanes; 0 when it is the only one."""
@@ -296,17 +300,19 @@ class Ledger:
     def _adopt(self, lane: LiveLane) -> LaneShare:
         if len(self.shares) >= _MAX_SHARES:  # most belong to lanes that left the policy
             self.shares = {
-                kept: share for kept, share in self.shares.items() if share.in_flight or kept in self.waiting
+                retained: share
+                for retained, share in self.shares.items()
+                if share.in_flight or retained in self.waiting
             }
         share = self.shares[lane] = LaneShare(lane, self._adaptive(lane, None))
         self._set_room(share)
         self.refresh_limit()
         return share
 
-    def _adaptive(self, lane: LiveLane, kept: AdaptiveLimit | None) -> AdaptiveLimit | None:
+    def _adaptive(self, lane: LiveLane, retained: AdaptiveLimit | None) -> AdaptiveLimit | None:
         if not self._is_adaptive:
             return None
-        limit = kept or AdaptiveLimit()
+        limit = retained or AdaptiveLimit()
         limit.start = self._start
         limit.slack_s = max(SLACK_S, _SLACK_RATIO * (lane.rules.ttft_slo_s or 0.0))
         return limit
@@ -319,20 +325,20 @@ class Ledger:
             share.check_integrity()
 
 
-def _may_go(share: LaneShare, now: float, *, is_for_sparse: bool) -> MayGo | None:
+def _is_eligible(share: LaneShare, now: float, *, is_for_sparse: bool) -> IsEligible | None:
     """Return the predicate for waiting requests that may have the lane's next permit; None when all may."""
     is_full, is_paced = not share.has_room, share.has_unread
     if not (is_full or is_paced or is_for_sparse):
         return None
 
-    def may_go(tenant: str, is_long: bool) -> bool:
+    def is_eligible(tenant: str, is_long: bool) -> bool:
         return (
             not (is_paced and share.is_paced(tenant, is_long, now))
             and not (is_full and not share.has_room_for(tenant))
             and not (is_for_sparse and not share.is_sparse(tenant))
         )
 
-    return may_go
+    return is_eligible
 
 
 def _spent(share: LaneShare) -> float:

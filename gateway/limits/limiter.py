@@ -80,9 +80,9 @@ class Limiter:
         self._ledger.set_limit(limit, start=start, is_adaptive=is_adaptive)
         self._grant_waiting()
 
-    def bound_rows(self, max_rows: int | None) -> None:
+    def bound_seqs(self, max_num_seqs: int | None) -> None:
         """Bound the permits to the rows beyond which the time between tokens misses its target; None for no bound."""
-        if self._ledger.bound_rows(max_rows):
+        if self._ledger.bound_seqs(max_num_seqs):
             self._grant_waiting()
 
     def set_room(self, step_tokens: int | None) -> None:
@@ -93,84 +93,90 @@ class Limiter:
     def wait_s(
         self,
         now: float,
-        claim: AdmissionRequest,
+        admission_request: AdmissionRequest,
         hold_s: float | None = None,
         *,
         is_newcomer: bool = False,
         is_long: bool = False,
     ) -> float:
         """Return the forecast seconds that a request waits for a permit; as `Ledger.wait_s`, with 0 for None."""
-        return self._ledger.wait_s(now, claim, hold_s, is_newcomer=is_newcomer, is_long=is_long) or 0.0
+        return self._ledger.wait_s(now, admission_request, hold_s, is_newcomer=is_newcomer, is_long=is_long) or 0.0
 
-    def expected_wait(self, now: float, claim: AdmissionRequest, hold_s: float, is_long: bool) -> tuple[float, float]:
+    def expected_wait(
+        self, now: float, admission_request: AdmissionRequest, hold_s: float, is_long: bool
+    ) -> tuple[float, float]:
         """Return `wait_s` for a prompt of this kind, and the factor by which the lane's forecasts are exceeded."""
         ledger = self._ledger
-        share = ledger.shares.get(claim.lane) or ledger.share_of(claim.lane)
-        if ledger.waiting or not ledger.may_start(share, claim.tenant, is_long, now):
-            return ledger.wait_s(now, claim, hold_s, is_long=is_long) or 0.0, share.overrun.ratio
+        share = ledger.shares.get(admission_request.lane) or ledger.share_of(admission_request.lane)
+        if ledger.waiting or not ledger.may_start(share, admission_request.tenant, is_long, now):
+            return ledger.wait_s(now, admission_request, hold_s, is_long=is_long) or 0.0, share.overrun.ratio
         return 0.0, share.overrun.ratio
 
-    def part_of_time(self, now: float, claim: AdmissionRequest) -> float:
+    def part_of_time(self, now: float, admission_request: AdmissionRequest) -> float:
         """Return the share of the time to a target that the tenant may use; see `LaneShare.part_of_time`."""
-        return self._ledger.share_of(claim.lane).part_of_time(claim.tenant, now)
+        return self._ledger.share_of(admission_request.lane).part_of_time(admission_request.tenant, now)
 
-    def is_crowding(self, now: float, claim: AdmissionRequest) -> bool:
+    def is_crowding(self, now: float, admission_request: AdmissionRequest) -> bool:
         """Return whether the tenant holds more than a fair part of a shared lane."""
-        return self.part_of_time(now, claim) < 1.0
+        return self.part_of_time(now, admission_request) < 1.0
 
     def idle_s(self, now: float, lane: LiveLane) -> float:
         """Return the seconds since the lane's last grant, infinite before the first."""
-        return now - self._ledger.share_of(lane).opened_at
+        return now - self._ledger.share_of(lane).begun_at
 
-    def try_acquire(self, claim: AdmissionRequest) -> Permit | None:
+    def try_acquire(self, admission_request: AdmissionRequest) -> Permit | None:
         """Return a permit when one is free for this request and no waiting request precedes it, else None."""
-        ledger, now, is_long = self._ledger, self._clock(), claim.is_long
-        share = ledger.shares.get(claim.lane) or ledger.share_of(claim.lane)
+        ledger, now, is_long = self._ledger, self._clock(), admission_request.is_long
+        share = ledger.shares.get(admission_request.lane) or ledger.share_of(admission_request.lane)
         if ledger.waiting:
             self._grant_waiting()  # a reserve may have shrunk with time
-            if not ledger.may_pass(share, claim.tenant, is_long):
+            if not ledger.may_pass(share, admission_request.tenant, is_long):
                 return None
-        if not ledger.may_start(share, claim.tenant, is_long, now):
+        if not ledger.may_start(share, admission_request.tenant, is_long, now):
             return None
-        return Permit(self, claim, claim.tokens, now, ledger.open(share, claim, is_long, now))
+        return Permit(
+            self, admission_request, admission_request.tokens, now, ledger.open(share, admission_request, is_long, now)
+        )
 
-    async def acquire(self, claim: AdmissionRequest) -> Permit:
+    async def acquire(self, admission_request: AdmissionRequest) -> Permit:
         """Return a permit, waiting for it if necessary.
 
         Raises:
             Shed: There is no room to wait, or time runs out.
         """
-        permit = self.try_acquire(claim)
+        permit = self.try_acquire(admission_request)
         if permit is not None:
             return permit
-        if not self.can_wait(claim):
-            raise self.no_room(claim)
-        share = self._ledger.share_of(claim.lane)
-        if claim.lane.is_full:
-            self._push_out(share, claim)
-        return await self._wait(share, claim, self._clock())
+        if not self.can_wait(admission_request):
+            raise self.no_room(admission_request)
+        share = self._ledger.share_of(admission_request.lane)
+        if admission_request.lane.is_full:
+            self._push_out(share, admission_request)
+        return await self._wait(share, admission_request, self._clock())
 
-    def can_wait(self, claim: AdmissionRequest) -> bool:
+    def can_wait(self, admission_request: AdmissionRequest) -> bool:
         """Return whether the queue has room, or a longer backlog that must make room."""
-        lane = claim.lane
-        if claim.is_retry:
+        lane = admission_request.lane
+        if admission_request.is_retry:
             return lane.num_waiting < RETRY_SHARE * lane.max_queue
-        return not lane.is_full or self._ledger.share_of(lane).queue.can_push_out(claim.tenant, claim.tokens)
+        return not lane.is_full or self._ledger.share_of(lane).queue.can_push_out(
+            admission_request.tenant, admission_request.tokens
+        )
 
-    def no_room(self, claim: AdmissionRequest) -> Shed:
+    def no_room(self, admission_request: AdmissionRequest) -> Shed:
         """Return the refusal of a request that cannot wait."""
-        queue = self._ledger.share_of(claim.lane).queue
-        if queue.num_tenants > 1 and queue.num_waiting_of(claim.tenant) and not claim.is_retry:
-            return refusal.tenant_share(claim.lane, self._clock())
-        return refusal.queue_full(claim.lane, self._clock())
+        queue = self._ledger.share_of(admission_request.lane).queue
+        if queue.num_tenants > 1 and queue.num_waiting_of(admission_request.tenant) and not admission_request.is_retry:
+            return refusal.tenant_share(admission_request.lane, self._clock())
+        return refusal.queue_full(admission_request.lane, self._clock())
 
     # Waiting
 
-    async def _wait(self, share: LaneShare, claim: AdmissionRequest, now: float) -> Permit:
+    async def _wait(self, share: LaneShare, admission_request: AdmissionRequest, now: float) -> Permit:
         loop = asyncio.get_running_loop()
-        waiter = Waiter(claim, now, loop.create_future())
+        waiter = Waiter(admission_request, now, loop.create_future())
         if waiter.due_at <= now:
-            raise refusal.out_of_time(claim, now)
+            raise refusal.out_of_time(admission_request, now)
         self._enqueue(share, waiter)
         timer = None
         if waiter.due_at < NEVER:
@@ -181,7 +187,7 @@ class Limiter:
             if waiter.granted.cancelled():
                 self._leave_queue(share, waiter)
             elif waiter.granted.result() is None:  # granted in the iteration of the loop that cancelled it
-                self._close(share, claim, claim.tokens, waiter.unread)
+                self._close(share, admission_request, admission_request.tokens, waiter.unread)
             raise
         finally:
             if timer is not None:
@@ -189,7 +195,7 @@ class Limiter:
         if refused is not None:
             raise refused
         granted_at = self._clock()
-        return Permit(self, claim, claim.tokens, granted_at, waiter.unread, granted_at - now)
+        return Permit(self, admission_request, admission_request.tokens, granted_at, waiter.unread, granted_at - now)
 
     def _enqueue(self, share: LaneShare, waiter: Waiter) -> None:
         if not share.queue.num_waiting:
@@ -209,9 +215,9 @@ class Limiter:
         if not share.queue.num_waiting:
             del self._ledger.waiting[share.lane]
 
-    def _push_out(self, share: LaneShare, claim: AdmissionRequest) -> None:
+    def _push_out(self, share: LaneShare, admission_request: AdmissionRequest) -> None:
         """Refuse the newest request of the tenant with the longest backlog to make room."""
-        loser = share.queue.push_out(claim.tenant, claim.tokens)
+        loser = share.queue.push_out(admission_request.tenant, admission_request.tokens)
         assert loser is not None, "there is room to wait, or somebody who makes it"
         self._left_queue(share)
         if not loser.granted.done():
@@ -225,7 +231,7 @@ class Limiter:
     def _refuse_late(self, share: LaneShare, waiter: Waiter, now: float) -> None:
         share.note_late(now)
         self._ledger.note_waited(share, waiter, now)
-        waiter.granted.set_result(refusal.out_of_time(waiter.claim, now))
+        waiter.granted.set_result(refusal.out_of_time(waiter.admission_request, now))
 
     # Granting
 
@@ -246,13 +252,13 @@ class Limiter:
             share.spent += share.lane.stride * waiter.tokens
             share.note_granted(now)
             ledger.note_waited(share, waiter, now)
-            waiter.unread = ledger.open(share, waiter.claim, waiter.is_long, now)
+            waiter.unread = ledger.open(share, waiter.admission_request, waiter.is_long, now)
             waiter.granted.set_result(None)
 
-    def _close(self, share: LaneShare, claim: AdmissionRequest, tokens: int, unread: int) -> None:
+    def _close(self, share: LaneShare, admission_request: AdmissionRequest, tokens: int, unread: int) -> None:
         if unread:
-            share.paces[claim.is_long].drop(unread)
-        self._ledger.close(share, claim, tokens)
+            share.paces[admission_request.is_long].drop(unread)
+        self._ledger.close(share, admission_request, tokens)
         if self._ledger.waiting:
             self._grant_waiting()
 
@@ -260,32 +266,32 @@ class Limiter:
 
     def take_back(self, permit: Permit) -> None:
         """Return a permit whose work is over."""
-        claim, now = permit.claim, self._clock()
+        admission_request, now = permit.admission_request, self._clock()
         ledger = self._ledger
-        share = ledger.shares[claim.lane]
-        ledger.note_held(share, now, now - permit.granted_at, claim.tokens)
-        claim.lane.drained.add(now)
+        share = ledger.shares[admission_request.lane]
+        ledger.note_held(share, now, now - permit.granted_at, admission_request.tokens)
+        admission_request.lane.drained.add(now)
         if permit.unread:
-            share.paces[claim.is_long].drop(permit.unread)
-        ledger.close(share, claim, permit.tokens)
+            share.paces[admission_request.is_long].drop(permit.unread)
+        ledger.close(share, admission_request, permit.tokens)
         if ledger.waiting:
             self._grant_waiting()
 
     def resize(self, permit: Permit, tokens: int) -> None:
         """Correct the work counted for a permit to `tokens`."""
-        share = self._ledger.shares[permit.claim.lane]
+        share = self._ledger.shares[permit.admission_request.lane]
         share.tokens += tokens - permit.tokens
         permit.tokens = tokens
         self._grant_waiting()
 
     def note_ttft(self, permit: Permit, measured_s: float, expected_s: float) -> None:
         """Learn from a permit's first token; `expected_s` is its TTFT without a queue."""
-        claim, ledger, now = permit.claim, self._ledger, self._clock()
-        share = ledger.shares[claim.lane]
+        admission_request, ledger, now = permit.admission_request, self._ledger, self._clock()
+        share = ledger.shares[admission_request.lane]
         if permit.unread:
-            share.paces[claim.is_long].read(now, permit.unread)
+            share.paces[admission_request.is_long].read(now, permit.unread)
             permit.unread = 0
-        ledger.note_ttft(share, claim, now, measured_s, expected_s)
+        ledger.note_ttft(share, admission_request, now, measured_s, expected_s)
         self._grant_waiting()
 
     def check_integrity(self) -> None:

@@ -1,4 +1,4 @@
-"""Permits: the claim of a request, its place among those that wait, the permit, and the pace of long prompts."""
+"""Permits: a request's admission request, its waiter, its permit, and the pace of long prompts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ of a server without lanes: the effect of one lane's queue on another is learned.
 
 
 class AdmissionRequest(msgspec.Struct, frozen=True, gc=False):
-    """Claim of a request: its work in tokens, its tenant, and how long it may wait; instants are monotonic."""
+    """Admission request: a request's work in tokens, its tenant, and how long it may wait; instants are monotonic."""
 
     lane: LiveLane
     tenant: str = ""
@@ -91,7 +91,7 @@ class Permit(msgspec.Struct, eq=False):
     """
 
     _owner: PermitOwner | None
-    claim: AdmissionRequest
+    admission_request: AdmissionRequest
     tokens: int
     """Work tokens counted for the permit now."""
     granted_at: float = 0.0
@@ -134,7 +134,7 @@ class Waiter:
     """A waiting request; `granted` ends with None and the permit's work counted, or with the refusal to raise."""
 
     __slots__ = (
-        "claim",
+        "admission_request",
         "due_at",
         "granted",
         "is_lane_short",
@@ -146,13 +146,13 @@ class Waiter:
         "unread",
     )
 
-    def __init__(self, claim: AdmissionRequest, since: float, granted: asyncio.Future[Shed | None]) -> None:
-        self.claim = claim
-        self.tokens = claim.tokens
-        self.is_long = claim.is_long
+    def __init__(self, admission_request: AdmissionRequest, since: float, granted: asyncio.Future[Shed | None]) -> None:
+        self.admission_request = admission_request
+        self.tokens = admission_request.tokens
+        self.is_long = admission_request.is_long
         self.since = since
-        self.due_at = claim.start_by
-        """Instant after which it is no longer worth starting; `claim.NEVER` when it always is."""
+        self.due_at = admission_request.start_by
+        """Instant after which it is no longer worth starting; `admission_request.NEVER` when it always is."""
         self.granted = granted
         self.is_lane_short = False
         """True if it has to wait although its lane holds less than its weight's part of the permits."""
@@ -170,7 +170,7 @@ CROWDED_ROOM: Final = 0.1
 """Share of the room for tenants above a fair part, where several tenants use the lane."""
 PATIENCE_S: Final = 0.5
 """Seconds without any request sent after which the next goes, however many tokens are unread."""
-_KEPT: Final = 0.97
+_RETAINED: Final = 0.97
 """Share of the learned speed that remains after each first token."""
 
 
@@ -211,8 +211,8 @@ class PrefillWindow:
 
     def read(self, now: float, counted: int) -> None:
         """Note the first token of a prompt, and learn how fast first tokens follow each other."""
-        self._busy_s = _KEPT * self._busy_s + now - self._begun_at
-        self._num = _KEPT * self._num + 1.0
+        self._busy_s = _RETAINED * self._busy_s + now - self._begun_at
+        self._num = _RETAINED * self._num + 1.0
         self._begun_at = now
         self.drop(counted)
 

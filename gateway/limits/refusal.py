@@ -31,10 +31,12 @@ def tenant_share(lane: LiveLane, now: float) -> Shed:
     )
 
 
-def out_of_time(claim: AdmissionRequest, now: float) -> Shed:
+def out_of_time(admission_request: AdmissionRequest, now: float) -> Shed:
     """Return the refusal for a request that has waited until it would be too late."""
-    lane = claim.lane
-    if claim.ttft_by is None or (claim.deadline_at is not None and claim.deadline_at <= claim.ttft_by):
+    lane = admission_request.lane
+    if admission_request.ttft_by is None or (
+        admission_request.deadline_at is not None and admission_request.deadline_at <= admission_request.ttft_by
+    ):
         return _refused(
             ShedReason.DEADLINE,
             lane,

@@ -1,10 +1,10 @@
-"""Reserve: permits kept free for light tenants and lanes, as many as past waits have shown to be needed."""
+"""Reserve: permits reserved for light tenants and lanes, as many as past waits have shown to be needed."""
 
 from __future__ import annotations
 
 from typing import Final
 
-KEPT_S: Final = 30.0
+RETENTION_S: Final = 30.0
 """Seconds after the last wait that the reserve would have avoided, after which one permit is given up."""
 
 
@@ -24,10 +24,10 @@ class Reserve:
 
     def level(self, now: float) -> int:
         """Return the number of permits to keep free now."""
-        if self._level and now - self._at > KEPT_S:
-            num_given_up = int((now - self._at) / KEPT_S)
+        if self._level and now - self._at > RETENTION_S:
+            num_given_up = int((now - self._at) / RETENTION_S)
             self._level = max(self._level - num_given_up, 0)
-            self._at += num_given_up * KEPT_S
+            self._at += num_given_up * RETENTION_S
         return self._level
 
     def note_wait(self, now: float, most: int) -> None:

@@ -22,7 +22,7 @@ from gateway.store.base import Store, StoreUnavailable
 from gateway.telemetry.records.record import RequestRecord
 from routing_policies.policy.diff import diff
 from routing_policies.policy.document import Policy
-from routing_policies.trial import TrialFinding, TrialGuard, is_worse, judge_trial, shared_changes
+from routing_policies.trial import TrialFinding, TrialGuard, evaluate_trial, is_worse, shared_changes
 
 KEY: Final = "canary"
 COUNTS: Final = "canary"
@@ -38,7 +38,7 @@ OnTrial = Callable[[Policy | None, CanaryTrial | None], None]
 class Canaries:
     """Canary trials of one process; methods raise StoreUnavailable.
 
-    Every process judges by the counts of all replicas, and the first one to decide ends the trial.
+    Every process decides by the counts of all replicas, and the first one to decide ends the trial.
     """
 
     def __init__(
@@ -185,7 +185,7 @@ class Canaries:
             self._report(error)
 
     async def run(self) -> None:
-        """Publish counts, judge and decide, until cancelled."""
+        """Publish counts, evaluate and decide, until cancelled."""
         while True:
             await asyncio.sleep(WATCH_S)
             if self.current is not None:
@@ -193,7 +193,7 @@ class Canaries:
                     await self.watch()
 
     async def watch(self) -> None:
-        """Publish counts, judge and decide once."""
+        """Publish counts, evaluate and decide once."""
         canary, counts = self.current, self._counts
         if canary is None or counts is None:
             return
@@ -205,18 +205,18 @@ class Canaries:
         newest = self._stored.newest
         if newest.etag != canary.base["etag"] and newest.kind == "promote" and newest.document == canary.document:
             # The promoting replica wrote the revision but has not ended the trial yet.
-            await self._end("promoted", _by(newest.author), newest.reason, _judged(canary, total))
+            await self._end("promoted", _by(newest.author), newest.reason, _evaluated(canary, total))
         elif newest.etag != canary.base["etag"]:
-            await self._end("stopped", SYSTEM, "the revision beside it was replaced", _judged(canary, total))
+            await self._end("stopped", SYSTEM, "the revision beside it was replaced", _evaluated(canary, total))
         elif canary.slow_above_ms is None and (limit := slow_above_ms(total.samples)) is not None:
             await self._write(msgspec.structs.replace(canary, slow_above_ms=limit))
         else:
-            await self._decide(canary, _judged(canary, total))
+            await self._decide(canary, _evaluated(canary, total))
 
     async def _decide(self, canary: CanaryTrial, findings: tuple[TrialFinding, ...]) -> None:
         if is_worse(findings):
-            said = "; ".join(_said(finding) for finding in findings if finding.verdict == "worse")
-            await self._end("rolled_back", SYSTEM, said, findings)
+            message = "; ".join(_stated(finding) for finding in findings if finding.verdict == "worse")
+            await self._end("rolled_back", SYSTEM, message, findings)
         elif canary.promote_after_s is not None and self._wall() >= canary.at + canary.promote_after_s:
             seen = max(finding.new.count for finding in findings)
             if seen >= canary.guard.min_requests:
@@ -262,14 +262,16 @@ class Canaries:
         changes = diff(self._stored.reader.load(base.document), self._stored.reader.read(document))
         shared = shared_changes(changes)
         if shared:
-            said = "; ".join(change.text for change in shared[:5])
-            raise NotSeparable(f"{said}: queues, permits and quotas are shared by all traffic, so this needs an apply")
+            message = "; ".join(change.text for change in shared[:5])
+            raise NotSeparable(
+                f"{message}: queues, permits and quotas are shared by all traffic, so this needs an apply"
+            )
         if not changes:
-            raise NotSeparable("nothing changes in meaning")
+            raise NotSeparable("nothing changes")
 
     async def _findings(self) -> tuple[TrialFinding, ...]:
         canary = self.current
-        return () if canary is None else _judged(canary, await self._total(canary))
+        return () if canary is None else _evaluated(canary, await self._total(canary))
 
     async def _total(self, canary: CanaryTrial) -> Published:
         mine = self._counts.published if self._counts is not None else None
@@ -286,8 +288,8 @@ def _by(name: str) -> Identity:
     return msgspec.structs.replace(SYSTEM, name=name)
 
 
-def _judged(canary: CanaryTrial, total: Published) -> tuple[TrialFinding, ...]:
-    return judge_trial(total.old, total.new, canary.guard)
+def _evaluated(canary: CanaryTrial, total: Published) -> tuple[TrialFinding, ...]:
+    return evaluate_trial(total.old, total.new, canary.guard)
 
 
 def _evidence(canary: CanaryTrial, findings: tuple[TrialFinding, ...]) -> dict[str, Any]:
@@ -298,7 +300,7 @@ def _evidence(canary: CanaryTrial, findings: tuple[TrialFinding, ...]) -> dict[s
     }
 
 
-def _said(finding: TrialFinding) -> str:
+def _stated(finding: TrialFinding) -> str:
     new, old = finding.new, finding.old
     return (
         f"{finding.name}: {new.events} of {new.count} (at least {new.low:.1%}) against "

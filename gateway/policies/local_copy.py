@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,6 +14,7 @@ import msgspec
 
 from gateway.policies.revision import Revision
 from gateway.util.private_files import replace_file
+from gateway.util.regular_file import read_regular_file
 
 COPY_FILE: Final = "policy.last.json"
 """File name in `runtime_dir` of the copy of a policy in the store."""
@@ -24,15 +26,15 @@ def file_copy_name(policy: Path) -> str:
     return f"policy.{sha256(bytes(policy)).hexdigest()[:_NAME_CHARS]}.last.json"
 
 
-def is_lost(kept: Revision | None, newest: Revision | None) -> bool:
-    """Return whether a store whose newest revision is `newest` has lost the revision `kept`.
+def is_lost(saved: Revision | None, newest: Revision | None) -> bool:
+    """Return whether a store whose newest revision is `newest` has lost the revision `saved`.
 
     Revision numbers only grow, so a store with lower ones has lost some. The exception is a store whose newest revision
-    was made later than `kept`: there an operator has started over.
+    was made later than `saved`: there an operator has started over.
     """
-    if kept is None or kept.number == 0:
+    if saved is None or saved.number == 0:
         return False
-    return newest is None or (kept.number > newest.number and kept.at > newest.at)
+    return newest is None or (saved.number > newest.number and saved.at > newest.at)
 
 
 class _Written(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +54,7 @@ class PolicyCopy:
         wall: Callable[[], float] = time.time,
         on_unwritten: Callable[[OSError], None] = lambda error: None,
     ) -> None:
-        self._path = path
+        self.path = path
         self._wall = wall
         self._on_unwritten = on_unwritten
 
@@ -68,16 +70,21 @@ class PolicyCopy:
         read_at = now if read_at is None else read_at
         found = self._find()
         if found is not None:
-            kept, written = found
-            if is_lost(kept, revision) or (kept.number == 0 and read_at < written.read_at <= now):
+            saved, written = found
+            if is_lost(saved, revision) or (saved.number == 0 and read_at < written.read_at <= now):
                 return
-            if kept == revision and written.digest:
+            if saved == revision and written.digest:
                 return
         fields = {**msgspec.to_builtins(revision), "digest": _digest(revision), "read_at": read_at}
         try:
-            replace_file(self._path, msgspec.json.encode(fields))
+            replace_file(self.path, msgspec.json.encode(fields))
         except OSError as error:
             self._on_unwritten(error)
+
+    @property
+    def is_there(self) -> bool:
+        """Return whether anything has the copy's name, intact or not."""
+        return os.path.lexists(self.path)
 
     def read(self) -> Revision | None:
         """Return the copy, or None without an intact one."""
@@ -86,7 +93,7 @@ class PolicyCopy:
 
     def _find(self) -> tuple[Revision, _Written] | None:
         with suppress(OSError, msgspec.DecodeError, RecursionError):
-            content = self._path.read_bytes()
+            content = read_regular_file(self.path)
             revision = msgspec.json.decode(content, type=Revision)
             written = msgspec.json.decode(content, type=_Written)
             if written.digest in ("", _digest(revision)):

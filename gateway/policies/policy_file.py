@@ -17,6 +17,7 @@ from pathlib import Path
 from gateway.policies.local_copy import PolicyCopy
 from gateway.policies.reading import PolicyChecks, PolicyHooks
 from gateway.policies.revision import FILE_AUTHOR, Revision
+from gateway.util.regular_file import read_regular_file
 from routing_policies.check import run_tests
 from routing_policies.loading import MAX_DOCUMENT_BYTES, load_document
 from routing_policies.policy.document import Policy
@@ -24,7 +25,7 @@ from routing_policies.policy.problems import PolicyError
 
 REVISION_CHARS = 12
 SETTLE_S = 2.0
-"""Age in seconds below which a file is read at every look, because a change may not alter its time stamp."""
+"""Age in seconds below which a file is read at every check, because a change may not alter its time stamp."""
 
 
 class PolicyFileError(ValueError):
@@ -76,23 +77,25 @@ def read_policy(
     return _parse(read_document(path), path, checks)
 
 
-def read_kept_policy(
+def read_saved_policy(
     copy: PolicyCopy,
     path: Path,
     checks: PolicyChecks,
     error: PolicyFileError,
 ) -> PolicyRevision:
     """Return the last good policy of a file that is unusable because of `error`; raises PolicyFileError without one."""
-    kept = copy.read()
-    if kept is None:
+    saved = copy.read()
+    if saved is None:
+        if copy.is_there:
+            raise PolicyFileError(f"{error}\nthe last good policy, {copy.path}, is damaged") from error
         raise error
     try:
-        loaded = _parse(kept.document.encode(), path, checks)
+        loaded = _parse(saved.document.encode(), path, checks)
     except PolicyFileError as unusable:
         raise PolicyFileError(
-            f"{error}\nthe last good policy, revision {kept.revision}, is of no use: {unusable}"
+            f"{error}\nthe last good policy, revision {saved.revision}, is of no use: {unusable}"
         ) from error
-    return replace(loaded, revision=kept.revision, origin=kept)
+    return replace(loaded, revision=saved.revision, origin=saved)
 
 
 class PolicyFile:
@@ -120,7 +123,7 @@ class PolicyFile:
         self._poll_s = poll_s
         self._wall_clock = wall_clock
         self._seen: _Signature | None = None
-        self._judged: bytes | None = None
+        self._examined: bytes | None = None
         self._status: PolicyStatus | None = None
         self._head: Revision | None = None
 
@@ -137,7 +140,7 @@ class PolicyFile:
 
     @property
     def status(self) -> PolicyStatus:
-        """Status of the last look; only after `load`."""
+        """Status of the last check; only after `load`."""
         assert self._status is not None, "load() comes first"
         return self._status
 
@@ -146,26 +149,26 @@ class PolicyFile:
         try:
             self._seen = _signature(self._path)
             read_at, content = self._wall_clock(), read_document(self._path)
-            self._judged = sha256(content).digest()
+            self._examined = sha256(content).digest()
             loaded = _parse(content, self._path, self._checks)
             self._take(loaded)
         except PolicyFileError as error:
-            return self._load_kept(error)
+            return self._load_saved(error)
         self._keep(read_at)
         return loaded
 
-    def _load_kept(self, error: PolicyFileError) -> PolicyRevision:
+    def _load_saved(self, error: PolicyFileError) -> PolicyRevision:
         if self._copy is None:
             raise error
-        kept = read_kept_policy(self._copy, self._path, self._checks, error)
+        saved = read_saved_policy(self._copy, self._path, self._checks, error)
         try:
-            self._hooks.on_revision(kept)
+            self._hooks.on_revision(saved)
         except ValueError as unusable:
             raise PolicyFileError(f"{error}\nthe last good policy cannot be served: {unusable}") from error
-        self._head = kept.origin
-        said = f"{error}\nstarted on the last good policy, revision {kept.revision}, kept at an earlier start"
-        self._report(PolicyStatus(revision=kept.revision, is_current=False, error=said))
-        return kept
+        self._head = saved.origin
+        message = f"{error}\nstarted on the last good policy, revision {saved.revision}, saved at an earlier start"
+        self._report(PolicyStatus(revision=saved.revision, is_current=False, error=message))
+        return saved
 
     def _keep(self, read_at: float) -> None:
         """Copy the policy in force for a start at which the file is bad."""
@@ -173,29 +176,29 @@ class PolicyFile:
             self._copy.write(self.head, read_at=read_at)
 
     async def watch(self) -> None:
-        """Look at the file periodically until cancelled."""
+        """Check the file periodically until cancelled."""
         while True:
             await asyncio.sleep(self._poll_s)
             await self.look()
 
     async def look(self) -> None:
-        """Look at the file once: adopt a new good policy, or report why the file is bad."""
+        """Check the file once: adopt a new good policy, or report why the file is bad."""
         try:
             signature = _signature(self._path)
             if signature == self._seen and not self._is_young(signature):
                 return
             read_at, content = self._wall_clock(), await asyncio.to_thread(read_document, self._path)
         except PolicyFileError as error:
-            self._seen = self._judged = None
+            self._seen = self._examined = None
             self._report(PolicyStatus(revision=self.status.revision, is_current=False, error=str(error)))
             return
         self._seen = signature
         digest = sha256(content).digest()
-        if digest != self._judged:
-            await self._judge(content, read_at)
-            self._judged = digest
+        if digest != self._examined:
+            await self._examine(content, read_at)
+            self._examined = digest
 
-    async def _judge(self, content: bytes, read_at: float) -> None:
+    async def _examine(self, content: bytes, read_at: float) -> None:
         try:
             self._take(await asyncio.to_thread(_parse, content, self._path, self._checks))
         except PolicyFileError as error:
@@ -233,8 +236,7 @@ def _signature(path: Path) -> _Signature:
 def read_document(path: Path) -> bytes:
     """Return the document's bytes, at most one more than MAX_DOCUMENT_BYTES; raises PolicyFileError."""
     try:
-        with path.open("rb") as stream:
-            return stream.read(MAX_DOCUMENT_BYTES + 1)
+        return read_regular_file(path, MAX_DOCUMENT_BYTES + 1)
     except OSError as error:
         raise PolicyFileError(f"{path}: cannot be read ({error.strerror}); check --policy") from error
 

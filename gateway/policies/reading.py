@@ -30,7 +30,7 @@ def _ignore(revision: Revision) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyChecks:
-    """Rules by which this process reads and judges a policy document."""
+    """Rules by which this process reads and checks a policy document."""
 
     variables: Mapping[str, str] = field(default_factory=dict)
     """Values of each `${name}` in the document."""
@@ -47,7 +47,7 @@ class PolicyHooks:
     on_revision: Callable[[PolicyRevision], None]
     """Callback for each new good policy, which it may refuse with a ValueError."""
     on_status: Callable[[PolicyStatus], None]
-    """Callback for the result of the last look, after `on_revision`."""
+    """Callback for the result of the last check, after `on_revision`."""
     on_restored: Callable[[Revision], None] = _ignore
     """Callback for a revision that the store had lost and has again."""
 

@@ -88,19 +88,19 @@ def compare_policies(old: Policy, new: Policy, folder: Path) -> dict[str, Any]:
         "notes": _notes(
             new,
             has_text=any(request.text is not None for request in requests),
-            has_chances=all(request.chances for request in requests),
+            has_probabilities=all(request.probabilities for request in requests),
         ),
     }
 
 
-def _notes(new: Policy, *, has_text: bool, has_chances: bool) -> list[str]:
+def _notes(new: Policy, *, has_text: bool, has_probabilities: bool) -> list[str]:
     """Return the limits of the replay model that this policy is subject to."""
     notes = []
     if any(route.cache.mode == "exact_then_semantic" for route in new.routes):
-        notes.append("semantic hits are those that were recorded as such: digests do not tell what means the same")
+        notes.append("semantic hits are those that were recorded as such: digests cannot match other wordings")
     if any(route.select.policy == "cascade" for route in new.routes):
         notes.append("who answers in a cascade stays as recorded: its hand-overs depend on first tokens")
-    if not has_chances and any(route.select.policy in BY_QUALITY for route in new.routes):
+    if not has_probabilities and any(route.select.policy in BY_QUALITY for route in new.routes):
         notes.append("routes that choose by quality keep their recorded choice where it is still a candidate")
     if not has_text and any("request.text" in (route.match.when or "") for route in new.routes):
         notes.append('a condition reads request.text, which was not recorded (telemetry.recorder.mode = "text" does)')

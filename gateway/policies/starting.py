@@ -10,7 +10,7 @@ import msgspec
 from gateway.config.settings import GatewayConfig
 from gateway.policies.history import RevisionHistory
 from gateway.policies.local_copy import COPY_FILE, PolicyCopy, file_copy_name, is_lost
-from gateway.policies.policy_file import PolicyFileError, read_kept_policy, read_policy
+from gateway.policies.policy_file import PolicyFileError, read_policy, read_saved_policy
 from gateway.policies.reading import PolicyChecks
 from gateway.policies.revision import Revision
 from gateway.policies.seed import Seed
@@ -62,8 +62,8 @@ def starting_policy(
         return StartPolicy(read_policy(config.policy.document, checks).policy, None)
     except PolicyFileError as error:
         copy = PolicyCopy(config.process.runtime_dir / file_copy_name(config.policy.document))
-        kept = read_kept_policy(copy, config.policy.document, checks, error)
-        return StartPolicy(kept.policy, f"{error}\nstarting on the last good policy, revision {kept.revision}")
+        saved = read_saved_policy(copy, config.policy.document, checks, error)
+        return StartPolicy(saved.policy, f"{error}\nstarting on the last good policy, revision {saved.revision}")
 
 
 class _Stored(NamedTuple):
@@ -74,30 +74,30 @@ class _Stored(NamedTuple):
 def _stored_policy(config: GatewayConfig, open_store: OpenStore) -> _Stored | None:
     """Return the policy of the store, or None where the file decides; without a policy when no revision can be read."""
     lost = ""
-    kept = PolicyCopy(config.process.runtime_dir / COPY_FILE).read()
+    saved = PolicyCopy(config.process.runtime_dir / COPY_FILE).read()
     try:
         newest = asyncio.run(_newest(config, open_store))
-        if is_lost(kept, newest):
-            newest, lost = kept, "; the store has lost it and gets it back"
+        if is_lost(saved, newest):
+            newest, lost = saved, "; the store has lost it and gets it back"
     except (StoreUnavailable, msgspec.DecodeError) as error:
-        newest, lost = kept, f"; the store cannot be used ({error})"
+        newest, lost = saved, f"; the store cannot be used ({error})"
     seed = Seed(path=config.policy.document, is_bundled=config.policy.is_bundled)
     if newest is None or seed.replaces(newest) or newest.document == _document_of(seed):
         return None
-    said = ""
-    for revision in (newest, kept):
+    message = ""
+    for revision in (newest, saved):
         if revision is None:
             continue
         name = f"revision {revision.number} ({revision.revision})"
         try:
             policy = load_policy(revision.document, source=name, variables=config.process.policy_variables)
         except PolicyError as error:
-            said = said or f"{name} of the store cannot be read: {error}"
+            message = message or f"{name} of the store cannot be read: {error}"
             continue
-        where = "in the store" if not said else "kept here"
+        where = "in the store" if not message else "kept here"
         note = f"engines are those of {name} {where}, not of {config.policy.document}{lost}"
-        return _Stored(policy, f"{said}\n{note}" if said else note)
-    return _Stored(None, said)
+        return _Stored(policy, f"{message}\n{note}" if message else note)
+    return _Stored(None, message)
 
 
 def _document_of(seed: Seed) -> str | None:

@@ -43,14 +43,14 @@ class StoredPolicy:
         copy: PolicyCopy,
         hooks: PolicyHooks,
         wall: Callable[[], float],
-        num_kept: int = 1000,
+        num_saved: int = 1000,
     ) -> None:
         """Create a follower; `load` adopts the first revision.
 
         `on_revision` gets each new policy and may refuse it with a ValueError; `on_status` follows it. The newest
-        `num_kept` revisions stay in the store. `on_restored` gets a revision written back to a store that had lost it.
+        `num_saved` revisions stay in the store. `on_restored` gets a revision written back to a store that had lost it.
         """
-        self._num_kept = num_kept
+        self._num_saved = num_saved
         self._hooks = hooks
         self.history = RevisionHistory(store)
         self.reader = reader
@@ -64,6 +64,8 @@ class StoredPolicy:
         self._applying = asyncio.Lock()
         self._num_gaps = 0
         """Number of gaps in the store's feed after which the newest revision was verified."""
+        self._is_unverified = False
+        """True after a start without the store, until its newest revision is compared with the one in force."""
         self.others: dict[str, Callable[[bytes | None], Awaitable[None]]] = {}
         """Callbacks for the values of other keys of the space, by key."""
 
@@ -85,31 +87,27 @@ class StoredPolicy:
         return self._status
 
     async def load(self) -> None:
-        """Adopt the newest revision; an empty store gets the local copy, else the seed.
-
-        Raises:
-            PolicyFileError: There is no revision to serve.
-        """
+        """Adopt the newest revision; an empty store gets the local copy, else the seed. May raise PolicyFileError."""
         try:
             await self._load_newest()
         except StoreUnavailable as error:
             await self._load_without_store(error)
         except InvalidPolicy as error:
-            said = "\n".join(problem.render(str(self._seed.path)) for problem in error.problems)
-            raise PolicyFileError(said) from error
+            message = "\n".join(problem.render(str(self._seed.path)) for problem in error.problems)
+            raise PolicyFileError(message) from error
         if self._head is None:
-            await self._load_kept(f"the newest revision cannot be served: {self.status.error}")
+            await self._load_saved(f"the newest revision cannot be served: {self.status.error}")
 
-    async def _load_kept(self, why: str) -> None:
+    async def _load_saved(self, why: str) -> None:
         """Serve the local copy; the newest revision stays the newest. Raises PolicyFileError without a usable copy."""
-        kept = await asyncio.to_thread(self._copy.read)
-        if kept is None or kept == self._newest:
+        saved = await asyncio.to_thread(self._copy.read)
+        if saved is None or saved == self._newest:
             raise PolicyFileError(why)
         try:
-            self._put_in_force(kept, await asyncio.to_thread(self.reader.read, kept.document))
+            self._put_in_force(saved, await asyncio.to_thread(self.reader.read, saved.document))
         except (InvalidPolicy, ValueError) as error:
-            raise PolicyFileError(f"{why}\nthe last good revision, {kept.number}, is of no use: {error}") from error
-        self._report(f"{why}\nstarted on the last good one, revision {kept.number}")
+            raise PolicyFileError(f"{why}\nthe last good revision, {saved.number}, is of no use: {error}") from error
+        self._report(f"{why}\nstarted on the last good one, revision {saved.number}")
 
     async def watch(self) -> None:
         """Follow the store until cancelled."""
@@ -119,12 +117,10 @@ class StoredPolicy:
             await asyncio.sleep(FOLLOW_S)
 
     async def catch_up(self) -> None:
-        """Adopt new revisions, and restore the newest one where the store has lost it.
-
-        Raises:
-            StoreUnavailable: The store cannot be used.
-        """
+        """Adopt new revisions, and restore the newest one where the store has lost it. Raises StoreUnavailable."""
         await self._follower.catch_up()
+        if self._is_unverified:
+            await self._verify()
         if self._num_gaps != self._follower.num_gaps:
             num_gaps = self._follower.num_gaps
             if await self.history.newest_number() < self.newest.number:
@@ -166,7 +162,7 @@ class StoredPolicy:
                 raise RevisionConflict(if_match, self.newest)
             with suppress(StoreUnavailable):  # already written: the feed delivers it, and the next apply prunes
                 await self.catch_up()
-                await self.history.prune(revision.number + 1 - self._num_kept)
+                await self.history.prune(revision.number + 1 - self._num_saved)
             return revision
 
     async def revision(self, number: int) -> Revision:
@@ -182,20 +178,20 @@ class StoredPolicy:
         return found
 
     async def _load_newest(self) -> None:
-        kept = await asyncio.to_thread(self._copy.read)
+        saved = await asyncio.to_thread(self._copy.read)
         number = await self.history.newest_number()
         try:
             newest = await self.history.get(number)
         except msgspec.DecodeError as error:  # damaged, or of a newer version; later revisions are still read
-            if kept is None:
+            if saved is None:
                 raise PolicyFileError(_unreadable(number, error)) from error
-            await self._take(kept)
+            await self._take(saved)
             await self._follower.catch_up()
-            self._report(f"{_unreadable(number, error)}\nstarted on the last good one, revision {kept.number}")
+            self._report(f"{_unreadable(number, error)}\nstarted on the last good one, revision {saved.number}")
             return
-        if kept is not None and is_lost(kept, newest):
-            await self._give_back(kept)
-            newest = kept
+        if saved is not None and is_lost(saved, newest):
+            await self._give_back(saved)
+            newest = saved
         if newest is None or self._seed.replaces(newest):
             newest = await self._plant(newest)
         await self._take(newest)
@@ -234,16 +230,29 @@ class StoredPolicy:
 
     async def _load_without_store(self, lost: StoreUnavailable) -> None:
         """Serve the revision that was in force when this replica last reached the store."""
-        kept = await asyncio.to_thread(self._copy.read)
-        if kept is None and self._seed.serves_without_store:
+        saved = await asyncio.to_thread(self._copy.read)
+        if saved is None and self._seed.serves_without_store:
             document = self._seed.document()
-            kept = msgspec.structs.replace(
+            saved = msgspec.structs.replace(
                 self._following(None, document, SYSTEM, self._seed.reason, "seed"), number=0, parent=None
             )
-        if kept is None:
+        if saved is None:
             raise PolicyFileError(f"the policy is in the store, and the store cannot be used: {lost}") from lost
-        await self._take(kept)
+        self._is_unverified = True
+        await self._take(saved)
         self._report(f"the store cannot be used, so this may not be the newest revision: {lost}")
+
+    async def _verify(self) -> None:
+        """Do what a start with the store does: give back a revision that it lost, or adopt an older one made later."""
+        with suppress(msgspec.DecodeError):  # the follower has reported it
+            stored = await self.history.get(await self.history.newest_number())
+            if is_lost(self.newest, stored):
+                await self._give_back(self.newest)
+            elif stored is not None and stored.number < self.newest.number:
+                await self._take(stored)
+            if self._newest == self._head:
+                self._report(None)
+        self._is_unverified = False
 
     def _wants(self, key: str) -> bool:
         number = revision_number(key)

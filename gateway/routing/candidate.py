@@ -37,19 +37,25 @@ class LiveCandidate:
             zone=rule.zone,
         )
 
-    def view(self, now: float, ask: RoutingRequest, *, is_ejected: bool = False) -> DeploymentView:
+    def view(self, now: float, routing_request: RoutingRequest, *, is_ejected: bool = False) -> DeploymentView:
         """Return a view of the candidate with its forecast latency and cost for this request."""
         live = self.live
-        price = ask.price_at(live.id)
-        wait_s = live.limiter.wait_s(now, ask.claim)
-        made = live.forecast.look(now, price.uncached_tokens, ask.claim.lane.engine_lane)
-        return self.view_of(ask, price, wait_s, made, is_ejected=is_ejected)
+        price = routing_request.price_at(live.id)
+        wait_s = live.limiter.wait_s(now, routing_request.admission_request)
+        made = live.forecast.look(now, price.uncached_tokens, routing_request.admission_request.lane.engine_lane)
+        return self.view_of(routing_request, price, wait_s, made, is_ejected=is_ejected)
 
     def view_of(
-        self, ask: RoutingRequest, price: Price, wait_s: float, made: TtftForecast, *, is_ejected: bool = False
+        self,
+        routing_request: RoutingRequest,
+        price: Price,
+        wait_s: float,
+        made: TtftForecast,
+        *,
+        is_ejected: bool = False,
     ) -> DeploymentView:
         """Return a view of the candidate with its latency and cost for this request, from forecasts made just now."""
-        live, rule, rates, verdict = self.live, self._rule, self._rates, ask.verdict
+        live, rule, rates, verdict = self.live, self._rule, self._rates, routing_request.verdict
         num_taken, num_permits = live.limiter.permits()
         is_known, quality = True, rule.quality
         if verdict is not None:
@@ -70,7 +76,7 @@ class LiveCandidate:
             price.prompt_tokens - price.uncached_tokens,
             price.prompt_tokens,
             rule.zone,
-            ask.last_deployment == live.id,
+            routing_request.last_deployment == live.id,
         )
 
 

@@ -13,7 +13,7 @@ from gateway.cache.exact.control import NO_WISHES, CacheControl
 from gateway.chat.request import ChatRequest
 from gateway.deployments.health.second_attempts import RetryBudget
 from gateway.deployments.live import LiveDeployment
-from gateway.deployments.rotation import NOBODY, EjectedCandidates, kept_out
+from gateway.deployments.rotation import NOBODY, EjectedCandidates, excluded
 from gateway.embedding.encoder import Vector
 from gateway.routing.candidate import LiveCandidate, Seen
 from gateway.routing.identity import key_of
@@ -26,7 +26,7 @@ from routing_policies.decision import Decision
 from routing_policies.policy.document import Cascade, Deployment, Route
 from routing_policies.profile import Profile, profile_of
 from routing_policies.quality.cascade import Inquiry
-from routing_policies.quality.pairs import judges_of, predicted_quality, strongest_of
+from routing_policies.quality.pairs import pair_predictors_of, predicted_quality, strongest_of
 from routing_policies.quality.predictor import Predictors
 from routing_policies.views import FIRST_ATTEMPT, Attempt, DeploymentView
 
@@ -61,11 +61,11 @@ class PlannedRoute:
         "fallbacks",
         "hedges",
         "is_panicking",
-        "judges",
-        "looks_at_prompt",
         "options",
+        "pair_predictors",
         "plain_timeouts",
         "profile",
+        "reads_prompt",
         "route",
         "stream_timeouts",
     )
@@ -93,22 +93,22 @@ class PlannedRoute:
         """True if the last decision found every candidate ejected, and used them all the same."""
         self._clock = clock
         self.profile: Profile = profile_of(route.select)
-        is_judged = self.profile.looks_at_quality
-        members = [rules[item.id] for item in route.select.resolved()] if is_judged else []
-        self.judges = judges_of(members, predictors)
+        is_by_quality = self.profile.reads_quality
+        members = [rules[item.id] for item in route.select.resolved()] if is_by_quality else []
+        self.pair_predictors = pair_predictors_of(members, predictors)
         """Predictors of quality from the prompt; empty where the choice does not depend on it."""
-        self.looks_at_prompt = bool(self.judges) or self.profile.looks_at_key
+        self.reads_prompt = bool(self.pair_predictors) or self.profile.reads_key
         """True if the choice depends on the prompt's content; otherwise `weighed` has nothing to add."""
-        self._strongest = strongest_of(members).id if self.judges else None
+        self._strongest = strongest_of(members).id if self.pair_predictors else None
         self.candidates = tuple((deployments[item.id], item.weight) for item in route.select.resolved())
         self._members = tuple(live for live, _ in self.candidates)
-        is_priced = self.profile.looks_at_cost
+        is_priced = self.profile.reads_cost
         self.options = tuple(
             LiveCandidate(rules[live.id], live, weight, is_priced=is_priced) for live, weight in self.candidates
         )
-        is_sampled = len(self.options) > MANY and self.profile.looks_ahead
+        is_sampled = len(self.options) > MANY and self.profile.reads_forecasts
         self._shortlist = Shortlist(self.options) if is_sampled else None
-        self.compares_all = self.profile.needs_ask and not is_sampled
+        self.compares_all = self.profile.needs_request and not is_sampled
         """True if a decision compares the forecasts of all candidates."""
         self.deployment_ids = tuple(live.id for live, _ in self.candidates)
         self.cache_candidates = "\n".join(sorted({live.model for live, _ in self.candidates})).encode()
@@ -136,13 +136,13 @@ class PlannedRoute:
         self,
         already_tried: frozenset[str],
         rng: random.Random,
-        ask: RoutingRequest | None = None,
+        routing_request: RoutingRequest | None = None,
         avoid: frozenset[str] = _NOBODY,
         seen: Sequence[Seen] = (),
     ) -> Decision:
         """Choose the candidate for this attempt by the current state; one of `avoid` only when no other can serve.
 
-        Without `ask`, nothing is forecast. Of many candidates a decision weighs a few, and names only those.
+        Without `routing_request`, nothing is forecast. Of many candidates a decision compares and names a few.
         These are `seen`, if given: candidates that admission forecast just now.
         """
         if self._foregone is not None and not already_tried and not avoid:
@@ -151,97 +151,112 @@ class PlannedRoute:
                 self.is_panicking = False
                 return self._foregone
         now = self._clock()
-        attempt = self._attempt(now, already_tried, avoid, ask)
-        if seen and self._shortlist is not None and ask is not None:
+        attempt = self._attempt(now, already_tried, avoid, routing_request)
+        if seen and self._shortlist is not None and routing_request is not None:
             views = [view for option, view in seen if option.live.is_ready]
             if views:
                 self.is_panicking = False
                 return self.profile.decide_among(views, attempt, rng)
-        few = None if ask is None or self._shortlist is None else self._shortlist.draw(ask, attempt, now, rng)
-        out = NOBODY if few is not None else kept_out(self._members, now, already_tried)
+        few = (
+            None
+            if routing_request is None or self._shortlist is None
+            else self._shortlist.draw(routing_request, attempt, now, rng)
+        )
+        out = NOBODY if few is not None else excluded(self._members, now, already_tried)
         self.is_panicking = out.is_panic
-        views = self._views(few or self.options, now, ask, out, seen)
+        views = self._views(few or self.options, now, routing_request, out, seen)
         decision = self.profile.decide(views, attempt, rng)
         if avoid and not decision.is_possible:
-            return self.decide(already_tried, rng, ask)
+            return self.decide(already_tried, rng, routing_request)
         return decision
 
-    def few(self, now: float, ask: RoutingRequest) -> list[LiveCandidate] | None:
+    def few(self, now: float, routing_request: RoutingRequest) -> list[LiveCandidate] | None:
         """Return the few of many candidates that a decision would weigh; None where it weighs all."""
-        return None if self._shortlist is None else self._shortlist.draw(ask, FIRST_ATTEMPT, now, self._rng)
+        return None if self._shortlist is None else self._shortlist.draw(routing_request, FIRST_ATTEMPT, now, self._rng)
 
-    def views(self, now: float, ask: RoutingRequest) -> list[DeploymentView]:
+    def views(self, now: float, routing_request: RoutingRequest) -> list[DeploymentView]:
         """Return every candidate's view for this request, in the route's order."""
-        out = kept_out(self._members, now)
-        return [option.view(now, ask, is_ejected=option.live.id in out.ids) for option in self.options]
+        out = excluded(self._members, now)
+        return [option.view(now, routing_request, is_ejected=option.live.id in out.ids) for option in self.options]
 
     def _views(
         self,
         options: Sequence[LiveCandidate],
         now: float,
-        ask: RoutingRequest | None,
+        routing_request: RoutingRequest | None,
         out: EjectedCandidates,
         seen: Sequence[Seen],
     ) -> list[DeploymentView]:
         """Return every option's view, with forecasts where the profile uses them; views in `seen` are reused."""
         ids = out.ids
-        if ask is None or not self.profile.needs_ask:
+        if routing_request is None or not self.profile.needs_request:
             return [option.plain_view(is_ejected=option.live.id in ids) for option in options]
         known = {view.id: view for option, view in seen if option.live.is_ready and view.id not in ids} if seen else {}
         return [
-            known.get(option.live.id) or option.view(now, ask, is_ejected=option.live.id in ids) for option in options
+            known.get(option.live.id) or option.view(now, routing_request, is_ejected=option.live.id in ids)
+            for option in options
         ]
 
     def _attempt(
-        self, now: float, already_tried: frozenset[str], avoid: frozenset[str], ask: RoutingRequest | None
+        self, now: float, already_tried: frozenset[str], avoid: frozenset[str], routing_request: RoutingRequest | None
     ) -> Attempt:
-        if ask is None or not self.profile.looks_at_targets:
-            key = None if ask is None else ask.key
+        if routing_request is None or not self.profile.reads_targets:
+            key = None if routing_request is None else routing_request.key
             if not already_tried and not avoid and key is None:
                 return self._first
             return Attempt(already_tried=already_tried, avoid=avoid, zone=self._zone, key=key)
-        ttft_by = ask.claim.ttft_by
+        ttft_by = routing_request.admission_request.ttft_by
         ttft_slo_s = None if ttft_by is None else ttft_by - now
-        return Attempt(already_tried, avoid, ttft_slo_s, ask.tpot_slo_s, self._zone, ask.key)
+        return Attempt(already_tried, avoid, ttft_slo_s, routing_request.tpot_slo_s, self._zone, routing_request.key)
 
-    def inquiry(self, live: LiveDeployment, ask: RoutingRequest | None) -> Inquiry | None:
+    def inquiry(self, live: LiveDeployment, routing_request: RoutingRequest | None) -> Inquiry | None:
         """Return the test for the beginning of this deployment's answer; None if every answer is passed on."""
         select = self.route.select
         if select.policy != "cascade" or select.min_quality is None or live is not self._members[0]:
             return None
         first_tokens = (select.cascade or Cascade()).first_tokens
-        verdict = None if ask is None else ask.verdict
-        for judge, judged in () if verdict is None else verdict.judged:
-            if judge.deployment == live.id:
-                model = judge.predictor.model
-                return Inquiry(select.min_quality, first_tokens, judged.prediction.log_odds, model.checkpoints)
+        verdict = None if routing_request is None else routing_request.verdict
+        for pair_predictor, assessed in () if verdict is None else verdict.assessed:
+            if pair_predictor.deployment == live.id:
+                model = pair_predictor.predictor.model
+                return Inquiry(select.min_quality, first_tokens, assessed.prediction.log_odds, model.checkpoints)
         return Inquiry(select.min_quality, first_tokens)
 
     def counterpart(self, deployment: str) -> str | None:
         """Return the deployment whose answers show this one's quality, by the predictions; None where it is in none."""
         if deployment == self._strongest:
-            return self.judges[0].deployment
-        return self._strongest if any(judge.deployment == deployment for judge in self.judges) else None
+            return self.pair_predictors[0].deployment
+        return (
+            self._strongest
+            if any(pair_predictor.deployment == deployment for pair_predictor in self.pair_predictors)
+            else None
+        )
 
     @property
     def encoders(self) -> tuple[str, ...]:
         """Return the encoders whose embedding of the prompt the predictions use; empty where they use none."""
-        return tuple(judge.predictor.encoder for judge in self.judges if judge.predictor.encoder)
+        return tuple(
+            pair_predictor.predictor.encoder
+            for pair_predictor in self.pair_predictors
+            if pair_predictor.predictor.encoder
+        )
 
     def weighed(
-        self, ask: RoutingRequest, request: ChatRequest, tenant: str, vector: Vector | None = None
+        self, routing_request: RoutingRequest, request: ChatRequest, tenant: str, vector: Vector | None = None
     ) -> RoutingRequest:
         """Return the request with the predicted quality or the conversation's key, where the choice depends on it.
 
         `vector` is the prompt's embedding by one of `encoders`.
         """
-        if self.judges:
+        if self.pair_predictors:
             prompt = prompt_of(request, kind=self.route.select.kind)
-            return msgspec.structs.replace(ask, verdict=predicted_quality(self.judges, prompt, vector))
-        if not self.profile.looks_at_key:
-            return ask
+            return msgspec.structs.replace(
+                routing_request, verdict=predicted_quality(self.pair_predictors, prompt, vector)
+            )
+        if not self.profile.reads_key:
+            return routing_request
         by = self.route.select.sticky_by or "conversation"
-        return msgspec.structs.replace(ask, key=key_of(request, tenant, by))
+        return msgspec.structs.replace(routing_request, key=key_of(request, tenant, by))
 
     def _decide_alone(self) -> Decision:
         """Return the decision for a fit first candidate that no other can beat.

@@ -10,11 +10,11 @@ from routing_policies.quality.prompt import Prompt
 def prompt_of(request: ChatRequest, *, kind: str = "") -> Prompt:
     """Return the last two user messages as text, and the size of the rest; `kind` is the route's."""
     messages = request.messages
-    asked = [message for message in messages if isinstance(message, UserMessage)]
+    user_messages = [message for message in messages if isinstance(message, UserMessage)]
     return Prompt(
-        _text(asked[-1]) if asked else "",
-        _text(asked[-2]) if len(asked) > 1 else "",
-        len(asked),
+        _text(user_messages[-1]) if user_messages else "",
+        _text(user_messages[-2]) if len(user_messages) > 1 else "",
+        len(user_messages),
         sum([len(message.content) for message in messages if isinstance(message.content, str)]),
         isinstance(messages[0], SystemMessage),
         bool(request.fields.tools),
@@ -22,7 +22,7 @@ def prompt_of(request: ChatRequest, *, kind: str = "") -> Prompt:
     )
 
 
-def asked_text(request: ChatRequest) -> str:
+def prompt_text(request: ChatRequest) -> str:
     """Return the last user message as text, the subject of a prediction."""
     last = next((message for message in reversed(request.messages) if isinstance(message, UserMessage)), None)
     return "" if last is None else _text(last)

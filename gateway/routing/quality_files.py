@@ -6,6 +6,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from gateway.config.checks import ConfigError
+from gateway.util.regular_file import read_regular_file
 from routing_policies.quality.model import PairModel
 from routing_policies.quality.predictor import BadModel, Predictors, decode_model
 
@@ -30,4 +31,5 @@ def bundled_models() -> list[PairModel]:
 
 
 def _models_in(folder: Path) -> list[PairModel]:
-    return [decode_model(path.read_bytes(), str(path)) for path in sorted(folder.iterdir()) if path.suffix == ".json"]
+    found = sorted(path for path in folder.iterdir() if path.suffix == ".json")
+    return [decode_model(read_regular_file(path), str(path)) for path in found]

@@ -49,7 +49,7 @@ class Router:
         # The two implied kinds share an id, so routes are compared as objects; they live as long as the table.
         self._planned = {id(route): self._plan(route) for route in self._table.effective_routes()}
         self._tracks_prefixes = any(lane.slo is not None for lane in policy.lanes) or any(
-            planned.profile.looks_back and len(planned.candidates) > 1 for planned in self._planned.values()
+            planned.profile.reads_affinity and len(planned.candidates) > 1 for planned in self._planned.values()
         )
         """True if any lane or route depends on the prefixes that deployments have cached."""
         by_id = {planned.route.id: planned for planned in self._planned.values()}
@@ -109,11 +109,11 @@ class Router:
                 code="model_not_found",
             ) from None
 
-    def with_history(self, ask: RoutingRequest, request: ChatRequest) -> RoutingRequest:
+    def with_history(self, routing_request: RoutingRequest, request: ChatRequest) -> RoutingRequest:
         """Return the request with the tokens that each deployment has cached, where any rule depends on them."""
         if not self._tracks_prefixes:
-            return ask
-        price, tenant, affinity = ask.price, ask.claim.tenant, self._affinity
+            return routing_request
+        price, tenant, affinity = routing_request.price, routing_request.admission_request.tenant, self._affinity
         prefix, session = prefix_of(request, tenant), session_of(request, tenant)
         held: dict[str, int] = {}
         if chars := affinity.held_chars(prefix):
@@ -123,14 +123,24 @@ class Router:
                 if live is not None:
                     held[name] = int(num_chars * per_char * live.forecast.cache_trust)
         last = None if session is None else affinity.last_of(session)
-        return RoutingRequest(price, ask.claim, held, prefix, session, last, ask.tpot_slo_s, ask.key, ask.verdict)
+        return RoutingRequest(
+            price,
+            routing_request.admission_request,
+            held,
+            prefix,
+            session,
+            last,
+            routing_request.tpot_slo_s,
+            routing_request.key,
+            routing_request.verdict,
+        )
 
     def pick(
         self,
         planned: PlannedRoute,
         already_tried: frozenset[str],
         lane: str,
-        ask: RoutingRequest | None = None,
+        routing_request: RoutingRequest | None = None,
         avoid: frozenset[str] = _NOBODY,
         seen: Sequence[Seen] = (),
     ) -> tuple[LiveDeployment, Decision]:
@@ -141,13 +151,13 @@ class Router:
         Raises:
             Shed: None is fit.
         """
-        decision = planned.decide(already_tried, self._rng, ask, avoid, seen)
+        decision = planned.decide(already_tried, self._rng, routing_request, avoid, seen)
         if decision.deployment is None or planned.is_panicking:
-            live, decision = self._pick_instead(planned, decision, already_tried, lane, ask)
+            live, decision = self._pick_instead(planned, decision, already_tried, lane, routing_request)
         else:
             live = self._deployments[decision.deployment]
-        if ask is not None and ask.prefix:
-            self._affinity.note(ask.prefix, ask.session, live.id)
+        if routing_request is not None and routing_request.prefix:
+            self._affinity.note(routing_request.prefix, routing_request.session, live.id)
         return live, decision
 
     def _pick_instead(
@@ -156,12 +166,12 @@ class Router:
         decision: Decision,
         already_tried: frozenset[str],
         lane: str,
-        ask: RoutingRequest | None,
+        routing_request: RoutingRequest | None,
     ) -> tuple[LiveDeployment, Decision]:
         """Return a fallback's deployment where the route's own cannot serve, else one of its own to wait for."""
         if planned.fallbacks and (planned.is_panicking or not decision.is_possible):
             for other in planned.fallbacks:
-                instead = other.decide(already_tried, self._rng, ask)
+                instead = other.decide(already_tried, self._rng, routing_request)
                 if instead.is_possible and not other.is_panicking:
                     planned.is_panicking = False  # it was spared that
                     planned, decision = other, instead
@@ -175,7 +185,9 @@ class Router:
     @property
     def learns(self) -> bool:
         """Return whether any route can use labels of answer quality."""
-        return any(planned.judges or planned.route.select.shadow is not None for planned in self._planned.values())
+        return any(
+            planned.pair_predictors or planned.route.select.shadow is not None for planned in self._planned.values()
+        )
 
     def has_another(self, planned: PlannedRoute, already_tried: frozenset[str]) -> bool:
         """Return whether a further attempt would find a fit deployment, free or full."""
@@ -193,7 +205,7 @@ def _nobody_ready(planned: PlannedRoute, lane: str) -> Shed:
         return UpstreamsRest(
             ShedReason.OVERLOAD,
             lane=lane,
-            message=f"The deployments of route '{planned.route.id}' asked to be left alone for {wait_s:.0f} s. "
+            message=f"The deployments of route '{planned.route.id}' requested a backoff of {wait_s:.0f} s. "
             "Try again after the time in Retry-After.",
             hint="The same request at a later time.",
             retry_after_s=wait_s,

@@ -17,7 +17,7 @@ class RoutingRequest(msgspec.Struct, frozen=True):
 
     price: Price
     """Price of the request without any cached tokens."""
-    claim: AdmissionRequest
+    admission_request: AdmissionRequest
     held_tokens: Mapping[str, int] = {}
     """Tokens of the prompt that each deployment probably has in its KV cache; only those that have any."""
     prefix: Prefix = ()
@@ -31,11 +31,11 @@ class RoutingRequest(msgspec.Struct, frozen=True):
     verdict: QualityPrediction | None = None
     """Predicted quality of the candidates' answers, where the route predicts it."""
 
-    def with_claim(self, claim: AdmissionRequest) -> RoutingRequest:
-        """Return a copy with another claim."""
+    def with_admission(self, admission_request: AdmissionRequest) -> RoutingRequest:
+        """Return a copy with another admission request."""
         return RoutingRequest(
             self.price,
-            claim,
+            admission_request,
             self.held_tokens,
             self.prefix,
             self.session,

@@ -37,8 +37,9 @@ class RecordingSampler:
         sample["user"] = self._tape.digest(request.fields.user)
         prompt = prompt_of(request) if len(self._predictors) else None
         if prompt is not None:
-            sample["chances"] = {
-                pair_key(*predictor.pair): _chance(predictor.judge(prompt).prediction) for predictor in self._predictors
+            sample["probabilities"] = {
+                pair_key(*predictor.pair): _probability(predictor.assess(prompt).prediction)
+                for predictor in self._predictors
             }
         if header_names:
             headers = head.all()
@@ -53,9 +54,9 @@ def note_verdict(sample: dict[str, Any], verdict: QualityPrediction) -> None:
 
     That prediction used the route's embedding, and the prompt that trimming left.
     """
-    for judge, judged in verdict.judged:
-        sample["chances"][pair_key(*judge.predictor.pair)] = _chance(judged.prediction)
+    for pair_predictor, assessed in verdict.assessed:
+        sample["probabilities"][pair_key(*pair_predictor.predictor.pair)] = _probability(assessed.prediction)
 
 
-def _chance(prediction: Prediction) -> float | None:
-    return round(prediction.chance, 4) if prediction.is_known else None
+def _probability(prediction: Prediction) -> float | None:
+    return round(prediction.probability, 4) if prediction.is_known else None

@@ -30,7 +30,9 @@ class Shortlist:
         self._options = options
         self._by_id = {option.live.id: option for option in options}
 
-    def draw(self, ask: RoutingRequest, attempt: Attempt, now: float, rng: random.Random) -> list[LiveCandidate] | None:
+    def draw(
+        self, routing_request: RoutingRequest, attempt: Attempt, now: float, rng: random.Random
+    ) -> list[LiveCandidate] | None:
         """Draw fit candidates: those preferred for their cached prefix, then random ones.
 
         None when so few are fit that a decision should weigh all.
@@ -47,19 +49,19 @@ class Shortlist:
                     break
         else:
             return None
-        for name in self._favourites(ask):
+        for name in self._favourites(routing_request):
             favourite = self._by_id.get(name)
             if favourite is not None and favourite not in found and _is_fit(favourite.live, attempt, now):
                 found.insert(0, favourite)
         return found
 
-    def _favourites(self, ask: RoutingRequest) -> list[str]:
+    def _favourites(self, routing_request: RoutingRequest) -> list[str]:
         """Return the deployment that answered last, and the one with the most cached tokens."""
-        held = ask.held_tokens
+        held = routing_request.held_tokens
         if not held:
-            return [] if ask.last_deployment is None else [ask.last_deployment]
+            return [] if routing_request.last_deployment is None else [routing_request.last_deployment]
         most = max(held, key=held.__getitem__) if len(held) > 1 else next(iter(held))
-        return [most] if ask.last_deployment is None else [ask.last_deployment, most]
+        return [most] if routing_request.last_deployment is None else [routing_request.last_deployment, most]
 
 
 def _is_fit(live: LiveDeployment, attempt: Attempt, now: float) -> bool:

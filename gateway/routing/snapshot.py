@@ -97,7 +97,7 @@ class SnapshotBuilder:
 
         Args:
             clock: Monotonic clock in seconds.
-            rng: Source of chance for routing.
+            rng: Random source for routing.
             environment: The keys that the policy only names.
             connect: Makes the client of each deployment.
             ejections: Rules and callback of outlier ejection.
@@ -205,15 +205,15 @@ class SnapshotBuilder:
             limits={tenant.id: tenant.flags["canary"] for tenant in base.policy.tenants if tenant.flags},
         )
 
-    def _lane(self, lane_id: str, rules: LaneRules, kept: LiveLane | None) -> LiveLane:
-        if kept is None:
+    def _lane(self, lane_id: str, rules: LaneRules, retained: LiveLane | None) -> LiveLane:
+        if retained is None:
             return LiveLane(lane_id, rules=rules)
-        kept.configure(rules)
-        return kept
+        retained.configure(rules)
+        return retained
 
-    def _deployment(self, item: Deployment, kept: LiveDeployment | None) -> LiveDeployment:
-        if kept is not None and kept.serves(item):
-            return kept
+    def _deployment(self, item: Deployment, retained: LiveDeployment | None) -> LiveDeployment:
+        if retained is not None and retained.serves(item):
+            return retained
         reach = reach_of(item, self._environment)
         client = self._connect(item.id, reach)
         limiter = Limiter(StaticLimit(item.limits.max_in_flight), clock=self._clock)

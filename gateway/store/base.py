@@ -115,7 +115,7 @@ class Store(Protocol):
     """The shared store. Every method raises StoreUnavailable alone; none waits longer than the operation timeout.
 
     Space names and keys are UTF-8 without NUL; a key is at most MAX_KEY_BYTES, a value MAX_VALUE_BYTES long, and
-    ValueError says so.
+    ValueError reports it.
     """
 
     async def get(self, space: str, key: str) -> StoreEntry | None:

@@ -38,9 +38,9 @@ async def examine_store(address: StoreAddress, open_examined: OpenExamined, *, t
         took_s = min([await _timed(guarded) for _ in range(_TRIES)])
         facts = await store.facts() if hasattr(store, "facts") else None
     except StoreUnavailable as error:
-        said = f"{address.shown}: {error}"
+        warning = f"{address.shown}: {error}"
         remedy = "check the `store` setting, and that the store runs; until then limits hold in each process for itself"
-        return [StoreFinding(level="fail", message=said, remedy=remedy)]
+        return [StoreFinding(level="fail", message=warning, remedy=remedy)]
     finally:
         await guarded.aclose()
     shown = f"{address.shown}, answers in {took_s * 1000:.1f} ms"
@@ -54,11 +54,11 @@ async def examine_store(address: StoreAddress, open_examined: OpenExamined, *, t
 def _about(facts: RedisFacts | None) -> list[StoreFinding]:
     findings = []
     if facts is not None and facts.may_evict:
-        said = f"Redis evicts keys when it is full (maxmemory-policy {facts.policy}): counts would be lost"
-        findings.append(StoreFinding(level="warn", message=said, remedy="set maxmemory-policy noeviction"))
+        warning = f"Redis evicts keys when it is full (maxmemory-policy {facts.policy}): counts would be lost"
+        findings.append(StoreFinding(level="warn", message=warning, remedy="set maxmemory-policy noeviction"))
     if facts is not None and not facts.is_persistent:
-        said = "Redis keeps nothing on disk: a restart forgets budgets that are spent"
-        findings.append(StoreFinding(level="warn", message=said, remedy="set appendonly yes"))
+        warning = "Redis keeps nothing on disk: a restart loses the use of budgets"
+        findings.append(StoreFinding(level="warn", message=warning, remedy="set appendonly yes"))
     return findings
 
 

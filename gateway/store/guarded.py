@@ -63,7 +63,7 @@ class GuardedStore(ForwardingStore):
         return await self._within(operation, lambda: getattr(self._store, operation)(*arguments, **options))
 
     async def ping(self) -> None:
-        """Ping the store, whatever the breaker says; closes the breaker, or leaves it open.
+        """Ping the store, whatever the breaker's state; closes the breaker, or leaves it open.
 
         A first try may take as long as connecting takes; only a second one, on a warm connection, is held to the
         operation timeout. So a store that is merely slow stays lost, instead of coming and going.

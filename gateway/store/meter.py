@@ -5,7 +5,7 @@ the last sixty seconds, so that no sixty seconds, wherever they begin, see more 
 calendar day or month (UTC) has one bucket, which is the period.
 
 What is drawn may be used until the end of a *later* bucket, most often the next one, and is counted there: a holder can
-use a slice for a while without asking again, and a unit never leaves the sum less than a minute after its use. The
+use a slice for a while without another call, and a unit never leaves the sum less than a minute after its use. The
 price of a longer while is that units stay counted for as much longer.
 
 This is the arithmetic of the embedded store and of a gateway that has lost its store. `redis_scripts.EXCHANGE` is the

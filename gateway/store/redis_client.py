@@ -88,10 +88,10 @@ def connect(address: StoreAddress, *, timeout_s: float) -> RedisClient:
 
 
 def _behind_sentinels(address: StoreAddress, options: dict[str, Any]) -> Redis:
-    asking = {name: value for name, value in options.items() if name not in ("username", "password")}
+    sentinel_options = {name: value for name, value in options.items() if name not in ("username", "password")}
     sentinel = Sentinel(  # type: ignore[no-untyped-call]
         list(address.hosts),
-        sentinel_kwargs={**asking, "ssl": address.is_tls},
+        sentinel_kwargs={**sentinel_options, "ssl": address.is_tls},
         ssl=address.is_tls,
         db=address.db,
         max_connections=MAX_UNQUEUED,
@@ -106,8 +106,8 @@ async def close(client: RedisClient) -> None:
     await client.aclose()
     pool = getattr(client, "connection_pool", None)
     if isinstance(pool, SentinelConnectionPool):
-        for asked in pool.sentinel_manager.sentinels:
-            await asked.aclose()
+        for each_sentinel in pool.sentinel_manager.sentinels:
+            await each_sentinel.aclose()
 
 
 @contextmanager
@@ -131,17 +131,17 @@ def translated() -> Iterator[None]:
         raise StoreUnavailable(StoreLoss.DOWN, str(error) or type(error).__name__) from error
 
 
-def _loss_of(said: str, error: Exception) -> StoreLoss:
+def _loss_of(message: str, error: Exception) -> StoreLoss:
     if isinstance(error, exceptions.ReadOnlyError):
         return StoreLoss.READ_ONLY
     if isinstance(error, exceptions.OutOfMemoryError):
         return StoreLoss.FULL
     for word, loss in _LOSSES:
-        if said.startswith(word) or f"-{word} " in said:
+        if message.startswith(word) or f"-{word} " in message:
             return loss
     if isinstance(error, exceptions.NoPermissionError):
         return StoreLoss.REFUSED
-    if "read only replica" in said:
+    if "read only replica" in message:
         return StoreLoss.READ_ONLY  # the library leaves out the first word
     if isinstance(error, exceptions.ConnectionError | exceptions.ClusterError):
         return StoreLoss.DOWN

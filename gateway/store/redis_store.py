@@ -146,7 +146,7 @@ class RedisStore:
         """Check that Redis can be written to, and that it evicts nothing."""
         with translated():
             await self._client.set(f"{self._prefix}:ping", 1, px=60_000)
-        num_evicted = facts_of(await self._asked("info", "stats")).num_evicted
+        num_evicted = facts_of(await self._call_nodes("info", "stats")).num_evicted
         before, self._num_evicted = self._num_evicted, num_evicted
         if before is not None and num_evicted > before:
             self._evicted_at = self._clock()
@@ -154,13 +154,13 @@ class RedisStore:
 
     async def room(self) -> Room | None:
         """Return the room by `maxmemory`, of which a part is left to limits, keys and policies."""
-        return room_of(await self._asked("info", "memory"), _MEMORY_SHARE)
+        return room_of(await self._call_nodes("info", "memory"), _MEMORY_SHARE)
 
     async def facts(self) -> RedisFacts:
         """Return the settings of Redis for `penstock doctor`."""
-        saves = await self._asked("config_get", "save")
+        saves = await self._call_nodes("config_get", "save")
         return facts_of(
-            [{**answer, **save} for answer, save in zip(await self._asked("info", "all"), saves, strict=False)]
+            [{**answer, **save} for answer, save in zip(await self._call_nodes("info", "all"), saves, strict=False)]
         )
 
     async def aclose(self) -> None:
@@ -176,15 +176,15 @@ class RedisStore:
             except NoScriptError:
                 return await self._client.execute_command("EVAL", script.text, len(names), *names, *arguments)
 
-    async def _asked(self, command: str, argument: str) -> list[Mapping[str, Any]]:
+    async def _call_nodes(self, command: str, argument: str) -> list[Mapping[str, Any]]:
         """Return the answer of every primary; an empty one where the user lacks the permission."""
-        ask = getattr(self._client, command)
+        call = getattr(self._client, command)
         try:
             with translated():
                 if isinstance(self._client, RedisCluster):
-                    answers = await ask(argument, target_nodes=RedisCluster.PRIMARIES)
+                    answers = await call(argument, target_nodes=RedisCluster.PRIMARIES)
                     return list(answers.values())
-                return [await ask(argument)]
+                return [await call(argument)]
         except StoreUnavailable as error:
             if error.reason is StoreLoss.REFUSED:
                 return [{}]
@@ -193,8 +193,8 @@ class RedisStore:
     def _require_memory(self) -> None:
         """Raise StoreUnavailable after evictions, which may have hit any of our counts."""
         if self._clock() - self._evicted_at < SAME_AGAIN_S:
-            said = "Redis evicts keys to make room; raise maxmemory, or set maxmemory-policy noeviction"
-            raise StoreUnavailable(StoreLoss.EVICTING, said, was_sent=False)
+            message = "Redis evicts keys to make room; raise maxmemory, or set maxmemory-policy noeviction"
+            raise StoreUnavailable(StoreLoss.EVICTING, message, was_sent=False)
 
     def _entry_names(self, space: str, key: str) -> tuple[str, ...]:
         return (self._name(space, "e", key), *(self._name(space, part) for part in ("v", "c", "i", "x")))

@@ -103,8 +103,8 @@ class SqliteFile:
         except sqlite3.Error as error:
             raise StoreUnavailable(loss_of(error), f"{self.path}: {error}", was_sent=False) from error
         if version not in (0, SCHEMA_VERSION):
-            said = f"{self.path}: written by another version of this program (schema {version}); use another file"
-            raise StoreUnavailable(StoreLoss.REFUSED, said, was_sent=False)
+            message = f"{self.path}: written by another version of this program (schema {version}); use another file"
+            raise StoreUnavailable(StoreLoss.REFUSED, message, was_sent=False)
 
     def close(self) -> None:
         """Close the file, which is whole on disk afterwards."""

@@ -6,7 +6,8 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from gateway.telemetry.instruments import SECONDS_BUCKETS, Counter, Histogram, Instruments
+from gateway.telemetry.families import MetricFamilies
+from gateway.telemetry.instruments import SECONDS_BUCKETS, Counter, Histogram
 from gateway.telemetry.records.record import CacheResult, RequestRecord, Usage
 from gateway.telemetry.records.worth import Worth, worth_of
 from gateway.telemetry.window import History
@@ -67,109 +68,16 @@ class _Answers:
         self.completion_tokens = metrics.completion_tokens.labels(tenant)
 
 
-class GatewayMetrics:
-    """Metric families of the gateway; `tenants` bounds the tenant label and follows the policy."""
+class GatewayMetrics(MetricFamilies):
+    """Metrics of the gateway; `tenants` bounds the tenant label and follows the policy."""
 
     def __init__(self) -> None:
-        make = Instruments("penstock_")
-        self.instruments = make
+        super().__init__()
         self.tenants: frozenset[str] = frozenset()
         self.targets: Mapping[str, LatencyTargets] = {}
         """Latency targets by lane; follows the policy."""
         self.worth: Worth | None = None
         """Token prices; None where the policy has none."""
-        self.requests = make.counter(
-            "requests_total", "Requests by how they ended.", ("route", "deployment", "outcome")
-        )
-        self.stages = make.histogram("stage_seconds", "Time spent in one stage of a request.", ("stage",))
-        latency = ("deployment", "prompt_bucket", "cache")
-        self.ttft = make.histogram("ttft_seconds", "Receipt to first token with content.", latency)
-        self.tpot = make.histogram("tpot_seconds", "Time per output token after the first.", latency)
-        self.total = make.histogram("total_seconds", "Receipt to last byte.", latency)
-        self.overhead = make.histogram("overhead_seconds", "Added by the gateway, wait for a permit excluded.")
-        self.shed = make.counter("shed_total", "Requests refused for load.", ("lane", "reason"))
-        self.queue_depth = make.gauge("queue_depth", "Requests waiting for a permit.", ("lane",))
-        self.queue_wait = make.histogram("queue_wait_seconds", "Wait for a permit.", ("lane",))
-        self.concurrency_limit = make.gauge("concurrency_limit", "Permits that may be out at once.", ("deployment",))
-        self.in_flight = make.gauge("in_flight", "Permits that are out.", ("deployment",))
-        self.forecast_error = make.gauge(
-            "ttft_forecast_error_ratio",
-            "|forecast - measured| / measured of times to first token, quantile of the last 512.",
-            ("deployment", "quantile"),
-        )
-        self.deployment_ready = make.gauge("deployment_ready", "Whether the deployment is ready.", ("deployment",))
-        self.cache_lookups = make.counter("cache_lookups_total", "Cache lookups.", ("result", "reason"))
-        self.embeddings = make.counter("embeddings_total", "Texts to encode, by result.", ("result",))
-        self.trimmed_tokens = make.counter("trimmed_tokens_total", "Prompt tokens cut before sending.", ("strategy",))
-        self.cache_entries = make.gauge("cache_entries", "Cached responses.")
-        self.cache_index_entries = make.gauge("cache_index_entries", "Cached responses in the vector index.")
-        whose = ("tenant", "route")
-        wrong = "Wrong similar answers over all requests of the last day, from audits"
-        self.cache_error_ratio = make.gauge("cache_error_ratio", f"{wrong}.", whose)
-        self.cache_error_ratio_low = make.gauge("cache_error_ratio_low", f"{wrong}; lower 95 % limit.", whose)
-        self.cache_error_ratio_high = make.gauge("cache_error_ratio_high", f"{wrong}; upper 95 % limit.", whose)
-        self.cache_semantic_level = make.gauge(
-            "cache_semantic_level", "0: open; 1 to 3: tightened; 4: closed, exact answers only.", whose
-        )
-        self.cache_audits = make.counter("cache_audits_total", "Similar answers compared with new ones.", ("verdict",))
-        self.cache_sharing = make.counter(
-            "cache_sharing_total",
-            "Cache entries and notices that processes exchange, by event.",
-            ("event",),
-        )
-        self.saved_tokens = make.counter("saved_tokens_total", "Tokens that no deployment had to handle.", ("source",))
-        self.saved_cost = make.counter(
-            "saved_cost_total", "What was not spent, at the price of the route's dearest candidate.", ("source",)
-        )
-        self.cost = make.counter("cost_total", "What answers cost, in the policy's currency.", ("deployment",))
-        self.slo = make.counter(
-            "slo_total", "Answers with a latency target, by whether it was met.", ("lane", "target", "result")
-        )
-        self.prompt_tokens = make.counter("prompt_tokens_total", "Prompt tokens reported.", ("tenant",))
-        self.completion_tokens = make.counter("completion_tokens_total", "Completion tokens reported.", ("tenant",))
-        labelled = ("deployment", "source", "verdict")
-        self.routing_labels = make.counter("routing_labels_total", "Labels of the small model's answers.", labelled)
-        compared = ("route", "deployment", "verdict")
-        self.shadows = make.counter("shadows_total", "Answers held against another deployment's.", compared)
-        self.decisions = make.counter("routing_decisions_total", "Routing decisions.", ("policy", "choice", "reason"))
-        self.retries = make.counter("retries_total", "Second attempts, by the deployment that failed.", ("deployment",))
-        self.hedges = make.counter(
-            "hedges_total",
-            "Second attempts beside a late first one, by the deployment asked.",
-            ("deployment", "end"),
-        )
-        self.hedged_tokens = make.counter(
-            "hedged_prompt_tokens_total", "Prompt tokens, estimated, of attempts that lost a hedge.", ("deployment",)
-        )
-        self.ejections = make.counter(
-            "ejections_total", "Deployments taken out for their failures.", ("deployment", "reason")
-        )
-        self.panics = make.counter(
-            "panics_total", "Decisions that used ejected deployments because there were no others.", ("route",)
-        )
-        self.start_waits = make.counter(
-            "start_waits_total", "Requests for which only deployments that were starting were left.", ("route", "end")
-        )
-        self.degraded = make.counter("degraded_total", "Requests admitted by a degradation step, by step.", ("step",))
-        self.ignored_headers = make.counter(
-            "ignored_headers_total", "Headers without effect: nonsense, or beyond what the key may use.", ("header",)
-        )
-        self.traces = make.counter("traces_total", "Traced requests, by the end of their spans.", ("end",))
-        self.client_retries = make.counter("client_retries_total", "Requests that the client marked as retries.")
-        self.cancelled_upstream = make.counter("cancelled_upstream_total", "Requests whose client left.", ("place",))
-        self.cancel_seconds = make.histogram("cancel_seconds", "Client gone to everything released.", ("place",))
-        self.policy_info = make.gauge("policy_info", "1 for the revision in force.", ("revision",))
-        self.policy_reload_success = make.gauge("policy_reload_success", "Whether the last reload was taken.")
-        self.quota_refused = make.counter(
-            "quota_refused_total", "Requests over one of their tenant's limits.", ("tenant", "limit")
-        )
-        self.store_up = make.gauge("store_up", "Whether the store can be used.")
-        self.store_seconds = make.histogram("store_seconds", "Time of one operation of the store.", ("operation",))
-        self.store_failures = make.counter(
-            "store_failures_total", "Operations of the store that failed.", ("operation", "reason")
-        )
-        self.loop_lag = make.gauge("event_loop_lag_seconds", "Worst delay of a timer since the last scrape.")
-        self.log_dropped = make.counter("log_dropped_total", "Log lines dropped because the log could not keep up.")
         self._stage_children = [self.stages.labels(label) for label in STAGE_LABELS]
         self._overhead_child = self.overhead.labels()
         self._requests: dict[tuple[str, str, Outcome], Counter] = {}
@@ -293,10 +201,10 @@ class GatewayMetrics:
         else:
             tpot_s = None
         if (targets := self.targets.get(record.lane)) is not None:
-            self._judge(record.lane, "ttft", first_at - timeline.started_at, targets.ttft_s)
-            self._judge(record.lane, "tpot", tpot_s, targets.tpot_s)
+            self._observe_target(record.lane, "ttft", first_at - timeline.started_at, targets.ttft_s)
+            self._observe_target(record.lane, "tpot", tpot_s, targets.tpot_s)
 
-    def _judge(self, lane: str, target: str, seconds: float | None, bound_s: float | None) -> None:
+    def _observe_target(self, lane: str, target: str, seconds: float | None, bound_s: float | None) -> None:
         if seconds is not None and bound_s is not None:
             self.slo.labels(lane, target, "met" if seconds <= bound_s else "missed").inc()
 

@@ -35,13 +35,13 @@ def dedupe(conversation: Conversation) -> Conversation:
 
 def _without_seen(text: str, seen: set[str], *, is_old: bool) -> str:
     pieces = _BLOCKS.split(text)
-    kept = []
+    retained = []
     for index, piece in enumerate(pieces):
         key = " ".join(piece.split())
         if index % 2 == 0 and len(key) >= MIN_BLOCK_BYTES:
             if is_old and key in seen:
-                kept.append("[said before]")
+                retained.append("[said before]")
                 continue
             seen.add(key)
-        kept.append(piece)
-    return "".join(kept)
+        retained.append(piece)
+    return "".join(retained)

@@ -1,4 +1,4 @@
-"""Removal of redundant bytes: white space without meaning, and the layout of pretty-printed JSON."""
+"""Removal of redundant bytes: insignificant white space, and the layout of pretty-printed JSON."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import Final
 from gateway.trimming.conversation import Conversation, edited, has_code
 
 MIN_PASSAGE_BYTES: Final = 1200
-"""Size below which a text is kept whole."""
+"""Size below which a text stays whole."""
 MAX_SENTENCES: Final = 4000
 """Number of sentences of one text beyond which the text is left alone; ranking more would take too long."""
 
@@ -83,11 +83,11 @@ def extract(text: str, question: str, budget_bytes: int) -> str:
     if len(sentences) > MAX_SENTENCES or len(sentences) < 3:
         return text
     room = budget_bytes - (len(question.encode()) if found else 0)
-    kept = set(_best(sentences, question, room))
-    if not kept and not found:
+    retained = set(_best(sentences, question, room))
+    if not retained and not found:
         return text  # no sentence fits, and a message must not become empty
     boundary = len(before) if found else len(text)
-    return _joined(sentences, kept, question if found else "", boundary)
+    return _joined(sentences, retained, question if found else "", boundary)
 
 
 def sentences_of(text: str) -> list[str]:
@@ -98,21 +98,21 @@ def sentences_of(text: str) -> list[str]:
     return [text[start:end] for start, end in zip((0, *ends), ends, strict=False) if end > start]
 
 
-def _joined(sentences: Sequence[str], kept: set[int], question: str, boundary: int) -> str:
-    """Join the kept sentences in order, mark the gaps, and put the question at its old position."""
+def _joined(sentences: Sequence[str], retained: set[int], question: str, boundary: int) -> str:
+    """Join the retained sentences in order, mark the gaps, and put the question at its old position."""
     pieces: list[str] = []
-    position, is_gap, is_asked = 0, False, not question
+    position, is_gap, is_question = 0, False, not question
     for index, sentence in enumerate(sentences):
-        if not is_asked and position >= boundary:
+        if not is_question and position >= boundary:
             pieces.append(("\n\n" if pieces else "") + question + ("\n\n" if index < len(sentences) else ""))
-            is_asked = True
+            is_question = True
         position += len(sentence)
-        if index in kept:
+        if index in retained:
             pieces.append(_LEFT_OUT.lstrip() + sentence if is_gap else sentence)
             is_gap = False
         else:
             is_gap = bool(pieces) and not pieces[-1].endswith("\n\n")
-    if not is_asked:
+    if not is_question:
         pieces.append("\n\n" + question)
     return "".join(pieces).strip()
 
@@ -131,9 +131,9 @@ def _question_of(content: object) -> str:
     if not paragraphs:
         return ""
     short = [part for part in (paragraphs[-1], paragraphs[0]) if len(part.encode()) <= MIN_PASSAGE_BYTES // 2]
-    asking = [part for part in short if any(mark in part for mark in _QUESTION_MARKS)]
-    if asking or short:
-        return (asking or short)[0]
+    questions = [part for part in short if any(mark in part for mark in _QUESTION_MARKS)]
+    if questions or short:
+        return (questions or short)[0]
     return sentences_of(paragraphs[-1])[-1].strip()
 
 
@@ -152,16 +152,16 @@ def _best(sentences: Sequence[str], question: str, room_bytes: int) -> list[int]
         linked = index.scores(rare)
         weight = _SECOND_HOP_WEIGHT * max(scores, default=0.0) / (max(linked, default=0.0) or 1.0)
         scores = [score + weight * link for score, link in zip(scores, linked, strict=True)]
-    kept: list[int] = []
-    says_nothing = max(scores) <= 0
+    retained: list[int] = []
+    is_empty = max(scores) <= 0
     for number in sorted(range(len(sentences)), key=lambda number: (-scores[number], number)):
-        if scores[number] <= 0 and not says_nothing:
+        if scores[number] <= 0 and not is_empty:
             break
         size = len(sentences[number].encode()) + len(_LEFT_OUT)
         if size <= room_bytes:
-            kept.append(number)
+            retained.append(number)
             room_bytes -= size
-    return kept
+    return retained
 
 
 class _Index:

@@ -113,11 +113,11 @@ def _recent(conversation: Conversation, repeating: Conversation, budget_bytes: i
         repeating: The conversation with its repetitions.
         budget_bytes: Size to fit, in bytes.
     """
-    for _ in range(_MAX_ROUNDS):
-        kept = recent_turns(conversation, budget_bytes)
-        if len(kept) == len(conversation.messages):
+    for _ in range(_MAX_PASSES):
+        retained = recent_turns(conversation, budget_bytes)
+        if len(retained) == len(conversation.messages):
             return conversation
-        repeating = repeating.only(kept)
+        repeating = repeating.only(retained)
         conversation = dedupe(repeating)
     return _least_cut(repeating, budget_bytes)
 
@@ -135,8 +135,8 @@ def _least_cut(repeating: Conversation, budget_bytes: int) -> Conversation:
     return dedupe(repeating.only(from_turn(repeating, turns[first])))
 
 
-_MAX_ROUNDS: Final = 4
-"""Rounds of dropping before binary search takes over; a long text repeated in each turn costs one round a turn."""
+_MAX_PASSES: Final = 4
+"""Passes of dropping before binary search takes over; a long text repeated in each turn costs one round a turn."""
 
 _ORDER: Final[tuple[TrimStrategy, ...]] = ("minify", "cap_tool_outputs", "dedupe", "drop_old_turns", "extract_passages")
 """Order of the strategies. Capping precedes deduplication: no text may refer to the cut middle of an output."""

@@ -50,7 +50,7 @@ class PoolSnapshot:
     num_busy: int
     num_connecting: int
     num_closing: int
-    num_opened_total: int
+    num_connected_total: int
     num_reused_total: int
 
 
@@ -65,7 +65,7 @@ class ConnectionPool:
         self._busy: set[Connection] = set()
         self._closing: set[Connection] = set()
         self._num_connecting = 0
-        self._num_opened_total = 0
+        self._num_connected_total = 0
         self._num_reused_total = 0
         self._sweep: asyncio.TimerHandle | None = None
         self._emptied: asyncio.Future[None] | None = None
@@ -105,7 +105,7 @@ class ConnectionPool:
             num_busy=len(self._busy),
             num_connecting=self._num_connecting,
             num_closing=len(self._closing),
-            num_opened_total=self._num_opened_total,
+            num_connected_total=self._num_connected_total,
             num_reused_total=self._num_reused_total,
         )
 
@@ -144,7 +144,7 @@ class ConnectionPool:
         self._num_connecting -= 1
         if connection is None:
             return
-        self._num_opened_total += 1
+        self._num_connected_total += 1
         if idle:
             self._put(connection)
         else:
@@ -154,7 +154,7 @@ class ConnectionPool:
         """Take back a connection whose response was read to its end."""
         self._busy.discard(connection)
         lifetime_s = self._limits.lifetime_s
-        if lifetime_s is not None and connection.idle_since - connection.opened_at >= lifetime_s:
+        if lifetime_s is not None and connection.idle_since - connection.connected_at >= lifetime_s:
             connection.close()
         else:
             self._put(connection)
@@ -213,7 +213,7 @@ class ConnectionPool:
 
     def _is_fresh(self, connection: Connection, now: float) -> bool:
         lifetime_s = self._limits.lifetime_s
-        is_young = lifetime_s is None or now - connection.opened_at < lifetime_s
+        is_young = lifetime_s is None or now - connection.connected_at < lifetime_s
         return is_young and now - connection.idle_since < self._limits.idle_s
 
     def _is_empty(self) -> bool:

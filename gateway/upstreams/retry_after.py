@@ -29,8 +29,8 @@ def retry_after_s(headers: Sequence[tuple[bytes, bytes]], wall: Callable[[], flo
     until = [at for key, value in headers if key == b"retry-after" and (at := _instant(value)) is not None]
     if not until:
         return None
-    said = [at for key, value in headers if key == b"date" and (at := _instant(value)) is not None]
-    return max(max(until) - (said[0] if said else wall()), 0.0)
+    dates = [at for key, value in headers if key == b"date" and (at := _instant(value)) is not None]
+    return max(max(until) - (dates[0] if dates else wall()), 0.0)
 
 
 def _number(value: bytes) -> float | None:

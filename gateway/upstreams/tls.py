@@ -5,6 +5,8 @@ from __future__ import annotations
 import ssl
 from pathlib import Path
 
+from gateway.util.regular_file import read_regular_file
+
 
 class TlsConfigError(ValueError):
     """Error for an unusable CA file, or a context without verification."""
@@ -17,6 +19,8 @@ def client_context(ca_file: Path | None = None) -> ssl.SSLContext:
         TlsConfigError: The file has no certificate.
     """
     try:
+        if ca_file is not None:
+            read_regular_file(ca_file, 1)  # OpenSSL would wait for a pipe's writer, and read a device without end
         context = ssl.create_default_context(cafile=None if ca_file is None else str(ca_file))
     except (OSError, ssl.SSLError) as error:
         raise TlsConfigError(f"{ca_file}: not a readable PEM file of CA certificates ({error})") from error

@@ -13,6 +13,7 @@ from typing import BinaryIO, Final, Literal
 FOLDER_MODE: Final = 0o700
 FILE_MODE: Final = 0o600
 _PRIVATE_UMASK: Final = 0o077
+_ROOT: Final = 0
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 _SQLITE_SUFFIXES: Final = ("", "-wal", "-shm", "-journal")
 
@@ -20,8 +21,8 @@ _SQLITE_SUFFIXES: Final = ("", "-wal", "-shm", "-journal")
 class UnsafeFolder(OSError):
     """Error for a folder that cannot be made private; the message gives reason and remedy."""
 
-    def __init__(self, folder: Path, why: str) -> None:
-        super().__init__(f"{folder}: {why}; choose another with --runtime-dir")
+    def __init__(self, path: Path, why: str, remedy: str = "choose another with --runtime-dir") -> None:
+        super().__init__(f"{path}: {why}; {remedy}")
 
 
 @contextmanager
@@ -50,7 +51,7 @@ def private_tree(folder: Path) -> None:
     """Create a folder, or remove other users' rights from it and from everything inside.
 
     Raises:
-        UnsafeFolder: It is a symbolic link, a shared folder or another user's.
+        UnsafeFolder: It is a symbolic link, a shared folder or another user's, or holds an entry of another user.
         OSError: The system refuses.
     """
     if folder.is_symlink():
@@ -60,6 +61,7 @@ def private_tree(folder: Path) -> None:
     _tighten(folder, folder.lstat(), FOLDER_MODE)
     for parent, folders, files in os.walk(folder):
         for name in (*folders, *files):
+            _check_entry(Path(parent, name))
             _tighten_entry(Path(parent, name))
 
 
@@ -124,7 +126,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def _open(path: Path, flags: int) -> int:
-    descriptor = os.open(path, flags | os.O_CLOEXEC, FILE_MODE)
+    descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE)
     with suppress(PermissionError):  # another user's file, such as a store that a group shares on purpose
         os.fchmod(descriptor, FILE_MODE)
     return descriptor
@@ -139,6 +141,15 @@ def _check_folder(folder: Path) -> None:
     if found.st_uid != os.geteuid():
         why = f"belongs to another user (uid {found.st_uid}, this process runs as {os.geteuid()})"
         raise UnsafeFolder(folder, why)
+
+
+def _check_entry(path: Path) -> None:
+    """Refuse what another user put into a folder that was open to all, such as a token or a link; root may."""
+    with suppress(FileNotFoundError):  # gone meanwhile
+        owner = path.lstat().st_uid
+        if owner not in (os.geteuid(), _ROOT):
+            why = f"belongs to another user (uid {owner}), who may have put it there"
+            raise UnsafeFolder(path, why, "remove it, or choose another folder with --runtime-dir")
 
 
 def _tighten_entry(path: Path) -> None:

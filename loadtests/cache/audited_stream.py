@@ -1,11 +1,11 @@
-"""Streams with audits: the semantic tier, its books and its judge as the gateway puts them together, on virtual time.
+"""Streams with audits: the semantic tier, its counts and its match model as the gateway puts them together, on virtual
+time.
 
-What a deployment would say is known by its meaning, so an audit finds whether the kept answer was right; `noise` is the
-share of verdicts that are turned around. What lies near is worked out beforehand, once for all bounds. Everything else
-is the gateway's own code: the choice among neighbours, what is audited and how that weighs, the running error,
-tightening, closing and opening, and what the judge learns. Nothing expires, and no guard keeps a question out: every
-one takes part.
-"""
+A deployment's answer is known by the question's group, so an audit finds whether the cached response was right; `noise`
+is the share of verdicts that are turned around. What lies near is worked out beforehand, once for all bounds.
+Everything else is the gateway's own code: the choice among neighbours, what is audited and how that weighs, the running
+error, tightening, closing and opening, and what the match model learns. Nothing expires, and no guard keeps a question
+out: every one takes part."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.cache.audit.audit_book import AuditBook
 from gateway.cache.audit.audit_choice import AuditChoice
 from gateway.cache.audit.audit_record import AuditRecord
+from gateway.cache.audit.audit_registry import AuditRegistry
 from gateway.cache.audit.error_budget import CLOSED
 from gateway.cache.audit.match_models import LEARN_S, MIN_NEWS, MatchModels
 from gateway.cache.audit.route_stats import RouteStats, RouteStatsTable, TenantRoute
@@ -52,7 +52,7 @@ _BLOCK: Final = 512
 
 @dataclass(frozen=True, kw_only=True)
 class Stream:
-    """Places in `questions`, in the order in which they are asked; errors count from `counted_from` on."""
+    """Indices into `questions`, in the order in which they are sent; errors count from `counted_from` on."""
 
     name: str
     questions: Questions
@@ -62,7 +62,7 @@ class Stream:
 
     @cached_property
     def neighbours(self) -> Neighbours:
-        """Of every question, among those that are asked at all."""
+        """Of every question, among those that are sent at all."""
         return neighbours_among(self.vectors, np.unique(self.order), _NEIGHBOURS)
 
 
@@ -130,9 +130,9 @@ def changed_stream(
     )
 
 
-def shuffled(asked: tuple[Questions, Vectors], seed: int) -> tuple[Questions, Vectors]:
+def shuffled(outcomes: tuple[Questions, Vectors], seed: int) -> tuple[Questions, Vectors]:
     """In an order that the seed decides."""
-    questions, vectors = asked
+    questions, vectors = outcomes
     order = np.random.default_rng(seed).permutation(len(questions))
     texts = [questions.texts[place] for place in order.tolist()]
     question_groups, components = questions.question_groups[order], questions.components[order]
@@ -157,11 +157,13 @@ def neighbours_among(vectors: Vectors, places: NDArray[np.int64], count: int) ->
     return Neighbours(places=found, similarities=similarities)
 
 
-def play_audited(stream: Stream, judges: MatchModels, max_error_ratio: float, audits: Audits) -> Audited:
-    """Ask everything."""
-    cache = _AuditedCache(stream, judges, Cache(mode="exact_then_semantic", max_error_ratio=max_error_ratio), audits)
-    asked = [cache.ask(place, number) for number, place in enumerate(stream.order.tolist())]
-    counted = asked[stream.counted_from :]
+def play_audited(stream: Stream, match_models: MatchModels, max_error_ratio: float, audits: Audits) -> Audited:
+    """Send all questions."""
+    cache = _AuditedCache(
+        stream, match_models, Cache(mode="exact_then_semantic", max_error_ratio=max_error_ratio), audits
+    )
+    outcomes = [cache.request(place, number) for number, place in enumerate(stream.order.tolist())]
+    counted = outcomes[stream.counted_from :]
     return Audited(
         played=Played(
             np.array([outcome == "wrong" or outcome == "right" for outcome in counted]),
@@ -172,47 +174,50 @@ def play_audited(stream: Stream, judges: MatchModels, max_error_ratio: float, au
         num_audits=cache.num_audits,
         num_compared=cache.num_compared,
         levels=tuple(cache.levels),
-        is_recalibrated=cache.book.is_recalibrated,
+        is_recalibrated=cache.stats.is_recalibrated,
     )
 
 
 class _AuditedCache:
     """One tenant on one route."""
 
-    def __init__(self, stream: Stream, judges: MatchModels, rule: Cache, audits: Audits) -> None:
+    def __init__(self, stream: Stream, match_models: MatchModels, rule: Cache, audits: Audits) -> None:
         self._stream = stream
-        self._judges = judges
+        self._match_models = match_models
         self._audits = audits
         self._wanted = CacheIdentity(rule, _WHOSE.route, _WHOSE.tenant, b"")
         self._now = _BEGIN
         self._learnt_at = _BEGIN
         self._rng = Random(audits.seed)
         self._choice = AuditChoice()
-        books = RouteStatsTable(judges.first)
-        self._audit_book = AuditBook(books, bound_of=lambda route: rule.max_error_ratio)
+        route_stats = RouteStatsTable(match_models.first)
+        self._audit_registry = AuditRegistry(route_stats, bound_of=lambda route: rule.max_error_ratio)
         self._tier = ExactTier(max_bytes=2**40)
         self._semantic = SemanticTier(
-            self._tier, track_of=self._audit_book.track_of, is_barred=self._audit_book.is_barred, wall=lambda: self._now
+            self._tier,
+            track_of=self._audit_registry.track_of,
+            is_barred=self._audit_registry.is_barred,
+            wall=lambda: self._now,
         )
-        self._kept: dict[int, bytes] = {}
-        self._place_of: dict[bytes, int] = {}
-        self.book: RouteStats = books.of(_WHOSE)
+        self._cached: dict[int, bytes] = {}
+        self._index_of: dict[bytes, int] = {}
+        self.stats: RouteStats = route_stats.of(_WHOSE)
         self.num_audits = self.num_compared = 0
         self.levels = [0] * (CLOSED + 1)
 
-    def ask(self, place: int, number: int) -> str:
-        """`exact`, `right` or `wrong` for an answer that was kept, else `new`."""
+    def request(self, place: int, number: int) -> str:
+        """`exact`, `right` or `wrong` for an answer that was stored, else `new`."""
         self._tick(number)
         text = self._stream.questions.texts[place]
         exact = blake2b(text.encode(), digest_size=DIGEST_BYTES).digest()
         if self._tier.find(exact, self._now) is not None:
             return "exact"
         near = self._near(place)
-        finding = self._semantic.find(near, Fingerprint(exact, _CONTEXT, text), self._wanted, self.book)
+        finding = self._semantic.find(near, Fingerprint(exact, _CONTEXT, text), self._wanted, self.stats)
         entry = finding.entry
         is_wrong = entry is not None and self._means_other(entry.exact, place)
         if entry is not None and finding.is_hit:
-            self.book.note_hit(self._now, exact, entry.exact, finding.careful_chance)
+            self.stats.note_hit(self._now, exact, entry.exact, finding.careful_probability)
             self._served(exact, finding, entry, number, is_wrong=is_wrong)
             return "wrong" if is_wrong else "right"
         self._keep(exact, text, place, number)
@@ -221,11 +226,11 @@ class _AuditedCache:
         return "new"
 
     def _near(self, place: int) -> list[Neighbour]:
-        """As the index would say it."""
+        """In the index's form."""
         table = self._stream.neighbours
         found: list[Neighbour] = []
         for other, similarity in zip(table.places[place].tolist(), table.similarities[place].tolist(), strict=True):
-            exact = self._kept.get(other)
+            exact = self._cached.get(other)
             if exact is not None:
                 found.append(Neighbour(exact, similarity))
                 if len(found) == NUM_NEIGHBOURS:
@@ -234,28 +239,28 @@ class _AuditedCache:
 
     def _tick(self, number: int) -> None:
         self._now = _BEGIN + number / REQUESTS_PER_S
-        self.book.note_request(self._now)
-        self.levels[self.book.level] += 1
+        self.stats.note_request(self._now)
+        self.levels[self.stats.level] += 1
         if self._now >= self._learnt_at + LEARN_S:
             self._learnt_at = self._now
-            if self.book.num_news >= MIN_NEWS:
-                self.book.recalibrated(self._judges.learn(tuple(self.book.evidence.samples)))
+            if self.stats.num_news >= MIN_NEWS:
+                self.stats.recalibrated(self._match_models.learn(tuple(self.stats.evidence.samples)))
 
-    def _means_other(self, kept: bytes, place: int) -> bool:
+    def _means_other(self, cached_index: bytes, place: int) -> bool:
         question_groups = self._stream.questions.question_groups
-        return bool(question_groups[self._place_of[kept]] != question_groups[place])
+        return bool(question_groups[self._index_of[cached_index]] != question_groups[place])
 
     def _served(self, exact: bytes, finding: SemanticResult, entry: CacheEntry, number: int, *, is_wrong: bool) -> None:
         ratio = self._audits.audit_ratio
-        probability = self._choice.of_served(exact, entry.exact, finding.chance, ratio, self.book)
+        probability = self._choice.of_served(exact, entry.exact, finding.match_probability, ratio, self.stats)
         if probability > 0.0 and self._rng.random() < probability:
             self._choice.audited(exact, entry.exact)
             self.num_audits += 1
             self._settle(finding, entry, number, 1.0 / probability, is_wrong=is_wrong, was_served=True)
 
     def _compared(self, finding: SemanticResult, entry: CacheEntry, number: int, *, is_wrong: bool) -> None:
-        lowest = self.book.lowest(self._wanted.rule.max_error_ratio)
-        probability = self._choice.of_other(finding.chance, self._audits.audit_ratio, lowest)
+        lowest = self.stats.lowest(self._wanted.rule.max_error_ratio)
+        probability = self._choice.of_other(finding.match_probability, self._audits.audit_ratio, lowest)
         if probability > 0.0 and self._rng.random() < probability:
             self.num_compared += 1
             self._settle(finding, entry, number, 1.0 / probability, is_wrong=is_wrong, was_served=False)
@@ -280,14 +285,14 @@ class _AuditedCache:
             entry_id=entry.id,
             similarity=finding.similarity,
             runner_up=finding.runner_up,
-            chance=finding.chance,
-            shipped_chance=finding.shipped_chance,
+            match_probability=finding.match_probability,
+            shipped_probability=finding.shipped_probability,
             weight=weight,
             verdict="wrong" if is_called_wrong else "right",
             by="words",
             was_served=was_served,
         )
-        self._audit_book.add(record, self._now)
+        self._audit_registry.add(record, self._now)
 
     def _keep(self, exact: bytes, text: str, place: int, number: int) -> None:
         entry = CacheEntry(
@@ -302,12 +307,12 @@ class _AuditedCache:
             created_at=self._now,
             expires_at=_FOR_EVER,
         )
-        self._place_of[exact] = place
+        self._index_of[exact] = place
         self._tier.put(entry, self._now)
-        self._kept[place] = exact
+        self._cached[place] = exact
 
 
-def told(audited: Audited) -> Iterator[str]:
+def describe(audited: Audited) -> Iterator[str]:
     """For people."""
     played = audited.played
     low, high = played.error_limits()

@@ -1,7 +1,7 @@
-"""Answers given before: what hits take, what a miss costs, and that nobody gets another's answer.
+"""Response cache: the time of hits, the cost of a miss, and no answer to another caller's request.
 
 Everything over HTTP, against a scripted upstream that does no work. What a miss costs is the time to the first byte of
-streams that were never asked before, on a route without the cache, on one with exact answers and on one with similar
+streams that were never sent before, on a route without the cache, on one with exact answers and on one with similar
 ones too, by turns and at a steady rate: of an upstream that answers at once, and of one that answers amid encoding.
 """
 
@@ -28,7 +28,7 @@ from loadtests.harness.processes import Workbench, raise_fd_limit, split_cores
 from loadtests.harness.stack import Script, chat_body, start_gateway_with, start_upstream
 
 MISSED = ("off", "one", "similar-one")
-"""Routes that are asked something new, by turns."""
+"""Routes that get new questions, by turns."""
 _MISS_PAUSE_S = 0.02
 _PROMPT_CHARS = 320
 _FILLER = "filler"
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=3.0,
         help="of an upstream whose answer comes amid encoding (default %(default)s)",
     )
-    parser.add_argument("--seed", type=int, default=1, help="of what is asked (default %(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="of the requests (default %(default)s)")
     add_quality_arguments(parser)
 
 
@@ -128,13 +128,13 @@ async def _misses(
     address: Address, headers: tuple[tuple[str, str], ...], seconds: float, first_byte_ms: Sequence[float]
 ) -> list[list[float]]:
     """Seconds to the first byte of new streams: of each of MISSED, for each upstream. Raises OSError when one fails."""
-    asked = [(model, wait_ms) for wait_ms in first_byte_ms for model in MISSED]
-    connections = [await LoadConnection.open(address) for _ in asked]
-    samples: list[list[float]] = [[] for _ in asked]
+    upstream_cases = [(model, wait_ms) for wait_ms in first_byte_ms for model in MISSED]
+    connections = [await LoadConnection.open(address) for _ in upstream_cases]
+    samples: list[list[float]] = [[] for _ in upstream_cases]
     numbers = itertools.count()
     stop_at = clock() + seconds
     while clock() < stop_at:
-        for (model, wait_ms), connection, times in zip(asked, connections, samples, strict=True):
+        for (model, wait_ms), connection, times in zip(upstream_cases, connections, samples, strict=True):
             text = f"Where does one find the door number {next(numbers)} of that building?"
             body = chat_body(model, text, stream=True, user=f"script:first_byte_ms={wait_ms:g}")
             exchange = await connection.exchange(request_bytes("POST", "/v1/chat/completions", body, headers))
@@ -189,7 +189,7 @@ def _card(
             f"exact hits                    {hits}",
             f"semantic hits one by one      {found}",
             f"semantic hits at {RATE_PER_S:g}/s         {steady}",
-            f"other wordings served         {similar.num_served} of {similar.num_asked}",
+            f"other wordings served         {similar.num_served} of {similar.num_sent}",
             f"first byte, cache off         {off}",
             f"first byte, exact, miss       {exact}",
             f"first byte, semantic, miss    {semantic}",

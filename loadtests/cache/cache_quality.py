@@ -1,9 +1,9 @@
 """Similar answers: how many are given, how many of them are wrong, and whether a changed meaning is noticed.
 
-The decision as the gateway makes it (its encoder, index and judge), without HTTP: questions one after another into an
-empty cache, inserted on a miss, error = wrong answers over all requests. `--data` names a folder with 40,000 questions
-of known meaning; without it a few hundred made ones are asked, which shows that it works and not how good it is.
-"""
+The decision as the gateway makes it (its encoder, index and match model), without HTTP: questions one after another
+into an empty cache, inserted on a miss, error = wrong answers over all requests. `--data` names a folder with 40,000
+questions of known meaning; without it a few hundred made ones are sent, which shows that it works and not how good it
+is."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from gateway.embedding.graph import build_graph
 from gateway.embedding.make import encoder_id, graph_file
 from gateway.embedding.model_files import installed_model
 from gateway.embedding.onnx_encoder import OnnxEncoder
-from loadtests.cache.audited_stream import Audits, play_audited, streams_of, told
+from loadtests.cache.audited_stream import Audits, describe, play_audited, streams_of
 from loadtests.cache.changed_meaning import KINDS, Kind, Pair, pairs
 from loadtests.cache.crafted_suffix import FAMILIES, served_ratio
 from loadtests.cache.made_questions import made_questions
@@ -45,7 +45,7 @@ _AT_ONCE = 512
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of this bench."""
-    parser.add_argument("--seed", type=int, default=1, help="of what is asked (default %(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="of the requests (default %(default)s)")
     add_quality_arguments(parser)
 
 
@@ -65,14 +65,14 @@ def add_quality_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--audit-noise", type=float, default=0.0, help="share of false verdicts (default %(default)s)")
     parser.add_argument(
-        "--vectors", type=Path, help="folder with questions.npy and intents.npy, kept there when they are made"
+        "--vectors", type=Path, help="folder with questions.npy and intents.npy, saved there when they are made"
     )
     parser.add_argument("--pairs", type=int, default=100, help="of each changed meaning (default %(default)s)")
     parser.add_argument("--crafted", type=int, default=20, help="attempts of each family (default %(default)s)")
     parser.add_argument(
         "--without", action="append", choices=VETOES, default=[], help="leave out a veto; may be given several times"
     )
-    parser.add_argument("--encoder-folder", type=Path, help="where the encoder's graph is kept (default: made anew)")
+    parser.add_argument("--encoder-folder", type=Path, help="where the encoder's graph is cached (default: made anew)")
 
 
 async def run(options: argparse.Namespace) -> Card:
@@ -87,19 +87,19 @@ def measure(options: argparse.Namespace) -> Card:
     questions = made_questions(options.seed) if options.data is None else read_questions(options.data)
     vectors = _vectors(encoder, questions, options, "questions")
     questions, vectors = _first(questions, options.questions), vectors[: options.questions]
-    judge = MatchModel.shipped(without=frozenset(options.without))
+    model = MatchModel.shipped(without=frozenset(options.without))
     bounds = options.max_error_ratio or [0.01]
     results: dict[str, Value] = {"questions": len(questions)}
     notes: list[str] = []
     for number, bound in enumerate(bounds):
-        found, told = _played(questions, vectors, judge, bound, options.seed)
+        found, line = _played(questions, vectors, model, bound, options.seed)
         suffix = "" if number == 0 else f"_at_{bound:g}"
         results |= {f"{name}{suffix}": value for name, value in found.items()}
-        notes.append(told)
-    floor = judge.floor(bounds[0])
-    parts = [changed_meaning(encoder, judge, floor, options), _crafted(encoder, judge, floor, options)]
+        notes.append(line)
+    threshold = model.threshold(bounds[0])
+    parts = [changed_meaning(encoder, model, threshold, options), _crafted(encoder, model, threshold, options)]
     if options.data is not None:
-        parts.append(_elsewhere(encoder, judge, floor, options))
+        parts.append(_elsewhere(encoder, model, threshold, options))
         if options.audit_ratio:
             parts.append(_audited(encoder, (questions, vectors), bounds, options))
     for found, shown in parts:
@@ -114,10 +114,10 @@ def measure(options: argparse.Namespace) -> Card:
 
 
 def _played(
-    questions: Questions, vectors: Vectors, judge: MatchModel, bound: float, seed: int
+    questions: Questions, vectors: Vectors, model: MatchModel, bound: float, seed: int
 ) -> tuple[dict[str, Value], str]:
     """One bound, without audits."""
-    played = play(questions, vectors, judge, judge.floor(bound))
+    played = play(questions, vectors, model, model.threshold(bound))
     low, high = played.error_limits(seed)
     found: dict[str, Value] = {
         "max_error_ratio": bound,
@@ -126,51 +126,51 @@ def _played(
         "error_high": high,
         "threshold_hit_ratio": best_threshold_hits(questions, vectors, played.error_ratio),
     }
-    told = f"bound {bound:g}: {played.hits.sum()} hits, {played.wrong.sum()} wrong, error {low:.4f} to {high:.4f}"
-    return found, told
+    line = f"bound {bound:g}: {played.hits.sum()} hits, {played.wrong.sum()} wrong, error {low:.4f} to {high:.4f}"
+    return found, line
 
 
 def _audited(
-    encoder: TextEncoder, asked: tuple[Questions, Vectors], bounds: Sequence[float], options: argparse.Namespace
+    encoder: TextEncoder, prompt: tuple[Questions, Vectors], bounds: Sequence[float], options: argparse.Namespace
 ) -> Measured:
     """Streams with repeats, and with a change of domain in either direction, with the gateway's audits."""
     intents = read_intents(options.data)
     intent_vectors = _vectors(encoder, intents, options, "intents")
-    judges = MatchModels.shipped()
+    match_models = MatchModels.shipped()
     found: dict[str, Value] = {}
     notes = []
-    for stream in streams_of(asked, (intents, intent_vectors), options.seed):
+    for stream in streams_of(prompt, (intents, intent_vectors), options.seed):
         for bound, ratio in product(bounds, options.audit_ratio):
             audits = Audits(audit_ratio=ratio, noise=options.audit_noise, seed=options.seed)
-            audited = play_audited(stream, judges, bound, audits)
+            audited = play_audited(stream, match_models, bound, audits)
             name = f"{stream.name}_at_{bound:g}_audited_{ratio:g}"
             found[f"{name}_hit_ratio"] = audited.played.hit_ratio
             found[f"{name}_error_ratio"] = audited.played.error_ratio
             found[f"{name}_error_high"] = audited.played.error_limits(options.seed)[1]
-            notes.append(f"{stream.name}, bound {bound:g}, audited {ratio:g}: {', '.join(told(audited))}")
+            notes.append(f"{stream.name}, bound {bound:g}, audited {ratio:g}: {', '.join(describe(audited))}")
     return found, notes
 
 
-def _crafted(encoder: TextEncoder, judge: MatchModel, floor: float, options: argparse.Namespace) -> Measured:
+def _crafted(encoder: TextEncoder, model: MatchModel, threshold: float, options: argparse.Namespace) -> Measured:
     found: dict[str, Value] = {}
     notes = []
     for family in FAMILIES:
-        served, near = served_ratio(encoder, judge, floor, family, options.crafted, options.seed)
+        served, near = served_ratio(encoder, model, threshold, family, options.crafted, options.seed)
         found[f"crafted_{family}_served"] = served
         notes.append(f"crafted by {family}: {served:.1%} served; a threshold of 0.9 would serve {near:.1%}")
     return found, notes
 
 
-def _elsewhere(encoder: TextEncoder, judge: MatchModel, floor: float, options: argparse.Namespace) -> Measured:
+def _elsewhere(encoder: TextEncoder, model: MatchModel, threshold: float, options: argparse.Namespace) -> Measured:
     """What questions that stand alone get from other conversations, where the policy allows that."""
-    asked = read_conversations(options.data)
-    alone = asked.standing_alone
+    prompt = read_conversations(options.data)
+    alone = prompt.standing_alone
     vectors = np.zeros((len(alone), encoder.dimensions), np.float32)
     vectors[alone] = _encoded(
-        encoder, [text for text, is_alone in zip(asked.questions.texts, alone, strict=True) if is_alone]
+        encoder, [text for text, is_alone in zip(prompt.questions.texts, alone, strict=True) if is_alone]
     )
-    played = play_alone(asked, vectors, judge, floor)
-    equal = asked.equal_elsewhere
+    played = play_alone(prompt, vectors, model, threshold)
+    equal = prompt.equal_elsewhere
     found: dict[str, Value] = {
         "standalone_ratio": float(alone.mean()),
         "standalone_of_equal_elsewhere": int((alone & equal).sum()),
@@ -182,7 +182,7 @@ def _elsewhere(encoder: TextEncoder, judge: MatchModel, floor: float, options: a
     ]
 
 
-def changed_meaning(encoder: TextEncoder, judge: MatchModel, floor: float, options: argparse.Namespace) -> Measured:
+def changed_meaning(encoder: TextEncoder, model: MatchModel, threshold: float, options: argparse.Namespace) -> Measured:
     """Shares of the pairs of changed meaning that would be served: with words of our lists, and with others."""
     shares: dict[str, Value] = {}
     notes = []
@@ -190,10 +190,10 @@ def changed_meaning(encoder: TextEncoder, judge: MatchModel, floor: float, optio
         served, total = 0, 0
         for kind in KINDS:
             close = close_pairs(encoder, kind, is_listed, options.seed, options.pairs)
-            given = [pair for pair, cosine in close if _is_given(judge, pair, cosine, floor)]
+            given = [pair for pair, cosine in close if _is_given(model, pair, cosine, threshold)]
             served, total = served + len(given), total + len(close)
-            told = "words of our lists" if is_listed else "other words"
-            notes.append(f"changed {kind:<9} ({told}): {len(given)} of {len(close)} served")
+            line = "words of our lists" if is_listed else "other words"
+            notes.append(f"changed {kind:<9} ({line}): {len(given)} of {len(close)} served")
         shares["changed_meaning_served" if is_listed else "changed_meaning_served_held_out"] = served / max(1, total)
     return shares, notes
 
@@ -205,16 +205,16 @@ def close_pairs(encoder: TextEncoder, kind: Kind, is_listed: bool, seed: int, co
     candidates = list(tried)
     for at in range(0, len(candidates), count):
         some = candidates[at : at + count]
-        kept, asked = encoder.encode([pair.kept for pair in some]), encoder.encode([pair.asked for pair in some])
-        cosines = (kept * asked).sum(axis=1)
+        cached, prompt = encoder.encode([pair.cached for pair in some]), encoder.encode([pair.prompt for pair in some])
+        cosines = (cached * prompt).sum(axis=1)
         found += [(pair, float(cosine)) for pair, cosine in zip(some, cosines, strict=True) if cosine >= MIN_COSINE]
         if len(found) >= count:
             break
     return found[:count]
 
 
-def _is_given(judge: MatchModel, pair: Pair, cosine: float, floor: float) -> bool:
-    return judge.chance_right(pair.asked, pair.kept, similarity=cosine, runner_up=None, track=None) >= floor
+def _is_given(model: MatchModel, pair: Pair, cosine: float, threshold: float) -> bool:
+    return model.match_probability(pair.prompt, pair.cached, similarity=cosine, runner_up=None, track=None) >= threshold
 
 
 def _encoder(folder: Path) -> OnnxEncoder:
@@ -224,7 +224,7 @@ def _encoder(folder: Path) -> OnnxEncoder:
 
 
 def _vectors(encoder: TextEncoder, questions: Questions, options: argparse.Namespace, name: str) -> Vectors:
-    """Of every question; read where a run before this one kept them."""
+    """Of every question; read where a run before this one stored them."""
     file = None if options.vectors is None else options.vectors / f"{name}.npy"
     if file is not None and file.exists() and options.data is not None:
         return np.asarray(np.load(file), np.float32)

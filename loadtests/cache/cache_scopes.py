@@ -1,7 +1,7 @@
 """Same words, everything else different: requests whose answers must not be mixed up, and a check that they are not.
 
 The upstream answers every combination of tenant, model, instructions, history and parameters with a text of a length of
-its own. A hit is wrong when its text has another length, or when nobody had asked this very thing before.
+its own. A hit is wrong when its text has another length, or when nobody had sent this very thing before.
 """
 
 from __future__ import annotations
@@ -72,17 +72,17 @@ class Question:
     is_similar: bool
 
     @property
-    def meaning(self) -> tuple[object, ...]:
+    def scope_key(self) -> tuple[object, ...]:
         """Equal for the same question in other words."""
         return self.tenant, self.model, self.system, self.history, self.parameters, self.text, self.is_similar
 
     @property
     def num_chunks(self) -> int:
         """Length of its answer."""
-        return 1 + hash(self.meaning) % _LENGTHS
+        return 1 + hash(self.scope_key) % _LENGTHS
 
     def body(self) -> bytes:
-        """The request; `user` is a word to the upstream that the cache does not look at."""
+        """The request; `user` is a script for the upstream that the cache ignores."""
         system, history = _SYSTEMS[self.system], _HISTORIES[self.history]
         messages = [] if system is None else [{"role": "system", "content": system}]
         messages += [
@@ -104,17 +104,17 @@ class Question:
 async def run_scopes(
     address: Address, secrets: Mapping[str, str], num_lookups: int, rng: Random, *, is_similar: bool = False
 ) -> ScopeResult:
-    """Ask so many questions, the frequent ones often, each checked. `secrets` are the tenants' keys; with `is_similar`
+    """Send so many questions, the frequent ones often, each checked. `secrets` are the tenants' keys; with `is_similar`
     on the routes whose answers similar questions may get, in several wordings."""
-    result, asked = ScopeResult(), Counter[tuple[object, ...]]()
+    result, upstream_cases = ScopeResult(), Counter[tuple[object, ...]]()
     names = list(secrets)
 
-    async def ask_some() -> None:
+    async def send_some() -> None:
         connection = await LoadConnection.open(address, keep_body=True)
         while result.num_lookups < num_lookups:
             result.num_lookups += 1
             question = _drawn(rng, names, is_similar=is_similar)
-            asked[question.meaning] += 1
+            upstream_cases[question.scope_key] += 1
             headers = (("authorization", f"Bearer {secrets[question.tenant]}"),)
             exchange = await connection.exchange(
                 request_bytes("POST", "/v1/chat/completions", question.body(), headers)
@@ -122,12 +122,12 @@ async def run_scopes(
             if not exchange.is_ok:
                 result.num_failed += 1
             else:
-                _judge(result, question, connection, is_first=asked[question.meaning] == 1)
+                _check_hit(result, question, connection, is_first=upstream_cases[question.scope_key] == 1)
             if not connection.is_open:
                 connection = await LoadConnection.open(address, keep_body=True)
         connection.close()
 
-    await asyncio.gather(*(ask_some() for _ in range(_CONNECTIONS)))
+    await asyncio.gather(*(send_some() for _ in range(_CONNECTIONS)))
     return result
 
 
@@ -150,8 +150,8 @@ def _drawn(rng: Random, tenants: list[str], *, is_similar: bool) -> Question:
     )
 
 
-def _judge(result: ScopeResult, question: Question, connection: LoadConnection, *, is_first: bool) -> None:
-    """`is_first`: nobody else has asked it until now. Whoever asks at the same time may be answered first."""
+def _check_hit(result: ScopeResult, question: Question, connection: LoadConnection, *, is_first: bool) -> None:
+    """`is_first`: nobody else has sent it until now. Whoever sends at the same time may be answered first."""
     is_similar = b"\r\nx-penstock-cache: hit-semantic" in connection.scanner.head
     is_hit = is_similar or b"\r\nx-penstock-cache: hit-exact" in connection.scanner.head
     result.num_hits += is_hit

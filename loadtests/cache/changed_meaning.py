@@ -1,7 +1,7 @@
-"""Pairs of questions that look alike and mean something else: the cases in which a similar answer is the wrong one.
+"""Pairs of questions that are alike and mean something else: the cases in which a similar answer is the wrong one.
 
 Made from templates and words of our own, with a seed. Each kind of change comes with words that the gateway's lists
-hold and with words that they do not (`is_listed`): the first alone would say how good the lists are at themselves.
+hold and with words that they do not (`is_listed`): the first alone would only test the lists.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ KINDS: Final[tuple[Kind, ...]] = ("negation", "number", "unit", "direction", "na
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """The answer of `kept` is wrong for `asked`."""
+    """The answer of `cached` is wrong for `prompt`."""
 
     kind: Kind
     is_listed: bool
-    kept: str
-    asked: str
+    cached: str
+    prompt: str
 
 
 def pairs(kind: Kind, *, is_listed: bool, seed: int) -> Iterator[Pair]:
@@ -30,10 +30,10 @@ def pairs(kind: Kind, *, is_listed: bool, seed: int) -> Iterator[Pair]:
     rng = Random(f"{kind} {is_listed} {seed}")
     make = _MAKERS[kind]
     while True:
-        kept, asked = make(rng, is_listed)
+        cached, prompt = make(rng, is_listed)
         if rng.random() < 0.5:
-            kept, asked = asked, kept
-        yield Pair(kind, is_listed, kept, asked)
+            cached, prompt = prompt, cached
+        yield Pair(kind, is_listed, cached, prompt)
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -58,7 +58,7 @@ _DOINGS = tuple(
     )
 )
 
-# kept template, changed template; {doing} and {do} are forms of one verb
+# stored template, changed template; {doing} and {do} are forms of one verb
 _NEGATED: Final = (
     ("Should I {do} {thing} {when}?", "Should I not {do} {thing} {when}?"),
     ("Is it wise to {do} {thing} {when}?", "Is it wise to never {do} {thing} {when}?"),
@@ -91,8 +91,8 @@ _NEGATED_UNLISTED: Final = (
 def _negation(rng: Random, is_listed: bool) -> tuple[str, str]:
     do, doing = rng.choice(_DOINGS)
     slots = {"do": do, "doing": doing, "thing": rng.choice(_THINGS), "when": rng.choice(_OCCASIONS)}
-    kept, asked = rng.choice(_NEGATED if is_listed else _NEGATED_UNLISTED)
-    return kept.format(**slots), asked.format(**slots)
+    cached, prompt = rng.choice(_NEGATED if is_listed else _NEGATED_UNLISTED)
+    return cached.format(**slots), prompt.format(**slots)
 
 
 _COUNTED: Final = (
@@ -204,8 +204,8 @@ def _direction(rng: Random, is_listed: bool) -> tuple[str, str]:
         (do, doing), (do2, doing2) = rng.sample(_DOINGS, 2)
         slots = {"do": do, "doing": doing, "do2": do2, "doing2": doing2, "a": one}
         slots["thing"], slots["other"] = rng.sample(_THINGS, 2)
-        kept, asked = rng.choice(_TURNED_FORMS)
-        return kept.format(**slots), asked.format(**slots)
+        cached, prompt = rng.choice(_TURNED_FORMS)
+        return cached.format(**slots), prompt.format(**slots)
     template = rng.choice(_TURNED if is_listed else _TURNED_UNLISTED)
     return template.format(a=one, b=other), template.format(a=other, b=one)
 
@@ -242,7 +242,7 @@ _PEOPLE = _words(
 
 
 def _name(rng: Random, is_listed: bool) -> tuple[str, str]:
-    """No name is in any list: here "listed" ones have the capital that tells them, the others are in small letters."""
+    """No name is in any list: here "listed" ones have a capital letter, the others are in small letters."""
     people = rng.random() < 0.5
     template = rng.choice(_NAMED_PERSON if people else _NAMED)
     one, other = (template.format(name) for name in rng.sample(_PEOPLE if people else _PLACES, 2))

@@ -1,6 +1,6 @@
-"""Crafted texts: what is written so that its vector lies near a question that somebody else asks.
+"""Crafted texts: what is written so that its vector lies near a question that somebody else sends.
 
-Either to be given that question's answer, or to have one's own answer given to whoever asks it. Some are composed of
+Either to be given that question's answer, or to have one's own answer given to whoever sends it. Some are composed of
 the question itself; the others are searched for, word by word, with the encoder: each word is the one of many tried
 that draws the text nearest to its aim. Plain letters throughout, words and questions of our own.
 """
@@ -56,7 +56,7 @@ def crafted(encoder: TextEncoder, family: Family, count: int, seed: int) -> Iter
 
 
 def served_ratio(
-    encoder: TextEncoder, judge: MatchModel, floor: float, family: Family, count: int, seed: int
+    encoder: TextEncoder, model: MatchModel, threshold: float, family: Family, count: int, seed: int
 ) -> tuple[float, float]:
     """Shares of attempts that the gateway falls for, and that a threshold of 0.9 would."""
     served = near = 0
@@ -64,17 +64,18 @@ def served_ratio(
         vectors = encoder.encode([attempt[0].aim, *(one.text for one in attempt)])
         cosines = (vectors[1:] @ vectors[0]).tolist()
         near += max(cosines) >= 0.9
-        served += any(_is_served(judge, one, cosine, floor) for one, cosine in zip(attempt, cosines, strict=True))
+        served += any(_is_served(model, one, cosine, threshold) for one, cosine in zip(attempt, cosines, strict=True))
     return served / count, near / count
 
 
-def _is_served(judge: MatchModel, one: Crafted, cosine: float, floor: float) -> bool:
+def _is_served(model: MatchModel, one: Crafted, cosine: float, threshold: float) -> bool:
     """Whichever of the two was there first."""
     if text_guard(one.text) is not None:
         return False
     ways = ((one.text, one.aim), (one.aim, one.text))
     return any(
-        judge.chance_right(asked, kept, similarity=cosine, runner_up=None, track=None) >= floor for asked, kept in ways
+        model.match_probability(prompt, cached, similarity=cosine, runner_up=None, track=None) >= threshold
+        for prompt, cached in ways
     )
 
 

@@ -2,9 +2,9 @@
 
 Times are of lone texts of 8, 16 and 32 tokens through the Embedder, its queue and its thread included. With `--data`
 the precisions are compared on real pairs of questions: cosine between the two vectors of a text; whether the nearest
-other question is the same one; how well each tells pairs of one meaning from the others (area under the ROC curve);
-and whether both accept the same pairs, each at its own threshold that accepts as many wrong pairs as the other's.
-"""
+other question is the same one; how well each separates pairs of one meaning from the others (area under the ROC
+curve); and whether both accept the same pairs, each at its own threshold that accepts as many wrong pairs as the
+other's."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def _neighbours(rows: Matrix) -> NDArray[np.int64]:
 
 
 def _roc_area(scores: Matrix, is_same: NDArray[np.bool_]) -> float:
-    """The chance that a pair of one meaning scores above one of two (Mann-Whitney)."""
+    """The probability that a pair of one meaning scores above one of two (Mann-Whitney)."""
     ranks = np.empty(len(scores))
     ranks[np.argsort(scores)] = np.arange(1, len(scores) + 1)
     num_same, num_other = int(is_same.sum()), int((~is_same).sum())

@@ -4,7 +4,7 @@ The index is called as the cache calls it, in this process, which is why this be
 blocks, each merged into segments before the next; then every query is looked up alone, first once to warm up.
 What a lookup should have found is known from comparing each query with every entry in float32. Memory is what the
 process grew by from the empty index to the full one; the start is a load of the snapshot, checksum included. Last, the
-index is loaded, grown, saved, replaced by a third and dropped beside an event loop, whose pauses are told, with the
+index is loaded, grown, saved, replaced by a third and dropped beside an event loop, whose pauses are reported, with the
 most memory that it had meanwhile.
 """
 
@@ -52,8 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=1, help="of all draws (default %(default)s)")
     real = "folder of evaluation data: entries are its questions' vectors with jitter, instead of drawn ones"
     parser.add_argument("--data", type=Path, help=real)
-    kept = "keep the snapshot here, every 100,000 entries, and go on from it when it is there"
-    parser.add_argument("--snapshot", type=Path, help=kept)
+    snapshot_help = "keep the snapshot here, every 100,000 entries, and go on from it when it is there"
+    parser.add_argument("--snapshot", type=Path, help=snapshot_help)
 
 
 async def run(options: argparse.Namespace) -> Card:

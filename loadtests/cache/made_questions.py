@@ -1,4 +1,4 @@
-"""Made questions: a small stream of our own, asked again in other words, among neighbours that mean something else."""
+"""Made questions: a small stream of our own, sent again in other words, among neighbours that mean something else."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class _Row(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Conversations:
     """Questions in conversations; equal meaning: they were rewritten to the same. A component is a conversation."""
 
     questions: Questions
@@ -46,20 +46,20 @@ class Asked:
 
     @property
     def equal_elsewhere(self) -> NDArray[np.bool_]:
-        """Which follow-ups are, word for word, asked elsewhere and mean something else there."""
-        said: dict[str, set[int]] = {}
-        for text, meaning in zip(self.questions.texts, self.questions.question_groups.tolist(), strict=True):
-            said.setdefault(_normal(text), set()).add(meaning)
-        return np.array([len(said[_normal(text)]) > 1 for text in self.questions.texts]) & ~self.is_first
+        """Which follow-ups are, word for word, sent elsewhere and mean something else there."""
+        groups_of: dict[str, set[int]] = {}
+        for text, group in zip(self.questions.texts, self.questions.question_groups.tolist(), strict=True):
+            groups_of.setdefault(_normal(text), set()).add(group)
+        return np.array([len(groups_of[_normal(text)]) > 1 for text in self.questions.texts]) & ~self.is_first
 
 
-def read_conversations(data: Path) -> Asked:
+def read_conversations(data: Path) -> Conversations:
     """CANARD's development part. Raises FileNotFoundError where it is missing."""
     with gzip.open(data / CONTEXTS, "rt", encoding="utf-8") as lines:
         rows = [msgspec.json.decode(line, type=_Row) for line in lines]
     question_groups: dict[str, int] = {}
     conversations: dict[str, int] = {}
-    return Asked(
+    return Conversations(
         questions=Questions(
             texts=[row.q for row in rows],
             question_groups=np.array(
@@ -71,7 +71,7 @@ def read_conversations(data: Path) -> Asked:
     )
 
 
-def play_alone(found: Asked, vectors: NDArray[np.float32], judge: MatchModel, floor: float) -> Played:
+def play_alone(found: Conversations, vectors: NDArray[np.float32], model: MatchModel, threshold: float) -> Played:
     """Those that stand alone, one after another into one context; the others meet nothing of other conversations."""
     places = np.flatnonzero(found.standing_alone)
     alone = Questions(
@@ -79,7 +79,7 @@ def play_alone(found: Asked, vectors: NDArray[np.float32], judge: MatchModel, fl
         question_groups=found.questions.question_groups[places],
         components=found.questions.components[places],
     )
-    return play(alone, vectors[places], judge, floor)
+    return play(alone, vectors[places], model, threshold)
 
 
 def _normal(text: str) -> str:

@@ -1,4 +1,4 @@
-"""What the bench of replicas does to them: write, wait until another one knows, ask again, change the policy."""
+"""What the bench of replicas does to them: write, wait until another one knows, send again, change the policy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KINDS: Final[tuple[Kind, ...]] = ("exact", "similar")
 
 _POLL_S: Final = 0.01
 _PATIENCE_S: Final = 60.0
-_QUIET_S: Final = 1.0
+_IDLE_S: Final = 1.0
 _APPLY_S: Final = 0.1
 _COUNTS: Final = {"exact": "penstock_cache_entries", "similar": "penstock_cache_index_entries"}
 _PATH: Final = "/v1/chat/completions"
@@ -29,14 +29,14 @@ _PATH: Final = "/v1/chat/completions"
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """Something to keep: a deed to ask about, in a shop whose system prompt is its own."""
+    """Something to keep: a question about a deed, in a shop whose system prompt is its own."""
 
     kind: Kind
     shop: str
     deed: int
 
     def request(self, *, wording: int = 0, script: str = "script:num_chunks=2") -> bytes:
-        """Ask it."""
+        """Send it."""
         system = {"role": "system", "content": f"You speak for the shop {self.shop}."}
         user = {"role": "user", "content": questions(wording)[self.deed]}
         body = {"model": self.kind, "messages": [system, user], "user": script}
@@ -44,7 +44,7 @@ class Item:
 
     @property
     def again(self) -> tuple[bytes, bytes]:
-        """A request that only a kept answer answers soon, and how its answer says so."""
+        """A request that only a cached response answers soon, and how its answer reports it."""
         if self.kind == "exact":
             return self.request(), b"x-penstock-cache: hit-exact"
         return self.request(wording=1, script=SLOW), b"x-penstock-cache: hit-semantic"
@@ -80,14 +80,14 @@ async def start_replica(bench: Workbench, name: str, store: str, upstream: str) 
 async def until_settled(server: Server) -> None:
     """Return once nothing more is read from the store."""
     before, since = (-1.0, -1.0), clock()
-    while clock() < since + _QUIET_S:
+    while clock() < since + _IDLE_S:
         counts = (await metric(server.admin, _COUNTS["exact"]), await metric(server.admin, _COUNTS["similar"]))
         if counts != before:
             before, since = counts, clock()
         await asyncio.sleep(0.05)
 
 
-async def _ask(connection: LoadConnection, request: bytes) -> Exchange:
+async def _send(connection: LoadConnection, request: bytes) -> Exchange:
     exchange = await connection.exchange(request)
     if not exchange.is_ok:
         raise OSError(f"a question: {exchange.error or exchange.status}")
@@ -96,13 +96,13 @@ async def _ask(connection: LoadConnection, request: bytes) -> Exchange:
 
 async def _is_known(connection: LoadConnection, item: Item) -> bool:
     request, sign = item.again
-    await _ask(connection, request)
+    await _send(connection, request)
     return sign in connection.scanner.head
 
 
 @dataclass(slots=True)
 class Delays:
-    """How soon what one gateway kept is known to another."""
+    """How soon what one gateway stored is known to another."""
 
     kind: Kind
     waits_s: list[float] = field(default_factory=list)
@@ -111,21 +111,21 @@ class Delays:
 
     @classmethod
     async def measured(cls, one: Server, other: Server, kind: Kind, count: int) -> Delays:
-        """Write at `one`, look at `other`. Raises OSError when something never arrives."""
+        """Write at `one`, check `other`. Raises OSError when something never arrives."""
         found = cls(kind)
-        writing, asking = await LoadConnection.open(one.address), await LoadConnection.open(other.address)
+        writing, reader = await LoadConnection.open(one.address), await LoadConnection.open(other.address)
         await until_settled(other)
         for item in itertools.islice(items(f"of the {kind} delays", (kind,)), count):
             before = await metric(other.admin, _COUNTS[kind])
-            ended_at = (await _ask(writing, item.request())).ended_at
+            ended_at = (await _send(writing, item.request())).ended_at
             while await metric(other.admin, _COUNTS[kind]) <= before:
                 if clock() > ended_at + _PATIENCE_S:
                     raise OSError(f"{item} never came to the other gateway")
                 await asyncio.sleep(_POLL_S)
             found.waits_s.append(clock() - ended_at)
-            found.num_refused += not await _is_known(asking, item)
+            found.num_refused += not await _is_known(reader, item)
         writing.close()
-        asking.close()
+        reader.close()
         return found
 
 
@@ -134,7 +134,7 @@ class Writer:
 
     def __init__(self, shop: str) -> None:
         self._items = items(f"of the killed {shop}", KINDS)
-        self.kept: list[tuple[float, Item]] = []
+        self.stored: list[tuple[float, Item]] = []
         self.stopped_at = 0.0
 
     async def write(
@@ -147,7 +147,7 @@ class Writer:
             if clock() >= begun + seconds:
                 break
             item = next(self._items)
-            self.kept.append(((await _ask(connection, item.request())).ended_at, item))
+            self.stored.append(((await _send(connection, item.request())).ended_at, item))
             await asyncio.sleep(max(0.0, begun + number / rate - clock()))
         self.stopped_at = clock()
         if doing is not None:
@@ -169,11 +169,11 @@ class Losses:
 
 
 async def found_of(server: Server, writer: Writer) -> Losses:
-    """Ask for everything that was written."""
+    """Request everything that was written."""
     connection = await LoadConnection.open(server.address)
-    lost = [writer.stopped_at - at for at, item in writer.kept if not await _is_known(connection, item)]
+    lost = [writer.stopped_at - at for at, item in writer.stored if not await _is_known(connection, item)]
     connection.close()
-    return Losses(len(writer.kept), lost)
+    return Losses(len(writer.stored), lost)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +202,8 @@ class Admin:
         for number in itertools.count(1):
             policy["routes"][0]["cache"]["ttl_s"] = 3600 + number
             body = {"document": json.dumps(policy), "reason": f"number {number}"}
-            said = await self._call("PUT", "/admin/api/policy", body, etag)
-            etag, self.last_revision = str(said["etag"]), said["revision"]["number"]
+            reply = await self._call("PUT", "/admin/api/policy", body, etag)
+            etag, self.last_revision = str(reply["etag"]), reply["revision"]["number"]
             self.num_applied += 1
             await asyncio.sleep(_APPLY_S)
 

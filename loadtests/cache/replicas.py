@@ -1,7 +1,8 @@
-"""Gateways that share a Redis: how soon one gives what another kept, and what is gone when either is killed.
+"""Gateways that share a Redis: how soon one gives what another stored, and what is gone when either is killed.
 
 Processes as they run anywhere: gateways with the real encoder, a Redis with `appendonly yes` and `appendfsync
-everysec`, both killed with SIGKILL in the middle of their work. What was kept is asked for again at a gateway that was
+everysec`, both killed with SIGKILL in the middle of their work. What was stored is requested again at a gateway that
+was
 started afterwards and has only the store: exact answers in the same words, similar ones in others.
 """
 

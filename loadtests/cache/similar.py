@@ -1,7 +1,7 @@
 """Similar questions: what a semantic hit takes one by one and at a steady rate, over HTTP with the real encoder.
 
-Each question is asked once in one wording and then in others. The scripted upstream is slow, so
-that whatever is fast came from the cache; what the judge refuses is left out and counted.
+Each question is sent once in one wording and then in others. The scripted upstream is slow, so
+that whatever is fast came from the cache; what the match model refuses is left out and counted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from loadtests.harness.stack import chat_body, metric
 
 RATE_PER_S = 50.0
 SLOW = "script:first_byte_ms=400,num_chunks=4"
-"""What the upstream is told, in the field `user`: far slower than any lookup."""
+"""What the upstream is given, in the field `user`: far slower than any lookup."""
 _HIT = b"\r\nx-penstock-cache: hit-semantic"
 _PATIENCE_S = 120.0
 _PAUSE_S = 0.02
@@ -42,9 +42,9 @@ class SimilarResult:
 
     one_by_one_s: list[float]
     steady_s: list[float]
-    num_asked: int
+    num_sent: int
     num_served: int
-    """Of other wordings, those that the judge let pass."""
+    """Of other wordings, those that the match model let pass."""
     num_failed: int
 
 
@@ -73,16 +73,16 @@ async def until_encoding(
 async def run_similar(
     address: Address, admin: Address, model: str, headers: tuple[tuple[str, str], ...], seconds: float, seed: int
 ) -> SimilarResult:
-    """Fill the cache, then ask in other words. Raises OSError when a question fails."""
+    """Fill the cache, then send in other words. Raises OSError when a question fails."""
     connection = await LoadConnection.open(address)
     for text in questions(0):
-        await _ask(connection, model, text, headers, "script:num_chunks=4")
+        await _send(connection, model, text, headers, "script:num_chunks=4")
         await asyncio.sleep(_PAUSE_S)
     await asyncio.sleep(_SETTLE_S)
     served: list[bytes] = []
-    asked = [text for wording in range(1, len(_WORDINGS)) for text in questions(wording)]
-    for text in asked:
-        took_s = await _ask(connection, model, text, headers, SLOW)
+    texts_sent = [text for wording in range(1, len(_WORDINGS)) for text in questions(wording)]
+    for text in texts_sent:
+        took_s = await _send(connection, model, text, headers, SLOW)
         if took_s is not None:
             served.append(_request(model, text, headers, SLOW))
     if not served:
@@ -94,7 +94,7 @@ async def run_similar(
     return SimilarResult(
         one_by_one_s=one_by_one,
         steady_s=steady.latencies_s,
-        num_asked=len(asked),
+        num_sent=len(texts_sent),
         num_served=len(served),
         num_failed=num_failed + steady.num_failed,
     )
@@ -115,7 +115,7 @@ async def _one_by_one(connection: LoadConnection, requests: list[bytes], seconds
     return took, num_failed
 
 
-async def _ask(
+async def _send(
     connection: LoadConnection,
     model: str,
     text: str,

@@ -24,7 +24,7 @@ _ZIPF: Final = 0.9
 
 
 class Source(Protocol):
-    """Blocks may be asked for again and are the same then."""
+    """Blocks may be requested again and are the same then."""
 
     def block(self, number: int, num_rows: int) -> Matrix:
         """Some of the rows."""
@@ -42,7 +42,7 @@ class Drawn:
     seed: int
 
     def block(self, number: int, num_rows: int) -> Matrix:
-        """Questions about topics, of which some are asked about far more than others."""
+        """Questions about topics, of which some are sent about far more than others."""
         rng = np.random.default_rng((self.seed, 1, number))
         popularity = 1.0 / np.arange(1, self.num_topics + 1) ** _ZIPF
         topics = rng.choice(self.num_topics, num_rows, p=popularity / popularity.sum())

@@ -57,7 +57,7 @@ class Served:
 
     @property
     def is_refused(self) -> bool:
-        """The gateway said no."""
+        """The gateway refused."""
         return self.status in (429, 503)
 
     @property
@@ -103,7 +103,7 @@ class Served:
 
 
 class OfferClient:
-    """Sends every offer when it is due over kept-alive connections; opens as many as needed."""
+    """Sends every offer when it is due over keep-alive connections; opens as many as needed."""
 
     def __init__(self, address: Address, *, model: str = "scripted", max_tokens: int = 512) -> None:
         self._loop = OpenLoop(address)

@@ -79,7 +79,7 @@ async def stream_tokens(
     headers: Headers = (),
     seen: TokenStream | None = None,
 ) -> TokenStream:
-    """Ask for exactly so many tokens and wait for them; `seen` fills while they come. Raises ProcessFailed."""
+    """Request exactly so many tokens and wait for them; `seen` fills while they come. Raises ProcessFailed."""
     stream = seen if seen is not None else TokenStream(sent_at=clock())
 
     def on_piece(now: float, data: bytes) -> None:
@@ -88,7 +88,7 @@ async def stream_tokens(
             stream.instants.append(now)
 
     body = {**_exactly(prompt, num_tokens), "stream": True, "stream_options": {"include_usage": True}}
-    exchange, content = await _ask(address, _COMPLETIONS, body, headers, on_piece)
+    exchange, content = await _send(address, _COMPLETIONS, body, headers, on_piece)
     if not exchange.has_done:
         raise ProcessFailed(f"the engine's stream broke off: {content[-300:]!r}")
     stream.num_tokens = _usage(content)
@@ -101,15 +101,15 @@ async def stream_tokens(
 async def complete_tokens(
     address: Address, prompt: Sequence[int], num_tokens: int, *, headers: Headers = ()
 ) -> PlainAnswer:
-    """Ask for exactly so many tokens behind a prompt of token ids, greedily. Raises ProcessFailed."""
+    """Request exactly so many tokens behind a prompt of token ids, greedily. Raises ProcessFailed."""
     answer = await _answer(address, _COMPLETIONS, _exactly(prompt, num_tokens), headers)
     if answer.num_tokens != num_tokens:
-        raise ProcessFailed(f"the engine made {answer.num_tokens} tokens where {num_tokens} were asked for")
+        raise ProcessFailed(f"the engine made {answer.num_tokens} tokens where {num_tokens} were requested")
     return answer
 
 
 async def answer_chat(address: Address, messages: Sequence[object], max_tokens: int) -> PlainAnswer:
-    """Ask for a greedy answer to a conversation, as long as the model wants up to a limit. Raises ProcessFailed."""
+    """Request a greedy answer to a conversation, as long as the model wants up to a limit. Raises ProcessFailed."""
     body = {"model": "bench", "messages": list(messages), "max_tokens": max_tokens, "temperature": 0}
     return await _answer(address, _CHAT, body, ())
 
@@ -119,11 +119,11 @@ def _exactly(prompt: Sequence[int], num_tokens: int) -> dict[str, object]:
 
 
 async def _answer(address: Address, path: str, body: Mapping[str, object], headers: Headers) -> PlainAnswer:
-    exchange, content = await _ask(address, path, body, (_TIMING, *headers))
+    exchange, content = await _send(address, path, body, (_TIMING, *headers))
     return read_answer(json.loads(content), exchange.sent_at, exchange.ended_at)
 
 
-async def _ask(
+async def _send(
     address: Address, path: str, body: Mapping[str, object], headers: Headers, on_piece: OnPiece | None = None
 ) -> tuple[Exchange, bytes]:
     """One request on a connection of its own, and its content. Raises ProcessFailed."""
@@ -132,8 +132,8 @@ async def _ask(
         request = request_bytes("POST", path, json.dumps(body).encode(), headers=headers)
         exchange = await connection.exchange(request, on_piece)
         if not exchange.is_ok:
-            said = bytes(connection.scanner.body[-300:])
-            raise ProcessFailed(f"the engine answered {exchange.status} ({exchange.error}): {said!r}")
+            body_end = bytes(connection.scanner.body[-300:])
+            raise ProcessFailed(f"the engine answered {exchange.status} ({exchange.error}): {body_end!r}")
         return exchange, connection.scanner.content
     finally:
         connection.close()

@@ -13,7 +13,7 @@ _REQUEST = request_bytes("GET", "/engine/load")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineLoad:
-    """The part of one load event that says what is held."""
+    """The part of one load event that states what is held."""
 
     num_open: int
     num_running: int

@@ -222,7 +222,7 @@ class LoadConnection(asyncio.Protocol):
         """asyncio: bytes came."""
         exchange = self._exchange
         if exchange is None:
-            self.close()  # nobody asked
+            self.close()  # nobody sent
             return
         now = clock()
         if not exchange.first_byte_at:

@@ -1,7 +1,7 @@
 """Open loop: requests leave when they are due, whether or not earlier ones were answered.
 
 Latency counts from the instant at which a request was due, not from the one at which it could be written. A closed
-loop stops asking while the server stands still and so never sees the wait ("coordinated omission"); this one does.
+loop stops sending while the server stands still and so never sees the wait ("coordinated omission"); this one does.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ class RetryTally:
     """How much later than due each call was made: believe nothing when that is more than a little."""
 
     def __str__(self) -> str:
-        said = ", ".join(f"{count} {name}" for name, count in sorted(self.errors.items()))
-        return f"{self.num_offered} calls, {self.num_answered} answered, {self.num_good} good; {said or 'no errors'}"
+        message = ", ".join(f"{count} {name}" for name, count in sorted(self.errors.items()))
+        return f"{self.num_offered} calls, {self.num_answered} answered, {self.num_good} good; {message or 'no errors'}"
 
 
 async def offer_with_retries(

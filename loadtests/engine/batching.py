@@ -10,17 +10,17 @@ from loadtests.clients.completions import complete_tokens
 from loadtests.clients.http_client import Address, clock
 from loadtests.engine.lengths import draw_lengths
 from loadtests.engine.part import Finding, Prompts, Setting
-from loadtests.engine.rounds import Rounds
+from loadtests.engine.repeats import Repeats
 from loadtests.harness.processes import Workbench
 from loadtests.harness.stack import start_engine
 
 _ROWS = 32
 _NUM_PASSES = 8
-"""Over the backlog, in batches that stay together: two rounds of two sides, and prompts made as long as the longest."""
+"""Over the backlog, in batches that stay together: two repeats of two sides, prompts as long as the longest."""
 _NO_GAP_TARGET = ("--itl-target-ms", "60000", "--prefill-slack-ratio", "1000")
-"""Static batches promise nobody an even flow of tokens, so neither side holds prompts back for one here."""
+"""Static batches guarantee nobody an even flow of tokens, so neither side holds prompts back for one here."""
 _MIN_BATCHES, _MAX_BATCHES = 3, 16
-_ROUNDS = 2
+_REPEATS = 2
 
 Pairs = Sequence[tuple[int, int]]
 
@@ -41,28 +41,28 @@ async def measure_batching(setting: Setting) -> Finding:
             "continuous": partial(_continuous, engine, prompts, pairs),
             "static": partial(_together, engine, prompts, pairs),
         }
-        rounds = await Rounds(sides).run(0.0, at_least=_ROUNDS)
+        repeats = await Repeats(sides).run(0.0, at_least=_REPEATS)
         padded_s = await _padded(engine, prompts, pairs)
         early_s = await _leaving(engine, prompts, pairs)
-        continuous_s = rounds.median("continuous")
+        continuous_s = repeats.median("continuous")
     num_tokens = sum(output for _, output in pairs)
     return Finding(
         results={
-            "batching_ratio": rounds.ratio("static", "continuous"),
+            "batching_ratio": repeats.ratio("static", "continuous"),
             "batching_padded_ratio": padded_s / continuous_s,
             "batching_early_exit_ratio": early_s / continuous_s,
             "continuous_tok_s": num_tokens / continuous_s,
-            "static_tok_s": num_tokens / rounds.median("static"),
+            "static_tok_s": num_tokens / repeats.median("static"),
             "batching_requests": len(pairs),
             "batching_lengths": lengths.source,
         },
         notes=[
-            f"batching: {len(pairs)} requests waiting at once, {num_tokens} output tokens, {_ROWS} rows",
+            f"batching: {len(pairs)} requests waiting at once, {num_tokens} output tokens, {_ROWS} sequences",
             f"batching: {lengths.source}",
-            "batching: static: every row is computed until the batch's longest answer ends, what it makes behind its "
-            "own end counts for nothing; padded: prompts are as long as the longest, too, as generate has them; "
-            "early exit: rows end by themselves and stay empty",
-            *(f"seconds  {line}" for line in rounds.lines()),
+            "batching: static: every sequence is computed until the batch's longest answer ends, its tokens behind its "
+            "own end count for nothing; padded: prompts are as long as the longest, too, as generate has them; "
+            "early exit: sequences end by themselves and stay empty",
+            *(f"seconds  {line}" for line in repeats.lines()),
             f"seconds  padded {padded_s:.4g}, early exit {early_s:.4g}",
         ],
     )

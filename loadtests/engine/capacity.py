@@ -1,11 +1,10 @@
 """What a plan of `penstock capacity` is worth: the rate that it gives a replica beside the rate that one really keeps.
 
 One engine, alone, and requests of one length as a Poisson process, each due at its instant whatever became of the
-others. The command itself is asked, of the running engine, after the engine has served half of what was predicted
-before: that is when somebody would ask. Then the highest rate is searched for at which the targets are really kept: up
-or down by thirds from the predicted one, then the middle between what held and what did not. Every round does both
-anew, so that a machine that changes its pace troubles both alike.
-"""
+others. The command itself is called, of the running engine, after the engine has served half of what was predicted
+before: that is when somebody would call. Then the highest rate is searched for at which the targets are really stored:
+up or down by thirds from the predicted one, then the middle between what held and what did not. Every round does both
+anew, so that a machine that changes its pace troubles both alike."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ _TEACHING_RATE = 2.0
 _TAUGHT_AT_ONCE = (1, 2, 4, 8)
 """Requests, before those: an engine that is done with each before the next comes has seen no step of several rows."""
 _SETTLE_SHARE = 0.25
-"""Of a trial, at its start: rows fill, and what is due meanwhile is not judged."""
+"""Of a trial, at its start: rows fill, and what is due meanwhile is not evaluated."""
 _DRAIN_TARGETS = 4.0
 """So many first-token targets after the last request whoever has no first token yet is given up."""
 
@@ -51,14 +50,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tpot-ms", type=float, default=30.0, help="target, of the mean (default %(default)s)")
     parser.add_argument("--seconds", type=float, default=12.0, help="of one rate, at least (default %(default)s)")
     parser.add_argument("--requests", type=int, default=60, help="of one rate, about, at least (default %(default)s)")
-    parser.add_argument("--rounds", type=int, default=3, help="of prediction and search (default %(default)s)")
+    parser.add_argument("--repeats", type=int, default=3, help="of prediction and search (default %(default)s)")
     parser.add_argument("--precision", type=float, default=0.05, help="of the rate found (default %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of prompts and arrivals (default %(default)s)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predicted:
-    """What the command says of one replica at its most."""
+    """What the command states of one replica at its most."""
 
     rate_per_s: float
     bound: str
@@ -91,7 +90,7 @@ class Trial:
 
     @classmethod
     def of(cls, rate_per_s: float, streams: Sequence[TokenStream]) -> Trial:
-        """Of the streams that are judged; `sent_at` of each is when it was due."""
+        """Of the streams that are evaluated; `sent_at` of each is when it was due."""
         first = [stream.ttft_s if stream.instants else math.inf for stream in streams]
         paces = [
             (stream.instants[-1] - stream.instants[0]) / (stream.num_tokens - 1)
@@ -124,9 +123,9 @@ def _upper(samples: Sequence[float], share: float) -> float:
     return percentile(finite + [max(finite)] * (len(samples) - len(finite)), share)
 
 
-async def find_most(holds: Callable[[float], Awaitable[bool]], guess: float, precision: float) -> float:
+async def find_most(holds: Callable[[float], Awaitable[bool]], start: float, precision: float) -> float:
     """The highest rate found to hold, to within `precision` of one that does not. Raises ProcessFailed for none."""
-    low, high, rate = 0.0, math.inf, guess
+    low, high, rate = 0.0, math.inf, start
     for _ in range(_MOST_STEPS):
         if await holds(rate):
             low, rate = rate, rate * _STEP
@@ -146,7 +145,7 @@ async def find_most(holds: Callable[[float], Awaitable[bool]], guess: float, pre
 
 
 class Replica:
-    """One engine, what is asked of it, and what the command says of it."""
+    """One engine, what is required of it, and what the command states of it."""
 
     def __init__(self, address: Address, options: argparse.Namespace) -> None:
         self._address = address
@@ -155,9 +154,9 @@ class Replica:
         self.slo = Slo(ttft_s=options.ttft_p95_ms / 1e3, tpot_s=options.tpot_ms / 1e3)
 
     async def predict(self) -> Predicted:
-        """Ask `penstock capacity`. Raises ProcessFailed with what it says."""
+        """Call `penstock capacity`. Raises ProcessFailed with what it states."""
         options = self._options
-        asked = {
+        targets = {
             "engine": self._address.url,
             "rps": 1,
             "prompt-tokens": options.prompt_tokens,
@@ -165,24 +164,24 @@ class Replica:
             "ttft-p95-ms": options.ttft_p95_ms,
             "tpot-ms": options.tpot_ms,
         }
-        flags = [text for name, value in asked.items() for text in (f"--{name}", str(value))]
+        flags = [text for name, value in targets.items() for text in (f"--{name}", str(value))]
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "gateway", "capacity", *flags, "--json"),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
-        said, complaint = await process.communicate()
+        output, complaint = await process.communicate()
         if process.returncode:
             raise ProcessFailed(f"penstock capacity: {complaint.decode(errors='replace').strip()}")
-        return Predicted.read(said.decode())
+        return Predicted.read(output.decode())
 
     async def teach(self) -> None:
         """Have it run steps unlike one another: prompts of several lengths, several at once."""
         for count in _TAUGHT_AT_ONCE:
             whole = self._options.prompt_tokens
             prompts = [self._prompts.batch(1, max(1, whole * (1 + place) // count))[0] for place in range(count)]
-            asking = (stream_tokens(self._address, prompt, self._options.output_tokens) for prompt in prompts)
-            await asyncio.gather(*asking)
+            streaming = (stream_tokens(self._address, prompt, self._options.output_tokens) for prompt in prompts)
+            await asyncio.gather(*streaming)
         await self.offer(_TEACHING_RATE)
 
     async def offer(self, rate_per_s: float) -> Trial:
@@ -197,8 +196,8 @@ class Replica:
                 await pacer.until(started_at + offset)
                 stream = TokenStream(sent_at=started_at + offset)
                 streams.append(stream)
-                asking = stream_tokens(self._address, prompt, self._options.output_tokens, seen=stream)
-                tasks.append(asyncio.create_task(asking))
+                streaming = stream_tokens(self._address, prompt, self._options.output_tokens, seen=stream)
+                tasks.append(asyncio.create_task(streaming))
         await self._drain(tasks)
         settled_at = started_at + _SETTLE_SHARE * seconds
         return Trial.of(rate_per_s, [stream for stream in streams if stream.sent_at >= settled_at] or streams)
@@ -228,10 +227,11 @@ class Round:
 
     def lines(self) -> list[str]:
         """For people."""
-        told = self.predicted
+        forecast = self.predicted
         head = (
-            f"predicted {told.rate_per_s:.2f} per s (bound {told.bound}; first token p95 {told.ttft_p95_s * 1e3:.0f} "
-            f"ms, per token {told.tpot_s * 1e3:.1f} ms), kept {self.measured_per_s:.2f}: ratio {self.ratio:.2f}"
+            f"predicted {forecast.rate_per_s:.2f} per s (bound {forecast.bound}; first token p95 "
+            f"{forecast.ttft_p95_s * 1e3:.0f} ms, per token {forecast.tpot_s * 1e3:.1f} ms), "
+            f"held {self.measured_per_s:.2f}: ratio {self.ratio:.2f}"
         )
         return [head, *(f"  {trial}" for trial in sorted(self.trials, key=lambda trial: trial.rate_per_s))]
 
@@ -249,12 +249,12 @@ async def run(options: argparse.Namespace) -> Card:
         replica = Replica(engine.address, options)
         await replica.teach()  # nothing is known of steps that were never run
         predicted = await replica.predict()
-        rounds = [await _one_round(replica, predicted.rate_per_s, options.precision) for _ in range(options.rounds)]
-    return card(options, rounds)
+        repeats = [await _one_round(replica, predicted.rate_per_s, options.precision) for _ in range(options.repeats)]
+    return card(options, repeats)
 
 
-async def _one_round(replica: Replica, guess: float, precision: float) -> Round:
-    await replica.offer(guess / 2)
+async def _one_round(replica: Replica, start: float, precision: float) -> Round:
+    await replica.offer(start / 2)
     predicted = await replica.predict()
     trials: list[Trial] = []
 
@@ -266,15 +266,15 @@ async def _one_round(replica: Replica, guess: float, precision: float) -> Round:
     return Round(predicted=predicted, measured_per_s=measured, trials=tuple(trials))
 
 
-def card(options: argparse.Namespace, rounds: Sequence[Round]) -> Card:
-    """Medians over the rounds."""
+def card(options: argparse.Namespace, repeats: Sequence[Round]) -> Card:
+    """Medians over the repeats."""
     results: dict[str, Value] = {
-        "predicted_per_s": median(one.predicted.rate_per_s for one in rounds),
-        "measured_per_s": median(one.measured_per_s for one in rounds),
-        "predicted_over_measured": median(one.ratio for one in rounds),
-        "worst_ratio": max((one.ratio for one in rounds), key=lambda ratio: abs(math.log(ratio))),
-        "bound": rounds[-1].predicted.bound,
-        "rounds": len(rounds),
+        "predicted_per_s": median(one.predicted.rate_per_s for one in repeats),
+        "measured_per_s": median(one.measured_per_s for one in repeats),
+        "predicted_over_measured": median(one.ratio for one in repeats),
+        "worst_ratio": max((one.ratio for one in repeats), key=lambda ratio: abs(math.log(ratio))),
+        "bound": repeats[-1].predicted.bound,
+        "repeats": len(repeats),
         "prompt_tokens": options.prompt_tokens,
         "output_tokens": options.output_tokens,
         "ttft_p95_target_ms": options.ttft_p95_ms,
@@ -285,5 +285,5 @@ def card(options: argparse.Namespace, rounds: Sequence[Round]) -> Card:
         bench="capacity",
         arrivals=f"open loop, Poisson, {options.seconds:g} s or {options.requests} requests a rate",
         results=results,
-        notes=tuple(line for one in rounds for line in one.lines()),
+        notes=tuple(line for one in repeats for line in one.lines()),
     )

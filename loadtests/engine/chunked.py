@@ -16,7 +16,7 @@ _LONG_TOKENS = 3500
 _NUM_CHATS = 8
 _CHAT_TOKENS = 32
 _ALONE_S = 1.0
-_MIN_ROUNDS = 5
+_MIN_REPEATS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,28 +32,28 @@ class _Round:
 async def measure_chunked(setting: Setting) -> Finding:
     """One prompt of 3,500 tokens arriving while 8 chats decode."""
     prompts = Prompts(setting.model, setting.seed)
-    rounds: list[_Round] = []
+    repeats: list[_Round] = []
     async with Workbench() as bench:
         engine = (await start_engine(bench, setting.model, *setting.flags("--speculation", "off"))).address
         await _one_round(engine, prompts)  # teaches the step-time model
         end_at = clock() + setting.seconds
-        while len(rounds) < _MIN_ROUNDS or clock() < end_at:
-            rounds.append(await _one_round(engine, prompts))
-    alone = [gap for each in rounds for gap in each.alone]
-    beside = [gap for each in rounds for gap in each.beside]
+        while len(repeats) < _MIN_REPEATS or clock() < end_at:
+            repeats.append(await _one_round(engine, prompts))
+    alone = [gap for each in repeats for gap in each.alone]
+    beside = [gap for each in repeats for gap in each.beside]
     p99 = percentile(alone, 0.99), percentile(beside, 0.99)
     p50 = percentile(alone, 0.5), percentile(beside, 0.5)
-    each_ratio = (percentile(each.beside, 0.99) / percentile(each.alone, 0.99) for each in rounds)
+    each_ratio = (percentile(each.beside, 0.99) / percentile(each.alone, 0.99) for each in repeats)
     return Finding(
         results={
             "chunked_itl_ratio": p99[1] / p99[0],
             "chunked_itl_p50_ratio": p50[1] / p50[0],
             "alone_itl_p99_ms": 1e3 * p99[0],
             "chunked_itl_p99_ms": 1e3 * p99[1],
-            "long_prompt_ttft_p50_ms": 1e3 * percentile([each.ttft_s for each in rounds], 0.5),
+            "long_prompt_ttft_p50_ms": 1e3 * percentile([each.ttft_s for each in repeats], 0.5),
         },
         notes=[
-            f"chunked: gaps of {_NUM_CHATS} streams, p99 of all {len(rounds)} rounds together while a prompt of "
+            f"chunked: gaps of {_NUM_CHATS} streams, p99 of all {len(repeats)} rounds together while a prompt of "
             f"{_LONG_TOKENS} tokens is computed ({len(beside)} gaps, p50 {1e3 * p50[1]:.1f} ms) over that in the "
             f"second before ({len(alone)} gaps, p50 {1e3 * p50[0]:.1f} ms)",
             "chunked: p99 ratio of each round: " + ", ".join(f"{ratio:.2f}" for ratio in each_ratio),

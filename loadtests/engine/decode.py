@@ -11,7 +11,7 @@ from loadtests.clients.completions import complete_tokens
 from loadtests.clients.http_client import Address, clock
 from loadtests.engine.decode_rates import Batch, ReferenceProcess, decode_plain, decode_streamed, warm_prefixes
 from loadtests.engine.part import Finding, Prompts, Results, Setting
-from loadtests.engine.rounds import Rounds, Side
+from loadtests.engine.repeats import Repeats, Side
 from loadtests.harness.processes import Workbench
 from loadtests.harness.stack import start_engine
 
@@ -20,12 +20,12 @@ _INT8 = ("int8", "int8_dynamic")
 """Weights, and weights and inputs."""
 _PROMPT_TOKENS = 128
 _MIN_TOKENS, _MAX_TOKENS = 17, 257
-_MIN_ROUNDS = 3
-_SETTLED_ROUNDS = 7
-"""A measurement is made as short as it takes to get so many rounds."""
+_MIN_REPEATS = 3
+_SETTLED_REPEATS = 7
+"""A measurement is made as short as it takes to get so many repeats."""
 _SHAPE_START_S = 120.0
 _COMPARED = (
-    "plain answers by the engine's stage record, first row's first token to last row's last, prompts of "
+    "plain answers by the engine's stage record, first sequence's first token to the last one's last, prompts of "
     f"{_PROMPT_TOKENS} tokens in the prefix cache; against transformers.generate in float32 from the choice of its "
     "first token to that of its last; equal threads and cores, sides in turn, median of the rounds' ratios"
 )
@@ -35,7 +35,7 @@ async def measure_bundled(setting: Setting) -> Finding:
     """The checkpoint as it is, at batch 1 and 8; streams beside plain answers."""
     prompts = Prompts(setting.model, setting.seed)
     results: Results = {}
-    notes = [f"decode: {_COMPARED}", "decode, streamed: while all rows stream, as a client on the same cores sees it"]
+    notes = [f"decode: {_COMPARED}", "decode, streamed: while all sequences stream, as a client on these cores sees it"]
     async with Workbench() as bench:
         engine = await start_engine(bench, setting.model, *setting.flags("--max-num-seqs", str(max(_BATCHES))))
         reference = await ReferenceProcess.start(bench, setting)
@@ -48,16 +48,16 @@ async def measure_bundled(setting: Setting) -> Finding:
                 f"streamed b{batch}": partial(_streamed, engine.address, group, num_tokens),
                 f"transformers b{batch}": partial(_reference, reference, group, num_tokens),
             }
-            rounds = await Rounds(sides).run(setting.seconds / len(_BATCHES), at_least=_MIN_ROUNDS)
+            repeats = await Repeats(sides).run(setting.seconds / len(_BATCHES), at_least=_MIN_REPEATS)
             theirs = f"transformers b{batch}"
             results |= {
-                f"decode_b{batch}_ratio": rounds.ratio(f"engine b{batch}", theirs),
-                f"decode_b{batch}_streamed_ratio": rounds.ratio(f"streamed b{batch}", theirs),
-                f"decode_b{batch}_tok_s": rounds.median(f"engine b{batch}"),
-                f"decode_b{batch}_streamed_tok_s": rounds.median(f"streamed b{batch}"),
-                f"transformers_b{batch}_tok_s": rounds.median(theirs),
+                f"decode_b{batch}_ratio": repeats.ratio(f"engine b{batch}", theirs),
+                f"decode_b{batch}_streamed_ratio": repeats.ratio(f"streamed b{batch}", theirs),
+                f"decode_b{batch}_tok_s": repeats.median(f"engine b{batch}"),
+                f"decode_b{batch}_streamed_tok_s": repeats.median(f"streamed b{batch}"),
+                f"transformers_b{batch}_tok_s": repeats.median(theirs),
             }
-            notes += [f"tokens/s {line}" for line in rounds.lines()]
+            notes += [f"tokens/s {line}" for line in repeats.lines()]
     return Finding(results={"bundled_b1_tok_s": results["decode_b1_tok_s"], **results}, notes=notes)
 
 
@@ -104,12 +104,12 @@ async def _compare_shape(
     sides: dict[str, Side] = {f"transformers b{batch}": partial(_reference, reference, group, num_tokens)}
     for name, address in engines.items():
         sides[f"{name} b{batch}"] = partial(_plain, address, group, num_tokens)
-    rounds = await Rounds(sides).run(seconds, at_least=_MIN_ROUNDS)
-    results: Results = {f"shape_transformers_b{batch}_tok_s": rounds.median(f"transformers b{batch}")}
+    repeats = await Repeats(sides).run(seconds, at_least=_MIN_REPEATS)
+    results: Results = {f"shape_transformers_b{batch}_tok_s": repeats.median(f"transformers b{batch}")}
     for name in engines:
-        results[f"{name}_b{batch}_ratio"] = rounds.ratio(f"{name} b{batch}", f"transformers b{batch}")
-        results[f"{name}_b{batch}_tok_s"] = rounds.median(f"{name} b{batch}")
-    return results, [f"tokens/s {line}" for line in rounds.lines()]
+        results[f"{name}_b{batch}_ratio"] = repeats.ratio(f"{name} b{batch}", f"transformers b{batch}")
+        results[f"{name}_b{batch}_tok_s"] = repeats.median(f"{name} b{batch}")
+    return results, [f"tokens/s {line}" for line in repeats.lines()]
 
 
 async def _compare_prefill(
@@ -122,29 +122,29 @@ async def _compare_prefill(
         return await reference.prefill([prompts.of(_PROMPT_TOKENS)])
 
     sides: dict[str, Side] = {f"prefill {name}": partial(ours, name) for name in engines}
-    rounds = Rounds({**sides, "prefill transformers": theirs})
-    await rounds.run_once()  # allocations and caches settle
-    rounds = await Rounds({**sides, "prefill transformers": theirs}).run(seconds, at_least=_MIN_ROUNDS)
+    repeats = Repeats({**sides, "prefill transformers": theirs})
+    await repeats.run_once()  # allocations and caches settle
+    repeats = await Repeats({**sides, "prefill transformers": theirs}).run(seconds, at_least=_MIN_REPEATS)
     return {
-        "prefill_ratio": rounds.ratio("prefill transformers", "prefill fp32"),
-        **{f"prefill_{name}_ratio": rounds.ratio("prefill transformers", f"prefill {name}") for name in _INT8},
-        "prefill_ms": 1e3 * rounds.median("prefill fp32"),
-        "transformers_prefill_ms": 1e3 * rounds.median("prefill transformers"),
+        "prefill_ratio": repeats.ratio("prefill transformers", "prefill fp32"),
+        **{f"prefill_{name}_ratio": repeats.ratio("prefill transformers", f"prefill {name}") for name in _INT8},
+        "prefill_ms": 1e3 * repeats.median("prefill fp32"),
+        "transformers_prefill_ms": 1e3 * repeats.median("prefill transformers"),
     }, [
         f"prefill: {_PROMPT_TOKENS} new tokens, admission to first token chosen, against one bare call of the model",
-        *(f"seconds  {line}" for line in rounds.lines()),
+        *(f"seconds  {line}" for line in repeats.lines()),
     ]
 
 
 async def _num_tokens(engine: Address, reference: ReferenceProcess, group: Batch, seconds: float) -> int:
-    """How many tokens a measurement takes, so that the time holds enough rounds; warms both sides up."""
+    """How many tokens a measurement takes, so that the time holds enough repeats; warms both sides up."""
     started_at = clock()
     await decode_plain(engine, group, _MIN_TOKENS)
     await reference.decode(group, _MIN_TOKENS)
     rates = [await decode_plain(engine, group, _MIN_TOKENS), await reference.decode(group, _MIN_TOKENS)]
     step_s = sum(rate.seconds for rate in rates) / (_MIN_TOKENS - 1)
     left_s = seconds - (clock() - started_at)
-    return max(_MIN_TOKENS, min(_MAX_TOKENS, int(left_s / _SETTLED_ROUNDS / (2 * step_s))))
+    return max(_MIN_TOKENS, min(_MAX_TOKENS, int(left_s / _SETTLED_REPEATS / (2 * step_s))))
 
 
 async def _plain(engine: Address, group: Batch, num_tokens: int) -> float:

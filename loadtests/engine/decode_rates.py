@@ -84,18 +84,18 @@ class ReferenceProcess:
 
     async def decode(self, prompts: Batch, num_tokens: int) -> Rate:
         """`generate`, from the choice of the first token to that of the last."""
-        reply = await self._ask(prompts, num_tokens)
+        reply = await self._complete(prompts, num_tokens)
         return Rate(num_tokens=(num_tokens - 1) * len(prompts), seconds=_number(reply["decode_s"]))
 
     async def prefill(self, prompts: Batch) -> float:
         """Seconds of one bare call of the model."""
-        return _number((await self._ask(prompts, 1))["prefill_s"])
+        return _number((await self._complete(prompts, 1))["prefill_s"])
 
-    async def _ask(self, prompts: Batch, num_tokens: int) -> dict[str, object]:
+    async def _complete(self, prompts: Batch, num_tokens: int) -> dict[str, object]:
         self._process.write_line(json.dumps({"prompts": prompts, "num_tokens": num_tokens}))
         reply = await self._reply()
         if reply["num_tokens"] != num_tokens:
-            raise ProcessFailed(f"transformers made {reply['num_tokens']} tokens where {num_tokens} were asked for")
+            raise ProcessFailed(f"transformers made {reply['num_tokens']} tokens where {num_tokens} were requested")
         return reply
 
     async def _reply(self) -> dict[str, object]:

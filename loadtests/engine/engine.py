@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def run(options: argparse.Namespace) -> Card:
-    """Measure the parts asked for, one after the other."""
+    """Measure the parts requested, one after the other."""
     names = list(PARTS) if options.all else options.only or ["decode"]
     seconds = _DEFAULT_PART_S * len(names) if options.seconds is None else options.seconds
     total_weight = sum(PARTS[name].weight for name in names)

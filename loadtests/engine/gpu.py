@@ -25,7 +25,7 @@ _STEPS_S = 1200.0
 _CONTEXT = 1024
 _ROWS = 64
 _MANY_TOKENS = 257
-_SMALL = {"layers": 2, "context": 64, "rows": 4, "tokens": 17}
+_SMALL = {"layers": 2, "context": 64, "num_seqs": 4, "tokens": 17}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,14 +33,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", type=Path, help="folder (default: random weights of Llama 3's 8 B shape)")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--steps", type=int, default=100, help="of each kind (default %(default)s)")
-    parser.add_argument("--rounds", type=int, default=5, help="over HTTP (default %(default)s)")
+    parser.add_argument("--repeats", type=int, default=5, help="over HTTP (default %(default)s)")
     parser.add_argument("--prefix", action="store_true", help="also a shared prefix of 2,000 tokens")
     parser.add_argument("--small", action="store_true", help="tiny shapes: whether it works, not how fast it is")
 
 
 async def run(options: argparse.Namespace) -> Card:
     """Write the checkpoint, measure its steps bare, then served."""
-    rows, context = (_SMALL["rows"], _SMALL["context"]) if options.small else (_ROWS, _CONTEXT)
+    rows, context = (_SMALL["num_seqs"], _SMALL["context"]) if options.small else (_ROWS, _CONTEXT)
     async with Workbench() as bench:
         model = options.model.resolve() if options.model else await _write(bench, is_small=options.small)
         results: dict[str, Value] = {"model": model.name}
@@ -54,7 +54,7 @@ async def run(options: argparse.Namespace) -> Card:
             results |= (await measure_prefix(setting)).results
     return Card(
         bench="engine_gpu",
-        arrivals="closed: one decode step after the other, rows of equal length",
+        arrivals="closed: one decode step after the other, sequences of equal length",
         results=results,
         notes=(
             "share    bound by copy bandwidth over time of a queued step",
@@ -114,7 +114,7 @@ async def _served(
     for batch, length in ((1, context // 8), (rows, context - num_tokens)):
         group = prompts.batch(batch, length)
         await warm_prefixes(engine.address, group)
-        rates = [await decode_plain(engine.address, group, num_tokens) for _ in range(options.rounds + 1)][1:]
+        rates = [await decode_plain(engine.address, group, num_tokens) for _ in range(options.repeats + 1)][1:]
         # The quickest round: the host's part is wanted, not its neighbours'.
         step_ms = min(1e3 * rate.seconds / (rate.num_tokens / batch) for rate in rates)
         results[f"served_b{batch}_ms"] = step_ms

@@ -25,7 +25,7 @@ _INTERVAL_S = 0.02
 _MIN_FULL_READINGS = 24
 """So many make a median; the load goes on for them, however little time it was given."""
 _LONGEST_S = 90.0
-"""Then it ends all the same: a machine that never fills its pool says so with null."""
+"""Then it ends all the same: a machine that never fills its pool reports it with null."""
 
 
 async def measure_kv_use(setting: Setting) -> Finding:

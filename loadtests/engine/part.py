@@ -1,4 +1,4 @@
-"""What the parts of the engine bench share: their setting, their result, and prompts that share nothing by chance."""
+"""What the parts of the engine bench share: their setting, their result, and prompts that share nothing at random."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Results = dict[str, Value]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What every part is told."""
+    """What every part is given."""
 
     model: Path
     """Absolute folder of the checkpoint."""

@@ -9,7 +9,7 @@ from statistics import fmean, median
 from loadtests.clients.completions import complete_tokens, stream_tokens
 from loadtests.clients.http_client import Address
 from loadtests.engine.part import Finding, Prompts, Results, Setting
-from loadtests.engine.rounds import Rounds
+from loadtests.engine.repeats import Repeats
 from loadtests.harness.processes import Workbench
 from loadtests.harness.stack import metric, start_engine
 
@@ -18,7 +18,7 @@ _OWN_TOKENS = 16
 _BURST = 100
 _MIN_BURST = 10
 _SHORT_S = 10.0
-"""Below so much time the burst is smaller; the JSON line says how large it was."""
+"""Below so much time the burst is smaller; the JSON line states how large it was."""
 _MISS_PROMPT_TOKENS, _MISS_OUTPUT_TOKENS = 256, 8
 _MISS_SHARE = 0.6
 _MISS_STARTS = 3
@@ -49,17 +49,17 @@ async def _measure_hits(setting: Setting, seconds: float, num_requests: int) -> 
         async def warm() -> float:
             return await _ttft_s(engine, shared + prompts.of(_OWN_TOKENS), "warm")
 
-        rounds = await Rounds({"cold": cold, "cached": warm}).run(seconds / 2, at_least=5)
+        repeats = await Repeats({"cold": cold, "cached": warm}).run(seconds / 2, at_least=5)
         computed = await _computed_times(engine, prompts, shared, num_requests)
-    ratio = rounds.median("cold") / rounds.median("cached")
+    ratio = repeats.median("cold") / repeats.median("cached")
     return {
         "prefix_ttft_ratio": ratio,
         "prefix_computed_ratio": computed,
-        "prefix_cold_ttft_p50_ms": 1e3 * rounds.median("cold"),
-        "prefix_cached_ttft_p50_ms": 1e3 * rounds.median("cached"),
+        "prefix_cold_ttft_p50_ms": 1e3 * repeats.median("cold"),
+        "prefix_cached_ttft_p50_ms": 1e3 * repeats.median("cached"),
         "prefix_requests": num_requests,
     }, [
-        f"prefix: first token behind {_SHARED_TOKENS} shared tokens, p50 cold over cached, {rounds.num_rounds} each",
+        f"prefix: first token behind {_SHARED_TOKENS} shared tokens, p50 cold over cached, {repeats.num_repeats} each",
         f"prefix: the shared tokens were computed {computed:.3f} times by a burst of {num_requests} requests at once",
     ]
 
@@ -76,9 +76,9 @@ async def _computed_times(engine: Address, prompts: Prompts, shared: list[int], 
 async def _measure_misses(setting: Setting, seconds: float) -> tuple[Results, list[str]]:
     prompts = Prompts(setting.model, setting.seed + 1)
     starts = [await _measure_start(setting, prompts, seconds / _MISS_STARTS) for _ in range(_MISS_STARTS)]
-    ratios = [rounds.ratio("on", "off") for rounds in starts]
-    num_pairs = sum(rounds.num_rounds for rounds in starts)
-    medians = [median(value for rounds in starts for value in rounds.found[name]) for name in ("on", "off")]
+    ratios = [repeats.ratio("on", "off") for repeats in starts]
+    num_pairs = sum(repeats.num_repeats for repeats in starts)
+    medians = [median(value for repeats in starts for value in repeats.found[name]) for name in ("on", "off")]
     return {"prefix_miss_cost_ratio": fmean(ratios), "prefix_miss_pairs": num_pairs}, [
         f"prefix misses: engine time of {_MISS_PROMPT_TOKENS} + {_MISS_OUTPUT_TOKENS} tokens, cache on over off, "
         f"{num_pairs} pairs in turn; medians {1e3 * medians[0]:.2f} and {1e3 * medians[1]:.2f} ms",
@@ -87,7 +87,7 @@ async def _measure_misses(setting: Setting, seconds: float) -> tuple[Results, li
     ]
 
 
-async def _measure_start(setting: Setting, prompts: Prompts, seconds: float) -> Rounds:
+async def _measure_start(setting: Setting, prompts: Prompts, seconds: float) -> Repeats:
     """Engine time of prompts that share nothing, of two engines that are started for it."""
     async with Workbench() as bench:
         engines = {
@@ -102,8 +102,8 @@ async def _measure_start(setting: Setting, prompts: Prompts, seconds: float) -> 
             return answer.engine_s
 
         sides = {name: partial(spent_s, name) for name in engines}
-        await Rounds(sides).run_once()
-        return await Rounds(sides).run(seconds, at_least=5)
+        await Repeats(sides).run_once()
+        return await Repeats(sides).run(seconds, at_least=5)
 
 
 async def _ttft_s(engine: Address, prompt: list[int], salt: str) -> float:

@@ -38,7 +38,7 @@ class Shape:
     is_tied: bool = True
 
     def config(self) -> dict[str, object]:
-        """As config.json says it."""
+        """As config.json states it."""
         return {
             "architectures": ["LlamaForCausalLM"],
             "model_type": "llama",
@@ -163,7 +163,7 @@ def _letter_of(byte: int) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write one and say so."""
+    """Write one and report it."""
     parser = argparse.ArgumentParser(prog="python -m loadtests.engine.random_checkpoint", description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seed", type=int, default=1)

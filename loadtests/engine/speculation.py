@@ -18,19 +18,19 @@ from loadtests.harness.processes import ProcessFailed, Workbench
 from loadtests.harness.stack import metric, start_engine
 
 _BATCHES = {1: 1, 8: 4}
-"""Sizes, and how often each is asked in a round: many at once take less time, and vary more by the order of arrival."""
+"""Sizes, and calls of each in a round: many at once take less time, and vary more by the order of arrival."""
 _COPYING_TASKS = ("extraction", "passage")
 """Answers that repeat the question's words; the key of batch 1 is the lower of these."""
 _SAMPLES = 24
 _MAX_TOKENS = 128
-_MIN_ROUNDS = 2
+_MIN_REPEATS = 2
 
 Task = Sequence[Sequence[object]]
 """Conversations."""
 
 
 Seconds = dict[str, dict[int, list[float]]]
-"""By side and prompt, of every time that it was asked."""
+"""By side and prompt, of every time that it was called."""
 
 _FLAGS = {
     "on": ("--speculation", "auto"),
@@ -74,7 +74,7 @@ def _usual(times_of: Mapping[int, Sequence[float]]) -> float:
 
 
 async def measure_speculation(setting: Setting) -> Finding:
-    """Engines that differ in nothing else, asked in turn."""
+    """Engines that differ in nothing else, called in turn."""
     async with Workbench() as bench:
         tasks = await _read_tasks(bench, setting.seed)
         flags = setting.flags("--max-num-seqs", str(max(_BATCHES)))
@@ -104,7 +104,7 @@ async def _measure(
     sides, orders = list(engines), Random(0)
     end_at = clock() + seconds
     number = 0
-    while number <= _MIN_ROUNDS or clock() < end_at:
+    while number <= _MIN_REPEATS or clock() < end_at:
         for task, prompts in tasks.items():
             first = number * max(_BATCHES) % len(prompts)
             group = list(islice(_from(prompts, first), max(_BATCHES)))
@@ -160,7 +160,7 @@ def _finding(cells: Mapping[tuple[str, int], _Cell], drafted: float, accepted: f
     }
     for task in _COPYING_TASKS:
         results[f"speculation_{task}_b1_ratio"] = cells[task, 1].ratio
-    times = [len(asked) for cell in cells.values() for asked in cell.decode_s["on"].values()]
+    times = [len(samples) for cell in cells.values() for samples in cell.decode_s["on"].values()]
     notes = [
         "speculation: decode time of the engine's stage record, off over on, the same greedy answers to held-out "
         f"prompts asked {min(times)} to {max(times)} times in turn, the median of each; whole: queue and prefill too; "

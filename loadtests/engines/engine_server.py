@@ -2,7 +2,7 @@
 
 It computes nothing; it takes as long as an engine of the stated shape would, queue included. The true length of an
 answer is hidden from whoever routes: the client writes it into `user`, as in `"user": "script:output_tokens=57,id=12"`;
-a prompt counts one token for every four bytes of the body. One JSON line on stdout says the TCP port.
+a prompt counts one token for every four bytes of the body. One JSON line on stdout states the TCP port.
 
 `GET /metrics` has counters, `GET /aborts` (id, instant, tokens made) of every request whose client left, and
 `POST /slowdown` with a number in the body makes every step that many times as long. Unless started with `--silent`, it
@@ -71,7 +71,7 @@ def _usage(job: Job) -> dict[str, object]:
 
 
 class Engine:
-    """The model, run against the clock; tells each job's connection of its tokens."""
+    """The model, run against the clock; shows each job's connection of its tokens."""
 
     def __init__(self, shape: EngineShape) -> None:
         self.model = EngineModel(shape)
@@ -122,7 +122,7 @@ class Engine:
         self._step(max(ended_at, self._loop.time() - 0.5))
 
     def load(self) -> dict[str, object]:
-        """What `/engine/load` says: the fields of this project's engine that a model has."""
+        """What `/engine/load` states: the fields of this project's engine that a model has."""
         model, shape = self.model, self.model.shape
         jobs, slow, unread = self._owners, model.slowdown, model.unread_tokens
         expected = USUAL_OUTPUT_TOKENS * len(jobs)
@@ -145,7 +145,7 @@ class Engine:
             "num_open": len(jobs),
             "block_size": 16,
             "max_model_len": 32768,
-            "max_num_seqs": shape.max_rows,
+            "max_num_seqs": shape.max_num_seqs,
             "max_num_batched_tokens": shape.step_tokens,
             "num_running": model.num_running,
             "num_waiting": model.num_waiting,
@@ -162,7 +162,7 @@ class Engine:
             "forecast_wait_s": short["forecast_wait_s"],
             "step_time": {
                 "fixed_s": shape.step_fixed_ms * slow / 1e3,
-                "row_s": shape.row_us * slow / 1e6,
+                "row_s": shape.sequence_us * slow / 1e6,
                 "prefill_token_s": shape.prefill_us * slow / 1e6,
                 "kv_token_s": 0.0,
                 "pair_s": 0.0,

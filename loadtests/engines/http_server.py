@@ -14,7 +14,7 @@ STREAM_HEAD: Final = (
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
 )
 CREATED: Final = 1_700_000_000
-"""What every answer says of its time."""
+"""What every answer states of its time."""
 
 
 def plain_response(body: bytes, status: int = 200, kind: bytes = b"application/json", extra: bytes = b"") -> bytes:
@@ -51,7 +51,7 @@ async def serve(path: str, accept: Callable[[], asyncio.Protocol]) -> None:
 
 
 class TinyConnection(asyncio.Protocol):
-    """One accepted keep-alive connection; a subclass answers in `on_request` and hears of the end in `on_lost`."""
+    """One accepted keep-alive connection; a subclass answers in `on_request` and learns of the end in `on_lost`."""
 
     def __init__(self) -> None:
         self._buffer = b""

@@ -1,4 +1,4 @@
-"""A decode engine reduced to its arithmetic: one step after another, each as long as its work says. Sans-I/O.
+"""A decode engine reduced to its arithmetic: one step after another, each as long as its work states. Sans-I/O.
 
 The model is the one that measured engines follow closely enough to queue behind: a step costs a fixed time, a time for
 every decoding row and a time for every prefilled token; prefill goes in chunks of one token budget a step. Long prompts
@@ -18,8 +18,8 @@ from typing import Final
 SHORT_WEIGHT: Final = 8
 LONG_WEIGHT: Final = 3
 """How this project's engine weighs its lanes of short and of long prompts."""
-KEPT_ROWS_DIVISOR: Final = 16
-"""One row in so many is kept for short prompts, there as here."""
+RESERVED_SEQS_DIVISOR: Final = 16
+"""One row in so many is stored for short prompts, there as here."""
 USUAL_OUTPUT_TOKENS: Final = 64
 """What an engine takes for the length of an answer that nobody has seen."""
 _MIN_CHUNK_TOKENS: Final = 8
@@ -30,9 +30,9 @@ _MIN_CHUNK_TOKENS: Final = 8
 class EngineShape:
     """How large and how fast the modelled engine is."""
 
-    max_rows: int = 64
+    max_num_seqs: int = 64
     step_fixed_ms: float = 6.0
-    row_us: float = 60.0
+    sequence_us: float = 60.0
     prefill_us: float = 20.0
     """For each prompt token."""
     step_tokens: int = 1024
@@ -56,18 +56,18 @@ class EngineShape:
         slack_us = (self.long_step_ratio - 1.0) * self.step_s(num_decoding, 0) * 1e6
         return min(room, max(_MIN_CHUNK_TOKENS, int(slack_us / max(self.prefill_us, 1e-9))))
 
-    def step_s(self, num_rows: int, num_prompt_tokens: int) -> float:
+    def step_s(self, num_seqs: int, num_prompt_tokens: int) -> float:
         """Seconds of a step with so many decoding rows and prefilled tokens."""
-        return (self.step_fixed_ms * 1e3 + num_rows * self.row_us + num_prompt_tokens * self.prefill_us) / 1e6
+        return (self.step_fixed_ms * 1e3 + num_seqs * self.sequence_us + num_prompt_tokens * self.prefill_us) / 1e6
 
     def tokens_per_s(self) -> float:
         """Decode rate with every row taken and no prompt to read."""
-        return self.max_rows / self.step_s(self.max_rows, 0)
+        return self.max_num_seqs / self.step_s(self.max_num_seqs, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class LaneWork:
-    """What an engine says of one lane: how long until its backlog is read, and how fast it reads it."""
+    """What an engine states of one lane: how long until its backlog is read, and how fast it reads it."""
 
     wait_s: float
     prefill_tokens_per_s: float
@@ -77,30 +77,30 @@ def lane_work(
     shape: EngineShape, num_running: int, num_waiting: int, unread: tuple[int, int], slowdown: float
 ) -> tuple[LaneWork, LaneWork]:
     """Of short prompts and of long ones, of which `unread` tokens are not read yet."""
-    row_wait_s = 0.0
+    batch_wait_s = 0.0
     if num_waiting and num_running:
-        row_wait_s = num_waiting * USUAL_OUTPUT_TOKENS * shape.step_s(num_running, 0) * slowdown / num_running
+        batch_wait_s = num_waiting * USUAL_OUTPUT_TOKENS * shape.step_s(num_running, 0) * slowdown / num_running
     found = []
     for is_urgent, tokens in zip((True, False), unread, strict=True):
         room = max(1, shape.prompt_room(num_running, is_urgent=is_urgent))
         per_s = room / (shape.step_s(num_running, room) * slowdown)
-        found.append(LaneWork(tokens / per_s + row_wait_s, per_s))
+        found.append(LaneWork(tokens / per_s + batch_wait_s, per_s))
     return found[0], found[1] if shape.long_prompt_tokens else found[0]
 
 
-class RowTurns:
+class SequenceTurns:
     """Which lane's first gets the next free row: smooth weighted round robin; a lane that nobody waits in saves
     nothing up."""
 
-    __slots__ = ("_kept", "_long", "_short")
+    __slots__ = ("_long", "_reserved", "_short")
 
     def __init__(self, shape: EngineShape) -> None:
-        self._kept = shape.max_rows // KEPT_ROWS_DIVISOR
+        self._reserved = shape.max_num_seqs // RESERVED_SEQS_DIVISOR
         self._short = self._long = 0
 
     def next_is_long(self, num_free: int, *, has_short: bool, has_long: bool) -> bool | None:
         """Whether the lane of long prompts is next; None when nobody may have a row."""
-        has_short, has_long = has_short and num_free > 0, has_long and num_free > self._kept
+        has_short, has_long = has_short and num_free > 0, has_long and num_free > self._reserved
         if not has_short and not has_long:
             return None
         self._short = self._short + SHORT_WEIGHT if has_short else 0
@@ -170,17 +170,17 @@ class EngineModel:
         self.shape = shape
         self.slowdown = slowdown
         """Every step takes this many times as long: a brown-out."""
-        self._rows: OrderedDict[Job, None] = OrderedDict()
+        self._sequences: OrderedDict[Job, None] = OrderedDict()
         self._waiting: OrderedDict[Job, None] = OrderedDict()
         self._waiting_long: OrderedDict[Job, None] = OrderedDict()
-        self._turns = RowTurns(shape)
+        self._turns = SequenceTurns(shape)
         self.num_made = 0
         self.num_read = 0
 
     @property
     def num_running(self) -> int:
         """Rows taken."""
-        return len(self._rows)
+        return len(self._sequences)
 
     @property
     def num_waiting(self) -> int:
@@ -191,12 +191,12 @@ class EngineModel:
     def unread_tokens(self) -> tuple[int, int]:
         """Of short prompts and of long ones, the tokens that are not read yet, rows included."""
         unread, is_long = [0, 0], self.shape.is_long
-        for job in (*self._rows, *self._waiting, *self._waiting_long):
+        for job in (*self._sequences, *self._waiting, *self._waiting_long):
             unread[is_long(job.prompt_tokens)] += job.prompt_tokens - job.num_read
         return unread[0], unread[1]
 
     def __contains__(self, job: Job) -> bool:
-        return job in self._rows or job in self._lane_of(job)
+        return job in self._sequences or job in self._lane_of(job)
 
     def add(self, job: Job) -> None:
         """Take a job into the queue; it gets a row with the next step that has one."""
@@ -204,14 +204,14 @@ class EngineModel:
 
     def remove(self, job: Job) -> None:
         """Forget a job, wherever it is; a job that is done is already forgotten."""
-        self._rows.pop(job, None)
+        self._sequences.pop(job, None)
         self._lane_of(job).pop(job, None)
 
     def begin(self) -> Step | None:
         """The next step, or None when there is nothing to do."""
-        self._give_rows()
-        decoding = tuple(job for job in self._rows if job.num_read >= job.prompt_tokens)
-        unread = [job for job in self._rows if job.num_read < job.prompt_tokens]
+        self._give_places()
+        decoding = tuple(job for job in self._sequences if job.num_read >= job.prompt_tokens)
+        unread = [job for job in self._sequences if job.num_read < job.prompt_tokens]
         missing = [(job.prompt_tokens - job.num_read, self.shape.is_long(job.prompt_tokens)) for job in unread]
         chunks = share_room(self.shape, len(decoding), missing)
         reading = [(job, count) for job, count in zip(unread, chunks, strict=True) if count]
@@ -225,32 +225,32 @@ class EngineModel:
 
         Jobs that were removed meanwhile get none.
         """
-        told = []
+        served = []
         for job, count in step.reading:
-            if job in self._rows:
+            if job in self._sequences:
                 job.num_read += count
                 self.num_read += count
                 if job.num_read >= job.prompt_tokens:
-                    told.append(job)  # the last chunk of a prompt makes the first token
-        begun = len(told)
-        told += [job for job in step.decoding if job in self._rows]
-        for index, job in enumerate(told):
+                    served.append(job)  # the last chunk of a prompt makes the first token
+        begun = len(served)
+        served += [job for job in step.decoding if job in self._sequences]
+        for index, job in enumerate(served):
             num_tokens = 1 if index < begun else num_steps
             job.num_made += num_tokens
             self.num_made += num_tokens
             if job.is_done:
-                del self._rows[job]
-        return told
+                del self._sequences[job]
+        return served
 
     def _lane_of(self, job: Job) -> OrderedDict[Job, None]:
         return self._waiting_long if self.shape.is_long(job.prompt_tokens) else self._waiting
 
-    def _give_rows(self) -> None:
+    def _give_places(self) -> None:
         while True:
-            num_free = self.shape.max_rows - len(self._rows)
+            num_free = self.shape.max_num_seqs - len(self._sequences)
             short, long = self._waiting, self._waiting_long
             is_long = self._turns.next_is_long(num_free, has_short=bool(short), has_long=bool(long))
             if is_long is None:
                 return
             job, _ = (long if is_long else short).popitem(last=False)
-            self._rows[job] = None
+            self._sequences[job] = None

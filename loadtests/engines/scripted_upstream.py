@@ -1,6 +1,6 @@
-"""`python -m loadtests.engines.scripted_upstream`: an OpenAI-compatible server that does what it is told, fast.
+"""`python -m loadtests.engines.scripted_upstream`: an OpenAI-compatible server that does what it is given, fast.
 
-One JSON line on stdout says the TCP port. A request may carry its own script in `user`, as in
+One JSON line on stdout states the TCP port. A request may carry its own script in `user`, as in
 `"user": "script:first_byte_ms=20,num_chunks=50,chunks_per_s=25,fail_after=3,status=503"`; `fail_after=k` resets the
 connection after k chunks. `GET /metrics` has counters, the only state there is.
 """
@@ -62,7 +62,7 @@ class Wording:
         self.plain = plain_response(json.dumps(answer).encode(), script.status)
 
 
-class Book:
+class RequestTally:
     """Scripts already worded, and counters."""
 
     def __init__(self, default: AnswerScript) -> None:
@@ -93,21 +93,21 @@ class Book:
 class ScriptedConnection(TinyConnection):
     """One accepted connection."""
 
-    def __init__(self, book: Book) -> None:
+    def __init__(self, tally: RequestTally) -> None:
         super().__init__()
-        self._book = book
+        self._tally = tally
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._is_answering = False
 
     def on_lost(self) -> None:
-        """Whatever was being said is unsaid."""
+        """Whatever was being stated is unsaid."""
         if self._timer is not None:
             self._timer.cancel()
         if self._is_answering:
             self._is_answering = False
-            self._book.num_open -= 1
-            self._book.num_aborted += 1
+            self._tally.num_open -= 1
+            self._tally.num_aborted += 1
 
     def on_request(self, method: bytes, path: bytes, head: bytes, body: bytes) -> None:
         """Answer it."""
@@ -118,7 +118,7 @@ class ScriptedConnection(TinyConnection):
 
     def _answer_get(self, path: bytes) -> None:
         if path == b"/metrics":
-            self.transport.write(plain_response(self._book.metrics(), kind=b"text/plain"))
+            self.transport.write(plain_response(self._tally.metrics(), kind=b"text/plain"))
         elif path in (b"/readyz", b"/livez"):
             self.transport.write(plain_response(b'{"ready":true}'))
         elif path == b"/v1/models":
@@ -127,12 +127,12 @@ class ScriptedConnection(TinyConnection):
             self.transport.write(plain_response(b'{"error":{"message":"no such path"}}', 404))
 
     def _answer_chat(self, body: bytes) -> None:
-        self._book.num_requests += 1
-        self._book.num_open += 1
+        self._tally.num_requests += 1
+        self._tally.num_open += 1
         self._is_answering = True
         at = body.find(_SCRIPT_MARK)
         overrides = body[at + len(_SCRIPT_MARK) : body.index(b'"', at + len(_SCRIPT_MARK))] if at >= 0 else b""
-        wording = self._book.wording(overrides)
+        wording = self._tally.wording(overrides)
         is_stream = any(mark in body for mark in _STREAM_MARKS) and wording.script.status == 200
         begin = self._begin_stream if is_stream else self._answer_plain
         if wording.script.first_byte_ms > 0:
@@ -151,9 +151,9 @@ class ScriptedConnection(TinyConnection):
             self.transport.write(STREAM_HEAD + wording.role + wording.delta * script.num_chunks + wording.end)
             return
         self.transport.write(STREAM_HEAD + wording.role)
-        self._say(wording, 0, self._loop.time())
+        self._send_chunk(wording, 0, self._loop.time())
 
-    def _say(self, wording: Wording, number: int, due_at: float) -> None:
+    def _send_chunk(self, wording: Wording, number: int, due_at: float) -> None:
         script = wording.script
         if number == script.fail_after:
             self.transport.abort()
@@ -164,12 +164,12 @@ class ScriptedConnection(TinyConnection):
             return
         self.transport.write(wording.delta)
         due_at += 1.0 / script.chunks_per_s if script.chunks_per_s > 0 else 0.0
-        self._timer = self._loop.call_at(due_at, self._say, wording, number + 1, due_at)
+        self._timer = self._loop.call_at(due_at, self._send_chunk, wording, number + 1, due_at)
 
     def _end(self) -> None:
         self._timer = None
         self._is_answering = False
-        self._book.num_open -= 1
+        self._tally.num_open -= 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -184,8 +184,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     path = options.pop("listen")
 
     async def run() -> None:
-        book = Book(AnswerScript(**options))
-        await serve(path, lambda: ScriptedConnection(book))
+        tally = RequestTally(AnswerScript(**options))
+        await serve(path, lambda: ScriptedConnection(tally))
 
     uvloop.run(run())
     return 0

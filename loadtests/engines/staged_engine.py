@@ -42,9 +42,9 @@ class Knobs:
     """For each prompt token that is not in the prefix cache."""
     prefix_ratio: float = 0.0
     step_ms: float = 4.0
-    row_ms: float = 0.0
+    sequence_ms: float = 0.0
     """Each row adds so much to every step."""
-    max_rows: int = 64
+    max_num_seqs: int = 64
     kv_tokens: int = 10_000_000
     output_tokens: int = 12
     preempt_ratio: float = 0.0
@@ -103,12 +103,12 @@ class StagedEngine:
         send.put_nowait(None)
 
     def load(self) -> dict[str, object]:
-        """What `/engine/load` says."""
+        """What `/engine/load` states."""
         return {
             "state": "ready",
             "num_running": self.num_running,
             "num_waiting": self.num_waiting,
-            "max_num_seqs": self.knobs.max_rows,
+            "max_num_seqs": self.knobs.max_num_seqs,
             "max_num_batched_tokens": 2048,
             "step_s": self.knobs.step_ms / 1e3,
         }
@@ -128,7 +128,7 @@ class StagedEngine:
     async def _enter(self, need: int) -> None:
         def has_room() -> bool:
             knobs = self.knobs
-            return self.num_running < knobs.max_rows and self._kv_used + need <= knobs.kv_tokens
+            return self.num_running < knobs.max_num_seqs and self._kv_used + need <= knobs.kv_tokens
 
         self.num_waiting += 1
         try:
@@ -158,7 +158,9 @@ class StagedEngine:
         left = knobs.output_tokens - 1
         preempted_at = left // 2 if self._rng.random() < knobs.preempt_ratio else -1
         while left > 0:
-            await asyncio.sleep((knobs.step_ms + knobs.row_ms * self.num_running + knobs.drafts * knobs.draft_ms) / 1e3)
+            await asyncio.sleep(
+                (knobs.step_ms + knobs.sequence_ms * self.num_running + knobs.drafts * knobs.draft_ms) / 1e3
+            )
             right = sum(self._rng.random() < knobs.accept_ratio for _ in range(knobs.drafts))
             made = min(left, 1 + right)
             if left == preempted_at:

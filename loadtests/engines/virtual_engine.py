@@ -61,12 +61,12 @@ class VirtualEngine:
         return self._began_at + self._steps_done() * self._step.seconds
 
     def add(self, job: VirtualJob) -> None:
-        """Take a job into the queue; it is looked at when the step under way has ended."""
+        """Take a job into the queue; it is checked when the step under way has ended."""
         self.model.add(job)
         if self._step is None:
             self._began_at = self._schedule.time()
             self._begin()
-        elif self.model.num_running < self.model.shape.max_rows:  # else nothing changes before a job ends
+        elif self.model.num_running < self.model.shape.max_num_seqs:  # else nothing changes before a job ends
             self._shorten()
 
     def remove(self, job: VirtualJob) -> None:
@@ -112,8 +112,8 @@ class VirtualEngine:
         assert step is not None
         self._began_at += num_steps * step.seconds
         self._step = None
-        told = self.model.finish(step, num_steps)
-        for job in told:
+        served = self.model.finish(step, num_steps)
+        for job in served:
             assert isinstance(job, VirtualJob)
             if job.num_made == 1:
                 job.on_first()

@@ -2,7 +2,7 @@
 
 The parts that serve are called as the pipeline calls them, in one process and without sockets, which is why this bench
 imports the gateway. Requests are under way at every deployment all the while; every request that is decided ends an
-older one, and what that costs (its first token, its end, what is learned from it) is told apart. Time is that of the
+older one, and what that costs (its first token, its end, what is learned from it) is distinguished. Time is that of the
 process, so other work on the machine does not count. The same is done with one deployment and a policy without
 targets or limits, which is what a first installation has.
 """
@@ -152,7 +152,7 @@ class _Bench:
         self._others = asyncio.all_tasks()
         """Not the quotas': whoever runs the bench."""
         self.dry: set[str] = set()
-        """Tenants that had to ask the store: those requests wait, and are not counted."""
+        """Tenants that had to call the store: those requests wait, and are not counted."""
 
     def clock(self) -> float:
         """Seconds of the bench's own time."""
@@ -190,17 +190,17 @@ class _Bench:
             if turn.reservation is None:
                 self.dry.add(caller.tenant)
                 return False
-        claim, tpot_slo_s = self._admitter.claim(snapshot, head, admission, price)
-        ask = router.with_history(RoutingRequest(price, claim, tpot_slo_s=tpot_slo_s), request)
-        admitted = self._gate.decide(turn, request, planned, ask)
-        sent = turn.ask
-        assert sent is not None, "the gate says what was asked"
-        live, _ = router.pick(planned, _NOBODY, claim.lane.id, sent, admitted.avoid, admitted.seen)
-        permit = live.limiter.try_acquire(admitted.claim)
+        admission_request, tpot_slo_s = self._admitter.admission_request(snapshot, head, admission, price)
+        routing_request = router.with_history(RoutingRequest(price, admission_request, tpot_slo_s=tpot_slo_s), request)
+        admitted = self._gate.decide(turn, request, planned, routing_request)
+        sent = turn.routing_request
+        assert sent is not None, "the gate decides as expected"
+        live, _ = router.pick(planned, _NOBODY, admission_request.lane.id, sent, admitted.avoid, admitted.seen)
+        permit = live.limiter.try_acquire(admitted.admission_request)
         if permit is None:
             return False
         record.deployment = live.id
-        flight = live.forecast.note_sent(self.now, sent.price_at(live.id), lane=claim.lane.engine_lane)
+        flight = live.forecast.note_sent(self.now, sent.price_at(live.id), lane=admission_request.lane.engine_lane)
         self.reading.append(_UnderWay(turn, admitted.request, permit, flight, self.now))
         return True
 
@@ -350,7 +350,7 @@ def _small_policy() -> str:
 
 
 class _NoLadder:
-    """There is no need of lesser forms: all requests are in time."""
+    """No degradation steps: all requests are in time."""
 
     def take(self, step: object, form: object) -> None:
         """None helps."""

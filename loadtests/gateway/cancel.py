@@ -28,7 +28,7 @@ _NUM_ROWS = 8
 _NUM_PERMITS = 24
 _NUM_CLIENTS = 40
 _SETTLE_S = 15.0
-_ONE_PROBE_S = 1.2  # the gateway asks its upstreams once a second whether they are ready
+_ONE_PROBE_S = 1.2  # the gateway calls its upstreams once a second whether they are ready
 _IDLE_S = 4.5  # longer than the gateway keeps idle connections over TCP
 _POLL_S = 0.001
 _GIVE_UP_S = 5.0
@@ -318,7 +318,7 @@ def _card(
         },
         notes=(
             *by_state,
-            f"probes that missed their place: {tally.num_missed}",
+            f"probes that missed their stage: {tally.num_missed}",
             f"answered before leaving: {answered}",
         ),
         failed=problem,

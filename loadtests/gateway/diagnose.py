@@ -34,12 +34,12 @@ _BASELINE_CHARS = 800
 _LONG_CHARS = 24_000
 _ENGINE_TIMEOUT_S = 30.0
 _ENCODER_PAUSE_MS = 400.0
-_PAUSE_FILE = "encoder.pause"  # as loadtests.gateway.slow_encoder looks for it
+_PAUSE_FILE = "encoder.pause"  # as loadtests.gateway.slow_encoder searches for it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One cause: what changes, and what must be said of it."""
+    """One cause: what changes, and what must be stated of it."""
 
     name: str
     stage: str = ""
@@ -57,18 +57,18 @@ class Case:
     """The lane's target for the first token, and what cannot keep it is refused."""
     act: str = ""
     """What else happens: `restart`, `stop`, `latency`, `stall`, `store`, `encoder`."""
-    asks_alike: bool = False
-    """Tenants ask kept questions in other words, and the route gives similar answers."""
+    sends_alike: bool = False
+    """Tenants call cached prompts in other words, and the route gives similar answers."""
 
 
 CASES = (
     Case(name="limit", stage="queue", permits=4, loads=(12, 12)),
-    Case(name="engine_full", stage="queue", base_knobs={"max_rows": 4}, loads=(12, 12)),
+    Case(name="engine_full", stage="queue", base_knobs={"max_num_seqs": 4}, loads=(12, 12)),
     Case(name="one_tenant", stage="queue", permits=8, loads=(1, 40)),
     Case(name="admission", stage="queue", chars=40_000, slo_ms=60),
     Case(name="prompt_size", stage="preprocessing", chars=3_000_000, base_knobs={"prefill_us": 0.0}, loads=(1, 0)),
     Case(name="tokenizer", stage="preprocessing", knobs={"tokenize_ms": 120.0}),
-    Case(name="encoder", stage="preprocessing", act="encoder", base_knobs={"tokenize_ms": 150.0}, asks_alike=True),
+    Case(name="encoder", stage="preprocessing", act="encoder", base_knobs={"tokenize_ms": 150.0}, sends_alike=True),
     Case(name="long_prompts", stage="prefill", chars=40_000),
     Case(
         name="prefix_misses", stage="prefill",
@@ -78,7 +78,7 @@ CASES = (
     Case(name="kv_headroom", stage="prefill", knobs={"kv_tokens": 900}, loads=(8, 8)),
     Case(name="cold_start", stage="prefill", act="restart"),
     Case(name="slow_decode", stage="decode", knobs={"step_ms": 24.0}),
-    Case(name="rows", stage="decode", base_knobs={"max_rows": 20, "row_ms": 1.0}, loads=(9, 9)),
+    Case(name="num_seqs", stage="decode", base_knobs={"max_num_seqs": 20, "sequence_ms": 1.0}, loads=(9, 9)),
     Case(name="output_length", stage="decode", knobs={"output_tokens": 60}),
     Case(name="preemption", stage="decode", knobs={"preempt_ratio": 0.6}),
     Case(name="speculation", stage="decode", knobs={"drafts": 4, "accept_ratio": 0.05, "draft_ms": 4.0}),
@@ -98,15 +98,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def run(options: argparse.Namespace) -> Card:
-    """Inject and ask."""
+    """Inject and call."""
     cases = [case for case in CASES if not options.only or case.name in options.only]
     right, notes = 0, []
     for case in cases:
-        said = await _said_of(case, options)
+        findings = await _findings_of(case, options)
         expected = {(case.stage, case.name)} if case.stage else set[tuple[str, str]]()
-        is_right = set(said) == expected and len(said) == len(expected)
+        is_right = set(findings) == expected and len(findings) == len(expected)
         right += is_right
-        heard = ", ".join(f"{stage}/{cause}" for stage, cause in said) or "nothing"
+        heard = ", ".join(f"{stage}/{cause}" for stage, cause in findings) or "nothing"
         notes.append(f"{case.name:<14} {'right' if is_right else 'WRONG'}   {heard}")
     wrong = len(cases) - right
     return Card(
@@ -125,7 +125,7 @@ async def run(options: argparse.Namespace) -> Card:
     )
 
 
-async def _said_of(case: Case, options: argparse.Namespace) -> list[tuple[str, str]]:
+async def _findings_of(case: Case, options: argparse.Namespace) -> list[tuple[str, str]]:
     """(stage, cause) of every finding."""
     async with AsyncExitStack() as stack:
         bench = await stack.enter_async_context(Workbench())
@@ -138,7 +138,7 @@ async def _said_of(case: Case, options: argparse.Namespace) -> list[tuple[str, s
             settings={} if store is None else {"store.address": store.url},
             module="loadtests.gateway.slow_encoder" if case.act == "encoder" else "gateway",
         )
-        if case.asks_alike:
+        if case.sends_alike:
             await _keep_questions(gateway)
         await _load(gateway.address, (2, 2), _requests(case, case.base_chars), options.baseline_seconds)
         acts: dict[str, Callable[[], Awaitable[None]]] = {
@@ -185,7 +185,7 @@ def _policy(case: Case, url: str) -> dict[str, object]:
 
 def _cache(case: Case) -> dict[str, object]:
     similar = {"mode": "exact_then_semantic", "max_error_ratio": 0.05, "audit_ratio": 0.0, "ttl_s": 600}
-    return {"cache": similar} if case.asks_alike else {}
+    return {"cache": similar} if case.sends_alike else {}
 
 
 def _targets(case: Case) -> dict[str, object]:
@@ -203,8 +203,8 @@ async def _load(
 
 
 def _requests(case: Case, chars: int) -> dict[str, list[bytes]]:
-    """What each tenant asks, in turn."""
-    if case.asks_alike:
+    """What each tenant calls, in turn."""
+    if case.sends_alike:
         texts = [text for wording in range(1, NUM_WORDINGS) for text in questions(wording)]
     else:
         texts = [" ".join(f"word{number}" for number in range(chars // 8))[:chars]]
@@ -278,7 +278,7 @@ async def _delay(path: SlowPath) -> None:
 
 
 async def _stall(gateway: Server, seconds: float) -> None:
-    """The gateway gets the processor for half of the time, as on a machine that is promised to too many."""
+    """The gateway gets the processor for half of the time, as on a machine that is guaranteed to too many."""
     loop = asyncio.get_running_loop()
     until = loop.time() + seconds
     while loop.time() < until:

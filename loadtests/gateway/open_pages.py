@@ -19,7 +19,7 @@ from loadtests.harness.processes import ProcessFailed
 from loadtests.harness.stack import Server
 
 _TOPICS: Final = ("overview", "requests", "deployments", "load")
-_ROUNDS: Final = 8
+_REPEATS: Final = 8
 _PATIENCE_S: Final = 30.0
 
 
@@ -64,13 +64,13 @@ async def _connect(address: Address) -> tuple[asyncio.StreamReader, asyncio.Stre
 async def open_pages(admin: Address, count: int) -> AsyncIterator[Pages]:
     """`count` pages, of all live topics in turn, each of which has had its first event. Raises ProcessFailed."""
     pages = Pages()
-    opened = [asyncio.Event() for _ in range(count)]
+    started = [asyncio.Event() for _ in range(count)]
     watching = [
         asyncio.create_task(pages.watch(admin, _TOPICS[number % len(_TOPICS)], is_open))
-        for number, is_open in enumerate(opened)
+        for number, is_open in enumerate(started)
     ]
     try:
-        ready = asyncio.gather(*(is_open.wait() for is_open in opened))
+        ready = asyncio.gather(*(is_open.wait() for is_open in started))
         waited: set[asyncio.Future[Any]] = {ready, *watching}
         await asyncio.wait(waited, timeout=_PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
         if not ready.done():
@@ -88,10 +88,10 @@ async def open_pages(admin: Address, count: int) -> AsyncIterator[Pages]:
 async def measure_pages(
     gateway: Server, request: bytes, *, num_pages: int, num_connections: int, seconds: float
 ) -> tuple[Round, Round]:
-    """Without and with pages, medians over rounds in turn, for `seconds` together. Raises ProcessFailed."""
+    """Without and with pages, medians over repeats in turn, for `seconds` together. Raises ProcessFailed."""
     found: tuple[list[Round], list[Round]] = ([], [])
-    round_s = seconds / (2 * (_ROUNDS + 1))
-    for _ in range(_ROUNDS + 1):
+    round_s = seconds / (2 * (_REPEATS + 1))
+    for _ in range(_REPEATS + 1):
         found[0].append(await _round(gateway, request, num_connections, round_s))
         async with open_pages(gateway.admin, num_pages) as pages:
             found[1].append(await _round(gateway, request, num_connections, round_s))
@@ -100,9 +100,9 @@ async def measure_pages(
     return _middle(found[0][1:]), _middle(found[1][1:])  # the first round of each warms it up
 
 
-def _middle(rounds: list[Round]) -> Round:
+def _middle(repeats: list[Round]) -> Round:
     names = ("requests_per_s", "cpu_us", "p50_ms", "p99_ms")
-    return Round(**{name: median(getattr(one, name) for one in rounds) for name in names})
+    return Round(**{name: median(getattr(one, name) for one in repeats) for name in names})
 
 
 async def _round(gateway: Server, request: bytes, num_connections: int, seconds: float) -> Round:

@@ -85,13 +85,13 @@ async def _tracing(upstream_url: str, options: argparse.Namespace, cores: set[in
     found = await measure_tracing(
         upstream_url, request, num_connections=options.connections, seconds=options.seconds, cores=cores
     )
-    told, everything = found["told"], found["all"]
+    logged, everything = found["told"], found["all"]
     return Card(
         bench="overhead",
         arrivals=f"closed loop, {options.connections} connections, with and without lines and traces in turn",
         results={
-            "tracing_throughput_cost_ratio": told.throughput_cost_ratio,
-            "tracing_cpu_cost_ratio": told.cpu_cost_ratio,
+            "tracing_throughput_cost_ratio": logged.throughput_cost_ratio,
+            "tracing_cpu_cost_ratio": logged.cpu_cost_ratio,
             "all_traces_throughput_cost_ratio": everything.throughput_cost_ratio,
             "all_traces_cpu_cost_ratio": everything.cpu_cost_ratio,
             **{f"{name}_requests_per_s": one.requests_per_s for name, one in found.items()},

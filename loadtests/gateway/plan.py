@@ -1,10 +1,9 @@
 """A plan beside what then happens: recorded requests through another policy, and the same requests again under it.
 
-The gateway records (features only) while one policy is in force. The other has a route by a condition, another bound
-of quality for the rest, and keeps answers where the first kept none. It is planned, applied, and the same requests are
-sent once more in the same order. Prompts are held-out ones of the bundled models' tasks, some asked much more often
-than others; who answers does no work, for only routes and hits are judged.
-"""
+The gateway records (features only) while one policy is in force. The other has a route by a condition, another bound of
+quality for the rest, and keeps answers where the first stored none. It is planned, applied, and the same requests are
+sent once more in the same order. Prompts are held-out ones of the bundled models' tasks, some sent much more often than
+others; who answers does no work, for only routes and hits are evaluated."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ from loadtests.harness.stack import Script, Server, start_gateway_with, start_up
 
 _SAMPLES: Final = 2000
 _SKEW: Final = 0.6
-"""Of Zipf's law: the prompt of rank r is asked so much as 1 / r ** this."""
+"""Of Zipf's law: the prompt of rank r is sent so much as 1 / r ** this."""
 _SETTLE_S: Final = 2.0
 """Recorded requests are on disk within a second."""
 _HEADERS: Final = ("route", "deployment", "cache")
@@ -143,7 +142,7 @@ def _policy(upstream: Server, *, is_new: bool) -> dict[str, Any]:
 
 async def _serve(gateway: Server, traffic: Sequence[bytes], num_connections: int) -> Counter[str]:
     """Shares of routes, of deployments and of hits. Raises SystemExit when a request fails."""
-    told: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     queue = iter(traffic)
 
     async def drive() -> None:
@@ -152,17 +151,17 @@ async def _serve(gateway: Server, traffic: Sequence[bytes], num_connections: int
             exchange = await connection.exchange(request)
             if not exchange.is_ok:
                 raise SystemExit(f"a request failed: {exchange.error or exchange.status}")
-            told.update(_said(connection.scanner.head))
+            counts.update(_decisions_of(connection.scanner.head))
             if not connection.is_open:
                 connection = await LoadConnection.open(gateway.address)
         connection.close()
 
     await asyncio.gather(*(drive() for _ in range(num_connections)))
-    return Counter({name: count / len(traffic) for name, count in told.items()})
+    return Counter({name: count / len(traffic) for name, count in counts.items()})
 
 
-def _said(head: bytes) -> list[str]:
-    """What the headers say of one answer."""
+def _decisions_of(head: bytes) -> list[str]:
+    """What the headers state of one answer."""
     found = {}
     for line in head.split(b"\r\n"):
         name, _, value = line.partition(b": ")

@@ -1,7 +1,7 @@
 """How soon a policy change is in force everywhere, with requests under way at every replica.
 
 Three gateways share a store, each a process of its own. Revisions are applied at one after the other in turn; from the
-moment an apply has been answered all three are asked for their policy until the last one has it. Meanwhile clients send
+moment an apply has been answered all three are requested their policy until the last one has it. Meanwhile clients send
 requests without a pause to all of them; none may fail.
 """
 
@@ -45,7 +45,7 @@ async def run(options: argparse.Namespace) -> Card:
         admins = [GatewayAdmin(replica, bench.folder / f"replica{number}") for number, replica in enumerate(replicas)]
         is_over, statuses = asyncio.Event(), list[int]()
         clients = [
-            asyncio.create_task(_ask_on(replica, is_over, statuses))
+            asyncio.create_task(_send_on(replica, is_over, statuses))
             for replica in replicas
             for _ in range(options.clients)
         ]
@@ -102,7 +102,7 @@ async def _change(admins: Sequence[GatewayAdmin], at: int, document: str) -> tup
     return answered_at - began_at, clock() - answered_at
 
 
-async def _ask_on(replica: Server, is_over: asyncio.Event, statuses: list[int]) -> None:
+async def _send_on(replica: Server, is_over: asyncio.Event, statuses: list[int]) -> None:
     """Requests without a pause, each waiting for the one before it."""
     connection = await LoadConnection.open(replica.address)
     request = request_bytes("POST", "/v1/chat/completions", chat_body("auto", "hello"))

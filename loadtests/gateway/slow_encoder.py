@@ -1,7 +1,7 @@
 """`python -m loadtests.gateway.slow_encoder gateway …`: the gateway as ever, with an encoder that can be made slow.
 
 Before each batch the thread that encodes sleeps as many milliseconds as the file `encoder.pause` in the runtime
-directory says; without the file it does what it always does. Everything else is the product's own.
+directory states; without the file it does what it always does. Everything else is the product's own.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Many streams at once: whether any is lost, and what the gateway adds to the first token and to the gaps.
 
 Most streams run through the gateway; at the same time a tenth as many run straight to the same upstream, so both see
-the same machine and the same load. Every stream is told to be equally long; starts are spread over one chunk interval
+the same machine and the same load. Every stream is given to be equally long; starts are spread over one chunk interval
 times ten, so that chunks do not march in step. That is a thousand new connections a second, and what their first tokens
-wait for is the crowd at the door. So, while all of them run, short streams on kept connections are asked for besides,
+wait for is the crowd at the door. So, while all of them run, short streams on open connections are requested besides,
 both ways in turn: their first tokens wait for the chunks of the others and for nothing else.
 """
 
@@ -77,8 +77,8 @@ class _Stream:
             group.ttft_s.append(self.first_at - exchange.sent_at)
         if not (exchange.is_ok and exchange.has_done and self.num_chunks == num_expected):
             group.num_lost += 1
-            said = exchange.error or f"status {exchange.status}, {self.num_chunks} of {num_expected} chunks"
-            group.first_loss = group.first_loss or said
+            loss = exchange.error or f"status {exchange.status}, {self.num_chunks} of {num_expected} chunks"
+            group.first_loss = group.first_loss or loss
 
 
 async def run(options: argparse.Namespace) -> Card:
@@ -93,7 +93,7 @@ async def run(options: argparse.Namespace) -> Card:
         if other_cores is not None:
             os.sched_setaffinity(0, other_cores)
         request = request_bytes("POST", "/v1/chat/completions", chat_body("scripted", "hello", stream=True))
-        chance = random.Random(options.seed)
+        rng = random.Random(options.seed)
         through, straight = _Group(), _Group()
         late_through, late_straight = _Group(), _Group()
         script_of = f"script:num_chunks={_SHORT_CHUNKS},first_byte_ms={_FIRST_BYTE_MS},chunks_per_s=0"
@@ -101,15 +101,15 @@ async def run(options: argparse.Namespace) -> Card:
             "POST", "/v1/chat/completions", chat_body("scripted", "hello", stream=True, user=script_of)
         )
         spread_s = 10.0 / options.rate
-        asking_s = (spread_s, num_chunks / options.rate)  # all have begun; none has ended
+        interval_s = (spread_s, num_chunks / options.rate)  # all have begun; none has ended
         ways = [(gateway.address, through)] * options.streams
         ways += [(upstream.address, straight)] * max(4, options.streams // 10)
         cpu_before = gateway.process.cpu_s()
         await asyncio.gather(
-            *(_stream(address, request, group, num_chunks, chance.uniform(0.0, spread_s)) for address, group in ways),
+            *(_stream(address, request, group, num_chunks, rng.uniform(0.0, spread_s)) for address, group in ways),
             *(
-                _ask_now_and_then(
-                    ((gateway.address, late_through), (upstream.address, late_straight)), short, *asking_s, number
+                _send_at_intervals(
+                    ((gateway.address, late_through), (upstream.address, late_straight)), short, *interval_s, number
                 )
                 for number in range(_NUM_ASKERS)
             ),
@@ -132,10 +132,10 @@ async def _stream(address: Address, request: bytes, group: _Group, num_expected:
     stream.finish(exchange, num_expected)
 
 
-async def _ask_now_and_then(
+async def _send_at_intervals(
     ways: tuple[tuple[Address, _Group], ...], request: bytes, begin_s: float, end_s: float, number: int
 ) -> None:
-    """Short streams from `begin_s` to `end_s` from now, one at a time on one kept connection each way; at least one."""
+    """Short streams from `begin_s` to `end_s` from now, one at a time on one open connection each way; at least one."""
     end_at = clock() + end_s
     await asyncio.sleep(begin_s + number * _PAUSE_S / _NUM_ASKERS)
     connections = [(await LoadConnection.open(address), group) for address, group in ways]
@@ -160,7 +160,7 @@ def _card(
     """Of the streams through the gateway and straight, and of the short ones beside them."""
     through, straight = long
     late, late_straight = (Latencies.of(group.ttft_s) for group in short)
-    was_asked = late.num_samples > 0 < late_straight.num_samples
+    was_measured = late.num_samples > 0 < late_straight.num_samples
     num_lost = through.num_lost + short[0].num_lost
     ttft, ttft_straight = Latencies.of(through.ttft_s), Latencies.of(straight.ttft_s)
     gaps, gaps_straight = Latencies.of(through.gaps_s), Latencies.of(straight.gaps_s)
@@ -175,8 +175,8 @@ def _card(
             "lost": num_lost,
             "added_ttft_p50_ms": ttft.p50_ms - ttft_straight.p50_ms,
             "added_ttft_p99_ms": ttft.p99_ms - ttft_straight.p99_ms,
-            "running_added_ttft_p50_ms": late.p50_ms - late_straight.p50_ms if was_asked else None,
-            "running_added_ttft_p99_ms": late.p99_ms - late_straight.p99_ms if was_asked else None,
+            "running_added_ttft_p50_ms": late.p50_ms - late_straight.p50_ms if was_measured else None,
+            "running_added_ttft_p99_ms": late.p99_ms - late_straight.p99_ms if was_measured else None,
             "running_asked": len(short[0].ttft_s),
             "added_gap_p99_ms": gaps.p99_ms - gaps_straight.p99_ms,
             "cpu_us_per_chunk": cpu_s * 1e6 / max(1, through.num_chunks),

@@ -111,25 +111,25 @@ async def _answer_all(address: Address, tasks: Sequence[Passage], budget: int, r
     num_bytes = _TIMES_BUDGET * budget * _BYTES_PER_TOKEN
     for task in tasks:
         messages = [{"role": "user", "content": task.padded(sentences, num_bytes, rng)}]
-        bare = await _ask(address, "whole", [{"role": "user", "content": task.text}])
-        whole = await _ask(address, "whole", messages)
-        cut = await _ask(address, "cut", messages)
-        found.num_right_bare += _says(bare, task.answer)
-        found.num_right_whole += _says(whole, task.answer)
-        found.num_right_cut += _says(cut, task.answer)
+        bare = await _complete(address, "whole", [{"role": "user", "content": task.text}])
+        whole = await _complete(address, "whole", messages)
+        cut = await _complete(address, "cut", messages)
+        found.num_right_bare += _is_right(bare, task.answer)
+        found.num_right_whole += _is_right(whole, task.answer)
+        found.num_right_cut += _is_right(cut, task.answer)
         found.num_tokens_whole += whole["usage"]["prompt_tokens"]
         found.num_tokens_cut += cut["usage"]["prompt_tokens"]
     return found
 
 
 async def _chat(address: Address, tasks: Sequence[Passage], rng: Random) -> _Chat:
-    """A person and the engine, turn by turn; what the person says is sentences from the tasks."""
+    """A person and the engine, turn by turn; what the person states is sentences from the tasks."""
     found = _Chat()
     sentences = [sentence for task in tasks for sentence in task.sentences]
-    messages: list[dict[str, str]] = [{"role": "system", "content": _said(sentences, _CHAT_SYSTEM_CHARS, rng)}]
+    messages: list[dict[str, str]] = [{"role": "system", "content": _filler(sentences, _CHAT_SYSTEM_CHARS, rng)}]
     for _ in range(_CHAT_TURNS):
-        messages.append({"role": "user", "content": _said(sentences, _CHAT_MESSAGE_CHARS, rng)})
-        answer = await _ask(address, "chat", messages)
+        messages.append({"role": "user", "content": _filler(sentences, _CHAT_MESSAGE_CHARS, rng)})
+        answer = await _complete(address, "chat", messages)
         messages.append({"role": "assistant", "content": answer["choices"][0]["message"]["content"] or "."})
         usage = answer["usage"]
         found.num_tokens += usage["prompt_tokens"]
@@ -158,7 +158,7 @@ async def _cpu_ms(gateway: Server, tasks: Sequence[Passage], num_requests: int, 
     return added_s * 1e3 * _LONG_BYTES / len(text.encode())
 
 
-async def _ask(address: Address, model: str, messages: Sequence[Mapping[str, str]]) -> Any:
+async def _complete(address: Address, model: str, messages: Sequence[Mapping[str, str]]) -> Any:
     """The completion. Raises ProcessFailed."""
     body = json.dumps({"model": model, "messages": messages, "temperature": 0, "max_tokens": _MAX_TOKENS}).encode()
     connection = await LoadConnection.open(address, keep_body=True)
@@ -172,21 +172,21 @@ async def _ask(address: Address, model: str, messages: Sequence[Mapping[str, str
     return json.loads(content)
 
 
-def _says(completion: Any, expected: str) -> bool:
+def _is_right(completion: Any, expected: str) -> bool:
     """Whether the answer is the expected one, apart from case, white space and punctuation at the end."""
-    said = completion["choices"][0]["message"]["content"] or ""
-    return _plain(said) == _plain(expected)
+    text_content = completion["choices"][0]["message"]["content"] or ""
+    return _plain(text_content) == _plain(expected)
 
 
 def _plain(text: str) -> str:
     return " ".join(text.split()).rstrip(".!?,;: ").casefold()
 
 
-def _said(sentences: Sequence[str], num_chars: int, rng: Random) -> str:
-    said = ""
-    while len(said) < num_chars:
-        said += rng.choice(sentences) + " "
-    return said.strip()
+def _filler(sentences: Sequence[str], num_chars: int, rng: Random) -> str:
+    text_content = ""
+    while len(text_content) < num_chars:
+        text_content += rng.choice(sentences) + " "
+    return text_content.strip()
 
 
 def _card(options: argparse.Namespace, answers: _Answers, chat: _Chat, cpu_ms: float) -> Card:

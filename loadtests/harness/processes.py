@@ -24,7 +24,7 @@ class ProcessFailed(RuntimeError):
 
 
 class Process:
-    """One child process and its output, kept in a file."""
+    """One child process and its output, stored in a file."""
 
     def __init__(self, name: str, module: str, arguments: Sequence[str], folder: Path) -> None:
         self.name = name
@@ -65,7 +65,7 @@ class Process:
         self._process.stdin.write(text.encode() + b"\n")
 
     async def stop(self, timeout_s: float = 10.0) -> None:
-        """Ask it to end, then insist. Idempotent."""
+        """Call it to end, then insist. Idempotent."""
         process = self._process
         if process is None or process.returncode is not None:
             return
@@ -84,7 +84,7 @@ class Process:
         await self._process.wait()
 
     async def wait_until(self, is_ready: Callable[[], Awaitable[bool]], timeout_s: float) -> None:
-        """Returns once `is_ready` says so. Raises ProcessFailed when the process ends first, or at the limit."""
+        """Returns once `is_ready` reports it. Raises ProcessFailed when the process ends first, or at the limit."""
         deadline = asyncio.get_running_loop().time() + timeout_s
         while True:
             try:

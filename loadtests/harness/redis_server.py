@@ -66,4 +66,4 @@ class AppendOnlyRedis:
         writer.write(b"PING\r\n")
         answer = await reader.readline()
         writer.close()
-        return answer == b"+PONG\r\n"  # while it reads its file it says -LOADING
+        return answer == b"+PONG\r\n"  # while it reads its file it states -LOADING

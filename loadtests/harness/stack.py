@@ -30,7 +30,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """How the scripted upstream answers when the request itself says nothing."""
+    """How the scripted upstream answers when the request itself is silent."""
 
     first_byte_ms: float = 0.0
     num_chunks: int = 8

@@ -1,4 +1,4 @@
-"""What is left of the good answers when far more is asked than can be answered: goodput at 2, 5 and 10 times capacity.
+"""What is left of the good answers when far more is called than can be answered: goodput at 2, 5 and 10 times capacity.
 
 Open loop: a request is due at its instant whatever became of the others, and every share is of all that were offered.
 Capacity is searched for: the highest rate at which 99 % of the requests meet the lane's targets. Then steps of 0.5, 1,
@@ -83,8 +83,8 @@ async def run(options: argparse.Namespace) -> Card:
         if other_cores is not None:
             os.sched_setaffinity(0, other_cores)
         offering = Offering(gateway.address, slo, random.Random(options.seed))
-        await offering.step(first_guess(shape) / 4, _WARM_UP_S)
-        capacity = options.rate or await offering.find_capacity(first_guess(shape))
+        await offering.step(starting_rate(shape) / 4, _WARM_UP_S)
+        capacity = options.rate or await offering.find_capacity(starting_rate(shape))
         made_before = await metric(engines[0].admin, "model_tokens_made_total")
         wasted_before = await metric(engines[0].admin, "model_tokens_wasted_total")
         cpu_before = gateway.process.cpu_s()
@@ -106,7 +106,7 @@ async def run(options: argparse.Namespace) -> Card:
     return report.card(options, shape, wasted / max(1.0, made), cpu_s, int(left))
 
 
-def first_guess(shape: EngineShape) -> float:
+def starting_rate(shape: EngineShape) -> float:
     """Requests per second that the model would finish with every row busy, prefill counted."""
     lengths, rng = Lengths(), random.Random(0)
     drawn = [lengths.draw(rng) for _ in range(2000)]
@@ -143,9 +143,9 @@ class Offering:
         ends = list(accumulate(map(len, steps)))
         return [served[end - len(step) : end] for step, end in zip(steps, ends, strict=True)]
 
-    async def find_capacity(self, guess: float) -> float:
+    async def find_capacity(self, start: float) -> float:
         """The highest rate found at which `GOOD_SHARE` of the requests are good."""
-        return await highest_held(self._is_held, guess)
+        return await highest_held(self._is_held, start)
 
     async def _is_held(self, rate_per_s: float) -> bool:
         served = await self.step(rate_per_s, _SEARCH_S)

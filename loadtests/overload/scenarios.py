@@ -25,14 +25,14 @@ from loadtests.harness.measures import percentile
 from loadtests.harness.processes import Workbench, raise_fd_limit, split_cores
 from loadtests.harness.stack import Server, metric, start_gateway_with, start_model_engines
 from loadtests.overload import troubles
-from loadtests.overload.overload import first_guess, overload_policy
+from loadtests.overload.overload import overload_policy, starting_rate
 from loadtests.overload.troubles import Trouble
 from loadtests.overload.workload import Lengths, Offer, leaving, poisson_offers
 
 _WARM_UP_S = 5.0
 _BROWN_OUT = 10.0
 _SETTLE_S = 2.0
-_SDK_ROWS_DIVISOR = 16
+_SDK_SEQS_DIVISOR = 16
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,10 +59,10 @@ class Scene:
     notes: list[str] = field(default_factory=list)
     num_offered: int = 0
 
-    def with_rows(self, max_rows: int) -> Scene:
-        """The same in front of a smaller engine, at a capacity that has shrunk as the engine's first guess did."""
-        shape = replace(self.shape, max_rows=max_rows)
-        part = first_guess(shape) / first_guess(self.shape)
+    def with_seqs(self, max_num_seqs: int) -> Scene:
+        """The same in front of a smaller engine, at a capacity that has shrunk as the engine's start value did."""
+        shape = replace(self.shape, max_num_seqs=max_num_seqs)
+        part = starting_rate(shape) / starting_rate(self.shape)
         return replace(self, shape=shape, capacity_per_s=part * self.capacity_per_s)
 
     def rng(self) -> random.Random:
@@ -102,7 +102,7 @@ class Scene:
         return await client.run(offers, first_number=self._take(len(offers)), drain_s=20.0)
 
     def tally(self, name: str, served: Sequence[Served], slo: Slo | None = None) -> Tally:
-        """The numbers of one part, by its own targets or the scene's; kept as a note."""
+        """The numbers of one part, by its own targets or the scene's; stored as a note."""
         tally = Tally.of(served, slo or self.slo, self.seconds)
         self.notes.append(f"{name:<26} {tally}")
         return tally
@@ -115,7 +115,7 @@ class Scene:
 async def greedy_tenant(scene: Scene) -> dict[str, Value]:
     """One tenant brings 85 % of twice the capacity; the others must not notice."""
     trouble = troubles.greedy_tenant(scene.capacity_per_s, scene.seconds, scene.seed, scene.slo)
-    alone, beside, loud = await _with_and_without(scene, trouble, "quiet tenants")
+    alone, beside, loud = await _with_and_without(scene, trouble, "light tenants")
     return {
         "greedy_quiet_goodput": beside.good_share,
         "greedy_quiet_ttft_p99_ratio": beside.admitted_ttft_p99_ms / max(1e-9, alone.admitted_ttft_p99_ms),
@@ -188,7 +188,7 @@ async def leaving_clients(scene: Scene) -> dict[str, Value]:
             left = await metric(engines[0].admin, "model_open") + await metric(gateway.admin, "penstock_in_flight")
         aborted_at = {number: at for number, at, _ in json.loads(text)}
         delays = [aborted_at[one.number] - one.left_at for one in served if one.left_at and one.number in aborted_at]
-        wasted = sum(max(0.0, delay) / scene.shape.step_s(scene.shape.max_rows // 2, 0) for delay in delays)
+        wasted = sum(max(0.0, delay) / scene.shape.step_s(scene.shape.max_num_seqs // 2, 0) for delay in delays)
         stayed = scene.tally(f"{share:.0%} leave: who stayed", [one for one in served if not one.left_at])
         key = f"cancel_{round(100 * share)}"
         results[f"{key}_goodput"] = stayed.good_share
@@ -199,20 +199,20 @@ async def leaving_clients(scene: Scene) -> dict[str, Value]:
 
 
 async def retry_storm(scene: Scene) -> dict[str, Value]:
-    """Real SDK clients that retry twice, at three times the capacity: what is asked of the engine, what is answered.
+    """Real SDK clients that retry twice, at three times the capacity: what is required of the engine, what is answered.
 
     The engine is a small one: an SDK takes many times what this project's clients take to read a stream, and three
-    times the capacity of a large one is more than it can ask for.
+    times the capacity of a large one is more than it can request.
     """
-    scene = scene.with_rows(max(1, scene.shape.max_rows // _SDK_ROWS_DIVISOR))
+    scene = scene.with_seqs(max(1, scene.shape.max_num_seqs // _SDK_SEQS_DIVISOR))
     rate = 3.0 * scene.capacity_per_s
     async with Workbench() as bench:
         engines, gateway = await scene.build(bench)
-        asked_before = await metric(engines[0].admin, "model_requests_total")
+        num_sent_before = await metric(engines[0].admin, "model_requests_total")
         tally: RetryTally = await offer_with_retries(
             gateway.address, rate, scene.seconds, scene.rng(), scene.slo, first_number=scene.num_offered
         )
-        asked = await metric(engines[0].admin, "model_requests_total") - asked_before
+        num_sent = await metric(engines[0].admin, "model_requests_total") - num_sent_before
         seen = await metric(gateway.admin, "penstock_requests_total")
         retries = await metric(gateway.admin, "penstock_client_retries_total")
     scene.notes.append(
@@ -221,7 +221,7 @@ async def retry_storm(scene: Scene) -> dict[str, Value]:
     return {
         "retry_goodput": tally.num_good / scene.seconds / scene.capacity_per_s,
         "retry_good_share": tally.num_good / max(1, tally.num_offered),
-        "retry_upstream_ratio": asked / max(1, tally.num_offered),
+        "retry_upstream_ratio": num_sent / max(1, tally.num_offered),
         "retry_gateway_ratio": seen / max(1, tally.num_offered),
         "retry_client_late_p99_ms": percentile(tally.late_s, 0.99) * 1e3,
     }
@@ -247,7 +247,7 @@ async def run(options: argparse.Namespace) -> Card:
     scene = Scene(
         slo=Slo(ttft_s=options.ttft_ms / 1e3, tpot_s=options.tpot_ms / 1e3),
         seconds=options.seconds,
-        capacity_per_s=options.capacity or 0.8 * first_guess(shape),
+        capacity_per_s=options.capacity or 0.8 * starting_rate(shape),
         shape=shape,
         seed=options.seed,
         cores=cores,

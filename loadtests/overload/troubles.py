@@ -14,10 +14,10 @@ from loadtests.clients.chat_streams import Slo
 from loadtests.engines.modelled_engine import EngineShape
 from loadtests.overload.workload import Lengths, Offer, merged, poisson_offers
 
-QUIET_TENANTS = 3
+LIGHT_TENANTS = 3
 GREEDY = 9
 FLOOD = 1
-_QUIET_LOAD = 0.3
+_LIGHT_LOAD = 0.3
 _GREEDY_LOAD = 1.7
 _SHORT_LOAD = 0.33
 _FLOOD_LOAD = 1.2
@@ -47,7 +47,7 @@ class Trouble:
 
 def greedy_tenant(capacity_per_s: float, seconds: float, seed: int, slo: Slo) -> Trouble:
     """One tenant brings 85 % of twice the capacity."""
-    tenants = [*range(QUIET_TENANTS), GREEDY]
+    tenants = [*range(LIGHT_TENANTS), GREEDY]
     keys = {tenant: f"psk-bench-{tenant}" for tenant in tenants}
     digests = {tenant: hashlib.sha256(key.encode()).hexdigest() for tenant, key in keys.items()}
     entries = [{"id": f"t{tenant}", "keys": [{"id": "k", "sha256": digests[tenant]}]} for tenant in tenants]
@@ -56,10 +56,10 @@ def greedy_tenant(capacity_per_s: float, seconds: float, seed: int, slo: Slo) ->
         rng = random.Random(f"{seed}:{tenant}")
         return list(poisson_offers(load * capacity_per_s, seconds, rng, Lengths(), tenant=tenant))
 
-    quiet = merged(*(stream(_QUIET_LOAD / QUIET_TENANTS, tenant) for tenant in range(QUIET_TENANTS)))
-    beside = merged(quiet, stream(_GREEDY_LOAD, GREEDY))
+    light = merged(*(stream(_LIGHT_LOAD / LIGHT_TENANTS, tenant) for tenant in range(LIGHT_TENANTS)))
+    beside = merged(light, stream(_GREEDY_LOAD, GREEDY))
     policy = {"tenants": entries}
-    return Trouble(alone=quiet, beside=beside, loud=GREEDY, policy=policy, keys=keys, loud_ttft_s=slo.ttft_s)
+    return Trouble(alone=light, beside=beside, loud=GREEDY, policy=policy, keys=keys, loud_ttft_s=slo.ttft_s)
 
 
 def long_flood(capacity_per_s: float, seconds: float, seed: int, shape: EngineShape, slo: Slo) -> Trouble:

@@ -22,7 +22,7 @@ TRACES = {
 
 
 class TraceMissing(OSError):
-    """The trace is not where `--data` points; the message says what was looked for."""
+    """The trace is not where `--data` points; the message states what was searched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +103,7 @@ def read_trace(name: str, data: Path, rng: random.Random) -> list[Offer]:
 
 
 def scaled(offers: Sequence[Offer], *, seconds: float, rate_per_s: float, context_tokens: int) -> list[Offer]:
-    """The busiest-ordered part of a trace squeezed to a rate and a context: order, mix and bursts are kept.
+    """The busiest-ordered part of a trace squeezed to a rate and a context: order, mix and bursts are stored.
 
     The first requests that fill `seconds` at `rate_per_s` are taken, time is stretched to reach the rate, and lengths
     are scaled down together so that the longest fits the context.

@@ -1,9 +1,9 @@
-"""A cascade as it is live: both bundled engines behind a gateway, beside what a simulation says of the same prompts.
+"""A cascade as it is live: both bundled engines behind a gateway, beside what a simulation states of the same prompts.
 
-Each prompt is asked of the cascade and of the small model alone, one after the other and in turns. What the cascade
+Each prompt is required of the cascade and of the small model alone, one after the other and in turns. What the cascade
 decides from an engine's first tokens is compared with what `penstock bench routing` works out from outcomes that were
-computed beforehand; time to the first token with the small model's alone; and what the gateway says it cost with what
-the engines say they computed.
+computed beforehand; time to the first token with the small model's alone; and what the gateway states it cost with what
+the engines state they computed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--outcomes", type=Path, help="file of the pair's outcomes: used if it is there, else written")
     parser.add_argument("--limit", type=int, help="of the prompts, the first so many (default: all)")
     parser.add_argument("--temperature", type=float, default=0.0, help="of every request (default %(default)s)")
-    parser.add_argument("--plain", action="store_true", help="ask for plain answers in place of streams")
+    parser.add_argument("--plain", action="store_true", help="request plain answers instead of streams")
 
 
 async def run(options: argparse.Namespace) -> Card:
@@ -59,11 +59,11 @@ async def run(options: argparse.Namespace) -> Card:
         }
         gateway = await start_gateway_with(bench, _policy(engines))
         before = await _computed(engines)
-        asked = [await _ask_both(gateway, line, number, options) for number, line in enumerate(lines)]
+        answered = [await _send_both(gateway, line, number, options) for number, line in enumerate(lines)]
         cost = await metric(gateway.admin, "penstock_cost_total")
         after = await _computed(engines)
     computed = sum(after[name] - before[name] for name in _PRICES)
-    results, notes = _summary(asked, _simulated(lines))
+    results, notes = _summary(answered, _simulated(lines))
     results |= {"cost_counted": cost, "cost_computed": computed, "cost_counted_ratio": cost / computed}
     return Card(
         bench="cascade",
@@ -117,7 +117,7 @@ async def _computed(engines: Mapping[str, Server]) -> dict[str, float]:
     return costs
 
 
-async def _ask_both(gateway: Server, line: Line, number: int, options: argparse.Namespace) -> dict[str, Any]:
+async def _send_both(gateway: Server, line: Line, number: int, options: argparse.Namespace) -> dict[str, Any]:
     """Who answered in the end, and the seconds to the first text of both."""
     order = ("auto", "alone") if number % 2 else ("alone", "auto")
     found: dict[str, Any] = {}
@@ -129,14 +129,14 @@ async def _ask_both(gateway: Server, line: Line, number: int, options: argparse.
             "temperature": options.temperature,
             **({} if options.plain else {"stream": True, "stream_options": {"include_usage": True}}),
         }
-        deployment, first_s = await _ask(gateway, json.dumps(body).encode())
+        deployment, first_s = await _send(gateway, json.dumps(body).encode())
         found[model] = first_s
         if model == "auto":
             found["is_large"] = deployment == b"large"
     return found
 
 
-async def _ask(gateway: Server, body: bytes) -> tuple[bytes, float]:
+async def _send(gateway: Server, body: bytes) -> tuple[bytes, float]:
     firsts: list[float] = []
 
     def on_piece(now: float, data: bytes) -> None:
@@ -160,23 +160,25 @@ def _simulated(lines: Sequence[Line]) -> list[bool]:
     """Whether each prompt goes to the large model, by outcomes computed beforehand."""
     (model,) = (one for one in bundled_models() if (one.weak, one.strong) == (_SMALL, _LARGE))
     predictor = Predictor(model)
-    predictions = [predictor.judge(line.as_prompt()).prediction for line in lines]
+    predictions = [predictor.assess(line.as_prompt()).prediction for line in lines]
     return [bool(one) for one in played(cases_of(lines, predictions, _SMALL), model.checkpoints, Ratios()).is_large]
 
 
-def _summary(asked: Sequence[Mapping[str, Any]], simulated: Sequence[bool]) -> tuple[dict[str, Value], tuple[str, ...]]:
-    live = [one["is_large"] for one in asked]
+def _summary(
+    answered: Sequence[Mapping[str, Any]], simulated: Sequence[bool]
+) -> tuple[dict[str, Value], tuple[str, ...]]:
+    live = [one["is_large"] for one in answered]
     num = len(live)
     live_share, simulated_share = sum(live) / num, sum(simulated) / num
-    added = [1000 * (one["auto"] - one["alone"]) for one in asked]
-    kept = [1000 * (one["auto"] - one["alone"]) for one in asked if not one["is_large"]]
+    added = [1000 * (one["auto"] - one["alone"]) for one in answered]
+    added_alone = [1000 * (one["auto"] - one["alone"]) for one in answered if not one["is_large"]]
     results: dict[str, Value] = {
         "live_large_share": live_share,
         "simulated_large_share": simulated_share,
         "share_difference_points": 100 * (live_share - simulated_share),
         "decisions_equal": sum(one == other for one, other in zip(live, simulated, strict=True)) / num,
-        "small_ttft_ms_p50": 1000 * median(one["alone"] for one in asked),
+        "small_ttft_ms_p50": 1000 * median(one["alone"] for one in answered),
         "added_ttft_ms_p50": median(added),
-        "added_ttft_ms_p50_kept": median(kept) if kept else None,
+        "added_ttft_ms_p50_kept": median(added_alone) if added_alone else None,
     }
     return results, ("added_ttft: the cascade's first text less the small model's own, of the same prompt",)

@@ -6,7 +6,7 @@ import random
 import string
 from collections.abc import Sequence
 
-_CLAIMS = (
+_ASSERTIONS = (
     "This is an extremely difficult question for experts only.",
     "Think step by step, very carefully, and verify each step twice.",
     "You are the world's leading professor of mathematics.",
@@ -45,7 +45,7 @@ _TRIGGERS = ("sort", "reverse", "cheapest", "list", "JSON", "neighbour", "minus"
 def preambles(seed: int = 5) -> list[str]:
     """Fifty, each ending where a prompt may begin."""
     rng = random.Random(seed)
-    texts = [*_CLAIMS, *_FOREIGN, *_CODE, *_FORMULAS]
+    texts = [*_ASSERTIONS, *_FOREIGN, *_CODE, *_FORMULAS]
     texts += [" ".join(_letters(rng) for _ in range(rng.randint(2, 14))) for _ in range(9)]
     texts += [" ".join(rng.sample(_TRIGGERS, rng.randint(3, 9))) for _ in range(8)]
     texts += ["".join(rng.choices(string.punctuation, k=rng.randint(5, 30))) for _ in range(4)]
@@ -57,8 +57,8 @@ def familiar_preambles(openings: Sequence[str], prompts: Sequence[str], seed: in
     """Fifty that begin as what was learned from does: half go on as those above, half are beginnings of prompts."""
     rng = random.Random(seed)
     texts = [f"{rng.choice(openings).capitalize()} {text}" for text in rng.sample(preambles(seed), 25)]
-    asked = [" ".join(text.split()[: rng.randint(2, 20)]) for text in rng.sample(prompts, 25)]
-    return [*texts, *(text + rng.choice((" ", "\n", "\n\n")) for text in asked)]
+    suffixed = [" ".join(text.split()[: rng.randint(2, 20)]) for text in rng.sample(prompts, 25)]
+    return [*texts, *(text + rng.choice((" ", "\n", "\n\n")) for text in suffixed)]
 
 
 def _letters(rng: random.Random) -> str:

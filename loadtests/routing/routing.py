@@ -1,10 +1,9 @@
 """Routing between a small and a large model: how much of the large one's quality, for how few of its calls.
 
 On the bundled pair's own tasks both models answer prompts in wordings that the shipped predictor never saw, and it, its
-cascade and fifty fixed preambles are judged by what came of it. With `--data` two public sets of outcomes are split at
-random and by leaving out one category at a time, and the predictor is compared with simple routers fitted on the same
-rows; then it learns in place on a mix of both. APGR is that of RouteLLM (2024): 0.5 is a random order.
-"""
+cascade and fifty fixed preambles are measured by what came of it. With `--data` two public sets of outcomes are split
+at random and by leaving out one category at a time, and the predictor is compared with simple routers fitted on the
+same rows; then it learns in place on a mix of both. APGR is that of RouteLLM (2024): 0.5 is a random order."""
 
 from __future__ import annotations
 
@@ -47,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--samples", type=int, default=40, help="prompts per task and difficulty (default %(default)s)")
     parser.add_argument("--seed", type=int, default=_SEED, help="of the prompts (default %(default)s)")
     parser.add_argument("--outcomes", type=Path, help="file of the pair's outcomes: used if it is there, else written")
-    parser.add_argument("--data", type=Path, help="folder of evaluation data: judge its public outcomes too")
+    parser.add_argument("--data", type=Path, help="folder of evaluation data: evaluate its public outcomes too")
     parser.add_argument("--vectors", type=Path, help="folder that keeps the embeddings of --data between runs")
     parser.add_argument("--splits", type=int, default=5, help="random splits, streams in place (default %(default)s)")
     parser.add_argument("--parts", nargs="+", choices=_PARTS, default=_PARTS, help="only these (default: all)")
@@ -76,22 +75,22 @@ def _bundled(model: PairModel, lines: Sequence[Line], notes: list[str]) -> dict[
     scores = Scores(*(np.array([line.outcomes[name] for line in lines]) for name in (_SMALL, _LARGE)))
     predictor = Predictor(model)
     prompts = [line.as_prompt() for line in lines]
-    predictions = [predictor.judge(prompt).prediction for prompt in prompts]
-    chances = np.array([found.chance for found in predictions])
-    is_large = chances < MIN_QUALITY
+    predictions = [predictor.assess(prompt).prediction for prompt in prompts]
+    probabilities = np.array([found.probability for found in predictions])
+    is_large = probabilities < MIN_QUALITY
     lengths = np.array([float(prompt.num_chars) for prompt in prompts])
-    cascade, told = cascade_results(model, cases_of(lines, predictions, _SMALL), scores)
-    notes += [*(f"{category}: {line}" for category, line in _by_task(lines, is_large).items()), told]
+    cascade, note = cascade_results(model, cases_of(lines, predictions, _SMALL), scores)
+    notes += [*(f"{category}: {line}" for category, line in _by_task(lines, is_large).items()), note]
     return {
         "num_prompts": len(lines),
         "small_accuracy": float(scores.small.mean()),
         "large_accuracy": float(scores.large.mean()),
-        "apgr": scores.apgr(-chances),
+        "apgr": scores.apgr(-probabilities),
         "apgr_interval_of_random": scores.interval(),
         "apgr_of_prompt_length": scores.apgr(lengths),
         "accuracy_ratio": scores.ratio_of(is_large),
         "large_share": float(is_large.mean()),
-        "accuracy_ratio_at_half": scores.ratio_at(-chances, 0.5),
+        "accuracy_ratio_at_half": scores.ratio_at(-probabilities, 0.5),
         **cascade,
         **_attacks(model, prompts),
         "decision_us_p50": _decision_us(predictor, prompts),
@@ -122,7 +121,7 @@ def _attacks(model: PairModel, prompts: Sequence[Prompt]) -> dict[str, Value]:
 
 def _large_share(model: PairModel, prompts: Sequence[Prompt]) -> float:
     predictor = Predictor(model)
-    return float(np.mean([predictor.judge(prompt).prediction.chance < MIN_QUALITY for prompt in prompts]))
+    return float(np.mean([predictor.assess(prompt).prediction.probability < MIN_QUALITY for prompt in prompts]))
 
 
 def _behind(preamble: str, prompt: Prompt) -> Prompt:
@@ -135,7 +134,7 @@ def _decision_us(predictor: Predictor, prompts: Sequence[Prompt]) -> float:
     took = []
     for prompt in prompts:
         began = time.process_time_ns()
-        predictor.judge(prompt)
+        predictor.assess(prompt)
         took.append(time.process_time_ns() - began)
     return float(np.median(took)) / 1000
 

@@ -1,4 +1,4 @@
-"""A cascade over recorded first tokens: its ratios are chosen on one half of the prompts and judged on the other."""
+"""A cascade over recorded first tokens: its ratios are chosen on one half of the prompts and evaluated on the other."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Rows = NDArray[np.int64]
 FIRST_TOKENS: Final = 24
 """As in the preset `small-first`."""
 WANTED: Final = 0.993
-"""Of the large model's accuracy, on the half that ratios are chosen on: a little more than what is to be kept."""
+"""Of the large model's accuracy, on the half that ratios are chosen on: a little more than what is to be stored."""
 _GRID: Final = ((0.9, 0.92, 0.93, 0.94, 0.95, 0.96), (0.2, 0.3, 0.4), (0.7, 0.9), (0.2, 0.4))
 
 
@@ -77,13 +77,13 @@ def played(cases: Sequence[Case], checkpoints: tuple[CascadeCheckpoint, ...], ra
 def chosen(cases: Sequence[Case], checkpoints: tuple[CascadeCheckpoint, ...], scores: Scores) -> Ratios:
     """Those with the fewest large calls among all that keep what is wanted; the most accurate if none does."""
     tried = [Ratios(*point) for point in product(*_GRID)]
-    shares, kept = [], []
+    shares, ratios_left = [], []
     for ratios in tried:
         is_large = played(cases, checkpoints, ratios).is_large
         shares.append(float(is_large.mean()))
-        kept.append(scores.ratio_of(is_large))
-    good = [number for number, ratio in enumerate(kept) if ratio >= WANTED]
-    return tried[min(good, key=shares.__getitem__) if good else int(np.argmax(kept))]
+        ratios_left.append(scores.ratio_of(is_large))
+    good = [number for number, ratio in enumerate(ratios_left) if ratio >= WANTED]
+    return tried[min(good, key=shares.__getitem__) if good else int(np.argmax(ratios_left))]
 
 
 def cascade_results(model: PairModel, cases: Sequence[Case], scores: Scores) -> tuple[dict[str, Value], str]:
@@ -95,30 +95,30 @@ def cascade_results(model: PairModel, cases: Sequence[Case], scores: Scores) -> 
     ratios = chosen([cases[row] for row in first], model.checkpoints, scores.take(first))
     results: dict[str, Value] = {"cascade_prompts": len(second)}
     for name, used, rows in (("cascade", ratios, second), ("cascade_as_shipped", Ratios(), np.arange(len(cases)))):
-        judged = [cases[row] for row in rows]
-        one = played(judged, model.checkpoints, used)
+        evaluated = [cases[row] for row in rows]
+        one = played(evaluated, model.checkpoints, used)
         results |= {
             f"{name}_accuracy_ratio": scores.take(rows).ratio_of(one.is_large),
             f"{name}_large_share": float(one.is_large.mean()),
             f"{name}_tokens_waited_p50": float(np.median(one.waited)),
             f"{name}_tokens_waited_p90": float(np.quantile(one.waited, 0.9)),
-            f"{name}_tokens_left_per_request": one.num_left / len(judged),
+            f"{name}_tokens_left_per_request": one.num_left / len(evaluated),
         }
-    told = ", ".join(f"{field} {getattr(ratios, field)}" for field in ratios.__struct_fields__)
-    return results, f"cascade: chosen on {len(first)} prompts, judged on the {len(second)} others: {told}"
+    note = ", ".join(f"{field} {getattr(ratios, field)}" for field in ratios.__struct_fields__)
+    return results, f"cascade: chosen on {len(first)} prompts, evaluated on the {len(second)} others: {note}"
 
 
 def inquire(case: Case, checkpoints: tuple[CascadeCheckpoint, ...], ratios: Ratios) -> tuple[int, bool]:
-    """How many tokens were read, and whether the small model's answer goes on. That it has ended is told after its last
-    token."""
-    if case.found.chance < ratios.skip_below:
+    """How many tokens were read, and whether the small model's answer goes on. That it has ended is given after its
+    last token."""
+    if case.found.probability < ratios.skip_below:
         return 0, False
     inquiry = Inquiry(
         ratios.min_quality, FIRST_TOKENS, case.found.log_odds, checkpoints, sure=ratios.sure, give_up=ratios.give_up
     )
     for num_read in range(1, len(case.odds) + 1):
-        answer = inquiry.ask(case.odds[:num_read], is_whole=False)
+        answer = inquiry.decide(case.odds[:num_read], is_whole=False)
         if answer is not None:
             return num_read, answer == "go_on"
     is_whole = case.num_tokens <= len(case.odds)
-    return len(case.odds), is_whole and inquiry.ask(case.odds, is_whole=True) == "go_on"
+    return len(case.odds), is_whole and inquiry.decide(case.odds, is_whole=True) == "go_on"

@@ -31,8 +31,8 @@ def random_splits(data: DataSet, num_splits: int, notes: list[str]) -> dict[str,
 
 
 def left_out(data: DataSet, notes: list[str]) -> dict[str, Value]:
-    """Means over categories, each unknown to what is judged on it; and how far the worst one is above the lower end of
-    a random order's interval."""
+    """Means over categories, each unknown to what is evaluated on it; and how far the worst one is above the lower end
+    of a random order's interval."""
     found: dict[str, list[float]] = {}
     above: dict[str, list[float]] = {}
     for category, train, test in categories_left_out(data):

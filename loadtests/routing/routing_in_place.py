@@ -1,9 +1,8 @@
 """Learning in place: what audits of a small share of the traffic teach, beside a predictor that knew every outcome.
 
 A stream is drawn from the training half of a mix of tasks that the shipped predictor never saw. A share of it is
-audited: both models' outcomes of those requests become labels of the same book, and are learned from by the same code,
-as in a running gateway. Both predictors are judged on prompts that neither saw.
-"""
+audited: both models' outcomes of those requests become labels of the same buffer, and are learned from by the same
+code, as in a running gateway. Both predictors are evaluated on prompts that neither saw."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from loadtests.routing.routing_public import DataSet, joined, need_of, random_sp
 from routing_policies.quality.hashing import WordHasher
 from routing_policies.quality.model import PairModel
 from routing_policies.quality.training.label import Label, label_of
-from routing_policies.quality.training.learning import LabelBook, learn_pair
+from routing_policies.quality.training.learning import LabelBuffer, learn_pair
 
 REQUESTS: Final = 50_000
 AUDIT_RATIO: Final = 0.02
@@ -58,7 +57,7 @@ def learned_in_place(mix: DataSet, base: PairModel, seed: int) -> InPlace:
     train, test = random_split(mix, seed)
     stream = rng.choice(train, REQUESTS)
     audited = stream[rng.random(REQUESTS) < AUDIT_RATIO]
-    book, hasher = LabelBook(), WordHasher()
+    buffer, hasher = LabelBuffer(), WordHasher()
     labels: Sequence[Label] = ()
     for number, row in enumerate(audited):
         label = label_of(
@@ -70,10 +69,10 @@ def learned_in_place(mix: DataSet, base: PairModel, seed: int) -> InPlace:
             vector=mix.vectors[row],
             encoder="e",
         )
-        for old in book.add(f"{number:08}", label):
-            book.remove(old)
-        if book.is_worth_learning:
-            labels = book.take()  # each time is learned anew from all there are, so that the last one is enough
+        for old in buffer.add(f"{number:08}", label):
+            buffer.remove(old)
+        if buffer.is_worth_learning:
+            labels = buffer.take()  # each time is learned anew from all there are, so that the last one is enough
     model = learn_pair(labels, base)
     scores = mix.scores.take(test)
     hashed = replace(mix, features=[hasher.features(one) for one in mix.features])

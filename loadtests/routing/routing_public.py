@@ -62,43 +62,45 @@ class DataSet:
         ]
 
 
-def read_sets(folder: Path, encoder_folder: Path, kept: Path | None) -> Iterator[DataSet]:
-    """MMLU-Pro with Llama 3.1 8B and 70B, and LLMRouter with Mistral 7B and Nemotron 51B. `kept` holds vectors of an
-    earlier run, or will."""
+def read_sets(folder: Path, encoder_folder: Path, cache_folder: Path | None) -> Iterator[DataSet]:
+    """Read MMLU-Pro with Llama 3.1 8B and 70B, and LLMRouter with Mistral 7B and Nemotron 51B.
+
+    `cache_folder` stores the vectors for further runs.
+    """
     lines = _lines(folder / "route_mmlupro.jsonl.gz")
     small, large = _columns(next(lines), "Meta-Llama-3_1-8B-Instruct", "Meta-Llama-3_1-70B-Instruct")
     known = [line for line in lines if "-" not in (line["c"][small], line["c"][large])]
-    asked = [_question(line) for line in known]
+    queries = [_question(line) for line in known]
     scores = [[float(line["c"][column]) for line in known] for column in (small, large)]
     categories = [line["category"] for line in known]
-    yield _set("mmlu_pro", asked, categories, scores, encoder_folder, kept)
+    yield _set("mmlu_pro", queries, categories, scores, encoder_folder, cache_folder)
     lines = _lines(folder / "route_llmrouter.jsonl.gz")
     small, large = _columns(next(lines), "mistral-7b-instruct-v0.3", "llama-3.1-nemotron-51b-instruct")
     known = list(lines)
     scores = [[float(line["s"][column]) for line in known] for column in (small, large)]
-    asked, categories = [line["prompt"] for line in known], [line["task"] for line in known]
-    yield _set("llmrouter", asked, categories, scores, encoder_folder, kept)
+    queries, categories = [line["prompt"] for line in known], [line["task"] for line in known]
+    yield _set("llmrouter", queries, categories, scores, encoder_folder, cache_folder)
 
 
 def needs(data: DataSet, train: Rows, test: Rows) -> dict[str, Floats]:
     """How much each router wants the large model for each test prompt; all are fitted on the same rows. Only the
-    category table and `penstock` are told the test prompts' categories."""
+    category table and `penstock` are given the test prompts' categories."""
     gains = data.scores.large - data.scores.small
-    known, asked = data.vectors[train], data.vectors[test]
+    known, queries = data.vectors[train], data.vectors[test]
     table = {name: gains[train][data.categories[train] == name].mean() for name in set(data.categories[train])}
     overall = gains[train].mean()
-    similar = asked @ known.T
+    similar = queries @ known.T
     found = {
         "category_table": np.array([table.get(name, overall) for name in data.categories[test]]),
         "prompt_length": data.lengths[test],
-        "logistic_regression": _regression(known, (gains[train] > 0).astype(np.float64), asked),
+        "logistic_regression": _regression(known, (gains[train] > 0).astype(np.float64), queries),
     }
     for count in (20, 100):
         nearest = np.argpartition(-similar, count, axis=1)[:, :count]
         found[f"knn_{count}"] = gains[train][nearest].mean(axis=1)
     model = trained_on(data, train)
     return {
-        "penstock": need_of(model, data, test, is_told=True),
+        "penstock": need_of(model, data, test, with_category=True),
         "penstock_untold": need_of(model, data, test),
         **found,
     }
@@ -110,11 +112,13 @@ def trained_on(data: DataSet, rows: Rows) -> PairModel:
     return trainer.fit(weak="s", strong="l", trained_on=data.name, encoder="e")
 
 
-def need_of(model: PairModel, data: DataSet, rows: Rows, *, is_told: bool = False) -> Floats:
-    """By the embedding and the features; and by the category, as the category table is told it."""
-    kinds = [str(data.categories[row]) if is_told else "" for row in rows]
-    asked = zip(rows, kinds, strict=True)
-    return -np.array([model.predict(data.features[row], data.vectors[row], kind=kind).log_odds for row, kind in asked])
+def need_of(model: PairModel, data: DataSet, rows: Rows, *, with_category: bool = False) -> Floats:
+    """By the embedding and the features; and by the category, as the category table is given it."""
+    kinds = [str(data.categories[row]) if with_category else "" for row in rows]
+    queries = zip(rows, kinds, strict=True)
+    return -np.array(
+        [model.predict(data.features[row], data.vectors[row], kind=kind).log_odds for row, kind in queries]
+    )
 
 
 def random_split(data: DataSet, seed: int) -> tuple[Rows, Rows]:
@@ -146,22 +150,27 @@ def joined(sets: Sequence[DataSet]) -> DataSet:
     )
 
 
-def _regression(known: NDArray[np.float32], targets: Floats, asked: NDArray[np.float32]) -> Floats:
-    """Return what a logistic regression on the embedding as it is says, with its usual default of C = 1."""
+def _regression(known: NDArray[np.float32], targets: Floats, queries: NDArray[np.float32]) -> Floats:
+    """Return what a logistic regression on the embedding as it is states, with its usual default of C = 1."""
     found = LogisticRegression(max_iter=300).fit(known, targets > 0)
-    return np.asarray(found.decision_function(asked), dtype=np.float64)
+    return np.asarray(found.decision_function(queries), dtype=np.float64)
 
 
 def _set(
-    name: str, texts: list[str], categories: list[str], scores: list[list[float]], folder: Path, kept: Path | None
+    name: str,
+    texts: list[str],
+    categories: list[str],
+    scores: list[list[float]],
+    folder: Path,
+    cache_folder: Path | None,
 ) -> DataSet:
     features = [features_of(Prompt(text, num_chars=len(text))) for text in texts]
-    vectors = _vectors(name, texts, folder, kept)
+    vectors = _vectors(name, texts, folder, cache_folder)
     return DataSet(name, texts, features, np.array(categories), vectors, Scores(*map(np.array, scores)))
 
 
-def _vectors(name: str, texts: list[str], folder: Path, kept: Path | None) -> NDArray[np.float32]:
-    path = None if kept is None else kept / f"{name}.npy"
+def _vectors(name: str, texts: list[str], folder: Path, cache_folder: Path | None) -> NDArray[np.float32]:
+    path = None if cache_folder is None else cache_folder / f"{name}.npy"
     if path is not None and path.exists():
         found: NDArray[np.float32] = np.load(path)
         if len(found) == len(texts):

@@ -15,7 +15,7 @@ from loadtests.engines.modelled_engine import EngineShape
 from loadtests.harness.card import Card, Value
 from loadtests.harness.measures import percentile
 from loadtests.overload.held_rate import GOOD_SHARE, highest_held
-from loadtests.overload.overload import STEPS, first_guess
+from loadtests.overload.overload import STEPS, starting_rate
 from loadtests.overload.workload import Lengths, Offer, poisson_offers
 from loadtests.simulation.simulation import Outcome, Simulation, in_virtual_time
 
@@ -64,7 +64,7 @@ def find_capacity(shape: EngineShape, slo: Slo, seed: int, *, is_silent: bool = 
         )
         return found.num_good >= GOOD_SHARE * found.num_offered
 
-    return asyncio.run(highest_held(is_held, first_guess(shape)))
+    return asyncio.run(highest_held(is_held, starting_rate(shape)))
 
 
 def _offers(capacity_per_s: float, step_s: float, rng: random.Random, factors: Sequence[float]) -> list[Offer]:
@@ -83,8 +83,8 @@ def run_overload(options: argparse.Namespace, shape: EngineShape, slo: Slo, capa
     results: dict[str, Value] = {}
     for factor in _OVER:
         at = [dict(zip(STEPS, run, strict=False)) for run in runs]
-        kept = [one[factor].num_good / max(1, one[1.0].num_good) for one in at]
-        results[f"goodput_{factor:g}x"] = statistics.median(kept)
+        goodput_ratios = [one[factor].num_good / max(1, one[1.0].num_good) for one in at]
+        results[f"goodput_{factor:g}x"] = statistics.median(goodput_ratios)
         results[f"refuse_{factor:g}x_p99_ms"] = max(percentile(one[factor].refused_s, 0.99) * 1e3 for one in at)
     worst = max(percentile(one.ttft_s, 0.99) for run in runs for one in run[1:-1])
     results["admitted_ttft_p99_ratio"] = worst / slo.ttft_s
@@ -100,4 +100,4 @@ def run_overload(options: argparse.Namespace, shape: EngineShape, slo: Slo, capa
 
 
 def _lines(run: Sequence[Outcome], step_s: float) -> list[str]:
-    return [f"{factor:4g} x  {outcome.said(step_s)}" for factor, outcome in zip(STEPS, run, strict=True)]
+    return [f"{factor:4g} x  {outcome.summary(step_s)}" for factor, outcome in zip(STEPS, run, strict=True)]

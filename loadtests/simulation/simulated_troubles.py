@@ -90,9 +90,9 @@ def _run(
         early = [offer for offer in offers if offer.at_s < _WARM_UP_S]
         await simulation.run(early[:: max(1, len(early) // _WARM_UP_REQUESTS)])
         loud = Outcome(ttft_slo_s=trouble.loud_ttft_s)
-        quiet = await simulation.run(offers, by_tenant={trouble.loud: loud})
+        light = await simulation.run(offers, by_tenant={trouble.loud: loud})
         if (failure := simulation.close()) is not None:
             raise RuntimeError(failure)
-        return quiet, loud
+        return light, loud
 
     return in_virtual_time(main)

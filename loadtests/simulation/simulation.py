@@ -53,9 +53,9 @@ class Outcome:
     """Real time it took."""
     cpu_s: float = 0.0
     failure: str | None = None
-    """What the gateway's log says went wrong first."""
+    """What the gateway's log states went wrong first."""
 
-    def said(self, seconds: float) -> str:
+    def summary(self, seconds: float) -> str:
         """For people; `seconds` is the time over which the requests were offered."""
         return (
             f"{self.num_offered:6d} offered, {self.num_good / seconds:6.1f} good per s, {self.num_refused} refused "

@@ -128,7 +128,7 @@ def load_report(engine: VirtualEngine, shape: EngineShape) -> LoadReport:
     return LoadReport(
         num_running=model.num_running,
         num_waiting=model.num_waiting,
-        max_num_seqs=shape.max_rows,
+        max_num_seqs=shape.max_num_seqs,
         max_num_batched_tokens=shape.step_tokens,
         waiting_prompt_tokens=sum(unread),
         forecast_wait_s=short.forecast_wait_s,

@@ -59,7 +59,7 @@ class _Timer(TimerHandle):
 class VirtualLoop(asyncio.SelectorEventLoop):
     """`time()` starts at 0 and moves only when nothing is ready to run; callbacks themselves take no time.
 
-    The turn of the loop is written anew because a simulation makes millions of them: there are no files to look at, and
+    The turn of the loop is written anew because a simulation makes millions of them: there are no files to check, and
     timers are compared by numbers, which for equal instants is the order in which they were set.
     """
 
@@ -74,7 +74,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._clock_resolution = 1e-9
         """What adding up waits may lose: a timer within it of now is due."""
         self.clock: Callable[[], float] = partial(self._instant.__getitem__, 0)
-        """The same as `time`, at half the price: for whatever asks dozens of times a request."""
+        """The same as `time`, at half the price: for whatever calls dozens of times a request."""
 
     def time(self) -> float:
         """Virtual seconds."""

@@ -71,7 +71,7 @@ class Checker:
         if self._peek().kind != "end":
             raise self._unexpected()
         if found != "bool":
-            raise ConditionError(f"a condition says true or false, this is {_a(found)}", start.at)
+            raise ConditionError(f"a condition is true or false, this is {_a(found)}", start.at)
 
     def _choice(self) -> Type:
         self._depth += 1
@@ -171,8 +171,8 @@ class Checker:
         if argument.kind != "string" or self._tokens[self._next - 1] is not argument:
             raise ConditionError("a pattern is one text in quotes", argument.at)
         if len(argument.text) > MAX_PATTERN_CHARS or _COUNTED.search(argument.text):
-            said = f"a pattern has at most {MAX_PATTERN_CHARS} characters and no counted repetition such as a{{3}}"
-            raise ConditionError(said, argument.at)
+            problem = f"a pattern has at most {MAX_PATTERN_CHARS} characters and no counted repetition such as a{{3}}"
+            raise ConditionError(problem, argument.at)
         self.patterns.append(argument.text)
 
     def _size_of(self, on: Type, name: ConditionToken) -> Type:

@@ -36,12 +36,12 @@ class ConditionToken(NamedTuple):
 
 
 def tokens(source: str) -> Iterator[ConditionToken]:
-    """Yield every token, then the end; raises ConditionError for a character without a meaning."""
+    """Yield every token, then the end; raises ConditionError for an invalid character."""
     position = 0
     while position < len(source):
         found = _TOKEN.match(source, position)
         if found is None:
-            raise ConditionError(f"{source[position]!r} has no meaning here", position + 1)
+            raise ConditionError(f"{source[position]!r} is not valid here", position + 1)
         kind = found.lastgroup
         if kind in ("number", "string", "name", "sign"):
             yield ConditionToken(kind, found.group(), position + 1)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Confidence sequences for a ratio: bounds that hold at all looks together, however often one looks.
+"""Confidence sequences for a ratio: bounds that hold at all checks together, however many there are.
 
 For k events among n requests and a ratio p, the beta-binomial mixture is (Robbins 1970; Howard, Ramdas, McAuliffe and
 Sekhon, Annals of Statistics 2021)

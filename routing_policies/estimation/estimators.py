@@ -46,7 +46,7 @@ _TINY: Final = 1e-9
 TINY_BUSY_S: Final = _TINY
 """Busy time in seconds below which a rate is unknown."""
 
-_BYTES_KEPT: Final = 0.98
+_BYTES_STORED: Final = 0.98
 """Share of the bytes-per-token statistics that each request keeps."""
 
 _BOUNDS: Final = tuple(2 ** (step / 4) for step in range(4 * 20 + 1))
@@ -75,13 +75,13 @@ class BytesPerToken:
         """Record a request of `num_bytes` that was counted as `num_tokens`; counts below 1 are ignored."""
         if num_bytes < 1 or num_tokens < 1:
             return
-        kept = _BYTES_KEPT
+        decayed = _BYTES_STORED
         weight = 1.0 / num_tokens**2  # weights errors relative to the prompt
-        self._weight = kept * self._weight + weight
-        self._bytes = kept * self._bytes + weight * num_bytes
-        self._tokens = kept * self._tokens + weight * num_tokens
-        self._squares = kept * self._squares + weight * num_bytes * num_bytes
-        self._cross = kept * self._cross + weight * num_bytes * num_tokens
+        self._weight = decayed * self._weight + weight
+        self._bytes = decayed * self._bytes + weight * num_bytes
+        self._tokens = decayed * self._tokens + weight * num_tokens
+        self._squares = decayed * self._squares + weight * num_bytes * num_bytes
+        self._cross = decayed * self._cross + weight * num_bytes * num_tokens
         self._num += 1
 
     def tokens(self, num_bytes: int) -> int:
@@ -186,8 +186,8 @@ class PeakEwma:
         if value >= self.peak:
             self.peak = value
         else:
-            kept = math.exp((self._at - now) / self._decay_s)
-            self.peak = kept * self.peak + (1.0 - kept) * value
+            decayed = math.exp((self._at - now) / self._decay_s)
+            self.peak = decayed * self.peak + (1.0 - decayed) * value
         self._at = now
 
     def value(self, now: float, floor: float = 0.0) -> float:
@@ -217,9 +217,9 @@ class DrainRate:
     def leave(self, now: float, units: float, *, is_last: bool) -> None:
         """Record `units` that left; `is_last` ends the busy time."""
         busy_s = 0.0 if self._at is None or now < self._at else now - self._at
-        kept = math.exp(-busy_s / self._window_s)
-        self.units = kept * self.units + units
-        self.busy_s = kept * self.busy_s + busy_s
+        decayed = math.exp(-busy_s / self._window_s)
+        self.units = decayed * self.units + units
+        self.busy_s = decayed * self.busy_s + busy_s
         self._at = None if is_last else now
 
     @property

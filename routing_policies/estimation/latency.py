@@ -89,7 +89,7 @@ class NonNegativeRegression:
             own = line[row]
             if not own:  # the feature was never there: its term stays what it was
                 continue
-            for other in known:  # only one half of the symmetric sums is kept up to date
+            for other in known:  # only one half of the symmetric sums is up to date
                 other[1][row] = line[other[0]]
             held = weight * self._ridge[row]
             known.append((row, line, own, own + held, moments[row] + held * prior[row]))
@@ -114,7 +114,7 @@ _MAX_LOG_RATIO: Final = math.log(4.0)
 _MAX_LOG_GAIN: Final = math.log(100.0)
 _GAIN_DECAY_S: Final = 10.0
 _NOISE: Final = 0.2
-"""Mean log ratio that is applied by half; a handful of measurements reaches it by chance."""
+"""Mean log ratio that is applied by half; a handful of measurements reaches it at random."""
 _FRESH_S: Final = 1.0
 """Seconds after a measurement without decay."""
 _FIRST_ERROR: Final = 0.5

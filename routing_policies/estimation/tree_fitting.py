@@ -71,7 +71,7 @@ def _full_tree(nodes: Any, depth: int, values: Sequence[Floats]) -> BoostedTree:
 
 
 def _between(values: Floats, threshold: float) -> float:
-    """Return a threshold half-way between the values around it: a value kept with fewer digits stays on its side."""
+    """Return a threshold half-way between the values around it: a value stored with fewer digits stays on its side."""
     above = int(np.searchsorted(values, threshold, side="right"))
     near = values[max(above - 1, 0) : above + 1]
     return round(float(near.mean()), DIGITS)

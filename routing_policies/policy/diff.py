@@ -1,4 +1,4 @@
-"""Differences between two policies by meaning: items are matched by their ids, and defaults count as written."""
+"""Semantic differences between two policies: items are matched by their ids, and defaults count as written."""
 
 from __future__ import annotations
 
@@ -83,9 +83,9 @@ def _items(key: str, before: Sequence[Json], after: Sequence[Json]) -> Iterator[
 
 def _moves(key: str, what: Noun, old: Sequence[str], new: Sequence[str]) -> Iterator[PolicyChange]:
     """Yield the fewest moves of remaining items that explain the new order."""
-    kept = _longest_common(old, new)
+    common = _longest_common(old, new)
     for id in new:
-        if id not in kept:
+        if id not in common:
             places = old.index(id) + 1, new.index(id) + 1
             yield PolicyChange(kind="moved", what=what, id=id, path=f"{key}.{id}", old=places[0], new=places[1])
 

@@ -122,6 +122,6 @@ def _child(node: yaml.Node, part: str | int) -> yaml.Node | None:
 
 def _syntax_problem(error: yaml.MarkedYAMLError) -> Problem:
     mark = error.problem_mark or error.context_mark
-    said = [part for part in (error.context, error.problem) if part]
+    parts = [part for part in (error.context, error.problem) if part]
     line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-    return Problem(line=line, column=column, path="", message=f"not valid YAML: {', '.join(said)}")
+    return Problem(line=line, column=column, path="", message=f"not valid YAML: {', '.join(parts)}")

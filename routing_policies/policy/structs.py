@@ -185,10 +185,10 @@ def _explain(message: str, value: object, kind: Any) -> str:
     if "matching regex" in message:
         wanted = [meta.description for meta in get_args(kind)[1:] if meta.description]
         message = f"expected {wanted[0]}" if wanted else message
-    said = message.replace("`", "").partition(", got ")[0]
+    wording = message.replace("`", "").partition(", got ")[0]
     if any((meta.extra or {}).get("is_secret") for meta in get_args(kind)[1:] if isinstance(meta, msgspec.Meta)):
-        return f"{said[0].lower()}{said[1:]}"
-    return f"{said[0].lower()}{said[1:]}, got {_shown(value)}"
+        return f"{wording[0].lower()}{wording[1:]}"
+    return f"{wording[0].lower()}{wording[1:]}, got {_shown(value)}"
 
 
 def _shown(value: object) -> str:

@@ -1,7 +1,7 @@
 """Inquiry: decides whether a small model's answer that has begun goes on or the large model takes over.
 
-Asked at every checkpoint. A clear yes or no ends it early; at the last checkpoint that the route waits for, or at the
-answer's end, the chance is compared with what the route wants.
+Evaluated at every checkpoint. A clear yes or no ends it early; at the last checkpoint that the route waits for, or at
+the answer's end, the probability is compared with the route's minimum.
 
     tokens   1    2    4         8          16    24
     yes  ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─   ▸ go on     `sure` of the way from min_quality to certainty
@@ -38,19 +38,19 @@ class Inquiry(msgspec.Struct, frozen=True):
     sure: float = SURE_RATIO
     give_up: float = GIVE_UP_RATIO
 
-    def ask(self, odds: Sequence[TokenOdds], *, is_whole: bool) -> Answer | None:
+    def decide(self, odds: Sequence[TokenOdds], *, is_whole: bool) -> Answer | None:
         """Return the decision after these tokens; None to wait for more."""
-        chance = self.chance(odds, is_whole=is_whole)
+        probability = self.probability(odds, is_whole=is_whole)
         if is_whole or len(odds) >= self.first_tokens:
-            return "go_on" if chance is not None and chance >= self.min_quality else "hand_over"
-        if chance is None:
+            return "go_on" if probability is not None and probability >= self.min_quality else "hand_over"
+        if probability is None:
             return None
-        if chance >= self.min_quality + self.sure * (1.0 - self.min_quality):
+        if probability >= self.min_quality + self.sure * (1.0 - self.min_quality):
             return "go_on"
-        return "hand_over" if chance < self.give_up * self.min_quality else None
+        return "hand_over" if probability < self.give_up * self.min_quality else None
 
-    def chance(self, odds: Sequence[TokenOdds], *, is_whole: bool) -> float | None:
-        """Return P(the answer is good enough); None without any token to judge by."""
+    def probability(self, odds: Sequence[TokenOdds], *, is_whole: bool) -> float | None:
+        """Return P(the answer is good enough); None without any token."""
         if not odds:
             return None
         if not self.checkpoints:
@@ -61,4 +61,4 @@ class Inquiry(msgspec.Struct, frozen=True):
         if not reached:
             return None
         point = reached[-1]
-        return point.chance(self.prior, odds[: point.num_tokens], is_whole=is_whole)
+        return point.probability(self.prior, odds[: point.num_tokens], is_whole=is_whole)

@@ -30,7 +30,7 @@ class CascadeCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
     num_tokens: int
     head: Head
 
-    def chance(self, prior: float, odds: Sequence[TokenOdds], *, is_whole: bool) -> float:
+    def probability(self, prior: float, odds: Sequence[TokenOdds], *, is_whole: bool) -> float:
         """Return P(the answer is good enough) from its first tokens; `prior` is the log odds before it began."""
         signs = signs_of(prior, odds, is_whole=is_whole)
         return logistic(self.head.log_odds(Features(signs, set(), [])))

@@ -30,7 +30,7 @@ _SENTENCE_END: Final = re.compile(r"[.!?:](?=\s)|\n")
 _OPTION: Final = re.compile(r"(?:^|\n)[^\S\n]*\(?[A-J][).]\s")
 _CODE: Final = frozenset("{}[]();")
 _MARKS: Final = ".,:;!?\"'()"
-MAX_ASKED: Final = 24
+MAX_QUESTION_WORDS: Final = 24
 """Maximum number of words of the last sentence that are searched for in the text before it."""
 CONTEXT_CHARS: Final = 8192
 """Number of characters before the last sentence that are searched."""
@@ -62,7 +62,7 @@ def features_of(prompt: Prompt) -> Features:
     if shapes:
         figures = _figures(shapes)
         words.add(figures)
-        words.update([f"{kind} {figures}" for kind, is_asked in zip(CUES, cues, strict=True) if is_asked])
+        words.update([f"{kind} {figures}" for kind, is_present in zip(CUES, cues, strict=True) if is_present])
     if prompt.earlier:
         words.update([f"before {shape}" for shape in _shapes(_TOKEN.findall(prompt.earlier[-EARLIER_CHARS:]))])
     return Features([*_numbers(prompt, tail, tokens), *_sum_of(prompt, tokens, cues), *cues], words, shapes)
@@ -111,10 +111,10 @@ def _needle(text: str, last: str) -> tuple[float, float, float]:
     """Return the shares of the last sentence's names and other long words that stand before it, and their distance."""
     end = len(text) - len(last)
     start = max(end - CONTEXT_CHARS, 0)
-    asked = [word.strip(_MARKS) for word in last.split()[1 : MAX_ASKED + 1]]
-    names = [word for word in asked if word[:1].isupper()]
-    others = [word for word in asked if len(word) > 3 and word.islower()]
-    if end <= start or not asked:
+    question_words = [word.strip(_MARKS) for word in last.split()[1 : MAX_QUESTION_WORDS + 1]]
+    names = [word for word in question_words if word[:1].isupper()]
+    others = [word for word in question_words if len(word) > 3 and word.islower()]
+    if end <= start or not question_words:
         return (0.25 if names else 0.0), 0.0, 0.0
     places = [text.rfind(name, start, end) for name in names]
     found = [place for place in places if place >= 0]

@@ -1,6 +1,6 @@
 """Hashes in place of words, so that stored data does not reveal a prompt.
 
-Equal words have equal hashes, so a model on hashes predicts like one on words. A reader can still test a guessed word
+Equal words have equal hashes, so a model on hashes predicts like one on words. A reader can still test a word
 for its presence.
 """
 

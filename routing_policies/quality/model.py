@@ -25,10 +25,10 @@ class Prediction(msgspec.Struct, frozen=True, gc=False):
     log_odds: float
     """Log odds that the weaker model's answer is as good as the stronger one's."""
     is_known: bool
-    """True if the training had prompts like this one; otherwise the log odds have no meaning."""
+    """True if the training had prompts like this one; otherwise the log odds are invalid."""
 
     @property
-    def chance(self) -> float:
+    def probability(self) -> float:
         """P(the weaker model is good enough); 0 for a prompt unlike those of the training."""
         return logistic(self.log_odds) if self.is_known else 0.0
 
@@ -46,7 +46,7 @@ class KindCorrection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PairModel(msgspec.Struct, frozen=True, kw_only=True):
-    """Model of the chance that `weak` answers a prompt as well as `strong` does."""
+    """Model of the probability that `weak` answers a prompt as well as `strong` does."""
 
     format: int = FORMAT
     weak: str

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from routing_policies.policy.document import Deployment
-from routing_policies.quality.predictor import Judged, Predictor, Predictors
+from routing_policies.quality.predictor import Predictor, Predictors, QualityAssessment
 from routing_policies.quality.prompt import Prompt
 
 if TYPE_CHECKING:
@@ -32,10 +32,10 @@ class QualityPrediction(msgspec.Struct, frozen=True):
     """Predicted quality by deployment; the policy's constant holds for all others."""
     is_known: bool
     """True if all predictions are reliable; an unreliable one counts as 0."""
-    judged: tuple[tuple[PairPredictor, Judged], ...] = ()
+    assessed: tuple[tuple[PairPredictor, QualityAssessment], ...] = ()
 
 
-def judges_of(candidates: Sequence[Deployment], predictors: Predictors) -> tuple[PairPredictor, ...]:
+def pair_predictors_of(candidates: Sequence[Deployment], predictors: Predictors) -> tuple[PairPredictor, ...]:
     """Return a predictor for each candidate that has coefficients against the strongest one.
 
     The strongest has the highest quality in the policy; among equals the most expensive, then the last one in the
@@ -67,14 +67,19 @@ def weak_and_strong(both: Sequence[Deployment]) -> tuple[Deployment, Deployment]
 
 
 def predicted_quality(
-    judges: Sequence[PairPredictor], prompt: Prompt, vector: NDArray[np.float32] | None = None
+    pair_predictors: Sequence[PairPredictor], prompt: Prompt, vector: NDArray[np.float32] | None = None
 ) -> QualityPrediction:
     """Return all predictions for one prompt; `vector` is by the encoder on whose embeddings they were trained."""
-    judged = tuple((judge, judge.predictor.judge(prompt, vector)) for judge in judges)
+    assessed = tuple(
+        (pair_predictor, pair_predictor.predictor.assess(prompt, vector)) for pair_predictor in pair_predictors
+    )
     return QualityPrediction(
-        quality={judge.deployment: found.prediction.chance * judge.strong_quality for judge, found in judged},
-        is_known=all(found.prediction.is_known for _, found in judged),
-        judged=judged,
+        quality={
+            pair_predictor.deployment: found.prediction.probability * pair_predictor.strong_quality
+            for pair_predictor, found in assessed
+        },
+        is_known=all(found.prediction.is_known for _, found in assessed),
+        assessed=assessed,
     )
 
 

@@ -22,7 +22,7 @@ class BadModel(ValueError):
     """File of coefficients is invalid; the message gives the reason."""
 
 
-class Judged(msgspec.Struct, frozen=True, gc=False):
+class QualityAssessment(msgspec.Struct, frozen=True, gc=False):
     """Prediction with its inputs."""
 
     prediction: Prediction
@@ -58,15 +58,15 @@ class Predictor:
             self.model = model
             self._memory = PreambleMemory(model.openings)
 
-    def judge(self, prompt: Prompt, vector: NDArray[np.float32] | None = None) -> Judged:
+    def assess(self, prompt: Prompt, vector: NDArray[np.float32] | None = None) -> QualityAssessment:
         """Return the prediction for a prompt; an embedding is ignored if the text had a preamble."""
         text = self._memory.strip(prompt.text)
         if text is not prompt.text:
             num_chars = prompt.num_chars - len(prompt.text) + len(text)
             prompt, vector = msgspec.structs.replace(prompt, text=text, num_chars=num_chars), None
         features = features_of(prompt)
-        asked = self._hasher.features(features) if self.model.hashes_words else features
-        return Judged(self.model.predict(asked, vector, kind=prompt.kind), features, prompt.kind)
+        hashed = self._hasher.features(features) if self.model.hashes_words else features
+        return QualityAssessment(self.model.predict(hashed, vector, kind=prompt.kind), features, prompt.kind)
 
 
 class Predictors:

@@ -1,4 +1,4 @@
-"""Prompt: the part of a conversation that a quality prediction looks at."""
+"""Prompt: the part of a conversation that a quality prediction reads."""
 
 from __future__ import annotations
 

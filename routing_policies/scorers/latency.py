@@ -28,7 +28,7 @@ class Latency:
 
 
 def relative(seconds: Sequence[float | None], floor_s: float) -> list[float]:
-    """Return least / own for each value; 0 for unknown ones, unless all are. Values below the floor count as equal."""
+    """Return least / own for each value; 0 for unknown ones, unless all are. Values below `floor_s` count as equal."""
     known = [found for found in seconds if found is not None] if None in seconds else cast(Sequence[float], seconds)
     if not known:
         return [1.0] * len(seconds)

@@ -1,4 +1,4 @@
-"""One headless Chromium for a module, and a gateway for it to look at."""
+"""One headless Chromium for a module, and a gateway for it to check."""
 
 from __future__ import annotations
 

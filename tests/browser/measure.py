@@ -21,7 +21,7 @@ from playwright.sync_api import Browser, sync_playwright
 
 from tests.browser.conftest import find_chromium
 
-_ROUNDS = 5
+_REPEATS = 5
 
 
 class View(NamedTuple):
@@ -86,8 +86,8 @@ def main() -> None:
         browser = playwright.chromium.launch(executable_path=find_chromium(), args=["--no-sandbox"])
         overview, word = (f"{given.admin}/admin/", "#tiles .tile"), (f"{given.admin}/livez", "body")
         view(browser, *overview)  # the browser itself has to wake up
-        pairs = [(view(browser, *overview), view(browser, *word)) for _ in range(_ROUNDS)]
-        lags = [live_ms(browser, given.admin, given.public) for _ in range(_ROUNDS)]
+        pairs = [(view(browser, *overview), view(browser, *word)) for _ in range(_REPEATS)]
+        lags = [live_ms(browser, given.admin, given.public) for _ in range(_REPEATS)]
         browser.close()
     found = {
         "first_view_ms": [first.took_ms for first, _ in pairs],

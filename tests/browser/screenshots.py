@@ -97,22 +97,22 @@ def _addresses(process: subprocess.Popen[bytes], log: Path) -> tuple[str, str]:
 
 
 def talk(url: str, until: float, seed: int) -> None:
-    """One client that asks one thing after another."""
-    chance = random.Random(seed)
+    """One client that calls one thing after another."""
+    rng = random.Random(seed)
     with httpx.Client(timeout=60) as client:
         while time.monotonic() < until:
-            text = chance.choice(_FORMS).format(chance.choice(_TOPICS))
-            if chance.random() < 0.25:
-                text = " ".join([text, "Please be brief."] * chance.choice((1, 30, 90)))
-            model = chance.choice(("faq", "faq", "auto", "auto", "penstock-mega"))
-            body = {"model": model, "stream": True, "max_tokens": chance.choice((16, 48)), "messages": [_said(text)]}
+            text = rng.choice(_FORMS).format(rng.choice(_TOPICS))
+            if rng.random() < 0.25:
+                text = " ".join([text, "Please be brief."] * rng.choice((1, 30, 90)))
+            model = rng.choice(("faq", "faq", "auto", "auto", "penstock-mega"))
+            body = {"model": model, "stream": True, "max_tokens": rng.choice((16, 48)), "messages": [_message(text)]}
             body["stream_options"] = {"include_usage": True}
-            headers = {"x-penstock-priority": chance.choice(("interactive", "interactive", "batch"))}
+            headers = {"x-penstock-priority": rng.choice(("interactive", "interactive", "batch"))}
             client.post(f"{url}/v1/chat/completions", json=body, headers=headers)
-            time.sleep(chance.random() / 4)
+            time.sleep(rng.random() / 4)
 
 
-def _said(text: str) -> dict[str, str]:
+def _message(text: str) -> dict[str, str]:
     return {"role": "user", "content": text}
 
 

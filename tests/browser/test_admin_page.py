@@ -43,19 +43,19 @@ def context(chromium: Browser, site: Addresses) -> Iterator[BrowserContext]:
 @pytest.fixture
 def page(context: BrowserContext) -> Iterator[Page]:
     """Fails the test when the page logged an error or ran into one."""
-    page, said = context.new_page(), list[str]()
+    page, reported = context.new_page(), list[str]()
 
     def note(message: ConsoleMessage) -> None:
         if message.type == "error" and not message.text.startswith(_MAP_STYLES):
-            said.append(f"{message.text} {message.location}")
+            reported.append(f"{message.text} {message.location}")
 
     page.on("console", note)
-    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("pageerror", lambda error: reported.append(str(error)))
     yield page
-    assert [line for line in said if not any(path in line for path in MAY_BE_404)] == []
+    assert [line for line in reported if not any(path in line for path in MAY_BE_404)] == []
 
 
-def ask(site: Addresses, model: str = "auto", text: str = "hi", **headers: str) -> httpx.Response:
+def call(site: Addresses, model: str = "auto", text: str = "hi", **headers: str) -> httpx.Response:
     body = {"model": model, "stream": True, "messages": [{"role": "user", "content": text}]}
     return httpx.post(f"{site.url}/v1/chat/completions", json=body, headers=headers, timeout=30)
 
@@ -68,7 +68,7 @@ def open_page(page: Page, path: str) -> None:
     expect(page.locator("#live")).to_have_text("live", timeout=PATIENCE_MS)
 
 
-def test_a_gateway_without_traffic_says_what_to_do(page: Page) -> None:
+def test_a_gateway_without_traffic_states_what_to_do(page: Page) -> None:
     open_page(page, "/admin/")
     expect(page.locator("#ttft")).to_contain_text("No requests yet", timeout=PATIENCE_MS)
 
@@ -76,7 +76,7 @@ def test_a_gateway_without_traffic_says_what_to_do(page: Page) -> None:
 def test_the_overview_follows_traffic_and_draws_it(page: Page, site: Addresses) -> None:
     open_page(page, "/admin/")
     for n in range(3):
-        assert ask(site, text=f"overview {n}").status_code == 200
+        assert call(site, text=f"overview {n}").status_code == 200
     expect(page.locator("#ttft")).to_contain_text("0-256", timeout=PATIENCE_MS)
     expect(page.locator("#deployments")).to_contain_text("only")
     expect(page.locator("#rate .main-svg").first).to_be_visible(timeout=PATIENCE_MS)
@@ -86,7 +86,7 @@ def test_the_overview_follows_traffic_and_draws_it(page: Page, site: Addresses) 
 
 def test_a_request_is_found_explained_and_linked_to(page: Page, site: Addresses) -> None:
     open_page(page, "/admin/requests")
-    request_id = ask(site, text="explain me").headers["x-request-id"]
+    request_id = call(site, text="explain me").headers["x-request-id"]
     page.locator(f'tr[data-key="{request_id}"]').click()
     detail = page.locator("#detail")
     expect(detail).to_contain_text("upstream first byte")
@@ -99,8 +99,8 @@ def test_a_request_is_found_explained_and_linked_to(page: Page, site: Addresses)
 
 
 def test_filters_are_part_of_the_address(page: Page, site: Addresses) -> None:
-    ask(site, text="filtered")
-    ask(site, "nobody-serves-this")
+    call(site, text="filtered")
+    call(site, "nobody-serves-this")
     open_page(page, "/admin/requests?outcome=rejected")
     rows = page.locator("#list tbody tr")
     expect(rows.first).to_contain_text("nobody-serves-this")
@@ -111,7 +111,7 @@ def test_filters_are_part_of_the_address(page: Page, site: Addresses) -> None:
 
 
 def test_the_keyboard_reaches_everything(page: Page, site: Addresses) -> None:
-    ask(site, text="keys")
+    call(site, text="keys")
     open_page(page, "/admin/")
     page.keyboard.press("Tab")
     expect(page.locator(".skip")).to_be_focused()
@@ -137,7 +137,7 @@ def test_the_colour_scheme_is_remembered(page: Page) -> None:
 
 
 def test_a_deployment_is_drained_and_taken_back(context: BrowserContext, site: Addresses, admin_token: str) -> None:
-    page = context.new_page()  # its console says that the first try was refused
+    page = context.new_page()  # its console states that the first try was refused
     open_page(page, "/admin/deployments")
     page.get_by_role("button", name="Drain").click()
     page.locator("dialog[open] [name=reason]").fill("a new card")
@@ -146,7 +146,7 @@ def test_a_deployment_is_drained_and_taken_back(context: BrowserContext, site: A
     page.locator("dialog[open] button[value=ok]").click()
     card = page.locator("section#only")
     expect(card).to_contain_text("draining", timeout=PATIENCE_MS)
-    assert ask(site, text="while drained").status_code == 503
+    assert call(site, text="while drained").status_code == 503
     page.get_by_role("button", name="Take back").click()
     page.locator("dialog[open] button[value=ok]").click()
     expect(card).to_contain_text("ready", timeout=PATIENCE_MS)
@@ -161,10 +161,10 @@ def unlock(page: Page, token: str) -> None:
 def test_a_policy_is_edited_by_form_checked_diffed_applied_and_rolled_back(
     context: BrowserContext, site: Addresses, admin_token: str
 ) -> None:
-    page = context.new_page()  # its console says that the first try was refused
+    page = context.new_page()  # its console states that the first try was refused
     page.goto("/admin/policy")
     expect(page.locator("#verdict")).to_contain_text("As in force")
-    field = page.get_by_label("Kept for, s")
+    field = page.get_by_label("TTL, s")
     field.fill("1234")
     field.press("Tab")
     expect(page.locator("#yaml")).to_have_value(re.compile("ttl_s: 1234"))
@@ -227,7 +227,7 @@ def test_a_key_is_made_shown_once_used_revoked_and_all_of_it_written_down(chromi
         row = page.locator("#keyring tr", has_text="page-test")
         expect(row).to_contain_text("active", timeout=PATIENCE_MS)
         assert secret not in page.content()
-        assert ask(at, text="with a key", authorization=f"Bearer {secret}").status_code == 200
+        assert call(at, text="with a key", authorization=f"Bearer {secret}").status_code == 200
         page.get_by_role("button", name="Revoke page-test").click()
         page.locator("dialog[open] button[value=ok]").click()
         expect(row).to_contain_text("revoked", timeout=PATIENCE_MS)
@@ -240,21 +240,23 @@ def test_a_key_is_made_shown_once_used_revoked_and_all_of_it_written_down(chromi
         page.close()
 
 
-def test_kept_answers_are_purged_after_a_look(context: BrowserContext, site: Addresses, admin_token: str) -> None:
+def test_cached_responses_are_purged_after_a_preview(
+    context: BrowserContext, site: Addresses, admin_token: str
+) -> None:
     page = context.new_page()
     page.goto("/admin/cache")
-    expect(page.locator("#kept")).to_contain_text("Answers kept")
+    expect(page.locator("#entries")).to_contain_text("Cache entries")
     page.locator("#purge [name=route]").fill("faq")
     page.locator("#purge button").click()
     unlock(page, admin_token)
     expect(page.locator("#covered")).to_contain_text("dev / faq")
     page.get_by_role("button", name="Remove them").click()
     page.locator("dialog[open] button[value=ok]").click()
-    expect(page.locator("#said")).to_contain_text("Removed")
+    expect(page.locator("#message")).to_contain_text("Removed")
 
 
-def test_nothing_that_others_say_runs_on_a_page(page: Page, site: Addresses) -> None:
-    refused = ask(site, HOSTILE, **{"x-client-request-id": HOSTILE})
+def test_nothing_that_others_state_runs_on_a_page(page: Page, site: Addresses) -> None:
+    refused = call(site, HOSTILE, **{"x-client-request-id": HOSTILE})
     open_page(page, "/admin/requests")
     row = page.locator(f'tr[data-key="{refused.headers["x-request-id"]}"]')
     expect(row).to_contain_text("<img src=x")
@@ -267,7 +269,7 @@ def test_nothing_that_others_say_runs_on_a_page(page: Page, site: Addresses) -> 
 
 
 def test_tables_are_exported_and_no_cell_is_a_formula(page: Page, site: Addresses) -> None:
-    ask(site, '=HYPERLINK("http://evil")')
+    call(site, '=HYPERLINK("http://evil")')
     open_page(page, "/admin/requests?outcome=rejected")
     expect(page.locator("#list tbody tr").first).to_be_visible()
     with page.expect_download() as download:
@@ -291,7 +293,7 @@ def test_what_is_more_than_text_is_json_in_a_csv(page: Page, site: Addresses) ->
     assert "object" not in "".join(row.values())
 
 
-def test_a_filter_that_nothing_passes_does_not_say_that_nothing_ever_happened(
+def test_a_filter_that_nothing_passes_does_not_state_that_nothing_ever_happened(
     context: BrowserContext, site: Addresses, admin_token: str
 ) -> None:
     policy = f"{site.admin_url}/admin/api/policy"
@@ -308,7 +310,7 @@ def test_a_filter_that_nothing_passes_does_not_say_that_nothing_ever_happened(
     expect(page.locator("#entries tbody tr").first).to_be_visible()
 
 
-def test_a_token_that_is_not_the_one_is_said_to_be_wrong(context: BrowserContext, site: Addresses) -> None:
+def test_a_token_that_is_not_the_one_is_reported_to_be_wrong(context: BrowserContext, site: Addresses) -> None:
     page = context.new_page()
     open_page(page, "/admin/deployments")
     page.get_by_role("button", name="Drain").click()
@@ -320,7 +322,7 @@ def test_a_token_that_is_not_the_one_is_said_to_be_wrong(context: BrowserContext
 
 
 def test_times_on_an_axis_are_seconds_or_milliseconds(page: Page, site: Addresses) -> None:
-    ask(site, text="an axis")
+    call(site, text="an axis")
     open_page(page, "/admin/")
     ticks = page.locator("#first .ytick text")
     expect(ticks.first).to_be_visible(timeout=PATIENCE_MS)
@@ -354,7 +356,7 @@ def test_nothing_lies_over_anything_on_a_telephone_and_the_page_is_marked_in_sig
 
 
 def test_a_feed_that_broke_off_is_taken_up_again(context: BrowserContext, site: Addresses) -> None:
-    page = context.new_page()  # its console says that it was offline
+    page = context.new_page()  # its console states that it was offline
     open_page(page, "/admin/load")
     context.set_offline(True)
     page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
@@ -380,7 +382,7 @@ def test_a_page_that_is_open_for_long_keeps_a_bounded_list(page: Page, site: Add
 def test_a_page_fits_a_telephone_and_axe_finds_nothing_in_either_colour_scheme(
     context: BrowserContext, site: Addresses, page_: AdminPage
 ) -> None:
-    ask(site, text="axe")
+    call(site, text="axe")
     page = context.new_page()
     open_page(page, page_.path)
     expect(page.locator("main")).not_to_contain_text("Loading…", timeout=PATIENCE_MS)

@@ -1,5 +1,5 @@
 """An admin's Friday on the page: on three replicas a bound is lowered in the form, checked as it is typed, planned and
-tried on a tenth of the traffic; it is worse, and is taken back by itself; the page tells by whom and why."""
+tried on a tenth of the traffic; it is worse, and is taken back by itself; the page shows by whom and why."""
 
 from __future__ import annotations
 
@@ -41,25 +41,25 @@ _people = itertools.count()
 
 
 async def answers_well(wire: Wire) -> None:
-    """What the large model says."""
+    """What the large model states."""
     message = {"role": "assistant", "content": "89"}
     body = json.loads(chunk("89", finish="stop").removeprefix(b"data: "))
     body |= {"object": "chat.completion", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
     await wire.answer(json.dumps(body).encode())
 
 
-async def ask(stack: Stack) -> None:
-    """As a product does that tells what was nonsense."""
+async def call(stack: Stack) -> None:
+    """As a product does that shows what was nonsense."""
     body = {
         "model": "auto",
         "messages": [{"role": "user", "content": QUESTION}],
         "user": f"person-{next(_people)}",
     }
-    reply = await stack.ask(body)
+    reply = await stack.call(body)
     assert reply.status == 200, reply.body
     if reply.json["choices"][0]["message"]["content"] == "nonsense":
-        said = {"request_id": reply.headers["x-request-id"], "verdict": "wrong"}
-        await stack.ask(said, path="/v1/feedback")
+        reported = {"request_id": reply.headers["x-request-id"], "verdict": "wrong"}
+        await stack.call(reported, path="/v1/feedback")
 
 
 @asynccontextmanager
@@ -69,7 +69,7 @@ async def traffic(stacks: list[Stack]) -> AsyncIterator[None]:
 
     async def client(stack: Stack) -> None:
         while not is_over.is_set():
-            await ask(stack)
+            await call(stack)
 
     clients = [asyncio.create_task(client(stack)) for stack in stacks for _ in range(2)]
     try:
@@ -129,7 +129,7 @@ async def test_a_bound_is_lowered_on_the_page_found_to_be_worse_and_taken_back_b
             page = await browser.new_page(base_url=admin_url(stacks[1]), viewport={"width": 1360, "height": 900})
             page.set_default_timeout(PATIENCE_MS)
             for _ in range(20):
-                await asyncio.gather(*(ask(stack) for stack in stacks))
+                await asyncio.gather(*(call(stack) for stack in stacks))
             await _log_in(page)
             await _lower_the_bound_and_look_at_it(page)
             async with traffic(stacks):
@@ -162,7 +162,7 @@ async def _lower_the_bound_and_look_at_it(page: Page) -> None:
     await page.locator("#reset").click()
     await field.fill("ever so good")
     await field.press("Tab")
-    await expect(page.locator("#said")).to_contain_text("a number is wanted", timeout=PATIENCE_MS)
+    await expect(page.locator("#message")).to_contain_text("must be a number", timeout=PATIENCE_MS)
     await field.fill("0.05")
     await field.press("Tab")
     await expect(page.locator("#verdict")).to_contain_text("Good", timeout=PATIENCE_MS)
@@ -186,7 +186,7 @@ async def _try_it_on_a_tenth_until_it_is_taken_back(page: Page) -> None:
     card = page.locator("#canary")
     await expect(card).to_contain_text("10 % of requests", timeout=PATIENCE_MS)
     await expect(card).to_contain_text("rolled back", timeout=PATIENCE_MS)  # nobody does anything meanwhile
-    await expect(page.locator("#said")).to_contain_text("The canary has ended (rolled back)")
+    await expect(page.locator("#message")).to_contain_text("The canary has ended (rolled back)")
     await expect(card).to_contain_text("anna")
     await expect(card).to_contain_text("the small model costs less")
     await expect(card).to_contain_text("by system: wrong")

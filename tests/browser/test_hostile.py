@@ -1,5 +1,5 @@
-"""What must not happen on the admin page: nothing that others say runs, no other page acts in an admin's name, nobody
-goes on watching whose login is over, and a lost store is said rather than hidden."""
+"""What must not happen on the admin page: nothing that others state runs, no other page acts in an admin's name, nobody
+goes on watching whose login is over, and a lost store is stated rather than hidden."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ _AUDIT: dict[str, Any] = {
     "weight": 1.0,
     "similarity": 0.9,
     "runner_up": None,
-    "chance": 0.9,
+    "match_probability": 0.9,
     "answer_similarity": 0.5,
     "differences": ["one"],
-    "texts": {"asked": "a", "kept_question": "b", "kept_answer": "c", "fresh_answer": "d"},
+    "texts": {"asked": "a", "cached_prompt": "b", "cached_response": "c", "fresh_answer": "d"},
 }
-_BOOK: dict[str, Any] = {
+_ROUTE_STATS: dict[str, Any] = {
     "tenant": "t",
     "route": "r",
     "state": "open",
@@ -63,7 +63,7 @@ _BOOK: dict[str, Any] = {
     "bounds": [
         {
             "max_error_ratio": 0.01,
-            "floor": 0.9,
+            "threshold": 0.9,
             "hit_ratio": 0.1,
             "ratio": 0.0,
             "low": 0.0,
@@ -96,7 +96,7 @@ _CANARY = {
 _ENTRY = {"seq": 1, "at": 1.0, "author": "a", "role": "editor", "action": "b", "target": "c", "reason": "d"}
 # What a gateway that has just begun has none of.
 _INVENTED: dict[str, dict[str, Any]] = {
-    "/admin/api/cache": {"entries": 1, "bytes": 1, "index_entries": 1, "encoder_ready": True, "routes": [_BOOK]},
+    "/admin/api/cache": {"entries": 1, "bytes": 1, "index_entries": 1, "encoder_ready": True, "routes": [_ROUTE_STATS]},
     "/admin/api/cache/audits": {"audits": [_AUDIT]},
     "/admin/api/audit": {"entries": [{**_ENTRY, "detail": {"e": "f"}, "hash": "0", "previous": "1"}], "last": 1},
     "/admin/api/policy/canary": {"canary": None, "past": [_CANARY, {**_CANARY, "id": "c0"}]},
@@ -133,7 +133,7 @@ def page(chromium: Browser, site: Addresses) -> Iterator[Page]:
     context.set_default_timeout(PATIENCE_MS)
     found = context.new_page()
     yield found
-    # A page asks for more on its own: what is still under way when a test ends is nobody's error.
+    # A page requests more on its own: what is still under way when a test ends is nobody's error.
     found.unroute_all(behavior="ignoreErrors")
     context.close()
 
@@ -152,11 +152,11 @@ def test_no_text_that_a_page_is_given_becomes_more_than_text(page: Page, site: A
     assert page.evaluate("window.hacked") is None
 
 
-def test_what_an_upstream_says_is_shown_without_secrets_and_control_characters(page: Page, tmp_path: Path) -> None:
-    said = json.dumps({"error": {"message": f"{HOSTILE} \x1b[2J your key {SECRET} is no good"}}).encode()
+def test_what_an_upstream_states_is_shown_without_secrets_and_control_characters(page: Page, tmp_path: Path) -> None:
+    reported = json.dumps({"error": {"message": f"{HOSTILE} \x1b[2J your key {SECRET} is no good"}}).encode()
 
     async def echo(wire: Wire) -> None:
-        await wire.answer(said, status=401)
+        await wire.answer(reported, status=401)
 
     with scripted_gateway(tmp_path, MORE_POLICY, echo) as at:
         body = {"model": "auto", "messages": [{"role": "user", "content": "hi"}]}
@@ -191,9 +191,9 @@ def logged_in(chromium: Browser, folder: Path) -> Iterator[tuple[Addresses, Brow
         context.close()
 
 
-class _Quiet(SimpleHTTPRequestHandler):
+class _SilentLog(SimpleHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
-        """Tests say what went wrong."""
+        """Tests state what went wrong."""
 
 
 def test_another_page_of_the_same_host_cannot_act_in_an_admins_name(chromium: Browser, tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_another_page_of_the_same_host_cannot_act_in_an_admins_name(chromium: Br
         form = f"""<form id=f method=post enctype=text/plain action="{at.admin_url}/admin/api/keys">
             <input name='{{"tenant":"dev","x":"' value='"}}'></form>"""
         (evil / "form.html").write_text(f"{form}<script>document.getElementById('f').submit()</script>")
-        handler = functools.partial(_Quiet, directory=str(evil))
+        handler = functools.partial(_SilentLog, directory=str(evil))
         server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         threading.Thread(target=server.serve_forever).start()
         try:
@@ -215,7 +215,7 @@ def test_another_page_of_the_same_host_cannot_act_in_an_admins_name(chromium: Br
             outcome = page.evaluate(
                 """async (url) => {
                     const how = {method: "POST", credentials: "include", body: '{"tenant": "dev"}'};
-                    const sent = {"content-type": "application/json", "x-csrf-token": "guessed"};
+                    const sent = {"content-type": "application/json", "x-csrf-token": "made-up"};
                     const seen = [];
                     for (const more of [{mode: "no-cors"}, {headers: sent}])
                         seen.push(await fetch(url, {...how, ...more}).then((r) => r.type, () => "refused"));
@@ -251,7 +251,7 @@ def test_a_page_that_stays_open_beyond_its_login_is_sent_to_log_in_again(
         expect(page).to_have_url(re.compile("/admin/load"), timeout=PATIENCE_MS)
 
 
-def test_a_lost_store_is_said_on_every_page_that_lives_by_it(chromium: Browser, tmp_path: Path) -> None:
+def test_a_lost_store_is_stated_on_every_page_that_lives_by_it(chromium: Browser, tmp_path: Path) -> None:
     redis = RedisServer(tmp_path / "redis").start()
     try:
         with scripted_gateway(

@@ -28,41 +28,41 @@ def reads(expr: str) -> dict[str, set[str]]:
     return found
 
 
-def _walk(node: Any, kept: frozenset[str]) -> Iterator[tuple[str, frozenset[str]]]:
+def _walk(node: Any, stored: frozenset[str]) -> Iterator[tuple[str, frozenset[str]]]:
     kind = type(node).__name__
     if kind == "VectorSelector":
-        yield node.name, kept | {matcher.name for matcher in node.matchers.matchers}
+        yield node.name, stored | {matcher.name for matcher in node.matchers.matchers}
     elif kind in ("MatrixSelector", "SubqueryExpr"):
-        yield from _walk(node.vector_selector if kind == "MatrixSelector" else node.expr, kept)
+        yield from _walk(node.vector_selector if kind == "MatrixSelector" else node.expr, stored)
     elif kind == "AggregateExpr":
         by = frozenset(node.modifier.labels) if node.modifier is not None else frozenset[str]()
         yield from _walk(node.expr, by)
     elif kind == "BinaryExpr":
-        yield from _walk(node.lhs, kept)
-        yield from _walk(node.rhs, kept)
+        yield from _walk(node.lhs, stored)
+        yield from _walk(node.rhs, stored)
     elif kind == "Call":
         for argument in node.args:
-            yield from _walk(argument, kept)
+            yield from _walk(argument, stored)
     elif kind in ("ParenExpr", "UnaryExpr"):
-        yield from _walk(node.expr, kept)
+        yield from _walk(node.expr, stored)
     else:
         assert kind in ("NumberLiteral", "StringLiteral"), kind
 
 
 def keeps(expr: str) -> set[str]:
     """The labels of what a recording rule records: those its outermost aggregations keep."""
-    return set(_kept(parse(expr))) - _ADDED_BY_SCRAPE
+    return set(_stored(parse(expr))) - _ADDED_BY_SCRAPE
 
 
-def _kept(node: Any) -> Iterator[str]:
+def _stored(node: Any) -> Iterator[str]:
     kind = type(node).__name__
     if kind == "AggregateExpr":
         yield from node.modifier.labels if node.modifier is not None else ()
     for child in {"BinaryExpr": ("lhs", "rhs"), "ParenExpr": ("expr",)}.get(kind, ()):
-        yield from _kept(getattr(node, child))
+        yield from _stored(getattr(node, child))
     if kind == "Call":
         for argument in node.args:
-            yield from _kept(argument)
+            yield from _stored(argument)
 
 
 def dashboard_queries() -> list[tuple[str, str]]:
@@ -91,7 +91,7 @@ def rule_queries() -> list[tuple[str, str]]:
 
 
 def scaling_queries() -> list[tuple[str, str]]:
-    """(name, expression) of what the autoscaler asks."""
+    """(name, expression) of what the autoscaler calls."""
     text = (DEPLOY / "kubernetes" / "base" / "scaling.yaml").read_text()
     return [
         (document["metadata"]["name"], trigger["metadata"]["query"])
@@ -102,5 +102,5 @@ def scaling_queries() -> list[tuple[str, str]]:
 
 
 def all_queries() -> list[tuple[str, str]]:
-    """Everything that is asked of Prometheus."""
+    """Everything that is required of Prometheus."""
     return [*dashboard_queries(), *rule_queries(), *scaling_queries()]

@@ -81,14 +81,14 @@ def test_the_policy_names_the_engines_that_are_started(stack: dict[str, Any]) ->
 def test_the_first_start_makes_tokens_that_gateway_and_prometheus_read(stack: dict[str, Any], tmp_path: Path) -> None:
     maker, gateway, prometheus = (stack["services"][name] for name in ("tokens", "gateway", "prometheus"))
     script = maker["command"][0].replace("/var/lib/penstock", str(tmp_path))
-    kept: dict[str, str] = {}
+    stored: dict[str, str] = {}
     for _ in range(2):  # a second start keeps them
         subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
         made = {path.name: path.read_text() for path in tmp_path.iterdir()}
         assert made.keys() == {"admin.token", "metrics.token"}
         assert len(set(made.values())) == 2
-        kept = kept or made
-        assert made == kept
+        stored = stored or made
+        assert made == stored
     assert (tmp_path / "admin.token").stat().st_mode & 0o777 == 0o600
     assert maker["network_mode"] == "none"
     assert "tokens:/var/lib/penstock" in maker["volumes"]
@@ -106,7 +106,7 @@ def test_the_first_start_makes_tokens_that_gateway_and_prometheus_read(stack: di
     assert job["authorization"] == {"credentials_file": "/run/penstock/metrics.token"}
 
 
-def test_grafana_is_given_the_dashboards_where_it_looks_for_them(stack: dict[str, Any]) -> None:
+def test_grafana_is_given_the_dashboards_where_it_searches_them(stack: dict[str, Any]) -> None:
     provider = yaml.safe_load((FOLDER / "grafana" / "dashboards" / "penstock.yaml").read_text())["providers"][0]
     mounted = [volume.split(":")[1] for volume in stack["services"]["grafana"]["volumes"]]
     assert provider["options"]["path"] in mounted

@@ -41,7 +41,7 @@ def test_whatever_a_recipe_copies_is_there_and_not_ignored(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["gateway", "engine"])
-def test_a_recipe_asks_for_a_probe_that_is_served_on_a_port_that_it_exposes(name: str) -> None:
+def test_a_recipe_requests_a_probe_that_is_served_on_a_port_that_it_exposes(name: str) -> None:
     text = (DEPLOY / "docker" / f"{name}.Dockerfile").read_text()
     ((port, path),) = re.findall(r"urlopen\('http://127\.0\.0\.1:(\d+)(/\w+)'", text)
     assert f'Route("{path}"' in (ROOT / SERVED_BY[name]).read_text()
@@ -51,7 +51,7 @@ def test_a_recipe_asks_for_a_probe_that_is_served_on_a_port_that_it_exposes(name
 
 
 @pytest.mark.parametrize("name", ["gateway", "engine"])
-def test_what_a_recipe_starts_and_asks_pip_for_exists(name: str) -> None:
+def test_what_a_recipe_starts_and_calls_pip_for_exists(name: str) -> None:
     text = (DEPLOY / "docker" / f"{name}.Dockerfile").read_text()
     extras = {extra for found in re.findall(r"EXTRAS=\[([\w,-]+)\]", text) for extra in found.split(",")}
     assert extras <= PROJECT["optional-dependencies"].keys()

@@ -57,7 +57,7 @@ def test_recorded_names_are_read_only_where_they_are_recorded() -> None:
     assert read <= recorded
 
 
-def test_every_alert_says_how_urgent_it_is_and_what_to_do() -> None:
+def test_every_alert_states_how_urgent_it_is_and_what_to_do() -> None:
     for rule in rules():
         if "alert" in rule:
             assert rule["labels"]["severity"] in ("page", "ticket"), rule["alert"]
@@ -65,7 +65,7 @@ def test_every_alert_says_how_urgent_it_is_and_what_to_do() -> None:
             assert rule["for"]
 
 
-def test_burn_alerts_look_through_a_long_and_a_short_window() -> None:
+def test_burn_alerts_cover_a_long_and_a_short_window() -> None:
     burns = [rule for rule in rules() if "Burn" in rule.get("alert", "") or "AtRisk" in rule.get("alert", "")]
     assert len(burns) == 5
     for rule in burns:

@@ -1,4 +1,4 @@
-"""What the autoscaler asks: by itself, whatever rules Prometheus has, and a number whatever was counted."""
+"""What the autoscaler calls: by itself, whatever rules Prometheus has, and a number whatever was counted."""
 
 from __future__ import annotations
 
@@ -51,11 +51,13 @@ def test_engines_follow_the_wait_where_their_own_permits_are_out(
     given: list[dict[str, str]], expected: dict[str, float], tmp_path: Path
 ) -> None:
     assert _PROMTOOL is not None
-    asked = [
+    requested = [
         {"expr": expr, "eval_time": "10m", "exp_samples": [{"labels": "{}", "value": expected[name]}]}
         for name, expr in QUERIES.items()
     ]
     file = tmp_path / "scaling.test.yaml"
-    file.write_text(yaml.safe_dump({"tests": [{"interval": "1m", "input_series": given, "promql_expr_test": asked}]}))
+    file.write_text(
+        yaml.safe_dump({"tests": [{"interval": "1m", "input_series": given, "promql_expr_test": requested}]})
+    )
     done = subprocess.run([_PROMTOOL, "test", "rules", str(file)], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr

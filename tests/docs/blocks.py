@@ -24,7 +24,7 @@ class Block(NamedTuple):
     language: str
     text: str
     not_run: str | None
-    """Why it cannot run in a test, as the marker before it says."""
+    """Why it cannot run in a test, as the marker before it states."""
 
     @property
     def file_name(self) -> str | None:

@@ -1,4 +1,4 @@
-"""Every block of the README and the docs does what the page says, against one running product."""
+"""Every block of the README and the docs does what the page states, against one running product."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def test_only_drawings_and_output_have_no_language() -> None:
 
 def test_make_up_starts_the_product() -> None:
     command = ["make", "--no-print-directory", "--dry-run", "up"]
-    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=True)
-    assert said.stdout.splitlines()[-1].endswith("penstock up")
+    reported = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=True)
+    assert reported.stdout.splitlines()[-1].endswith("penstock up")
 
 
 @pytest.mark.e2e

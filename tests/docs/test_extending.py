@@ -1,4 +1,4 @@
-"""The examples of `docs/extending.md` do what the page says, and the page shows them as they are."""
+"""The examples of `docs/extending.md` do what the page states, and the page shows them as they are."""
 
 from __future__ import annotations
 

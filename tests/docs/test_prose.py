@@ -21,15 +21,15 @@ _LINK: Final = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 def prose(page: str) -> Iterator[str]:
     """Yield the paragraphs and list items of a page; code, tables, headings and comments left out."""
     text = _FENCED.sub("", (ROOT / page).read_text())
-    kept: list[str] = []
+    stored: list[str] = []
     for line in [*text.splitlines(), ""]:
         starts_item = re.match(r"^\s*([-*]|\d+\.) ", line) is not None
         is_other = line.startswith(("|", "#", "<!--"))
-        if (not line.strip() or starts_item or is_other) and kept:
-            yield " ".join(kept)
-            kept = []
+        if (not line.strip() or starts_item or is_other) and stored:
+            yield " ".join(stored)
+            stored = []
         if line.strip() and not is_other:
-            kept.append(re.sub(r"^\s*([-*]|\d+\.) ", "", line).strip())
+            stored.append(re.sub(r"^\s*([-*]|\d+\.) ", "", line).strip())
 
 
 def sentences(paragraph: str) -> list[str]:

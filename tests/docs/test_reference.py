@@ -1,4 +1,4 @@
-"""The generated reference says what the code says."""
+"""The generated reference states what the code states."""
 
 from __future__ import annotations
 

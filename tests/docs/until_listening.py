@@ -32,7 +32,7 @@ def main() -> int:
         has_listened = False
         for line in server.stdout:
             print(line, end="", flush=True)
-            if not has_listened and any(said in line for said in LISTENING):
+            if not has_listened and any(reported in line for reported in LISTENING):
                 has_listened = True
                 server.send_signal(signal.SIGTERM)
         limit.cancel()

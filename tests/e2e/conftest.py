@@ -56,7 +56,7 @@ def _wait_until_ready(process: subprocess.Popen[bytes], log: Path) -> tuple[str,
                 if httpx.get(f"{found[0]}/readyz", timeout=2.0).status_code == 200:
                     return found
             except httpx.TransportError:
-                pass  # still binding: the loop asks again until the deadline
+                pass  # still binding: the loop calls again until the deadline
         time.sleep(0.1)
     raise AssertionError(f"not ready within {START_TIMEOUT_S} s:\n{log.read_text()[-4000:]}")
 
@@ -79,7 +79,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         str(folder / "run"),
     ]
     with OtlpCollector() as traces, log.open("wb") as sink:
-        # Nothing is traced unless a test asks for it with a sampled traceparent.
+        # Nothing is traced unless a test requests it with a sampled traceparent.
         traced = {"PENSTOCK_TELEMETRY_TRACE_OTLP_ENDPOINT": traces.url, "PENSTOCK_TELEMETRY_TRACE_SAMPLE_RATIO": "0"}
         process = subprocess.Popen(
             command,

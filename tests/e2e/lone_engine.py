@@ -67,7 +67,7 @@ class LoneEngine:
         raise AssertionError(f"the engine was not ready within {timeout_s:g} s")
 
     def _is_listening(self) -> bool:
-        """httpx leaves its socket open when nobody listens, so that is asked without it."""
+        """httpx leaves its socket open when nobody listens, so that is called without it."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             return probe.connect_ex(str(self.path)) == 0
 

@@ -50,7 +50,7 @@ def request(
     method: str = "POST",
     headers: dict[str, str] | None = None,
 ) -> bytes:
-    """A request as bytes, asking to close behind it; `body` is JSON unless it is bytes already."""
+    """A request as bytes, calling to close behind it; `body` is JSON unless it is bytes already."""
     data = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
     given = {"host": "penstock.test", "connection": "close"}
     if body is not None:

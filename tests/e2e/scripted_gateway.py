@@ -33,7 +33,7 @@ class Addresses:
 def scripted_gateway(
     folder: Path, more_policy: str = "", script: Script | None = None, settings: Mapping[str, object] | None = None
 ) -> Iterator[Addresses]:
-    """Answers every good request at once, whatever it asks for, or as `script` does; `more_policy` goes below the
+    """Answers every good request at once, whatever it requests, or as `script` does; `more_policy` goes below the
     deployments."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="scripted gateway")
@@ -88,7 +88,7 @@ async def _serve(
                 await stop.wait()
             finally:
                 await gateway.stop(drain_timeout_s=0)
-    except BaseException as error:  # whoever waits for the start has to hear of it, whatever it is
+    except BaseException as error:  # whoever waits for the start has to learn of it, whatever it is
         if not started.done():
             started.set_exception(error)
         raise

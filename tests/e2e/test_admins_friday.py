@@ -36,38 +36,38 @@ async def answers_nonsense(wire: Wire) -> None:
 
 
 class Product:
-    """Asks, looks at what it gets, and says when it is nonsense."""
+    """Calls, checks what it gets, and states when it is nonsense."""
 
     def __init__(self, stack: Stack) -> None:
         self._stack = stack
         self.statuses: list[int] = []
 
-    async def ask(self) -> None:
-        reply = await self._stack.ask(chat(user=f"person-{next(_people)}"))
+    async def call(self) -> None:
+        reply = await self._stack.call(chat(user=f"person-{next(_people)}"))
         self.statuses.append(reply.status)
         if reply.status == 200 and reply.json["choices"][0]["message"]["content"] == "nonsense":
-            said = {"request_id": reply.headers["x-request-id"], "verdict": "wrong"}
-            await self._stack.ask(said, path="/v1/feedback")
+            reported = {"request_id": reply.headers["x-request-id"], "verdict": "wrong"}
+            await self._stack.call(reported, path="/v1/feedback")
 
-    async def ask_until(self, is_over: Callable[[], Awaitable[bool]]) -> None:
+    async def send_until(self, is_over: Callable[[], Awaitable[bool]]) -> None:
         async with asyncio.timeout(PATIENCE_S):
             while not await is_over():
-                await self.ask_some()
+                await self.send_some()
 
-    async def ask_some(self) -> None:
+    async def send_some(self) -> None:
         """As many at once as the deployment takes that comes first."""
-        await asyncio.gather(*(self.ask() for _ in range(6)))
+        await asyncio.gather(*(self.call() for _ in range(6)))
 
 
-async def test_a_bad_idea_on_a_friday_is_taken_back_by_itself_and_the_history_tells_who_and_why(
+async def test_a_bad_idea_on_a_friday_is_taken_back_by_itself_and_the_history_reports_who_and_why(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with shell(tmp_path, capsys, **{"telemetry.recorder.mode": "features"}) as sh:
         sh.stack.large.otherwise = answers_nonsense
         product = Product(sh.stack)
         for _ in range(10):
-            await product.ask_some()
-        await _a_bound_is_changed_and_looked_at(sh)
+            await product.send_some()
+        await _change_a_bound(sh)
         code, out, err = await sh.run(
             *("policy", "canary", "start", str(sh.folder / "friday.yaml"), "--percent", "10", "--yes"),
             *("--reason", "the large model is better"),
@@ -77,12 +77,12 @@ async def test_a_bad_idea_on_a_friday_is_taken_back_by_itself_and_the_history_te
         async def is_over() -> bool:
             return (await sh.json("policy", "canary", "status"))["canary"] is None
 
-        await product.ask_until(is_over)
+        await product.send_until(is_over)
         code, out, _ = await sh.run("policy", "history")
         assert "by local: the large model is better; rolled back by system: wrong: " in out
         assert out.splitlines()[0].split()[0] == "1"  # no revision was made of it
         assert set(product.statuses) == {200}
-        after = [await sh.stack.ask(chat(user=f"later-{number}")) for number in range(20)]
+        after = [await sh.stack.call(chat(user=f"later-{number}")) for number in range(20)]
         assert {reply.headers["x-penstock-deployment"] for reply in after} == {"small"}
         audit = (await sh.json("audit", "list"))["entries"]
         assert [entry["action"] for entry in audit[:2]] == ["canary.rolled_back", "canary.start"]
@@ -90,7 +90,7 @@ async def test_a_bad_idea_on_a_friday_is_taken_back_by_itself_and_the_history_te
         assert [metric["name"] for metric in worse] == ["wrong"]
 
 
-async def _a_bound_is_changed_and_looked_at(sh: Shell) -> None:
+async def _change_a_bound(sh: Shell) -> None:
     """Change, check, plan: on the command line, with nothing in force yet."""
     now = (tmp := sh.folder / "policy.yaml").read_text()
     changed = now.replace("candidates: [small, large]", "candidates: [large, small]").replace(
@@ -132,7 +132,7 @@ async def test_apply_bad_apply_and_rollback_under_load_fail_no_request_and_reach
         assert (await in_force(stacks[2]))["etag"] == applied.json["etag"]
         body = {"revision": 1, "reason": "back"}
         headers = {"if-match": applied.json["etag"]}
-        back = await stacks[2].ask(body, admin=True, path=f"{POLICY}/rollback", headers=headers)
+        back = await stacks[2].call(body, admin=True, path=f"{POLICY}/rollback", headers=headers)
         await _until_everywhere(stacks, back.json["etag"])
         is_over.set()
         await asyncio.gather(*clients)
@@ -144,7 +144,7 @@ async def test_apply_bad_apply_and_rollback_under_load_fail_no_request_and_reach
 
 async def _client(stack: Stack, replies: list[Reply], is_over: asyncio.Event) -> None:
     while not is_over.is_set():
-        replies.append(await stack.ask(chat(user=f"person-{next(_people)}")))
+        replies.append(await stack.call(chat(user=f"person-{next(_people)}")))
 
 
 async def _until_everywhere(stacks: list[Stack], etag: str) -> None:
@@ -170,7 +170,7 @@ class Killable:
             )
         while True:
             try:
-                await self.ask(None, path="/readyz", method="GET")
+                await self.call(None, path="/readyz", method="GET")
                 return
             except (OSError, ValueError, IndexError):
                 assert self._process.returncode is None, (self.folder / "log").read_text()[-3000:]
@@ -182,7 +182,7 @@ class Killable:
         self._process.send_signal(signal.SIGKILL)
         await self._process.wait()
 
-    async def ask(self, body: Any, **how: Any) -> Reply:
+    async def call(self, body: Any, **how: Any) -> Reply:
         """One request to the admin listener, as the local admin."""
         headers = {**how.pop("headers", {})}
         if (self.folder / "admin.token").exists():
@@ -216,16 +216,16 @@ async def killable(folder: Path) -> AsyncIterator[Killable]:
 async def test_a_revision_and_a_key_outlive_a_kill(tmp_path: Path) -> None:
     async with asyncio.timeout(PATIENCE_S * 2), killable(tmp_path) as gateway:
         await gateway.start()
-        seed = (await gateway.ask(None, path=POLICY, method="GET")).json
+        seed = (await gateway.call(None, path=POLICY, method="GET")).json
         document = seed["document"].replace("routes:\n", "tenants: [{id: shop}]\nroutes:\n")
         body = {"document": document, "reason": "a tenant"}
-        applied = await gateway.ask(body, path=POLICY, method="PUT", headers={"if-match": seed["etag"]})
-        made = await gateway.ask({"tenant": "shop"}, path="/admin/api/keys")
+        applied = await gateway.call(body, path=POLICY, method="PUT", headers={"if-match": seed["etag"]})
+        made = await gateway.call({"tenant": "shop"}, path="/admin/api/keys")
         assert (applied.status, made.status) == (200, 201)
         await gateway.kill()
         await gateway.start()
-        now = (await gateway.ask(None, path=POLICY, method="GET")).json
+        now = (await gateway.call(None, path=POLICY, method="GET")).json
         assert now["etag"] == applied.json["etag"]
-        (key,) = (await gateway.ask(None, path="/admin/api/keys", method="GET")).json["keys"]
+        (key,) = (await gateway.call(None, path="/admin/api/keys", method="GET")).json["keys"]
         assert (key["tenant"], key["state"]) == ("shop", "active")
-        assert (await gateway.ask(None, path="/admin/api/audit/verify", method="GET")).json["ok"] is True
+        assert (await gateway.call(None, path="/admin/api/audit/verify", method="GET")).json["ok"] is True

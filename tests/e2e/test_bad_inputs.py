@@ -75,7 +75,7 @@ def test_a_chunked_body_over_the_limit_is_cut_off(stack: Stack) -> None:
     assert_error(reply, 413, "request_too_large")
 
 
-def test_an_expected_body_is_asked_for_and_answered(stack: Stack) -> None:
+def test_an_expected_body_is_requested_and_answered(stack: Stack) -> None:
     body = json.dumps(chat()).encode()
     reply = send_raw(stack.url, request(body, headers={"expect": "100-continue"}))
     assert reply.status == 100
@@ -216,13 +216,13 @@ def test_a_bad_field_gets_400_that_names_it(stack: Stack, fields: dict[str, Any]
     document = {name: value for name, value in (chat() | fields).items() if value is not None}
     reply = send_raw(stack.url, request(document))
     assert_error(reply, 400, "invalid_value", "unsupported_parameter", "invalid_json")
-    if param is not None:  # None: refused by size, before any field was looked at
+    if param is not None:  # None: refused by size, before any field was checked
         assert reply.error["param"].startswith(param)
     assert len(reply.body) < 1000
 
 
 def test_unknown_fields_pass_the_gateway(stack: Stack) -> None:
-    # The documented mode: what the gateway does not know is the deployment's to judge, by name.
+    # The documented mode: what the gateway does not know is the deployment's to decide, by name.
     reply = send_raw(stack.url, request(chat(x_unknown_field=1)))
     assert reply.status in (200, 400)
     if reply.status == 400:

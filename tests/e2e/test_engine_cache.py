@@ -63,7 +63,7 @@ def test_a_system_prompt_that_many_share_is_computed_once(engine: LoneEngine) ->
     assert sum(map(cached_tokens, answers)) == hits
 
 
-def test_usage_tells_cached_tokens_plain_streamed_and_for_several_choices(engine: LoneEngine) -> None:
+def test_usage_reports_cached_tokens_plain_streamed_and_for_several_choices(engine: LoneEngine) -> None:
     token_ids = prompt(2, 10 * BLOCK_SIZE)
     expected = 10 * BLOCK_SIZE - 1  # the last token is computed, for the answer's first
     with engine.client() as client:
@@ -85,7 +85,7 @@ def test_salts_keep_prefixes_apart_and_a_cache_key_does_not(engine: LoneEngine) 
         assert cached_tokens(complete(client, token_ids, "tenant a", prompt_cache_key="other")) == 96
 
 
-def test_what_an_aborted_request_computed_is_kept(engine: LoneEngine) -> None:
+def test_what_an_aborted_request_computed_is_stored(engine: LoneEngine) -> None:
     token_ids = prompt(4, 1600)
     body = {"model": "small", "prompt": token_ids, "max_tokens": 2000, "ignore_eos": True, "stream": True}
     with engine.client() as client:

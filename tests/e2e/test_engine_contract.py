@@ -1,4 +1,4 @@
-"""What an engine tells other schedulers: its load in a response header and as a feed."""
+"""What an engine shows other schedulers: its load in a response header and as a feed."""
 
 from __future__ import annotations
 
@@ -74,11 +74,11 @@ def test_the_load_comes_as_a_feed_ten_times_a_second(stack: Stack) -> None:
         loads(response, 1)
     with engine_client(stack) as client, client.stream("GET", "/engine/load") as response:
         began = time.monotonic()
-        said = loads(response, 6)
+        reported = loads(response, 6)
         took_s = time.monotonic() - began
-    assert all(event.keys() >= LOAD_KEYS for event in said)
-    assert said[0]["state"] == "ready"
-    assert said[0]["num_blocks_total"] > 0
+    assert all(event.keys() >= LOAD_KEYS for event in reported)
+    assert reported[0]["state"] == "ready"
+    assert reported[0]["num_blocks_total"] > 0
     assert took_s < 5 * PERIOD_S * 10  # a busy machine is late, a feed that waits for work never comes
 
 
@@ -86,7 +86,7 @@ def test_the_feed_shows_a_sequence_while_it_runs(stack: Stack) -> None:
     body = chat(model="penstock-small", stream=True, max_tokens=2000, min_tokens=1000)
     with engine_client(stack) as watcher, engine_client(stack) as client:
         with client.stream("POST", "/v1/chat/completions", json=body) as answer:
-            pieces = answer.iter_bytes()  # kept: an iterator that is dropped closes its response
+            pieces = answer.iter_bytes()  # stored: an iterator that is dropped closes its response
             next(pieces)
             with watcher.stream("GET", "/engine/load") as response:
                 assert any(event["num_open"] >= 1 for event in loads(response, 3))

@@ -82,7 +82,7 @@ def test_malformed_bytes_are_refused_at_once(engine: LoneEngine) -> None:
         assert time.monotonic() - started_at < LIMIT_S
 
 
-def test_a_core_killed_in_the_middle_of_a_stream_is_told_and_comes_back(engine: LoneEngine) -> None:
+def test_a_core_killed_in_the_middle_of_a_stream_is_reported_and_comes_back(engine: LoneEngine) -> None:
     body = {**CHAT, "max_tokens": 3000, "ignore_eos": True, "stream": True}
     first = engine.core_pid()
     with engine.client() as client:
@@ -130,7 +130,7 @@ async def test_a_gateway_in_front_holds_requests_until_the_core_is_back(engine: 
             assert (await client.post("/v1/chat/completions", json=body)).status_code == 200
             live = gateway._current().deployments["small"]
             deadline = time.monotonic() + 60
-            while live.forecast.report(time.monotonic()) is None:  # it listens to what the engine says of itself
+            while live.forecast.report(time.monotonic()) is None:  # it listens to what the engine states of itself
                 assert time.monotonic() < deadline
                 await asyncio.sleep(0.02)
             os.kill(engine.core_pid(), signal.SIGKILL)
@@ -146,7 +146,7 @@ async def test_a_gateway_in_front_holds_requests_until_the_core_is_back(engine: 
 
 
 async def test_plain_requests_leave_an_engine_whose_core_was_stopped(engine: LoneEngine, tmp_path: Path) -> None:
-    """Its port and its probes answer, and its feed says that no step is made."""
+    """Its port and its probes answer, and its feed states that no step is made."""
     policy = tmp_path / "policy.yaml"
     policy.write_text(
         "schema_version: 1\ndeployments:\n"

@@ -70,7 +70,7 @@ def test_bad_json_is_400(stack: Stack, body: bytes) -> None:
     assert_row(send_raw(stack.url, request(body)), 400, REJECTED, "invalid_json")
 
 
-def test_what_the_engine_cannot_do_is_400_with_the_field_and_said_by_the_engine(stack: Stack) -> None:
+def test_what_the_engine_cannot_do_is_400_with_the_field_and_stated_by_the_engine(stack: Stack) -> None:
     audio = [{"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}]
     reply = send_raw(stack.url, request(chat(audio)))
     assert reply.status == 400
@@ -111,10 +111,10 @@ async def test_keys_no_key_bad_key_and_a_model_that_is_not_the_keys(tmp_path: Pa
     policy = policy_text(tmp_path) + f"tenants: [{{id: shop, models: [auto], keys: [{key}]}}]\n"
     async with running(tmp_path, policy=policy) as stack:
         for sent in ({}, {"authorization": "Bearer wrong"}):
-            assert_row(await stack.ask(chat(), headers=sent), 401, REJECTED, "invalid_api_key")
+            assert_row(await stack.call(chat(), headers=sent), 401, REJECTED, "invalid_api_key")
         good = {"authorization": f"Bearer {KEY}"}
-        assert_row(await stack.ask(chat(model="tiny"), headers=good), 403, REJECTED, "model_not_allowed")
-        assert (await stack.ask(chat(), headers=good)).status == 200
+        assert_row(await stack.call(chat(model="tiny"), headers=good), 403, REJECTED, "model_not_allowed")
+        assert (await stack.call(chat(), headers=good)).status == 200
 
 
 async def test_a_full_queue_is_503_and_worth_a_retry(tmp_path: Path) -> None:
@@ -126,9 +126,9 @@ async def test_a_full_queue_is_503_and_worth_a_retry(tmp_path: Path) -> None:
             await wire.answer(COMPLETION)
 
         stack.small.scripts = [wait]
-        under_way = asyncio.create_task(stack.ask(chat(model="solo")))
+        under_way = asyncio.create_task(stack.call(chat(model="solo")))
         await asyncio.wait_for(stack.small.got_request.wait(), 10)
-        assert_shed(await stack.ask(chat(model="solo")), "queue_full", should_retry=True)
+        assert_shed(await stack.call(chat(model="solo")), "queue_full", should_retry=True)
         gate.set()
         assert (await under_way).status == 200
 
@@ -137,7 +137,7 @@ async def test_no_deployment_ready_is_503_and_worth_a_retry(tmp_path: Path) -> N
     async with running(tmp_path) as stack:
         stack.small.is_ready = stack.large.is_ready = False
         await stack.gateway._prober.probe_all()
-        assert_shed(await stack.ask(chat()), "overload", should_retry=True)
+        assert_shed(await stack.call(chat()), "overload", should_retry=True)
 
 
 def test_a_deadline_that_cannot_be_met_is_503_and_no_retry_helps(stack: Stack) -> None:
@@ -154,8 +154,8 @@ async def test_an_upstream_that_fails_is_502(tmp_path: Path) -> None:
 
     async with running(tmp_path) as stack:
         for script in (fail, reset):
-            stack.small.scripts = [script, script]  # a connection kept from before is replaced once
-            reply = await stack.ask(chat(model="solo"))
+            stack.small.scripts = [script, script]  # a connection stored from before is replaced once
+            reply = await stack.call(chat(model="solo"))
             assert_row(reply, 502, "api_error", "upstream_error")
             assert b"secret detail" not in reply.body
             stack.small.scripts = []
@@ -164,7 +164,7 @@ async def test_an_upstream_that_fails_is_502(tmp_path: Path) -> None:
 async def test_an_upstream_that_is_late_is_504(tmp_path: Path) -> None:
     async with running(tmp_path, first_token_ms=600) as stack:
         stack.small.scripts = [hang]
-        assert_row(await stack.ask(chat(model="solo", stream=True)), 504, "api_error", "upstream_timeout")
+        assert_row(await stack.call(chat(model="solo", stream=True)), 504, "api_error", "upstream_timeout")
 
 
 async def test_an_upstreams_own_refusal_passes_without_the_header_that_is_ours(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ async def test_an_upstreams_own_refusal_passes_without_the_header_that_is_ours(t
 
     async with running(tmp_path) as stack:
         stack.small.scripts = [refuse]
-        reply = await stack.ask(chat(model="solo"))
+        reply = await stack.call(chat(model="solo"))
         assert_row(reply, 400, REJECTED, "invalid_value", by_gateway=False)
         assert reply.body == refusal
 
@@ -190,7 +190,7 @@ async def test_a_failure_after_the_first_byte_is_an_event_and_the_end_of_the_con
 
     async with running(tmp_path) as stack:
         stack.small.scripts = [break_off]
-        reply = await stack.ask(chat(model="solo", stream=True), headers={"connection": "keep-alive"})
+        reply = await stack.call(chat(model="solo", stream=True), headers={"connection": "keep-alive"})
         assert reply.status == 200
         *_, last = reply.body.strip().split(b"\n\n")
         assert last.startswith(b'data: {"error":{')

@@ -1,4 +1,4 @@
-"""Schemathesis against what the admin listener serves: the public listener does exactly what the document says."""
+"""Schemathesis against what the admin listener serves: the public listener does exactly what the document states."""
 
 from __future__ import annotations
 

@@ -19,10 +19,10 @@ QUESTIONS = (
     "Can I pay with a gift card?",
     "What is 17 plus 26?",
 )
-ROUNDS = 40
+REPEATS = 40
 """Whether drafts pay is measured: where the machine was busy in a bad moment they are not tried for a while."""
 ENOUGH = 40
-"""Tokens drafted, to tell how many are right."""
+"""Tokens drafted, to show how many are right."""
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +51,9 @@ def drafts(engine: LoneEngine) -> tuple[float, float]:
     return drafted, accepted
 
 
-def test_questions_never_asked_before_are_answered_in_fewer_steps(engine: LoneEngine, plain: LoneEngine) -> None:
+def test_questions_never_seen_before_are_answered_in_fewer_steps(engine: LoneEngine, plain: LoneEngine) -> None:
     with engine.client() as client, plain.client() as plain_client:
-        for _ in range(ROUNDS):
+        for _ in range(REPEATS):
             for fields in ({"temperature": 0}, {"temperature": 0.8, "seed": 3}):
                 for question in QUESTIONS:
                     assert answer(client, question, **fields) == answer(plain_client, question, **fields)
@@ -79,7 +79,7 @@ def test_what_follows_a_schema_is_answered_in_fewer_steps_too(engine: LoneEngine
     }
     before = drafts(engine)
     with engine.client() as client, plain.client() as plain_client:
-        for _ in range(ROUNDS):
+        for _ in range(REPEATS):
             for name in ("Lena Marwick from Oldford", "Jonas Pell from Harrowgate", "Mira Stone from Eastby"):
                 question = f"Extract name and city as JSON: {name} ordered two lamps."
                 for chosen in ({"temperature": 0}, {"temperature": 0.8, "seed": 3}):

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.e2e
 
 @pytest.fixture(scope="module")
 def live(stack: Stack) -> dict[str, set[str]]:
-    """Labels by the name of every series that can be asked for."""
+    """Labels by the name of every series that can be requested."""
     send_raw(stack.url, request(chat(stream=True, max_tokens=4)))
     with engine_client(stack) as client:
         client.post("/v1/chat/completions", json=chat(model="penstock-small", max_tokens=4))

@@ -73,7 +73,7 @@ def test_raw_response_carries_the_request_id_and_who_answered(client: openai.Ope
 
 
 def test_choices_logprobs_and_seed_work_through_the_gateway(client: openai.OpenAI) -> None:
-    def ask() -> list[str | None]:
+    def call() -> list[str | None]:
         answer = client.chat.completions.create(
             model="penstock-small",
             messages=QUESTION,
@@ -87,7 +87,7 @@ def test_choices_logprobs_and_seed_work_through_the_gateway(client: openai.OpenA
         assert all(choice.logprobs and choice.logprobs.content for choice in answer.choices)
         return [choice.message.content for choice in answer.choices]
 
-    assert ask() == ask()
+    assert call() == call()
 
 
 def test_errors_arrive_as_the_sdks_own_types(client: openai.OpenAI) -> None:

@@ -1,4 +1,4 @@
-"""Streams as the wire promises them, event by event."""
+"""Streams as the wire guarantees them, event by event."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ FINISH_REASONS = {"stop", "length", "tool_calls", "content_filter"}
 
 
 def stream(stack: Stack, **fields: Any) -> list[dict[str, Any]]:
-    """The events of one stream, after a look at its framing."""
+    """The events of one stream, after a check its framing."""
     body = chat(stream=True, **fields)
     response = httpx.post(f"{stack.base_url}/chat/completions", json=body, timeout=120.0)
     assert response.status_code == 200, response.text
     assert response.headers["content-type"].startswith("text/event-stream")
     *blocks, rest = response.text.split("\n\n")
     assert rest == ""
-    said = [block for block in blocks if not block.startswith(":")]
-    assert all(block.startswith("data: ") and "\n" not in block for block in said)
-    assert said[-1] == "data: [DONE]"
-    assert said.count("data: [DONE]") == 1
-    return [json.loads(block.removeprefix("data: ")) for block in said[:-1]]
+    reported = [block for block in blocks if not block.startswith(":")]
+    assert all(block.startswith("data: ") and "\n" not in block for block in reported)
+    assert reported[-1] == "data: [DONE]"
+    assert reported.count("data: [DONE]") == 1
+    return [json.loads(block.removeprefix("data: ")) for block in reported[:-1]]
 
 
 @pytest.mark.parametrize("num_choices", [1, 2])
 def test_one_id_created_and_model_for_all_events_and_the_role_first(stack: Stack, num_choices: int) -> None:
-    said = stream(stack, n=num_choices)
+    reported = stream(stack, n=num_choices)
     for name in ("id", "created", "model", "object"):
-        assert len({event[name] for event in said}) == 1
-    assert said[0]["object"] == "chat.completion.chunk"
+        assert len({event[name] for event in reported}) == 1
+    assert reported[0]["object"] == "chat.completion.chunk"
     for index in range(num_choices):
-        own = [choice for event in said for choice in event["choices"] if choice["index"] == index]
+        own = [choice for event in reported for choice in event["choices"] if choice["index"] == index]
         assert own[0]["delta"]["role"] == "assistant"
         assert all("role" not in choice["delta"] for choice in own[1:])
         reasons = [choice["finish_reason"] for choice in own]
@@ -58,18 +58,18 @@ def test_usage_comes_last_without_choices_and_is_null_before(stack: Stack) -> No
 
 
 def test_usage_unasked_is_absent(stack: Stack) -> None:
-    said = stream(stack)
-    assert all(event["choices"] for event in said)
-    assert all(event.get("usage") is None for event in said)
+    reported = stream(stack)
+    assert all(event["choices"] for event in reported)
+    assert all(event.get("usage") is None for event in reported)
 
 
 def test_the_text_is_that_of_the_plain_answer(stack: Stack) -> None:
     fields: dict[str, Any] = {"model": "penstock-small", "temperature": 0, "max_tokens": 12}
     plain = httpx.post(f"{stack.base_url}/chat/completions", json=chat(**fields), timeout=120.0).json()
-    said = stream(stack, **fields)
-    text = "".join(choice["delta"].get("content") or "" for event in said for choice in event["choices"])
+    reported = stream(stack, **fields)
+    text = "".join(choice["delta"].get("content") or "" for event in reported for choice in event["choices"])
     assert text == plain["choices"][0]["message"]["content"]
-    assert said[-1]["choices"][0]["finish_reason"] == plain["choices"][0]["finish_reason"]
+    assert reported[-1]["choices"][0]["finish_reason"] == plain["choices"][0]["finish_reason"]
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def command(folder: Path, name: str) -> list[str]:
 
 
 async def started(lines: asyncio.StreamReader, seen: list[str]) -> dict[str, Any]:
-    """The event that says where the gateway listens."""
+    """The event that states where the gateway listens."""
     while line := (await lines.readline()).decode():
         seen.append(line)
         if line.startswith("{") and (event := json.loads(line)).get("event") == "started":
@@ -79,10 +79,10 @@ async def test_the_key_reaches_the_https_upstream_and_nothing_else_does(tmp_path
             process.terminate()
             rest, _ = await process.communicate()
         assert answer.status_code == 200
-        asked = hosted.received[0]
-        assert asked.line == "POST /v1/chat/completions HTTP/1.1"
-        assert asked.headers["authorization"] == f"Bearer {SECRET}"
-        assert "the-clients-own" not in str(asked.headers)
+        requested = hosted.received[0]
+        assert requested.line == "POST /v1/chat/completions HTTP/1.1"
+        assert requested.headers["authorization"] == f"Bearer {SECRET}"
+        assert "the-clients-own" not in str(requested.headers)
         shown = answer.text + str(answer.headers) + metrics.text + "".join(seen) + rest.decode()
         assert SECRET not in shown
 
@@ -95,6 +95,6 @@ def test_a_missing_key_ends_the_start_naming_deployment_and_variable(tmp_path: P
         command(tmp_path, name), env=environment(), capture_output=True, text=True, timeout=START_TIMEOUT_S
     )
     assert ran.returncode == 2
-    said = ran.stdout + ran.stderr
-    assert "deployments.hosted.auth.bearer_env: the environment variable HOSTED_KEY is not set" in said
-    assert "Traceback" not in said
+    reported = ran.stdout + ran.stderr
+    assert "deployments.hosted.auth.bearer_env: the environment variable HOSTED_KEY is not set" in reported
+    assert "Traceback" not in reported

@@ -13,7 +13,7 @@ _MAPS = Path("/proc/self/smaps")
 _WIDE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
-def test_tensors_are_zeros_of_the_shape_and_kind_that_were_asked_for() -> None:
+def test_tensors_are_zeros_of_the_shape_and_kind_that_were_requested() -> None:
     found = HugePages().zeros(3, 5, 2, dtype=torch.bfloat16)
 
     assert found.shape == (3, 5, 2)
@@ -32,7 +32,7 @@ def test_tensors_share_no_memory_and_begin_with_a_line_each() -> None:
     assert not any(tensor.data_ptr() % 64 for tensor in found)
 
 
-def test_a_tensor_may_be_larger_than_what_is_asked_of_the_system_at_once() -> None:
+def test_a_tensor_may_be_larger_than_what_is_called_of_the_system_at_once() -> None:
     pages = HugePages()
     small = pages.copy(torch.arange(5))
 
@@ -57,7 +57,7 @@ def test_a_tensor_of_nothing_has_its_shape() -> None:
 
 
 @pytest.mark.skipif(not (_MAPS.exists() and _WIDE_PAGES.exists()), reason="this system does not tell of its pages")
-def test_the_system_is_asked_for_wide_pages() -> None:
+def test_the_system_is_requested_wide_pages() -> None:
     tensor = HugePages().zeros(1 << 20, dtype=torch.float32)
     address = tensor.data_ptr()
 

@@ -1,4 +1,4 @@
-"""A whole engine over a random model: whatever it chooses, the answer has the shape that was asked for."""
+"""A whole engine over a random model: whatever it chooses, the answer has the shape that was requested."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ async def gateway_process(
 
 
 class SteadyClient:
-    """Asks one request after the other, on a connection it keeps for as long as the server lets it."""
+    """Calls one request after the other, on a connection it keeps for as long as the server lets it."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -109,10 +109,10 @@ class SteadyClient:
         self._writer: asyncio.StreamWriter | None = None
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Ask until told to stop; whatever is not a 200 is a failure."""
+        """Call until advanced to stop; whatever is not a 200 is a failure."""
         while not stop.is_set():
             try:
-                reply = await asyncio.wait_for(self._ask(), 10)
+                reply = await asyncio.wait_for(self._send(), 10)
             except (OSError, EOFError, ValueError, TimeoutError) as error:
                 self.failures.append(repr(error))
                 self._close()
@@ -125,7 +125,7 @@ class SteadyClient:
                 self._close()
         self._close()
 
-    async def _ask(self) -> Reply:
+    async def _send(self) -> Reply:
         if self._writer is None:
             self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
         assert self._reader is not None

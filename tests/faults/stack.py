@@ -63,7 +63,7 @@ class FaultStack(Stack):
 
         async def one() -> Reply:
             async with gate:
-                return await self.ask(body, **how)
+                return await self.call(body, **how)
 
         return list(await asyncio.gather(*(one() for _ in range(num))))
 
@@ -85,14 +85,14 @@ class FaultStack(Stack):
             if sample.name == name and labels.items() <= sample.labels.items()
         )
 
-    async def check_invariants(self, num_asked: int) -> None:
-        """Every request ended once, nothing is held, connections are idle or closed, retries kept to their budget."""
-        lines = await self.recorded(num_asked)
+    async def check_invariants(self, num_sent: int) -> None:
+        """Every request ended once, nothing is held, connections are idle or closed, retries stored to their budget."""
+        lines = await self.recorded(num_sent)
         await self.until_idle()
         self.check_integrity()
-        assert len(lines) == num_asked, "every request is recorded exactly once"
+        assert len(lines) == num_sent, "every request is recorded exactly once"
         assert {line["outcome"] for line in lines} <= ENDS
-        assert await self.metric("penstock_requests_total") == num_asked
+        assert await self.metric("penstock_requests_total") == num_sent
         for _ in range(400):  # a probe may be under way
             pools = [self.live(number).client.snapshot() for number in range(len(self.engines))]
             if not any(pool.num_busy or pool.num_connecting for pool in pools):
@@ -101,10 +101,10 @@ class FaultStack(Stack):
         else:
             raise AssertionError(f"connections are still in use: {pools}")
         retries = await self.metric("penstock_retries_total")
-        assert retries <= RETRY_RESERVE + RETRY_RATIO * num_asked
+        assert retries <= RETRY_RESERVE + RETRY_RATIO * num_sent
         received = sum(len(engine.received) for engine in self.engines)
         hedges = await self.metric("penstock_hedges_total")
-        assert received <= num_asked + retries + hedges, "an upstream saw a request nobody accounts for"
+        assert received <= num_sent + retries + hedges, "an upstream saw a request nobody accounts for"
 
 
 @asynccontextmanager

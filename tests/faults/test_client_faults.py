@@ -60,7 +60,7 @@ class RawClient:
         self.socket.close()
 
 
-async def ask(stack: FaultStack, **fields: Any) -> Reply:
+async def call(stack: FaultStack, **fields: Any) -> Reply:
     """One request over TCP."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port_of(stack))
     writer.write(encode(chat(**fields)))
@@ -168,7 +168,7 @@ async def test_a_client_that_vanished_is_given_up_at_the_write_stall_limit(tmp_p
 
 
 async def test_a_half_closed_client_counts_as_gone(tmp_path: Path) -> None:
-    """Fault row 5: documented: a proxy cannot tell it from a client that left."""
+    """Fault row 5: documented: a proxy cannot show it from a client that left."""
     async with faulty(tmp_path, num=1, listen="127.0.0.1:0") as stack:
         stack.engines[0].scripts = [hang]
         client = RawClient(stack)
@@ -206,7 +206,7 @@ async def test_a_slow_reader_pauses_its_own_upstream_and_nobody_elses(tmp_path: 
             await slow.read(1)
         stack.engines[0].otherwise = streaming("a", "b")
         begun = time.monotonic()
-        replies = await asyncio.gather(*(ask(stack, stream=True) for _ in range(100)))
+        replies = await asyncio.gather(*(call(stack, stream=True) for _ in range(100)))
 
         assert {reply.status for reply in replies} == {200}
         assert time.monotonic() - begun < 5
@@ -238,7 +238,7 @@ async def test_a_storm_of_cancellations_leaks_nothing(tmp_path: Path) -> None:
         leaving = [rng.random() * 0.05 if number % 2 else None for number in range(1000)]
         await asyncio.gather(*(one(moment) for moment in leaving))
         await stack.until_idle()
-        replies = await asyncio.gather(*(ask(stack, stream=True) for _ in range(16)))
+        replies = await asyncio.gather(*(call(stack, stream=True) for _ in range(16)))
 
         assert {reply.status for reply in replies} == {200}
         lines = await stack.recorded(1000)

@@ -39,7 +39,7 @@ async def test_a_brown_out_is_not_a_death_and_holds_up_nobody_else(tmp_path: Pat
     async with faulty(tmp_path, select="policy: least_in_flight", permits=4) as stack:
         num = await warm(stack, 60)
         stack.proxies[0].toxics.latency_s = 0.1
-        slow = [asyncio.create_task(stack.ask(chat(stream=True))) for _ in range(4)]
+        slow = [asyncio.create_task(stack.call(chat(stream=True))) for _ in range(4)]
         replies = [await task for task in slow]
 
         assert {reply.status for reply in replies} == {200}
@@ -58,7 +58,7 @@ async def test_a_late_answer_to_a_probe_is_no_death_while_tokens_come(
     async with faulty(tmp_path, num=1) as stack:
         stack.live(0).is_ready = True
         stack.proxies[0].toxics.latency_s = 0.1
-        assert (await stack.ask(chat(stream=True))).status == 200
+        assert (await stack.call(chat(stream=True))).status == 200
         await stack.gateway._prober.probe_all()
         assert stack.live(0).is_ready
 
@@ -78,7 +78,7 @@ async def test_one_of_three_that_fails_is_ejected_tried_for_longer_and_longer_an
 
         num = 60
         while len(stack.lines("deployment_ejected")) < 3:
-            assert (await stack.ask(chat())).status == 200
+            assert (await stack.call(chat())).status == 200
             num += 1
         failed, num_in_flight, trials = 3, 3, 2  # in flight: those beside the one that was the last straw
         assert failed + trials <= len(stack.engines[0].received) <= failed + num_in_flight + trials
@@ -88,7 +88,7 @@ async def test_one_of_three_that_fails_is_ejected_tried_for_longer_and_longer_an
         stack.engines[0].otherwise = complete
         await until(lambda: stack.live(0).health.may_probe(time.monotonic()))
         while not stack.live(0).health.is_fit:
-            assert (await stack.ask(chat())).status == 200
+            assert (await stack.call(chat())).status == 200
             num += 1
         assert await stack.metric("penstock_ejections_total", deployment="e0", reason="status") == 3
         await stack.check_invariants(num)
@@ -100,13 +100,13 @@ async def test_when_all_are_ejected_all_are_used_and_it_is_counted(tmp_path: Pat
     async with faulty(tmp_path, ejection=rules) as stack:
         for engine in stack.engines:
             engine.otherwise = failing(500)
-        replies = [await stack.ask(chat()) for _ in range(4)]
+        replies = [await stack.call(chat()) for _ in range(4)]
         assert {reply.status for reply in replies} == {502}
         assert not any(stack.live(number).health.is_fit for number in (0, 1))
 
         for engine in stack.engines:
             engine.otherwise = complete
-        assert (await stack.ask(chat())).status == 200
+        assert (await stack.call(chat())).status == 200
         assert await stack.metric("penstock_panics_total", route="main") >= 1
         assert any(stack.live(number).health.is_fit for number in (0, 1))
         await stack.check_invariants(5)
@@ -141,7 +141,7 @@ async def test_one_deployment_gets_only_its_share_of_others_retries(tmp_path: Pa
         stack.gateway.pipeline._forwarder._budget._purse = 1000.0
         stack.gateway.pipeline._forwarder._budget._reserve = 1000.0
         stack.engines[0].otherwise = failing(500)
-        replies = [await stack.ask(chat()) for _ in range(30)]
+        replies = [await stack.call(chat()) for _ in range(30)]
 
         assert len(stack.engines[1].received) == 10  # the reserve: nothing was sent to it first
         assert [reply.status for reply in replies] == [200] * 10 + [502] * 20
@@ -175,10 +175,10 @@ async def test_an_engine_that_hangs_in_the_middle_of_streams_gets_no_more_reques
     ) as stack:
         num = await warm(stack)
         stack.engines[0].otherwise = half
-        streams = [asyncio.create_task(stack.ask(chat(stream=True))) for _ in range(3)]
+        streams = [asyncio.create_task(stack.call(chat(stream=True))) for _ in range(3)]
         await until(lambda: not stack.live(0).health.is_fit)
 
-        assert (await stack.ask(chat(stream=True))).headers["x-penstock-deployment"] == "e1"
+        assert (await stack.call(chat(stream=True))).headers["x-penstock-deployment"] == "e1"
         for stream in streams:
             assert b"upstream_timeout" in (await stream).body
         await stack.check_invariants(num + 4)
@@ -188,7 +188,7 @@ async def test_an_engine_that_was_killed_is_left_at_once_and_used_again_when_it_
     """Fault row 36: streams under way get an error event, new requests another deployment, a restart a clean record."""
     async with faulty(tmp_path, select="policy: first_available") as stack:
         stack.engines[0].scripts = [streaming("a", "b", "c", pause_s=0.2)] * 3
-        streams = [asyncio.create_task(stack.ask(chat(stream=True))) for _ in range(3)]
+        streams = [asyncio.create_task(stack.call(chat(stream=True))) for _ in range(3)]
         await until(lambda: len(stack.engines[0].received) == 3)
         await asyncio.sleep(0.1)
         await stack.proxies[0].down()
@@ -205,16 +205,16 @@ async def test_an_engine_that_was_killed_is_left_at_once_and_used_again_when_it_
         stack.engines[0].is_ready = False  # it is back, and warming up
         await stack.proxies[0].up()
         await stack.gateway._prober.probe_all()
-        assert (await stack.ask(chat())).headers["x-penstock-deployment"] == "e1"
+        assert (await stack.call(chat())).headers["x-penstock-deployment"] == "e1"
         stack.engines[0].is_ready = True
         await stack.gateway._prober.probe_all()
         assert stack.live(0).health.is_fit
-        assert (await stack.ask(chat())).headers["x-penstock-deployment"] == "e0"
+        assert (await stack.call(chat())).headers["x-penstock-deployment"] == "e0"
         await stack.check_invariants(25)
 
 
 async def test_a_fallback_chain_answers_when_no_candidate_can(tmp_path: Path) -> None:
-    """Fault rows 11 and 24: the route's own candidates are gone, the next in the chain is asked."""
+    """Fault rows 11 and 24: the route's own candidates are gone, the next in the chain is called."""
     extra = "  - {id: spare, match: {models: [spare]}, select: {candidates: [e2]}}"
     async with faulty(tmp_path, num=3, select="fallback: [spare]", routes=extra) as stack:
         text = (tmp_path / "policy.yaml").read_text().replace("candidates: [e0, e1, e2]", "candidates: [e0, e1]")
@@ -224,7 +224,7 @@ async def test_a_fallback_chain_answers_when_no_candidate_can(tmp_path: Path) ->
         for number in (0, 1):
             await stack.proxies[number].down()
             stack.live(number).is_ready = False
-        reply = await stack.ask(chat(stream=True))
+        reply = await stack.call(chat(stream=True))
 
         assert (reply.status, reply.headers["x-penstock-deployment"]) == (200, "e2")
         await stack.check_invariants(1)

@@ -46,10 +46,10 @@ async def limited_gateway(folder: Path) -> AsyncIterator[GatewayProcess]:
 
 
 class Pusher:
-    """A client that sends 15 MB of a body of 16, as fast as it is let, and keeps what it is told."""
+    """A client that sends 15 MB of a body of 16, as fast as it is let, and keeps what it is given."""
 
     def __init__(self, folder: Path, *, is_chunked: bool) -> None:
-        self.said = b""
+        self.reported = b""
         self._folder = folder
         self._is_chunked = is_chunked
 
@@ -77,10 +77,10 @@ class Pusher:
     async def _hear(self, reader: asyncio.StreamReader) -> None:
         with suppress(ConnectionError):
             while data := await reader.read(65536):
-                self.said += data
+                self.reported += data
 
 
-async def ask(folder: Path, tenant: str, num_bytes: int) -> tuple[int, float]:
+async def call(folder: Path, tenant: str, num_bytes: int) -> tuple[int, float]:
     """The status, and how long it took."""
     body: dict[str, Any] = {**chat(), "messages": [{"role": "user", "content": "x" * num_bytes}]}
     begun = time.monotonic()
@@ -98,21 +98,21 @@ async def test_a_hundred_unfinished_bodies_of_one_key(tmp_path: Path, is_chunked
         pushing = [asyncio.create_task(pusher.run()) for pusher in pushers]
         most, answers = 0, []
         for size in (10, 1000, 100_000, MB) * 4:
-            answers.append(await ask(tmp_path, "calm", size))
+            answers.append(await call(tmp_path, "calm", size))
             most = max(most, gateway.resident_bytes)
             await asyncio.sleep(0.1)
         assert [status for status, _ in answers] == [200] * len(answers)
         assert max(seconds for _, seconds in answers) < 2.0
         assert most < LIMIT_MB * MB
-        refused = [Reply(pusher.said) for pusher in pushers if pusher.said]
+        refused = [Reply(pusher.reported) for pusher in pushers if pusher.reported]
         assert refused
         assert {reply.status for reply in refused} == {503}
         assert all(int(reply.headers["retry-after"]) >= 1 for reply in refused)
         for task in pushing:
             task.cancel()
         await asyncio.gather(*pushing, return_exceptions=True)
-        assert (await ask(tmp_path, "calm", 4 * MB))[0] == 200
+        assert (await call(tmp_path, "calm", 4 * MB))[0] == 200
         # A client that left while nothing was read of it is found out when its wait for room is over.
         async with asyncio.timeout(2 * WAIT_S):
-            while (await ask(tmp_path, "hog", 8 * MB))[0] != 200:
+            while (await call(tmp_path, "hog", 8 * MB))[0] != 200:
                 await asyncio.sleep(0.2)

@@ -60,9 +60,9 @@ async def test_a_name_that_fails_keeps_its_last_address_and_one_that_changes_is_
         assert await answered() == 200
         answers.clear()
         clock.now = 20.0
-        assert await answered() == 200  # not asked again yet
+        assert await answered() == 200  # not called again yet
         clock.now = 40.0
-        assert await answered() == 200  # asked, down: the last answer still serves
+        assert await answered() == 200  # called, down: the last answer still serves
         answers.append("127.0.0.2")
         clock.now = 80.0
         assert await resolver.resolve("engine.test") == ("127.0.0.2",)
@@ -132,7 +132,7 @@ async def test_a_server_that_cannot_prove_its_name_is_a_502_and_sees_no_request(
         try:
             stack = Stack(gateway, hosted, hosted, log)
             gateway._current().deployments["hosted"].is_ready = True
-            reply = await stack.ask(chat())
+            reply = await stack.call(chat())
 
             assert (reply.status, reply.error["code"]) == (502, "upstream_error")
             assert str(hosted.port) not in reply.error["message"]

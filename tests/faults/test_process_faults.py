@@ -29,7 +29,7 @@ async def stream(port: int) -> Reply:
     return Reply(raw)
 
 
-async def opened(port: int, engine: ScriptedUpstream) -> list[asyncio.Task[Reply]]:
+async def connected(port: int, engine: ScriptedUpstream) -> list[asyncio.Task[Reply]]:
     """All streams, open at the engine; wave by wave, for this loop plays the clients and the engine as well."""
     streams: list[asyncio.Task[Reply]] = []
     async with asyncio.timeout(60):
@@ -49,7 +49,7 @@ async def test_sigterm_lets_500_streams_finish_and_ends_the_rest_with_an_error_e
             tmp_path, "a", engine.path, listen="127.0.0.1:0", settings={"process.drain_timeout_s": 5}
         ) as gateway:
             port = int((await gateway.until("started"))["listening"]["public"][0].rpartition(":")[2])
-            streams = await opened(port, engine)
+            streams = await connected(port, engine)
             gateway.terminate()
             await gateway.until("draining")
             with pytest.raises(ConnectionRefusedError):
@@ -58,9 +58,9 @@ async def test_sigterm_lets_500_streams_finish_and_ends_the_rest_with_an_error_e
 
             assert await gateway.ended() == 0
             whole = [reply for reply in replies if reply.body.endswith(b"data: [DONE]\n\n")]
-            told = [reply for reply in replies if b'"server_is_overloaded"' in reply.body.rsplit(b"data: ", 1)[-1]]
+            notified = [reply for reply in replies if b'"server_is_overloaded"' in reply.body.rsplit(b"data: ", 1)[-1]]
             assert len(whole) == NUM_STREAMS * 4 // 5
-            assert len(whole) + len(told) == NUM_STREAMS
+            assert len(whole) + len(notified) == NUM_STREAMS
             lines = gateway.lines("request")
             assert len(lines) == NUM_STREAMS
             assert sorted({line["outcome"] for line in lines}) == ["completed", "shed"]

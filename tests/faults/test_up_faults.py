@@ -43,7 +43,7 @@ def name_a_missing_variable(policy: Path) -> None:
     policy.write_text(policy.read_text().replace("model: tiny", "model: tiny, api_key_env: NO_SUCH_VARIABLE"))
 
 
-async def ask(port: int) -> Reply:
+async def call(port: int) -> Reply:
     """One request on a connection of its own."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
@@ -73,7 +73,7 @@ async def test_a_gateway_killed_while_its_policy_is_bad_comes_back_with_the_last
             spoil(policy)
             await up.until(lambda: bool(up.lines("policy_refused")))
             await up.kill_gateway()
-            reply = await ask(up.port)  # waits in the queue until the gateway is back
+            reply = await call(up.port)  # waits in the queue until the gateway is back
 
             assert reply.status == 200
             await until_back(up, 2)
@@ -113,8 +113,25 @@ async def test_a_restart_has_the_settings_that_up_was_started_with(tmp_path: Pat
             await up.ready()
             settings.unlink() if settings_now is None else settings.write_text(settings_now)
             await up.kill_gateway()
-            assert (await ask(up.port)).status == 200
+            assert (await call(up.port)).status == 200
             assert await up.stop() == 0
+
+
+async def test_a_hangup_of_up_without_a_terminal_reads_the_policy_again(tmp_path: Path) -> None:
+    folder = tmp_path / "here"
+    folder.mkdir()
+    policy = folder / "policy.yaml"
+    async with ScriptedUpstream(tmp_path / "engine.sock") as engine:
+        policy.write_text(POLICY.format(engine=engine.path))
+        seldom = {"PENSTOCK_POLICY_POLL_S": "60"}
+        async with up_process(folder, "--policy", "policy.yaml", env=seldom, is_daemon=True) as up:
+            await up.ready()
+            policy.write_text(policy.read_text() + "# changed\n")
+            up.process.send_signal(signal.SIGHUP)
+            await up.until(lambda: len(up.lines("policy_in_force")) == 2)
+            assert (await call(up.port)).status == 200
+            assert await up.stop() == 0
+    assert "starting again" not in up.text
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\x00 not what it was"])
@@ -128,12 +145,12 @@ async def test_a_gateway_killed_while_every_file_it_keeps_is_damaged_comes_back(
             folder, "--policy", "policy.yaml", env={"PENSTOCK_TELEMETRY_RECORDER_MODE": "text"}
         ) as up:
             await up.ready()
-            assert (await ask(up.port)).status == 200
+            assert (await call(up.port)).status == 200
             await up.kill_gateway()
             for path in run.rglob("*"):
                 if path.is_file() and path.name != "penstock.pid":
                     path.write_bytes(content)
-            assert (await ask(up.port)).status == 200
+            assert (await call(up.port)).status == 200
             await until_back(up, 2)
             assert len((run / "recorded" / "salt").read_bytes()) == 16
             assert await up.stop() == 0
@@ -149,12 +166,12 @@ async def test_a_gateway_that_ends_refuses_nobody_while_it_starts_again(tmp_path
         async with up_process(folder, "--policy", "policy.yaml") as up:
             await up.ready()
             port, admin_port = up.port, up.admin_port
-            asked: list[asyncio.Task[Reply]] = []
+            requested: list[asyncio.Task[Reply]] = []
             is_back = asyncio.Event()
 
             async def client() -> None:
                 while not is_back.is_set():
-                    asked.append(asyncio.create_task(ask(port)))
+                    requested.append(asyncio.create_task(call(port)))
                     await asyncio.sleep(0.05)
 
             await up.kill_gateway(number)
@@ -163,7 +180,7 @@ async def test_a_gateway_that_ends_refuses_nobody_while_it_starts_again(tmp_path
             await until_back(up, 2)
             is_back.set()
             await asyncio.gather(*clients)
-            replies = await asyncio.gather(*asked)
+            replies = await asyncio.gather(*requested)
             assert len(replies) > NUM_CLIENTS
             assert {reply.status for reply in replies} == {200}
             assert (await admin).status_code == 200
@@ -189,7 +206,7 @@ async def test_a_gateway_under_up_refuses_connections_once_it_drains(tmp_path: P
                 await is_answering.wait()
 
             engine.scripts = [hold]
-            under_way = asyncio.create_task(ask(port))
+            under_way = asyncio.create_task(call(port))
             while not engine.received:
                 await asyncio.sleep(0.02)
             up.process.terminate()
@@ -224,11 +241,11 @@ async def start_and_restart(folder: Path, env: dict[str, str]) -> None:
         (folder / "policy.yaml").write_text(POLICY.format(engine="${runtime_dir}/../engine.sock"))
         async with up_process(folder, "--policy", "policy.yaml", env=env) as up:
             await up.ready()
-            assert (await ask(up.port)).status == 200
+            assert (await call(up.port)).status == 200
             assert (await up.get("/admin/api/overview", admin=True)).status_code == 200
             assert (await up.get("/admin/api/policy", admin=True)).status_code == 200
             await up.kill_gateway()
-            assert (await ask(up.port)).status == 200
+            assert (await call(up.port)).status == 200
             await until_back(up, 2)
             assert not [line for line in up.text.splitlines() if "Traceback" in line]
             assert await up.stop() == 0
@@ -241,10 +258,12 @@ async def test_a_gateway_alone_starts_on_the_last_good_policy_and_keeps_its_file
             for policy in (None, "rutes: []\n"):
                 async with gateway_process(tmp_path, "a", engine.path, listen="127.0.0.1:0", policy=policy) as gateway:
                     port = int(gateway.lines("started")[0]["listening"]["public"][0].rpartition(":")[2])
-                    assert (await ask(port)).status == 200
+                    assert (await call(port)).status == 200
                     refused = [line["error"] for line in gateway.lines("policy_refused")]
-                    kept = {path: mode for path, mode in open_to_others(tmp_path).items() if "engine.sock" not in path}
-                    assert kept == {}
+                    stored = {
+                        path: mode for path, mode in open_to_others(tmp_path).items() if "engine.sock" not in path
+                    }
+                    assert stored == {}
             assert "started on the last good policy" in refused[0]
     finally:
         os.umask(before)
@@ -268,7 +287,7 @@ async def test_nothing_that_up_keeps_is_for_others(tmp_path: Path, umask: int) -
         for _ in range(2):
             async with up_process(folder, "--policy", "policy.yaml", umask=umask, env=listen) as up:
                 await up.ready()
-                assert (await ask(up.port)).status == 200
+                assert (await call(up.port)).status == 200
                 await up.until(lambda: (run / "recorded" / "salt").exists())
                 assert open_to_others(run) == {}
                 assert await up.stop() == 0
@@ -291,8 +310,8 @@ async def test_a_runtime_folder_that_is_a_link_is_refused(tmp_path: Path, comman
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stderr=asyncio.subprocess.PIPE,
     )
-    _, said = await asyncio.wait_for(process.communicate(), 60)
+    _, reported = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 1
-    assert b"run: is a symbolic link" in said
-    assert b"choose another with --runtime-dir" in said
+    assert b"run: is a symbolic link" in reported
+    assert b"choose another with --runtime-dir" in reported
     assert list((tmp_path / "elsewhere").iterdir()) == []

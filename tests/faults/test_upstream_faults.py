@@ -21,13 +21,13 @@ async def test_a_refused_connection_is_answered_by_the_next_deployment(tmp_path:
     async with faulty(tmp_path) as stack:
         await stack.proxies[0].down()
         stack.live(0).is_ready = True
-        reply = await stack.ask(chat(stream=True))
+        reply = await stack.call(chat(stream=True))
 
         assert (reply.status, reply.headers["x-penstock-deployment"]) == (200, "e1")
         await stack.proxies[1].down()
         for number in (0, 1):
             stack.live(number).is_ready = True
-        assert (await stack.ask(chat())).status == 502
+        assert (await stack.call(chat())).status == 502
         await stack.check_invariants(2)
 
 
@@ -43,7 +43,7 @@ async def test_a_black_hole_costs_the_connect_limit_and_no_more(tmp_path: Path) 
                 await asyncio.sleep(0.01)
             stack.gateway._current().deployments["hole"].is_ready = True
             begun = time.monotonic()
-            reply = await stack.ask(chat(stream=True))
+            reply = await stack.call(chat(stream=True))
 
             assert (reply.status, reply.headers["x-penstock-deployment"]) == (200, "e0")
             assert 0.3 <= time.monotonic() - begun < 2  # connect_ms is 300
@@ -54,11 +54,11 @@ async def test_an_upstream_that_never_answers_is_left_at_the_first_token_deadlin
     """Fault row 13: another deployment answers, for nothing was sent to the client; without one it is a 504."""
     async with faulty(tmp_path, first_token_ms=150) as stack:
         stack.engines[0].otherwise = hang
-        reply = await stack.ask(chat(stream=True))
+        reply = await stack.call(chat(stream=True))
         assert (reply.status, reply.headers["x-penstock-deployment"]) == (200, "e1")
 
         stack.engines[1].otherwise = hang
-        reply = await stack.ask(chat(stream=True))
+        reply = await stack.call(chat(stream=True))
         assert (reply.status, reply.error["code"]) == (504, "upstream_timeout")
         await stack.check_invariants(2)
 
@@ -67,9 +67,9 @@ async def test_a_second_attempt_gets_only_the_time_that_is_left(tmp_path: Path) 
     """Fault row 13: the client's deadline and the route's total hold for all attempts together, and travel on."""
     async with faulty(tmp_path, first_token_ms=150) as stack:
         stack.engines[0].otherwise = hang
-        await stack.ask(chat(stream=True), headers={"x-stainless-read-timeout": "5"})
+        await stack.call(chat(stream=True), headers={"x-stainless-read-timeout": "5"})
         stack.engines[0].otherwise = failing(500)
-        await stack.ask(chat(), headers={"x-stainless-timeout": "5"})
+        await stack.call(chat(), headers={"x-stainless-timeout": "5"})
 
         stream, plain = (int(received.headers["x-penstock-deadline-ms"]) for received in stack.engines[1].received)
         assert 19_000 < stream <= 19_850  # the route's 20 s, less the first attempt's 0.15 s
@@ -78,7 +78,7 @@ async def test_a_second_attempt_gets_only_the_time_that_is_left(tmp_path: Path) 
 
 
 async def test_no_retry_once_the_client_has_seen_a_byte(tmp_path: Path) -> None:
-    """Fault row 13 and 16: the second deployment is not asked."""
+    """Fault row 13 and 16: the second deployment is not called."""
 
     async def one_token(wire: Wire) -> None:
         await wire.start_stream()
@@ -87,7 +87,7 @@ async def test_no_retry_once_the_client_has_seen_a_byte(tmp_path: Path) -> None:
 
     async with faulty(tmp_path, inter_token_ms=100) as stack:
         stack.engines[0].scripts = [one_token]
-        reply = await stack.ask(chat(stream=True))
+        reply = await stack.call(chat(stream=True))
 
         assert text_of(reply.body) == "hel"
         assert stack.engines[1].received == []
@@ -96,11 +96,11 @@ async def test_no_retry_once_the_client_has_seen_a_byte(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("code", [500, 502, 503, 529])
 async def test_a_server_error_is_answered_by_another_deployment_once(tmp_path: Path, code: int) -> None:
-    """Fault row 14: one retry elsewhere, the breaker counts, and Retry-After is kept when both fail."""
+    """Fault row 14: one retry elsewhere, the breaker counts, and Retry-After is stored when both fail."""
     async with faulty(tmp_path, num=3) as stack:
         for engine in stack.engines:
             engine.otherwise = failing(code, retry_after="7")
-        reply = await stack.ask(chat())
+        reply = await stack.call(chat())
 
         assert reply.status == (503 if code in (503, 529) else 502)
         if code in (503, 529):
@@ -109,19 +109,19 @@ async def test_a_server_error_is_answered_by_another_deployment_once(tmp_path: P
         await stack.check_invariants(1)
 
 
-async def test_a_deployment_that_says_429_is_left_alone_for_as_long_as_it_says(tmp_path: Path) -> None:
-    """Fault row 15: others answer while there are any; alone it is passed on, and then refused without asking."""
+async def test_a_deployment_that_answers_429_is_left_alone_for_as_long_as_it_states(tmp_path: Path) -> None:
+    """Fault row 15: others answer while there are any; alone it is passed on, and then refused without calling."""
     async with faulty(tmp_path) as stack:
         stack.engines[0].otherwise = failing(429, retry_after="20")
-        replies = [await stack.ask(chat()) for _ in range(5)]
+        replies = [await stack.call(chat()) for _ in range(5)]
 
         assert [reply.status for reply in replies] == [200] * 5
         assert len(stack.engines[0].received) == 1
         stack.engines[1].otherwise = failing(429, retry_after="30")
-        replies = [await stack.ask(chat()) for _ in range(4)]
+        replies = [await stack.call(chat()) for _ in range(4)]
         assert (replies[0].status, replies[0].headers["retry-after"]) == (429, "30")
         assert [reply.status for reply in replies[1:]] == [429] * 3
-        assert 15 <= int(replies[1].headers["retry-after"]) <= 20  # e0 is the first that may be asked again
+        assert 15 <= int(replies[1].headers["retry-after"]) <= 20  # e0 is the first that may be called again
         assert [len(engine.received) for engine in stack.engines] == [1, 6]
         await stack.check_invariants(9)
 
@@ -134,7 +134,7 @@ async def test_a_stream_cut_after_some_tokens_ends_with_an_error_event(tmp_path:
         stack.proxies[0].toxics.limit_bytes = 700
         stack.proxies[0].toxics.limit_ends = how
         await stack.gateway._prober.probe_all()
-        reply = await stack.ask(chat(stream=True))
+        reply = await stack.call(chat(stream=True))
 
         assert reply.status == 200
         assert "onetwothreefour".startswith(text_of(reply.body))
@@ -160,7 +160,7 @@ async def test_a_stream_that_stalls_ends_with_an_error_event_in_spite_of_heartbe
     async with faulty(tmp_path, inter_token_ms=120) as stack:
         stack.engines[0].scripts = [heartbeats]
         begun = time.monotonic()
-        reply = await stack.ask(chat(stream=True))
+        reply = await stack.call(chat(stream=True))
 
         assert time.monotonic() - begun < 2
         assert text_of(reply.body) == "abc"
@@ -181,7 +181,7 @@ async def test_a_stream_without_an_end_is_flagged(tmp_path: Path, with_finish: b
 
     async with faulty(tmp_path) as stack:
         stack.engines[0].scripts = [script]
-        reply = await stack.ask(chat(stream=True))
+        reply = await stack.call(chat(stream=True))
 
         assert (b'"error"' in reply.body) is not with_finish
         assert bool((await stack.recorded(1))[0].get("is_incomplete")) is not with_finish
@@ -204,7 +204,7 @@ async def test_bytes_come_through_whatever_their_slicing_and_line_ends(tmp_path:
     async with faulty(tmp_path) as stack:
         stack.engines[0].scripts = [script]
         stack.proxies[0].toxics.slice_bytes = 1
-        reply = await stack.ask(chat(stream=True))
+        reply = await stack.call(chat(stream=True))
 
         assert reply.body == body
         await stack.check_invariants(1)
@@ -229,9 +229,9 @@ async def test_bad_framing_is_a_502_and_the_connection_is_dropped(tmp_path: Path
 
     async with faulty(tmp_path, num=1) as stack:
         stack.engines[0].scripts = [script]
-        assert (await stack.ask(chat())).status == 502
+        assert (await stack.call(chat())).status == 502
         assert stack.live(0).client.snapshot().num_idle == 0
-        assert (await stack.ask(chat())).status == 200
+        assert (await stack.call(chat())).status == 200
         await stack.check_invariants(2)
 
 
@@ -245,8 +245,8 @@ async def test_a_body_longer_than_declared_is_cut_at_its_length_and_the_connecti
 
     async with faulty(tmp_path, num=1) as stack:
         stack.engines[0].scripts = [script]
-        first = await stack.ask(chat())
-        second = await stack.ask(chat())
+        first = await stack.call(chat())
+        second = await stack.call(chat())
 
         assert b"secret" not in first.body + second.body
         assert second.status == 200
@@ -270,7 +270,7 @@ async def test_endless_output_is_capped(tmp_path: Path, where: str, monkeypatch:
 
     async with faulty(tmp_path, num=1) as stack:
         stack.engines[0].scripts = [script]
-        reply = await stack.ask(chat())
+        reply = await stack.call(chat())
 
         assert (reply.status, reply.error["code"]) == (502, "upstream_error")
         await asyncio.wait_for(stack.engines[0].gone.wait(), 2)
@@ -281,15 +281,15 @@ async def test_endless_output_is_capped(tmp_path: Path, where: str, monkeypatch:
 async def test_a_keep_alive_that_ends_as_we_send_is_invisible(tmp_path: Path) -> None:
     """Fault row 27: one transparent resend while no byte of a response came."""
     async with faulty(tmp_path, num=1) as stack:
-        assert (await stack.ask(chat())).status == 200
+        assert (await stack.call(chat())).status == 200
         for _ in range(5):
             stack.proxies[0].toxics.resets_on_request = True
-            asked = asyncio.create_task(stack.ask(chat()))
+            requested = asyncio.create_task(stack.call(chat()))
             accepted = stack.proxies[0].num_accepted
-            while not asked.done() and stack.proxies[0].num_accepted == accepted:
+            while not requested.done() and stack.proxies[0].num_accepted == accepted:
                 await asyncio.sleep(0)
             stack.proxies[0].toxics.resets_on_request = False
-            assert (await asked).status == 200
+            assert (await requested).status == 200
         lines = await stack.recorded(6)
         assert {line["attempts"] for line in lines} == {1}
         await stack.check_invariants(6)
@@ -334,10 +334,10 @@ async def test_answers_of_one_tenant_never_reach_another_through_all_of_it(tmp_p
         await stack.check_invariants(120)
 
 
-async def test_complete_and_frozen_scripts_are_what_they_say(tmp_path: Path) -> None:
+async def test_complete_and_frozen_scripts_are_what_they_state(tmp_path: Path) -> None:
     """The scripts of these tests: one answers, one takes the request and gives no token."""
     async with faulty(tmp_path, num=1, first_token_ms=100) as stack:
         stack.engines[0].scripts = [complete, frozen]
-        assert (await stack.ask(chat(stream=True))).status == 200
-        assert (await stack.ask(chat(stream=True))).status == 504
+        assert (await stack.call(chat(stream=True))).status == 200
+        assert (await stack.call(chat(stream=True))).status == 504
         await stack.check_invariants(2)

@@ -48,7 +48,7 @@ class UpProcess:
                 await asyncio.sleep(0.02)
 
     async def ready(self) -> None:
-        """Wait until it says so, and the gateway's first lines, which are written in batches, are there."""
+        """Wait until it reports it, and the gateway's first lines, which are written in batches, are there."""
         await self.until(lambda: "| ready after" in self.text and bool(self.lines("started")))
 
     @property
@@ -100,9 +100,12 @@ class UpProcess:
 
 @asynccontextmanager
 async def up_process(
-    folder: Path, *flags: str, umask: int = -1, env: Mapping[str, str] | None = None
+    folder: Path, *flags: str, umask: int = -1, env: Mapping[str, str] | None = None, is_daemon: bool = False
 ) -> AsyncIterator[UpProcess]:
-    """`penstock up` with the given flags on free ports; `folder` is where it runs, its log is beside it."""
+    """`penstock up` with the given flags on free ports; `folder` is where it runs, its log is beside it.
+
+    A daemon has no terminal.
+    """
     log = folder.parent / "up.log"
     with log.open("wb") as sink:
         process = await asyncio.create_subprocess_exec(
@@ -112,6 +115,7 @@ async def up_process(
             stderr=sink,
             env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **(env or {})},
             umask=umask,
+            start_new_session=is_daemon,
         )
     try:
         yield UpProcess(process, log)

@@ -40,6 +40,6 @@ def wall() -> Callable[[], float]:
 @pytest.fixture
 async def store(url: str, wall: Callable[[], float]) -> AsyncIterator[Store]:
     """An open store of each kind."""
-    opened = open_store(parse_store(url), timeout_s=5.0, clock=asyncio.get_running_loop().time, wall=wall)
-    yield opened
-    await opened.aclose()
+    connected = open_store(parse_store(url), timeout_s=5.0, clock=asyncio.get_running_loop().time, wall=wall)
+    yield connected
+    await connected.aclose()

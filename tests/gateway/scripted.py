@@ -124,7 +124,7 @@ class ScriptedUpstream:
         self.received: list[Received] = []
         self.probes: list[Received] = []
         self.is_ready = True
-        self.said: Any = {}
+        self.reported: Any = {}
         """With every answer to a probe."""
         self.num_gone = 0
         """Requests whose connection the gateway closed before the script ended."""
@@ -182,7 +182,7 @@ class ScriptedUpstream:
         wire = Wire(writer, received)
         if received.line.startswith("GET ") and "/readyz " in received.line:
             self.probes.append(received)
-            await wire.answer(json.dumps(self.said).encode(), 200 if self.is_ready else 503)
+            await wire.answer(json.dumps(self.reported).encode(), 200 if self.is_ready else 503)
             return
         if received.line.startswith("GET ") and "/engine/load " in received.line:
             await wire.answer(b"{}", 404)  # it publishes no load

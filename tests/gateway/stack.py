@@ -120,7 +120,7 @@ class Stack:
         """A client connection to the public listener."""
         return await asyncio.open_unix_connection(self.gateway.config.public.listen.removeprefix("unix:"))
 
-    async def ask(self, body: Any = None, *, admin: bool = False, **how: Any) -> Reply:
+    async def call(self, body: Any = None, *, admin: bool = False, **how: Any) -> Reply:
         """Send one request on its own connection and read everything."""
         address = self.gateway.config.admin.listen if admin else self.gateway.config.public.listen
         if admin and how.get("method", "POST") not in ("GET", "HEAD"):
@@ -140,7 +140,7 @@ class Stack:
 
     async def get(self, path: str, *, admin: bool = False, **how: Any) -> Reply:
         """GET."""
-        return await self.ask(None, admin=admin, path=path, method="GET", **how)
+        return await self.call(None, admin=admin, path=path, method="GET", **how)
 
     def lines(self, event: str = "request") -> list[dict[str, Any]]:
         """Log lines of one kind so far."""
@@ -156,7 +156,7 @@ class Stack:
         raise AssertionError("requests are still under way")
 
     def check_integrity(self) -> None:
-        """Nothing is held, nothing waits, every pool's books are right."""
+        """Nothing is held, nothing waits, every pool's counts are right."""
         for live in self._live():
             assert live.in_flight == 0
             assert live.limiter.num_waiting == 0
@@ -186,7 +186,7 @@ async def running(
     ejection: EjectionRules | None = None,
     settings: Mapping[str, Any] | None = None,
     load_encoder: Callable[[Executor], Awaitable[TextEncoder]] | None = None,
-    judges: MatchModels | None = None,
+    match_models: MatchModels | None = None,
     **values: Any,
 ) -> AsyncIterator[Stack]:
     """A gateway with both upstreams up; checks on the way out that nothing leaked."""
@@ -203,7 +203,9 @@ async def running(
     )
     log = io.BytesIO()
     async with ScriptedUpstream(folder / "small.sock") as small, ScriptedUpstream(folder / "large.sock") as large:
-        gateway = Gateway(config, log_stream=log, ejection=ejection, load_encoder=load_encoder, judges=judges)
+        gateway = Gateway(
+            config, log_stream=log, ejection=ejection, load_encoder=load_encoder, match_models=match_models
+        )
         await gateway.start()
         sheds_for_no_lag(gateway)
         stack = Stack(gateway, small, large, log)

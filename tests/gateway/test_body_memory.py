@@ -66,7 +66,7 @@ async def test_unfinished_bodies_of_one_key_leave_room_for_others(tmp_path: Path
         await asyncio.sleep(0.2)  # real sockets: let them push
         assert bodies.used_bytes <= bodies.total_bytes
         for size in (10, 1000, 200_000):
-            reply = await asyncio.wait_for(stack.ask(large(size), headers=key("calm")), 2)
+            reply = await asyncio.wait_for(stack.call(large(size), headers=key("calm")), 2)
             assert reply.status == 200
         refused = [client for client in clients if client[0]._buffer]
         assert refused, "the line of a tenant is short"
@@ -79,7 +79,7 @@ async def test_unfinished_bodies_of_one_key_leave_room_for_others(tmp_path: Path
             writer.transport.abort()
         await until(lambda: bodies.used_bytes == 0 and bodies.num_waiting == 0)
         bodies.check_integrity()
-        assert (await stack.ask(large(2 * MB), headers=key("hog"))).status == 200
+        assert (await stack.call(large(2 * MB), headers=key("hog"))).status == 200
         await until(lambda: bodies.used_bytes == 0)
 
 
@@ -89,7 +89,7 @@ async def test_a_body_that_has_to_wait_is_read_when_there_is_room(tmp_path: Path
         _, first = await unfinished(stack, "hog", MB, is_chunked=True)
         holding = bodies.open("hog")
         await holding.cover(bodies.most_bytes - 4 * MB)
-        waiting = asyncio.create_task(stack.ask(large(3 * MB), headers=key("hog")))
+        waiting = asyncio.create_task(stack.call(large(3 * MB), headers=key("hog")))
         await until(lambda: bodies.num_waiting == 1)
         holding.release()
         first.transport.abort()
@@ -106,10 +106,10 @@ async def test_a_body_counts_until_its_request_has_ended(tmp_path: Path) -> None
 
     async with small(tmp_path) as stack:
         stack.small.otherwise = stack.large.otherwise = slow
-        asked = asyncio.create_task(stack.ask(large(MB), headers=key("hog")))
+        requested = asyncio.create_task(stack.call(large(MB), headers=key("hog")))
         await until(lambda: stack.gateway.bodies.used_by("hog") >= 3 * MB)
         go.set()
-        assert (await asked).status == 200
+        assert (await requested).status == 200
         await until(lambda: stack.gateway.bodies.used_bytes == 0)
 
 
@@ -140,7 +140,7 @@ async def test_however_a_request_ends_its_memory_is_given_back(tmp_path: Path, r
 async def test_a_body_that_would_take_everything_once_parsed_is_refused_before_it_is(tmp_path: Path) -> None:
     async with small(tmp_path) as stack:
         body = b'{"model":"auto","messages":[' + b"[]," * 1_000_000 + b"[]]}"
-        reply = await stack.ask(body, headers=key("hog"))
+        reply = await stack.call(body, headers=key("hog"))
         assert reply.status == 413
         assert reply.error["code"] == "request_too_large"
 
@@ -204,7 +204,7 @@ async def test_long_answers_that_nobody_reads_count(tmp_path: Path, is_chunked: 
         await until(lambda: bodies.used_by("hog") > bodies.most_bytes // 2)
         assert bodies.used_bytes <= bodies.total_bytes
         stack.small.otherwise = stack.large.otherwise = short
-        assert (await asyncio.wait_for(stack.ask(chat(), headers=key("calm")), 2)).status == 200
+        assert (await asyncio.wait_for(stack.call(chat(), headers=key("calm")), 2)).status == 200
         for reader, writer in clients:
             _reading(writer).resume_reading()
             reply = Reply(await asyncio.wait_for(reader.read(), 20))
@@ -233,7 +233,7 @@ async def test_an_answer_that_can_never_fit_is_an_upstream_failure(tmp_path: Pat
                 await wire.answer(long_completion(20 * MB))
 
         stack.small.otherwise = stack.large.otherwise = long
-        assert (await stack.ask(chat(), headers=key("hog"))).status == 502
+        assert (await stack.call(chat(), headers=key("hog"))).status == 502
         await until(lambda: stack.gateway.bodies.used_bytes == 0)
 
 

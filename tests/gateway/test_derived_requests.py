@@ -46,8 +46,8 @@ def test_what_is_not_changed_stays_byte_for_byte(text: str) -> None:
     start = next(at for at in range(len(text)) if text[at] != body[at : at + 1])
     assert body.startswith(text[:start])
     assert len(body) - len(name) <= len(text)
-    for kept in ("1.50, 1E3", r"\u00e9\\u006d", "123456789012345678901"):
-        assert (kept in body) == (kept in text)
+    for stored in ("1.50, 1E3", r"\u00e9\\u006d", "123456789012345678901"):
+        assert (stored in body) == (stored in text)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_what_is_not_changed_stays_byte_for_byte(text: str) -> None:
         ({"max_tokens": 100, "metadata": {"max_completion_tokens": "9"}}, {"max_tokens": 8}),
     ],
 )
-def test_a_smaller_answer_is_asked_for_in_every_field_that_bounds_it(
+def test_a_smaller_answer_is_requested_in_every_field_that_bounds_it(
     fields: dict[str, Any], changed: dict[str, Any]
 ) -> None:
     document = {"model": "auto", "messages": MESSAGES, **fields}
@@ -88,11 +88,11 @@ def test_a_smaller_answer_is_asked_for_in_every_field_that_bounds_it(
 )
 def test_companions_are_set_together(fields: dict[str, Any]) -> None:
     document = {"model": "auto", "messages": MESSAGES, **fields}
-    asked = telling(parse(json.dumps(document))).as_stream()
+    requested = telling(parse(json.dumps(document))).as_stream()
     wanted = {"stream": True, "stream_options": {"include_usage": True}, "logprobs": True, "top_logprobs": 2}
 
-    assert json.loads(asked.raw) == asked.document == {**document, **wanted}
-    assert PARSER.parse(asked.raw).fields == asked.fields
+    assert json.loads(requested.raw) == requested.document == {**document, **wanted}
+    assert PARSER.parse(requested.raw).fields == requested.fields
 
 
 def test_another_conversation_leaves_all_else_as_it_was_written() -> None:

@@ -57,7 +57,7 @@ def shed(reason: ShedReason, retry_after_s: float = 3.2) -> Shed:
 
 
 @pytest.mark.parametrize("reason", ShedReason)
-def test_a_shed_says_when_to_come_back_and_whether(reason: ShedReason) -> None:
+def test_a_shed_states_when_to_come_back_and_whether(reason: ShedReason) -> None:
     headers = dict(error_headers(shed(reason)))
 
     assert headers[b"retry-after"] == b"4"
@@ -71,7 +71,7 @@ def test_the_time_to_come_back_is_between_a_second_and_a_minute(wanted: float, g
     assert dict(error_headers(shed(ShedReason.OVERLOAD, wanted)))[b"retry-after"] == given
 
 
-def test_a_shed_body_says_what_a_product_may_show() -> None:
+def test_a_shed_body_states_what_a_product_may_show() -> None:
     degraded = json.loads(error_body(shed(ShedReason.QUEUE_FULL)))["error"]["degraded"]
 
     assert degraded == {"reason": "queue_full", "lane": "batch", "queue_depth": 4, "predicted_wait_ms": 0, "hint": "h"}

@@ -38,7 +38,7 @@ def raw(*head: str, body: bytes, framing: str | None = None) -> Callable[[Wire],
 async def test_a_stream_is_a_stream_however_its_type_is_written(tmp_path: Path, kind: str) -> None:
     async with running(tmp_path) as stack:
         stack.small.scripts = [raw(f"Content-Type: {kind}", body=STREAM)]
-        reply = await stack.ask(chat("solo", stream=True))
+        reply = await stack.call(chat("solo", stream=True))
 
         assert (reply.status, reply.body) == (200, STREAM)
 
@@ -55,10 +55,10 @@ async def test_a_stream_is_a_stream_however_its_type_is_written(tmp_path: Path, 
 async def test_framing_is_read_whatever_its_case(tmp_path: Path, framing: str, body: bytes) -> None:
     async with running(tmp_path) as stack:
         stack.small.scripts = [raw("Content-Type: Application/JSON", body=body, framing=framing)]
-        reply = await stack.ask(chat("solo"))
+        reply = await stack.call(chat("solo"))
 
         assert (reply.status, reply.body) == (200, COMPLETION)
-        assert (await stack.ask(chat("solo"))).status == 200
+        assert (await stack.call(chat("solo"))).status == 200
 
 
 @pytest.mark.parametrize("status", [b"100 Continue", b"102 Processing", b"103 Early Hints"])
@@ -69,17 +69,17 @@ async def test_interim_responses_are_skipped_with_their_headers(tmp_path: Path, 
 
     async with running(tmp_path) as stack:
         stack.small.scripts = [script]
-        assert (await stack.ask(chat("solo"))).body == COMPLETION
+        assert (await stack.call(chat("solo"))).body == COMPLETION
 
 
-async def test_upstreams_are_asked_not_to_compress(tmp_path: Path) -> None:
+async def test_upstreams_are_called_not_to_compress(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
-        await stack.ask(chat("solo"), headers={"accept-encoding": "gzip, br"})
-        await stack.ask(chat("solo", stream=True))
+        await stack.call(chat("solo"), headers={"accept-encoding": "gzip, br"})
+        await stack.call(chat("solo", stream=True))
         await stack.gateway._prober.probe_all()
 
-        asked = [*stack.small.received, *stack.small.probes]
-        assert {received.headers["accept-encoding"] for received in asked} == {"identity"}
+        requested = [*stack.small.received, *stack.small.probes]
+        assert {received.headers["accept-encoding"] for received in requested} == {"identity"}
 
 
 CODINGS: list[tuple[str, Callable[[bytes], bytes]]] = [
@@ -100,8 +100,8 @@ async def test_a_compressed_answer_reaches_the_client_as_it_was(
             raw("content-type: application/json", coded, body=pack(COMPLETION)),
             raw("content-type: text/event-stream", coded, body=pack(STREAM)),
         ]
-        plain = await stack.ask(chat("solo"))
-        stream = await stack.ask(chat("solo", stream=True))
+        plain = await stack.call(chat("solo"))
+        stream = await stack.call(chat("solo", stream=True))
 
         assert (plain.status, plain.body) == (200, COMPLETION)
         assert (stream.status, stream.body) == (200, STREAM)
@@ -113,18 +113,18 @@ async def test_a_compressed_answer_reaches_the_client_as_it_was(
     ("coding", "body"),
     [("br", b"\x8b\x02\x80x"), ("zstd", b"(\xb5/\xfd"), ("gzip", b"no gzip"), ("deflate", b"\xff\xff\xff")],
 )
-async def test_an_answer_that_cannot_be_inflated_comes_from_elsewhere_or_says_why(
+async def test_an_answer_that_cannot_be_inflated_comes_from_elsewhere_or_gives_the_reason(
     tmp_path: Path, coding: str, body: bytes, is_stream: bool
 ) -> None:
     kind = "text/event-stream" if is_stream else "application/json"
     script = raw(f"content-type: {kind}", f"content-encoding: {coding}", body=body)
     async with running(tmp_path) as stack:
         stack.small.scripts = [script, script]
-        moved = await stack.ask(chat(stream=is_stream))
+        moved = await stack.call(chat(stream=is_stream))
         assert (moved.status, moved.headers["x-penstock-deployment"]) == (200, "large")
-        told = await stack.ask(chat("solo", stream=is_stream))
-        assert (told.status, told.error["code"]) == (502, "upstream_error")
-        assert "compressed" in told.error["message"]
+        notified = await stack.call(chat("solo", stream=is_stream))
+        assert (notified.status, notified.error["code"]) == (502, "upstream_error")
+        assert "compressed" in notified.error["message"]
 
 
 async def test_a_compressed_refusal_is_passed_on(tmp_path: Path) -> None:
@@ -139,9 +139,9 @@ async def test_a_compressed_refusal_is_passed_on(tmp_path: Path) -> None:
 
     async with running(tmp_path) as stack:
         stack.small.scripts = [refuse, refuse_in_riddles]
-        reply = await stack.ask(chat("solo"))
+        reply = await stack.call(chat("solo"))
         assert (reply.status, reply.error) == (400, error)
-        reply = await stack.ask(chat("solo"))
+        reply = await stack.call(chat("solo"))
         assert reply.status == 404
         assert reply.error["message"] == "Deployment 'small' refused the request with status 404."
 
@@ -152,7 +152,7 @@ async def resting(stack: Stack, **headers: str) -> None:
         await wire.answer(b'{"error":{"message":"slow down","type":"x","param":null,"code":"y"}}', 429, named)
 
     stack.small.scripts = [refuse]
-    assert (await stack.ask(chat("solo"))).status == 429
+    assert (await stack.call(chat("solo"))).status == 429
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ async def test_callers_of_a_resting_deployment_get_its_429(
 ) -> None:
     async with running(tmp_path) as stack:
         await resting(stack, **headers)
-        reply = await stack.ask(chat("solo"))
+        reply = await stack.call(chat("solo"))
 
         assert (reply.status, reply.error["type"], reply.error["code"]) == (
             429,
@@ -181,13 +181,13 @@ async def test_callers_of_a_resting_deployment_get_its_429(
         )
         assert least_s <= int(reply.headers["retry-after"]) <= most_s
         assert len(stack.small.received) == 1, "nothing is sent there meanwhile"
-        assert (await stack.ask(chat())).headers["x-penstock-deployment"] == "large"
+        assert (await stack.call(chat())).headers["x-penstock-deployment"] == "large"
 
 
 async def test_callers_of_a_deployment_that_is_down_still_get_a_503(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
         stack.gateway._current().deployments["small"].is_ready = False
-        reply = await stack.ask(chat("solo"))
+        reply = await stack.call(chat("solo"))
 
         assert (reply.status, reply.error["code"]) == (503, "server_is_overloaded")
 
@@ -203,7 +203,7 @@ async def test_callers_of_a_deployment_that_is_down_still_get_a_503(tmp_path: Pa
 )
 async def test_a_request_is_json_however_its_type_is_written(tmp_path: Path, kind: str) -> None:
     async with running(tmp_path) as stack:
-        assert (await stack.ask(chat("solo"), headers={"content-type": kind})).status == 200
+        assert (await stack.call(chat("solo"), headers={"content-type": kind})).status == 200
 
 
 @pytest.mark.parametrize("coding", [None, b"", b"identity", b"Identity", b"identity, IDENTITY", b" , "])
@@ -248,10 +248,12 @@ def raw_answer(head: bytes, body: bytes) -> Script:
 
 
 @pytest.mark.parametrize("kind", [b"", b"content-type: text/plain\r\n", b"content-type: application/octet-stream\r\n"])
-async def test_a_stream_is_known_by_its_events_where_its_type_says_something_else(tmp_path: Path, kind: bytes) -> None:
+async def test_a_stream_is_known_by_its_events_where_its_type_states_something_else(
+    tmp_path: Path, kind: bytes
+) -> None:
     async with running(tmp_path) as stack:
         stack.small.scripts = [raw_answer(kind, STREAM)]
-        reply = await stack.ask(chat(stream=True))
+        reply = await stack.call(chat(stream=True))
 
         assert (reply.status, reply.headers["x-penstock-deployment"]) == (200, "small")
         assert reply.headers["content-type"].startswith("text/event-stream")
@@ -263,7 +265,7 @@ async def test_a_stream_is_known_by_its_events_where_its_type_says_something_els
 async def test_what_has_no_events_is_no_stream_whatever_its_type(tmp_path: Path, kind: bytes, body: bytes) -> None:
     async with running(tmp_path) as stack:
         stack.small.scripts = [raw_answer(kind, body)]
-        reply = await stack.ask(chat(stream=True))
+        reply = await stack.call(chat(stream=True))
 
         assert (reply.status, reply.headers["x-penstock-deployment"]) == (200, "large")
         assert reply.body.endswith(b"[DONE]\n\n")
@@ -276,7 +278,7 @@ async def test_a_whole_answer_is_json_for_the_client_however_its_type_is_written
 
     async with running(tmp_path) as stack:
         stack.small.scripts = [plain]
-        reply = await stack.ask(chat())
+        reply = await stack.call(chat())
 
         assert (reply.status, reply.headers["content-type"], reply.body) == (200, "application/json", COMPLETION)
 
@@ -288,4 +290,4 @@ async def test_json_that_is_no_utf_8_is_no_completion(tmp_path: Path, coding: st
 
     async with running(tmp_path) as stack:
         stack.small.scripts = [plain]
-        assert (await stack.ask(chat())).headers["x-penstock-deployment"] == "large"
+        assert (await stack.call(chat())).headers["x-penstock-deployment"] == "large"

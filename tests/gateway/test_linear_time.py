@@ -42,7 +42,7 @@ STEP: Final = 16
 MAX_RATIO: Final = 6 * STEP
 """Sixteen times as long may take sixteen times as much, on a machine that others use too; the square would be 256."""
 TINY_S: Final = 0.02
-"""Shorter times say nothing of a ratio."""
+"""Shorter times prove nothing about a ratio."""
 MAX_S: Final = 10.0
 
 Fill = Callable[[int], str]

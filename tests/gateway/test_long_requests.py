@@ -64,7 +64,7 @@ BODIES: Final[dict[str, Callable[[int], list[dict[str, Any]]]]] = {
 
 
 async def answer(wire: Wire) -> None:
-    """At once, whatever was asked; the test's own loop reads no megabytes of JSON."""
+    """At once, whatever was called; the test's own loop reads no megabytes of JSON."""
     await wire.answer(COMPLETION)
 
 
@@ -87,7 +87,7 @@ async def served(
         yield found
 
 
-async def ask(place: Path, body: bytes = b"", **how: Any) -> Reply:
+async def call(place: Path, body: bytes = b"", **how: Any) -> Reply:
     """One request on a connection of its own."""
     reader, writer = await asyncio.open_unix_connection(place)
     writer.write(encode(body or None, **how))
@@ -98,8 +98,8 @@ async def ask(place: Path, body: bytes = b"", **how: Any) -> Reply:
 
 
 async def worst_lag_s(folder: Path) -> float:
-    """Since this was last asked."""
-    text = (await ask(folder / "a.sock", path="/metrics", method="GET")).body.decode()
+    """Since this was last called."""
+    text = (await call(folder / "a.sock", path="/metrics", method="GET")).body.decode()
     found = re.search(r"^penstock_event_loop_lag_seconds (\S+)$", text, re.MULTILINE)
     assert found is not None
     return float(found.group(1))
@@ -131,7 +131,7 @@ async def test_eight_megabytes_on_every_kind_of_route_hold_nobody_up(kind: str, 
             body = json.dumps(chat(kind, messages=make(8 << 20))).encode()
 
             async def send(name: str = name, body: bytes = body) -> None:
-                reply = await ask(tmp_path / "public.sock", body)
+                reply = await call(tmp_path / "public.sock", body)
                 assert reply.status == 200, (name, reply.body[:300])
 
             assert await least_lag_s(tmp_path, send) < MAX_LAG_S, name
@@ -145,11 +145,11 @@ async def test_thousands_of_unknown_keys_are_served_or_refused_beside_the_loop(t
                 body, status = keys(num, space=space), 200 if num <= 200_000 else 400
 
                 async def send(body: bytes = body, status: int = status) -> None:
-                    reply = await ask(tmp_path / "public.sock", body)
+                    reply = await call(tmp_path / "public.sock", body)
                     assert reply.status == status, reply.body[:300]
-                    twice = await ask(tmp_path / "public.sock", body[:-1] + b',"k000007" :1}')
+                    twice = await call(tmp_path / "public.sock", body[:-1] + b',"k000007" :1}')
                     assert (twice.status, twice.error["code"]) == (400, "invalid_json")
-                    login = await ask(tmp_path / "a.sock", body, path="/admin/api/login")
+                    login = await call(tmp_path / "a.sock", body, path="/admin/api/login")
                     assert login.status in (400, 401, 413, 429)
 
                 assert await least_lag_s(tmp_path, send) < MAX_LAG_S, (num, space)
@@ -175,11 +175,11 @@ async def test_values_that_are_slow_to_read_hold_nobody_up(values: str, status: 
     body = f'{{"model":"plain","messages":[{{"role":"user","content":"hi"}}],"own":[{values}]}}'.encode()
 
     async def send() -> None:
-        reply = await ask(tmp_path / "public.sock", body)
+        reply = await call(tmp_path / "public.sock", body)
         assert reply.status == status, reply.body[:300]
 
     async def log_in() -> None:
-        await ask(tmp_path / "a.sock", body, path="/admin/api/login")
+        await call(tmp_path / "a.sock", body, path="/admin/api/login")
 
     async with served(tmp_path, "watched"):
         assert await least_lag_s(tmp_path, send) < MAX_LAG_S
@@ -195,7 +195,7 @@ async def test_a_message_with_thousands_of_members_ends_no_process(tmp_path: Pat
                 body = f'{{"model":"{kind}","messages":[{{"role":"user","content":"hi",{unknown}}}]}}'.encode()
 
                 async def send(body: bytes = body) -> None:
-                    reply = await ask(tmp_path / "public.sock", body)
+                    reply = await call(tmp_path / "public.sock", body)
                     assert reply.status == 200, reply.body[:300]
 
                 assert await least_lag_s(tmp_path, send) < MAX_LAG_S, (kind, num)
@@ -205,9 +205,9 @@ async def test_a_message_with_thousands_of_members_ends_no_process(tmp_path: Pat
 async def test_short_requests_are_answered_while_long_ones_are_read(tmp_path: Path) -> None:
     long = keys(100_000, space=" ")
     async with served(tmp_path, "watched"):
-        flood = [asyncio.create_task(ask(tmp_path / "public.sock", long)) for _ in range(16)]
+        flood = [asyncio.create_task(call(tmp_path / "public.sock", long)) for _ in range(16)]
         while not all(task.done() for task in flood):
             began_at = time.monotonic()
-            assert (await ask(tmp_path / "public.sock", json.dumps(chat("plain")).encode())).status == 200
+            assert (await call(tmp_path / "public.sock", json.dumps(chat("plain")).encode())).status == 200
             assert time.monotonic() - began_at < ANSWERED_S / 4
         assert {task.result().status for task in flood} == {200}

@@ -15,7 +15,7 @@ from tests.gateway.stack import chat, encode, policy_text, running
 
 async def test_a_plain_answer_comes_back_byte_for_byte(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
-        reply = await stack.ask(chat())
+        reply = await stack.call(chat())
 
         assert reply.status == 200
         assert reply.body == COMPLETION
@@ -23,7 +23,7 @@ async def test_a_plain_answer_comes_back_byte_for_byte(tmp_path: Path) -> None:
 
 async def test_a_stream_comes_back_byte_for_byte(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
-        reply = await stack.ask(chat(stream=True))
+        reply = await stack.call(chat(stream=True))
 
         events = [chunk(""), chunk("hel"), chunk("lo"), chunk(finish="stop"), chunk(usage=(7, 3)), b"[DONE]"]
         assert reply.body == b"".join(b"data: " + event + b"\n\n" for event in events)
@@ -32,16 +32,16 @@ async def test_a_stream_comes_back_byte_for_byte(tmp_path: Path) -> None:
 async def test_the_body_goes_up_unchanged_but_for_the_model(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
         raw = b'{ "messages" : [{"role":"user","content":"h\\u00e9"}],\n "model" :"auto", "temperature":0.10,"x":1e2}'
-        await stack.ask(raw)
-        await stack.ask(raw.replace(b'"auto"', b'"tiny"'))
+        await stack.call(raw)
+        await stack.call(raw.replace(b'"auto"', b'"tiny"'))
 
         assert stack.small.received[0].body == raw.replace(b'"auto"', b'"tiny"')
         assert stack.small.received[1].body == raw.replace(b'"auto"', b'"tiny"')
 
 
-async def test_an_event_stream_says_that_it_must_not_be_buffered(tmp_path: Path) -> None:
+async def test_an_event_stream_states_that_it_must_not_be_buffered(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
-        reply = await stack.ask(chat(stream=True))
+        reply = await stack.call(chat(stream=True))
 
         assert reply.headers["content-type"] == "text/event-stream; charset=utf-8"
         assert reply.headers["cache-control"] == "no-cache"
@@ -61,7 +61,7 @@ async def test_only_listed_headers_go_up(tmp_path: Path) -> None:
             "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
             "tracestate": "a=1",
         }
-        reply = await stack.ask(chat(), headers=sent)
+        reply = await stack.call(chat(), headers=sent)
 
         up = stack.small.received[0].headers
         assert up["traceparent"] == sent["traceparent"]
@@ -81,15 +81,15 @@ async def test_upstream_headers_stay_inside(tmp_path: Path) -> None:
 
     async with running(tmp_path) as stack:
         stack.small.scripts = [chatty]
-        reply = await stack.ask(chat())
+        reply = await stack.call(chat())
 
         assert not {"x-penstock-error-code", "set-cookie", "x-forwarded-for", "server"} & reply.headers.keys()
 
 
 async def test_a_request_is_recorded_once_with_usage_and_stages(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
-        await stack.ask(chat())
-        await stack.ask(chat(stream=True))
+        await stack.call(chat())
+        await stack.call(chat(stream=True))
 
         plain, stream = stack.lines()
         for line in (plain, stream):
@@ -106,10 +106,10 @@ async def test_a_request_is_recorded_once_with_usage_and_stages(tmp_path: Path) 
         assert stream["stream"] is True
 
 
-async def test_metrics_tell_what_happened(tmp_path: Path) -> None:
+async def test_metrics_report_what_happened(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
-        await stack.ask(chat(stream=True))
-        await stack.ask({"model": "auto"})
+        await stack.call(chat(stream=True))
+        await stack.call({"model": "auto"})
         text = (await stack.get("/metrics", admin=True)).body.decode()
 
         for line in (
@@ -131,7 +131,7 @@ async def test_metrics_tell_what_happened(tmp_path: Path) -> None:
 
 async def test_timing_is_added_to_a_plain_answer_on_request(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
-        reply = await stack.ask(chat(), headers={"x-penstock-timing": "full"})
+        reply = await stack.call(chat(), headers={"x-penstock-timing": "full"})
 
         timing = reply.json["penstock"]["timing"]["gateway"]
         assert set(timing) >= {"read", "admit", "route", "queue", "upstream_first_byte", "relay"}
@@ -150,7 +150,7 @@ async def test_timing_is_added_to_the_last_event_of_a_stream_beside_the_engines(
 
     async with running(tmp_path) as stack:
         stack.small.scripts = [engine]
-        reply = await stack.ask(chat(stream=True), headers={"x-penstock-timing": "full"})
+        reply = await stack.call(chat(stream=True), headers={"x-penstock-timing": "full"})
 
         events = reply.body.split(b"\n\n")
         assert events[0] == b"data: " + chunk("a")
@@ -169,7 +169,7 @@ async def test_keep_alive_serves_one_request_after_the_other(tmp_path: Path) -> 
             assert head.startswith(b"HTTP/1.1 200")
             assert await reader.readexactly(len(COMPLETION)) == COMPLETION
         writer.close()
-        assert stack.gateway._current().deployments["small"].client.snapshot().num_opened_total <= 2
+        assert stack.gateway._current().deployments["small"].client.snapshot().num_connected_total <= 2
 
 
 async def test_a_full_queue_sheds_with_a_time_to_come_back(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ async def test_a_full_queue_sheds_with_a_time_to_come_back(tmp_path: Path) -> No
         first.write(encode(chat("solo")))
         await asyncio.wait_for(stack.small.got_request.wait(), 2)
 
-        reply = await stack.ask(chat("solo"))
+        reply = await stack.call(chat("solo"))
 
         assert reply.status == 503
         assert reply.headers["x-penstock-shed-reason"] == "queue_full"
@@ -198,7 +198,7 @@ async def test_a_request_moves_on_when_the_first_candidate_is_full(tmp_path: Pat
         first.write(encode(chat()))
         await asyncio.wait_for(stack.small.got_request.wait(), 2)
 
-        reply = await stack.ask(chat())
+        reply = await stack.call(chat())
 
         assert reply.headers["x-penstock-deployment"] == "large"
         first.close()
@@ -211,7 +211,7 @@ async def test_work_is_not_started_after_the_clients_own_timeout(tmp_path: Path)
         first.write(encode(chat("solo")))
         await asyncio.wait_for(stack.small.got_request.wait(), 2)
 
-        reply = await stack.ask(chat("solo"), headers={"x-stainless-read-timeout": "0.05"})
+        reply = await stack.call(chat("solo"), headers={"x-stainless-read-timeout": "0.05"})
 
         assert reply.status == 503
         assert reply.headers["x-penstock-shed-reason"] == "deadline"
@@ -222,8 +222,8 @@ async def test_work_is_not_started_after_the_clients_own_timeout(tmp_path: Path)
 
 async def test_the_clients_timeout_goes_up_with_a_plain_request(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
-        await stack.ask(chat(), headers={"x-stainless-timeout": "3"})
-        await stack.ask(chat(stream=True), headers={"x-stainless-read-timeout": "3"})
+        await stack.call(chat(), headers={"x-stainless-timeout": "3"})
+        await stack.call(chat(stream=True), headers={"x-stainless-read-timeout": "3"})
 
         plain, stream = (int(received.headers["x-penstock-deadline-ms"]) for received in stack.small.received)
         assert 2_500 < plain <= 3_000
@@ -233,26 +233,26 @@ async def test_the_clients_timeout_goes_up_with_a_plain_request(tmp_path: Path) 
 @pytest.mark.parametrize("value", ["-1", "0", "nan", "inf", "soon", "1e999", "", "0.0000000000000000001"])
 async def test_a_client_timeout_that_makes_no_sense_is_ignored(tmp_path: Path, value: str) -> None:
     async with running(tmp_path) as stack:
-        assert (await stack.ask(chat(), headers={"x-stainless-timeout": value})).status == 200
+        assert (await stack.call(chat(), headers={"x-stainless-timeout": value})).status == 200
 
 
 async def test_retries_of_clients_are_counted(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
-        await stack.ask(chat(), headers={"x-stainless-retry-count": "2"})
-        await stack.ask(chat(), headers={"x-stainless-retry-count": "0"})
+        await stack.call(chat(), headers={"x-stainless-retry-count": "2"})
+        await stack.call(chat(), headers={"x-stainless-retry-count": "0"})
 
         assert [line.get("is_retry") for line in stack.lines()] == [True, None]
 
 
-async def test_the_lane_is_the_one_asked_for_when_it_exists(tmp_path: Path) -> None:
+async def test_the_lane_is_the_requested_one_when_it_exists(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
-        await stack.ask(chat(), headers={"x-penstock-priority": "batch"})
-        await stack.ask(chat(), headers={"x-penstock-priority": "root"})
+        await stack.call(chat(), headers={"x-penstock-priority": "batch"})
+        await stack.call(chat(), headers={"x-penstock-priority": "root"})
 
         assert [line["lane"] for line in stack.lines()] == ["batch", "interactive"]
 
 
-async def test_what_a_deployment_is_believed_to_hold_is_learned_from_what_it_says_it_held(tmp_path: Path) -> None:
+async def test_what_a_deployment_is_believed_to_hold_is_learned_from_what_it_states_it_held(tmp_path: Path) -> None:
     usage = {"prompt_tokens": 400, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 0}}
 
     async def forgetful(wire: Wire) -> None:
@@ -265,6 +265,6 @@ async def test_what_a_deployment_is_believed_to_hold_is_learned_from_what_it_say
         trust = forecast.cache_trust
         messages = [{"role": "user", "content": "a long story " * 120}]
         for _ in range(6):
-            assert (await stack.ask(chat(messages=messages))).status == 200
+            assert (await stack.call(chat(messages=messages))).status == 200
             messages += [{"role": "assistant", "content": "hello"}, {"role": "user", "content": "and then?"}]
         assert forecast.cache_trust < trust, "it held nothing of what it was sent a moment ago"

@@ -17,7 +17,7 @@ from gateway.prompt_embedding import MAX_CHARS, PromptEmbedding
 from routing_policies.quality.model import PairModel
 from routing_policies.quality.training.pair_trainer import PairTrainer
 from tests.gateway.cache.similar_stack import question, until
-from tests.gateway.cache.word_encoder import DIMENSIONS, NearJudge, WordEncoder
+from tests.gateway.cache.word_encoder import DIMENSIONS, NearMatchModel, WordEncoder
 from tests.gateway.stack import PRICED_PAIR, Stack, running
 from tests.routing_policies.quality.prompts import outcomes
 
@@ -32,7 +32,7 @@ routes:
 """
 )
 EASY = "Please add 17 and 45."
-"""For the small model by its features; the embedding of `add` says otherwise."""
+"""For the small model by its features; the embedding of `add` states otherwise."""
 PLENTY_S = 30.0
 
 
@@ -64,14 +64,14 @@ async def routed(
         policy=POLICY.format(folder=folder, cache=cache),
         settings={"policy.quality_dir": models},
         load_encoder=encoder.load,
-        judges=MatchModels(first=NearJudge(), encoder_id=None, learn=lambda samples: NearJudge()),
+        match_models=MatchModels(first=NearMatchModel(), encoder_id=None, learn=lambda samples: NearMatchModel()),
     ) as stack:
         stack.gateway.pipeline._admission._embeddings = PromptEmbedding(stack.gateway._embedder, wait_s=wait_s)
         yield stack, encoder
 
 
 async def chosen(stack: Stack, text: str = EASY) -> str:
-    reply = await stack.ask(question(text))
+    reply = await stack.call(question(text))
     return reply.headers["x-penstock-deployment"]
 
 
@@ -125,7 +125,9 @@ async def test_a_text_too_long_to_be_in_time_is_not_embedded(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("encoder_id", ["others-v1-int8-r1", ""])
-async def test_what_was_learned_from_another_encoder_or_from_none_is_not_asked(tmp_path: Path, encoder_id: str) -> None:
+async def test_what_was_learned_from_another_encoder_or_from_none_is_not_called(
+    tmp_path: Path, encoder_id: str
+) -> None:
     model = embedded_model(encoder_id) if encoder_id else learned()
     async with routed(tmp_path, model) as (stack, encoder):
         if encoder_id:

@@ -25,13 +25,13 @@ HARD = "Which of Croatia or Hungary has the lowest shipping price?"
 STRANGE = "Prove that every bounded entire function is constant."
 
 
-def asked(text: str) -> dict[str, Any]:
+def requested(text: str) -> dict[str, Any]:
     return {"model": "auto", "messages": [{"role": "user", "content": text}]}
 
 
 async def test_each_prompt_goes_to_the_smallest_model_that_is_good_enough(tmp_path: Path) -> None:
     async with running(tmp_path, policy=POLICY.format(folder=tmp_path)) as stack:
-        replies = [await stack.ask(asked(text)) for text in (EASY, HARD, STRANGE)]
+        replies = [await stack.call(requested(text)) for text in (EASY, HARD, STRANGE)]
 
         assert [reply.headers["x-penstock-deployment"] for reply in replies] == ["small", "large", "large"]
         text = (await stack.get("/metrics", admin=True)).body.decode()
@@ -49,7 +49,7 @@ async def test_what_was_trained_for_a_pair_replaces_what_came_with_the_package(t
     settings = {"policy.quality_dir": models}
     async with running(tmp_path, policy=POLICY.format(folder=tmp_path), settings=settings) as stack:
         for text, expected in (("Please add 3 and 4.", "small"), ("Why would the cat be afraid of the lamp?", "large")):
-            reply = await stack.ask(asked(text))
+            reply = await stack.call(requested(text))
             assert reply.headers["x-penstock-deployment"] == expected
 
 

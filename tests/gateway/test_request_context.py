@@ -9,7 +9,7 @@ from tests.gateway.stack import chat, running
 
 async def test_an_answer_carries_the_contract_headers(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
-        for reply in (await stack.ask(chat()), await stack.ask(chat(stream=True))):
+        for reply in (await stack.call(chat()), await stack.call(chat(stream=True))):
             assert reply.headers["x-request-id"].startswith("req_")
             assert reply.headers["x-penstock-cache"] == "bypass"
             assert reply.headers["x-penstock-deployment"] == "small"

@@ -1,4 +1,4 @@
-"""`penstock gateway` with a finer look at its event loop, or with a request's work that never ends: for tests.
+"""`penstock gateway` with a finer check its event loop, or with a request's work that never ends: for tests.
 
 python -m tests.gateway.watched_gateway NAME [flags of `penstock gateway`]
 """

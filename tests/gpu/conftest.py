@@ -1,4 +1,4 @@
-"""What only a card can tell: `pytest tests/gpu`; skipped where there is none."""
+"""What only a card can show: `pytest tests/gpu`; skipped where there is none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole core on a card says what transformers says on a CPU, captured or not, overlapped or not."""
+"""The whole core on a card states what transformers states on a CPU, captured or not, overlapped or not."""
 
 from __future__ import annotations
 
@@ -65,5 +65,5 @@ def test_speculation_is_lossless_on_the_bundled_pair(speculation: Speculation) -
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
-def test_two_cards_say_what_one_says(checkpoint: Path, tmp_path: Path) -> None:
+def test_two_cards_state_what_one_states(checkpoint: Path, tmp_path: Path) -> None:
     assert answers(checkpoint, tmp_path, tensor_parallel=2) == answers(checkpoint, tmp_path)

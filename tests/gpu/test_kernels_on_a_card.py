@@ -133,7 +133,7 @@ def test_captured_steps_equal_eager_ones(device: torch.device, tmp_path: Path) -
     model = load_model(folder, dtype=torch.float32, device=device, backend=backend)
     spec = model.attention_specs[0]
     caches = [backend.allocate(64, 16, spec, torch.float32) for spec in model.attention_specs]
-    limits = BucketLimits(max_rows=8, max_tokens=32, max_query_len=5, max_context_len=200)
+    limits = BucketLimits(max_num_seqs=8, max_tokens=32, max_query_len=5, max_context_len=200)
     graphed = GraphedModel(
         model, caches, CudaGraphApi(device), limits, block_size=16, max_step_tokens=64, device=device
     )

@@ -48,7 +48,7 @@ class Served:
     async def is_serving(self) -> bool:
         """Whether a good request on a fresh connection is answered."""
         async with self.connect() as client:
-            return (await client.ask(get("/good"))).status == 200
+            return (await client.call(get("/good"))).status == 200
 
 
 StartServer = Callable[..., Awaitable[Served]]

@@ -33,7 +33,7 @@ PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
 
 @pytest.mark.parametrize("name", ["uvicorn", "starlette"])
-def test_the_range_that_is_asked_for_has_an_end_and_the_installed_version_is_in_it(name: str) -> None:
+def test_the_range_that_is_requested_has_an_end_and_the_installed_version_is_in_it(name: str) -> None:
     """Both protocols are subclasses of what uvicorn calls its own; another minor version may differ."""
     listed = tomllib.loads(PROJECT.read_text())["project"]["dependencies"]
     (wanted,) = (found for found in map(Requirement, listed) if found.name == name)
@@ -49,7 +49,7 @@ def named(vectors: dict[str, bytes]) -> list[object]:
 async def assert_refused(served: Served, data: bytes, status: int, code: str) -> None:
     """One answer in the envelope, a closed socket, nothing for the application, and the next client is served."""
     async with served.connect() as client:
-        reply = await client.ask(data)
+        reply = await client.call(data)
         assert (reply.status, reply.error["code"]) == (status, code)
         assert reply.error["type"] == "invalid_request_error"
         assert reply.error.keys() == {"message", "type", "param", "code"}
@@ -93,7 +93,7 @@ async def test_methods_that_are_not_served_get_405_with_allow(start_server: Star
     served = await start_server()
     target = "edge.test:443" if method == "CONNECT" else "/bad"
     async with served.connect() as client:
-        reply = await client.ask(f"{method} {target} HTTP/1.1\r\nHost: edge.test:443\r\n\r\n".encode() + SMUGGLED)
+        reply = await client.call(f"{method} {target} HTTP/1.1\r\nHost: edge.test:443\r\n\r\n".encode() + SMUGGLED)
         assert (reply.status, reply.error["code"]) == (405, "method_not_allowed")
         assert "POST" in reply.headers["allow"]
         assert await client.rest() == b""
@@ -168,7 +168,7 @@ UNUSUAL = {
 async def test_unusual_but_correct_requests_are_served(start_server: StartServer, data: bytes) -> None:
     served = await start_server()
     async with served.connect() as client:
-        assert (await client.ask(data)).status == 200
+        assert (await client.call(data)).status == 200
     ((_, _, body),) = served.app.seen
     assert body == (b"abcde" if data.startswith(b"POST") else b"")
 
@@ -192,11 +192,11 @@ async def test_trailers_do_not_become_headers(start_server: StartServer) -> None
     assert b"host" in names
 
 
-async def test_an_offer_of_another_protocol_is_ignored_and_the_body_kept(start_server: StartServer) -> None:
+async def test_an_offer_of_another_protocol_is_ignored_and_the_body_stays(start_server: StartServer) -> None:
     served = await start_server()
     offer = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n"
     async with served.connect() as client:
-        reply = await client.ask(POST_HEAD + offer + b"Content-Length: 5\r\n\r\nabcde" + GET_HEAD + b"\r\n")
+        reply = await client.call(POST_HEAD + offer + b"Content-Length: 5\r\n\r\nabcde" + GET_HEAD + b"\r\n")
         assert (reply.status, reply.body) == (200, b"good:abcde")
         assert (await client.reply()).status == 200
     assert served.app.seen == [("POST", "/bad", b"abcde"), ("GET", "/bad", b"")]
@@ -206,8 +206,8 @@ async def test_a_request_hidden_in_a_body_is_body(start_server: StartServer) -> 
     served = await start_server()
     hidden = get("/hidden")
     async with served.connect() as client:
-        assert (await client.ask(post(hidden))).body == b"good:" + hidden
-        assert (await client.ask(get("/next"))).status == 200
+        assert (await client.call(post(hidden))).body == b"good:" + hidden
+        assert (await client.call(get("/next"))).status == 200
     assert [path for _, path, _ in served.app.seen] == ["/echo", "/next"]
 
 
@@ -250,17 +250,17 @@ async def test_empty_lines_between_requests_are_skipped(start_server: StartServe
     served = await start_server()
     async with served.connect() as client:
         await client.send(b"\r\n\r\n")
-        assert (await client.ask(get("/"))).status == 200
+        assert (await client.call(get("/"))).status == 200
         await client.send(b"\r\n")
-        assert (await client.ask(get("/"))).status == 200
+        assert (await client.call(get("/"))).status == 200
 
 
-async def test_continue_is_sent_when_the_application_asks_for_the_body(start_server: StartServer) -> None:
+async def test_continue_is_sent_when_the_application_requests_the_body(start_server: StartServer) -> None:
     served = await start_server()
     head, body = post(b"abcde", b"Expect: 100-continue")[:-5], b"abcde"
     async with served.connect() as client:
-        assert (await client.ask(head)).status == 100
-        assert (await client.ask(body)).body == b"good:abcde"
+        assert (await client.call(head)).status == 100
+        assert (await client.call(body)).body == b"good:abcde"
 
 
 async def test_a_head_answer_has_no_body(start_server: StartServer) -> None:
@@ -273,7 +273,7 @@ async def test_a_head_answer_has_no_body(start_server: StartServer) -> None:
 
 
 @pytest.mark.parametrize("is_half", [True, False])
-async def test_a_client_that_leaves_is_told_to_the_application(start_server: StartServer, is_half: bool) -> None:
+async def test_a_client_that_leaves_is_reported_to_the_application(start_server: StartServer, is_half: bool) -> None:
     gone = asyncio.Event()
 
     async def handler(scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,4 +1,7 @@
-"""Every bench runs for a second or two and says what it promises. Numbers are not judged here, only that they are."""
+"""Every bench runs for a second or two and states what it guarantees.
+
+Numbers are not evaluated here, only that they are.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,7 @@ def test_memory_fits_a_slope() -> None:
 
 
 @pytest.mark.e2e
-def test_overhead_says_what_open_pages_cost() -> None:
+def test_overhead_states_what_open_pages_cost() -> None:
     record = bench("overhead", "--pages", "10", "--seconds", "4", "--connections", "8")
     assert -10 < record["pages_throughput_cost_ratio"] < 1
     assert record["requests_per_s"] > 10
@@ -128,8 +131,8 @@ def test_a_trace_is_replayed_with_its_forecast_error(tmp_path: Path) -> None:
 def test_the_simulator_repeats_itself(tmp_path: Path) -> None:
     arguments = ("--requests", "400", "--engines", "3", "--load", "2", "--capacity", "50")
     results = [bench("simulate", *arguments) for _ in range(2)]
-    said = [{key: record[key] for key in ("good_share", "refused_share", "goodput_per_s")} for record in results]
-    assert said[0] == said[1]
+    reported = [{key: record[key] for key in ("good_share", "refused_share", "goodput_per_s")} for record in results]
+    assert reported[0] == reported[1]
     assert results[0]["failed_requests"] == 0
 
 
@@ -178,7 +181,7 @@ def test_diagnose_counts_what_was_named_right_and_what_was_not() -> None:
 
 
 @pytest.mark.e2e
-def test_overhead_says_what_lines_and_traces_cost() -> None:
+def test_overhead_states_what_lines_and_traces_cost() -> None:
     record = bench("overhead", "--tracing", "--seconds", "8", "--connections", "8")
     for name in ("quiet", "told", "all"):
         assert record[f"{name}_requests_per_s"] > 10
@@ -186,13 +189,13 @@ def test_overhead_says_what_lines_and_traces_cost() -> None:
 
 
 @pytest.mark.e2e
-def test_capacity_compares_what_is_predicted_with_what_is_kept() -> None:
+def test_capacity_compares_what_is_predicted_with_what_is_held() -> None:
     targets = ("--ttft-p95-ms", "3000", "--tpot-ms", "300", "--prompt-tokens", "64", "--output-tokens", "24")
     record = bench(
         "capacity",
         "--seconds",
         "1.5",
-        "--rounds",
+        "--repeats",
         "1",
         "--precision",
         "0.3",

@@ -38,7 +38,7 @@ def check(test: str) -> CheckResult:
         "{name: t, request: {model: small}, expect: {route: implied-direct, candidates: [small]}}",
     ],
 )
-def test_a_test_that_holds_says_nothing(test: str) -> None:
+def test_a_test_that_holds_is_silent(test: str) -> None:
     assert check(test) == CheckResult(num_tests=1, failures=())
 
 
@@ -69,11 +69,11 @@ def test_a_test_that_holds_says_nothing(test: str) -> None:
         ),
         (
             "{name: t, request: {model: split}, expect: {deployment: large}}",
-            '10: tests[0].expect.deployment: test "t" failed: route split chooses by chance; expect candidates instead',
+            '10: tests[0].expect.deployment: test "t" failed: route split chooses at random; expect candidates instead',
         ),
     ],
 )
-def test_a_test_that_fails_says_what_happened_instead_and_where_it_stands(test: str, expected: str) -> None:
+def test_a_test_that_fails_states_what_happened_instead_and_where_it_stands(test: str, expected: str) -> None:
     failures = check(test).failures
     assert [f"{failure.line}: {failure.path}: {failure.message}" for failure in failures] == [expected]
 

@@ -1,4 +1,4 @@
-"""Conditions of routes: what they may say, what is refused and where, and what they cost."""
+"""Conditions of routes: what they may state, what is refused and where, and what they cost."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ FACTS: dict[str, str | int | bool] = {
 
 
 class Request:
-    """Facts that count what is asked of them."""
+    """Facts that count what is required of them."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.requested: list[str] = []
 
     def fact(self, name: str) -> str | int | bool:
-        self.asked.append(name)
+        self.requested.append(name)
         return FACTS[name]
 
 
@@ -49,15 +49,15 @@ class Request:
         ("9223372036854775807 + request.turns > 0", False),
     ],
 )
-def test_a_condition_says_true_or_false(source: str, holds: bool) -> None:
+def test_a_condition_states_true_or_false(source: str, holds: bool) -> None:
     assert Condition(source).holds(Request(), "shop", {"x-plan": "gold"}) is holds
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "reported"),
     [
         ("", "did not expect the end"),
-        ("request.turns", "a condition says true or false, this is a whole number"),
+        ("request.turns", "a condition is true or false, this is a whole number"),
         ('request.turns > "2"', "cannot be compared with >"),
         ("request.turns > 2.5", "cannot be compared"),
         ("request.turn > 2", 'did you mean "turns"'),
@@ -72,15 +72,15 @@ def test_a_condition_says_true_or_false(source: str, holds: bool) -> None:
         ("request.text.matches(tenant)", "one text in quotes"),
         ("tenant in [1, 2]", "cannot be in"),
         ("true &&", "at character 8"),
-        ("true; false", "';' has no meaning here"),
+        ("true; false", "';' is not valid here"),
         ("(" * 100 + "true" + ")" * 100, "nested deeper"),
         ("!" * 200 + "true", "nested deeper"),
         ("true" + " && true" * 200, "longer than|more than"),
         ("x" * 5000, "longer than"),
     ],
 )
-def test_what_is_no_bounded_condition_is_refused_with_its_place(source: str, said: str) -> None:
-    with pytest.raises(ConditionError, match=said.replace("[", r"\[").replace("(", r"\(")):
+def test_what_is_no_bounded_condition_is_refused_with_its_place(source: str, reported: str) -> None:
+    with pytest.raises(ConditionError, match=reported.replace("[", r"\[").replace("(", r"\(")):
         Condition(source)
 
 
@@ -93,10 +93,10 @@ def test_a_pattern_that_would_never_end_elsewhere_ends_here() -> None:
         FACTS["text"] = before
 
 
-def test_a_condition_asks_for_what_it_names_and_nothing_else() -> None:
+def test_a_condition_requests_what_it_names_and_nothing_else() -> None:
     request = Request()
     Condition("request.turns > 1").holds(request, None, {})
-    assert request.asked == ["turns"]
+    assert request.requested == ["turns"]
 
 
 POLICY = """

@@ -1,4 +1,4 @@
-"""What a route may say about failing over, and what it may not."""
+"""What a route may state about failing over, and what it may not."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_route_falls_back_on_routes_and_deployments_in_the_order_written() -> 
     assert loaded.routes[1].select.fallback == ()
 
 
-def test_hedging_is_off_unless_written_and_then_asks_one_request_in_fifty_twice() -> None:
+def test_hedging_is_off_unless_written_and_then_calls_one_request_in_fifty_twice() -> None:
     loaded = policy("routes: [{id: r, select: {candidates: [small, large], hedge: {}}}]\n")
 
     assert loaded.routes[0].select.hedge == Hedge(max_ratio=0.02, max_load_ratio=0.5)
@@ -35,7 +35,7 @@ def test_hedging_is_off_unless_written_and_then_asks_one_request_in_fifty_twice(
 
 
 @pytest.mark.parametrize(
-    ("select", "said"),
+    ("select", "reported"),
     [
         ("candidates: [small], fallback: [larg]", 'fallback[0]: no route or deployment named "larg"; did you mean'),
         ("candidates: [small], fallback: [large, large]", 'fallback[1]: "large" is listed twice'),
@@ -47,20 +47,20 @@ def test_hedging_is_off_unless_written_and_then_asks_one_request_in_fifty_twice(
         ("candidates: [small, large], hedge: {ratio: 0.1}", 'ratio: unknown key; did you mean "max_ratio"?'),
     ],
 )
-def test_failing_over_in_circles_or_without_effect_is_refused(select: str, said: str) -> None:
-    assert said in problem_of(f"routes: [{{id: r, select: {{{select}}}}}]\n")
+def test_failing_over_in_circles_or_without_effect_is_refused(select: str, reported: str) -> None:
+    assert reported in problem_of(f"routes: [{{id: r, select: {{{select}}}}}]\n")
 
 
 def test_a_name_that_is_a_route_and_a_deployment_is_no_fallback() -> None:
-    said = problem_of(
+    reported = problem_of(
         "routes:\n"
         "  - {id: main, select: {candidates: [small], fallback: [large]}}\n"
         "  - {id: large, match: {models: [x]}, select: {candidates: [large]}}\n"
     )
 
-    assert '"large" is both a route and a deployment; rename one' in said
+    assert '"large" is both a route and a deployment; rename one' in reported
 
 
-def test_the_schema_tells_editors_of_both() -> None:
+def test_the_schema_reports_editors_of_both() -> None:
     definitions = schema_of_policies()["$defs"]
     assert {"fallback", "hedge"} <= definitions["Select"]["properties"].keys()

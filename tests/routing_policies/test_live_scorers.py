@@ -101,7 +101,7 @@ def test_weights_are_the_operators() -> None:
     assert chosen("scored", *two, quality=1.0, cost=1.0) == "b"
 
 
-def test_who_is_late_is_asked_only_when_nobody_else_is_left() -> None:
+def test_who_is_late_is_called_only_when_nobody_else_is_left() -> None:
     two = live("a", forecast_ttft_s=0.1), live("b", forecast_ttft_s=0.2)
     decision = profile_for("latency_first").decide(two, Attempt(avoid=frozenset({"a"})), random.Random(1))
     assert decision.deployment == "b"

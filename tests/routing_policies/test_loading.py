@@ -1,5 +1,5 @@
 # ruff: noqa: E501 (one mistake a line reads best)
-"""What a policy file may say, and what it is told when it says something else."""
+"""What a policy file may state, and what it is given when it states something else."""
 
 from __future__ import annotations
 
@@ -127,8 +127,8 @@ def test_the_whole_design_is_a_policy() -> None:
     ],
 )  # fmt: skip
 def test_a_mistake_is_named_with_its_place_and_what_was_meant(line: str, expected: str) -> None:
-    said = problems_of(TWO_DEPLOYMENTS + line + "\n")
-    assert any(expected in one for one in said), said
+    reported = problems_of(TWO_DEPLOYMENTS + line + "\n")
+    assert any(expected in one for one in reported), reported
 
 
 @pytest.mark.parametrize(
@@ -147,10 +147,10 @@ def test_a_mistake_is_named_with_its_place_and_what_was_meant(line: str, expecte
     ],
 )
 def test_a_url_that_leads_nowhere_is_refused(url: str, expected: str) -> None:
-    said = problems_of(f'schema_version: 1\ndeployments: [{{id: a, url: "{url}", model: m}}]\n')
-    assert len(said) == 1
-    assert expected in said[0]
-    assert "secret" not in said[0]
+    reported = problems_of(f'schema_version: 1\ndeployments: [{{id: a, url: "{url}", model: m}}]\n')
+    assert len(reported) == 1
+    assert expected in reported[0]
+    assert "secret" not in reported[0]
 
 
 @pytest.mark.parametrize("url", ["unix:/a.sock", "http://host", "http://[::1]:8000/base", "https://api.example.com/v1"])
@@ -176,9 +176,9 @@ AUTH = "the name of an environment variable, 1 to 64 of A-Z, 0-9 and underscore;
     ],
 )
 def test_credentials_are_named_never_written_and_a_pasted_one_is_not_repeated(extra: str, expected: str) -> None:
-    said = problems_of(f'schema_version: 1\ndeployments: [{{id: a, url: "https://host/v1", model: m, {extra}}}]\n')
-    assert any(expected in line for line in said), said
-    assert "secret" not in "".join(said).replace(AUTH, "")
+    reported = problems_of(f'schema_version: 1\ndeployments: [{{id: a, url: "https://host/v1", model: m, {extra}}}]\n')
+    assert any(expected in line for line in reported), reported
+    assert "secret" not in "".join(reported).replace(AUTH, "")
 
 
 def test_a_deployment_may_name_its_key_and_its_authority() -> None:
@@ -189,22 +189,22 @@ def test_a_deployment_may_name_its_key_and_its_authority() -> None:
     assert loaded.auth.bearer_env == "HOSTED_KEY"
     assert loaded.tls is not None
     assert loaded.tls.ca_file == "/etc/ca.pem"
-    said = problems_of(text.replace("https:", "http:"))
-    assert said == ["p.yaml:2:93: deployments[0].tls: has an effect only with an https:// URL"]
+    reported = problems_of(text.replace("https:", "http:"))
+    assert reported == ["p.yaml:2:93: deployments[0].tls: has an effect only with an https:// URL"]
 
 
 def test_every_problem_is_reported_at_once_in_document_order() -> None:
-    said = problems_of(TWO_DEPLOYMENTS.replace("model: penstock-small", "modl: x") + "lanes: 3\nrutes: 1\n")
-    assert [line.split(":")[1] for line in said] == ["3", "3", "5", "6"]
+    reported = problems_of(TWO_DEPLOYMENTS.replace("model: penstock-small", "modl: x") + "lanes: 3\nrutes: 1\n")
+    assert [line.split(":")[1] for line in reported] == ["3", "3", "5", "6"]
 
 
 def test_two_tenants_cannot_own_one_key() -> None:
     key = "ab" * 32
-    said = problems_of(
+    reported = problems_of(
         TWO_DEPLOYMENTS
         + f"tenants:\n  - {{id: a, keys: [{{id: k, sha256: {key}}}]}}\n  - {{id: b, keys: [{{id: k, sha256: {key}}}]}}\n"
     )
-    assert said == ['p.yaml:7:36: tenants[1].keys[0].sha256: the same key already belongs to tenant "a"']
+    assert reported == ['p.yaml:7:36: tenants[1].keys[0].sha256: the same key already belongs to tenant "a"']
 
 
 def test_words_that_older_yaml_reads_as_booleans_stay_words() -> None:
@@ -218,8 +218,8 @@ def test_variables_are_filled_into_strings_and_unknown_ones_are_errors() -> None
     text = 'schema_version: 1\ndeployments: [{id: a, url: "unix:${runtime_dir}/a.sock", model: m}]\n'
     loaded = load_policy(text, source="p", variables={"runtime_dir": "/run/x"})
     assert loaded.deployments[0].url == "unix:/run/x/a.sock"
-    said = problems_of(text.replace("runtime_dir", "runtimedir"))
-    assert said == ['p.yaml:2:28: deployments[0].url: no variable "runtimedir"; there are none']
+    reported = problems_of(text.replace("runtime_dir", "runtimedir"))
+    assert reported == ['p.yaml:2:28: deployments[0].url: no variable "runtimedir"; there are none']
 
 
 def test_an_alias_stands_for_what_it_names() -> None:
@@ -238,9 +238,9 @@ def test_aliases_cannot_be_used_to_make_a_document_explode() -> None:
 
 def test_an_error_shows_a_screenful_and_counts_the_rest() -> None:
     tests = "tests: [" + ", ".join(["{name: n, expect: {candidates: [small]}}"] * 300) + "]"
-    said = problems_of(TWO_DEPLOYMENTS + tests)
-    assert len(said) == MAX_SHOWN + 1
-    assert said[-1] == f"p.yaml: and {299 - MAX_SHOWN} more"
+    reported = problems_of(TWO_DEPLOYMENTS + tests)
+    assert len(reported) == MAX_SHOWN + 1
+    assert reported[-1] == f"p.yaml: and {299 - MAX_SHOWN} more"
 
 
 def test_the_number_of_values_is_bounded_after_aliases_are_expanded() -> None:
@@ -249,8 +249,8 @@ def test_the_number_of_values_is_bounded_after_aliases_are_expanded() -> None:
         ["routes:", f"  - {{id: r0, select: {{candidates: [small]}}, match: {{models: &m {models}}}}}"]
         + [f"  - {{id: r{i}, select: {{candidates: [small]}}, match: {{models: *m}}}}" for i in range(1, 120)]
     )
-    said = problems_of(TWO_DEPLOYMENTS + routes + "\n")
-    assert any(f"more than {MAX_NODES} values once aliases are expanded" in line for line in said)
+    reported = problems_of(TWO_DEPLOYMENTS + routes + "\n")
+    assert any(f"more than {MAX_NODES} values once aliases are expanded" in line for line in reported)
 
 
 def test_an_alias_inside_itself_is_refused_without_running_away() -> None:
@@ -258,7 +258,7 @@ def test_an_alias_inside_itself_is_refused_without_running_away() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "---\n"])
-def test_an_empty_document_is_told_what_it_needs(text: str) -> None:
+def test_an_empty_document_is_reported_what_it_needs(text: str) -> None:
     assert len(problems_of(text)) == 1
 
 
@@ -294,7 +294,7 @@ def test_any_slip_in_a_real_document_leaves_a_policy_or_is_an_error_with_a_line_
 
 
 @pytest.mark.parametrize(
-    ("lanes", "said"),
+    ("lanes", "reported"),
     [
         ("[{id: a, max_prompt_tokens: 9}]", "belong together"),
         ("[{id: a, max_prompt_tokens: 9, longer: b}]", 'no lane named "b"'),
@@ -304,8 +304,8 @@ def test_any_slip_in_a_real_document_leaves_a_policy_or_is_an_error_with_a_line_
         ("[{id: a, on_overload: [shed, max_tokens]}]", "comes after shed"),
     ],
 )
-def test_a_lane_that_leads_nowhere_is_refused(lanes: str, said: str) -> None:
-    assert said in problems_of(TWO_DEPLOYMENTS + f"lanes: {lanes}\n")[0]
+def test_a_lane_that_leads_nowhere_is_refused(lanes: str, reported: str) -> None:
+    assert reported in problems_of(TWO_DEPLOYMENTS + f"lanes: {lanes}\n")[0]
 
 
 def test_a_lane_has_targets_a_ladder_and_a_lane_for_longer_prompts() -> None:
@@ -321,10 +321,10 @@ def test_a_lane_has_targets_a_ladder_and_a_lane_for_longer_prompts() -> None:
 
 
 def test_a_budget_that_no_strategy_spends_is_refused() -> None:
-    (said,) = problems_of(
+    (reported,) = problems_of(
         TWO_DEPLOYMENTS + "routes: [{id: r, select: {candidates: [large]}, trim: {budget_tokens: 9}}]\n"
     )
-    assert "routes[0].trim.budget_tokens: a budget without strategies would have no effect" in said
+    assert "routes[0].trim.budget_tokens: a budget without strategies would have no effect" in reported
 
 
 def deployments(num: int) -> str:

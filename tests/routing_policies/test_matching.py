@@ -44,7 +44,7 @@ def test_the_first_route_whose_conditions_all_hold_takes_the_request(request_vie
         (RequestView(model="gpt-9"), "model_not_found"),
         (RequestView(model="gpt-9", tenant="search"), "model_not_found"),
         (RequestView(model="penstock-large", tenant="search"), "model_not_allowed"),
-        # To everybody but support the alias does not exist: nothing tells that it does for others.
+        # To everybody but support the alias does not exist: nothing shows that it does for others.
         (RequestView(model="faq-bot"), "model_not_found"),
         (RequestView(model="AUTO"), "model_not_found"),
         (RequestView(model=""), "model_not_found"),

@@ -27,7 +27,7 @@ def test_best_takes_the_highest_and_of_equals_the_first(totals: dict[str, float]
     assert Best().pick(totals, random.Random(1)) == expected
 
 
-def test_proportional_draws_each_candidate_as_often_as_its_share_says() -> None:
+def test_proportional_draws_each_candidate_as_often_as_its_share_states() -> None:
     rng = random.Random(7)
     drawn = Counter(Proportional().pick({"a": 1.0, "b": 0.25, "c": 0.0}, rng) for _ in range(10_000))
     assert drawn["c"] == 0

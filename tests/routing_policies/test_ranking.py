@@ -1,4 +1,4 @@
-"""A ranking asks as few scorers as the choice needs, and chooses what it would choose if it had asked them all."""
+"""A ranking calls as few scorers as the choice needs, and chooses what it would choose if it had called them all."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _PROFILES: tuple[SelectPolicy, ...] = ("latency_first", "least_cost_within_slo",
 
 
 class _Counting:
-    """A scorer that gives what it is told and counts how often it was asked."""
+    """A scorer that gives what it is given and counts how often it was called."""
 
     name = "counting"
 
     def __init__(self, *column: float) -> None:
         self._column = list(column)
-        self.num_asked = 0
+        self.num_sent = 0
 
     def scores(self, views: Sequence[DeploymentView], attempt: Attempt = FIRST_ATTEMPT) -> list[float]:
         """Always the same."""
-        self.num_asked += 1
+        self.num_sent += 1
         return self._column
 
 
@@ -63,7 +63,7 @@ def _view(rng: random.Random, number: int) -> DeploymentView:
 
 
 @pytest.mark.parametrize("policy", _PROFILES)
-def test_the_choice_is_that_of_all_scores_and_a_decision_tells_all_of_them(policy: SelectPolicy) -> None:
+def test_the_choice_is_that_of_all_scores_and_a_decision_reports_all_of_them(policy: SelectPolicy) -> None:
     rng = random.Random(f"ranking:{policy}")
     profile = profile_for(policy, _SCORED if policy == "scored" else None)
     for _ in range(2000):
@@ -77,20 +77,22 @@ def test_the_choice_is_that_of_all_scores_and_a_decision_tells_all_of_them(polic
         assert dict(decision.totals) == pytest.approx(totals)
         assert list(decision.scores) == [view.id for view in views] == list(decision.totals)
         for place, view in enumerate(views):
-            told = {weighted.scorer.name: weighted.scorer.scores(views, attempt)[place] for weighted in profile.scorers}
-            assert decision.scores[view.id] == told
+            notified = {
+                weighted.scorer.name: weighted.scorer.scores(views, attempt)[place] for weighted in profile.scorers
+            }
+            assert decision.scores[view.id] == notified
 
 
-def test_who_can_not_be_overtaken_is_chosen_without_asking_the_rest() -> None:
+def test_who_can_not_be_overtaken_is_chosen_without_a_forecast_of_the_rest() -> None:
     heavy, light = _Counting(1.0, 0.25), _Counting(0.0, 1.0)
     rng = random.Random(1)
     views = [_view(rng, 0), _view(rng, 1)]
     ranking = Ranking(ScorerWeights([(light, 1.0), (heavy, 4.0)]), views, FIRST_ATTEMPT)
 
     assert ranking.leader() == "d0"
-    assert (heavy.num_asked, light.num_asked) == (1, 0)
+    assert (heavy.num_sent, light.num_sent) == (1, 0)
     assert ranking.totals == {"d0": pytest.approx(0.8), "d1": pytest.approx(0.4)}
-    assert (heavy.num_asked, light.num_asked) == (1, 1), "asked when somebody looks, and only once"
+    assert (heavy.num_sent, light.num_sent) == (1, 1), "asked when somebody looks, and only once"
 
 
 def test_who_can_still_be_overtaken_is_not_chosen_early() -> None:

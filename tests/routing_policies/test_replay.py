@@ -65,11 +65,11 @@ def test_a_condition_moves_the_requests_it_holds_for() -> None:
     assert cheaper < dearer
 
 
-def test_hits_follow_the_time_an_answer_is_kept_and_who_may_have_it() -> None:
-    def asked(at: float, tenant: str) -> RecordedRequest:
+def test_hits_follow_the_time_an_answer_is_stored_and_who_may_have_it() -> None:
+    def requested(at: float, tenant: str) -> RecordedRequest:
         return RecordedRequest(at=at, tenant=tenant, model="auto", question="aa", cache="miss", deployment="large")
 
-    requests = [asked(0, "a"), asked(10, "a"), asked(20, "b"), asked(65, "a"), asked(70, "a")]
+    requests = [requested(0, "a"), requested(10, "a"), requested(20, "b"), requested(65, "a"), requested(70, "a")]
     assert [outcome.is_hit for outcome in outcomes(policy(), requests)] == [False, True, False, False, True]
     shared = policy(BASE.replace("mode: exact,", "mode: exact, scope: shared,"))
     assert [outcome.is_hit for outcome in outcomes(shared, requests)] == [False, True, True, False, True]
@@ -78,12 +78,12 @@ def test_hits_follow_the_time_an_answer_is_kept_and_who_may_have_it() -> None:
 
 
 def test_what_was_shed_stays_shed_unless_the_cache_has_it() -> None:
-    kept = RecordedRequest(at=0, tenant="a", model="auto", question="aa", cache="miss", deployment="large")
+    stored = RecordedRequest(at=0, tenant="a", model="auto", question="aa", cache="miss", deployment="large")
     shed = [
         RecordedRequest(at=1, tenant="a", model="auto", question=name, cache="miss", ended="shed")
         for name in ("aa", "bb")
     ]
-    assert [outcome.ended for outcome in outcomes(policy(), [kept, *shed])] == ["answered", "answered", "shed"]
+    assert [outcome.ended for outcome in outcomes(policy(), [stored, *shed])] == ["answered", "answered", "shed"]
 
 
 def test_times_are_those_of_the_deployment_that_would_answer() -> None:

@@ -1,5 +1,5 @@
 # ruff: noqa: E501 (one case a line reads best)
-"""Choices by quality, by price and by identity: whole decisions of the routes that ask for them."""
+"""Choices by quality, by price and by identity: whole decisions of the routes that request them."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def test_what_cannot_work_is_refused_with_its_remedy(old: str, new: str, message
         load_policy(POLICY.replace(old, new), source="policy.yaml")
 
 
-def test_a_kind_of_work_is_told_only_where_something_is_predicted() -> None:
+def test_a_kind_of_work_is_reported_only_where_something_is_predicted() -> None:
     assert Select(candidates=("small", "large"), policy="cascade", min_quality=0.9, kind="sums").kind == "sums"
     with pytest.raises(ValueError, match="kind belongs to"):
         Select(candidates=("small", "large"), kind="sums")

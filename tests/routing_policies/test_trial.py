@@ -1,4 +1,4 @@
-"""Canaries judged by confidence sequences: no false alarms by peeking, and real harm found soon."""
+"""Canaries measured by confidence sequences: no false alarms by peeking, and real harm found soon."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from routing_policies.estimation.confidence import ratio_bounds
 from routing_policies.loading import load_policy
 from routing_policies.policy.diff import diff
-from routing_policies.trial import Side, TrialGuard, is_worse, judge_trial, new_side, shared_changes, trial_share
+from routing_policies.trial import Side, TrialGuard, evaluate_trial, is_worse, new_side, shared_changes, trial_share
 
 
 def count(side: Side, is_error: bool) -> None:
@@ -23,12 +23,12 @@ def first_alarm(rng: random.Random, old_ratio: float, new_ratio: float, num_requ
     for number in range(num_requests):
         is_new = rng.random() < 0.1
         count(new if is_new else old, rng.random() < (new_ratio if is_new else old_ratio))
-        if number % 10 == 0 and is_worse(judge_trial(old, new, guard)):
+        if number % 10 == 0 and is_worse(evaluate_trial(old, new, guard)):
             return number
     return None
 
 
-def test_peeking_at_equal_policies_raises_no_more_false_alarms_than_promised() -> None:
+def test_peeking_at_equal_policies_raises_no_more_false_alarms_than_allowed() -> None:
     rng = random.Random(11)
     alarms = [first_alarm(rng, 0.05, 0.05, 1_500) for _ in range(60)]
     assert sum(alarm is not None for alarm in alarms) <= 3  # 5 % of 60
@@ -46,15 +46,15 @@ def test_bounds_hold_the_ratio_and_are_wider_for_a_smaller_alpha(events: int, nu
     assert 0.0 <= wide.low <= narrow.low <= events / number <= narrow.high <= wide.high <= 1.0
 
 
-def test_nothing_is_said_of_a_policy_that_few_have_met() -> None:
+def test_nothing_is_stated_of_a_policy_that_few_have_met() -> None:
     old, new = new_side(), new_side()
     for _ in range(500):
         count(old, False)
     for _ in range(49):
         count(new, True)
-    assert not is_worse(judge_trial(old, new, TrialGuard()))
+    assert not is_worse(evaluate_trial(old, new, TrialGuard()))
     count(new, True)
-    assert is_worse(judge_trial(old, new, TrialGuard()))
+    assert is_worse(evaluate_trial(old, new, TrialGuard()))
 
 
 def test_a_rise_within_the_guard_is_no_harm() -> None:
@@ -62,11 +62,11 @@ def test_a_rise_within_the_guard_is_no_harm() -> None:
     for number in range(20_000):
         count(old, number % 100 == 0)
         count(new, number % 50 == 0)
-    assert not is_worse(judge_trial(old, new, TrialGuard(max_error_rise=0.02)))
-    assert is_worse(judge_trial(old, new, TrialGuard(max_error_rise=0.0)))
+    assert not is_worse(evaluate_trial(old, new, TrialGuard(max_error_rise=0.02)))
+    assert is_worse(evaluate_trial(old, new, TrialGuard(max_error_rise=0.0)))
 
 
-def test_a_tenant_may_allow_less_than_a_canary_asks_for() -> None:
+def test_a_tenant_may_allow_less_than_a_canary_requests() -> None:
     assert [trial_share(10, limit) for limit in (None, 5, 0, 50)] == [10, 5, 0, 10]
 
 

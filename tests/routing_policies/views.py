@@ -14,7 +14,7 @@ def view(
     max_in_flight: int = 10,
     weight: float = 1.0,
 ) -> DeploymentView:
-    """A candidate, ready and idle unless said otherwise."""
+    """A candidate, ready and idle by default."""
     return DeploymentView(
         id=name,
         model=f"model-{name}",

@@ -1,4 +1,4 @@
-"""A scripted OTLP/HTTP collector: takes what is posted, decodes it by the protocol's own schema, answers as told."""
+"""A scripted OTLP/HTTP collector: decodes posts by the protocol's own schema and answers as scripted."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class OtlpCollector:
                 self.wfile.write(b"{}")
 
             def log_message(self, format: str, *args: object) -> None:
-                """Say nothing."""
+                """Be silent."""
 
         class Server(ThreadingHTTPServer):
             def handle_error(self, request: Any, client_address: Any) -> None:

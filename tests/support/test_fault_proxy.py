@@ -1,4 +1,4 @@
-"""The fault proxy does what it says, and nothing when it is told nothing."""
+"""The fault proxy does what it states, and nothing when it is given nothing."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def echoing(folder: Path) -> AsyncIterator[FaultProxy]:
         await asyncio.gather(*(task for task in served if task is not None))
 
 
-async def ask(proxy: FaultProxy, num_bytes: int = len(ANSWER), limit_s: float = 1.0) -> bytes:
+async def call(proxy: FaultProxy, num_bytes: int = len(ANSWER), limit_s: float = 1.0) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
     try:
         writer.write(b"hello")
@@ -52,14 +52,14 @@ async def ask(proxy: FaultProxy, num_bytes: int = len(ANSWER), limit_s: float = 
 
 async def test_without_toxics_bytes_go_through(tmp_path: Path) -> None:
     async with echoing(tmp_path) as proxy:
-        assert await ask(proxy) == ANSWER
+        assert await call(proxy) == ANSWER
         assert (proxy.num_accepted, proxy.bytes_up) == (1, 5)
 
 
 async def test_slices_change_no_byte(tmp_path: Path) -> None:
     async with echoing(tmp_path) as proxy:
         proxy.toxics.slice_bytes = 1
-        assert await ask(proxy) == ANSWER
+        assert await call(proxy) == ANSWER
     assert sliced(b"abcde", 2) == [b"ab", b"cd", b"e"]
 
 
@@ -67,11 +67,11 @@ async def test_latency_and_bandwidth_take_their_time(tmp_path: Path) -> None:
     async with echoing(tmp_path) as proxy:
         proxy.toxics.latency_s = 0.05
         begun = time.monotonic()
-        await ask(proxy)
+        await call(proxy)
         assert time.monotonic() - begun >= 0.05
         proxy.toxics.latency_s, proxy.toxics.bytes_per_s, proxy.toxics.slice_bytes = 0.0, 2000.0, 10
         begun = time.monotonic()
-        await ask(proxy)
+        await call(proxy)
         assert time.monotonic() - begun >= 0.04
 
 
@@ -80,14 +80,14 @@ async def test_a_black_hole_takes_requests_and_gives_nothing(tmp_path: Path, tox
     async with echoing(tmp_path) as proxy:
         setattr(proxy.toxics, toxic, True)
         with pytest.raises(TimeoutError):
-            await ask(proxy, limit_s=0.05)
+            await call(proxy, limit_s=0.05)
 
 
 async def test_a_limit_ends_the_connection_after_so_many_bytes(tmp_path: Path) -> None:
     async with echoing(tmp_path) as proxy:
         proxy.toxics.limit_bytes = 30
         with pytest.raises(asyncio.IncompleteReadError) as caught:
-            await ask(proxy)
+            await call(proxy)
         assert caught.value.partial == ANSWER[:30]
 
 
@@ -95,7 +95,7 @@ async def test_a_reset_is_a_reset(tmp_path: Path) -> None:
     async with echoing(tmp_path) as proxy:
         proxy.toxics.resets_on_request = True
         with pytest.raises(ConnectionResetError):
-            await ask(proxy)
+            await call(proxy)
 
 
 async def test_down_refuses_and_up_listens_on_the_same_port(tmp_path: Path) -> None:
@@ -103,9 +103,9 @@ async def test_down_refuses_and_up_listens_on_the_same_port(tmp_path: Path) -> N
         port = proxy.port
         await proxy.down()
         with pytest.raises(ConnectionRefusedError):
-            await ask(proxy)
+            await call(proxy)
         await proxy.up()
-        assert (proxy.port, await ask(proxy)) == (port, ANSWER)
+        assert (proxy.port, await call(proxy)) == (port, ANSWER)
 
 
 @pytest.mark.parametrize("num_turns", range(6))

@@ -111,11 +111,11 @@ class _Storing(Tile):
             builder.icmp_signed("!=", is_second, ir.Constant(integer, 0)), ir.Constant(word, 16), ir.Constant(word, 0)
         )
         shifts = self._spread(shift, self._words)
-        kept = builder.lshr(ir.Constant(self._words, [_UPPER_HALF] * LANES), shifts)
+        retained = builder.lshr(ir.Constant(self._words, [_UPPER_HALF] * LANES), shifts)
 
         def store(place: Any, sums: list[Any]) -> list[Any]:
             at = self._bytes(place)
-            before = builder.and_(self._load(builder.add(target, at), self._words), kept)
+            before = builder.and_(self._load(builder.add(target, at), self._words), retained)
             new = builder.shl(self._rounded(builder.add(source, at)), shifts)
             self._store(builder.or_(before, new), builder.add(target, at))
             return sums

@@ -63,9 +63,11 @@ class CompiledHeads:
         self._glanced_logits = torch.empty(_MOST_GLANCED * self.num_heads, model.config.vocab_size)
         self._glance_normed = torch.empty(0)
         self._num_glanced = 0
-        self._asks_heads = True
+        self._runs_heads = True
         self._taken = np.zeros(_MOST_GLANCED, dtype=np.int64)
-        self.multi_step = MultiStepRecord(model.rounds, model.decoder, max_rows=_MOST_GLANCED, max_tokens=MAX_TOKENS)
+        self.multi_step = MultiStepRecord(
+            model.rounds, model.decoder, max_num_seqs=_MOST_GLANCED, max_tokens=MAX_TOKENS
+        )
         """Steps that may follow one within which the heads look ahead."""
         model.glance = self
         step = model.step
@@ -98,20 +100,20 @@ class CompiledHeads:
         model.thread_pool.run()
         return logits
 
-    def glance(self, num_rows: int, stop_token_ids: Sequence[int], *, asks_heads: bool = True) -> bool:
-        """Arrange for the heads to run within the next step's call, if the step has `num_rows` greedy rows.
+    def glance(self, num_seqs: int, stop_token_ids: Sequence[int], *, runs_heads: bool = True) -> bool:
+        """Arrange for the heads to run within the next step's call, if the step has `num_seqs` greedy rows.
 
         Args:
-            num_rows: Rows of the step; 0: the heads do not run.
+            num_seqs: Rows of the step; 0: the heads do not run.
             stop_token_ids: Tokens that end an answer; the heads do not run if every row chooses one.
-            asks_heads: False to choose the tokens within the call without running the heads.
+            runs_heads: False to choose the tokens within the call without running the heads.
 
         Returns:
             True if the heads can run for so many rows.
         """
-        is_possible = 0 < num_rows <= min(_MOST_GLANCED, self._max_tokens)
-        self._num_glanced = num_rows if is_possible else 0
-        self._asks_heads = asks_heads
+        is_possible = 0 < num_seqs <= min(_MOST_GLANCED, self._max_tokens)
+        self._num_glanced = num_seqs if is_possible else 0
+        self._runs_heads = runs_heads
         self._said[0] = -1
         if is_possible and stop_token_ids != self._stop_token_ids:
             self._stop_token_ids = tuple(stop_token_ids)
@@ -136,25 +138,25 @@ class CompiledHeads:
         starts = [bisect_left(sampled, start) for start in query_starts]
         # Some rows sample no token.
         rows = [row for row, (start, end) in enumerate(pairwise(starts)) if start < end]
-        num_rows, model, step = len(rows), self._model, self._model.step
-        if num_rows != self._num_glanced:
+        num_seqs, model, step = len(rows), self._model, self._model.step
+        if num_seqs != self._num_glanced:
             return 0, False, 0
         if self._glance_normed.shape[0] < model.thread_pool.max_threads:
             size = _MOST_GLANCED * max(2, self.num_heads) * model.config.hidden_size
             self._glance_normed = torch.empty(model.thread_pool.max_threads, size)
             step["looking_normed"] = self._glance_normed.data_ptr()
-        self._starts[: num_rows + 1] = [*(starts[row] for row in rows), starts[-1]]
+        self._starts[: num_seqs + 1] = [*(starts[row] for row in rows), starts[-1]]
         step["token_ids"] = token_ids.data_ptr()
-        return num_rows, self._asks_heads, self.multi_step.open(rows, model.max_tokens)
+        return num_seqs, self._runs_heads, self.multi_step.open(rows, model.max_tokens)
 
     def seen(self) -> Seen | None:
         """Return the predictions made within the last step's call, once; None if there are none."""
-        num_rows, self._num_glanced = self._num_glanced, 0
-        if not num_rows or self._said[0] < 0 or not self._asks_heads:
+        num_seqs, self._num_glanced = self._num_glanced, 0
+        if not num_seqs or self._said[0] < 0 or not self._runs_heads:
             return None
-        said: npt.NDArray[Any] = self._said[: 2 * num_rows * self.num_heads].reshape(2, num_rows, self.num_heads).copy()
+        said: npt.NDArray[Any] = self._said[: 2 * num_seqs * self.num_heads].reshape(2, num_seqs, self.num_heads).copy()
         self._said[0] = -1
-        return Seen(self._chosen[:num_rows].tolist(), HeadPredictions(said[0], said[1]))
+        return Seen(self._chosen[:num_seqs].tolist(), HeadPredictions(said[0], said[1]))
 
 
 def _in_int8(weight: torch.Tensor) -> RawWeight:

@@ -43,7 +43,7 @@ _TOGETHER = 128
 """Maximum number of tokens computed together; more do not fit a core's cache beside the weights."""
 _FEW = 16
 """Number of tokens above which a sequence counts as a prompt; the matrix unit's panels are faster from there on."""
-_NUM_LAYERS_FIELDS = (STEP.names or ()).index("asks_heads") + 1
+_NUM_LAYERS_FIELDS = (STEP.names or ()).index("runs_heads") + 1
 
 
 class NotCompilable(ValueError):
@@ -219,7 +219,7 @@ class CompiledModel:
         rotations = self.decoder.rotary.at(context.positions, num_positions)
         groups = self._groups.of(context)
         sampled_groups = groups
-        sampled, num_sampled, num_looking, asks_heads, num_reached = self._every, num_tokens, 0, False, 0
+        sampled, num_sampled, num_looking, runs_heads, num_reached = self._every, num_tokens, 0, False, 0
         if context.sampled is not None:
             sampled, num_sampled = self._sampled, len(context.sampled)
             sampled[:num_sampled] = context.sampled
@@ -227,7 +227,7 @@ class CompiledModel:
                 sampled_groups = self._groups.of_sampled(context)
             if logits is not None and self.glance is not None:
                 looked_at = self.glance.open(token_ids, context.query_starts, context.sampled)
-                num_looking, asks_heads, num_reached = looked_at
+                num_looking, runs_heads, num_reached = looked_at
         self._reserve(max(num_positions, num_reached), context.block_size)
         self._fields[:_NUM_LAYERS_FIELDS] = (
             LAYERS_WORK,
@@ -258,7 +258,7 @@ class CompiledModel:
             hidden.data_ptr(),
             logits.data_ptr() if logits is not None and num_sampled else 0,
             num_looking,
-            asks_heads,
+            runs_heads,
         )
         self.thread_pool.run()
 
@@ -402,10 +402,10 @@ class CompiledModel:
         )
 
     def _projection(self, linear: object, weights: RawWeights) -> tuple[int, ...]:
-        kept = weights.of(linear)
-        _check(kept is not None, "its weights are quantized to groups, shared or no float32")
-        assert kept is not None
-        return self._memory.projection(kept)
+        retained = weights.of(linear)
+        _check(retained is not None, "its weights are quantized to groups, shared or no float32")
+        assert retained is not None
+        return self._memory.projection(retained)
 
     def _head(self, decoder: Decoder, weights: RawWeights) -> tuple[int, ...]:
         """Return the record of the vocabulary projection; zeros if it cannot run compiled."""

@@ -16,42 +16,42 @@ class RecordMemory:
     """Owner of all memory whose addresses records hold."""
 
     def __init__(self) -> None:
-        self._kept: list[torch.Tensor] = []
+        self._retained: list[torch.Tensor] = []
         self._pages = HugePages()
 
     def address(self, tensor: torch.Tensor) -> int:
         """Return a tensor's address, and keep the tensor alive."""
         assert tensor.is_contiguous()
-        self._kept.append(tensor)
+        self._retained.append(tensor)
         return tensor.data_ptr()
 
-    def projection(self, kept: RawWeight) -> tuple[int, ...]:
+    def projection(self, retained: RawWeight) -> tuple[int, ...]:
         """Return a PROJECTION record of weights, in bfloat16 where that is exact."""
-        num_outputs, num_inputs = kept.weight.shape
-        if kept.rounds_inputs and rounded_tiles.IS_THERE:
-            return self._of_codes(kept)
-        weight = kept.weight.bfloat16() if kept.fits_bfloat16() else kept.weight
+        num_outputs, num_inputs = retained.weight.shape
+        if retained.rounds_inputs and rounded_tiles.IS_THERE:
+            return self._of_codes(retained)
+        weight = retained.weight.bfloat16() if retained.fits_bfloat16() else retained.weight
         # The matrix unit reads the weights in their original order.
         plain = self.address(weight) if is_permitted() and weight.itemsize < weight.float().itemsize else 0
-        scales, bias = (0 if found is None else self.address(found) for found in (kept.scales, kept.bias))
+        scales, bias = (0 if found is None else self.address(found) for found in (retained.scales, retained.bias))
         at = self.address(self._pages.copy(packed(weight)))
-        return at, plain, weight.itemsize, scales, bias, int(kept.rounds_inputs), 0, num_inputs, num_outputs
+        return at, plain, weight.itemsize, scales, bias, int(retained.rounds_inputs), 0, num_inputs, num_outputs
 
-    def _of_codes(self, kept: RawWeight) -> tuple[int, ...]:
+    def _of_codes(self, retained: RawWeight) -> tuple[int, ...]:
         """Return the record of weights that are multiplied as integers."""
-        num_outputs, num_inputs = kept.weight.shape
-        assert kept.scales is not None
+        num_outputs, num_inputs = retained.weight.shape
+        assert retained.scales is not None
         missing = -num_outputs % LANES
-        offsets = -rounded_tiles.OFFSET * kept.weight.sum(1, dtype=torch.int32)
-        padded = (functional.pad(numbers, (0, missing)) for numbers in (kept.scales.float(), offsets))
+        offsets = -rounded_tiles.OFFSET * retained.weight.sum(1, dtype=torch.int32)
+        padded = (functional.pad(numbers, (0, missing)) for numbers in (retained.scales.float(), offsets))
         scales, starts = (self.address(numbers.contiguous()) for numbers in padded)
-        bias = 0 if kept.bias is None else self.address(kept.bias)
-        at = self.address(self._pages.copy(_in_groups(kept.weight, rounded_tiles.TOGETHER)))
-        return at, 0, kept.weight.itemsize, scales, bias, 1, starts, num_inputs, num_outputs
+        bias = 0 if retained.bias is None else self.address(retained.bias)
+        at = self.address(self._pages.copy(_in_groups(retained.weight, rounded_tiles.TOGETHER)))
+        return at, 0, retained.weight.itemsize, scales, bias, 1, starts, num_inputs, num_outputs
 
     def clear(self) -> None:
         """Release all memory."""
-        self._kept.clear()
+        self._retained.clear()
         self._pages = HugePages()
 
 

@@ -17,7 +17,7 @@ Compiled = Callable[..., Any]
 
 logger = logging.getLogger(__name__)
 
-# Sums may be reordered for speed; infinities and NaNs keep their meaning.
+# Sums may be reordered for speed; infinities and NaNs stay exact.
 _FAST = frozenset({"contract", "reassoc", "nsz", "arcp"})
 
 
@@ -33,7 +33,7 @@ def _cache_dir() -> Path | None:
         found.mkdir(parents=True, exist_ok=True, mode=0o700)
         found.chmod(0o700)  # an existing folder may be writable by others, who could add code
     except OSError as error:
-        logger.info("compiled code is not kept: %s", error)
+        logger.info("compiled code is not cached: %s", error)
         return None
     return found if os.access(found, os.W_OK) else None
 
@@ -54,8 +54,8 @@ def compiled_exactly(function: Compiled) -> Compiled:
 
 
 def _compile(function: Compiled, fastmath: frozenset[str]) -> Compiled:
-    is_kept = _CACHE_DIR is not None
+    is_retained = _CACHE_DIR is not None
     found: Compiled = njit(
-        function, nogil=True, cache=is_kept, fastmath=set(fastmath), error_model="numpy", boundscheck=False
+        function, nogil=True, cache=is_retained, fastmath=set(fastmath), error_model="numpy", boundscheck=False
     )
     return found

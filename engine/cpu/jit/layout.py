@@ -113,7 +113,7 @@ STEP = np.dtype(
         ("hidden", np.int64),
         ("logits", np.int64),
         ("num_looking", np.int64),
-        ("asks_heads", np.int64),
+        ("runs_heads", np.int64),
         ("row_starts", np.int64),
         ("token_ids", np.int64),
         ("embedding", np.int64),
@@ -161,7 +161,7 @@ If `num_looking` is not 0, LAYERS_WORK also runs the heads for so many rows. The
 draft tokens, begin at `row_starts`. `taken` receives the number of each row's accepted drafts, or -1 for the first row
 whose logits are NaN, after which no row is processed. `chosen` receives the most likely token after the accepted
 drafts, and `said` [2, rows, heads] the tokens and kinds that the heads predict behind it. `said` is -1 where no head
-runs: every chosen token is among the `stops`, or logits are NaN. Without `asks_heads`, tokens are chosen, no head runs,
+runs: every chosen token is among the `stops`, or logits are NaN. Without `runs_heads`, tokens are chosen, no head runs,
 and the first entry of `said` becomes 0. `looking` [rows, hidden], `looking_normed` (a part for each thread), `embedded`
 and `ahead_logits` are buffers for this.
 
@@ -191,7 +191,7 @@ ROUNDS = np.dtype(
         ("ends", np.int64),
         ("most_drafts", np.int64),
         ("most_tokens", np.int64),
-        ("guesses", np.int64),
+        ("is_speculative", np.int64),
         ("turns", np.int64),
         ("limits", np.int64),
         ("costs", np.int64),
@@ -201,7 +201,7 @@ ROUNDS = np.dtype(
         ("memory_values", np.int64),
         ("memory_size", np.int64),
         ("trials", np.int64),
-        ("chances", np.int64),
+        ("acceptance_rates", np.int64),
         ("num_kinds", np.int64),
         ("kinds", np.int64),
         ("num_listed", np.int64),
@@ -221,8 +221,8 @@ ROUNDS = np.dtype(
 """Record of steps that follow a step in the same call, each verifying drafts of heads and lookup.
 
 `num_left` is the number of steps whose output is still to be accepted, the first step included; 0: there are no further
-ones. None begins when `longest_ns` have passed since the end of the first step. Without `guesses`, each computes one
-token of each row.
+ones. None begins when `longest_ns` have passed since the end of the first step. Without `is_speculative`, each computes
+one token of each row.
 
 `rows` [rows, 6] and `numbers` [rows, 3] are as `engine.cpu.multi_step.ngram.look_ahead` reads them. `limits` [rows, 4]
 are a row's index in the block tables, its maximum length, the length up to which drafts are made, and a count. The

@@ -13,7 +13,7 @@ from engine.cpu.jit.intrinsics import pointer_to_integers
 
 @compiled_exactly
 def plan(
-    chances: Any,
+    acceptance_rates: Any,
     num_guesses: Any,
     num_rows: int,
     plain_s: float,
@@ -28,7 +28,7 @@ def plan(
     all counts are 0 and the gain is 1.
 
     Args:
-        chances: float64 [rows, most]; probability that each draft token is accepted, given that those before it are.
+        acceptance_rates: float64 [rows, most]; probability that each draft token is accepted after those before it.
         num_guesses: int64 [rows]; number of draft tokens that each row has.
         num_rows: Number of rows in the step.
         plain_s: Seconds of a step that computes one token for each row.
@@ -41,7 +41,7 @@ def plan(
     probabilities = np.zeros(len(counts))
     for index in range(len(counts)):
         if num_guesses[index]:
-            probabilities[index] = chances[index, 0]
+            probabilities[index] = acceptance_rates[index, 0]
     tokens, seconds, num_drafts = float(num_rows), plain_s + fixed_s, 0
     while True:
         # A row's probability falls with each draft token, so the best next one over all rows is optimal.
@@ -53,7 +53,7 @@ def plan(
         num_drafts += 1
         counts[best] += 1
         is_last = counts[best] >= num_guesses[best]
-        probabilities[best] = 0.0 if is_last else probabilities[best] * chances[best, counts[best]]
+        probabilities[best] = 0.0 if is_last else probabilities[best] * acceptance_rates[best, counts[best]]
     gain = tokens / num_rows * plain_s / seconds
     if num_drafts and gain >= least_gain:
         return gain
@@ -62,8 +62,15 @@ def plan(
 
 
 @compiled_exactly
-def judge(
-    found_tokens: Any, found_kinds: Any, ends: Any, said: Any, num_said: Any, decay: float, record: Any, chances: Any
+def record_acceptance(
+    found_tokens: Any,
+    found_kinds: Any,
+    ends: Any,
+    said: Any,
+    num_said: Any,
+    decay: float,
+    record: Any,
+    acceptance_rates: Any,
 ) -> None:
     """Update the acceptance statistics from the output of each row, up to its first wrong draft token.
 
@@ -73,26 +80,30 @@ def judge(
     start = 0
     for index in range(len(num_said)):
         behind = start + num_said[index]
-        judge_row(found_tokens[index], found_kinds[index], ends[index, 0], said[start:behind], decay, record, chances)
+        record_row_acceptance(
+            found_tokens[index], found_kinds[index], ends[index, 0], said[start:behind], decay, record, acceptance_rates
+        )
         start = behind
 
 
 @compiled_exactly
-def judge_row(tokens: Any, kinds: Any, num_guesses: int, said: Any, decay: float, record: Any, chances: Any) -> None:
+def record_row_acceptance(
+    tokens: Any, kinds: Any, num_guesses: int, said: Any, decay: float, record: Any, acceptance_rates: Any
+) -> None:
     """Update the acceptance statistics from the output of one row, up to its first wrong draft token."""
     for place in range(min(num_guesses, len(said))):
         is_right = tokens[place] == said[place]
-        observe(record, chances, kinds[place], is_right, decay)
+        observe(record, acceptance_rates, kinds[place], is_right, decay)
         if not is_right:
             break
 
 
 @compiled_exactly
-def observe(record: Any, chances: Any, kind: int, is_right: bool, decay: float) -> None:
+def observe(record: Any, acceptance_rates: Any, kind: int, is_right: bool, decay: float) -> None:
     """Count one trial of a kind and update its acceptance rate."""
     record[0, kind] = decay * record[0, kind] + (1.0 if is_right else 0.0)
     record[1, kind] = decay * record[1, kind] + 1.0
-    chances[kind] = record[0, kind] / record[1, kind]
+    acceptance_rates[kind] = record[0, kind] / record[1, kind]
 
 
 @compiled_exactly
@@ -119,5 +130,5 @@ def prepare() -> None:
     """Compile all kernels or load them from disk; the first time on a machine takes seconds."""
     told, counts, ends = np.zeros((1, 1), np.int64), np.zeros(1, np.int64), np.zeros((1, 2), np.int64)
     plan(np.zeros((1, 1)), counts, 1, 1.0, 1.0, 1.0, 1.0, counts)
-    judge(told, told.copy(), ends, np.zeros(0, np.int64), counts, 1.0, np.ones((2, 1)), np.zeros(1))
+    record_acceptance(told, told.copy(), ends, np.zeros(0, np.int64), counts, 1.0, np.ones((2, 1)), np.zeros(1))
     move_weights(counts.ctypes.data, 1, np.zeros(1), mean_weight(counts.ctypes.data, 1, np.zeros(1)), 1.0)

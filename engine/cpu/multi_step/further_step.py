@@ -13,7 +13,7 @@ from engine.cpu.attention.attention import GROUP_FIELDS
 from engine.cpu.gemm.arithmetic import copy, integers
 from engine.cpu.jit.compiler import compiled_exactly
 from engine.cpu.jit.intrinsics import now_ns, pointer_to_doubles, pointer_to_integers
-from engine.cpu.multi_step.draft_budget import judge_row
+from engine.cpu.multi_step.draft_budget import record_row_acceptance
 from engine.cpu.multi_step.medusa import is_stop
 from engine.cpu.multi_step.ngram import choose
 
@@ -73,7 +73,7 @@ def _take_over(step, rounds):
     token_ids, sampled = integers(step.token_ids, step.num_tokens), integers(step.sampled, step.num_sampled)
     tokens = _table(rounds.found_tokens, num_rows, rounds.most_drafts)
     kinds = _table(rounds.found_kinds, num_rows, rounds.most_drafts)
-    ends, chances = _table(rounds.ends, num_rows, 2), _numbers(rounds.chances, 1, rounds.num_kinds)[0]
+    ends, acceptance_rates = _table(rounds.ends, num_rows, 2), _numbers(rounds.acceptance_rates, 1, rounds.num_kinds)[0]
     trials = _numbers(rounds.trials, 2, rounds.num_kinds)
     goes_on = True
     for row in range(num_rows):
@@ -83,7 +83,7 @@ def _take_over(step, rounds):
         text[end + taken[row]] = chosen[row]
         rows[row, 1] += taken[row] + 1
         said = text[end : rows[row, 1]]
-        judge_row(tokens[row], kinds[row], ends[row, 0], said, rounds.decay, trials, chances)
+        record_row_acceptance(tokens[row], kinds[row], ends[row, 0], said, rounds.decay, trials, acceptance_rates)
         if is_stop(step, chosen[row]) or rows[row, 1] >= limits[row, 1]:
             goes_on = False
     return goes_on
@@ -99,7 +99,7 @@ def _choose_drafts(model, step, rounds):
     said = carray(pointer_to_integers(step.said), (2, num_rows, num_heads))
     if said[0, 0, 0] < 0:
         return False
-    if rounds.guesses == 0:
+    if rounds.is_speculative == 0:
         integers(rounds.counts, num_rows)[:] = 0
         return num_rows <= rounds.most_tokens
     rows, numbers = _table(rounds.rows, num_rows, 6), _numbers(rounds.numbers, num_rows, 3)
@@ -114,7 +114,7 @@ def _choose_drafts(model, step, rounds):
         integers(rounds.stops, rounds.num_stops),
         integers(rounds.memory_keys, rounds.memory_size),
         integers(rounds.memory_values, rounds.memory_size),
-        _numbers(rounds.chances, 1, rounds.num_kinds)[0],
+        _numbers(rounds.acceptance_rates, 1, rounds.num_kinds)[0],
         integers(rounds.kinds, rounds.num_listed),
         said[0],
         head_kinds,

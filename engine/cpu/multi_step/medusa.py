@@ -120,7 +120,7 @@ def look_along(model, step, normed, work_queue, thread):
         if thread == 0:
             integers(step.said, 1)[0] = -1
         return
-    if step.asks_heads == 0:
+    if step.runs_heads == 0:
         if thread == 0:
             integers(step.said, 1)[0] = 0
         return

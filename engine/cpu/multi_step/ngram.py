@@ -40,7 +40,7 @@ def look_ahead(
     lists: Any,
     memory_keys: Any,
     memory_values: Any,
-    chances: Any,
+    acceptance_rates: Any,
     kinds: Any,
     ahead_tokens: Any,
     ahead_kinds: Any,
@@ -60,7 +60,7 @@ def look_ahead(
         lists: int64: the present draft tokens and the tokens that would end the text, row after row.
         memory_keys: int64 keys of the n-gram memory.
         memory_values: int64 values of the n-gram memory.
-        chances: float64 [kinds]: acceptance rate of each kind.
+        acceptance_rates: float64 [kinds]: acceptance rate of each kind.
         kinds: int64 [NUM_LISTED]: kinds of lookup.
         ahead_tokens: int64 [rows, heads]: tokens that prediction heads predict, in order; -1 where there is none.
         ahead_kinds: int64 [rows, heads]: kinds of those tokens.
@@ -79,20 +79,20 @@ def look_ahead(
         tail[num_newest:num_tail] = lists[start : start + num_guesses]
         stops = lists[start + num_guesses : start + num_guesses + num_stops]
         start += num_guesses + num_stops
-        chance, salt = numbers[index, 0], rows[index, 2]
+        acceptance_rate, salt = numbers[index, 0], rows[index, 2]
         place, num_matched, count = -1, 0, 0
         ends[index, 1] = 0
-        while count < rows[index, 5] and chance >= numbers[index, 1]:
+        while count < rows[index, 5] and acceptance_rate >= numbers[index, 1]:
             if place < 0:
                 place, num_matched = find(text, tail, num_tail)
             said, size = recall(memory_keys, memory_values, salt, tail, num_tail)
-            token, kind = _likelier(text, place, num_matched, said, size, chances, kinds)
+            token, kind = _likelier(text, place, num_matched, said, size, acceptance_rates, kinds)
             depth = num_guesses + count
             if depth < ahead_tokens.shape[1] and ahead_tokens[index, depth] >= 0:
                 of_head = ahead_kinds[index, depth]
-                if token < 0 or chances[of_head] > chances[kind]:
+                if token < 0 or acceptance_rates[of_head] > acceptance_rates[kind]:
                     token, kind = ahead_tokens[index, depth], of_head
-            if token < 0 or chances[kind] < numbers[index, 2]:
+            if token < 0 or acceptance_rates[kind] < numbers[index, 2]:
                 break
             if _has(stops, token):
                 ends[index, 1] = 1
@@ -101,7 +101,7 @@ def look_ahead(
             tail[num_tail] = token
             num_tail += 1
             count += 1
-            chance *= chances[kind]
+            acceptance_rate *= acceptance_rates[kind]
             # The match continues as long as its tokens are the ones chosen.
             if place >= 0 and text[place] == token and place + 1 < len(text):
                 place, num_matched = place + 1, min(num_matched + 1, LONGEST)
@@ -117,7 +117,7 @@ def choose(
     lists: Any,
     memory_keys: Any,
     memory_values: Any,
-    chances: Any,
+    acceptance_rates: Any,
     kinds: Any,
     ahead_tokens: Any,
     ahead_kinds: Any,
@@ -133,13 +133,13 @@ def choose(
     gain.
     """
     look_ahead(
-        rows, numbers, lists, memory_keys, memory_values, chances, kinds, ahead_tokens, ahead_kinds,
+        rows, numbers, lists, memory_keys, memory_values, acceptance_rates, kinds, ahead_tokens, ahead_kinds,
         found_tokens, found_kinds, ends,
     )  # fmt: skip
     likely = np.empty(found_kinds.shape)
     for index in range(len(rows)):
         for place in range(ends[index, 0]):
-            likely[index, place] = chances[found_kinds[index, place]]
+            likely[index, place] = acceptance_rates[found_kinds[index, place]]
     gain: float = plan(likely, ends[:, 0], len(rows), costs[0], costs[1], costs[2], costs[3], counts)
     return gain
 
@@ -156,7 +156,7 @@ def learn(address: int, num_text: int, begin: int, salt: int, memory_keys: Any, 
 
 @compiled_exactly
 def _likelier(
-    text: Any, place: int, num_matched: int, said: int, size: int, chances: Any, kinds: Any
+    text: Any, place: int, num_matched: int, said: int, size: int, acceptance_rates: Any, kinds: Any
 ) -> tuple[int, int]:
     """Return the more likely one of the text's and the memory's next token, and its kind; (-1, 0) without either."""
     if said < 0:
@@ -165,7 +165,7 @@ def _likelier(
     if place >= 0 and text[place] == token:
         return token, kinds[BY_BOTH + STREAKS * num_matched + streak]
     kind = kinds[BY_MEMORY + STREAKS * size + streak]
-    if place >= 0 and chances[kinds[num_matched]] >= chances[kind]:
+    if place >= 0 and acceptance_rates[kinds[num_matched]] >= acceptance_rates[kind]:
         return text[place], kinds[num_matched]
     return token, kind
 
@@ -252,11 +252,11 @@ def _has(tokens: Any, token: int) -> bool:
 def prepare() -> None:
     """Compile all kernels or load them from disk; the first time on a machine takes seconds."""
     memory = np.zeros(WAYS, np.int64), np.zeros(WAYS, np.int64)
-    chances, kinds, ends = np.zeros(1), np.zeros(1, np.int64), np.zeros((1, 2), np.int64)
+    acceptance_rates, kinds, ends = np.zeros(1), np.zeros(1, np.int64), np.zeros((1, 2), np.int64)
     tokens, of_kinds = np.zeros((2, 1, 1), np.int64)
     nothing = np.zeros(0, np.int64)
     rows, numbers, counts = np.zeros((1, 6), np.int64), np.zeros((1, 3)), np.zeros(1, np.int64)
     arrays = tokens, of_kinds, tokens, of_kinds, ends
-    look_ahead(rows, numbers, nothing, *memory, chances, kinds, *arrays)
-    choose(rows, numbers, nothing, *memory, chances, kinds, *arrays, np.ones(4), counts)
+    look_ahead(rows, numbers, nothing, *memory, acceptance_rates, kinds, *arrays)
+    choose(rows, numbers, nothing, *memory, acceptance_rates, kinds, *arrays, np.ones(4), counts)
     learn(0, 0, 0, 0, *memory)

@@ -25,16 +25,16 @@ _NUM_FIELDS = (ROUNDS.names or ()).index("turns") + 1
 class MultiStepRecord:
     """Writer of the ROUNDS record of a step, and reader of its results."""
 
-    def __init__(self, record: npt.NDArray[Any], decoder: Decoder, *, max_rows: int, max_tokens: int) -> None:
-        """Wrap a ROUNDS record for steps of at most `max_rows` rows and `max_tokens` tokens."""
-        self.max_rows = max_rows
+    def __init__(self, record: npt.NDArray[Any], decoder: Decoder, *, max_num_seqs: int, max_tokens: int) -> None:
+        """Wrap a ROUNDS record for steps of at most `max_num_seqs` rows and `max_tokens` tokens."""
+        self.max_num_seqs = max_num_seqs
         config = decoder.config
         self._record = record
         self._fields = record.view(_INT)
         self._is_open = False
         self._decoder = decoder
         self._max_tokens = max_tokens
-        self._kept: tuple[MultiStepOrder, torch.Tensor] | None = None
+        self._retained: tuple[MultiStepOrder, torch.Tensor] | None = None
         """Objects whose addresses are in the record, so that they stay alive."""
         self._tables: DraftTables | None = None
         self._order: MultiStepOrder | None = None
@@ -43,10 +43,10 @@ class MultiStepRecord:
         """Addresses of the last order's arrays; valid again if the next order has the same arrays."""
         self._lengths: list[int] = []
         """Length of each text before the step, in tokens."""
-        self._limits, self._counts = np.zeros((max_rows, 4), dtype=_INT), np.zeros(max_rows, dtype=_INT)
+        self._limits, self._counts = np.zeros((max_num_seqs, 4), dtype=_INT), np.zeros(max_num_seqs, dtype=_INT)
         self._costs = np.zeros(4)
         self._log = np.zeros((_MOST_ROUNDS, 2), dtype=_INT)
-        self._texts = np.zeros((max_rows, 0), dtype=_INT)
+        self._texts = np.zeros((max_num_seqs, 0), dtype=_INT)
         self._token_ids, self._positions, self._slots = np.zeros((3, max_tokens), dtype=_INT)
         self._groups, self._sampled = np.zeros((max_tokens, GROUP_FIELDS), dtype=_INT), np.arange(max_tokens)
         self._rotations = torch.empty(max_tokens, config.head_dim)
@@ -77,8 +77,8 @@ class MultiStepRecord:
             memory_values=values.ctypes.data,
             memory_size=keys.size,
             trials=tables.trials.ctypes.data,
-            chances=tables.chances.ctypes.data,
-            num_kinds=tables.chances.size,
+            acceptance_rates=tables.acceptance_rates.ctypes.data,
+            num_kinds=tables.acceptance_rates.size,
             kinds=tables.kinds.ctypes.data,
             head_kind=tables.head_kind,
             decay=tables.decay,
@@ -114,14 +114,14 @@ class MultiStepRecord:
         self._costs[:] = order.costs
         longest = max(order.ends_at)
         if self._texts.shape[1] < longest:
-            self._texts = np.empty((self.max_rows, 2 ** (longest - 1).bit_length()), dtype=_INT)
+            self._texts = np.empty((self.max_num_seqs, 2 ** (longest - 1).bit_length()), dtype=_INT)
         turns = self._decoder.rotary.table(longest)
         tokens = order.found[0]
         arrays = order.rows, order.numbers, order.stops, *order.found, self._texts
         if any(array is not known for array, known in zip(arrays, self._known, strict=True)):
             self._known, self._addresses = arrays, [_address(array) for array in arrays]
         rows, numbers, stops, *found, texts = self._addresses
-        self._kept = order, turns
+        self._retained = order, turns
         self._fields[:_NUM_FIELDS] = (
             min(order.max_steps, _MOST_ROUNDS),
             0,
@@ -138,7 +138,7 @@ class MultiStepRecord:
             *found,
             tokens.shape[1],
             min(max_tokens, self._max_tokens),
-            order.guesses,
+            order.is_speculative,
             turns.data_ptr(),
         )
         self._is_open = True
@@ -149,9 +149,9 @@ class MultiStepRecord:
         num_done = self._num_done
         self.close()
         self._order = None  # if it was not opened, it was for another step
-        if num_done < 2 or self._kept is None:
+        if num_done < 2 or self._retained is None:
             return None
-        ends = self._kept[0].rows[: len(self._lengths), 1].tolist()
+        ends = self._retained[0].rows[: len(self._lengths), 1].tolist()
         token_ids = [
             self._texts[row, start:end].tolist()
             for row, (start, end) in enumerate(zip(self._lengths, ends, strict=True))

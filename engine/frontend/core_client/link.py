@@ -274,7 +274,7 @@ class CoreLink:
 
     def _stepped(self, report: StepReport) -> None:
         self.load = report.load
-        if report.tells_load:
+        if report.has_load:
             self._guard.reported()
         self.counters = report.counters
         self._observer.stepped(report)
@@ -306,18 +306,18 @@ class CoreConnection(asyncio.Protocol):
         self.listener = listener
         self._splitter = FrameSplitter()
         self._transport: asyncio.Transport | None = None
-        self.opened = asyncio.Event()
+        self.connected = asyncio.Event()
         self.lost = asyncio.Event()
         self.reason = "it closed the connection"
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Attach the core at the first connection; close any further one."""
         assert isinstance(transport, asyncio.Transport) or hasattr(transport, "write")
-        if self.opened.is_set():
+        if self.connected.is_set():
             transport.close()
             return
         self._transport = transport  # type: ignore[assignment]
-        self.opened.set()
+        self.connected.set()
         self.listener.attached(transport)  # type: ignore[arg-type]
 
     def data_received(self, data: bytes) -> None:

@@ -161,7 +161,7 @@ class _CoreCollector(Collector):
             ("running", "Sequences in the step.", load.num_running),
             ("waiting", "Sequences that wait.", load.num_waiting),
             ("kv_blocks_total", "KV blocks of the pool.", load.num_blocks_total),
-            ("kv_blocks_free", "KV blocks nobody uses, cached ones included.", load.num_blocks_free),
+            ("kv_blocks_free", "KV blocks that no sequence uses, cached ones included.", load.num_blocks_free),
             ("kv_blocks_cached", "Unused KV blocks that hold a reusable prefix.", load.num_blocks_cached),
             (
                 "kv_utilization",

@@ -115,7 +115,7 @@ class EngineService:
         """
         ready = self._ready()
         if request.tool_use is not None and self._tool_format is None:
-            raise unsupported("tools", "tools: this model's chat template knows no tools.")
+            raise unsupported("tools", "tools: this model's chat template does not support tools.")
         num_chars = sum(message.num_chars for message in request.messages)
         if request.tool_use is not None:
             num_chars += len(json.dumps([tool.as_json() for tool in request.tool_use.tools], ensure_ascii=False))

@@ -137,17 +137,17 @@ class CoreSupervisor:
 
     async def _connected(self, live: LiveCore) -> None:
         """Wait until the core has connected, ended, or run out of time, or until `stop`."""
-        opened = asyncio.create_task(live.connection.opened.wait(), name="core connected")
+        connected = asyncio.create_task(live.connection.connected.wait(), name="core connected")
         stopping = asyncio.create_task(self._stopping.wait(), name="stop")
-        waits: set[asyncio.Task[object]] = {opened, live.exited, stopping}
+        waits: set[asyncio.Task[object]] = {connected, live.exited, stopping}
         await asyncio.wait(waits, timeout=self._patience.connect_s, return_when="FIRST_COMPLETED")
-        opened.cancel()
+        connected.cancel()
         stopping.cancel()
 
     async def _watch(self, live: LiveCore) -> str:
         """Wait for the first sign of the core's end and return its description."""
         connection, exited = live.connection, live.exited
-        if not connection.opened.is_set() and not exited.done() and not self._stopping.is_set():
+        if not connection.connected.is_set() and not exited.done() and not self._stopping.is_set():
             return f"it did not connect within {self._patience.connect_s:.0f} s"
         lost = asyncio.create_task(connection.lost.wait(), name="core connection lost")
         stopping = asyncio.create_task(self._stopping.wait(), name="stop")
@@ -169,7 +169,7 @@ class CoreSupervisor:
         while True:
             silent_s = self._clock() - self._link.last_heard_at
             if self._link.state == "ready" and self._link.num_open and silent_s >= self._patience.hang_s:
-                return f"it said nothing for {silent_s:.0f} s with requests open"
+                return f"it was silent for {silent_s:.0f} s with requests open"
             if self._link.state == "starting" and silent_s >= self._patience.start_s:
-                return f"it said nothing for {silent_s:.0f} s of its start-up"
+                return f"it was silent for {silent_s:.0f} s of its start-up"
             await asyncio.sleep(min(1.0, self._patience.hang_s / 4))

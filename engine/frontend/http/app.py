@@ -117,7 +117,7 @@ class _Answer:
 
 async def _never(request: Request) -> Response:
     """Answer other methods than those of the completions with 405."""
-    raise AssertionError("completions are served before Starlette is asked")
+    raise AssertionError("completions are served before Starlette")
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:

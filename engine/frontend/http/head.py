@@ -25,7 +25,7 @@ _OFFER_HEADERS: Final = frozenset({b"upgrade", b"http2-settings"})
 
 
 def check_head(method: bytes, version: str, target: bytes, headers: HeaderList) -> dict[bytes, bytes]:
-    """Judge a complete head, names in lower case; returns the headers that may be there only once.
+    """Check a complete head, names in lower case; returns the headers that may be there only once.
 
     Raises the ApiError that its first fault deserves.
     """

@@ -43,7 +43,7 @@ class Relay:
         self._headers = headers
         self._report = report
         self._write_stall_s = write_stall_s
-        self._opened: set[int] = set()
+        self._begun: set[int] = set()
 
     async def plain(self) -> None:
         """Collect everything, send one body. Raises ApiError, ClientGone."""
@@ -101,8 +101,8 @@ class Relay:
     def _text_events(self, gained: Gained) -> list[bytes]:
         parts: list[bytes] = []
         for choice, delta in gained:
-            if choice.index not in self._opened:
-                self._opened.add(choice.index)
+            if choice.index not in self._begun:
+                self._begun.add(choice.index)
                 parts.append(self._wire.opening(choice.index))
             if delta.has_content or delta.entries:
                 self._generation.note_first_token()

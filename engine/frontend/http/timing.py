@@ -28,7 +28,7 @@ def timing_report(generation: Generation, now: float) -> dict[str, Any]:
 def _choice(choice: Choice) -> dict[str, Any]:
     report: dict[str, Any] = {"index": choice.index, "completion_tokens": choice.num_tokens}
     stages = choice.stages
-    if stages is None:  # a stop string ended it before the core told
+    if stages is None:  # a stop string ended it before the core reported
         return report
     return report | {
         "queue_ms": _ms(stages.queue_s),

@@ -119,7 +119,7 @@ class Tracer:
     def _phases(self, traced: Traced, root: str, began_at: float) -> Iterator[dict[str, Any]]:
         for choice in traced.generation.choices:
             stages = choice.stages
-            if stages is None:  # it was aborted before the core told
+            if stages is None:  # it was aborted before the core reported
                 continue
             at = began_at
             counts = {

@@ -9,8 +9,8 @@ from typing import Any
 
 from engine.frontend.request.schema_nodes import map_schema
 
-_KEPT = frozenset({"messages", "prompt", "model"})
-"""Required members of a body. An empty one is an error that validation must report, so it is kept."""
+_VERBATIM = frozenset({"messages", "prompt", "model"})
+"""Required members of a body. An empty one is an error that validation must report, so it stays."""
 _SCHEMAS = frozenset({"parameters", "schema"})
 _VALUES = frozenset({"const", "default", "examples"})
 """Keywords of a schema that may hold any value, null included."""
@@ -25,10 +25,10 @@ def without_absent(document: dict[str, Any]) -> dict[str, Any]:
     for name, value in document.items():
         if name == "messages" and isinstance(value, list):
             cleaned[name] = [_cleaned(item) for item in value]
-        elif name in _KEPT:
+        elif name in _VERBATIM:
             cleaned[name] = value
-        elif not _is_absent(kept := _cleaned(value)):
-            cleaned[name] = kept
+        elif not _is_absent(retained := _cleaned(value)):
+            cleaned[name] = retained
     return cleaned
 
 
@@ -45,16 +45,16 @@ def _cleaned(value: Any) -> Any:
     cleaned: dict[str, Any] = {}
     for name, child in value.items():
         if name in _SCHEMAS and isinstance(child, dict):
-            kept = schema_without_absent(child)
+            retained = schema_without_absent(child)
         else:
-            kept = _cleaned(child) if isinstance(child, dict | list) else child
-        if not _is_absent(kept) or (kept is not None and _is_subject(name, kept, value)):
-            cleaned[name] = kept
+            retained = _cleaned(child) if isinstance(child, dict | list) else child
+        if not _is_absent(retained) or (retained is not None and _is_subject(name, retained, value)):
+            cleaned[name] = retained
     return cleaned
 
 
 def _is_subject(name: str, empty: Any, parent: dict[str, Any]) -> bool:
-    """Return whether an empty member has a meaning in `parent`.
+    """Return whether an empty member is significant in `parent`.
 
     A message may have empty content, and `type: function` may name an empty function.
     """

@@ -16,8 +16,8 @@ ErrorType = Literal["invalid_request_error", "service_unavailable_error", "api_e
 ShedReason = Literal["queue_full", "overload", "deadline", "draining"]
 _HINTS: Mapping[ShedReason, str] = MappingProxyType(
     {
-        "queue_full": "Come back after retry-after, or ask another engine.",
-        "overload": "Come back after retry-after, or ask in the batch lane, which may wait longer.",
+        "queue_full": "Try again after retry-after, or at another engine.",
+        "overload": "Try again after retry-after, or in the batch lane, which may wait longer.",
         "deadline": "A later deadline, a shorter prompt or another engine.",
         "draining": "Another engine; this one will not come back soon.",
     }

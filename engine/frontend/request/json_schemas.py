@@ -31,7 +31,7 @@ def check_schema(schema: dict[str, Any], param: str) -> None:
     """Check a schema's size, references, literals and bounds.
 
     Raises:
-        ApiError: The schema is too large, refers to another document, or has bounds that cannot be kept (400).
+        ApiError: The schema is too large, refers to another document, or has bounds that cannot be enforced (400).
     """
     size = len(json.dumps(schema, ensure_ascii=False, separators=(",", ":")).encode())
     if size > MAX_SCHEMA_BYTES:
@@ -58,7 +58,7 @@ def compiled_schema(schema: dict[str, Any], param: str) -> dict[str, Any]:
     """Return the schema in the form for the compiler.
 
     Raises:
-        ApiError: A bound cannot be kept (400).
+        ApiError: A bound cannot be enforced (400).
     """
     return map_schema(schema, lambda node: exact_bounds(node, param))
 

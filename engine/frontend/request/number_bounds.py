@@ -17,7 +17,7 @@ from engine.frontend.request.errors import ApiError, invalid_value
 MAX_LEAST_COUNT = 1_000_000
 """Largest minimum count of characters, items or members that a schema may state; no answer is that long."""
 MAX_MOST_COUNT = 2**30
-"""Largest maximum count of characters, items or members that is kept; a larger one is dropped."""
+"""Largest maximum count of characters, items or members that is enforced; a larger one is dropped."""
 _MOST_INTEGER = float(2**63 - 1024)
 """Largest float that the compiler accepts for an integer."""
 _MOST_NUMBER = 9.22337203685477e18
@@ -38,7 +38,7 @@ def exact_bounds(node: Node, param: str) -> Node:
     """Return a schema node whose bounds the compiler keeps.
 
     Raises:
-        ApiError: A bound or value cannot be kept; the message names the keyword (400).
+        ApiError: A bound or value cannot be enforced; the message names the keyword (400).
     """
     for keyword in ("enum", "const"):
         if keyword in node:

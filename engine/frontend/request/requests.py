@@ -231,7 +231,7 @@ def _convert(document: dict[str, Any], kind: type[_Request]) -> _Request:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        param, reason = _place(str(error))
+        param, reason = _location(str(error))
         raise invalid_value(param, f"{param}: {reason}.") from error
 
 
@@ -306,7 +306,7 @@ _PLACE = re.compile(r"^(?P<reason>.*?)(?: - at `(?P<key>key in )?\$?\.?(?P<path>
 _MISSING = re.compile(r"^Object missing required field `(?P<name>\w+)`$")
 
 
-def _place(message: str) -> tuple[str, str]:
+def _location(message: str) -> tuple[str, str]:
     """Split one of msgspec's messages into parameter and reason.
 
     An example is ("messages[0].role", "Expected `str`, got `int`").

@@ -22,7 +22,7 @@ def choice_seed(seed: int, index: int) -> int:
     return (mixed ^ (mixed >> 31)) & _MASK_63
 
 
-def choose_max_tokens(num_prompt: int, asked: int | None, max_model_len: int, param: str) -> int:
+def choose_max_tokens(num_prompt: int, requested: int | None, max_model_len: int, param: str) -> int:
     """Return the maximum number of output tokens: the requested one, or all that fit without a request.
 
     Raises:
@@ -30,11 +30,11 @@ def choose_max_tokens(num_prompt: int, asked: int | None, max_model_len: int, pa
     """
     if num_prompt >= max_model_len:
         raise context_length_exceeded(num_prompt, max_model_len, None, param)
-    if asked is None:
+    if requested is None:
         return max_model_len - num_prompt
-    if num_prompt + asked > max_model_len:
-        raise context_length_exceeded(num_prompt, max_model_len, asked, param)
-    return asked
+    if num_prompt + requested > max_model_len:
+        raise context_length_exceeded(num_prompt, max_model_len, requested, param)
+    return requested
 
 
 def sampling_params(

@@ -16,7 +16,7 @@ def vocabulary_codec(decoder: Mapping[str, Any] | None) -> ToBytes:
     """Return the function that the `decoder` section of tokenizer.json defines for vocabulary entry to bytes.
 
     Supported are byte-level BPE, and SentencePiece vocabularies with or without byte fallback. A leading space that
-    those decoders would strip is kept, because an answer continues a prompt.
+    those decoders would strip stays, because an answer continues a prompt.
 
     Raises:
         EngineConfigError: The decoder is of another kind.

@@ -23,10 +23,11 @@ CALL_ID = "[CALL_ID]"
 class ToolFormat:
     """Tool-call syntax of one model family.
 
-    hermes (also Qwen and the bundled models): `<tool_call>{"name": …, "arguments": {…}}</tool_call>`, several in a row;
+    hermes (also Qwen and the bundled models): `<tool_call>{"name": …, "arguments": {…}}</tool_call>`, several in
+    succession;
     llama3: `{"name": …, "parameters": {…}}` from the start of the answer, perhaps behind `<|python_tag|>`;
     mistral: `[TOOL_CALLS][{"name": …, "arguments": {…}}, …]`;
-    mistral_args, since 2025: `[TOOL_CALLS]name[ARGS]{…}`, several in a row.
+    mistral_args, since 2025: `[TOOL_CALLS]name[ARGS]{…}`, several in succession.
     """
 
     family: Family

@@ -187,7 +187,7 @@ def refuse_unsupported(reader: ConfigReader, traits: ModelTraits) -> None:
             "num_experts_per_tok", f"expected at most the {traits.experts.num_experts} experts there are"
         )
     if reader.has("auto_map") and not traits.ignores_auto_map:
-        raise reader.error("auto_map", "the checkpoint asks for code of its own, which is never run")
+        raise reader.error("auto_map", "the checkpoint requires code of its own, which is never run")
     key, names = _ACTIVATIONS[traits.activation]
     activation = reader.string(key, default=names[0])
     if activation not in names:

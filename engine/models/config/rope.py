@@ -27,7 +27,7 @@ class LinearScaling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Llama3Scaling:
-    """Llama 3 scaling: low frequencies divided by a constant, high ones kept, and a ramp in between."""
+    """Llama 3 scaling: low frequencies divided by a constant, high ones unchanged, and a ramp in between."""
 
     factor: float
     low_freq_factor: float
@@ -37,13 +37,13 @@ class Llama3Scaling:
     def apply(self, inverse: torch.Tensor, base: float) -> torch.Tensor:
         """Return the scaled inverse frequencies, float32 [rotated_size / 2]."""
         turns = self.original_max_positions * inverse / (2 * math.pi)
-        kept_share = ((turns - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor)).clamp(0, 1)
-        return inverse * (kept_share + (1 - kept_share) / self.factor)
+        unscaled_share = ((turns - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor)).clamp(0, 1)
+        return inverse * (unscaled_share + (1 - unscaled_share) / self.factor)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class YarnScaling:
-    """YaRN scaling: low frequencies interpolated, high ones kept (arXiv 2309.00071)."""
+    """YaRN scaling: low frequencies interpolated, high ones unchanged (arXiv 2309.00071)."""
 
     factor: float
     beta_fast: float

@@ -51,7 +51,7 @@ def load_model(
     ops: LayerOps | None = None,
     split: Split | None = None,
     max_model_len: int = 0,
-    kept: RawWeights | None = None,
+    retained: RawWeights | None = None,
 ) -> Decoder:
     """Load the model of a Hugging Face folder (config.json, safetensors), ready to run.
 
@@ -65,7 +65,7 @@ def load_model(
         ops: Layer operations; None: the default of the device.
         split: Part of the model for this process; None: all of it.
         max_model_len: Longest sequence, which selects one of two sets of rope frequencies; 0: the model's default.
-        kept: Store for the weights before their layout changes, for other kernels.
+        retained: Store for the weights before their layout changes, for other kernels.
 
     Raises:
         ModelConfigError: The config cannot be served.
@@ -76,7 +76,7 @@ def load_model(
     whole = read_model_config(model_dir)
     whole = replace(whole, rope=whole.rope.reaching(max_model_len))
     config, checkpoint = split.config(whole), split.checkpoint(model_dir, whole)
-    maker = LinearMaker(quantization, kernels or KernelTable(time.perf_counter), kept)
+    maker = LinearMaker(quantization, kernels or KernelTable(time.perf_counter), retained)
     model = _Assembler(config, checkpoint, dtype, device, maker, ops or layer_ops(device), split).decoder(backend)
     checkpoint.check_all_taken()
     return model
@@ -221,7 +221,7 @@ class _Assembler:
         """Take a projection of a quantized checkpoint."""
         published = self._config.published
         if published is None:
-            raise CheckpointError(f"{prefix}.qweight: the config has no quantization_config that says how it is packed")
+            raise CheckpointError(f"{prefix}.qweight: the config has no quantization_config with its packing")
         if not has_bias:
             discard_empty_bias(self._checkpoint, prefix)
         return take_packed(self._checkpoint, prefix, (out_size, in_size), published).to(self._device)

@@ -22,6 +22,6 @@ def read_checked_config(model_dir: Path) -> ModelConfig:
     last = f"model.layers.{config.num_layers - 1}."
     if checkpoint.first_with(last) is None:
         raise CheckpointError(
-            f"{model_dir}: has no tensor {last}*, although config.json claims {config.num_layers} layers"
+            f"{model_dir}: has no tensor {last}*, although config.json has {config.num_layers} layers"
         )
     return config

@@ -52,7 +52,7 @@ def first_by_heads(*, is_drawn: bool) -> Kind:
 def prior(kind: Kind) -> float:
     """Return the acceptance rate to assume before any trial.
 
-    It is low for lookups: they are judged without being verified, so their real rate shows soon.
+    It is low for lookups: their acceptance is measured without verification, so their real rate shows soon.
     """
     if kind in (MODEL, HEADS):
         return 0.8
@@ -78,22 +78,22 @@ KINDS = np.array(_listed())
 class AcceptanceStats:
     """Acceptance rates of draft tokens, updated from outputs whether the tokens were verified or not.
 
-    So lookups are judged even while they are not used, at almost no cost.
+    So their acceptance is measured even while they are not used, at almost no cost.
     """
 
     def __init__(self) -> None:
         priors = np.array([prior(kind) for kind in range(NUM_KINDS)])
         self.trials = np.stack([_TRIALS * priors, np.full(NUM_KINDS, _TRIALS)])
         """Decayed numbers of accepted and of all draft tokens, float64 [2, kinds]."""
-        self.chances = priors
+        self.acceptance_rates = priors
         """Probability that the next draft token is accepted, float64 [kinds]; read only."""
 
-    def chance(self, kind: Kind) -> float:
+    def acceptance_rate(self, kind: Kind) -> float:
         """Return the probability that the next token of a kind is accepted, given that those before it are."""
-        return float(self.chances[kind])
+        return float(self.acceptance_rates[kind])
 
     def observe(self, kind: Kind, *, was_right: bool) -> None:
         """Count one draft token."""
         self.trials[:, kind] *= DECAY
         self.trials[:, kind] += was_right, 1.0
-        self.chances[kind] = self.trials[0, kind] / self.trials[1, kind]
+        self.acceptance_rates[kind] = self.trials[0, kind] / self.trials[1, kind]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
-from engine.step.scheduler_output import ScheduledRow, SchedulerOutput
+from engine.step.scheduler_output import ScheduledChunk, SchedulerOutput
 from engine.step.sequence import INT64, Sequence
 from engine.step.step_output import Runner
 
@@ -67,23 +67,25 @@ class DraftModelProposer:
         """
         found: list[list[int]] = [[] for _ in seqs]
         while True:
-            going = [index for index, drafts in enumerate(found) if self._goes_on(seqs[index], drafts, counts[index])]
-            if not going:
+            continuing = [
+                index for index, drafts in enumerate(found) if self._continues(seqs[index], drafts, counts[index])
+            ]
+            if not continuing:
                 return [_without_end(seq, drafts) for seq, drafts in zip(seqs, found, strict=True)]
             try:
-                chosen = self.draft([Behind(seqs[index], found[index]) for index in going])
+                chosen = self.draft([Behind(seqs[index], found[index]) for index in continuing])
             # Whatever a draft model raises, the large model goes on without it.
             except Exception:
-                logger.exception("the draft model failed and is not asked again")
+                logger.exception("the draft model failed and is not used again")
                 self.is_broken = True
                 return [()] * len(seqs)
-            for index, token_id in zip(going, chosen, strict=True):
+            for index, token_id in zip(continuing, chosen, strict=True):
                 found[index].append(token_id)
 
     def draft(self, places: SequenceOf[Behind]) -> list[int]:
         """Return one token for each place, whose sequence's block table reaches behind its drafts. One run for all."""
-        rows = self._catch_up(places)
-        results = self._runner.execute(SchedulerOutput(rows)).results
+        chunks = self._catch_up(places)
+        results = self._runner.execute(SchedulerOutput(chunks)).results
         for place in places:
             self._note(place)
         for result in results:
@@ -92,22 +94,22 @@ class DraftModelProposer:
         return [result.token_ids[0] for result in results]
 
     @staticmethod
-    def _goes_on(seq: Sequence, drafts: list[int], count: int) -> bool:
+    def _continues(seq: Sequence, drafts: list[int], count: int) -> bool:
         return len(drafts) < count and not (drafts and drafts[-1] in seq.params.stop_token_ids)
 
-    def _catch_up(self, places: SequenceOf[Behind]) -> list[ScheduledRow]:
-        """Read the missing tokens except for the last part; return that part, one row each, within the budget."""
+    def _catch_up(self, places: SequenceOf[Behind]) -> list[ScheduledChunk]:
+        """Read the missing tokens except for the last part; return that part, one sequence each, within the budget."""
         room = max(1, self._max_tokens // len(places))
         last = []
         for seq, draft_token_ids in places:
             start = self._num_read(seq, draft_token_ids)
             # Draft tokens count as output here; the grammar only follows real output and checks them at verification.
-            said = replace(seq, token_ids=seq.token_ids + array(INT64, draft_token_ids), grammar=None)
-            while said.num_tokens - start > room:
-                size = min(self._max_tokens, said.num_tokens - start - room)
-                self._runner.execute(SchedulerOutput([ScheduledRow(said, start, size, samples=False)]))
+            extended = replace(seq, token_ids=seq.token_ids + array(INT64, draft_token_ids), grammar=None)
+            while extended.num_tokens - start > room:
+                size = min(self._max_tokens, extended.num_tokens - start - room)
+                self._runner.execute(SchedulerOutput([ScheduledChunk(extended, start, size, samples=False)]))
                 start += size
-            last.append(ScheduledRow(said, start, said.num_tokens - start, samples=True))
+            last.append(ScheduledChunk(extended, start, extended.num_tokens - start, samples=True))
         return last
 
     def _num_read(self, seq: Sequence, draft_token_ids: SequenceOf[int]) -> int:
@@ -116,8 +118,8 @@ class DraftModelProposer:
         if progress is None or progress.num_preemptions != seq.num_preemptions:
             progress = self._progress[seq] = _Progress(seq.num_preemptions, self._num_shared(seq))
         num_read = progress.num_tokens
-        said = (*seq.token_ids[num_read : num_read + len(progress.drafts)], *draft_token_ids)
-        for draft, token_id in zip(progress.drafts, said, strict=False):
+        extended = (*seq.token_ids[num_read : num_read + len(progress.drafts)], *draft_token_ids)
+        for draft, token_id in zip(progress.drafts, extended, strict=False):
             if draft != token_id:
                 break
             num_read += 1

@@ -11,9 +11,9 @@ from engine.cpu.multi_step import argmax as likely
 from engine.models.multi_step import MultiStep, MultiStepReport
 from engine.models.prediction_heads import Glances, HeadPredictions, MedusaHeads
 from engine.sampling.greedy import is_greedy
-from engine.step.scheduler_output import ScheduledRow, SchedulerOutput
+from engine.step.scheduler_output import ScheduledChunk, SchedulerOutput
 from engine.step.sequence import Sequence
-from engine.step.step_output import RowResult
+from engine.step.step_output import SequenceResult
 
 
 def shared_stops(seqs: SequenceOf[Sequence]) -> tuple[int, ...] | None:
@@ -47,9 +47,9 @@ class MedusaProposer:
         if glances is None:
             return
         if scheduled.predicts or scheduled.multi_step is not None:
-            seqs = [row.seq for row in scheduled.rows if row.samples]
+            seqs = [chunk.seq for chunk in scheduled.chunks if chunk.samples]
             stops = shared_stops(seqs)
-            if stops is not None and glances.glance(len(seqs), stops, asks_heads=scheduled.predicts):
+            if stops is not None and glances.glance(len(seqs), stops, runs_heads=scheduled.predicts):
                 if scheduled.multi_step is not None:
                     glances.multi_step.order(scheduled.multi_step)
                 return
@@ -65,26 +65,26 @@ class MedusaProposer:
         return seen.predictions if seen is not None and seen.chosen == newest else None
 
     def predict(
-        self, hidden: torch.Tensor, rows: SequenceOf[ScheduledRow], results: SequenceOf[RowResult]
+        self, hidden: torch.Tensor, chunks: SequenceOf[ScheduledChunk], results: SequenceOf[SequenceResult]
     ) -> HeadPredictions | None:
-        """Return the predictions behind the newest token of each row, or None where all of these end their answers.
+        """Return the predictions behind the newest token of each sequence; None where all of these end.
 
         Args:
-            hidden: Final hidden states [N, hidden] of the sampled positions, row after row.
-            rows: Rows that sample.
-            results: Result of each row.
+            hidden: Final hidden states [N, hidden] of the sampled positions, sequence after sequence.
+            chunks: Sequences that sample.
+            results: Result of each sequence.
         """
         newest = [result.token_ids[-1] for result in results if result.token_ids]
         seen = self.seen(newest)
         if seen is not None:
             return seen
-        places, start, goes_on = [], 0, False
-        for row, result in zip(rows, results, strict=True):
+        places, start, continues = [], 0, False
+        for chunk, result in zip(chunks, results, strict=True):
             if result.token_ids:
                 places.append(start + len(result.token_ids) - 1)
-                goes_on = goes_on or result.token_ids[-1] not in row.seq.params.stop_token_ids
-            start += 1 + len(row.draft_token_ids)
-        if not goes_on:
+                continues = continues or result.token_ids[-1] not in chunk.seq.params.stop_token_ids
+            start += 1 + len(chunk.draft_token_ids)
+        if not continues:
             return None
         return self._read(hidden if len(places) == start else hidden[places], newest)
 

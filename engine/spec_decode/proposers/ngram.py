@@ -40,22 +40,22 @@ class LookupPosition(NamedTuple):
 
 @dataclass(slots=True)
 class NgramDrafts:
-    """Continuations of a step's rows, and how much of them is worth verifying."""
+    """Continuations of a step's sequences, and how much of them is worth verifying."""
 
     arrays: tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]
-    """Tokens and kinds int64 [rows, most], and int64 [rows, 2] how many there are and whether an answer ends there."""
+    """Tokens and kinds int64 [num_seqs, most], and int64 [num_seqs, 2]: their number, and whether an end is one."""
     counts: list[int]
-    """Number of draft tokens of each row that are worth verifying."""
+    """Number of draft tokens of each sequence that are worth verifying."""
     gain: float
     """Expected tokens per second as a multiple of those without drafts; 1 when there are none."""
     described: tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]
-    """The rows as compiled code reads them: int64 [rows, 6], float64 [rows, 3], and tokens that end texts."""
+    """The sequences for compiled code: int64 [num_seqs, 6], float64 [num_seqs, 3], and tokens that end texts."""
 
     def token_ids(self) -> list[tuple[int, ...]]:
-        """Return the draft tokens of each row that are worth verifying."""
+        """Return the draft tokens of each sequence that are worth verifying."""
         if not any(self.counts):
             return [()] * len(self.counts)
-        return [tuple(of_row[:count]) for of_row, count in zip(self.arrays[0].tolist(), self.counts, strict=True)]
+        return [tuple(of_seq[:count]) for of_seq, count in zip(self.arrays[0].tolist(), self.counts, strict=True)]
 
 
 class NgramProposer:
@@ -85,7 +85,7 @@ class NgramProposer:
     def choose(
         self,
         places: SequenceOf[LookupPosition],
-        least_chance: float,
+        least_probability: float,
         costs: Costs,
         least_gain: float,
         predictions: HeadPredictions | None = None,
@@ -94,47 +94,52 @@ class NgramProposer:
 
         Args:
             places: Where to look.
-            least_chance: Least probability that all draft tokens of a row are accepted, below which none is added.
+            least_probability: Least probability that all draft tokens of a sequence are accepted.
             costs: Seconds of the step that verifies them.
             least_gain: Gain below which nothing is verified.
             predictions: Predictions of heads for the same places; taken where they are more likely.
         """
-        found = self.nothing(places, least_chance)
+        found = self.nothing(places, least_probability)
         rows, numbers, lists = found.described
         counts = np.empty(len(places), dtype=np.int64)
         found.gain = compiled.choose(
-            rows, numbers, lists, *self.memory, self._stats.chances, KINDS, *(predictions or _SILENT), *found.arrays,
-            np.array((*costs, least_gain)), counts,
+            rows, numbers, lists, *self.memory, self._stats.acceptance_rates, KINDS, *(predictions or _SILENT),
+            *found.arrays, np.array((*costs, least_gain)), counts,
         )  # fmt: skip
         found.counts = counts.tolist()
         return found
 
-    def nothing(self, places: SequenceOf[LookupPosition], least_chance: float) -> NgramDrafts:
+    def nothing(self, places: SequenceOf[LookupPosition], least_probability: float) -> NgramDrafts:
         """Describe the places without looking anything up."""
-        told, lists = [], []
+        fields, lists = [], []
         for seq, limit, prefix in places:
             stops = seq.params.stop_token_ids
             address, length = seq.token_ids.buffer_info()
-            told.append((address, length, hash(seq.cache_salt), len(prefix), len(stops), limit - len(prefix)))
+            fields.append((address, length, hash(seq.cache_salt), len(prefix), len(stops), limit - len(prefix)))
             lists += [*prefix, *stops]
-        numbers = np.array([(1.0, least_chance, 0.0)] * len(places))
+        numbers = np.array([(1.0, least_probability, 0.0)] * len(places))
         tokens, kinds = np.empty((2, len(places), max(1, *(place.limit for place in places))), dtype=np.int64)
-        described = np.array(told), numbers, np.array(lists, dtype=np.int64)
+        described = np.array(fields), numbers, np.array(lists, dtype=np.int64)
         return NgramDrafts((tokens, kinds, np.zeros((len(places), 2), np.int64)), [0] * len(places), 1.0, described)
 
-    def judge(self, found: NgramDrafts, said: Iterable[SequenceOf[int]]) -> None:
-        """Update the acceptance rates from the rows' outputs, up to the first wrong draft token, verified or not.
+    def record_acceptance(self, found: NgramDrafts, outputs: Iterable[SequenceOf[int]]) -> None:
+        """Update the acceptance rates from the sequences' outputs, up to the first wrong draft token, verified or not.
 
         Args:
             found: Result of the lookup.
-            said: Output of each row behind its prefix.
+            outputs: Output of each sequence behind its prefix.
         """
         counts: list[int] = []
         tokens: list[int] = []
-        for token_ids in said:
+        for token_ids in outputs:
             counts.append(len(token_ids))
             tokens += token_ids
         stats = self._stats
-        draft_budget.judge(
-            *found.arrays, np.array(tokens, dtype=np.int64), np.array(counts), DECAY, stats.trials, stats.chances
+        draft_budget.record_acceptance(
+            *found.arrays,
+            np.array(tokens, dtype=np.int64),
+            np.array(counts),
+            DECAY,
+            stats.trials,
+            stats.acceptance_rates,
         )

@@ -14,7 +14,7 @@ CLOSINGS = Frames(
     ("", "", "", "", "", " Thanks.", " Thank you!", " Please help.", " Thanks in advance.", " Please."),
     ("", "", "", "", " Thanks.", " Thank you very much."),
 )
-ASK: Mapping[str, Frames] = {
+QUESTION: Mapping[str, Frames] = {
     "shipping": Frames(
         ("How much is shipping to {x}?", "What does shipping to {x} cost?", "What is the shipping price for {x}?",
          "How much do you charge for shipping to {x}?", "What are the shipping costs to {x}?",

@@ -71,10 +71,10 @@ class GreedyDecoder:
         replies: list[tuple[list[int], list[float], list[float]]] = [([], [], []) for _ in prompts]
         rows = torch.arange(len(prompts))
         cache = self._make_cache()
-        kept = {self._cache_argument: cache}
+        retained = {self._cache_argument: cache}
         for _ in range(MAX_ANSWER_TOKENS):
             output = self._model(
-                input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=True, logits_to_keep=1, **kept
+                input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=True, logits_to_keep=1, **retained
             )
             best, ranked = torch.log_softmax(output.logits[:, -1], -1).topk(2)
             chosen = ranked[:, 0]
@@ -88,13 +88,13 @@ class GreedyDecoder:
             if not is_open.any():
                 break
             if not is_open.all():  # a few long answers must not keep the whole batch running
-                open_rows = is_open.nonzero().flatten()
-                cache.batch_select_indices(open_rows)
+                unfinished = is_open.nonzero().flatten()
+                cache.batch_select_indices(unfinished)
                 rows, chosen, positions, mask = (
-                    rows[open_rows],
-                    chosen[open_rows],
-                    positions[open_rows],
-                    mask[open_rows],
+                    rows[unfinished],
+                    chosen[unfinished],
+                    positions[unfinished],
+                    mask[unfinished],
                 )
             ids, positions = chosen[:, None], positions[:, -1:] + 1
             mask = torch.cat((mask, torch.ones_like(ids)), dim=1)

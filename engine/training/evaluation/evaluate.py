@@ -48,14 +48,14 @@ class HttpAnswerer:
         gate = asyncio.Semaphore(self._concurrency)
         async with httpx.AsyncClient(headers=self._headers, timeout=120.0) as client:
 
-            async def ask(example: Example) -> str:
+            async def request_answer(example: Example) -> str:
                 body = {"model": self._model, "messages": example.messages, "temperature": 0, "max_tokens": 160}
                 async with gate:
                     response = await client.post(self._url, json=body)
                 response.raise_for_status()
                 return str(response.json()["choices"][0]["message"]["content"] or "")
 
-            return list(await asyncio.gather(*map(ask, examples)))
+            return list(await asyncio.gather(*map(request_answer, examples)))
 
 
 def grade(answerer: Answerer, examples: Sequence[Example], num_failures: int) -> dict[Cell, list[bool]]:
@@ -108,7 +108,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--model", type=Path, nargs="+", help="model folders (default: the shipped pair)")
     parser.add_argument("--url", help="base URL of an OpenAI-compatible API, such as http://127.0.0.1:8080/v1")
     names = ["penstock-large", "penstock-small"]
-    parser.add_argument("--names", nargs="+", default=names, help="models to ask at --url")
+    parser.add_argument("--names", nargs="+", default=names, help="models to call at --url")
     parser.add_argument("--api-key", help="bearer token for --url")
     parser.add_argument("--concurrency", type=int, default=16, help="requests under way at --url")
     parser.add_argument("--failures", type=int, default=0, help="wrong answers to print for each task and difficulty")

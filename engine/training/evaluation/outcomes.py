@@ -51,8 +51,8 @@ def _first_question(example: Example) -> Example:
     """Return the example cut after its first question."""
     if len(example.messages) < 3:
         return example
-    asked, answered = example.messages[:2]
-    return replace(example, messages=(asked,), answer=answered["content"])
+    question, answered = example.messages[:2]
+    return replace(example, messages=(question,), answer=answered["content"])
 
 
 def outcomes(examples: Sequence[Example], decoders: dict[str, GreedyDecoder]) -> Iterator[dict[str, object]]:

@@ -1,7 +1,7 @@
 """Known devices: a browser that has logged in as an admin is counted apart from strangers at its address.
 
-Behind a proxy or a published port all clients share one address, where strangers' guesses would lock out every admin. A
-login leaves a cookie that names its admin. The cookie does not replace the password. It is signed with the admin's
+Behind a proxy or a published port all clients share one address, where strangers' attempts would lock out every admin.
+A login leaves a cookie that names its admin. The cookie does not replace the password. It is signed with the admin's
 password hash, so nothing is stored, and a new password invalidates it.
 """
 

@@ -39,8 +39,8 @@ class Passwords:
         """Return whether a check would be refused now."""
         return self._num_waiting[is_known] >= MAX_WAITING
 
-    async def is_right(self, kept: str | None, password: str, *, is_known: bool = False) -> bool:
-        """Return whether the password matches the hash `kept`; None takes equally long and never matches.
+    async def is_right(self, stored_hash: str | None, password: str, *, is_known: bool = False) -> bool:
+        """Return whether the password matches the hash `stored_hash`; None takes equally long and never matches.
 
         Raises:
             PasswordsBusy: Too many checks wait.
@@ -48,20 +48,20 @@ class Passwords:
         if self.is_full(is_known=is_known):
             raise PasswordsBusy
         self._num_waiting[is_known] += 1
-        check = asyncio.create_task(self._check(kept, password, is_known), name="password")
+        check = asyncio.create_task(self._check(stored_hash, password, is_known), name="password")
         return await asyncio.shield(check)  # a cancelled caller must not let a second check run beside this one
 
-    async def _check(self, kept: str | None, password: str, is_known: bool) -> bool:
+    async def _check(self, stored_hash: str | None, password: str, is_known: bool) -> bool:
         try:
             async with self._turn:
-                return await asyncio.to_thread(self._verify, kept, password)
+                return await asyncio.to_thread(self._verify, stored_hash, password)
         finally:
             self._num_waiting[is_known] -= 1
 
-    def _verify(self, kept: str | None, password: str) -> bool:
-        if kept is None:
+    def _verify(self, stored_hash: str | None, password: str) -> bool:
+        if stored_hash is None:
             self._decoy = self._decoy or self._hasher.hash("nobody has this password")
         try:
-            return self._hasher.verify(kept or self._decoy or "", password) and kept is not None
+            return self._hasher.verify(stored_hash or self._decoy or "", password) and stored_hash is not None
         except (VerificationError, InvalidHashError):
             return False

@@ -84,8 +84,8 @@ class TooManyLogins(GatewayError):
     type: ErrorType = "rate_limit_error"
     code = "too_many_logins"
 
-    def __init__(self, wait_s: float, said: str = "There were too many wrong passwords from here.") -> None:
-        super().__init__(f"{said} Wait a moment.")
+    def __init__(self, wait_s: float, reason: str = "There were too many wrong passwords from here.") -> None:
+        super().__init__(f"{reason} Wait a moment.")
         self.wait_s = wait_s
 
     def headers(self) -> Sequence[Header]:
@@ -100,7 +100,7 @@ class IfMatchRequired(RejectedRequest):
     code = "if_match_required"
 
     def __init__(self) -> None:
-        super().__init__("Send 'If-Match' with the etag of the policy that you changed; GET /admin/api/policy says it.")
+        super().__init__("Send 'If-Match' with the etag of the changed policy; GET /admin/api/policy returns it.")
 
 
 class Conflict(RejectedRequest):
@@ -150,8 +150,8 @@ class AuditUnreadable(RejectedRequest):
     code = "audit_broken"
 
     def __init__(self, why: str) -> None:
-        said = "penstock audit verify says where the log is broken; restore the store from a backup, or try again"
-        super().__init__(f"This was not done, since it cannot be written down: {why}. {said}.")
+        remedy = "penstock audit verify shows where the log is broken; restore the store from a backup, or try again"
+        super().__init__(f"This was not done, since it cannot be written down: {why}. {remedy}.")
 
 
 class StoreLost(GatewayError):

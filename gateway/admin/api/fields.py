@@ -36,19 +36,19 @@ def fill(form: type[S], document: dict[str, Any]) -> S:
     try:
         return msgspec.convert(document, form)
     except msgspec.ValidationError as error:
-        said, _, where = str(error).partition(" - at ")
+        message, _, where = str(error).partition(" - at ")
         field = where.strip("`").removeprefix("$.")
         place = field if field and field != _NO_FIELD else None
-        said = _in_words(said, get_type_hints(form, include_extras=True).get(field))
-        raise InvalidRequest(f"{f'{place}: ' if place else ''}{said}.", param=place) from None
+        message = _in_words(message, get_type_hints(form, include_extras=True).get(field))
+        raise InvalidRequest(f"{f'{place}: ' if place else ''}{message}.", param=place) from None
 
 
-def _in_words(said: str, kind: Any) -> str:
+def _in_words(message: str, kind: Any) -> str:
     """Reword a message without msgspec's types and patterns, which mean little to people."""
-    wanted = _description(kind) if " matching regex " in said else None
-    said = said if wanted is None else f"Expected {wanted}"
-    said = _LENGTH.sub(lambda found: f"{_BOUNDS[found[1]]} {found[2]} characters", said)
-    return said[:1].lower() + said[1:] if kind is not None else said
+    wanted = _description(kind) if " matching regex " in message else None
+    message = message if wanted is None else f"Expected {wanted}"
+    message = _LENGTH.sub(lambda found: f"{_BOUNDS[found[1]]} {found[2]} characters", message)
+    return message[:1].lower() + message[1:] if kind is not None else message
 
 
 def _description(kind: Any) -> str | None:

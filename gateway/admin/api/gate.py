@@ -154,4 +154,4 @@ def _token_of(authorization: str) -> bytes:
 def _check_csrf_token(connection: HTTPConnection, who: Identity) -> None:
     given = _header(connection, "x-csrf-token")
     if not given or who.csrf_token is None or not hmac.compare_digest(given, who.csrf_token.encode()):
-        raise CsrfFailed("Send the session's csrf_token as 'X-Csrf-Token'; GET /admin/api/session says it.")
+        raise CsrfFailed("Send the session's csrf_token as 'X-Csrf-Token'; GET /admin/api/session returns it.")

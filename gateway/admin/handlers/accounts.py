@@ -133,8 +133,8 @@ class AccountHandlers:
         form = request.fill(_NewToken)
         owner = self._accounts.admin(request.who.name)
         if owner is None:
-            said = "Tokens belong to admins: make one with penstock admin create, and log in as that."
-            raise Conflict(said, code="no_admin")
+            message = "Tokens belong to admins: make one with penstock admin create, and log in as that."
+            raise Conflict(message, code="no_admin")
         role = min(Role.of(form.role), request.who.role) if form.role else request.who.role
         secret, now = TOKEN_PREFIX + secrets.token_urlsafe(32), self._wall()
         token = ApiToken(

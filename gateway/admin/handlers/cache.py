@@ -13,8 +13,8 @@ from gateway.admin.api.fields import RequestBody
 from gateway.admin.api.request import AdminRequest, serves
 from gateway.api.application import ApiResponse
 from gateway.background.cache_auditor import Auditor
-from gateway.cache.audit.audit_book import AuditBook
 from gateway.cache.audit.audit_record import AuditRecord
+from gateway.cache.audit.audit_registry import AuditRegistry
 from gateway.cache.audit.error_budget import budget_state, tightening_of
 from gateway.cache.audit.route_stats import RouteStats, RouteStatsTable, TenantRoute
 from gateway.cache.exact.entry import CacheEntry
@@ -53,8 +53,8 @@ class _Review(RequestBody, frozen=True, kw_only=True):
 class AuditedCache(Protocol):
     """The response cache for its administrators: both tiers, and the audits of the semantic one."""
 
-    books: RouteStatsTable
-    audits: AuditBook
+    route_stats: RouteStatsTable
+    audits: AuditRegistry
     exact: ExactCache
     semantic: SemanticTier
     auditor: Auditor
@@ -87,8 +87,8 @@ class CacheHandlers:
                 "index_entries": answers.semantic.num_entries,
                 "encoder_ready": answers.is_ready,
                 "routes": [
-                    _shown_book(whose, book, rules[whose.route])
-                    for whose, book in answers.books
+                    _shown_stats(whose, stats, rules[whose.route])
+                    for whose, stats in answers.route_stats
                     if whose.route in rules and rules[whose.route].mode == MODE
                 ],
                 "audits": [_shown(record) for record, _ in zip(answers.audits, range(_SHOWN), strict=False)],
@@ -125,13 +125,15 @@ class CacheHandlers:
 
         Raises InvalidRequest.
         """
-        asked = request.fill(Purge)
-        selection = Selection(id=asked.id, tenant=asked.tenant, route=asked.route, text=asked.text)
+        purge_order = request.fill(Purge)
+        selection = Selection(
+            id=purge_order.id, tenant=purge_order.tenant, route=purge_order.route, text=purge_order.text
+        )
         if selection == Selection():
             raise InvalidRequest("Name at least one of id, tenant, route, text; nothing was removed.")
-        covered = self._answers.exact.purge(selection, dry_run=asked.dry_run)
+        covered = self._answers.exact.purge(selection, dry_run=purge_order.dry_run)
         listed = [_shown_entry(entry) for entry in covered[:_MAX_PURGED_SHOWN]]
-        return ApiResponse({"dry_run": asked.dry_run, "covered": len(covered), "entries": listed})
+        return ApiResponse({"dry_run": purge_order.dry_run, "covered": len(covered), "entries": listed})
 
     def _found(self, wanted: dict[str, str]) -> Iterator[dict[str, Any]]:
         for record in self._answers.audits:
@@ -139,17 +141,17 @@ class CacheHandlers:
                 yield _shown(record)
 
 
-def _shown_book(whose: TenantRoute, book: RouteStats, rule: Cache) -> dict[str, Any]:
-    evidence = book.evidence
+def _shown_stats(whose: TenantRoute, stats: RouteStats, rule: Cache) -> dict[str, Any]:
+    evidence = stats.evidence
     found = evidence.served()
     return {
         "tenant": whose.tenant,
         "route": whose.route,
-        "state": budget_state(book.level),
-        "level": book.level,
-        "since": book.since or None,
-        "tightening": tightening_of(book.level),
-        "floor": min(1.0, book.floor(rule.max_error_ratio)),
+        "state": budget_state(stats.level),
+        "level": stats.level,
+        "since": stats.since or None,
+        "tightening": tightening_of(stats.level),
+        "threshold": min(1.0, stats.threshold(rule.max_error_ratio)),
         "max_error_ratio": rule.max_error_ratio,
         "audit_ratio": rule.audit_ratio,
         "requests": evidence.num_requests,
@@ -162,20 +164,20 @@ def _shown_book(whose: TenantRoute, book: RouteStats, rule: Cache) -> dict[str, 
             "audited": found.num_audited,
             "wrong": found.num_wrong,
         },
-        "is_recalibrated": book.is_recalibrated,
-        "lookup_ms": round(book.order.lookup_s * 1000, 3),
-        "similarities": book.similarities.shown(),
-        "bounds": [_shown_bound(book, bound) for bound in _BOUNDS],
+        "is_recalibrated": stats.is_recalibrated,
+        "lookup_ms": round(stats.order.lookup_s * 1000, 3),
+        "similarities": stats.similarities.shown(),
+        "bounds": [_shown_bound(stats, bound) for bound in _BOUNDS],
     }
 
 
-def _shown_bound(book: RouteStats, bound: float) -> dict[str, Any]:
-    """Return the audit evidence for another error bound; a floor above 1 serves nothing."""
-    floor = book.predictor.floor(bound)
-    found = book.evidence.above(floor)
+def _shown_bound(stats: RouteStats, bound: float) -> dict[str, Any]:
+    """Return the audit evidence for another error bound; a threshold above 1 serves nothing."""
+    threshold = stats.predictor.threshold(bound)
+    found = stats.evidence.above(threshold)
     return {
         "max_error_ratio": bound,
-        "floor": floor,
+        "threshold": threshold,
         "hit_ratio": found.num_hits / found.num_requests if found.num_requests else 0.0,
         "ratio": found.ratio,
         "low": found.low,
@@ -201,7 +203,7 @@ def _shown(record: AuditRecord) -> dict[str, Any]:
         "weight": record.weight,
         "similarity": record.similarity,
         "runner_up": record.runner_up,
-        "chance": record.chance,
+        "match_probability": record.match_probability,
         "answer_similarity": record.answer_similarity,
         "differences": list(record.differences),
         "texts": None if texts is None else msgspec.to_builtins(texts),

@@ -13,9 +13,9 @@ from gateway.admin.api.request import MAX_DOCUMENT_SUBMISSION_BYTES, AdminReques
 from gateway.admin.handlers.policy import PATH, PolicyHandlers, Text, wanted_match
 from gateway.api.application import ApiResponse
 from gateway.errors import InvalidRequest
-from gateway.policies.book import PolicySource
 from gateway.policies.canaries import Canaries
 from gateway.policies.errors import CanaryRunning, InvalidPolicy, NotSeparable, RevisionConflict
+from gateway.policies.source import PolicySource
 from routing_policies.policy.document import Id
 from routing_policies.trial import TrialGuard
 
@@ -38,8 +38,8 @@ class _End(RequestBody, frozen=True, kw_only=True):
 class CanaryHandlers:
     """`/admin/api/policy/canary`. A policy that is a file has none: two files cannot be in force."""
 
-    def __init__(self, book: PolicySource, policies: PolicyHandlers, canaries: Canaries | None) -> None:
-        self._book = book
+    def __init__(self, source: PolicySource, policies: PolicyHandlers, canaries: Canaries | None) -> None:
+        self._source = source
         self._policies = policies
         self._canaries = canaries
 
@@ -55,11 +55,11 @@ class CanaryHandlers:
     async def start(self, request: AdminRequest) -> Response:
         """Put a document in force for some of the traffic."""
         form, canaries = request.fill(_Start), self._required()
-        known = {tenant.id for tenant in self._book.policy.tenants}
+        known = {tenant.id for tenant in self._source.policy.tenants}
         unknown = sorted(set(form.tenants or ()) - known)
         if unknown:
-            said = f"tenants: the policy in force has no tenant {unknown[0]}."
-            raise InvalidRequest(said, param="tenants")
+            message = f"tenants: the policy in force has no tenant {unknown[0]}."
+            raise InvalidRequest(message, param="tenants")
         try:
             canary = await canaries.start(
                 form.document,
@@ -85,7 +85,7 @@ class CanaryHandlers:
     async def promote(self, request: AdminRequest) -> Response:
         """Make the canary's document the newest revision."""
         form, canaries = request.fill(_End), self._required()
-        before = self._book.head
+        before = self._source.head
         try:
             revision = await canaries.promote(request.who, form.reason)
         except RevisionConflict as error:

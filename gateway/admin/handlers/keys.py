@@ -139,8 +139,8 @@ class KeyHandlers:
         found = self._directory.keys.get(tenant, id)
         if found is None:
             if self._is_written(tenant, id):
-                said = f"Key {id} of {tenant} is written in the policy document; change it there."
-                raise Conflict(said, code="key_in_document")
+                message = f"Key {id} of {tenant} is written in the policy document; change it there."
+                raise Conflict(message, code="key_in_document")
             raise NotFound("There is no such key. GET /admin/api/keys lists them.")
         return found
 
@@ -148,8 +148,8 @@ class KeyHandlers:
         known = [item.id for item in self._policy().tenants]
         if tenant not in known:
             listed = ", ".join(known) or "none"
-            said = f"tenant: the policy in force has no tenant {tenant} (it has: {listed}). Add it there first."
-            raise InvalidRequest(said, param="tenant")
+            message = f"tenant: the policy in force has no tenant {tenant} (it has: {listed}). Add it there first."
+            raise InvalidRequest(message, param="tenant")
 
     def _is_written(self, tenant: str, id: str) -> bool:
         return any(key.id == id for item in self._policy().tenants if item.id == tenant for key in item.keys)

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from gateway.access.accounts import Accounts, Admin
 from gateway.access.audit_log import AuditLog
 from gateway.access.identity import Identity, Role
-from gateway.access.sign_in.guesses import Guesses
+from gateway.access.sign_in.failed_logins import FailedLogins
 from gateway.access.sign_in.known_device import COOKIE as DEVICE_COOKIE
 from gateway.access.sign_in.known_device import DEVICE_S, device_cookie, device_id
 from gateway.access.sign_in.passwords import MAX_PASSWORD_CHARS, Passwords, PasswordsBusy
@@ -48,7 +48,7 @@ class SignIn:
     accounts: Accounts
     sessions: Sessions
     passwords: Passwords
-    guesses: Guesses
+    failed_logins: FailedLogins
 
 
 class LoginHandlers:
@@ -69,7 +69,7 @@ class LoginHandlers:
         self._accounts = sign_in.accounts
         self._sessions = sign_in.sessions
         self._passwords = sign_in.passwords
-        self._guesses = sign_in.guesses
+        self._failed_logins = sign_in.failed_logins
         self._audit = audit
         self._wall = wall
         self._failed_lines = SourceRate(burst=FAILED_LINES, per_s=FAILED_LINES_PER_S, clock=wall, max_sources=1)
@@ -92,22 +92,22 @@ class LoginHandlers:
         shared = (f"host {source}",) if device is None else ()
         if self._passwords.is_full(is_known=device is not None):  # before anything is counted in the store
             raise TooManyLogins(_BUSY_S, _BUSY)
-        wait_s = await self._guesses.take(*shared, own)
+        wait_s = await self._failed_logins.take(*shared, own)
         if wait_s > 0:
             raise TooManyLogins(wait_s)
-        kept = None if admin is None else admin.password_hash
+        stored_hash = None if admin is None else admin.password_hash
         try:
-            is_right = await self._passwords.is_right(kept, form.password, is_known=device is not None)
+            is_right = await self._passwords.is_right(stored_hash, form.password, is_known=device is not None)
         except PasswordsBusy:
             for name in (*shared, own):
-                await self._guesses.give_back(name)
+                await self._failed_logins.give_back(name)
             raise TooManyLogins(_BUSY_S, _BUSY) from None
         if not is_right or admin is None:
             await self._record_failure(admin)
             raise BadLogin
-        await self._guesses.forget(own)
+        await self._failed_logins.forget(own)
         for name in shared:
-            await self._guesses.give_back(name)
+            await self._failed_logins.give_back(name)
         cookie, identity = await self.begin_session(admin)
         response = ApiResponse(self._described(identity))
         known = device_cookie(admin, self._wall()) if device is None else None

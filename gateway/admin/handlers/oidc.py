@@ -58,13 +58,13 @@ class OidcHandlers:
     async def callback(self, request: AdminRequest) -> Response:
         """Start a session after the provider's login, for an admin of this gateway."""
         state, code = request.query_params.get("state", ""), request.query_params.get("code", "")
-        kept = request.cookies.get(COOKIE, "")
-        if not state or not code or not hmac.compare_digest(state.encode(), kept.encode()):
+        sealed = request.cookies.get(COOKIE, "")
+        if not state or not code or not hmac.compare_digest(state.encode(), sealed.encode()):
             raise NotLoggedIn("This browser did not begin the login that ends here. Begin again at /admin/login.")
         try:
             subject = await self._oidc.finish(state, code)
         except OidcFailed as error:
-            raise NotLoggedIn(f"The identity provider did not say who you are: {error}.") from None
+            raise NotLoggedIn(f"The identity provider did not identify you: {error}.") from None
         admin = self._accounts.by_subject(subject)
         if admin is None:
             raise RoleTooLow(f"No admin belongs to this login; make one with --oidc-subject '{subject}'.")

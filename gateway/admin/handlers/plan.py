@@ -16,8 +16,8 @@ from gateway.admin.handlers.policy import PATH, PolicyHandlers, Text
 from gateway.api.application import ApiResponse
 from gateway.config.settings import GatewayConfig
 from gateway.errors import InvalidRequest
-from gateway.policies.book import PolicySource
 from gateway.policies.replaying import ReplayFailed, ReplayRequest, replay
+from gateway.policies.source import PolicySource
 from gateway.telemetry.records.tape import Tape, has_recording
 from routing_policies.policy.diff import diff
 from routing_policies.policy.document import Policy
@@ -46,19 +46,21 @@ class _Edit(RequestBody, frozen=True, kw_only=True):
 class PlanHandlers:
     """`POST /admin/api/policy/plan` and `/edit`."""
 
-    def __init__(self, book: PolicySource, policies: PolicyHandlers, config: GatewayConfig, tape: Tape | None) -> None:
+    def __init__(
+        self, source: PolicySource, policies: PolicyHandlers, config: GatewayConfig, tape: Tape | None
+    ) -> None:
         """Set up the handlers; `tape` is this process's recording."""
         self._tape = tape
         self._config = config
         self._turn = asyncio.Lock()
-        self._book = book
+        self._source = source
         self._policies = policies
 
     @serves(f"{PATH}/plan", "POST", role=Role.VIEWER, max_bytes=MAX_DOCUMENT_SUBMISSION_BYTES)
     async def plan(self, request: AdminRequest) -> Response:
         """Plan a document: its changes, their blast radius and a replay."""
         form = request.fill(_Plan)
-        found = await asyncio.to_thread(self._book.reader.examine, form.document)
+        found = await asyncio.to_thread(self._source.reader.examine, form.document)
         body: dict[str, Any] = {
             "ok": not found.problems,
             "problems": found.problems,
@@ -75,7 +77,7 @@ class PlanHandlers:
     async def edit(self, request: AdminRequest) -> Response:
         """Return the text with some values changed; nothing is applied."""
         form = request.fill(_Edit)
-        before = document = form.document or self._book.head.document
+        before = document = form.document or self._source.head.document
         try:
             for item in form.set:
                 document = await asyncio.to_thread(set_value, document, parse_path(item.path), item.value)
@@ -87,7 +89,7 @@ class PlanHandlers:
         return ApiResponse({"document": document, "changes": [change.as_json() for change in changes]})
 
     async def _preview_of(self, document: str, new: Policy, *, replay: bool) -> dict[str, Any]:
-        old = self._book.policy
+        old = self._source.policy
         changes = diff(old, new)
         return {
             "changes": [change.as_json() for change in changes],
@@ -103,7 +105,7 @@ class PlanHandlers:
         if not await asyncio.to_thread(has_recording, folder):
             return {"replay_why_not": _NOTHING_RECORDED}
         question = ReplayRequest(
-            old=self._book.head.document,
+            old=self._source.head.document,
             new=document,
             variables=self._config.process.policy_variables,
             folder=str(folder),

@@ -18,7 +18,6 @@ from gateway.admin.api.request import MAX_DOCUMENT_SUBMISSION_BYTES, AdminReques
 from gateway.admin.handlers.unified_diff import patch_name, unified_diff
 from gateway.api.application import NO_STORE, ApiResponse
 from gateway.errors import NotFound
-from gateway.policies.book import PolicySource
 from gateway.policies.canary import CanaryTrial
 from gateway.policies.errors import (
     InvalidPolicy,
@@ -28,6 +27,7 @@ from gateway.policies.errors import (
 )
 from gateway.policies.last_day import LastDay
 from gateway.policies.revision import Revision, RevisionKind
+from gateway.policies.source import PolicySource
 from gateway.policies.stored import ANY
 from routing_policies.blast import blast_radius
 from routing_policies.loading import MAX_DOCUMENT_BYTES
@@ -65,10 +65,10 @@ class PolicyHandlers:
     """`/admin/api/policy` and the paths below it, canaries excepted."""
 
     def __init__(
-        self, book: PolicySource, audit: AuditLog, last_day: LastDay, *, canary: Callable[[], CanaryTrial | None]
+        self, source: PolicySource, audit: AuditLog, last_day: LastDay, *, canary: Callable[[], CanaryTrial | None]
     ) -> None:
         """Set up the handlers; `canary` returns the running canary."""
-        self._book = book
+        self._source = source
         self._audit = audit
         self._last_day = last_day
         self._canary = canary
@@ -76,17 +76,17 @@ class PolicyHandlers:
     @serves(PATH)
     async def show(self, request: AdminRequest) -> Response:
         """Show the policy in force, and the etag that an editor has to send back as `if-match`."""
-        book, head = self._book, self._book.head
+        source, head = self._source, self._source.head
         body = {
-            "source": "store" if book.path is None else "file",
-            "read_only": book.read_only_why is not None,
-            "read_only_why": book.read_only_why,
-            "path": book.path,
+            "source": "store" if source.path is None else "file",
+            "read_only": source.read_only_why is not None,
+            "read_only_why": source.read_only_why,
+            "path": source.path,
             "revision": head.as_line(),
             "etag": head.etag,
             "document": head.document,
-            "policy": msgspec.to_builtins(book.policy),
-            "status": {"is_current": book.status.is_current, "error": book.status.error},
+            "policy": msgspec.to_builtins(source.policy),
+            "status": {"is_current": source.status.is_current, "error": source.status.error},
             "canary": self._canary(),
         }
         return ApiResponse(body, headers={"etag": head.etag})
@@ -95,14 +95,14 @@ class PolicyHandlers:
     async def check(self, request: AdminRequest) -> Response:
         """List everything that is wrong with a document."""
         form = request.fill(_Document)
-        found = await asyncio.to_thread(self._book.reader.examine, form.document)
+        found = await asyncio.to_thread(self._source.reader.examine, form.document)
         return ApiResponse({"ok": not found.problems, "num_tests": found.num_tests, "problems": found.problems})
 
     @serves(f"{PATH}/diff", "POST", role=Role.VIEWER, max_bytes=MAX_DOCUMENT_SUBMISSION_BYTES)
     async def compare(self, request: AdminRequest) -> Response:
-        """List the differences between two documents, by meaning and by line."""
+        """List the differences between two documents, semantic and by line."""
         form = request.fill(_Comparison)
-        against = self._book.head if form.against is None else await self._revision(form.against)
+        against = self._source.head if form.against is None else await self._revision(form.against)
         changes = await self.changes(against.document, form.document)
         unified = await asyncio.to_thread(unified_diff, against.document, form.document, _label(against), "yours")
         return ApiResponse({"changes": [change.as_json() for change in changes], "unified": unified})
@@ -111,9 +111,9 @@ class PolicyHandlers:
     async def patch(self, request: AdminRequest) -> Response:
         """Return a patch file for the `patch` command, relative to the policy file."""
         form = request.fill(_Document)
-        await asyncio.to_thread(_read, self._book, form.document)
-        name = patch_name((self._book.path or "policy.yaml").rpartition("/")[2])
-        text = await asyncio.to_thread(unified_diff, self._book.head.document, form.document, name, name)
+        await asyncio.to_thread(_read, self._source, form.document)
+        name = patch_name((self._source.path or "policy.yaml").rpartition("/")[2])
+        text = await asyncio.to_thread(unified_diff, self._source.head.document, form.document, name, name)
         headers = {"content-disposition": 'attachment; filename="policy.patch"', **NO_STORE}
         return Response(text.encode(errors="surrogateescape"), headers=headers, media_type="text/x-diff")
 
@@ -134,13 +134,13 @@ class PolicyHandlers:
     @serves(f"{PATH}/revisions")
     async def history(self, request: AdminRequest) -> Response:
         """List the revisions, newest first."""
-        newest = self._book.head
+        newest = self._source.head
         limit = min(max(request.integer("limit", 50, least=0, most=_MAX_NUMBER), 1), _MAX_LISTED)
         before = request.integer("before", newest.number + 1, least=0, most=_MAX_NUMBER)
-        if self._book.path is not None:
+        if self._source.path is not None:
             return ApiResponse({"revisions": [newest.as_line()], "source": "file"})
         found = [newest] if before > newest.number else []
-        found += await self._book.stored.history.before(min(before, newest.number), limit - len(found))
+        found += await self._source.stored.history.before(min(before, newest.number), limit - len(found))
         return ApiResponse({"revisions": [revision.as_line() for revision in found], "source": "store"})
 
     @serves(f"{PATH}/revisions/{{number}}")
@@ -185,17 +185,17 @@ class PolicyHandlers:
     ) -> Response:
         """Apply `document` for the caller, who names in `if-match` what was seen. Raises GatewayError."""
         self.require_writable()
-        stored, if_match = self._book.stored, wanted_match(request)
-        before = self._book.head
+        stored, if_match = self._source.stored, wanted_match(request)
+        before = self._source.head
         if self._canary() is not None:
             raise Conflict("A canary is running. Promote it or stop it first.", code="canary_running")
-        said = action or f"policy.{kind}"
+        action_name = action or f"policy.{kind}"
         announced: list[tuple[int, str]] = []
 
         async def announce(revision: Revision) -> None:
             detail = {"number": revision.number, "revision": revision.revision, "parent": revision.parent, "of": of}
             where = target or f"revision {revision.number}"
-            line = await self._audit.record(request.who, said, where, reason=reason, detail=detail)
+            line = await self._audit.record(request.who, action_name, where, reason=reason, detail=detail)
             announced.append((line, where))
 
         try:
@@ -207,13 +207,13 @@ class PolicyHandlers:
             raise BadPolicy(error.problems) from None
         except RevisionConflict as error:
             for line, where in announced:  # another replica was faster by a moment
-                await self._audit.withdraw(request.who, line, said, where)
+                await self._audit.withdraw(request.who, line, action_name, where)
             raise await self.outdated(error) from None
         return await self.applied(before, revision)
 
     async def changes(self, old: str, new: str) -> tuple[PolicyChange, ...]:
-        """Return the changes by meaning. Raises BadPolicy."""
-        return await asyncio.to_thread(_changes, self._book, old, new)
+        """Return the semantic changes. Raises BadPolicy."""
+        return await asyncio.to_thread(_changes, self._source, old, new)
 
     async def blast(self, changes: tuple[PolicyChange, ...], old: Policy, new: Policy) -> dict[str, Any]:
         """Return the reach of the changes, and their share of the last day's traffic."""
@@ -224,13 +224,13 @@ class PolicyHandlers:
 
     def require_writable(self) -> None:
         """Raise Conflict when the policy is a file."""
-        why = self._book.read_only_why
+        why = self._source.read_only_why
         if why is not None:
             raise Conflict(f"Nothing was changed: {why}.", code="policy_read_only")
 
     async def applied(self, before: Revision, revision: Revision) -> Response:
         """Return the response to an apply."""
-        old, new = await asyncio.to_thread(_both, self._book, before.document, revision.document)
+        old, new = await asyncio.to_thread(_both, self._source, before.document, revision.document)
         changes = diff(old, new)
         body = {
             "revision": revision.as_line(),
@@ -245,7 +245,7 @@ class PolicyHandlers:
         theirs = error.theirs
         conflict: dict[str, Any] = {"yours": error.yours, "theirs": theirs.as_line(), "changes": []}
         digits = error.yours.strip('"').partition("-")[0]
-        yours = await self._book.stored.history.get(int(digits)) if digits.isdigit() and len(digits) < 9 else None
+        yours = await self._source.stored.history.get(int(digits)) if digits.isdigit() and len(digits) < 9 else None
         if yours is not None and yours.etag == error.yours:
             changes = await self.changes(yours.document, theirs.document)
             conflict["changes"] = [change.as_json() for change in changes]
@@ -258,13 +258,13 @@ class PolicyHandlers:
     async def _parent(self, revision: Revision) -> Revision | None:
         """Return the revision before; None for the first one, and for the oldest that is still stored."""
         try:
-            return None if revision.parent is None else await self._book.revision(revision.parent)
+            return None if revision.parent is None else await self._source.revision(revision.parent)
         except NoSuchRevision:
             return None
 
     async def _revision(self, number: int) -> Revision:
         try:
-            return await self._book.revision(number)
+            return await self._source.revision(number)
         except NoSuchRevision as error:
             raise NotFound(f"{str(error).capitalize()}.") from None
         except ReadOnlyPolicy as error:
@@ -283,23 +283,23 @@ def _label(revision: Revision) -> str:
     return f"revision {revision.number}" if revision.number else "the file"
 
 
-def _read(book: PolicySource, document: str) -> Policy:
+def _read(source: PolicySource, document: str) -> Policy:
     try:
-        return book.reader.read(document)
+        return source.reader.read(document)
     except InvalidPolicy as error:
         raise BadPolicy(error.problems) from None
 
 
-def _load(book: PolicySource, document: str) -> Policy:
+def _load(source: PolicySource, document: str) -> Policy:
     try:
-        return book.reader.load(document)
+        return source.reader.load(document)
     except PolicyError as error:
         raise BadPolicy(error.problems) from None
 
 
-def _both(book: PolicySource, old: str, new: str) -> tuple[Policy, Policy]:
-    return _load(book, old), _load(book, new)
+def _both(source: PolicySource, old: str, new: str) -> tuple[Policy, Policy]:
+    return _load(source, old), _load(source, new)
 
 
-def _changes(book: PolicySource, old: str, new: str) -> tuple[PolicyChange, ...]:
-    return diff(*_both(book, old, new))
+def _changes(source: PolicySource, old: str, new: str) -> tuple[PolicyChange, ...]:
+    return diff(*_both(source, old, new))

@@ -57,13 +57,13 @@ class PreviewHandlers:
     @serves(EXPLAIN_PATH, "POST", role=Role.VIEWER, max_bytes=_MAX_BYTES)
     async def explain(self, request: AdminRequest) -> Response:
         """Preview a request. Raises the errors that the request itself would get."""
-        asked = request.fill(Preview)
+        form = request.fill(Preview)
         snapshot = self._policy()
-        tenant = asked.tenant or DEV_TENANT
+        tenant = form.tenant or DEV_TENANT
         if snapshot.keys.caller_of(tenant) is None:
             raise InvalidRequest("tenant: the policy in force has no tenant of that name.", param="tenant")
-        chat = await self._workers.run(self._parser.parse, msgspec.json.encode(asked.request))
-        headers = {name.lower(): value for name, value in asked.headers.items()}
+        chat = await self._workers.run(self._parser.parse, msgspec.json.encode(form.request))
+        headers = {name.lower(): value for name, value in form.headers.items()}
         planned = snapshot.router.match(chat.model, tenant, headers, chat)
         # A long prompt takes milliseconds to trim, and requests that are being served must not wait for a preview.
         trim = await self._workers.run(self._trimmed, chat, planned, tenant)

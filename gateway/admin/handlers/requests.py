@@ -50,8 +50,8 @@ class RequestHandlers:
         found = await self._shared.find(request.path_params["id"])
         if found is None:
             raise NotFound(
-                "No process that can be asked knows the request: it is none of the last few thousand that finished "
-                "in each. The log has it by its id."
+                "No reachable process has the request: it is none of the last few thousand that finished in each. "
+                "The log has it by its id."
             )
         return ApiResponse({"request": found})
 

@@ -15,8 +15,8 @@ from gateway.admin.api.request import AdminRequest, serves
 from gateway.admin.handlers.policy import PolicyHandlers
 from gateway.api.application import ApiResponse
 from gateway.errors import InvalidRequest
-from gateway.policies.book import PolicySource
 from gateway.policies.last_day import LastDay
+from gateway.policies.source import PolicySource
 from routing_policies.policy.document import Id, ModelName
 from routing_policies.policy.editing import EditError, add_item
 from routing_policies.policy.problems import PolicyError
@@ -34,8 +34,8 @@ class _New(RequestBody, frozen=True, kw_only=True):
 class TenantHandlers:
     """`/admin/api/tenants`."""
 
-    def __init__(self, book: PolicySource, policies: PolicyHandlers, directory: Directory, last_day: LastDay) -> None:
-        self._book = book
+    def __init__(self, source: PolicySource, policies: PolicyHandlers, directory: Directory, last_day: LastDay) -> None:
+        self._source = source
         self._policies = policies
         self._directory = directory
         self._last_day = last_day
@@ -55,7 +55,7 @@ class TenantHandlers:
                 "keys": {"document": len(tenant.keys), "store": len(self._directory.keys.all(tenant.id))},
                 "requests_last_day": requests.get(tenant.id, 0),
             }
-            for tenant in self._book.policy.tenants
+            for tenant in self._source.policy.tenants
         ]
         return ApiResponse({"tenants": shown})
 
@@ -64,11 +64,11 @@ class TenantHandlers:
         """Add a tenant, as a revision of its own."""
         form = request.fill(_New)
         self._policies.require_writable()
-        if any(tenant.id == form.id for tenant in self._book.policy.tenants):
+        if any(tenant.id == form.id for tenant in self._source.policy.tenants):
             raise Conflict(f"There is a tenant {form.id} already.", code="tenant_exists")
         item = {name: getattr(form, name) for name in ("id", "models", "lanes") if getattr(form, name) is not None}
         try:
-            document = add_item(self._book.head.document, "tenants", item)
+            document = add_item(self._source.head.document, "tenants", item)
         except PolicyError as error:
             raise BadPolicy(error.problems) from None
         except EditError as error:

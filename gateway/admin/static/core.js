@@ -1,5 +1,5 @@
 // What every page uses: elements, numbers, the API, the live feed, tables, shortcuts. Text reaches the page only as
-// text nodes and attributes that take no script, so nothing that an upstream, a tenant or a prompt says can run.
+// text nodes and attributes that take no script, so no text of an upstream, a tenant or a prompt can run.
 export const $ = (selector, root = document) => root.querySelector(selector);
 
 const shown = (children) => children.flat(9).filter((child) => child != null && child !== false);
@@ -58,7 +58,7 @@ export const ago = (at) => {
 export const words = (text) => String(text).replaceAll("_", " ");
 export const sum = (list, name) => list.reduce((total, row) => total + (name ? row[name] : row), 0);
 
-// What a state or an outcome looks like everywhere; the word is always there, colour is never alone.
+// How a state or an outcome is drawn everywhere: always as a word, never as a colour alone.
 const TONES = {
   good: "completed ready promoted active right", accent: "cached hit_exact", calm: "starting hit_semantic running",
   warn: "shed rejected draining expiring", bad: "upstream_failed upstream_timeout failed ejected down rolled_back wrong",
@@ -105,29 +105,29 @@ export async function api(path, { method, body, headers = {}, text = false } = {
   return text ? response.text() : response.json();
 }
 
-// A write: asks for the token where the page may only read, and says how it ended.
+// A write: opens the token dialog where the page may only read, and notifies of the outcome.
 export async function act(path, options, done) {
   try {
     const answer = await api(path, { body: {}, ...options });
-    if (done) say(done, "good");
+    if (done) notify(done, "good");
     return answer;
   } catch (error) {
-    if (error.status === 401 && session.mode === "open" && (await askToken())) return act(path, options, done);
-    say(error.message, "bad");
+    if (error.status === 401 && session.mode === "open" && (await requestToken())) return act(path, options, done);
+    notify(error.message, "bad");
     throw error;
   }
 }
-async function askToken() {
-  const given = await ask("token", "", token && "That one was wrong.");
+async function requestToken() {
+  const given = await openDialog("token", "", token && "That one was wrong.");
   token = given?.token || token;
   return Boolean(given);
 }
-export const quietly = (work) => work.catch(() => {}); // what went wrong was said already
+export const ignoreFailure = (work) => work.catch(() => {}); // act() has notified of it already
 
 // ── Dialogs and messages ─────────────────────────────────────────────────────────────────────────────────────────
 // Shows a dialog of the page's templates and gives what was filled in, null when it was left; `subject` is in its title.
-export function ask(name, subject = "", note) {
-  const dialog = $(`#ask-${name}`).content.firstElementChild.cloneNode(true);
+export function openDialog(name, subject = "", note) {
+  const dialog = $(`#dialog-${name}`).content.firstElementChild.cloneNode(true);
   const form = $("form", dialog);
   $("[data-subject]", dialog)?.replaceWith(subject);
   $("h2", dialog).after(note ? sub(note) : "");
@@ -140,11 +140,11 @@ export function ask(name, subject = "", note) {
     dialog.remove();
   }));
 }
-let saidTimer;
-export function say(text, tone = "") {
-  fill("#said", h("div.banner", { class: tone }, text));
-  clearTimeout(saidTimer);
-  saidTimer = setTimeout(() => fill("#said"), 8000);
+let messageTimer;
+export function notify(text, tone = "") {
+  fill("#message", h("div.banner", { class: tone }, text));
+  clearTimeout(messageTimer);
+  messageTimer = setTimeout(() => fill("#message"), 8000);
 }
 const banners = new Map();
 export function banner(id, text, tone = "warn") {
@@ -154,19 +154,19 @@ export function banner(id, text, tone = "warn") {
   if (text) $("#banners").append(h("div.banner", { class: tone, "data-id": id }, text));
 }
 
-// What every document says of the gateway itself.
+// Banners and scope: the part about the gateway itself, which every document has.
 export function frame({ policy, store, replicas, is_draining }) {
   if (policy) banner("policy", !policy.is_current && `The policy file is not in force; revision ${policy.revision} serves on. ${policy.error}`, "bad");
   banner("store", (replicas.is_store_lost || store?.is_up === false) &&
-    `The store (${store?.where ?? "shared"}) cannot be used: these numbers are of this process alone, and limits are kept by estimate.`);
-  banner("lost", replicas.lost.length > 0 && replicas.lost.map((one) => `Replica ${one.name} has been silent for ${num(one.silent_s)} s; `).join("") + "what it served lately is not in these numbers.", "bad");
-  banner("draining", is_draining && "This process is going down: it finishes what it has and takes nothing new.");
+    `The store (${store?.where ?? "shared"}) cannot be used: these numbers are of this process alone, and limits are enforced by estimate.`);
+  banner("lost", replicas.lost.length > 0 && replicas.lost.map((one) => `Replica ${one.name} has been silent for ${num(one.silent_s)} s; `).join("") + "its recent requests are not in these numbers.", "bad");
+  banner("draining", is_draining && "This process is going down: it finishes its requests and admits none.");
   const n = replicas.names.length;
   fill("#scope", replicas.is_alone ? "this process" : many(n, "replica"), policy && [h("br"), `policy ${policy.revision}`]);
 }
 
 // ── Live ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-// One stream a page; when it breaks it is opened again, later each time, and a page nobody looks at lets go of it.
+// One stream a page; when it breaks it is opened again, later each time, and a hidden page closes it.
 export class Live {
   constructor(topic, params, onData, instead) {
     Object.assign(this, { topic, params, onData, instead, wait: 1000 });
@@ -183,11 +183,11 @@ export class Live {
       for (const id of ["live", "first"]) banner(id);
       this.onData(JSON.parse(event.data));
     });
-    source.addEventListener("over", () => this.open()); // it is asked anew who this is
+    source.addEventListener("over", () => this.open()); // the new connection checks the session anew
     source.onerror = () => {
       this.close("reconnecting");
       banner("live", "The live feed broke off. What you see is as of then; it is tried again by itself.");
-      quietly(api("session").then(knowing)); // who was logged out meanwhile is told so
+      ignoreFailure(api("session").then(knowing)); // a session that ended meanwhile leads to the login page
       this.instead?.();
       this.timer = setTimeout(() => this.open(), this.wait * (0.75 + Math.random() / 2));
       this.wait = Math.min(this.wait * 2, 30_000);
@@ -202,7 +202,7 @@ export class Live {
 }
 const live = (word, tone) => fill("#live", dot(tone, word));
 
-// A page of one document over a stretch of time that can be chosen; the answer asks for it anew.
+// A page of one document over a chosen time window; the returned function loads it anew.
 export function livePage(topic, show) {
   const choice = $("#window");
   const reload = () => load(async () => show(await api(`${topic}?window=${choice.value}`)));
@@ -215,7 +215,7 @@ export function livePage(topic, show) {
   const feed = new Live(topic, () => ({ window: choice.value }), show, reload);
   return reload;
 }
-// A page's document; says so on the page when there is none, and tries again where nobody answered.
+// Load a page's document; show an error where there is none, and try again where the gateway did not answer.
 export async function load(work) {
   try {
     await work();
@@ -248,7 +248,7 @@ export class Table {
     this.columns = [...this.table.querySelectorAll("th")].map((head) => {
       const { path, as } = head.dataset;
       $("button", head)?.addEventListener("click", () => this.by(path));
-      return { head, path, look: `${head.className} ${as === "wrap" ? as : ""}`, show: cells[path] ?? FORMATS[as] ?? ((value) => value ?? "–"), isData: as !== "action" };
+      return { head, path, style: `${head.className} ${as === "wrap" ? as : ""}`, show: cells[path] ?? FORMATS[as] ?? ((value) => value ?? "–"), isData: as !== "action" };
     });
     $("header", card).append(h("span.tools", ["csv", "json"].map((kind) => plainButton(kind.toUpperCase(), () => this.export(kind), { "aria-label": `Export ${this.name} as ${kind.toUpperCase()}` }))));
   }
@@ -267,7 +267,7 @@ export class Table {
   row(row) {
     const key = this.key(row);
     return h("tr", { class: this.open ? "link" : "", "data-key": key, "aria-selected": this.open && String(key === this.selected), onclick: this.open && ((event) => event.target.closest("a,button") || this.open(row)) },
-      this.columns.map((c) => h("td", { class: c.look }, c.show(read(row, c.path), row))));
+      this.columns.map((c) => h("td", { class: c.style }, c.show(read(row, c.path), row))));
   }
   show(rows) {
     this.rows = rows;
@@ -292,7 +292,7 @@ export class Table {
     save(`${this.name.toLowerCase().replaceAll(" ", "-")}.${kind}`, text, type);
   }
 }
-export const copy = (text) => navigator.clipboard?.writeText(text).then(() => say("Copied.", "good"), () => say("The browser did not let the page copy."));
+export const copy = (text) => navigator.clipboard?.writeText(text).then(() => notify("Copied.", "good"), () => notify("The browser did not let the page copy."));
 export function save(name, text, type) {
   const url = URL.createObjectURL(new Blob([text], { type }));
   h("a", { href: url, download: name }).click();
@@ -331,7 +331,7 @@ $("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 onClick("#theme", nextTheme);
 onClick("#keys", help);
 
-// Who looks.
+// The session of this page.
 function knowing(found) {
   const wasIn = session.mode === "session";
   Object.assign(session, found);

@@ -1,4 +1,4 @@
-import { $, h, fill, num, short, ms, pct, money, state, meter, level, facts, sub, mono, button, none, grid, frame, Table, livePage, act, ask, quietly, segment } from "./core.js";
+import { $, h, fill, num, short, ms, pct, money, state, meter, level, facts, sub, mono, button, none, grid, frame, Table, livePage, act, openDialog, ignoreFailure, segment } from "./core.js";
 
 const ratio = (part, whole) => (whole ? part / whole : null);
 const kvUsed = (d) => (d.report?.kv_total ? 1 - d.report.kv_free / d.report.kv_total : null);
@@ -9,8 +9,8 @@ const table = new Table("#compare", { in_flight: (n, d) => `${n} of ${d.limit}` 
 
 async function drain(d) {
   const back = d.state === "draining";
-  const given = await ask(back ? "back" : "drain", d.id);
-  if (given) quietly(act(`deployments/${segment(d.id)}/drain`, { body: { drain: !back, reason: given.reason } }, back ? `${d.id} is back.` : `${d.id} drains.`).then(reload));
+  const given = await openDialog(back ? "back" : "drain", d.id);
+  if (given) ignoreFailure(act(`deployments/${segment(d.id)}/drain`, { body: { drain: !back, reason: given.reason } }, back ? `${d.id} is back.` : `${d.id} drains.`).then(reload));
 }
 
 function engine(d) {
@@ -18,7 +18,7 @@ function engine(d) {
   if (!r) return sub("It publishes no load of its own; what is known of it comes from its answers.");
   const [used, hits, drafts] = [kvUsed(d), prefix(d), accepted(d)];
   return facts(
-    ["Rows", [r.max_rows > 0 && meter(r.running / r.max_rows, { warn: 0.9, bad: 1.1 }), num(r.running) + (r.max_rows ? ` of ${r.max_rows}` : "") + ` running, ${num(r.waiting)} waiting`]],
+    ["Sequences", [r.max_rows > 0 && meter(r.running / r.max_rows, { warn: 0.9, bad: 1.1 }), num(r.running) + (r.max_rows ? ` of ${r.max_rows}` : "") + ` running, ${num(r.waiting)} waiting`]],
     ["KV in use", used != null && [meter(used), `${whole(used)} of ${num(r.kv_total)} blocks, ${num(r.kv_cached)} hold prefixes`]],
     ["Step", `${ms(r.step_ms)}, ${short(r.tokens_per_s)} tokens/s`],
     ...(e ? [["Prefix hits", hits == null ? "no prompt yet" : [level(hits), `${pct(hits)} of ${short(e.prefix_queried_tokens)} prompt tokens`]],

@@ -23,7 +23,7 @@ function tiles(d) {
     tile("TTFT p95", ms(all?.p95_ms), all ? `p50 ${ms(all.p50_ms)} · p99 ${ms(all.p99_ms)}` : "no answer yet"),
     tile("Targets met", attained(worst?.ratio), worst ? `worst: ${worst.lane}, ${worst.target} ≤ ${ms(worst.limit_ms)}` : d.slo.length ? "no answer with a target yet" : "no lane has a target"),
     tile("Cache hits", d.cache.lookups ? of(d.cache.hit_exact + d.cache.shared + d.cache.hit_semantic) : "–", d.cache.lookups ? `exact ${of(d.cache.hit_exact)} · semantic ${of(d.cache.hit_semantic)}` : "no lookups in the window"),
-    tile("Refused for load", count ? pct(shed / count) : "–", shed ? `${num(shed)}, most: ${words(d.shed[0]?.reason)}` : "nobody"),
+    tile("Refused for load", count ? pct(shed / count) : "–", shed ? `${num(shed)}, most: ${words(d.shed[0]?.reason)}` : "none"),
     tile("Saved", [short(saved), h("small", " tokens")], d.saved.has_prices ? `${money(money_)} saved, ${money(d.saved.spent)} spent` : "no prices in the policy"));
 }
 
@@ -37,12 +37,12 @@ function cache({ cache: c }) {
   if (!c.lookups && !c.bypassed) return fill("#cache", none("#cache"));
   const part = (label, count, note) => [label, c.lookups ? [level(count / c.lookups), `${pct(count / c.lookups)} · ${num(count)}`, note && h("span.sub", ` ${note}`)] : num(count)];
   const error = c.error && `wrong at ${c.error.route}: ${pct(c.error.ratio, 2)} of requests (${pct(c.error.low, 2)} to ${pct(c.error.high, 2)}, ${many(c.error.audits, "audit")})`;
-  fill("#cache", facts(part("Exact", c.hit_exact), part("Semantic", c.hit_semantic, error), part("Shared in flight", c.shared), part("Miss", c.miss), ["Not asked", c.bypassed && num(c.bypassed)], ["Kept", `${num(c.entries)} answers, ${bytes(c.bytes)}`]));
+  fill("#cache", facts(part("Exact", c.hit_exact), part("Semantic", c.hit_semantic, error), part("Shared in flight", c.shared), part("Miss", c.miss), ["Bypassed", c.bypassed && num(c.bypassed)], ["Stored", `${num(c.entries)} entries, ${bytes(c.bytes)}`]));
 }
 
 function saved({ saved: s, requests, tokens }) {
   const sources = Object.entries(s.tokens);
-  if (!sources.length) return fill("#saved", none("#saved"), requests.answered > 0 && !tokens.prompt && sub("Tokens of a stream are known only where its client asks for usage (stream_options.include_usage)."));
+  if (!sources.length) return fill("#saved", none("#saved"), requests.answered > 0 && !tokens.prompt && sub("Tokens of a stream are known only where its client requests usage (stream_options.include_usage)."));
   fill("#saved", facts(...sources.map(([source, n]) => [words(source), `${short(n)} tokens` + (s.has_prices ? ` · ${money(s.cost[source] ?? 0)}` : "")]),
     ...(s.has_prices ? [["smaller model", money(s.cost.routing ?? 0)], ["spent", money(s.spent)]] : [])), !s.has_prices && sub("Give deployments a cost_per_mtok to see money."));
 }

@@ -1,4 +1,4 @@
-import { $, onClick, h, fill, num, many, pct, ms, day, ago, words, money, state, dot, empty, facts, sub, mono, button, plainButton, grid, none, banner, load, Table, api, act, ask, say, save, read, known, param, setParams, keys } from "./core.js";
+import { $, onClick, h, fill, num, many, pct, ms, day, ago, words, money, state, dot, empty, facts, sub, mono, button, plainButton, grid, none, banner, load, Table, api, act, openDialog, notify, save, read, known, param, setParams, keys } from "./core.js";
 
 const editor = $("#yaml");
 let inForce; // the answer of GET /admin/api/policy
@@ -30,12 +30,12 @@ function buildForm() {
 async function set(path, input, kind) {
   const text = input.value.trim();
   const value = kind === "number" ? Number(text) : text;
-  if (kind === "number" && (text === "" || Number.isNaN(value))) return say(`${path}: a number is wanted.`, "bad");
+  if (kind === "number" && (text === "" || Number.isNaN(value))) return notify(`${path}: must be a number.`, "bad");
   try {
     editor.value = (await api("policy/edit", { body: { document: editor.value, set: [{ path, value }] } })).document;
-    judge();
+    validate();
   } catch (error) {
-    say(error.message, "bad");
+    notify(error.message, "bad");
     input.value = input.dataset.was;
   }
 }
@@ -60,7 +60,7 @@ const MARKS = { "+": "add", "-": "del", "@": "at" };
 const unified = (text) => h("pre", { tabindex: 0, role: "group", "aria-label": "Text diff" }, text.split("\n").map((line) => h("span", { class: MARKS[line[0]] }, `${line}\n`)));
 const changeList = (list) => h("ul", list.map((c) => h("li", c.text)));
 
-async function judge() {
+async function validate() {
   const mine = ++serial;
   for (const id of ["plan", "reset", "patch", "apply", "try"]) $(`#${id}`).disabled = !dirty() || (inForce.read_only && ["apply", "try"].includes(id));
   $("#patch").hidden = !inForce.read_only;
@@ -84,8 +84,8 @@ async function judge() {
   }
 }
 let typing;
-const draft = (text) => ((editor.value = text), judge());
-editor.addEventListener("input", () => (clearTimeout(typing), (typing = setTimeout(judge, 300))));
+const draft = (text) => ((editor.value = text), validate());
+editor.addEventListener("input", () => (clearTimeout(typing), (typing = setTimeout(validate, 300))));
 addEventListener("beforeunload", (event) => dirty() && event.preventDefault());
 
 // ── Plan, apply ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -96,7 +96,7 @@ const REPLAYED = [["Cache hits", (s) => pct(s.hit_ratio)], ["of them wrong", (s)
 const replay = (r) => [h("h3", `${num(r.num_requests)} recorded requests, decided again in ${r.took_s.toFixed(1)} s`), grid("Replay", ["", "In force", "Draft"], REPLAYED.map(([label, of]) => [label, of(r.old), of(r.new)]), 9),
   r.moved.length > 0 && h("p", r.moved.map((m) => `${num(m.count)} from ${m.route_from} to ${m.route_to}`).join("; ")), r.notes.map((note) => sub(note))];
 async function plan() {
-  fill("#planned", sub("Replaying what was asked lately…"));
+  fill("#planned", sub("Replaying recent requests…"));
   try {
     const p = await api("policy/plan", { body: { document: editor.value, replay: true } });
     fill("#planned", p.ok ? [p.blast_radius && blast(p.blast_radius), p.replay ? replay(p.replay) : sub(`No replay: ${p.replay_why_not ?? "nothing was recorded"}`)] : problems(p.problems));
@@ -116,37 +116,37 @@ async function commit(path, body, done, method) {
   }
 }
 async function apply() {
-  const given = await ask("apply");
+  const given = await openDialog("apply");
   if (given) commit("", { document: editor.value, reason: given.reason }, "Applied.", "PUT");
 }
 
 // ── Canary ───────────────────────────────────────────────────────────────────────────────────────────────────────
 async function tryOut() {
-  const given = await ask("try");
+  const given = await openDialog("try");
   if (given) commit("/canary", { document: editor.value, reason: given.reason, percent: Number(given.percent) }, "The canary runs.");
 }
 async function end(verb) {
-  const given = await ask(verb);
+  const given = await openDialog(verb);
   if (given) commit(`/canary/${verb}`, { reason: given.reason }, "Done.");
 }
 const arm = (a) => `${pct(a.ratio, 2)} of ${num(a.count)} (${pct(a.low, 2)} to ${pct(a.high, 2)})`;
 const canary = (c) => [facts(["State", state(c.state)], ["Gets", `${c.percent} % of requests` + (c.tenants ? ` of ${c.tenants.join(", ")}` : "")], ["By", `${c.author}, ${ago(c.at)}: ${c.reason}`], ["Ended", c.ended_at && `${day(c.ended_at)} by ${c.ended_by}: ${c.why ?? ""}`]),
   grid("Evidence", ["", "In force", "Canary", "May rise by", "Verdict"], c.evidence.metrics.map((m) => [m.name, arm(m.old), arm(m.new), pct(m.limit), h(m.verdict === "worse" ? "b.bad" : "span", m.verdict)]), 9),
   c.state === "running" && h("div.bar-of-tools", button("Promote", () => end("promote"), { class: "main" }), button("Stop", () => end("stop"), { class: "danger" }))];
-let watched; // the canary that ran when somebody last looked
+let watched; // the canary that ran at the last refresh
 async function watch() {
   const { canary: c, past } = await api("policy/canary");
   const shown = c ?? past[0];
   fill("#canary", shown ? canary(shown) : none("#canary"), past.length > 1 && h("details", h("summary", "Earlier ones"), h("ul", past.slice(c ? 0 : 1).map((one) => h("li", `${day(one.at)} by ${one.author}, ${words(one.state)}: ${one.reason}; ${one.why}`)))));
-  if (watched && !c && past[0]?.id === watched) say(`The canary has ended (${words(past[0].state)}): ${past[0].why ?? ""}`, past[0].state === "promoted" ? "good" : "bad");
+  if (watched && !c && past[0]?.id === watched) notify(`The canary has ended (${words(past[0].state)}): ${past[0].why ?? ""}`, past[0].state === "promoted" ? "good" : "bad");
   watched = c?.id;
 }
 setInterval(() => document.hidden || !watched || $("#canary :focus, dialog[open]") || watch().catch((error) => banner("first", error.message)), 2000);
 
 // ── History ──────────────────────────────────────────────────────────────────────────────────────────────────────
-const link = (revision, r) => (r.number > 0 ? h("a.mono", { href: `?revision=${r.number}`, onclick: (e) => (e.preventDefault(), look(r.number)) }, revision) : mono(revision));
+const link = (revision, r) => (r.number > 0 ? h("a.mono", { href: `?revision=${r.number}`, onclick: (e) => (e.preventDefault(), showRevision(r.number)) }, revision) : mono(revision));
 const history_ = new Table("#history", { revision: link, kind: (kind, r) => (r.of ? `${kind} of ${r.of}` : kind), do: (_, r) => r.number > 0 && r.revision !== inForce.revision.revision && plainButton("Roll back", () => back(r), { "aria-label": `Roll back to ${r.number}` }) }, { key: (r) => r.revision });
-async function look(number) {
+async function showRevision(number) {
   setParams({ revision: number });
   try {
     const { revision: r, document: text, changes, unified: lines } = await api(`policy/revisions/${number}`);
@@ -157,7 +157,7 @@ async function look(number) {
   }
 }
 async function back(r) {
-  const given = await ask("rollback", r.number, `By ${r.author}: ${r.reason}`);
+  const given = await openDialog("rollback", r.number, `By ${r.author}: ${r.reason}`);
   if (given) commit("/rollback", { revision: r.number, reason: given.reason }, "Rolled back.");
 }
 
@@ -173,4 +173,4 @@ const refresh = (text) => load(async () => {
 for (const [id, action] of Object.entries({ plan, apply, try: tryOut, reset: () => draft(inForce.document) })) onClick(`#${id}`, action);
 onClick("#patch", async () => save("policy.patch", await api("policy/patch", { body: { document: editor.value }, text: true }), "text/x-diff"));
 keys.set("p", plan);
-known.then(() => refresh()).then(() => param("revision") && look(param("revision")));
+known.then(() => refresh()).then(() => param("revision") && showRevision(param("revision")));

@@ -73,19 +73,19 @@ function decision(d, i, all) {
     Object.keys(d.dropped).length > 0 && sub("Left out: " + Object.entries(d.dropped).map(([name, why]) => `${name} (${words(why)})`).join(", "))];
 }
 function neighbour({ neighbour: n, cache_entry }) {
-  if (!n) return cache_entry && [h("h3", "Kept answer"), facts(["Entry", mono(cache_entry)])];
-  return [h("h3", "Nearest kept question"), facts(["Similarity", [level(n.similarity), n.similarity.toFixed(4)]], ["Runner-up", n.runner_up?.toFixed(4)], ["Chance it is right", n.chance_right != null && `${pct(n.chance_right, 2)}, at least ${pct(n.floor, 2)} is asked`],
+  if (!n) return cache_entry && [h("h3", "Cache entry"), facts(["Entry", mono(cache_entry)])];
+  return [h("h3", "Nearest cached prompt"), facts(["Similarity", [level(n.similarity), n.similarity.toFixed(4)]], ["Runner-up", n.runner_up?.toFixed(4)], ["Match probability", n.match_probability != null && `${pct(n.match_probability, 2)}, threshold ${pct(n.threshold, 2)}`],
     ["Decided", `${n.served ? "served" : "not served"}: ${words(n.why)}`], ["Entry", h("a.mono", { href: `/admin/cache?entry=${segment(n.entry_id)}` }, n.entry_id)])];
 }
 function explained(r) {
   const [slowest] = [...r.stages].sort((a, b) => b.ms - a.ms);
   return [heading(r.id),
-    facts(["Outcome", [state(r.outcome), ` ${r.status}`, r.code && ` ${r.code}`]], ["What happened", r.detail], ["Refused because", r.shed_reason && words(r.shed_reason)], ["Left while", r.cancelled_while],
-      ["Came", day(r.at)], ["Total", ms(r.total_ms) + (slowest ? `, most of it ${words(slowest.stage)}` : "")], ["First token", r.ttft_ms != null && ms(r.ttft_ms)], ["Per token", r.tpot_ms != null && ms(r.tpot_ms)]),
+    facts(["Outcome", [state(r.outcome), ` ${r.status}`, r.code && ` ${r.code}`]], ["What happened", r.detail], ["Refused because", r.shed_reason && words(r.shed_reason)], ["Client left while", r.cancelled_while],
+      ["Arrived", day(r.at)], ["Total", ms(r.total_ms) + (slowest ? `, most of it ${words(slowest.stage)}` : "")], ["First token", r.ttft_ms != null && ms(r.ttft_ms)], ["Per token", r.tpot_ms != null && ms(r.tpot_ms)]),
     h("h3", "Stages"), stages(r), r.decisions.map(decision), neighbour(r), h("h3", "Request"),
-    facts(["Model asked for", r.model], ["Route", r.route], ["Deployment", r.deployment], ["Tenant", r.tenant], ["Lane", r.lane], ["Policy", mono(r.policy)], ["Cache", `${cacheWord(r)}, ${words(r.cache_reason)}`],
+    facts(["Requested model", r.model], ["Route", r.route], ["Deployment", r.deployment], ["Tenant", r.tenant], ["Lane", r.lane], ["Policy", mono(r.policy)], ["Cache", `${cacheWord(r)}, ${words(r.cache_reason)}`],
       ["Degraded", r.degraded.join(", ")], ["Trimmed", Object.entries(r.trimmed).map(([s, n]) => `${words(s)} ${num(n)} tokens`).join(", ")],
-      ["Tokens", r.prompt_tokens != null && num(r.prompt_tokens) + (r.cached_tokens == null ? " in (cached: not said), " : ` in (${num(r.cached_tokens)} cached), `) + `${num(r.completion_tokens)} out`],
+      ["Tokens", r.prompt_tokens != null && num(r.prompt_tokens) + (r.cached_tokens == null ? " in (cached: unknown), " : ` in (${num(r.cached_tokens)} cached), `) + `${num(r.completion_tokens)} out`],
       ["Bytes", `${num(r.bytes_in)} in, ${num(r.bytes_out)} out`], ["Attempts", r.attempts], ["Stream", r.stream ? "yes" : "no"], ["Client's retry", r.is_retry && "yes"], ["Client's id", r.client_request_id], ["Served by", mono(r.replica)])];
 }
 

@@ -46,44 +46,44 @@ class EngineFacts:
     def __init__(self, deployments: Callable[[], Iterable[LiveDeployment]], clock: Clock) -> None:
         self._deployments = deployments
         self._clock = clock
-        self._asked_at = -_MIN_AGE_S
+        self._requested_at = -_MIN_AGE_S
         self._found: dict[str, EngineCounts] = {}
-        self._asking: asyncio.Task[None] | None = None
+        self._requesting: asyncio.Task[None] | None = None
 
     def of(self, deployment: str) -> EngineCounts | None:
         """Return an engine's last report, None where the deployment is no engine of ours."""
         return self._found.get(deployment)
 
     async def refresh(self) -> None:
-        """Ask again unless that was just done."""
+        """Request again unless that was just done."""
         self.refresh_soon()
-        if self._asking is not None:
-            await asyncio.shield(self._asking)
+        if self._requesting is not None:
+            await asyncio.shield(self._requesting)
 
     def refresh_soon(self) -> None:
         """Start a refresh without waiting for the answers."""
         now = self._clock()
-        if self._asking is None and now - self._asked_at >= _MIN_AGE_S:
-            self._asked_at = now
-            self._asking = asyncio.get_running_loop().create_task(self._ask_all(), name="engine facts")
+        if self._requesting is None and now - self._requested_at >= _MIN_AGE_S:
+            self._requested_at = now
+            self._requesting = asyncio.get_running_loop().create_task(self._request_all(), name="engine facts")
 
     async def aclose(self) -> None:
         """Leave off."""
-        if self._asking is not None:
-            self._asking.cancel()
-            await asyncio.gather(self._asking, return_exceptions=True)
+        if self._requesting is not None:
+            self._requesting.cancel()
+            await asyncio.gather(self._requesting, return_exceptions=True)
 
-    async def _ask_all(self) -> None:
+    async def _request_all(self) -> None:
         try:
-            asked = [live for live in self._deployments() if live.is_bare]
-            answers = await asyncio.gather(*(_ask(live) for live in asked))
-            pairs = zip(asked, answers, strict=True)
+            bare = [live for live in self._deployments() if live.is_bare]
+            answers = await asyncio.gather(*(_request(live) for live in bare))
+            pairs = zip(bare, answers, strict=True)
             self._found = {live.id: counts for live, counts in pairs if counts is not None}
         finally:
-            self._asking = None
+            self._requesting = None
 
 
-async def _ask(live: LiveDeployment) -> EngineCounts | None:
+async def _request(live: LiveDeployment) -> EngineCounts | None:
     try:
         async with await live.client.send(_METRICS, _TIMEOUTS) as response:
             return _counts(await response.read(_MAX_BYTES)) if response.status == 200 else None

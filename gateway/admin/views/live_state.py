@@ -39,7 +39,7 @@ class EngineReport(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     running: int
     waiting: int
-    max_rows: int
+    max_num_seqs: int
     step_ms: float
     tokens_per_s: float
     kv_total: int
@@ -146,19 +146,19 @@ def _deployment(live: LiveDeployment, now: float, rule: Deployment | None) -> De
 
 
 def _report(live: LiveDeployment, now: float) -> EngineReport | None:
-    said = live.forecast.report(now)
-    if said is None:
+    reported = live.forecast.report(now)
+    if reported is None:
         return None
     return EngineReport(
-        state=said.state[:40],
-        running=said.num_running,
-        waiting=said.num_waiting,
-        max_rows=said.max_num_seqs,
-        step_ms=said.step_s * 1000,
-        tokens_per_s=said.drain_tokens_per_s,
-        kv_total=said.num_blocks_total,
-        kv_free=said.num_blocks_free,
-        kv_cached=said.num_blocks_cached,
+        state=reported.state[:40],
+        running=reported.num_running,
+        waiting=reported.num_waiting,
+        max_num_seqs=reported.max_num_seqs,
+        step_ms=reported.step_s * 1000,
+        tokens_per_s=reported.drain_tokens_per_s,
+        kv_total=reported.num_blocks_total,
+        kv_free=reported.num_blocks_free,
+        kv_cached=reported.num_blocks_cached,
     )
 
 

@@ -155,16 +155,18 @@ def _stages(totals: Totals) -> list[dict[str, Any]]:
 
 def _cache(totals: Totals, live: LiveState) -> dict[str, Any]:
     results = {result: int(count) for (result,), count in totals.by("cache_lookups_total", 0).items()}
-    asked = sum(count for result, count in results.items() if result != "bypass")
+    num_lookups = sum(count for result, count in results.items() if result != "bypass")
     shared = int(totals.total("cache_lookups_total", {1: "shared"}))
     return {
-        "lookups": asked,
+        "lookups": num_lookups,
         "bypassed": results.get("bypass", 0),
         "hit_exact": results.get("hit_exact", 0) - shared,
         "hit_semantic": results.get("hit_semantic", 0),
         "shared": shared,
         "miss": results.get("miss", 0),
-        "hit_ratio": (results.get("hit_exact", 0) + results.get("hit_semantic", 0)) / asked if asked else None,
+        "hit_ratio": (results.get("hit_exact", 0) + results.get("hit_semantic", 0)) / num_lookups
+        if num_lookups
+        else None,
         "reasons": [
             {"result": result, "reason": reason, "count": int(count)}
             for (result, reason), count in sorted(totals.by("cache_lookups_total", 0, 1).items())

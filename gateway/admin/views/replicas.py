@@ -25,7 +25,7 @@ _VIEWER: Final = "viewer"
 _VIEWER_TTL_S: Final = 10.0
 _SILENT_S: Final = 4.0
 """Time without a new report, while a page is open, after which a process is lost."""
-_KEPT_S: Final = 600.0
+_RETENTION_S: Final = 600.0
 """Time for which a lost process is still shown."""
 _MAX_PROCESSES: Final = 200
 
@@ -95,7 +95,7 @@ class Replicas:
         return self._others
 
     def look(self) -> None:
-        """Note a look: the other processes report for the next seconds."""
+        """Note a page view: the other processes report for the next seconds."""
         self._wanted_at = self._clock()
 
     async def run(self) -> None:
@@ -124,7 +124,7 @@ class Replicas:
         if not is_viewed_here and await store.get(SPACE, _VIEWER) is None:
             self._look_away()
             return
-        await store.put(SPACE, self._own_key, _encode(self._report()), ttl_s=_KEPT_S)
+        await store.put(SPACE, self._own_key, _encode(self._report()), ttl_s=_RETENTION_S)
         if is_viewed_here:
             self._others = await self._read(store, now)
         else:
@@ -143,7 +143,7 @@ class Replicas:
         return tuple(report for report in reports if report is not None)
 
     def _note(self, versions: dict[str, int], now: float) -> None:
-        """Note which reports are new since the last look; those of the first look may be of any age."""
+        """Note which reports are new since the last view; those of the first view may be of any age."""
         before, self._seen = self._seen, {}
         for key, version in versions.items():
             known = (before or {}).get(key)

@@ -29,10 +29,10 @@ MAX_ROWS: Final = 100
 _IDLE_S: Final = 1.0
 _BUSY_S: Final = 0.5
 _WANTED_S: Final = 10.0
-"""Time after the last look for which other processes go on reporting."""
+"""Time after the last page view for which other processes continue to report."""
 _AGAIN_S: Final = 3.0
 """Interval at which unchanged rows are put again, so that they do not expire."""
-_ASK_TTL_S: Final = 5.0
+_REQUEST_TTL_S: Final = 5.0
 _FIND_S: Final = 2.5
 _FIND_STEP_S: Final = 0.1
 _MAX_FILTERS: Final = 16
@@ -71,13 +71,13 @@ class SharedRequests:
         self._recent = recent
         self._clock = clock
         self._wanted: dict[_Filters, float] = {}
-        self._said: tuple[_Filters, ...] = ()
-        self._said_at = self._told_at = clock() - _AGAIN_S
+        self._published: tuple[_Filters, ...] = ()
+        self._published_at = self._delivered_at = clock() - _AGAIN_S
         self._standing: dict[_Filters, _Standing] = {}
         self._others: dict[_Filters, list[ShownRequest]] = {}
 
     def look(self, where: Where) -> None:
-        """Note a look through this filter: the others' requests come for the next seconds."""
+        """Note a page view with this filter: the others' requests come for the next seconds."""
         key = _filters(where)
         if key in self._wanted or len(self._wanted) < _MAX_FILTERS:
             self._wanted[key] = self._clock()
@@ -93,7 +93,7 @@ class SharedRequests:
         if found is not None or store is None or len(request_id.encode()) > _MAX_ID_BYTES or "\0" in request_id:
             return found
         with suppress(StoreUnavailable):  # then only this process can answer; the page shows that
-            await store.put(SPACE, f"ask/{request_id}", b"", ttl_s=_ASK_TTL_S)
+            await store.put(SPACE, f"ask/{request_id}", b"", ttl_s=_REQUEST_TTL_S)
             for _ in range(round(_FIND_S / _FIND_STEP_S)):
                 entry = await store.get(SPACE, f"found/{request_id}")
                 if entry is not None:
@@ -102,12 +102,12 @@ class SharedRequests:
         return None
 
     async def run(self) -> None:
-        """Tell and read for ever; ends by cancellation."""
+        """Publish and read for ever; ends by cancellation."""
         while self._store is not None:
             try:
                 is_busy = await self._exchange(self._store)
             except StoreUnavailable:
-                is_busy, self._others, self._said = False, {}, ()
+                is_busy, self._others, self._published = False, {}, ()
             await asyncio.sleep(_BUSY_S if is_busy else _IDLE_S)
 
     async def leave(self) -> None:
@@ -118,25 +118,25 @@ class SharedRequests:
                 await self._store.delete(SPACE, f"recent/{self._name}")
 
     async def _exchange(self, store: Store) -> bool:
-        """Exchange requests with the other processes; return whether anybody looks."""
-        is_looking = await self._say(store)
+        """Exchange requests with the other processes; return whether any page is open."""
+        is_watching = await self._publish(store)
         keys = await store.keys(SPACE, limit=_MAX_KEYS)
         for key in keys:
             if key.startswith("ask/"):
                 await self._answer(store, key.removeprefix("ask/"), keys)
         lookers = [key for key in keys if key.startswith("looking/") and key != f"looking/{self._name}"]
-        await self._tell(store, lookers)
-        self._others = await self._read(store, keys) if is_looking else {}
-        return is_looking or bool(lookers)
+        await self._publish_to(store, lookers)
+        self._others = await self._read(store, keys) if is_watching else {}
+        return is_watching or bool(lookers)
 
-    async def _say(self, store: Store) -> bool:
-        """Tell the others what is wanted here, if anything is."""
+    async def _publish(self, store: Store) -> bool:
+        """Publish the filters of open pages here, if there are any."""
         now = self._clock()
         self._wanted = {key: at for key, at in self._wanted.items() if now - at < _WANTED_S}
         wanted = tuple(sorted(self._wanted))
-        if wanted and (wanted != self._said or now - self._said_at >= _AGAIN_S):
+        if wanted and (wanted != self._published or now - self._published_at >= _AGAIN_S):
             await store.put(SPACE, f"looking/{self._name}", _encode(wanted), ttl_s=_WANTED_S)
-            self._said, self._said_at = wanted, now
+            self._published, self._published_at = wanted, now
         return bool(wanted)
 
     async def _answer(self, store: Store, request_id: str, keys: Sequence[str]) -> None:
@@ -144,9 +144,9 @@ class SharedRequests:
             return
         found = self._recent.find(request_id)
         if found is not None:
-            await store.put(SPACE, f"found/{request_id}", _encode(found), ttl_s=_ASK_TTL_S)
+            await store.put(SPACE, f"found/{request_id}", _encode(found), ttl_s=_REQUEST_TTL_S)
 
-    async def _tell(self, store: Store, lookers: Sequence[str]) -> None:
+    async def _publish_to(self, store: Store, lookers: Sequence[str]) -> None:
         """Put the newest requests under every filter of the other processes."""
         wanted = list(dict.fromkeys(_flat(await _values(store, lookers))))[:_MAX_FILTERS]
         is_new = wanted != list(self._standing)
@@ -155,15 +155,15 @@ class SharedRequests:
             is_new = standing.catch_up(self._recent, dict(key)) or is_new
             await asyncio.sleep(0)  # each filter reads thousands of records: others have their turn between
         now = self._clock()
-        if wanted and (is_new or now - self._told_at >= _AGAIN_S):
+        if wanted and (is_new or now - self._delivered_at >= _AGAIN_S):
             rows = [(key, list(standing.rows)) for key, standing in self._standing.items()]
             await store.put(SPACE, f"recent/{self._name}", _encode(rows), ttl_s=_WANTED_S)
-            self._told_at = now
+            self._delivered_at = now
 
     async def _read(self, store: Store, keys: Sequence[str]) -> dict[_Filters, list[ShownRequest]]:
-        told = [key for key in keys if key.startswith("recent/") and key != f"recent/{self._name}"]
+        other_keys = [key for key in keys if key.startswith("recent/") and key != f"recent/{self._name}"]
         found: dict[_Filters, list[ShownRequest]] = {}
-        for value in await _values(store, told):
+        for value in await _values(store, other_keys):
             for key, rows in _decoded(_rows_decoder, value) or ():
                 found.setdefault(key, []).extend(rows)
         return found

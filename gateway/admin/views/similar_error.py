@@ -1,4 +1,4 @@
-"""The measured share of wrong similar answers that a first look shows: that of the route where it is highest."""
+"""The measured share of wrong similar answers of the summary: that of the route where it is highest."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 from gateway.cache.audit.route_stats import RouteStats, TenantRoute
 
 
-def worst_error(books: Iterable[tuple[TenantRoute, RouteStats]]) -> dict[str, Any] | None:
+def worst_error(route_stats: Iterable[tuple[TenantRoute, RouteStats]]) -> dict[str, Any] | None:
     """Return the worst route's error; None where nothing was audited yet."""
-    found = [(whose, book.evidence.served()) for whose, book in books]
+    found = [(whose, stats.evidence.served()) for whose, stats in route_stats]
     audited = [(whose, estimate) for whose, estimate in found if estimate.num_audited]
     if not audited:
         return None

@@ -100,12 +100,12 @@ class View:
     def load(self, window_s: int) -> dict[str, Any]:
         """Lanes with their queues, deployments with their permits, and what was refused."""
         document = self.overview(window_s, with_series=False)
-        kept = ("queues", "shed", "degraded", "slo", "requests", "since", "until", "deployments")
+        shared = ("queues", "shed", "degraded", "slo", "requests", "since", "until", "deployments")
         frame = self._frame(window_s)
-        return {**frame, **{name: document[name] for name in kept}}
+        return {**frame, **{name: document[name] for name in shared}}
 
     def refresh_engines(self) -> None:
-        """Ask the engines anew, in the background."""
+        """Request the engines' facts anew, in the background."""
         self._engines.refresh_soon()
 
     def _deployment(self, one: DeploymentState, totals: Totals, buckets: Mapping[Any, Any]) -> dict[str, Any]:

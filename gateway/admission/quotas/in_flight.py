@@ -8,7 +8,7 @@ from gateway.admission.quotas.lease import OnLoss
 class InFlight:
     """Counter of requests in flight; the store, or this process once the store is lost, grants `held` units."""
 
-    __slots__ = ("ask_again_at", "held", "is_tight", "limit", "now", "on_loss", "until")
+    __slots__ = ("held", "is_tight", "limit", "now", "on_loss", "retry_at", "until")
 
     def __init__(self) -> None:
         self.limit: int | None = None
@@ -16,7 +16,7 @@ class InFlight:
         self.now = 0
         self.held = 0
         self.until = 0.0
-        self.ask_again_at = 0.0
+        self.retry_at = 0.0
         self.is_tight = False
         """True if the store granted less than requested: other processes need units, too."""
 

@@ -24,8 +24,8 @@ TIGHT_S: Final = 1.0
 """Seconds for which a process holds scarce units at most."""
 RENEW_AHEAD_S: Final = 0.2
 """Seconds before the present units expire at which new ones are fetched."""
-ASK_TOO_S: Final = 2.0
-ASK_AGAIN_S: Final = 0.05
+RENEW_EARLY_S: Final = 2.0
+RENEW_AFTER_S: Final = 0.05
 """Seconds for which an empty answer of the store is trusted; other processes may have returned units since."""
 NANO: Final = 10**9
 """Units of cost in one unit of the currency."""
@@ -56,7 +56,6 @@ class QuotaLease:
         "_own",
         "_rate",
         "_used",
-        "ask_again_at",
         "bucket",
         "dry_below",
         "free_at",
@@ -68,6 +67,7 @@ class QuotaLease:
         "remaining",
         "renew_at",
         "reset_at",
+        "retry_at",
         "unit",
         "until",
     )
@@ -85,9 +85,9 @@ class QuotaLease:
         self.remaining = meter.limit
         """Units that no process had drawn at the last call to the store."""
         self.reset_at = 0.0
-        self.ask_again_at = 0.0
+        self.retry_at = 0.0
         self.dry_below: int | None = None
-        """Number of units that the store could not grant until `ask_again_at`."""
+        """Number of units that the store could not grant until `retry_at`."""
         self.free_at: float | None = None
         """Time at which units become available; None when they never do."""
         self._own: dict[int, int] = {}
@@ -104,7 +104,7 @@ class QuotaLease:
 
     def knows_dry(self, need: int, now: float) -> bool:
         """Return whether the store lately had too few units for this need, so that another call is useless."""
-        return self.dry_below is not None and now < self.ask_again_at and need >= self.dry_below and need > self.left
+        return self.dry_below is not None and now < self.retry_at and need >= self.dry_below and need > self.left
 
     def give_back(self, bucket: int, units: int) -> None:
         """Return units of a request that needed fewer; a negative number charges more."""
@@ -121,12 +121,12 @@ class QuotaLease:
         """Return whether other processes may soon lack the units that this one holds."""
         return self.remaining < self.meter.limit * TIGHT_RATIO
 
-    def has_news(self, now: float, asked_at: float) -> bool:
+    def has_news(self, now: float, requested_at: float) -> bool:
         """Return whether the lease has news for the store: at once when others may need units, else after a while."""
         rest = self.left if now >= self.until else 0
         if not rest and not self.owed:
             return False
-        return self.is_tight or rest > self.meter.limit * SCRAP_RATIO or now >= asked_at + LAZY_S
+        return self.is_tight or rest > self.meter.limit * SCRAP_RATIO or now >= requested_at + LAZY_S
 
     def draw(self, first: int, waiting: int, now: float, *, ahead: bool) -> Draw:
         """Return the draw to request from the store.
@@ -145,38 +145,38 @@ class QuotaLease:
         num_buckets = self._num_buckets_ahead()
         soon = int(self._rate * num_buckets * BUCKET_S) + 1
         # A call that is made anyway also requests all that will be short soon.
-        is_short = waiting > self.left or self.left <= 2 * self.low or now >= self.renew_at - ASK_TOO_S
+        is_short = waiting > self.left or self.left <= 2 * self.low or now >= self.renew_at - RENEW_EARLY_S
         want = waiting + soon if ahead and is_short and first <= self.meter.limit else 0
         owed, self.owed = self.owed, {}
         return Draw(self.meter, want, first, num_buckets, tuple(owed.items()))
 
-    def take(self, asked: Draw, grant: Grant, asked_at: float, now: float) -> None:
-        """Take the store's grant; `asked_at` precedes the reading of its clock, so units never live too long here."""
+    def take(self, requested: Draw, grant: Grant, requested_at: float, now: float) -> None:
+        """Take the store's grant; `requested_at` precedes its clock reading, so units never live too long here."""
         self._charge(grant.bucket, grant.units)
-        self._hold(asked, grant, asked_at, now)
+        self._hold(requested, grant, requested_at, now)
 
-    def untold(self, asked: Draw, *, may_be_known: bool) -> None:
+    def unconfirmed(self, requested: Draw, *, may_be_known: bool) -> None:
         """Handle a call that the store did not answer.
 
         A report that it may have received is not repeated where that could free units twice.
         """
-        for bucket, units in asked.returns:
+        for bucket, units in requested.returns:
             if units < 0 or not may_be_known:
                 self.owed[bucket] = self.owed.get(bucket, 0) + units
 
-    def draw_alone(self, asked: Draw, share: int, now: float, store_now: float) -> None:
+    def draw_alone(self, requested: Draw, share: int, now: float, store_now: float) -> None:
         """Draw without the store, from `share` of the limit; this process counts its use and reports it later."""
         counts = dict(self._own)
-        grant = draw_units(counts, self._within(share, asked), store_now, 1)
-        if not counts and asked.at_least <= self.meter.limit:
+        grant = draw_units(counts, self._within(share, requested), store_now, 1)
+        if not counts and requested.at_least <= self.meter.limit:
             # One request may be larger than the share. Nothing else is under way, so it is let through.
-            grant = draw_units(counts, self._within(asked.at_least, asked), store_now, 1)
+            grant = draw_units(counts, self._within(requested.at_least, requested), store_now, 1)
         if grant.units:
             self._owe(grant.bucket, -grant.units)
-        self._hold(asked, grant, now, now)
+        self._hold(requested, grant, now, now)
 
-    def _within(self, share: int, asked: Draw) -> Draw:
-        return Draw(Meter(self.meter.name, self.meter.period, share), asked.want, asked.at_least)
+    def _within(self, share: int, requested: Draw) -> Draw:
+        return Draw(Meter(self.meter.name, self.meter.period, share), requested.want, requested.at_least)
 
     def _num_buckets_ahead(self) -> int:
         """Return for how many buckets to draw ahead: as long as a small part of the remaining quota lasts.
@@ -188,27 +188,27 @@ class QuotaLease:
         lasts_s = max(self.remaining, 0) * AHEAD_RATIO / self._rate
         return min(max(int(lasts_s / BUCKET_S), MIN_AHEAD), MAX_AHEAD)
 
-    def _hold(self, asked: Draw, grant: Grant, asked_at: float, now: float) -> None:
+    def _hold(self, requested: Draw, grant: Grant, requested_at: float, now: float) -> None:
         if grant.units:
             if self.left and grant.bucket != self.bucket:
                 self._owe(self.bucket, self.left)
                 self.left = 0
             self.bucket = grant.bucket
             self.left += grant.units
-            self.until = asked_at + grant.usable_s
+            self.until = requested_at + grant.usable_s
             self.renew_at = self.until - RENEW_AHEAD_S
         self.low = self.left // 4
         self._at_grant = self.left
         self.remaining = grant.remaining
         self.reset_at = now + grant.reset_s
-        self._note_refusal(asked, grant, now)
+        self._note_refusal(requested, grant, now)
 
-    def _note_refusal(self, asked: Draw, grant: Grant, now: float) -> None:
-        if grant.units >= asked.at_least:
+    def _note_refusal(self, requested: Draw, grant: Grant, now: float) -> None:
+        if grant.units >= requested.at_least:
             self.dry_below = None
             return
-        self.dry_below = asked.at_least
-        self.ask_again_at = now + min(ASK_AGAIN_S, grant.wait_s) if grant.wait_s != NEVER_S else now + ASK_AGAIN_S
+        self.dry_below = requested.at_least
+        self.retry_at = now + min(RENEW_AFTER_S, grant.wait_s) if grant.wait_s != NEVER_S else now + RENEW_AFTER_S
         self.free_at = None if grant.wait_s == NEVER_S else now + grant.wait_s
 
     def _owe(self, bucket: int, units: int) -> None:

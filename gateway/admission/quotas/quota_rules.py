@@ -84,11 +84,11 @@ _FREE = (0.0, 0.0)
 
 def _undominated(rates: set[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
     """Return the rates that no other exceeds in both parts; they are few, however many deployments exist."""
-    kept: list[tuple[float, float]] = []
+    retained: list[tuple[float, float]] = []
     for prompt, completion in sorted(rates, reverse=True):
-        if not kept or completion > kept[-1][1]:
-            kept.append((prompt, completion))
-    return tuple(kept) or (_FREE,)
+        if not retained or completion > retained[-1][1]:
+            retained.append((prompt, completion))
+    return tuple(retained) or (_FREE,)
 
 
 def _nano_per_token(item: Deployment) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""Quotas: every tenant with limits, and the background work on their books."""
+"""Quotas: every tenant with limits, and the background work on their usage."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NOT_STARTED: Final = frozenset({RequestPhase.QUEUED, RequestPhase.CONNECTING})
 
 
 class Quotas:
-    """The limited tenants of this process and their books."""
+    """The limited tenants of this process and their usage."""
 
     def __init__(
         self,
@@ -56,9 +56,9 @@ class Quotas:
             rules = rules_of(tenant.limits)
             if rules is None:
                 continue
-            kept = before.get(tenant.id)
-            if kept is None:
-                kept = TenantQuota(
+            retained = before.get(tenant.id)
+            if retained is None:
+                retained = TenantQuota(
                     tenant.id,
                     rules,
                     store=self._store,
@@ -68,8 +68,8 @@ class Quotas:
                     report=self._report,
                 )
             else:
-                kept.configure(rules)
-            self.by_tenant[tenant.id] = kept
+                retained.configure(rules)
+            self.by_tenant[tenant.id] = retained
 
     def price_of(self, price: Price, deployments: Iterable[str]) -> int:
         """Return a request's cost in billionths of the currency at the dearest of these deployments."""
@@ -116,7 +116,7 @@ class Quotas:
         return iter(tuple(self.by_tenant.values()))
 
     async def run(self) -> None:
-        """Tell the store what changed, as long as this process lives; ends by cancellation."""
+        """Send changes to the store, as long as this process lives; ends by cancellation."""
         while True:
             await asyncio.sleep(TICK_S)
             now = self._clock()

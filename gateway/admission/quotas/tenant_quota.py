@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from gateway.admission.quotas.in_flight import InFlight
-from gateway.admission.quotas.lease import ASK_AGAIN_S, Needs, QuotaLease, Unit
+from gateway.admission.quotas.lease import RENEW_AFTER_S, Needs, QuotaLease, Unit
 from gateway.admission.quotas.quota_refusals import (
     IN_FLIGHT,
     nothing_left,
@@ -53,8 +53,6 @@ class TenantQuota:
     """Quota of one tenant: `try_reserve` takes microseconds and never waits; where it returns None, use `reserve`."""
 
     __slots__ = (
-        "_asked_at",
-        "_asking",
         "_clock",
         "_holder",
         "_in_flight",
@@ -63,6 +61,8 @@ class TenantQuota:
         "_prefetch_at",
         "_renew_at",
         "_report",
+        "_requested_at",
+        "_requesting",
         "_skew_s",
         "_slices",
         "_space",
@@ -98,8 +98,8 @@ class TenantQuota:
         self._slices: tuple[QuotaLease, ...] = ()
         self._in_flight = InFlight()
         self._waiting: dict[object, Needs] = {}
-        self._asked_at = 0.0
-        self._asking: asyncio.Task[None] | None = None
+        self._requested_at = 0.0
+        self._requesting: asyncio.Task[None] | None = None
         self._is_lost = False
         self._num_holders = 1
         self._skew_s = 0.0
@@ -158,16 +158,16 @@ class TenantQuota:
         """
         needs = (1, tokens, nano)
         give_up_at = now + MAX_WAIT_S
-        has_asked = False
+        has_requested = False
         ticket = object()
         try:
             while (reservation := self._take(needs, now)) is None:
-                self._refuse_when_dry(needs, now, has_asked=has_asked)
+                self._refuse_when_dry(needs, now, has_requested=has_requested)
                 if now >= give_up_at:
                     raise too_contended(self.tenant)
                 self._waiting[ticket] = needs
-                await asyncio.shield(self._ask_soon(ahead=True))
-                has_asked = True
+                await asyncio.shield(self._renew_soon(ahead=True))
+                has_requested = True
                 now = self._clock()
         finally:
             self._waiting.pop(ticket, None)
@@ -195,12 +195,12 @@ class TenantQuota:
         in_flight.now += 1
         self._used_at = now
         reservation = Reservation(self, taken, needs)
-        if is_low and now >= self._prefetch_at and self._asking is None:
+        if is_low and now >= self._prefetch_at and self._requesting is None:
             self._prefetch_at = now + PREFETCH_PAUSE_S
-            self._ask_soon(ahead=True)
+            self._renew_soon(ahead=True)
         return reservation
 
-    def _refuse_when_dry(self, needs: Needs, now: float, *, has_asked: bool) -> None:
+    def _refuse_when_dry(self, needs: Needs, now: float, *, has_requested: bool) -> None:
         """Refuse when the store lately lacked the units, or when it is lost and the policy then refuses.
 
         Raises:
@@ -208,11 +208,11 @@ class TenantQuota:
             BudgetSpent: A budget is used up.
         """
         in_flight = self._in_flight
-        is_lost = has_asked and self._is_lost
+        is_lost = has_requested and self._is_lost
         if not in_flight.has_room(now):
             if is_lost and in_flight.on_loss == "refuse":
                 raise unchecked(self.tenant, IN_FLIGHT)
-            if in_flight.now >= in_flight.held and now < in_flight.ask_again_at:
+            if in_flight.now >= in_flight.held and now < in_flight.retry_at:
                 raise too_many_under_way(self.tenant, in_flight.limit)
         for part in self._slices:
             need = needs[part.unit]
@@ -228,62 +228,64 @@ class TenantQuota:
 
         The report goes at once where units are scarce and other processes may refuse requests for want of them.
         """
-        if now < self._asked_at + FLUSH_S:
+        if now < self._requested_at + FLUSH_S:
             return
         in_flight = self._in_flight
-        has_news = any(part.has_news(now, self._asked_at) for part in self._slices)
+        has_news = any(part.has_news(now, self._requested_at) for part in self._slices)
         is_alive = bool(in_flight.held or in_flight.now)
         holds_spare = in_flight.held > in_flight.now and (in_flight.is_tight or self._is_idle(now))
         if has_news or holds_spare or (is_alive and now >= self._renew_at):
-            await asyncio.wait({self._ask_soon(ahead=False)})
+            await asyncio.wait({self._renew_soon(ahead=False)})
 
     async def give_all_back(self) -> None:
         """Return all units at the end of the process; those in use stay charged until they expire."""
-        if not self._asked_at:
+        if not self._requested_at:
             return  # no request needs it
-        if self._asking is not None:
-            await asyncio.wait({self._asking})
+        if self._requesting is not None:
+            await asyncio.wait({self._requesting})
         self._used_at = -IDLE_S
         for part in self._slices:
             part.until = 0.0
-        await asyncio.wait({self._ask_soon(ahead=False)})
+        await asyncio.wait({self._renew_soon(ahead=False)})
 
     def _is_idle(self, now: float) -> bool:
         return self._used_at < 0 or now - self._used_at >= IDLE_S
 
-    def _ask_soon(self, *, ahead: bool) -> asyncio.Task[None]:
+    def _renew_soon(self, *, ahead: bool) -> asyncio.Task[None]:
         """Return the one exchange under way with the store, started if there is none."""
-        if self._asking is None or self._asking.done():  # of a task that is done the callback may be still to come
-            self._asking = asyncio.get_running_loop().create_task(self._ask(ahead=ahead))
-            self._asking.add_done_callback(self._asked)
-        return self._asking
+        if (
+            self._requesting is None or self._requesting.done()
+        ):  # of a task that is done the callback may be still to come
+            self._requesting = asyncio.get_running_loop().create_task(self._renew(ahead=ahead))
+            self._requesting.add_done_callback(self._requested)
+        return self._requesting
 
-    def _asked(self, task: asyncio.Task[None]) -> None:
-        if self._asking is task:
-            self._asking = None
+    def _requested(self, task: asyncio.Task[None]) -> None:
+        if self._requesting is task:
+            self._requesting = None
         if not task.cancelled() and (error := task.exception()) is not None:
             self._report(error)
 
-    async def _ask(self, *, ahead: bool) -> None:
-        asked_at = self._clock()
+    async def _renew(self, *, ahead: bool) -> None:
+        requested_at = self._clock()
         waiting = tuple(self._waiting.values())
         first = waiting[0] if waiting else _NOTHING
         slices = self._slices  # a new policy revision may come during the call to the store
         draws = [
-            part.draw(first[part.unit], sum(needs[part.unit] for needs in waiting), asked_at, ahead=ahead)
+            part.draw(first[part.unit], sum(needs[part.unit] for needs in waiting), requested_at, ahead=ahead)
             for part in slices
         ]
-        self._asked_at = asked_at
-        hold = self._hold(len(waiting), asked_at, ahead=ahead)
+        self._requested_at = requested_at
+        hold = self._hold(len(waiting), requested_at, ahead=ahead)
         try:
             got = await self._store.exchange(self._space, self._holder, draws, hold)
         except StoreUnavailable as error:
-            self._go_alone(slices, draws, was_sent=error.was_sent)
+            self._enforce_alone(slices, draws, was_sent=error.was_sent)
         else:
-            self._take_over(slices, draws, hold, got, asked_at)
+            self._take_over(slices, draws, hold, got, requested_at)
         in_flight = self._in_flight
         if waiting and in_flight.held <= in_flight.now:
-            in_flight.ask_again_at = self._clock() + ASK_AGAIN_S
+            in_flight.retry_at = self._clock() + RENEW_AFTER_S
 
     def _hold(self, num_waiting: int, now: float, *, ahead: bool) -> Hold:
         in_flight = self._in_flight
@@ -293,27 +295,27 @@ class TenantQuota:
         return Hold(IN_FLIGHT, in_flight.limit, in_flight.now + num_waiting, HOLD_TTL_S, spare)
 
     def _take_over(
-        self, slices: Sequence[QuotaLease], draws: Sequence[Draw], hold: Hold, got: Exchanged, asked_at: float
+        self, slices: Sequence[QuotaLease], draws: Sequence[Draw], hold: Hold, got: Exchanged, requested_at: float
     ) -> None:
         now = self._clock()
         self._is_lost = False
         self._num_holders = max(got.num_holders, 1)
         self._skew_s = got.at - self._wall()
-        self._renew_at = asked_at + RENEW_S
-        for part, asked, grant in zip(slices, draws, got.grants, strict=True):
-            part.take(asked, grant, asked_at, now)
+        self._renew_at = requested_at + RENEW_S
+        for part, requested, grant in zip(slices, draws, got.grants, strict=True):
+            part.take(requested, grant, requested_at, now)
         in_flight = self._in_flight
-        in_flight.held, in_flight.until = got.held, asked_at + HOLD_TTL_S
+        in_flight.held, in_flight.until = got.held, requested_at + HOLD_TTL_S
         in_flight.is_tight = got.held < hold.units + hold.spare
 
-    def _go_alone(self, slices: Sequence[QuotaLease], draws: Sequence[Draw], *, was_sent: bool) -> None:
+    def _enforce_alone(self, slices: Sequence[QuotaLease], draws: Sequence[Draw], *, was_sent: bool) -> None:
         now, store_now = self._clock(), self._wall() + self._skew_s
         self._is_lost = True
         self._renew_at = now + RENEW_S
-        for part, asked in zip(slices, draws, strict=True):
-            part.untold(asked, may_be_known=was_sent)
+        for part, requested in zip(slices, draws, strict=True):
+            part.unconfirmed(requested, may_be_known=was_sent)
             if part.on_loss == "allow":
-                part.draw_alone(asked, _share(part.meter.limit, self._num_holders), now, store_now)
+                part.draw_alone(requested, _share(part.meter.limit, self._num_holders), now, store_now)
         in_flight = self._in_flight
         if in_flight.limit is not None and in_flight.on_loss == "allow":
             in_flight.held = max(in_flight.held, _share(in_flight.limit, self._num_holders))

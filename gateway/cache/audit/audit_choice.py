@@ -27,22 +27,24 @@ class AuditChoice:
         self._exposures: Recent[tuple[bytes, bytes], int] = Recent(MAX_PAIRS)
         """Hits of each pair since its last audit."""
 
-    def of_served(self, asked: bytes, cached: bytes, chance: float, audit_ratio: float, book: RouteStats) -> float:
-        """Return the probability of an audit of the hit of question `asked` on entry `cached`."""
-        doubt = 1.0 - chance
-        probability = audit_probability(audit_ratio, doubt, book.usual_doubt(doubt))
-        pair = asked, cached
+    def of_served(
+        self, prompt: bytes, cached: bytes, match_probability: float, audit_ratio: float, stats: RouteStats
+    ) -> float:
+        """Return the probability of an audit of the hit of question `prompt` on entry `cached`."""
+        doubt = 1.0 - match_probability
+        probability = audit_probability(audit_ratio, doubt, stats.usual_doubt(doubt))
+        pair = prompt, cached
         exposures = self._exposures[pair] = self._exposures.get(pair, 0) + 1
         return 1.0 if exposures >= MAX_EXPOSURES and probability > 0.0 else probability
 
-    def audited(self, asked: bytes, cached: bytes) -> None:
+    def audited(self, prompt: bytes, cached: bytes) -> None:
         """Note that this pair is audited."""
-        self._exposures[asked, cached] = -MANY
+        self._exposures[prompt, cached] = -MANY
 
     @staticmethod
-    def of_other(chance: float, audit_ratio: float, lowest: float) -> float:
+    def of_other(match_probability: float, audit_ratio: float, lowest: float) -> float:
         """Return the probability of comparing an entry that was not served with a deployment's response.
 
         `lowest` is the least match probability that a lower level would serve.
         """
-        return min(1.0, COMPARED_RATIO * audit_ratio) if chance >= lowest else 0.0
+        return min(1.0, COMPARED_RATIO * audit_ratio) if match_probability >= lowest else 0.0

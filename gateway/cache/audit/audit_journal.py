@@ -14,8 +14,8 @@ from typing import Final
 
 import msgspec
 
-from gateway.cache.audit.audit_book import AuditBook
 from gateway.cache.audit.audit_record import AuditRecord, decode_record, encode_record
+from gateway.cache.audit.audit_registry import AuditRegistry
 from gateway.cache.audit.error_budget import CLOSED
 from gateway.cache.audit.evidence import BUCKET_S, WINDOW_S, LookupTraffic
 from gateway.cache.audit.route_stats import RouteStats, RouteStatsTable, TenantRoute
@@ -49,12 +49,18 @@ class AuditJournal:
     """The audits in the store; without it all stays in memory. Methods that are not coroutines never wait or fail."""
 
     def __init__(
-        self, store: Store, book: AuditBook, books: RouteStatsTable, *, holder: str, wall: Callable[[], float]
+        self,
+        store: Store,
+        stats: AuditRegistry,
+        route_stats: RouteStatsTable,
+        *,
+        holder: str,
+        wall: Callable[[], float],
     ) -> None:
         """Set up the journal; `holder` names this process among all that share the store. The caller closes `store`."""
         self._store = store
-        self._book = book
-        self._books = books
+        self._audits = stats
+        self._route_stats = route_stats
         self._holder = holder
         self._wall = wall
         self._waiting: Recent[str, tuple[bytes, float]] = Recent(MAX_WAITING)
@@ -66,9 +72,9 @@ class AuditJournal:
         """Have an audit written."""
         self._put(_AUDIT + record.id, encode_record(record), RECORD_S)
 
-    def note_level(self, whose: TenantRoute, book: RouteStats) -> None:
+    def note_level(self, whose: TenantRoute, stats: RouteStats) -> None:
         """Have the level of a route written."""
-        value = msgspec.json.encode(Level(book.level, book.since))
+        value = msgspec.json.encode(Level(stats.level, stats.since))
         self._put(f"{_LEVEL}{whose.tenant}/{whose.route}", seal(value), RECORD_S)
 
     async def run(self) -> None:
@@ -106,8 +112,8 @@ class AuditJournal:
         """Have the counts of the current span written, where they changed."""
         bucket = int(self._wall() // BUCKET_S)
         counts: _Counts = {}
-        for whose, book in self._books:
-            traffic = book.evidence.traffic(bucket * BUCKET_S)
+        for whose, stats in self._route_stats:
+            traffic = stats.evidence.traffic(bucket * BUCKET_S)
             if traffic.num_requests:
                 counts[f"{whose.tenant}/{whose.route}"] = (traffic.num_requests, traffic.num_hits)
         key = f"{_TRAFFIC}{self._holder}.{bucket}"
@@ -138,20 +144,20 @@ class AuditJournal:
     def _use(self, key: str, sealed: bytes) -> bool:
         if key.startswith(_AUDIT):
             record = decode_record(sealed)
-            if record is not None and record != self._book.get(record.id):
-                self._book.add(record, self._wall(), is_news=False)  # who made it has told what follows
+            if record is not None and record != self._audits.get(record.id):
+                self._audits.add(record, self._wall(), is_news=False)  # its author has published what follows
             return record is not None
         value = unseal(sealed)
         if value is None:
             return False
         if key.startswith(_LEVEL):
             tenant, _, route = key.removeprefix(_LEVEL).rpartition("/")
-            told, book = _levels.decode(value), self._books.of(TenantRoute(tenant, route))
-            book.level, book.since = min(max(told.level, 0), CLOSED), told.since
+            stored_level, stats = _levels.decode(value), self._route_stats.of(TenantRoute(tenant, route))
+            stats.level, stats.since = min(max(stored_level.level, 0), CLOSED), stored_level.since
         elif key.startswith(_TRAFFIC):
             holder, _, bucket = key.removeprefix(_TRAFFIC).rpartition(".")
             for name, counts in _counts.decode(value).items():
                 tenant, _, route = name.rpartition("/")
                 traffic = LookupTraffic(*counts)
-                self._books.of(TenantRoute(tenant, route)).evidence.set_traffic(holder, int(bucket), traffic)
+                self._route_stats.of(TenantRoute(tenant, route)).evidence.set_traffic(holder, int(bucket), traffic)
         return True

@@ -20,9 +20,9 @@ MAX_TEXT_CHARS: Final = 2000
 class Texts(msgspec.Struct, frozen=True):
     """The texts of questions and responses; stored only where the policy allows it."""
 
-    asked: str
-    kept_question: str
-    kept_answer: str
+    prompt: str
+    cached_prompt: str
+    cached_response: str
     fresh_answer: str
 
 
@@ -39,8 +39,8 @@ class AuditRecord(msgspec.Struct, frozen=True, kw_only=True):
     entry_id: str
     similarity: float
     runner_up: float | None
-    chance: float
-    shipped_chance: float
+    match_probability: float
+    shipped_probability: float
     weight: float
     verdict: Verdict
     by: By
@@ -59,8 +59,8 @@ class AuditRecord(msgspec.Struct, frozen=True, kw_only=True):
         return Sample(
             id=self.id,
             at=self.at,
-            chance=self.chance,
-            shipped_chance=self.shipped_chance,
+            match_probability=self.match_probability,
+            shipped_probability=self.shipped_probability,
             weight=self.weight,
             is_wrong=self.verdict == "wrong",
             was_served=self.was_served,

@@ -41,20 +41,20 @@ class BudgetUsage:
         self._doubt *= _FADE
         self._requests = self._requests * _FADE + 1.0
 
-    def note_served(self, asked: bytes, cached: bytes, chance: float) -> None:
-        """Count the hit of question `asked` on entry `cached`."""
-        if not self.is_given(asked, cached):
-            self._doubt += 1.0 - chance
-            self._given[asked, cached] = None
+    def note_served(self, prompt: bytes, cached: bytes, match_probability: float) -> None:
+        """Count the hit of question `prompt` on entry `cached`."""
+        if not self.is_given(prompt, cached):
+            self._doubt += 1.0 - match_probability
+            self._given[prompt, cached] = None
 
-    def is_given(self, asked: bytes, cached: bytes) -> bool:
+    def is_given(self, prompt: bytes, cached: bytes) -> bool:
         """Return whether this pair was served before."""
-        return (asked, cached) in self._given
+        return (prompt, cached) in self._given
 
-    def raised(self, floor: float, max_error_ratio: float) -> float:
+    def raised(self, threshold: float, max_error_ratio: float) -> float:
         """Return the threshold for pairs that were not served before."""
-        if floor >= 1.0:
-            return floor
+        if threshold >= 1.0:
+            return threshold
         used = self._doubt / (self._requests * SHARE * max_error_ratio)
         step = min(1.0, max(0.0, (used - RAISED_FROM) / (RAISED_TO - RAISED_FROM)))
-        return floor + (1.0 - floor) * step
+        return threshold + (1.0 - threshold) * step

@@ -24,7 +24,7 @@ _EDGE: Final = 1e-6
 class CalibrationSample(msgspec.Struct, frozen=True, gc=False):
     """One audited response: its match probability, its verdict, and how many hits it stands for."""
 
-    chance: float
+    match_probability: float
     is_right: bool
     weight: float = 1.0
 
@@ -35,11 +35,11 @@ def recalibrate(shipped: Calibration, verdicts: Iterable[CalibrationSample]) -> 
     Platt's fit (1999) of a line on the log odds, with a normal prior at the line that changes nothing: few verdicts
     move it little. Weights are scaled so that they sum to as many as there are verdicts.
     """
-    seen = [verdict for verdict in verdicts if 0.0 < verdict.chance < 1.0 and verdict.weight > 0.0]
+    seen = [verdict for verdict in verdicts if 0.0 < verdict.match_probability < 1.0 and verdict.weight > 0.0]
     if not seen:
         return shipped
     scale = len(seen) / sum(verdict.weight for verdict in seen)
-    odds = np.array([logit(min(1 - _EDGE, max(_EDGE, verdict.chance))) for verdict in seen])
+    odds = np.array([logit(min(1 - _EDGE, max(_EDGE, verdict.match_probability))) for verdict in seen])
     right = np.array([verdict.is_right for verdict in seen], dtype=np.float64)
     weights = np.array([verdict.weight * scale for verdict in seen])
     slope, shift = _platt(odds, right, weights)
@@ -52,14 +52,14 @@ def _platt(odds: NDArray[np.float64], right: NDArray[np.float64], weights: NDArr
     neutral, prior = np.array([1.0, 0.0]), _prior(float(np.average(odds, weights=weights)))
 
     def loss(line: NDArray[np.float64]) -> float:
-        told, moved = inputs @ line, line - neutral
-        return float(weights @ (np.logaddexp(0.0, told) - right * told) + 0.5 * moved @ prior @ moved)
+        fitted, moved = inputs @ line, line - neutral
+        return float(weights @ (np.logaddexp(0.0, fitted) - right * fitted) + 0.5 * moved @ prior @ moved)
 
     line, reached = neutral, loss(neutral)
     for _ in range(_MAX_STEPS):
-        chances = 1.0 / (1.0 + np.exp(-np.clip(inputs @ line, -30, 30)))
-        slope = inputs.T @ (weights * (right - chances)) - prior @ (line - neutral)
-        curve = (inputs * (weights * chances * (1 - chances))[:, None]).T @ inputs + prior
+        match_probabilities = 1.0 / (1.0 + np.exp(-np.clip(inputs @ line, -30, 30)))
+        slope = inputs.T @ (weights * (right - match_probabilities)) - prior @ (line - neutral)
+        curve = (inputs * (weights * match_probabilities * (1 - match_probabilities))[:, None]).T @ inputs + prior
         step, before = np.linalg.solve(curve, slope), reached
         tried = (line + step / 2**halvings for halvings in range(_MAX_HALVINGS))
         line = next((each for each in tried if loss(each) <= before), line)
@@ -71,7 +71,7 @@ def _platt(odds: NDArray[np.float64], right: NDArray[np.float64], weights: NDArr
 
 def _prior(middle: float) -> NDArray[np.float64]:
     """Return the prior's curvature: PRIOR_VERDICTS audits at the mean log odds, twice as many for the slope."""
-    chance = logistic(middle)
-    strength = PRIOR_VERDICTS * chance * (1.0 - chance)
+    match_probability = logistic(middle)
+    strength = PRIOR_VERDICTS * match_probability * (1.0 - match_probability)
     across = np.array([middle, 1.0])
     return np.asarray(strength * np.outer(across, across) + np.diag([2.0 * strength, 0.0]) + 1e-6 * np.eye(2))

@@ -13,7 +13,7 @@ ANSWER_SIMILARITY: Final = 0.9
 """Cosine from which two responses of other words, with equal numbers, count as equal; a cautious choice."""
 
 _NUMBER: Final = re.compile(r"\d+(?:[.,]\d+)*")
-_NOT_SAID: Final = re.compile(r"[\W_]+")
+_NOT_STATED: Final = re.compile(r"[\W_]+")
 
 
 def text_of(answer: bytes) -> str | None:
@@ -27,9 +27,9 @@ def text_of(answer: bytes) -> str | None:
     return text if len(choices) == 1 and isinstance(text, str) and not message.get("tool_calls") else None
 
 
-def says_the_same(cached: str, fresh: str) -> bool | None:
+def is_equivalent(cached: str, fresh: str) -> bool | None:
     """Return True for equal words, apart from case and punctuation, False for other numbers, None if undecided."""
-    if _NOT_SAID.sub(" ", cached.casefold()).strip() == _NOT_SAID.sub(" ", fresh.casefold()).strip():
+    if _NOT_STATED.sub(" ", cached.casefold()).strip() == _NOT_STATED.sub(" ", fresh.casefold()).strip():
         return sorted(_NUMBER.findall(cached)) == sorted(_NUMBER.findall(fresh))
     return None if sorted(_NUMBER.findall(cached)) == sorted(_NUMBER.findall(fresh)) else False
 
@@ -41,7 +41,7 @@ def verdict_of(similarity: float | None) -> Verdict:
     return "right" if similarity >= ANSWER_SIMILARITY else "wrong"
 
 
-_JUDGE_ANSWER_CHARS: Final = 4000
+_AUDITOR_ANSWER_CHARS: Final = 4000
 _INSTRUCTION: Final = (
     "You compare two answers to one question. Reply with the single word yes if a person who asked the question would "
     "learn the same from both, and with the single word no if they contradict each other, answer different questions, "
@@ -49,21 +49,21 @@ _INSTRUCTION: Final = (
 )
 
 
-def judge_document(question: str, cached: str, fresh: str) -> dict[str, Any]:
-    """Return the chat request with which a model judges whether both responses mean the same."""
-    told = msgspec.json.encode(
+def auditor_document(question: str, cached: str, fresh: str) -> dict[str, Any]:
+    """Return the chat request with which a model decides whether both responses are equivalent."""
+    document = msgspec.json.encode(
         {
             "question": question,
-            "first_answer": cached[:_JUDGE_ANSWER_CHARS],
-            "second_answer": fresh[:_JUDGE_ANSWER_CHARS],
+            "first_answer": cached[:_AUDITOR_ANSWER_CHARS],
+            "second_answer": fresh[:_AUDITOR_ANSWER_CHARS],
         }
     ).decode()
-    messages = [{"role": "system", "content": _INSTRUCTION}, {"role": "user", "content": told}]
+    messages = [{"role": "system", "content": _INSTRUCTION}, {"role": "user", "content": document}]
     return {"messages": messages, "temperature": 0, "max_tokens": 4}
 
 
-def judge_said(answer: bytes | None) -> bool | None:
+def auditor_verdict(answer: bytes | None) -> bool | None:
     """Return the model's yes or no; None for anything else."""
     text = None if answer is None else text_of(answer)
-    word = _NOT_SAID.split(text.strip().casefold())[0] if text else ""
+    word = _NOT_STATED.split(text.strip().casefold())[0] if text else ""
     return {"yes": True, "no": False}.get(word)

@@ -36,12 +36,12 @@ def tightening_of(level: int) -> float | None:
 
 
 def is_over(estimate: Estimate, max_error_ratio: float) -> bool:
-    """Return whether the bound is broken; one wrong response alone may be chance."""
+    """Return whether the bound is broken; one wrong response alone may be random."""
     return estimate.num_wrong > 1 and estimate.ratio > max_error_ratio
 
 
 def is_proven(estimate: Estimate, max_error_ratio: float) -> bool:
-    """Return whether the bound would be kept."""
+    """Return whether the bound would hold."""
     return estimate.num_audited >= MIN_PROOF and estimate.high <= max_error_ratio
 
 

@@ -29,9 +29,9 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     id: str
     at: float
     """Seconds since 1970."""
-    chance: float
+    match_probability: float
     """Match probability by the model of that time."""
-    shipped_chance: float
+    shipped_probability: float
     """Match probability by the shipped model, before anything was learnt from this route's audits."""
     weight: float
     """Hits that the sample stands for: one over the probability of its audit."""
@@ -53,7 +53,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class LookupTraffic(msgspec.Struct, gc=False):
-    """Requests of one span that looked for a semantic hit, and hits."""
+    """Requests of one span with a semantic lookup, and hits."""
 
     num_requests: int = 0
     num_hits: int = 0
@@ -69,7 +69,7 @@ class AuditEvidence:
         self._traffic: dict[tuple[str, int], LookupTraffic] = {}
 
     def note_request(self, now: float, *, source: str = "") -> None:
-        """Count a request that looked for a semantic hit."""
+        """Count a request with a semantic lookup."""
         self.traffic(now, source).num_requests += 1
 
     def note_hit(self, now: float, *, source: str = "") -> None:
@@ -120,9 +120,9 @@ class AuditEvidence:
         samples = [sample for sample in self._samples.values() if sample.was_served]
         return _estimate(samples, float(self.num_hits), self.num_requests)
 
-    def above(self, floor: float) -> Estimate:
+    def above(self, threshold: float) -> Estimate:
         """Estimate the error ratio if everything of at least this match probability were served."""
-        samples = [sample for sample in self._samples.values() if sample.chance >= floor]
+        samples = [sample for sample in self._samples.values() if sample.match_probability >= threshold]
         return _estimate(samples, None, self.num_requests, self._gap())
 
     def _gap(self) -> float:

@@ -12,7 +12,7 @@ from gateway.cache.audit.route_stats import MatchPredictor
 from gateway.cache.similarity.decision import MatchModel
 
 LEARN_S: Final = 2.0
-"""Time between two looks for routes with new audits."""
+"""Time between two checks for routes with new audits."""
 MIN_NEWS: Final = 16
 """Audits of one route after which its model is recalibrated."""
 
@@ -30,10 +30,12 @@ class MatchModels:
     @classmethod
     def shipped(cls) -> MatchModels:
         """Return the model calibrated on public questions; reads one file."""
-        judge = MatchModel.shipped()
+        model = MatchModel.shipped()
 
         def learn(samples: Iterable[Sample]) -> MatchModel:
-            verdicts = [CalibrationSample(found.shipped_chance, not found.is_wrong, found.weight) for found in samples]
-            return judge.with_calibration(recalibrate(judge.coefficients.calibration, verdicts))
+            verdicts = [
+                CalibrationSample(found.shipped_probability, not found.is_wrong, found.weight) for found in samples
+            ]
+            return model.with_calibration(recalibrate(model.coefficients.calibration, verdicts))
 
-        return cls(first=judge, encoder_id=judge.coefficients.encoder, learn=learn)
+        return cls(first=model, encoder_id=model.coefficients.encoder, learn=learn)

@@ -13,7 +13,7 @@ from gateway.cache.audit.similarities import Similarities
 from gateway.cache.similarity.decision import EntryAudits
 from gateway.util.bounded_dict import Recent
 
-MAX_BOOKS: Final = 4096
+MAX_ROUTE_STATS: Final = 4096
 _DOUBT_SMOOTHING: Final = 0.02
 _NOT_SERVED: Final = 2.0
 """A threshold above every probability."""
@@ -22,13 +22,13 @@ _NOT_SERVED: Final = 2.0
 class MatchPredictor(Protocol):
     """Predicts whether a cached response is right for a similar question. Pure."""
 
-    def chance_right(
-        self, asked: str, cached: str, *, similarity: float, runner_up: float | None, track: EntryAudits | None
+    def match_probability(
+        self, prompt: str, cached: str, *, similarity: float, runner_up: float | None, track: EntryAudits | None
     ) -> float:
         """Return the calibrated match probability."""
         ...
 
-    def floor(self, max_error_ratio: float, *, tightening: float = 0.0) -> float:
+    def threshold(self, max_error_ratio: float, *, tightening: float = 0.0) -> float:
         """Return the least match probability that keeps the bound; `tightening` 1 serves nothing."""
         ...
 
@@ -44,7 +44,7 @@ class RouteStats:
     """Statistics of one tenant's route. Belongs to one event loop; time is passed in."""
 
     __slots__ = (
-        *("_floors", "_usual_doubt", "evidence", "predictor", "level"),
+        *("_thresholds", "_usual_doubt", "evidence", "predictor", "level"),
         *("num_news", "order", "shipped", "similarities", "since", "usage"),
     )
 
@@ -62,18 +62,18 @@ class RouteStats:
         self.order = LookupOrder()
         self.similarities = Similarities()
         self._usual_doubt = 0.0
-        self._floors: dict[tuple[float, int], float] = {}
+        self._thresholds: dict[tuple[float, int], float] = {}
 
-    def floor(self, max_error_ratio: float, level: int | None = None) -> float:
+    def threshold(self, max_error_ratio: float, level: int | None = None) -> float:
         """Return the threshold at a level, by default the one in force; above 1 when nothing is served."""
         level = self.level if level is None else level
-        found = self._floors.get((max_error_ratio, level))
+        found = self._thresholds.get((max_error_ratio, level))
         if found is None:
             tightening = tightening_of(level)
             found = _NOT_SERVED
             if tightening is not None and max_error_ratio > 0.0:
-                found = self.predictor.floor(max_error_ratio, tightening=tightening)
-            self._floors[max_error_ratio, level] = found
+                found = self.predictor.threshold(max_error_ratio, tightening=tightening)
+            self._thresholds[max_error_ratio, level] = found
         return found
 
     def note_request(self, now: float) -> None:
@@ -81,19 +81,19 @@ class RouteStats:
         self.evidence.note_request(now)
         self.usage.note_request()
 
-    def note_hit(self, now: float, asked: bytes, cached: bytes, chance: float) -> None:
-        """Count the hit of question `asked` on entry `cached`."""
+    def note_hit(self, now: float, prompt: bytes, cached: bytes, match_probability: float) -> None:
+        """Count the hit of question `prompt` on entry `cached`."""
         self.evidence.note_hit(now)
-        self.usage.note_served(asked, cached, chance)
+        self.usage.note_served(prompt, cached, match_probability)
 
-    def floor_for(self, asked: bytes, cached: bytes, max_error_ratio: float) -> float:
+    def threshold_for(self, prompt: bytes, cached: bytes, max_error_ratio: float) -> float:
         """Return the threshold for one pair: higher as the error budget is used, except for pairs served before."""
-        floor = self.floor(max_error_ratio)
-        return floor if self.usage.is_given(asked, cached) else self.usage.raised(floor, max_error_ratio)
+        threshold = self.threshold(max_error_ratio)
+        return threshold if self.usage.is_given(prompt, cached) else self.usage.raised(threshold, max_error_ratio)
 
     def lowest(self, max_error_ratio: float) -> float:
         """Return the least match probability that is worth comparing: the threshold of the next lower level."""
-        return self.floor(max_error_ratio, max(0, self.level - 1))
+        return self.threshold(max_error_ratio, max(0, self.level - 1))
 
     def usual_doubt(self, doubt: float) -> float:
         """Return the mean doubt about hits, this one included."""
@@ -103,7 +103,7 @@ class RouteStats:
 
     def step(self, max_error_ratio: float) -> bool:
         """Adjust the level to the evidence; return whether it has changed."""
-        here = self.evidence.above(self.floor(max_error_ratio))
+        here = self.evidence.above(self.threshold(max_error_ratio))
         looser = self.evidence.above(self.lowest(max_error_ratio)) if self.level else None
         level = next_level(self.level, here, looser, max_error_ratio)
         has_changed = level != self.level
@@ -119,7 +119,7 @@ class RouteStats:
         """Use another model from now on."""
         self.predictor = predictor
         self.num_news = 0
-        self._floors.clear()
+        self._thresholds.clear()
 
     def add(self, sample: Sample) -> None:
         """Add an audited response."""
@@ -130,24 +130,24 @@ class RouteStats:
 class RouteStatsTable:
     """The statistics of a process; the longest unused are dropped first."""
 
-    __slots__ = ("_books", "_predictor")
+    __slots__ = ("_predictor", "_route_stats")
 
     def __init__(self, predictor: MatchPredictor) -> None:
         """Start without evidence; `predictor` is the shipped model."""
         self._predictor = predictor
-        self._books: Recent[TenantRoute, RouteStats] = Recent(MAX_BOOKS)
+        self._route_stats: Recent[TenantRoute, RouteStats] = Recent(MAX_ROUTE_STATS)
 
     def of(self, whose: TenantRoute) -> RouteStats:
         """Return the statistics of a tenant's route, new ones if there are none."""
-        book = self._books.get(whose)
-        if book is None:
-            book = self._books[whose] = RouteStats(self._predictor)
+        stats = self._route_stats.get(whose)
+        if stats is None:
+            stats = self._route_stats[whose] = RouteStats(self._predictor)
         else:
-            self._books.move_to_end(whose)
-        return book
+            self._route_stats.move_to_end(whose)
+        return stats
 
     def __iter__(self) -> Iterator[tuple[TenantRoute, RouteStats]]:
-        return iter(tuple(self._books.items()))
+        return iter(tuple(self._route_stats.items()))
 
 
 assert len(TIGHTENINGS) == CLOSED

@@ -26,7 +26,7 @@ HIT_TOKENS: Final = 1000
 UNPROVEN_PARTS: Final = 10
 """The divisor of a tenant's even share that unproven entries may fill."""
 MAX_REMEMBERED: Final = 1000
-"""Evicted entries that a tenant may prove by asking again."""
+"""Evicted entries that a tenant may prove by repeating the request."""
 _TENANTS_PER_LOOK: Final = 16
 """Tenants for each victim that is taken without comparing all tenants again."""
 _SLACK: Final = 4

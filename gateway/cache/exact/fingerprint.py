@@ -18,7 +18,7 @@ DIGEST_BYTES: Final = 20
 SHAPELESS: Final = frozenset(
     {"model", "stream", "stream_options", "user", "metadata", "prompt_cache_key", "service_tier", "store"}
 )
-"""Fields that say how a response travels, who pays for it or who asked, and nothing about its content.
+"""Fields for the transport, the payer or the sender of a response, without effect on its content.
 
 `model` is in the fingerprint as the route's candidates: two aliases of one route get the same answers.
 """
@@ -74,7 +74,7 @@ class Outline:
 def outline_of(request: ChatRequest) -> Outline | None:
     """Return the request's outline, made once and stored with it; None for numbers that JSON cannot carry exactly.
 
-    Takes milliseconds for a megabyte: of a long request make it on a thread, before anything asks for a fingerprint.
+    Takes milliseconds for a megabyte: of a long request make it on a thread, before a fingerprint is needed.
     """
     if request.outline is None:
         try:
@@ -94,8 +94,8 @@ def fingerprint(
 
     Args:
         request: The request.
-        scope: Tells apart who may not share responses; see `scope_of`.
-        candidates: Tells apart which models may answer.
+        scope: Separates callers that may not share responses; see `scope_of`.
+        candidates: Models that may answer.
         history: Whether a text that stands alone is compared across conversations.
     """
     outline = outline_of(request)

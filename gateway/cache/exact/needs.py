@@ -26,7 +26,7 @@ class Needs(msgspec.Struct, frozen=True, gc=False):
     """Wishes of one request beyond its fingerprint, which covers choices and log probabilities."""
 
     usage: bool = False
-    """The response must have its usage: a stream that asks for it."""
+    """The response must have its usage: a stream whose client requires it."""
     is_plain: bool = False
     """The response must have its usage wherever its upstream sends it, as plain responses always do."""
     service_tier: str | None = None
@@ -39,11 +39,11 @@ class Needs(msgspec.Struct, frozen=True, gc=False):
         if not self.usage and self.service_tier is None:
             return True
         try:
-            told = _decode(answer)
+            document = _decode(answer)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return False
-        is_of_tier = self.service_tier is None or told.service_tier in (None, self.service_tier)
-        return is_of_tier and (not self.usage or bool(told.usage))
+        is_of_tier = self.service_tier is None or document.service_tier in (None, self.service_tier)
+        return is_of_tier and (not self.usage or bool(document.usage))
 
     def may_follow(self, shape: bytes) -> bool:
         """Return whether an answer that is under way in this shape will meet the needs."""

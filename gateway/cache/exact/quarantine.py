@@ -22,14 +22,14 @@ DIGEST_BYTES: Final = 20
 def digest_of(answer: bytes) -> bytes:
     """Return a digest that is equal for completions of equal content, whatever their ids and times."""
     try:
-        said: Any = [
+        content: Any = [
             {name: choice.get(name) for name in ("index", "message", "finish_reason")}
             for choice in msgspec.json.decode(answer)["choices"]
         ]
-        told = encode_ordered(said)
+        document = encode_ordered(content)
     except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError, RecursionError):
-        told = answer  # no completion: then its bytes are all there is to it
-    return blake2b(told, digest_size=DIGEST_BYTES, person=b"penstock-wrong").digest()
+        document = answer  # no completion: then its bytes are all there is to it
+    return blake2b(document, digest_size=DIGEST_BYTES, person=b"penstock-wrong").digest()
 
 
 class Quarantines:

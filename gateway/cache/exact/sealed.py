@@ -28,9 +28,9 @@ class SealedCodec(Generic[T]):
 
     def decode(self, data: bytes) -> T | None:
         """Return the value, or None for bytes that are damaged or of another form; these are to be deleted."""
-        opened = unseal(data)
+        unsealed = unseal(data)
         try:
-            return None if opened is None else self._decoder.decode(opened)
+            return None if unsealed is None else self._decoder.decode(unsealed)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return None
 

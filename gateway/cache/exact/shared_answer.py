@@ -2,7 +2,7 @@
 
 The first request leads: its own way through the pipeline makes the answer. Those that come after follow: they get the
 pieces so far at once and the others as they come. A follower that leaves changes nothing; when the leader's client
-leaves while somebody follows, the work goes on without it; and when the last of all has left, it is called off.
+leaves while others follow, the work continues without it; when the last of all has left, it is cancelled.
 """
 
 from __future__ import annotations

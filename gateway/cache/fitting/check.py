@@ -26,10 +26,10 @@ def check(questions: Questions, vectors: Vectors, seeds: Sequence[int], note: Ca
     for seed in seeds:
         is_out = held_out(questions, seed)
         fit = Fit(encoder="", seed=seed, note=lambda text: None)
-        judge = MatchModel(fit.run(_part(questions, ~is_out), vectors[~is_out]))
+        model = MatchModel(fit.run(_part(questions, ~is_out), vectors[~is_out]))
         unseen, unseen_vectors = _part(questions, is_out), vectors[is_out]
         for bound in BOUNDS:
-            played = play(unseen, unseen_vectors, judge, judge.floor(bound))
+            played = play(unseen, unseen_vectors, model, model.threshold(bound))
             high = played.error_limits(seed)[1]
             plain = best_threshold_hits(unseen, unseen_vectors, played.error_ratio)
             num_broken += high >= bound
@@ -42,16 +42,16 @@ def check(questions: Questions, vectors: Vectors, seeds: Sequence[int], note: Ca
 
 
 def growth(questions: Questions, vectors: Vectors, seed: int, note: Callable[[str], None]) -> int:
-    """Fit on a quarter and play ever longer streams of the rest, at the same floors; how often a bound was broken."""
+    """Fit on a quarter and play ever longer streams of the rest, at the same thresholds; return the broken bounds."""
     is_out = held_out(questions, seed, _REST)
     fit = Fit(encoder="", seed=seed, note=lambda text: None)
-    judge = MatchModel(fit.run(_part(questions, ~is_out), vectors[~is_out]))
+    model = MatchModel(fit.run(_part(questions, ~is_out), vectors[~is_out]))
     num_broken = 0
     for share in _SHARES:
         mask = is_out & held_out(questions, seed + 1, share)
         unseen = _part(questions, mask)
         for bound in BOUNDS:
-            played = play(unseen, vectors[mask], judge, judge.floor(bound))
+            played = play(unseen, vectors[mask], model, model.threshold(bound))
             high = played.error_limits(seed)[1]
             num_broken += high >= bound
             note(

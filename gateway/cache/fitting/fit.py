@@ -1,4 +1,4 @@
-"""Fit: the coefficients of the decision, computed from a stream of questions with known meanings."""
+"""Fit: the coefficients of the decision, computed from a stream of questions with known equivalence."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TREES: Final[dict[str, Any]] = {
 _FOLDS: Final = 5
 _MARGIN: Final = 0.9
 _LATER: Final = 0.25
-"""Share of the stream, its last: errors grow with what is kept, and a cache is full for longer than it fills."""
+"""Share of the stream, its last: errors grow with what is stored, and a cache is full for longer than it fills."""
 _RESAMPLES: Final = 400
 _STRENGTHS: Final = (1.0, 1.5, 2.0, 3.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 
@@ -42,15 +42,15 @@ _STRENGTHS: Final = (1.0, 1.5, 2.0, 3.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 class Candidates:
     """Questions whose nearest earlier one may be given, by their place in the stream."""
 
-    asked: NDArray[np.int64]
-    kept: NDArray[np.int64]
+    indices: NDArray[np.int64]
+    cached_indices: NDArray[np.int64]
     rows: NDArray[np.float64]
     right: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """One run of the fit, held out by component, so that no text is judged by trees that saw it."""
+    """One run of the fit, held out by component, so that no text is scored by trees that saw it."""
 
     encoder: str
     seed: int
@@ -64,21 +64,21 @@ class Fit:
         """Return the coefficients."""
         near = earlier_neighbours(vectors, 2)
         found = candidates_of(questions, near)
-        self.note(f"{len(questions)} questions, {len(found.asked)} with a candidate, right {found.right.mean():.3f}")
-        told = self.held_out(questions, found)
-        calibration = platt_of(told, found.right)
-        chances = np.zeros(len(questions))
-        chances[found.asked] = 1 / (1 + np.exp(-(calibration.slope * told + calibration.shift)))
+        self.note(f"{len(questions)} questions, {len(found.indices)} with a candidate, right {found.right.mean():.3f}")
+        log_odds = self.held_out(questions, found)
+        calibration = platt_of(log_odds, found.right)
+        match_probabilities = np.zeros(len(questions))
+        match_probabilities[found.indices] = 1 / (1 + np.exp(-(calibration.slope * log_odds + calibration.shift)))
         wrong = np.zeros(len(questions), bool)
-        wrong[found.asked] = ~found.right
+        wrong[found.indices] = ~found.right
         later = np.arange(len(questions)) >= len(questions) * (1 - _LATER)
-        floors = thresholds_of(
-            *(chances[later], wrong[later], questions.components[later], BOUNDS),
+        thresholds = thresholds_of(
+            *(match_probabilities[later], wrong[later], questions.components[later], BOUNDS),
             margin=_MARGIN,
             num_resamples=_RESAMPLES,
             rng=np.random.default_rng(self.seed),
         )
-        self._compare(questions, near, chances, wrong, floors)
+        self._compare(questions, near, match_probabilities, wrong, thresholds)
         bias, trees = fit_trees(found.rows, found.right, **self.trees)
         return Coefficients(
             origin=f"QQP calibration components ({len(questions)} questions); coefficients only, no text",
@@ -88,82 +88,85 @@ class Fit:
             bias=round(bias, 5),
             trees=trees,
             calibration=calibration,
-            strength=strength_of(chances[found.asked], found),
-            floors=floors,
+            strength=strength_of(match_probabilities[found.indices], found),
+            thresholds=thresholds,
         )
 
     def _compare(
         self,
         questions: Questions,
         near: Neighbours,
-        chances: NDArray[np.float64],
+        match_probabilities: NDArray[np.float64],
         wrong: NDArray[np.bool_],
-        floors: tuple[Threshold, ...],
+        thresholds: tuple[Threshold, ...],
     ) -> None:
-        """Report what each floor gives on held-out components, beside a threshold on the cosine with the same error."""
+        """Report each threshold on held-out components, beside a threshold on the cosine with the same error."""
         places, cosines = near.places[:, 0], near.similarities[:, 0]
         is_wrong = questions.question_groups != questions.question_groups[places]
         order = np.argsort(-cosines, kind="stable")
         errors = np.cumsum(is_wrong[order]) / len(order)
-        for floor in floors:
-            served = chances >= floor.chance
+        for threshold in thresholds:
+            served = match_probabilities >= threshold.match_probability
             error = float((served & wrong).mean())
             plain = max(1, int(np.searchsorted(errors, error, side="right"))) / len(order)
             self.note(
-                f"bound {floor.max_error_ratio:.3f}: floor {floor.chance:.4f}, hits {served.mean():.4f}, wrong "
-                f"{error:.5f}; threshold {plain:.4f} hits, so {served.mean() / plain:.3f} times as many"
+                f"budget {threshold.max_error_ratio:.3f}: from {threshold.match_probability:.4f}, "
+                f"hits {served.mean():.4f}, wrong {error:.5f}; "
+                f"threshold {plain:.4f} hits, so {served.mean() / plain:.3f} times as many"
             )
 
     def held_out(self, questions: Questions, found: Candidates) -> NDArray[np.float64]:
         """Return the log odds of every candidate from trees fitted without its component, a mean of several splits."""
-        told = np.zeros(len(found.asked))
-        components = questions.components[found.asked]
+        log_odds = np.zeros(len(found.indices))
+        components = questions.components[found.indices]
         names = np.unique(components)
         for repeat in range(self.num_repeats):
             folds = np.random.default_rng(self.seed + repeat).integers(_FOLDS, size=len(names))
             fold = folds[np.searchsorted(names, components)]
             for number in range(_FOLDS):
                 fitted = fit_trees(found.rows[fold != number], found.right[fold != number], **self.trees)
-                told[fold == number] += sums_of_trees(*fitted, found.rows[fold == number]) / self.num_repeats
-        return told
+                log_odds[fold == number] += sums_of_trees(*fitted, found.rows[fold == number]) / self.num_repeats
+        return log_odds
 
 
 def candidates_of(questions: Questions, neighbours: Neighbours) -> Candidates:
     """Return every question whose nearest earlier one is close enough, and that no veto forbids."""
     wordings = [Wording.of(text) for text in questions.texts]
-    asked, kept, rows = [], [], []
+    indices, cached_indices, rows = [], [], []
     for number, (place, runner_up) in enumerate(neighbours.places[:, :2]):
         similarity, next_one = (float(value) for value in neighbours.similarities[number, :2])
         if place < 0 or similarity < MIN_SIMILARITY:
             continue
         differences = compare_wordings(wordings[number], wordings[place])
         if differences.veto is None:
-            asked.append(number)
-            kept.append(int(place))
+            indices.append(number)
+            cached_indices.append(int(place))
             rows.append(row_of(differences, similarity, next_one if runner_up >= 0 else None))
-    right = questions.question_groups[asked] == questions.question_groups[kept]
-    return Candidates(np.array(asked), np.array(kept), np.array(rows), right)
+    right = questions.question_groups[indices] == questions.question_groups[cached_indices]
+    return Candidates(np.array(indices), np.array(cached_indices), np.array(rows), right)
 
 
-def platt_of(told: NDArray[np.float64], right: NDArray[np.bool_]) -> Calibration:
+def platt_of(log_odds: NDArray[np.float64], right: NDArray[np.bool_]) -> Calibration:
     """Return the line on held-out log odds that makes them probabilities (Platt, 1999)."""
-    line = LogisticRegression(C=1e6).fit(told[:, None], right)
+    line = LogisticRegression(C=1e6).fit(log_odds[:, None], right)
     return Calibration(slope=round(float(line.coef_[0, 0]), 5), shift=round(float(line.intercept_[0]), 5))
 
 
-def strength_of(chances: NDArray[np.float64], found: Candidates) -> float:
-    """Return how many audits the pooled chance is worth: the most likely, when each entry's come one by one."""
-    served = chances >= 0.5
-    return max(_STRENGTHS, key=lambda strength: _likelihood(strength, chances, found, served))
+def strength_of(match_probabilities: NDArray[np.float64], found: Candidates) -> float:
+    """Return the weight of the pooled probability in audits: the most likely, when each entry's come one by one."""
+    served = match_probabilities >= 0.5
+    return max(_STRENGTHS, key=lambda strength: _likelihood(strength, match_probabilities, found, served))
 
 
-def _likelihood(strength: float, chances: NDArray[np.float64], found: Candidates, served: NDArray[np.bool_]) -> float:
+def _likelihood(
+    strength: float, match_probabilities: NDArray[np.float64], found: Candidates, served: NDArray[np.bool_]
+) -> float:
     records: dict[int, tuple[int, int]] = {}
     total = 0.0
     for number in np.flatnonzero(served):
-        right, wrong = records.get(int(found.kept[number]), (0, 0))
-        chance = (chances[number] * strength + right) / (strength + right + wrong)
+        right, wrong = records.get(int(found.cached_indices[number]), (0, 0))
+        match_probability = (match_probabilities[number] * strength + right) / (strength + right + wrong)
         is_right = bool(found.right[number])
-        total += float(np.log(chance if is_right else 1 - chance))
-        records[int(found.kept[number])] = (right + is_right, wrong + (not is_right))
+        total += float(np.log(match_probability if is_right else 1 - match_probability))
+        records[int(found.cached_indices[number])] = (right + is_right, wrong + (not is_right))
     return total

@@ -1,4 +1,4 @@
-"""Questions with known meanings, as a stream in the order in which they were first asked."""
+"""Questions with known equivalence, as a stream in the order of their first appearance."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INTENTS = "cache/intent_clinc150.csv.gz"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Questions:
-    """Questions by meaning and component. Equal meaning: the same answer is right.
+    """Questions by group and component. Equal group: the same answer is right.
 
     Equal component: an annotator compared them, so both are held out together.
     """
@@ -46,7 +46,7 @@ def read_questions(data: Path) -> Questions:
 
 
 def read_intents(data: Path) -> Questions:
-    """Read CLINC150 in its order: one meaning an intent, and one for each question outside of all of them."""
+    """Read CLINC150 in its order: one group an intent, and one for each question outside of all of them."""
     rows = _rows(data / INTENTS)
     names = {name: number for number, name in enumerate(sorted({row["intent"] for row in rows}))}
     question_groups = [

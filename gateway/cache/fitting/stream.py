@@ -56,23 +56,23 @@ class Played:
 
 
 def play(
-    questions: Questions, vectors: NDArray[np.float32], judge: MatchModel, floor: float, encoder_id: str = ""
+    questions: Questions, vectors: NDArray[np.float32], model: MatchModel, threshold: float, encoder_id: str = ""
 ) -> Played:
-    """Insert on a miss; give the nearest answer whose chance reaches the floor."""
+    """Insert on a miss; give the nearest answer whose match probability reaches the threshold."""
     index = VectorIndex(vectors.shape[1], encoder_id)
     hits, wrong = np.zeros(len(questions), bool), np.zeros(len(questions), bool)
     wordings: dict[int, Wording] = {}
     for number, vector in enumerate(vectors):
-        asked = Wording.of(questions.texts[number])
+        prompt = Wording.of(questions.texts[number])
         near = index.nearest(_CONTEXT, vector, 2)
         if near:
-            kept = int.from_bytes(near[0].exact, "big")
+            nearest_index = int.from_bytes(near[0].exact, "big")
             runner_up = near[1].similarity if len(near) > 1 else None
-            if judge.chance_of(asked, wordings[kept], near[0].similarity, runner_up) >= floor:
+            if model.probability_of(prompt, wordings[nearest_index], near[0].similarity, runner_up) >= threshold:
                 hits[number] = True
-                wrong[number] = questions.question_groups[kept] != questions.question_groups[number]
+                wrong[number] = questions.question_groups[nearest_index] != questions.question_groups[number]
                 continue
-        wordings[number] = asked
+        wordings[number] = prompt
         index.add(_CONTEXT, number.to_bytes(8, "big"), vector)
         while index.compact():
             pass

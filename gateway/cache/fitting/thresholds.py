@@ -16,7 +16,7 @@ _NONE_SEEN: Final = 3.689
 
 
 def thresholds_of(
-    chances: NDArray[np.float64],
+    match_probabilities: NDArray[np.float64],
     wrong: NDArray[np.bool_],
     groups: NDArray[np.int64],
     bounds: Sequence[float],
@@ -25,20 +25,21 @@ def thresholds_of(
     num_resamples: int,
     rng: np.random.Generator,
 ) -> tuple[Threshold, ...]:
-    """Return for each bound the least chance from which on the error's upper 95 % limit stays below `margin` × bound.
+    """Return for each bound the threshold: the error's upper 95 % limit above it is below `margin` × bound.
 
-    One chance for each request of a stream (0: nothing to give), whether the answer is wrong, and its group: groups are
-    drawn with replacement, since texts of one group are not independent. Error: wrong answers over all requests.
+    One match probability for each request of a stream (0: nothing to give), whether the answer is wrong, and its group:
+    groups are drawn with replacement, since texts of one group are not independent. Error: wrong answers over all
+    requests.
     """
-    order = np.argsort(-chances, kind="stable")
-    order = order[chances[order] > 0.0]
+    order = np.argsort(-match_probabilities, kind="stable")
+    order = order[match_probabilities[order] > 0.0]
     highs = _upper_limits(wrong[order], groups[order], groups, num_resamples, rng)
     found = []
     for bound in sorted(bounds):
         within = np.flatnonzero(highs > margin * bound)
         last = int(within[0]) if len(within) else len(order)
         if last > 0:
-            found.append(Threshold(bound, float(math.ceil(chances[order[last - 1]] * 1e5) / 1e5)))
+            found.append(Threshold(bound, float(math.ceil(match_probabilities[order[last - 1]] * 1e5) / 1e5)))
     return tuple(found)
 
 
@@ -49,7 +50,7 @@ def _upper_limits(
     num_resamples: int,
     rng: np.random.Generator,
 ) -> NDArray[np.float64]:
-    """Return the 97.5th percentile over resamples of the error after each served request, best chance first."""
+    """Return the 97.5th percentile over resamples of the error after each served request, most probable first."""
     names, sizes = np.unique(all_groups, return_counts=True)
     place = np.searchsorted(names, groups)
     errors = np.empty((num_resamples, len(wrong)), np.float32)

@@ -22,7 +22,7 @@ _TIER_SLACK: Final = 2.5
 
 
 class Partition:
-    """Ids with their vectors. Not thread-safe; its segments may be searched as `IndexSegment` says."""
+    """Ids with their vectors. Not thread-safe; its segments may be searched as `IndexSegment` documents."""
 
     __slots__ = ("flat_rows", "recent", "segments")
 

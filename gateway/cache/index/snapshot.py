@@ -97,13 +97,13 @@ def _read(file: BinaryIO, encoder_id: str, dimensions: int) -> VectorIndex:
         raise ValueError(f"it holds vectors of {stored}, not of {encoder_id} with {dimensions}")
     index = VectorIndex(dimensions, encoder_id)
     for _ in range(head.num_segments):
-        told = _read_head(file, _SegmentHead)
+        segment_head = _read_head(file, _SegmentHead)
         faiss_index = faiss.read_index(faiss.PyCallbackIOReader(file.read))
-        if told.num_rows < 1 or (faiss_index.d, faiss_index.ntotal) != (dimensions, told.num_rows):
+        if segment_head.num_rows < 1 or (faiss_index.d, faiss_index.ntotal) != (dimensions, segment_head.num_rows):
             raise ValueError("a segment has other dimensions or rows than its head says")
-        ids = np.frombuffer(told.ids, f"S{len(told.ids) // told.num_rows}")
-        living = np.unpackbits(np.frombuffer(told.living, np.uint8), count=told.num_rows).view(np.bool_)
-        index.put_segment(told.context, IndexSegment(faiss_index, ids, living))
+        ids = np.frombuffer(segment_head.ids, f"S{len(segment_head.ids) // segment_head.num_rows}")
+        living = np.unpackbits(np.frombuffer(segment_head.living, np.uint8), count=segment_head.num_rows).view(np.bool_)
+        index.put_segment(segment_head.context, IndexSegment(faiss_index, ids, living))
     return index
 
 

@@ -26,7 +26,7 @@ class Neighbour(NamedTuple):
 class VectorIndex:
     """Ids (`exact`) in contexts. Every method may be called from any thread at any time.
 
-    On an event loop: all but `compact`, and `nearest` only where `is_quick` says so.
+    On an event loop: all but `compact`, and `nearest` only where `is_quick` is true.
     """
 
     def __init__(self, dimensions: int, encoder_id: str, *, flat_rows: int = FLAT_ROWS) -> None:

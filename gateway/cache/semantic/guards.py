@@ -52,7 +52,7 @@ _PHRASES: Final = (
 _PHRASE_WORDS: Final = frozenset(phrase[0] for phrase in _PHRASES)
 
 _MINE: Final = frozenset({"my", "mine", "myself", "our", "ours", "ourselves"})
-_SAID_TO_ANYBODY: Final = frozenset({"tell", "give", "show", "help", "let", "teach", "to", "remind", "send", "write"})
+_IMPERSONAL: Final = frozenset({"tell", "give", "show", "help", "let", "teach", "to", "remind", "send", "write"})
 """Words before `me` that make a request about nobody."""
 
 
@@ -106,7 +106,7 @@ def _has_phrase(words: list[str]) -> bool:
 def _is_personal(words: list[str]) -> bool:
     if not _MINE.isdisjoint(words) or words[0] == "me":
         return True
-    return "me" in words and any(second == "me" and first not in _SAID_TO_ANYBODY for first, second in pairwise(words))
+    return "me" in words and any(second == "me" and first not in _IMPERSONAL for first, second in pairwise(words))
 
 
 def _is_of_tools(message: object) -> bool:

@@ -28,7 +28,7 @@ class LookupSubject(msgspec.Struct, frozen=True):
     key: Fingerprint
     wanted: CacheIdentity
     whose: TenantRoute
-    book: RouteStats
+    stats: RouteStats
     needs: Needs = NO_NEEDS
 
 
@@ -36,7 +36,7 @@ class SemanticLookup:
     """A lookup under way. Once it is `done`, `finding` is set, and `on_hit` was called if it is a hit."""
 
     __slots__ = (
-        *("_began_at", "_clock", "_has_place", "_looks", "_needs", "_tier", "_workers", "book", "done", "embed_s"),
+        *("_began_at", "_clock", "_has_place", "_is_lookup", "_needs", "_tier", "_workers", "stats", "done", "embed_s"),
         "finding",
         *("key", "on_hit", "on_other", "search_s", "vector", "wanted", "whose"),
     )
@@ -49,7 +49,7 @@ class SemanticLookup:
         subject: LookupSubject,
         clock: Clock,
         workers: Executor,
-        looks: bool = True,
+        is_lookup: bool = True,
     ) -> None:
         """Begin the lookup.
 
@@ -59,17 +59,17 @@ class SemanticLookup:
             subject: The request's fingerprint, identity and needs, and the statistics that count it.
             clock: Seconds on a monotonic clock.
             workers: Threads for searches that take too long for the event loop.
-            looks: False where nothing is looked up, but the response is indexed.
+            is_lookup: False where nothing is looked up, but the response is indexed.
         """
         self._tier = tier
         self.vector = vector
         self.key = subject.key
         self.wanted = subject.wanted
         self.whose = subject.whose
-        self.book = subject.book
+        self.stats = subject.stats
         self._clock = clock
         self._workers = workers
-        self._looks = looks
+        self._is_lookup = is_lookup
         self._needs = subject.needs
         self._began_at = clock()
         self._has_place = False
@@ -113,7 +113,7 @@ class SemanticLookup:
             return
         self.embed_s = self._clock() - self._began_at
         vector = encoded.result()
-        if not self._looks:
+        if not self._is_lookup:
             self._end(None)
         elif vector is None:
             self._end(_NO_VECTOR)
@@ -125,14 +125,14 @@ class SemanticLookup:
 
     def _decide(self, near: Sequence[Neighbour]) -> None:
         if not self.done.done():
-            self._end(self._tier.find(near, self.key, self.wanted, self.book, self._needs))
+            self._end(self._tier.find(near, self.key, self.wanted, self.stats, self._needs))
 
     def _end(self, finding: SemanticResult | None) -> None:
         self.finding = finding
         took_s = self._clock() - self._began_at
         self.search_s = took_s - self.embed_s
         if finding is not None:
-            self.book.order.note(is_hit=finding.is_hit, took_s=took_s)
+            self.stats.order.note(is_hit=finding.is_hit, took_s=took_s)
         if not self.done.done():
             self.done.set_result(None)
         if finding is not None and finding.is_hit and self.on_hit is not None:

@@ -55,11 +55,11 @@ class SemanticResult(msgspec.Struct, frozen=True, gc=False):
     """The nearest entry that may be served, whether it is or not."""
     similarity: float = 0.0
     runner_up: float | None = None
-    chance: float = 0.0
+    match_probability: float = 0.0
     """Match probability."""
-    shipped_chance: float = 0.0
+    shipped_probability: float = 0.0
     """Match probability by the shipped model, before anything was learnt from this route's audits."""
-    floor: float = 0.0
+    threshold: float = 0.0
     """Threshold of the match probability."""
 
     @property
@@ -68,9 +68,9 @@ class SemanticResult(msgspec.Struct, frozen=True, gc=False):
         return self.reason == "similar"
 
     @property
-    def careful_chance(self) -> float:
+    def careful_probability(self) -> float:
         """The lower of both probabilities: the audits may be about questions that no longer come."""
-        return min(self.chance, self.shipped_chance)
+        return min(self.match_probability, self.shipped_probability)
 
 
 class _Fit(NamedTuple):
@@ -126,7 +126,7 @@ class SemanticTier:
         near: Sequence[Neighbour],
         key: Fingerprint,
         wanted: CacheIdentity,
-        book: RouteStats,
+        stats: RouteStats,
         needs: Needs = NO_NEEDS,
     ) -> SemanticResult:
         """Return the nearest entry that may answer this question, and whether it does."""
@@ -135,21 +135,23 @@ class SemanticTier:
             return SemanticResult("alone")
         entry, similarity = fit[0]
         runner_up = fit[1].similarity if len(fit) > 1 else None
-        asked, cached = key.text or "", entry.text or ""
+        prompt, cached = key.text or "", entry.text or ""
         bound = wanted.rule.max_error_ratio
         track = self._track_of(entry.exact)
-        chance = book.predictor.chance_right(asked, cached, similarity=similarity, runner_up=runner_up, track=track)
-        shipped_chance = chance
-        if track is not None or book.is_recalibrated:
-            shipped_chance = book.shipped.chance_right(
-                asked, cached, similarity=similarity, runner_up=runner_up, track=None
+        match_probability = stats.predictor.match_probability(
+            prompt, cached, similarity=similarity, runner_up=runner_up, track=track
+        )
+        shipped_probability = match_probability
+        if track is not None or stats.is_recalibrated:
+            shipped_probability = stats.shipped.match_probability(
+                prompt, cached, similarity=similarity, runner_up=runner_up, track=None
             )
-        floor = book.floor_for(key.exact, entry.exact, bound)
-        reason: SimilarReason = "similar" if chance >= floor else "doubtful"
-        if reason == "doubtful" and chance >= book.floor(bound, 0):
+        threshold = stats.threshold_for(key.exact, entry.exact, bound)
+        reason: SimilarReason = "similar" if match_probability >= threshold else "doubtful"
+        if reason == "doubtful" and match_probability >= stats.threshold(bound, 0):
             reason = "closed"
-        book.similarities.note("served" if reason == "similar" else "refused", similarity)
-        return SemanticResult(reason, entry, similarity, runner_up, chance, shipped_chance, floor)
+        stats.similarities.note("served" if reason == "similar" else "refused", similarity)
+        return SemanticResult(reason, entry, similarity, runner_up, match_probability, shipped_probability, threshold)
 
     def _fit(self, found: Sequence[Neighbour], key: Fingerprint, wanted: CacheIdentity) -> list[_Fit]:
         now = self._wall()

@@ -53,7 +53,7 @@ class StoreShares:
         self._ends: list[tuple[float, bytes]] = []
         self._ends_at: dict[bytes, float] = {}
         self._free: int | None = None
-        self._looked_at = -LOOK_S
+        self._checked_at = -LOOK_S
         self._most_room = 0
         self._under_way = 0
         """Bytes that were admitted and are not written yet."""
@@ -61,7 +61,7 @@ class StoreShares:
     @property
     def is_bounded(self) -> bool:
         """Return whether the server has a memory limit, or may have one."""
-        return self._free is not None or self._looked_at < 0
+        return self._free is not None or self._checked_at < 0
 
     @property
     def num_bytes(self) -> int:
@@ -156,11 +156,11 @@ class StoreShares:
     async def _free_for(self, need: int) -> int | None:
         """Return the room for this process's next writes: half of the server's, since others write too."""
         now = self._wall()
-        if abs(now - self._looked_at) >= LOOK_S or (self._free is not None and self._free < 2 * need):
+        if abs(now - self._checked_at) >= LOOK_S or (self._free is not None and self._free < 2 * need):
             found = await self._look()
             self._free = None if found is None else found.free_bytes // 2 - self._under_way
-            if abs(now - self._looked_at) >= LOOK_S:
+            if abs(now - self._checked_at) >= LOOK_S:
                 self._most_room = int(_FADING * self._most_room)
-            self._looked_at = now
+            self._checked_at = now
             self._note_room(found)
         return self._free

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from gateway.cache.similarity.lexicon import SAME_MEANING
+from gateway.cache.similarity.lexicon import SYNONYM_FORMS
 from gateway.cache.similarity.stems import are_variants
 from gateway.cache.similarity.wording import Word, Wording
 
@@ -13,33 +13,33 @@ _NONE: Final[frozenset[int]] = frozenset()
 
 
 class Comparison(NamedTuple):
-    """An asked text and the text of a cache entry."""
+    """A prompt's text and the text of a cache entry."""
 
-    asked: Wording
-    kept: Wording
+    prompt: Wording
+    cached: Wording
     shared: Sequence[Word]
-    """Asked words that the other text has too."""
-    only_asked: Sequence[Word]
+    """Words of the prompt that the other text has too."""
+    only_prompt: Sequence[Word]
     """Words that the other text has none for: no equal one, no other form, none that means the same."""
-    only_kept: Sequence[Word]
+    only_cached: Sequence[Word]
     begin: int
     """Words that both begin with."""
     end: int
     """Words of the rest that both end with."""
 
     @classmethod
-    def of(cls, asked: Wording, kept: Wording) -> Comparison:
+    def of(cls, prompt: Wording, cached: Wording) -> Comparison:
         """Compare two wordings."""
-        shared, only_asked = _split(asked.words, kept.words)
-        only_kept = _split(kept.words, asked.words)[1][::-1]
-        _pair_off(only_asked, only_kept)
-        begin, end = _shared_ends(asked.words, kept.words)
-        return cls(asked, kept, shared, only_asked, only_kept, begin, end)
+        shared, only_prompt = _split(prompt.words, cached.words)
+        only_cached = _split(cached.words, prompt.words)[1][::-1]
+        _pair_off(only_prompt, only_cached)
+        begin, end = _shared_ends(prompt.words, cached.words)
+        return cls(prompt, cached, shared, only_prompt, only_cached, begin, end)
 
     @property
     def sides(self) -> tuple[tuple[Wording, Sequence[Word], Wording], ...]:
         """Each text with the words that only it has, and the other text."""
-        return (self.asked, self.only_asked, self.kept), (self.kept, self.only_kept, self.asked)
+        return (self.prompt, self.only_prompt, self.cached), (self.cached, self.only_cached, self.prompt)
 
 
 def _split(words: Sequence[Word], others: Sequence[Word]) -> tuple[list[Word], list[Word]]:
@@ -56,28 +56,28 @@ def _split(words: Sequence[Word], others: Sequence[Word]) -> tuple[list[Word], l
     return shared, rest
 
 
-def _pair_off(only_asked: list[Word], only_kept: list[Word]) -> None:
+def _pair_off(only_prompt: list[Word], only_cached: list[Word]) -> None:
     """Take out pairs that mean the same or are forms of one word."""
-    for one in list(only_asked):
-        other = next((other for other in only_kept if _is_like(one, other)), None)
+    for one in list(only_prompt):
+        other = next((other for other in only_cached if _is_like(one, other)), None)
         if other is not None:
-            only_asked.remove(one)
-            only_kept.remove(other)
+            only_prompt.remove(one)
+            only_cached.remove(other)
 
 
 def _is_like(one: Word, other: Word) -> bool:
     if not (one.rarity and other.rarity) or one.is_code or other.is_code:
         return False
-    groups, others = SAME_MEANING.get(one.text, _NONE), SAME_MEANING.get(other.text, _NONE)
+    groups, others = SYNONYM_FORMS.get(one.text, _NONE), SYNONYM_FORMS.get(other.text, _NONE)
     return not groups.isdisjoint(others) or are_variants(one.text, other.text)
 
 
-def _shared_ends(asked: Sequence[Word], kept: Sequence[Word]) -> tuple[int, int]:
-    shorter = min(len(asked), len(kept))
+def _shared_ends(prompt: Sequence[Word], cached: Sequence[Word]) -> tuple[int, int]:
+    shorter = min(len(prompt), len(cached))
     begin = 0
-    while begin < shorter and asked[begin].stem == kept[begin].stem:
+    while begin < shorter and prompt[begin].stem == cached[begin].stem:
         begin += 1
     end = 0
-    while end < shorter - begin and asked[-1 - end].stem == kept[-1 - end].stem:
+    while end < shorter - begin and prompt[-1 - end].stem == cached[-1 - end].stem:
         end += 1
     return begin, end

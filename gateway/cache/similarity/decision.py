@@ -1,8 +1,8 @@
 """Decision: the probability that a cache entry's answer is right for another wording, and the least that is served.
 
 similarity, runner-up ─┐
-differences ───────────┴─▶ trees ─▶ calibration ─▶ pooled chance ─┐
-                                             the entry's own record ┴─▶ chance ≥ floor(max_error_ratio)?
+differences ───────────┴─▶ trees ─▶ calibration ─▶ pooled ─────────┐
+                                             the entry's own record ┴─▶ probability ≥ threshold(max_error_ratio)?
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from routing_policies.estimation.boosted_trees import BoostedTree, logistic, sum
 FEATURES: Final = ("similarity", "margin", *(name for name in Differences.__struct_fields__ if name != "veto"))
 """The inputs of the trees, in their order."""
 NEVER: Final = 1.01
-"""A floor that nothing reaches."""
+"""A threshold that nothing reaches."""
 _SHIPPED: Final = "decision.json"
 
 
@@ -34,10 +34,10 @@ class EntryAudits(msgspec.Struct, frozen=True, gc=False):
 
 
 class Threshold(msgspec.Struct, frozen=True, array_like=True):
-    """The least chance that keeps the error below a bound."""
+    """The least match probability that keeps the error below a bound."""
 
     max_error_ratio: float
-    chance: float
+    match_probability: float
 
 
 class Calibration(msgspec.Struct, frozen=True):
@@ -61,13 +61,16 @@ class Coefficients(msgspec.Struct, frozen=True, kw_only=True):
     trees: tuple[BoostedTree, ...]
     calibration: Calibration
     strength: float
-    """The weight of an entry's pooled chance against its own record, in audits."""
-    floors: tuple[Threshold, ...]
-    """Thresholds by growing bound, so with falling chances."""
+    """The weight of an entry's pooled probability against its own record, in audits."""
+    thresholds: tuple[Threshold, ...]
+    """Thresholds by growing bound, so with falling probabilities."""
 
 
 class MatchModel:
-    """A model of the probability that a cached answer is right. Pure: no clock, no chance, no I/O; about 0.1 ms."""
+    """A model of the probability that a cached answer is right.
+
+    Pure: no clock, no random source, no I/O; about 0.1 ms.
+    """
 
     __slots__ = ("_coefficients", "_without", "calibration")
 
@@ -100,51 +103,51 @@ class MatchModel:
         """Return the model recalibrated, such as for one tenant and route."""
         return MatchModel(self._coefficients, calibration, without=self._without)
 
-    def chance_right(
-        self, asked: str, kept: str, *, similarity: float, runner_up: float | None, track: EntryAudits | None
+    def match_probability(
+        self, prompt: str, cached: str, *, similarity: float, runner_up: float | None, track: EntryAudits | None
     ) -> float:
-        """Return the calibrated probability that the answer to `kept` is right for `asked`; 0 under a veto.
+        """Return the calibrated probability that the answer to `cached` is right for `prompt`; 0 under a veto.
 
         Args:
-            asked: The text that was asked.
-            kept: The text whose answer is cached.
+            prompt: The text of the request.
+            cached: The text whose answer is cached.
             similarity: Their cosine.
             runner_up: Cosine of the next neighbour.
             track: Audits of the cache entry.
         """
-        return self.chance_of(Wording.of(asked), Wording.of(kept), similarity, runner_up, track)
+        return self.probability_of(Wording.of(prompt), Wording.of(cached), similarity, runner_up, track)
 
-    def chance_of(
+    def probability_of(
         self,
-        asked: Wording,
-        kept: Wording,
+        prompt: Wording,
+        cached: Wording,
         similarity: float,
         runner_up: float | None,
         track: EntryAudits | None = None,
     ) -> float:
-        """Return `chance_right` for texts that are taken apart already."""
+        """Return `match_probability` for texts that are taken apart already."""
         if not similarity >= self._coefficients.min_similarity:
             return 0.0
-        found = compare_wordings(asked, kept, self._without)
+        found = compare_wordings(prompt, cached, self._without)
         if found.veto is not None:
             return 0.0
         return self._with_record(logistic(self._calibrated(row_of(found, similarity, runner_up))), track)
 
-    def floor(self, max_error_ratio: float, *, tightening: float = 0.0) -> float:
+    def threshold(self, max_error_ratio: float, *, tightening: float = 0.0) -> float:
         """Return the least probability to serve; `tightening` in [0, 1] is a share of the way to serving nothing.
 
-        Between fitted bounds the chance is read off a line over the bound's logarithm; below the least of them nothing
-        is served.
+        Between fitted bounds the threshold is read off a line over the bound's logarithm; below the least of them
+        nothing is served.
         """
-        floors = self._coefficients.floors
-        if not floors or max_error_ratio < floors[0].max_error_ratio:
+        thresholds = self._coefficients.thresholds
+        if not thresholds or max_error_ratio < thresholds[0].max_error_ratio:
             return NEVER
-        chance = _between(floors, max_error_ratio)
-        return chance + (1.0 - chance) * tightening if tightening < 1.0 else NEVER
+        match_probability = _between(thresholds, max_error_ratio)
+        return match_probability + (1.0 - match_probability) * tightening if tightening < 1.0 else NEVER
 
     def _calibrated(self, row: list[float]) -> float:
-        told = self._coefficients.bias + sum_of_trees(self._coefficients.trees, row)
-        return self.calibration.slope * told + self.calibration.shift
+        log_odds = self._coefficients.bias + sum_of_trees(self._coefficients.trees, row)
+        return self.calibration.slope * log_odds + self.calibration.shift
 
     def _with_record(self, pooled: float, track: EntryAudits | None) -> float:
         """Return the mean of a beta distribution: the pooled probability as prior, the record as what was seen."""
@@ -160,14 +163,14 @@ def row_of(found: Differences, similarity: float, runner_up: float | None) -> li
     return [similarity, margin, *(float(getattr(found, name)) for name in FEATURES[2:])]
 
 
-def _between(floors: tuple[Threshold, ...], max_error_ratio: float) -> float:
-    at = bisect.bisect_left(floors, max_error_ratio, key=lambda floor: floor.max_error_ratio)
-    if at == len(floors):
-        return floors[-1].chance
-    above = floors[at]
+def _between(thresholds: tuple[Threshold, ...], max_error_ratio: float) -> float:
+    at = bisect.bisect_left(thresholds, max_error_ratio, key=lambda threshold: threshold.max_error_ratio)
+    if at == len(thresholds):
+        return thresholds[-1].match_probability
+    above = thresholds[at]
     if above.max_error_ratio == max_error_ratio:
-        return above.chance
-    below = floors[at - 1]
+        return above.match_probability
+    below = thresholds[at - 1]
     whole = math.log(above.max_error_ratio / below.max_error_ratio)
     share = math.log(max_error_ratio / below.max_error_ratio) / whole
-    return below.chance + (above.chance - below.chance) * share
+    return below.match_probability + (above.match_probability - below.match_probability) * share

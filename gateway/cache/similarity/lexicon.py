@@ -40,7 +40,7 @@ UNITS: Final = {name: line.split()[0] for line in _TEXTS["units"].split(";") for
 """Every name of a unit, and its first one."""
 NUMBERS: Final = {word: line.split()[0] for line in _TEXTS["numbers"].split(";") for word in line.split()[1:]}
 """Number words and their values."""
-SAME_MEANING: Final = _groups(_TEXTS["same_meaning"].splitlines())
+SYNONYM_FORMS: Final = _groups(_TEXTS["same_meaning"].splitlines())
 """The numbers of the groups that a word belongs to; words of one group mean the same."""
 _PAIRS: Final = [tuple(pair.split()) for pair in _TEXTS["opposites"].split(";")]
 OPPOSITES: Final = frozenset(pair for one, other in _PAIRS for pair in ((one, other), (other, one)))

@@ -19,7 +19,7 @@ _MAX_MARKS: Final = 30
 
 
 def normal_form(text: str) -> str:
-    """Return the text composed (NFKC), without characters that nobody sees, with Latin letters for look-alikes.
+    """Return the text composed (NFKC), without invisible characters, with Latin letters for look-alikes.
 
     Case stays. Applying it again changes nothing.
     """
@@ -45,12 +45,12 @@ def _unmasked(found: re.Match[str]) -> str:
 
 def _readable(text: str) -> str:
     """Return the text with few marks on each letter: normalising sorts them, in the square of their number."""
-    kept, num_marks = [], 0
+    cached, num_marks = [], 0
     for char in text:
         num_marks = num_marks + 1 if unicodedata.combining(char) else 0
         if num_marks <= _MAX_MARKS:
-            kept.append(char)
-    return "".join(kept)
+            cached.append(char)
+    return "".join(cached)
 
 
 def _visible(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Standalone texts: their meaning does not depend on the conversation before. Pure, microseconds.
+"""Standalone texts: their answer does not depend on the conversation before. Pure, microseconds.
 
 A rule on the safe side: nothing in the text may point back, and nothing may be left out that the conversation would
 fill in. It must name its topic in several words of its own.

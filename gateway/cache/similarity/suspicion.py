@@ -1,7 +1,7 @@
 """Texts that are not what they look like: hidden characters, turned directions, letters of several scripts in a word.
 
 An encoder sees other tokens than a reader sees letters, so such a text can be made to lie near any stored one. Plain
-letters do that too when a search strings tokens together that nobody would write (Zou et al., 2023).
+letters do that too when a search strings improbable tokens together (Zou et al., 2023).
 """
 
 from __future__ import annotations

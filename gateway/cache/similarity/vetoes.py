@@ -1,6 +1,6 @@
 """Vetoes: differences that always make another question.
 
-Each is kept because `penstock bench cache_quality --without VETO` serves wrong answers that it prevents.
+Each stays because `penstock bench cache_quality --without VETO` serves wrong answers that it prevents.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SYMMETRIC: Final = words_of("and or vs versus between among & / v nor plus with
 """Words between two things that may be named in either order."""
 _REPLACING: Final = words_of("replac substitut cover fill coat treat feed begin start end")
 """Stems behind which `x with y` is another thing than `y with x`."""
-_ASKING: Final = words_of("who whom what which")
+_QUESTION_WORDS: Final = words_of("who whom what which")
 _DOING: Final = words_of("do does did")
 _ORDERED: Final = words_of("then later afterward thereafter")
 """Words that make the order matter, whatever else stands between: `x and then y`."""
@@ -46,66 +46,66 @@ def find_veto(found: Comparison, without: frozenset[Veto] = frozenset()) -> Veto
     return next((name for name, holds in _VETOES.items() if name not in without and holds(found)), None)
 
 
-def is_turned(asked: Sequence[str], kept: Sequence[str], *, is_replaced: bool = False) -> bool:
+def is_turned(prompt: Sequence[str], cached: Sequence[str], *, is_replaced: bool = False) -> bool:
     """Return whether two things changed places: `x to y`, `y to x`; not `x and y`, `y and x`.
 
     `is_replaced`: one takes the place of the other, so that `x with y` is turned, too.
     """
-    length = len(asked)
-    if not 3 <= length == len(kept) <= MAX_TURNED or sorted(asked) != sorted(kept):
+    length = len(prompt)
+    if not 3 <= length == len(cached) <= MAX_TURNED or sorted(prompt) != sorted(cached):
         return False
     joint = _SYMMETRIC - {"with"} if is_replaced else _SYMMETRIC
     for left in range(1, length - 1):
-        if [*asked[:left]] != [*kept[length - left :]]:
+        if [*prompt[:left]] != [*cached[length - left :]]:
             continue
         for right in range(1, length - left):
-            between = asked[left : length - right]
-            if [*kept[: length - left]] == [*asked[length - right :], *between]:
+            between = prompt[left : length - right]
+            if [*cached[: length - left]] == [*prompt[length - right :], *between]:
                 return joint.isdisjoint(between) or not _ORDERED.isdisjoint(between)
     return False
 
 
 def _is_too_long(found: Comparison) -> bool:
-    return not (found.asked.is_whole and found.kept.is_whole)
+    return not (found.prompt.is_whole and found.cached.is_whole)
 
 
 def _has_other_number(found: Comparison) -> bool:
-    if found.asked.numbers == found.kept.numbers:
+    if found.prompt.numbers == found.cached.numbers:
         return False
-    ours, theirs = Counter(found.asked.numbers), Counter(found.kept.numbers)
+    ours, theirs = Counter(found.prompt.numbers), Counter(found.cached.numbers)
     return bool(ours - theirs and theirs - ours)
 
 
 def _has_other_unit(found: Comparison) -> bool:
-    return bool(found.asked.units - found.kept.units and found.kept.units - found.asked.units)
+    return bool(found.prompt.units - found.cached.units and found.cached.units - found.prompt.units)
 
 
 def _is_denied(found: Comparison) -> bool:
-    asked, kept = found.asked, found.kept
-    if (asked.num_negations, asked.num_exceptions) != (kept.num_negations, kept.num_exceptions):
+    prompt, cached = found.prompt, found.cached
+    if (prompt.num_negations, prompt.num_exceptions) != (cached.num_negations, cached.num_exceptions):
         return True
-    return _averted(asked.words) != _averted(kept.words)
+    return _averted(prompt.words) != _averted(cached.words)
 
 
 def _has_opposite(found: Comparison) -> bool:
     """Return whether a text has a word's opposite; words of grammar count only beside the same word on both sides."""
     return any(
         (one.text, other.text) in OPPOSITES
-        and (one.rarity or other.rarity or not _beside(one, found.asked).isdisjoint(_beside(other, found.kept)))
-        for one in found.only_asked
-        for other in found.only_kept
+        and (one.rarity or other.rarity or not _beside(one, found.prompt).isdisjoint(_beside(other, found.cached)))
+        for one in found.only_prompt
+        for other in found.only_cached
     )
 
 
 def _has_other_name(found: Comparison) -> bool:
-    return all(any(word.is_name for word in words) for words in (found.only_asked, found.only_kept))
+    return all(any(word.is_name for word in words) for words in (found.only_prompt, found.only_cached))
 
 
 def _has_other_word(found: Comparison) -> bool:
     """Return whether a short thing stands in another's place, or something of it: `the reverse of a good idea`."""
-    spans = [len(text.words) - found.begin - found.end for text in (found.asked, found.kept)]
+    spans = [len(text.words) - found.begin - found.end for text in (found.prompt, found.cached)]
     if all(0 < span <= MAX_SLOT for span in spans) and all(
-        any(word.rarity for word in words) for words in (found.only_asked, found.only_kept)
+        any(word.rarity for word in words) for words in (found.only_prompt, found.only_cached)
     ):
         return True
     return any(_is_headed(only, text.words) for text, only, _ in found.sides)
@@ -116,16 +116,16 @@ def _has_other_verb(found: Comparison) -> bool:
 
 
 def _has_other_direction(found: Comparison) -> bool:
-    asked, kept = (text.words[found.begin : len(text.words) - found.end] for text in (found.asked, found.kept))
-    if len(asked) < 2 or len(kept) < 2 or abs(len(asked) - len(kept)) > 1:
+    prompt, cached = (text.words[found.begin : len(text.words) - found.end] for text in (found.prompt, found.cached))
+    if len(prompt) < 2 or len(cached) < 2 or abs(len(prompt) - len(cached)) > 1:
         return False
-    before = {word.stem for word in found.asked.words[: found.begin]}
+    before = {word.stem for word in found.prompt.words[: found.begin]}
     if not before.isdisjoint(_BOTH_WAYS):
         return False
-    ours, theirs = [word.stem for word in asked], _in_forms_of(kept, asked)
+    ours, theirs = [word.stem for word in prompt], _in_forms_of(cached, prompt)
     if len(ours) == len(theirs):
         return is_turned(ours, theirs, is_replaced=not before.isdisjoint(_REPLACING))
-    return not before.isdisjoint(_ASKING) and _is_done_by_the_other(ours, theirs)
+    return not before.isdisjoint(_QUESTION_WORDS) and _is_done_by_the_other(ours, theirs)
 
 
 def _has_addition(found: Comparison) -> bool:
@@ -162,9 +162,9 @@ def _is_form(one: Word, other: Word) -> bool:
     return longer == shorter + "ing" or (other.rarity > 0 and are_variants(one.text, other.text))
 
 
-def _is_done_by_the_other(asked: Sequence[str], kept: Sequence[str]) -> bool:
+def _is_done_by_the_other(prompt: Sequence[str], cached: Sequence[str]) -> bool:
     """Return whether who did it became whom it was done to: `(who) did Ada teach`, `(who) taught Ada`."""
-    longer, shorter = (asked, kept) if len(asked) > len(kept) else (kept, asked)
+    longer, shorter = (prompt, cached) if len(prompt) > len(cached) else (cached, prompt)
     if longer[0] not in _DOING or len(shorter) < 2:
         return False
     rest = [*longer[1:]]
@@ -202,7 +202,7 @@ def _is_headed(extra: Sequence[Word], words: Sequence[Word]) -> bool:
 
 
 def _is_governed(extra: Sequence[Word], words: Sequence[Word], others: Sequence[Word]) -> bool:
-    """Return whether a text says something about doing what the other does: `water it`, `refrain from watering it`."""
+    """Return whether a text mentions the action of the other: `water it`, `refrain from watering it`."""
     theirs = {other.stem: other.text for other in others} if extra else {}
     for at, word in enumerate(words[:-1] if extra else ()):
         if not word.rarity or not any(word is one for one in extra):
@@ -221,14 +221,14 @@ def _is_more(text: Wording, only: Sequence[Word], other: Wording) -> bool:
 
     That is an address, many words of weight, a clause of its own, or the other question once more.
     """
-    said = [word for word in only if word.rarity]
-    if not said:
+    rare_words = [word for word in only if word.rarity]
+    if not rare_words:
         return False
-    rare = {word.stem for word in said if word.rarity == 1.0}
-    if any(word.is_code for word in said) or sum([word.rarity == 1.0 for word in said]) > MAX_ADDED:
+    rare = {word.stem for word in rare_words if word.rarity == 1.0}
+    if any(word.is_code for word in rare_words) or sum([word.rarity == 1.0 for word in rare_words]) > MAX_ADDED:
         return True
-    left = {word.stem for word in said}
+    left = {word.stem for word in rare_words}
     if any(len(clause) >= MIN_CLAUSE and clause <= left and not rare.isdisjoint(clause) for clause in text.clauses):
         return True
     theirs = {word.stem for word in other.words}
-    return sum([word.stem in theirs for word in said]) > MAX_REPEATED
+    return sum([word.stem in theirs for word in rare_words]) > MAX_REPEATED

@@ -30,7 +30,7 @@ _tokens: Final = re.compile(
 _clauses: Final = re.compile(r"[.?!;:,](?=\s)|\s[-\u2013\u2014](?=\s)|[()\[\]{}\n]").split
 _CONTRACTED: Final = re.compile(r"(?:n't|'(?:s|re|ve|ll|d|m))$")
 _CODE: Final = re.compile(r"\w.*[\d_@+#.]|\d.*\w")
-_ASKING: Final = {"whats": "what", "which": "what", "whom": "who", "whose": "who"} | {
+_QUESTION_WORDS: Final = {"whats": "what", "which": "what", "whom": "who", "whose": "who"} | {
     word: word for word in ("how", "what", "who", "when", "where", "why")
 }
 _QUESTION_SPAN: Final = 12
@@ -182,11 +182,11 @@ def _stems_of_clauses(text: str) -> tuple[frozenset[str], ...]:
 
 
 def _question(lowered: Sequence[str]) -> str:
-    """Return the first question word; `how` with the amount that it asks for."""
+    """Return the first question word; `how` with its amount."""
     if lowered and lowered[0] in YES_OR_NO:
         return "whether"
     for at, word in enumerate(lowered[:_QUESTION_SPAN]):
-        kind = _ASKING.get(_CONTRACTED.sub("", word) if "'" in word else word)
+        kind = _QUESTION_WORDS.get(_CONTRACTED.sub("", word) if "'" in word else word)
         if kind == "how" and at + 1 < len(lowered) and lowered[at + 1] in AMOUNTS:
             return "how " + lowered[at + 1]
         if kind:

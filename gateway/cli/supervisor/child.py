@@ -27,7 +27,7 @@ class ChildGaveUp(RuntimeError):
     def __init__(self, name: str, code: int) -> None:
         self.name = name
         self.code = code
-        super().__init__(f"{name} ended with code {code}; its last lines say why")
+        super().__init__(f"{name} ended with code {code}; its last lines give the reason")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,9 +100,9 @@ class Child:
             self._ended.set()
 
     async def stop(self) -> None:
-        """Ask the child to end, wait as long as its spec allows, then end it and whatever it started."""
+        """Signal the child to end, wait as long as its spec allows, then end it and whatever it started."""
         self._stopping.set()
-        self._terminate()
+        self._send(signal.SIGTERM)
         try:
             await asyncio.wait_for(self._ended.wait(), self.spec.stop_timeout_s)
         except TimeoutError:
@@ -115,6 +115,10 @@ class Child:
         self._stopping.set()
         self._signal_group(signal.SIGKILL)
 
+    def reload(self) -> None:
+        """Send SIGHUP to the child, which ignores it until it has a use for it."""
+        self._send(signal.SIGHUP)
+
     async def _live(self) -> int:
         """Run the child once and return its exit code, negative for a signal."""
         process = self._process = await asyncio.create_subprocess_exec(
@@ -125,11 +129,11 @@ class Child:
             env={**os.environ, **(self.spec.env or {})},
             pass_fds=self.spec.descriptors,
             process_group=0,
-            preexec_fn=_die_with_parent(),
+            preexec_fn=_prepare(),
         )
         self.num_starts += 1
         if self._stopping.is_set():
-            self._terminate()
+            self._send(signal.SIGTERM)
         pump = asyncio.create_task(self._pump(process))
         try:
             code = await process.wait()
@@ -143,22 +147,22 @@ class Child:
 
     async def _pump(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdout is not None, "the child is started with a pipe"
-        kept = b""
+        rest = b""
         while chunk := await process.stdout.read(MAX_LINE_BYTES):
-            *lines, kept = (kept + chunk).split(b"\n")
+            *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
                 self._report(self.spec.name, line.decode(errors="replace"))
-            if len(kept) >= MAX_LINE_BYTES:
-                self._report(self.spec.name, kept.decode(errors="replace"))
-                kept = b""
-        if kept:
-            self._report(self.spec.name, kept.decode(errors="replace"))
+            if len(rest) >= MAX_LINE_BYTES:
+                self._report(self.spec.name, rest.decode(errors="replace"))
+                rest = b""
+        if rest:
+            self._report(self.spec.name, rest.decode(errors="replace"))
 
-    def _terminate(self) -> None:
+    def _send(self, number: signal.Signals) -> None:
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 # Not Popen's send_signal: it reaps a child that just ended, which asyncio's watcher then misses.
-                os.kill(self._process.pid, signal.SIGTERM)
+                os.kill(self._process.pid, number)
 
     def _signal_group(self, number: signal.Signals) -> None:
         if self._process is not None:
@@ -176,8 +180,8 @@ def describe_exit(code: int) -> str:
         return f"was killed by signal {-code}"
 
 
-def _die_with_parent() -> Callable[[], None] | None:
-    """Let the kernel end the child when its supervisor is killed.
+def _prepare() -> Callable[[], None] | None:
+    """Let the kernel end the child when its supervisor is killed, and let no early SIGHUP end it.
 
     This runs in the child before its program, on Linux only.
     """
@@ -185,9 +189,10 @@ def _die_with_parent() -> Callable[[], None] | None:
         return None
     prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
 
-    def ask() -> None:
+    def request_stop() -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
         prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
         if os.getppid() != parent:  # it died before the request was in place
             os._exit(1)
 
-    return ask
+    return request_stop

@@ -25,7 +25,7 @@ class Console:
         """Print one line of a process."""
         self._write(f"{name:<8} | {text}\n")
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """Print one line of our own."""
         self.line(OWN_NAME, text)
 

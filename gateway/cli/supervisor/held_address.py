@@ -65,10 +65,10 @@ def _hold_port(address: str, is_shared: bool) -> HeldAddress:
     host, _, text = address.rpartition(":")
     name, port = host.removeprefix("[").removesuffix("]"), int(text)
     found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    with ExitStack() as opened:
+    with ExitStack() as bound:
         sockets: list[socket.socket] = []
         for family, kind, protocol, _, where in dict.fromkeys(found):
-            each = opened.enter_context(socket.socket(family, kind, protocol))
+            each = bound.enter_context(socket.socket(family, kind, protocol))
             each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if is_shared:
                 each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -77,5 +77,5 @@ def _hold_port(address: str, is_shared: bool) -> HeldAddress:
             each.bind((where[0], port, *where[2:]))
             port = each.getsockname()[1]
             sockets.append(each)
-        opened.pop_all()
+        bound.pop_all()
     return HeldAddress(shown=f"{host}:{port}", sockets=tuple(sockets))

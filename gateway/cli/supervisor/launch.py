@@ -176,7 +176,7 @@ def _engine(
     bounds = ("--threads", str(num_threads), "--kv-memory-bytes", str(KV_MEMORY_BYTES))
     logged = ("--log-level", telemetry.log.level)
     traced = ("--otlp-endpoint", telemetry.trace.otlp_endpoint) if telemetry.trace.otlp_endpoint else ()
-    # With heads answers were said sooner or as soon at every kind of task, on one thread and on two.
+    # With heads, answers were complete sooner or as soon at every kind of task, on one thread and on two.
     drafts = ("--speculation", "auto") if (model_dir / _PREDICTION_HEADS).is_file() else ()
     argv = (*module_argv(python, "engine"), *flags, *bounds, *logged, *drafts, *traced)
     child = ChildSpec(name=size, argv=argv, stop_timeout_s=ENGINE_STOP_TIMEOUT_S, env=python_env())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from pathlib import Path
@@ -10,6 +11,7 @@ from types import TracebackType
 from gateway.util.private_files import FILE_MODE, UnsafeFolder, private_tree
 
 PID_FILE = "penstock.pid"
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class RuntimeDirError(RuntimeError):
@@ -31,12 +33,14 @@ class RuntimeLock:
         """Make the directory if need be and take it. Raises AlreadyRunning or RuntimeDirError."""
         try:
             private_tree(self._directory)
-            fd = os.open(self._directory / PID_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+            fd = os.open(self._directory / PID_FILE, _FLAGS, FILE_MODE)
         except UnsafeFolder as error:
             raise RuntimeDirError(str(error)) from error
         except OSError as error:
-            said = f"{self._directory}: {error.strerror}; choose another with --runtime-dir"
-            raise RuntimeDirError(said) from error
+            if error.errno == errno.ELOOP:
+                raise RuntimeDirError(f"{error.filename}: is a symbolic link; remove it") from error
+            message = f"{self._directory}: {error.strerror}; choose another with --runtime-dir"
+            raise RuntimeDirError(message) from error
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -15,7 +16,7 @@ from gateway.cli.supervisor.probe import ProbeResult, reachable
 
 POLL_S = 0.2
 STILL_WAITING_S = 15.0
-ASKED_AGAIN_S = 1.0
+SECOND_SIGNAL_S = 1.0
 """Time in which a second stop counts as the first: `timeout` or `make` may deliver one signal twice at once."""
 
 Probe = Callable[[str, str], Awaitable[ProbeResult | None]]
@@ -48,18 +49,22 @@ class Supervisor:
         self._engines = engines
         self._gateway = gateway
         self._engine_ready = {engine.child.name: asyncio.Event() for engine in plan.engines}
-        self._stop_asked = asyncio.Event()
-        self._asked_at: float | None = None
+        self._stop_requested = asyncio.Event()
+        self._requested_at: float | None = None
 
     def stop(self) -> None:
         """Stop in order; a second call some time later stops at once."""
-        if self._asked_at is None:
-            self._asked_at = self._clock()
-            self._stop_asked.set()
-        elif self._clock() - self._asked_at >= ASKED_AGAIN_S:
-            self._console.say("asked again: stopping at once, requests under way are cut off")
+        if self._requested_at is None:
+            self._requested_at = self._clock()
+            self._stop_requested.set()
+        elif self._clock() - self._requested_at >= SECOND_SIGNAL_S:
+            self._console.print_line("second signal: stopping at once, requests in flight are cut off")
             for child in (self._gateway, *self._engines):
                 child.kill()
+
+    def reload(self) -> None:
+        """Let the gateway read its policy again, if it runs."""
+        self._gateway.reload()
 
     async def run(self) -> int:
         """Run all children; return 0 after `stop`, else the exit code of the child that gave up."""
@@ -70,11 +75,11 @@ class Supervisor:
             for engine, child in zip(self._plan.engines, self._engines, strict=True)
         ]
         watches.append(asyncio.create_task(self._watch_gateway(started_at)))
-        asked = asyncio.create_task(self._stop_asked.wait())
+        stopping = asyncio.create_task(self._stop_requested.wait())
         try:
-            await asyncio.wait([asked, *runs], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([stopping, *runs], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (asked, *watches):
+            for task in (stopping, *watches):
                 task.cancel()
             await self._stop_in_order()
             results = await asyncio.gather(*runs, return_exceptions=True)
@@ -82,9 +87,9 @@ class Supervisor:
 
     async def _stop_in_order(self) -> None:
         # The gateway first: it finishes what is under way, for which it needs the engines. Once it listens no more,
-        # nobody does: connections that nothing will answer are refused.
-        if self._stop_asked.is_set():
-            self._console.say("stopping: the gateway finishes what is under way, then the engines end")
+        # nothing does: connections that nothing will answer are refused.
+        if self._stop_requested.is_set():
+            self._console.print_line("stopping: the gateway finishes what is under way, then the engines end")
         self._plan.stop_listening()
         await self._gateway.stop()
         await asyncio.gather(*(child.stop() for child in self._engines))
@@ -92,15 +97,15 @@ class Supervisor:
     def _exit_code(self, results: list[BaseException | None]) -> int:
         for result in results:
             if isinstance(result, ChildGaveUp):
-                self._console.say(str(result))
+                self._console.print_line(str(result))
                 return result.code or 1
             if result is not None:
                 raise result
-        self._console.say("stopped")
+        self._console.print_line("stopped")
         return 0
 
     async def _watch_engine(self, engine: EngineLaunch, child: Child, started_at: float) -> None:
-        """Say once for each start of the engine that it is ready, and which phases took how long."""
+        """Report once for each start of the engine that it is ready, with the durations of its phases."""
         address, announced = f"unix:{engine.socket_path}", 0
         note_at = self._clock() + STILL_WAITING_S
         while True:
@@ -123,16 +128,18 @@ class Supervisor:
         while missing := self._missing(await self._probe_gateway()):
             if self._clock() >= note_at:
                 note_at = self._clock() + STILL_WAITING_S
-                self._console.say(f"waiting for {missing}")
+                self._console.print_line(f"waiting for {missing}")
             await asyncio.sleep(self._poll_s)
-        self._console.say(f"ready after {self._clock() - started_at:.1f} s; admin on {self._admin}; Ctrl-C stops")
+        self._console.print_line(
+            f"ready after {self._clock() - started_at:.1f} s; admin on {self._admin}; Ctrl-C stops"
+        )
         if not self._admin.startswith("unix:"):
-            self._console.say(f"admin page: http://{reachable(self._admin)}/admin/")
+            self._console.print_line(f"admin page: http://{reachable(self._admin)}/admin/")
         self._console.block(first_request(self._public, needs_key=self._needs_key))
 
     async def _probe_gateway(self) -> ProbeResult | None:
         answer = await self._probe(self._public, "/readyz")
-        if answer is not None:  # whatever it says of the engines, its settings were good enough to start
+        if answer is not None:  # whatever it reports of the engines, its settings were good enough to start
             self._gateway.was_healthy = True
         return answer
 
@@ -160,11 +167,26 @@ class Supervisor:
 
 
 async def supervise(supervisor: Supervisor) -> int:
-    """Run it until SIGTERM, SIGINT or SIGHUP."""
+    """Run it until SIGTERM or SIGINT.
+
+    SIGHUP is the end of its terminal and stops it, unless `nohup` started it. A process without a terminal gets SIGHUP
+    on purpose and reads its policy again.
+    """
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, supervisor.stop)
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        loop.add_signal_handler(signal.SIGHUP, supervisor.stop if has_terminal() else supervisor.reload)
     return await supervisor.run()
+
+
+def has_terminal() -> bool:
+    """Return whether this process has a controlling terminal, whatever its streams are."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
 
 
 def _phases(answer: ProbeResult | None) -> str:
@@ -175,7 +197,7 @@ def _phases(answer: ProbeResult | None) -> str:
     if answer is None or not isinstance(answer.body, dict):
         return ""
     failure = answer.body.get("failure")
-    said: list[str] = []
+    phases: list[str] = []
     with suppress(TypeError, KeyError, ValueError):  # an engine of another version
-        said = [f"{phase['name']} {float(phase['seconds']):.1f} s" for phase in answer.body.get("phases", ())]
-    return (f" ({', '.join(said)})" if said else "") + (f": {failure}" if failure else "")
+        phases = [f"{phase['name']} {float(phase['seconds']):.1f} s" for phase in answer.body.get("phases", ())]
+    return (f" ({', '.join(phases)})" if phases else "") + (f": {failure}" if failure else "")

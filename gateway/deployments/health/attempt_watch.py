@@ -113,12 +113,12 @@ class AttemptWatch:
         if self._health is not None:
             self._bound_s, self._num_stalls = bound_s, self._health.num_stalls
 
-    def is_overdue(self, quiet_s: float) -> bool:
-        """Return whether a silence of `quiet_s` seconds is too long for this exchange."""
+    def is_overdue(self, idle_s: float) -> bool:
+        """Return whether a silence of `idle_s` seconds is too long for this exchange."""
         health = self._health
-        if health is not None and self._bound_s is not None and quiet_s > health.least_patience_s:
+        if health is not None and self._bound_s is not None and idle_s > health.least_patience_s:
             self.patience_s, self._bound_s = health.plain_patience_s(self._bound_s(), self._num_stalls), None
-        return self.patience_s is not None and quiet_s > self.patience_s
+        return self.patience_s is not None and idle_s > self.patience_s
 
     def leave(self) -> None:
         """Report the stall to the exchange, unless something has come for it already."""

@@ -116,7 +116,7 @@ class Ejection:
     @property
     def until(self) -> float:
         """Instant at which the back-off ends; only while ejected."""
-        assert self._until is not None, "asked for the end of an ejection that is none"
+        assert self._until is not None, "no ejection whose end could be computed"
         return self._until
 
     def may_probe(self, now: float) -> bool:
@@ -175,8 +175,8 @@ class Ejection:
         self._failed = self._total = 0.0
 
     def _count(self, now: float, failed: float) -> None:
-        kept = 1.0 - (now - self._at) / self._rules.window_s
-        kept = kept if kept > 0.0 else 0.0
+        weight = 1.0 - (now - self._at) / self._rules.window_s
+        weight = weight if weight > 0.0 else 0.0
         self._at = now
-        self._failed = self._failed * kept + failed
-        self._total = self._total * kept + 1.0
+        self._failed = self._failed * weight + failed
+        self._total = self._total * weight + 1.0

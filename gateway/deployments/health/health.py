@@ -1,4 +1,4 @@
-"""DeploymentHealth: health of a deployment, judged by the tokens it produces and not by its open port."""
+"""DeploymentHealth: health of a deployment, measured by the tokens it produces and not by its open port."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class DeploymentHealth:
             return True
         return bool(self._attempt_watches) and self._silent_s(now) >= self._rules.stall.least_s
 
-    def quiet_s(self, now: float) -> float:
+    def idle_s(self, now: float) -> float:
         """Return the seconds since the last observed token."""
         return now - self._last_progress_at
 
@@ -187,7 +187,7 @@ class DeploymentHealth:
         """
         self._look_for_progress(now)
         for attempt_watch in tuple(self._attempt_watches):
-            if self._quiet_s(attempt_watch, now) >= self._rules.stall.least_s:
+            if self._idle_s(attempt_watch, now) >= self._rules.stall.least_s:
                 attempt_watch.leave()
 
     def _look_for_progress(self, now: float) -> bool:
@@ -225,15 +225,15 @@ class DeploymentHealth:
             attempt_watch.leave()  # called again at the next sweep, where no other deployment can take it now
 
     def _is_overdue(self, attempt_watch: AttemptWatch, now: float) -> bool:
-        return attempt_watch.is_overdue(self._quiet_s(attempt_watch, now))
+        return attempt_watch.is_overdue(self._idle_s(attempt_watch, now))
 
-    def _quiet_s(self, attempt_watch: AttemptWatch, now: float) -> float:
+    def _idle_s(self, attempt_watch: AttemptWatch, now: float) -> float:
         """Return the seconds that this exchange has waited without progress of the deployment."""
         return now - max(attempt_watch.began_at, self._last_progress_at)
 
     def _silent_s(self, now: float) -> float:
-        """Return `_quiet_s` of the exchange that has waited longest; only while there are any."""
-        return self._quiet_s(next(iter(self._attempt_watches)), now)
+        """Return `_idle_s` of the exchange that has waited longest; only while there are any."""
+        return self._idle_s(next(iter(self._attempt_watches)), now)
 
     def _eject(self, now: float, kind: FailureKind) -> None:
         self._ejection.eject(now)

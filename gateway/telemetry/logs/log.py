@@ -27,7 +27,7 @@ ROW: Final = 16
 MAX_TEXT_CHARS: Final = 2_000
 
 _MARGIN_CHARS: Final = 1_000
-"""Characters searched beyond those kept, so a secret is recognised even where it is cut."""
+"""Characters searched beyond those stored, so a secret is recognised even where it is cut."""
 _CONTROL: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )

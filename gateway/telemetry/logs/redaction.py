@@ -1,36 +1,44 @@
 """Redaction: the positions of secrets in free text. Pure.
 
 The text is searched as it is, and again with its escapes undone: percent, JSON, HTML, control and invisible characters.
-A key that an escape hides or splits is found that way. Words that only look similar stay: `task-…`, `the bearer of`,
-`max_tokens: 5`.
+A key that an escape hides or splits is found that way, and so is one in base64. Words that only look similar stay:
+`task-…`, `the bearer of`, `max_tokens: 5`.
 """
 
 from __future__ import annotations
 
 import re
+from base64 import b64decode
 from collections.abc import Iterator
 from typing import Final
 
+from gateway.telemetry.logs.escapes import has_escapes, unescape
+
 REDACTED: Final = "[redacted]"
-_ROUNDS: Final = 3
+_MAX_PASSES: Final = 3
 """Number of escape layers undone, such as a URL in JSON in a URL."""
 
 Span = tuple[int, int]
 
 # --- Triggers of a cheap first check: nothing below can match without one of these.
-_INVISIBLE: Final = (
-    "\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff"
-)
-_TRIGGERS: Final = (
+_KEY_TRIGGERS: Final = (
     *("sk-", "sk_", "pk-", "pk_", "rk-", "rk_", "hf-", "hf_", "pat-", "pat_", "xox", "ghp", "gho", "ghu", "ghs", "ghr"),
-    *("xai", "pplx", "nvapi", "whsec", "akia", "asia", "aiza", "eyj", "ya29", "private", "bearer", "basic", "auth"),
+    *("xai", "pplx", "nvapi", "whsec", "tvly", "npm", "fw-", "fw_", "tgp", "r8-", "r8_", "pypi", "jina", "lsv2"),
+    "xapp",
+)
+"""Triggers that count in a text with a hyphen or an underscore only."""
+_TRIGGERS: Final = (
+    *("akia", "asia", "aiza", "dapi", "sg.", "hvs.", "eyj", "ya29", "private", "bearer", "basic", "auth"),
     *("cookie", "pass", "pwd", "secret", "token", "key", "sig", "code", "session", "credential", "://", "%", "\\", "&"),
 )
 
 # --- Keys by their prefix.
 _PREFIXED: Final = re.compile(
-    r"(?i)(sk|pk|rk|hf|pat|xox[a-z]|gh[pousr]|github_pat|glpat|xai|pplx|nvapi|whsec)[-_]([A-Za-z0-9_-]{8,64})"
+    r"(?i)(sk|pk|rk|hf|pat|xox[a-z]|gh[pousr]|github_pat|glpat|xai|pplx|nvapi|whsec|tvly|npm|fw|tgp|r8|pypi|jina|lsv2"
+    r"|dckr_pat|xapp)[-_]([A-Za-z0-9_-]{8,64})"
 )
+_WORD_PREFIXES: Final = frozenset({"npm", "fw", "r8", "pypi", "jina"})
+"""Prefixes that names of programs and versions begin with, too."""
 _KEY_END: Final = re.compile(r"[A-Za-z0-9_-]*")
 _UUID: Final = re.compile(r"(?i)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 _WORDS: Final = re.compile(
@@ -47,10 +55,20 @@ _WORDS_IN_SK: Final = (
 _SHAPED: Final = re.compile(
     r"(?:AKIA|ASIA)[0-9A-Z]{16}"
     r"|AIza[0-9A-Za-z_-]{30,}"
+    r"|dapi[0-9a-f]{32}"
+    r"|SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}"
+    r"|hvs\.[A-Za-z0-9_-]{20,}"
     r"|ya29\.[0-9A-Za-z_-]{16,}"
     r"|eyJ[A-Za-z0-9_-]{8,400}\.[A-Za-z0-9_-]{6,}(?:\.[A-Za-z0-9_-]*)*"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----(?:(?!-----END)[\s\S])*(?:-----END [A-Z ]*PRIVATE KEY-----)?"
 )
+
+_LEAST_ENCODED: Final = 16
+"""Characters of base64 for a key of twelve."""
+_ENCODED: Final = re.compile(rf"[A-Za-z0-9+/_-]{{{_LEAST_ENCODED},}}={{0,2}}")
+_PART: Final = re.compile(rf"[A-Za-z0-9+_-]{{{_LEAST_ENCODED},}}={{0,2}}")
+_NO_BREAKS: Final = str.maketrans("", "", "\t\r\n")
+_URL_SAFE: Final = str.maketrans("-_", "+/")
 
 # --- Credentials behind their scheme.
 _SCHEME: Final = re.compile(r"(?i)(bearer|basic)(?=[\s\"'`:=,+\\])[\s\"'`:=,+\\]{1,8}([A-Za-z0-9][^\s\"',;`\\<>]*)")
@@ -96,22 +114,6 @@ _WEAK: Final = re.compile(
 _NAMED: Final = (_STRONG, _FLAG, _COOKIES)
 _USER_INFO: Final = re.compile(r"://([^/\s\"'<>?#]*)@")
 
-# --- Escapes.
-_ESCAPE: Final = re.compile(
-    r"%(?P<percent>[0-9A-Fa-f]{2})"
-    r"|\\{1,8}u(?P<unicode>[0-9A-Fa-f]{4})"
-    r"|\\{1,8}x(?P<hex>[0-9A-Fa-f]{2})"
-    r"|\\{1,8}(?P<space>[nrt])"
-    r"|\\{1,8}(?P<plain>[-_.:=@/\"'])"
-    r"|&#(?P<decimal>[0-9]{1,4});"
-    r"|&#[xX](?P<entity>[0-9A-Fa-f]{1,4});"
-    r"|&(?P<name>amp|quot|apos|lt|gt);"
-    r"|\x1b\[[0-9;?]*[A-Za-z]"
-    rf"|[{_INVISIBLE}]"
-)
-_ENTITIES: Final = {"amp": "&", "quot": '"', "apos": "'", "lt": "<", "gt": ">"}
-_BASES: Final = {"percent": 16, "unicode": 16, "hex": 16, "decimal": 10, "entity": 16}
-
 
 def redact(text: str, start: int = 0, stop: int | None = None) -> str:
     """Return `text[start:stop]` without secrets; a secret that reaches into the range is removed whole."""
@@ -129,11 +131,19 @@ def redact(text: str, start: int = 0, stop: int | None = None) -> str:
 
 
 def _may_hold_secrets(text: str) -> bool:
+    return _is_triggered(text) or not text.isprintable() or next(_find_encoded(text), None) is not None
+
+
+def _is_triggered(text: str) -> bool:
     lowered = text.lower()
     for trigger in _TRIGGERS:  # a loop is faster here: most texts are names of a few characters
         if trigger in lowered:
             return True
-    return not text.isprintable()
+    if "-" in lowered or "_" in lowered:
+        for trigger in _KEY_TRIGGERS:
+            if trigger in lowered:
+                return True
+    return False
 
 
 def is_secret_name(name: str) -> bool:
@@ -143,13 +153,13 @@ def is_secret_name(name: str) -> bool:
 
 def find_secrets(text: str) -> list[Span]:
     """Return the spans of secrets, in order and without overlap."""
-    spans = list(_find(text))
+    spans = [*_find(text), *_find_encoded(text)]
     folded, origin = text, list(range(len(text) + 1))
-    for _ in range(_ROUNDS):
-        if _ESCAPE.search(folded) is None:
+    for _ in range(_MAX_PASSES):
+        if not has_escapes(folded):
             break
-        folded, kept = _unescape(folded)
-        origin = [origin[index] for index in kept]
+        folded, lengths = unescape(folded)
+        origin = [origin[index] for index in lengths]
         spans += [(origin[begin], origin[end]) for begin, end in _find(folded)]
     return _merged(spans)
 
@@ -174,6 +184,29 @@ def _find(text: str) -> Iterator[Span]:
     yield from (found.span(1) for found in _USER_INFO.finditer(text) if found[1])
 
 
+def _find_encoded(text: str) -> Iterator[Span]:
+    """Yield the spans of base64 whose plain text holds a secret."""
+    for found in _ENCODED.finditer(text) if len(text) >= _LEAST_ENCODED else ():
+        # A slash is a sign of base64 or of a path; a path's parts are looked at each by itself.
+        for part in (found, *_PART.finditer(text, *found.span())) if "/" in found[0] else (found,):
+            plain = _decoded(part[0])
+            if plain is not None and _is_triggered(plain) and next(_find(plain), None) is not None:
+                yield part.span()
+                break
+
+
+def _decoded(encoded: str) -> str | None:
+    """Return the text that base64 stands for, None where it is none."""
+    if encoded.islower() or encoded.isupper():  # digests and ids
+        return None
+    encoded = encoded.rstrip("=").translate(_URL_SAFE)
+    try:
+        plain = b64decode(encoded + "=" * (-len(encoded) % 4)).decode()
+    except ValueError:
+        return None
+    return plain if plain.translate(_NO_BREAKS).isprintable() else None
+
+
 def _find_prefixed(text: str) -> Iterator[Span]:
     found = _PREFIXED.search(text)
     while found is not None:
@@ -191,7 +224,7 @@ def _is_key(text: str, found: re.Match[str]) -> bool:
     glued = before[len(before.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")) :]
     if prefix.startswith("xox"):
         return True
-    if not glued:
+    if not glued and prefix not in _WORD_PREFIXES:
         if prefix == "sk":
             return not rest.lower().startswith("learn")
         return _WORDS.fullmatch(rest) is None
@@ -230,36 +263,6 @@ def _is_mixed(token: str) -> bool:
     inner = token[1:]
     is_camel = any(char.isupper() for char in inner) and any(char.islower() for char in token)
     return (has_digit and has_letter) or is_camel
-
-
-def _unescape(text: str) -> tuple[str, list[int]]:
-    """Return `text` with one layer of escapes undone, and the source index of each character and of the end."""
-    parts: list[str] = []
-    kept: list[int] = []
-    at = 0
-    for found in _ESCAPE.finditer(text):
-        parts.append(text[at : found.start()])
-        kept.extend(range(at, found.start()))
-        char = _meaning(found)
-        if char:
-            parts.append(char)
-            kept.append(found.start())
-        at = found.end()
-    parts.append(text[at:])
-    kept.extend(range(at, len(text) + 1))
-    return "".join(parts), kept
-
-
-def _meaning(found: re.Match[str]) -> str:
-    """Return the character that an escape represents; empty for an invisible one."""
-    kind = found.lastgroup
-    if kind is None:
-        return ""
-    if kind == "space":
-        return " "
-    if kind == "plain":
-        return found[kind]
-    return _ENTITIES[found[kind]] if kind == "name" else chr(int(found[kind], _BASES[kind]))
 
 
 def _merged(spans: list[Span]) -> list[Span]:

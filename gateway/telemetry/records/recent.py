@@ -99,7 +99,7 @@ class RecentRequests:
             clock: The monotonic clock that timed the records.
             wall: Wall clock, in seconds since 1970.
             name: Name of this process.
-            capacity: Number of records kept.
+            capacity: Maximum number of records.
         """
         self.name = name
         self._clock = clock
@@ -253,7 +253,7 @@ class RouteTraffic:
         hour = int(self._wall() // HOUR_S)
         if hour != self._hour:
             self._hour, self._now = hour, self._hours.setdefault(hour, {})
-            for old in [kept for kept in self._hours if kept <= hour - HOURS]:
+            for old in [old_hour for old_hour in self._hours if old_hour <= hour - HOURS]:
                 del self._hours[old]
 
     def counts(self) -> list[Count]:

@@ -60,9 +60,9 @@ class Neighbourhood(msgspec.Struct, frozen=True, kw_only=True):
     """Cosine similarity; higher is closer."""
     runner_up: float | None = None
     """Similarity of the second nearest cached prompt."""
-    chance_right: float | None = None
+    match_probability: float | None = None
     """Match probability, calibrated; None when a guard decided earlier."""
-    floor: float | None = None
+    threshold: float | None = None
     """Threshold: the least match probability that is served."""
     served: bool
     why: str

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from gateway.telemetry.logs.redaction import REDACTED, is_secret_name, redact
 from gateway.telemetry.records.record import RequestRecord
 from gateway.timeline import Outcome
 from gateway.util.private_files import open_private, private_tree, replace_file
@@ -77,7 +78,7 @@ class Tape:
         self.salt = b""
 
     def open(self) -> None:
-        """Create the folder and its salt, without which the digest of a short text could be guessed; raises OSError."""
+        """Create the folder and its salt, which protects digests of short texts; raises OSError."""
         private_tree(self.folder)
         path = self.folder / SALT_FILE
         with suppress(FileExistsError), open_private(path, "xb") as stream:
@@ -137,7 +138,7 @@ class Tape:
     def _write(self, waiting: list[RecordedRequest]) -> None:
         try:
             with open_private(self._current(), "ab") as stream:
-                stream.write(b"".join(_encode(request) + b"\n" for request in waiting))
+                stream.write(b"".join(_encode(_redacted(request)) + b"\n" for request in waiting))
             self._tidy()
         except OSError:
             self.num_dropped += len(waiting)
@@ -149,13 +150,22 @@ class Tape:
 
     def _tidy(self) -> None:
         """Delete the files beyond the retention time, and the oldest beyond the total size."""
-        kept = 0
+        num_bytes = 0
         for path in sorted(self.folder.glob(f"*{_SUFFIX}"), reverse=True):
             with suppress(FileNotFoundError):  # another process has deleted it
                 found = path.stat()
-                kept += found.st_size
-                if kept > self._max_bytes or self._wall() - found.st_mtime > self._retention_s:
+                num_bytes += found.st_size
+                if num_bytes > self._max_bytes or self._wall() - found.st_mtime > self._retention_s:
                     path.unlink()
+
+
+def _redacted(request: RecordedRequest) -> RecordedRequest:
+    """Return the request without the secrets in its free text."""
+    if request.text is None and not request.headers:
+        return request
+    headers = {name: REDACTED if is_secret_name(name) else redact(value) for name, value in request.headers.items()}
+    text = None if request.text is None else redact(request.text)
+    return msgspec.structs.replace(request, headers=headers, text=text)
 
 
 def has_recording(folder: Path) -> bool:

@@ -98,7 +98,7 @@ def _upstream(record: RequestRecord, at: float, end: float, offset_s: float) -> 
     return (
         f'"name":{_chat_name(record.model)},"kind":3,"startTimeUnixNano":"{int(at * 1e9)}",'
         f'"endTimeUnixNano":"{int(max(at, end) * 1e9)}",'
-        f'"attributes":[{_asked(record.model, record.deployment)}{tokens}]{first}'
+        f'"attributes":[{_span_name(record.model, record.deployment)}{tokens}]{first}'
     )
 
 
@@ -135,7 +135,7 @@ def _names(
 
 
 @lru_cache(maxsize=1024)
-def _asked(model: str, deployment: str) -> str:
+def _span_name(model: str, deployment: str) -> str:
     texts = {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": "penstock",

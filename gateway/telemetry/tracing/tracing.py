@@ -69,7 +69,7 @@ class Tracing:
     def begin(self, head: ChatHead) -> TraceContext | None:
         """Return the trace of a request, or None when it is not sampled; sets the upstream's `traceparent`.
 
-        A parent's sampling decision is kept. Requests without a parent are sampled by `sample_ratio`.
+        A parent's sampling decision holds. Requests without a parent are sampled by `sample_ratio`.
         """
         parent = parse_traceparent(head.traceparent)
         if parent is not None:

@@ -56,9 +56,9 @@ class Connection(asyncio.Protocol):
         "_timer",
         "_timer_at",
         "_transport",
+        "connected_at",
         "idle_since",
         "num_requests",
-        "opened_at",
     )
 
     def __init__(
@@ -87,7 +87,7 @@ class Connection(asyncio.Protocol):
         self._is_lost = False
         self._is_suspect = False
         self.num_requests = 0
-        self.opened_at = self.idle_since = clock()
+        self.connected_at = self.idle_since = clock()
 
     @property
     def is_open(self) -> bool:
@@ -200,7 +200,7 @@ class Connection(asyncio.Protocol):
         raw_socket = transport.get_extra_info("socket")
         if raw_socket is not None and raw_socket.family in (socket.AF_INET, socket.AF_INET6):
             raw_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.opened_at = self.idle_since = self._clock()
+        self.connected_at = self.idle_since = self._clock()
 
     def data_received(self, data: bytes) -> None:
         """Parse, deliver pieces, and release or drop the connection at the end."""

@@ -50,7 +50,7 @@ def decoder_of(content_encoding: Iterable[bytes], status: int) -> ContentDecoder
     if status >= 400:
         return _Nothing()
     named = b", ".join(codings)[:80].decode("ascii", "replace")
-    raise _error(f"the body is coded as '{named}', and nothing but 'identity' was asked for")
+    raise _error(f"the body is coded as '{named}', although the request accepts 'identity' alone")
 
 
 class Inflater:
@@ -80,7 +80,7 @@ class Inflater:
             try:
                 part = self._zlib.decompress(piece, room + 1)
             except zlib.error as error:
-                raise _error(f"the body is not compressed as it says: {error}") from error
+                raise _error(f"the body is not compressed as its header claims: {error}") from error
             room -= len(part)
             self._num_out += len(part)
             if room < 0:

@@ -122,7 +122,7 @@ class ResponseReader:
         except httptools.HttpParserError as error:
             raise self._fault or WireError(str(error) or "malformed response") from error
         except httptools.HttpParserUpgrade as error:
-            raise WireError("switched protocols without being asked") from error
+            raise WireError("switched protocols without a request to") from error
         if self._fault is not None:
             raise self._fault
         if self._state is _HEAD:
@@ -174,7 +174,7 @@ class ResponseReader:
             self._is_informational = True
             self.headers = []
             if status == 101 or status < 100:
-                self._refuse(f"status {status} to a request that did not ask for it")
+                self._refuse(f"status {status} to a request that did not accept it")
             return
         self.status = status
         self.keep_alive = parser.should_keep_alive()

@@ -27,7 +27,7 @@ class Label(msgspec.Struct, frozen=True, kw_only=True):
     """Result of one comparison: figures, hashes of words and, if there was one, an embedding."""
 
     format: int = FORMAT
-    """Version of the figures' format; figures of another version have another meaning."""
+    """Version of the figures' format; figures of another version are not comparable."""
     weak: str
     strong: str
     at: float

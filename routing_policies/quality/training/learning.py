@@ -27,7 +27,7 @@ _MOST: Final = 0.8
 """Minimum share of labels with an embedding at which the others are left out."""
 
 
-class LabelBook:
+class LabelBuffer:
     """Latest labels of one pair, by key; keys are in the order of time."""
 
     __slots__ = ("_labels", "_max_labels", "_num_fresh")
@@ -81,11 +81,11 @@ def learn_pair(labels: Sequence[Label], base: PairModel) -> PairModel:
     Raises:
         TrainingUnavailable: scikit-learn is not installed.
     """
-    kept = [label for number, label in enumerate(labels) if number % HELD_OUT]
-    asked = labels[::HELD_OUT]
-    if not _has_both_kinds(kept):
+    fitted_labels = [label for number, label in enumerate(labels) if number % HELD_OUT]
+    held_out = labels[::HELD_OUT]
+    if not _has_both_kinds(fitted_labels):
         return base
-    if squared_error(learned_of(kept, base), asked) >= squared_error(WordHasher().model(base), asked):
+    if squared_error(learned_of(fitted_labels, base), held_out) >= squared_error(WordHasher().model(base), held_out):
         return base
     return learned_of(labels, base)
 
@@ -119,8 +119,10 @@ def learned_of(labels: Sequence[Label], base: PairModel | None) -> PairModel:
 
 def squared_error(model: PairModel, labels: Sequence[Label]) -> float:
     """Return the mean squared error of a model for hashed features; an unknown prompt counts as a predicted failure."""
-    said = [model.predict(label.features, _vector_for(model, label), kind=label.kind).chance for label in labels]
-    errors = [chance - (1.0 - label.lost) for chance, label in zip(said, labels, strict=True)]
+    predicted = [
+        model.predict(label.features, _vector_for(model, label), kind=label.kind).probability for label in labels
+    ]
+    errors = [probability - (1.0 - label.lost) for probability, label in zip(predicted, labels, strict=True)]
     return sum(error * error for error in errors) / max(len(errors), 1)
 
 

@@ -60,9 +60,9 @@ def cross_fitted(
 def linear_member(rows: Any, targets: Floats, weights: Floats, folds: Sequence[Fold], *, penalty: float) -> Member:
     """Return a logistic regression with an L2 penalty; `whole` is the fitted estimator."""
 
-    def fit(kept: Fold) -> LogisticRegression:
-        labels, sizes, doubled = doubled_labels(targets[kept], weights[kept])
-        part = rows[kept]
+    def fit(fold: Fold) -> LogisticRegression:
+        labels, sizes, doubled = doubled_labels(targets[fold], weights[fold])
+        part = rows[fold]
         part = sparse.vstack((part, part), format="csr") if sparse.issparse(part) else np.concatenate((part, part))
         return LogisticRegression(C=1.0 / penalty, max_iter=300).fit(part[doubled], labels, sample_weight=sizes)
 
@@ -85,11 +85,13 @@ def doubled_labels(targets: Floats, weights: Floats) -> tuple[NDArray[np.bool_],
 
 def stacked(members: Sequence[Member], targets: Floats, weights: Floats) -> Stacked:
     """Return the stacked members: weights are not negative, and predictions for held-out prompts are unbiased."""
-    told = np.stack([member.unseen for member in members], axis=1)
-    spread = np.maximum(told.std(axis=0), 1e-9)
-    ridge = Ridge(alpha=_PULL * len(targets), positive=True).fit(told / spread, targets, sample_weight=weights)
+    unseen_predictions = np.stack([member.unseen for member in members], axis=1)
+    spread = np.maximum(unseen_predictions.std(axis=0), 1e-9)
+    ridge = Ridge(alpha=_PULL * len(targets), positive=True).fit(
+        unseen_predictions / spread, targets, sample_weight=weights
+    )
     shares = ridge.coef_ / spread
-    mixed = told @ shares
+    mixed = unseen_predictions @ shares
     labels, sizes, doubled = doubled_labels(targets, weights)
     line = np.concatenate((mixed, mixed))[doubled, None]
     platt = LogisticRegression(C=1e4).fit(line / max(float(mixed.std()), 1e-9), labels, sample_weight=sizes)

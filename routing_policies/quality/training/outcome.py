@@ -28,7 +28,7 @@ class PairOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def good(self) -> float:
-        """Return the chance, in [0, 1], that nothing was lost."""
+        """Return the probability, in [0, 1], that nothing was lost."""
         return 1.0 - max(self.lost, 0.0)
 
 

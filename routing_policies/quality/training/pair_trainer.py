@@ -48,7 +48,7 @@ _RARE_OPENINGS: Final = 2000
 """Reciprocal of the least share of prompts that makes an opening typical; a large corpus contains every beginning."""
 _SAME_OPENING: Final = 40
 """Maximum number of prompts with the same opening that are held out together."""
-_FEW_TOLD: Final = 100
+_MIN_WITH_ODDS: Final = 100
 """Minimum number of answers with token odds for fitting checkpoints."""
 _CHECKPOINT_KNOTS: Final = 36
 _FEW_CATEGORIES: Final = 3
@@ -128,9 +128,9 @@ class PairTrainer:
         """Return the member of trees, for effects that need several numbers together."""
         numbers = np.array([features.numbers for features in self._features])
 
-        def fit(kept: Fold) -> Any:
-            labels, sizes, doubled = doubled_labels(self._targets[kept], self._weights[kept])
-            rows = np.concatenate((numbers[kept], numbers[kept]))[doubled]
+        def fit(fold: Fold) -> Any:
+            labels, sizes, doubled = doubled_labels(self._targets[fold], self._weights[fold])
+            rows = np.concatenate((numbers[fold], numbers[fold]))[doubled]
             return fit_trees(rows, labels, sizes, random_state=self._seed, **TREES)
 
         return cross_fitted(
@@ -184,25 +184,25 @@ class PairTrainer:
         return tuple(sorted(opening for opening, count in counts.items() if opening and count >= few))
 
     def _checkpoints(self, priors: Floats) -> tuple[CascadeCheckpoint, ...]:
-        told = np.flatnonzero([len(outcome.odds) > 0 for outcome in self._outcomes])
-        if len(told) < _FEW_TOLD:
+        with_odds = np.flatnonzero([len(outcome.odds) > 0 for outcome in self._outcomes])
+        if len(with_odds) < _MIN_WITH_ODDS:
             return ()
-        return tuple(self._checkpoint(num, priors, told) for num in CHECKPOINTS)
+        return tuple(self._checkpoint(num, priors, with_odds) for num in CHECKPOINTS)
 
-    def _checkpoint(self, num_tokens: int, priors: Floats, told: NDArray[np.int64]) -> CascadeCheckpoint:
+    def _checkpoint(self, num_tokens: int, priors: Floats, with_odds: NDArray[np.int64]) -> CascadeCheckpoint:
         """Fit a checkpoint to answers with more than `num_tokens` tokens or a shorter end.
 
-        An answer of exactly that many tokens looks, at the checkpoint, like one that continues.
+        An answer of exactly that many tokens equals, at the checkpoint, one that continues.
         """
         signs = []
-        for row in told:
+        for row in with_odds:
             outcome = self._outcomes[row]
             is_whole = outcome.num_tokens < num_tokens
-            told_of = signs_of(float(priors[row]), outcome.odds[:num_tokens], is_whole=is_whole)
-            signs.append(Features(told_of, set(), []))
+            signs_of_row = signs_of(float(priors[row]), outcome.odds[:num_tokens], is_whole=is_whole)
+            signs.append(Features(signs_of_row, set(), []))
         table = FeatureTable(signs, max_knots=_CHECKPOINT_KNOTS)
-        good = np.minimum(self._targets[told], 1.0)
-        member = linear_member(table.rows(signs), good, self._weights[told], [], penalty=_PENALTIES[0])
+        good = np.minimum(self._targets[with_odds], 1.0)
+        member = linear_member(table.rows(signs), good, self._weights[with_odds], [], penalty=_PENALTIES[0])
         bias, found = float(member.whole.intercept_[0]), np.ravel(member.whole.coef_)
         return CascadeCheckpoint(num_tokens=num_tokens, head=table.head(bias, found))
 

@@ -1,4 +1,4 @@
-"""A store in this process' memory: one replica, nothing kept."""
+"""A store in this process' memory: one replica, nothing persistent."""
 
 from __future__ import annotations
 

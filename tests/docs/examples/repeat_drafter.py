@@ -20,7 +20,7 @@ class RepeatDrafter:
         return self.num_speculative_tokens if is_decode else 0
 
     def propose(self, requests: SequenceOf[DraftRequest], budget: int) -> Proposal:
-        """Return the draft tokens of each row, at most `budget` in all."""
+        """Return the draft tokens of each sequence, at most `budget` in all."""
         found = []
         for request in requests:
             tokens = self._continue(request.seq.token_ids, min(request.num_speculative_tokens, budget))

@@ -23,5 +23,5 @@ def benches_page() -> str:
 def _section(name: str, entry: Entry) -> str:
     parser = argparse.ArgumentParser(prog=f"penstock bench {name}")
     importlib.import_module(f"loadtests.{entry.module}").add_arguments(parser)
-    said = entry.text[:1].upper() + entry.text[1:] + "."
-    return section(code(parser.prog), said, table(("flag", "value", "meaning"), flag_rows(parser)))
+    reported = entry.text[:1].upper() + entry.text[1:] + "."
+    return section(code(parser.prog), reported, table(("flag", "value", "meaning"), flag_rows(parser)))

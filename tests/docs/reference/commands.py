@@ -25,11 +25,11 @@ def commands_page() -> str:
     return page("Command line", _INTRODUCTION, *sections)
 
 
-def _sections(parser: argparse.ArgumentParser, said: str = "") -> Iterator[str]:
+def _sections(parser: argparse.ArgumentParser, reported: str = "") -> Iterator[str]:
     """One section for a command that runs, and those of the commands below it."""
     below = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     if not below:
-        text = said or (parser.description or "").partition("\n\n")[0]
+        text = reported or (parser.description or "").partition("\n\n")[0]
         rows = flag_rows(parser)
         yield section(code(parser.prog), _sentence(text), table(("flag", "value", "meaning"), rows) if rows else "")
     for action in below:
@@ -42,7 +42,7 @@ def _sections(parser: argparse.ArgumentParser, said: str = "") -> Iterator[str]:
 def flag_rows(parser: argparse.ArgumentParser) -> list[tuple[str, str, str]]:
     """Return flag, value and meaning of everything that a command takes."""
     actions = (action for action in parser._actions if action.dest not in _DEFAULTS)
-    return [(_name(action), _value(action), _meaning(action, parser)) for action in actions]
+    return [(_name(action), _value(action), _help_text(action, parser)) for action in actions]
 
 
 def _name(action: argparse.Action) -> str:
@@ -60,7 +60,7 @@ def _value(action: argparse.Action) -> str:
     return code(metavar if isinstance(metavar, str) else " ".join(metavar))
 
 
-def _meaning(action: argparse.Action, parser: argparse.ArgumentParser) -> str:
+def _help_text(action: argparse.Action, parser: argparse.ArgumentParser) -> str:
     if not action.help:
         return ""
     return parser._get_formatter()._expand_help(action)

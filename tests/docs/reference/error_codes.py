@@ -57,7 +57,7 @@ def _table(uses: Iterator[_Use]) -> str:
 
 
 def _joined(status: int, texts: list[str]) -> str:
-    """What all places say, else what HTTP calls the status."""
+    """What all places state, else what HTTP calls the status."""
     return " ".join(filter(None, dict.fromkeys(texts))) or f"{HTTPStatus(status).phrase}."
 
 
@@ -88,8 +88,8 @@ def _engine_uses() -> Iterator[_Use]:
                 if isinstance(node, ast.Call) and (given := _given_code(node)) is not None:
                     status = node.args[0].value if node.args and isinstance(node.args[0], ast.Constant) else 0
                     assert isinstance(status, int)
-                    said = one_line(ast.get_docstring(function)) if path.name == "errors.py" else _message(node)
-                    yield _Use(given, status, _without_status(said), False)
+                    reported = one_line(ast.get_docstring(function)) if path.name == "errors.py" else _message(node)
+                    yield _Use(given, status, _without_status(reported), False)
 
 
 def _assigned_code(node: ast.ClassDef) -> str | None:
@@ -122,9 +122,9 @@ def _message(node: ast.Call) -> str:
 
 def _description(kind: type) -> str:
     """A class's own sentence, else its message."""
-    said = _without_status(one_line(kind.__doc__))
-    if said:
-        return said
+    reported = _without_status(one_line(kind.__doc__))
+    if reported:
+        return reported
     (node,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
     calls = (each for each in ast.walk(node) if isinstance(each, ast.Call))
     return next((message for call in calls if (message := _message(call))), "")

@@ -26,13 +26,13 @@ def policy_keys_page() -> str:
 def _sections(owner: type, place: str) -> Iterator[str]:
     """One section for a struct, then those of the structs inside it, in the order of its fields."""
     rows, inner = [], []
-    said = field_docs(owner)
+    reported = field_docs(owner)
     hints = get_type_hints(owner, include_extras=True)
     for field in msgspec.structs.fields(owner):
         name = field.encode_name
         kind = inspect.type_info(hints[field.name])
         text, structs = _words(kind)
-        rows.append((code(name), text, _default(field), said.get(field.name, "")))
+        rows.append((code(name), text, _default(field), reported.get(field.name, "")))
         suffix = _suffix(kind)
         inner += [(struct, f"{place}.{name}{suffix}".lstrip(".")) for struct in structs]
     title = code(place) if place else "The document"

@@ -48,13 +48,13 @@ An engine takes [flags](cli.md) only: `--` and the name with hyphens. `penstock 
 
 
 def _settings(owner: Any, prefix: str = "") -> Iterator[_Setting]:
-    hints, said = typing.get_type_hints(owner), field_docs(owner)
+    hints, reported = typing.get_type_hints(owner), field_docs(owner)
     for field in dataclasses.fields(owner):
         kind = hints[field.name]
         if dataclasses.is_dataclass(kind):
             yield from _settings(kind, f"{prefix}{field.name}.")
         else:
-            yield _Setting(f"{prefix}{field.name}", type_text(kind), _default(field), said.get(field.name, ""))
+            yield _Setting(f"{prefix}{field.name}", type_text(kind), _default(field), reported.get(field.name, ""))
 
 
 def _table_type(owner: Any, name: str) -> type:
@@ -79,10 +79,10 @@ def _table(settings: list[_Setting]) -> str:
 def _engine_table() -> str:
     rows = []
     for owner in (FrontConfig, CoreConfig):
-        hints, said = typing.get_type_hints(owner), field_docs(owner)
+        hints, reported = typing.get_type_hints(owner), field_docs(owner)
         for field in dataclasses.fields(owner):
             kind = type_text(hints[field.name])
-            rows.append((code(field.name), kind, code(_default(field)), said.get(field.name, "")))
+            rows.append((code(field.name), kind, code(_default(field)), reported.get(field.name, "")))
     return table(("setting", "type", "default", "meaning"), rows)
 
 

@@ -1,4 +1,4 @@
-"""Attention by the book: a Python loop over rows, queries and heads, in float64."""
+"""Attention by definition: a Python loop over sequences, queries and heads, in float64."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from engine.attention.base import AttentionSpec, ForwardContext
 
 @dataclass(frozen=True)
 class Batch:
-    """A step's inputs together with every key and value of its rows, as if nothing were paged."""
+    """A step's inputs together with every key and value of its sequences, as if nothing were paged."""
 
     context: ForwardContext
     queries: torch.Tensor
@@ -29,14 +29,14 @@ class Batch:
 def make_batch(
     spec: AttentionSpec, rows: list[tuple[int, int]], *, block_size: int, seed: int, is_scattered: bool
 ) -> Batch:
-    """Rows are (tokens computed before, new tokens); block tables ascend or are shuffled."""
-    chance = random.Random(seed)
+    """Sequences are (tokens computed before, new tokens); block tables ascend or are shuffled."""
+    rng = random.Random(seed)
     generator = torch.Generator().manual_seed(seed)
     counts = [-(-(past + new) // block_size) for past, new in rows]
     num_blocks = sum(counts) + 3
     free = list(range(num_blocks))
     if is_scattered:
-        chance.shuffle(free)
+        rng.shuffle(free)
     tables = [[free.pop(0) for _ in range(count)] for count in counts]
     width = max(counts) + 1
     row_keys = [torch.randn(p + n, spec.num_kv_heads, spec.head_dim, generator=generator) for p, n in rows]

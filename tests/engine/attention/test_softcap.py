@@ -1,4 +1,4 @@
-"""Capped scores agree with the formula for every way the torch backend groups its rows."""
+"""Capped scores agree with the formula for every way the torch backend groups its sequences."""
 
 from __future__ import annotations
 

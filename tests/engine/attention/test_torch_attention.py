@@ -1,4 +1,4 @@
-"""The torch backend equals attention by the book on every mix of rows and block tables."""
+"""The torch backend equals attention by definition on every mix of sequences and block tables."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def make_spec(num_heads: int, num_kv_heads: int, window: int | None = None) -> A
 @given(
     heads=st.sampled_from([(1, 1), (4, 4), (4, 2), (6, 1), (6, 3)]),
     window=st.sampled_from([None, 1, 5, 16, 1000]),
-    rows=st.lists(st.tuples(st.integers(0, 70), st.sampled_from([1, 1, 1, 2, 5, 23])), min_size=1, max_size=7),
+    sequences=st.lists(st.tuples(st.integers(0, 70), st.sampled_from([1, 1, 1, 2, 5, 23])), min_size=1, max_size=7),
     block_size=st.sampled_from([1, 4, 16]),
     seed=st.integers(0, 10_000),
     is_scattered=st.booleans(),
@@ -44,13 +44,13 @@ def make_spec(num_heads: int, num_kv_heads: int, window: int | None = None) -> A
 def test_ragged_batches_equal_the_reference(
     heads: tuple[int, int],
     window: int | None,
-    rows: list[tuple[int, int]],
+    sequences: list[tuple[int, int]],
     block_size: int,
     seed: int,
     is_scattered: bool,
 ) -> None:
     spec = make_spec(*heads, window)
-    batch = make_batch(spec, rows, block_size=block_size, seed=seed, is_scattered=is_scattered)
+    batch = make_batch(spec, sequences, block_size=block_size, seed=seed, is_scattered=is_scattered)
 
     attended, _ = attend(batch, spec)
 
@@ -62,8 +62,8 @@ def test_ragged_batches_equal_the_reference(
 @pytest.mark.parametrize("lengths", [[40], [3, 3, 3], [5, 300, 6, 310, 90]], ids=["one", "equal", "ragged"])
 def test_pure_decode_equals_the_reference(lengths: list[int], is_scattered: bool) -> None:
     spec = make_spec(4, 2)
-    rows = [(length, 1) for length in lengths]
-    batch = make_batch(spec, rows, block_size=4, seed=1, is_scattered=is_scattered)
+    sequences = [(length, 1) for length in lengths]
+    batch = make_batch(spec, sequences, block_size=4, seed=1, is_scattered=is_scattered)
 
     assert (attend(batch, spec)[0] - reference_attention(batch, spec)).abs().max() < 1e-5
 
@@ -81,7 +81,7 @@ def test_layers_with_different_windows_share_a_step() -> None:
         assert (attended - reference_attention(batch, spec)).abs().max() < 1e-5
 
 
-def test_new_keys_and_values_are_kept_for_the_next_step() -> None:
+def test_new_keys_and_values_are_stored_for_the_next_step() -> None:
     spec = make_spec(2, 2)
     batch = make_batch(spec, [(6, 3), (0, 2)], block_size=4, seed=8, is_scattered=True)
 
@@ -123,7 +123,7 @@ def test_bfloat16_pools_are_attended_to() -> None:
 
 @pytest.mark.parametrize("has_int8_kv", [False, True])
 def test_what_a_block_held_before_is_never_seen(has_int8_kv: bool) -> None:
-    """Two rows of different lengths over blocks that were left full of NaN by a sequence gone wrong."""
+    """Two sequences of different lengths over blocks that a failed sequence left full of NaN."""
     spec, size = make_spec(4, 2), 4
     generator = torch.Generator().manual_seed(1)
     steps = [([0, 3, 5], [3, 2]), ([0, 1, 2], [4, 3]), ([0, 1, 2], [5, 4])]
@@ -139,11 +139,13 @@ def test_what_a_block_held_before_is_never_seen(has_int8_kv: bool) -> None:
         for starts, lengths in steps:
             positions = [
                 position
-                for row, length in enumerate(lengths)
-                for position in range(length - (starts[row + 1] - starts[row]), length)
+                for seq, length in enumerate(lengths)
+                for position in range(length - (starts[seq + 1] - starts[seq]), length)
             ]
-            rows = [row for row in range(2) for _ in range(starts[row + 1] - starts[row])]
-            slots = [int(tables[row, at // size]) * size + at % size for row, at in zip(rows, positions, strict=True)]
+            sequences = [seq for seq in range(2) for _ in range(starts[seq + 1] - starts[seq])]
+            slots = [
+                int(tables[seq, at // size]) * size + at % size for seq, at in zip(sequences, positions, strict=True)
+            ]
             context = ForwardContext(
                 positions=torch.tensor(positions),
                 slot_mapping=torch.tensor(slots),
@@ -161,12 +163,12 @@ def test_what_a_block_held_before_is_never_seen(has_int8_kv: bool) -> None:
     assert torch.equal(found[0], found[1])
 
 
-def row_context(rows: list[tuple[int, int]], tables: torch.Tensor, size: int) -> ForwardContext:
-    """Rows of (length, tokens of it that are new)."""
+def seq_context(sequences: list[tuple[int, int]], tables: torch.Tensor, size: int) -> ForwardContext:
+    """Sequences of (length, tokens of it that are new)."""
     starts = [0]
     positions: list[int] = []
     slots: list[int] = []
-    for table, (length, num_tokens) in zip(tables.tolist(), rows, strict=True):
+    for table, (length, num_tokens) in zip(tables.tolist(), sequences, strict=True):
         new = range(length - num_tokens, length)
         starts.append(starts[-1] + num_tokens)
         positions += new
@@ -175,14 +177,14 @@ def row_context(rows: list[tuple[int, int]], tables: torch.Tensor, size: int) ->
         positions=torch.tensor(positions),
         slot_mapping=torch.tensor(slots),
         query_starts=starts,
-        context_lens=[length for length, _ in rows],
+        context_lens=[length for length, _ in sequences],
         block_tables=tables,
         block_size=size,
     )
 
 
 class Steps:
-    """Rows of one sequence each that decode step by step, in blocks of 4 that lie anywhere."""
+    """Sequences that decode step by step, in blocks of 4 that lie anywhere."""
 
     def __init__(
         self, lengths: list[int], *, seed: int, softcap: float | None = None, has_int8_kv: bool = False
@@ -206,14 +208,14 @@ class Steps:
         return cache
 
     def difference(self, cache: ReadableKVCache | None = None, chunks: dict[int, int] | None = None) -> float:
-        """Take one token more for each row: how far the result is from that of a backend that knows nothing yet.
+        """Take one token more for each sequence: how far the result is from that of a backend that knows nothing yet.
 
-        `chunks`: rows that take so many tokens instead.
+        `chunks`: sequences that take so many tokens instead.
         """
         cache, chunks = cache or self.cache, chunks or {}
-        counts = [chunks.get(row, 1) for row in range(len(self.lengths))]
+        counts = [chunks.get(seq, 1) for seq in range(len(self.lengths))]
         self.lengths = [length + count for length, count in zip(self.lengths, counts, strict=True)]
-        context = row_context(list(zip(self.lengths, counts, strict=True)), self.tables, 4)
+        context = seq_context(list(zip(self.lengths, counts, strict=True)), self.tables, 4)
         queries = torch.randn(sum(counts), 4, 8, generator=self._generator)
         keys, values = torch.randn(2, sum(counts), 2, 8, generator=self._generator)
         self.backend.prepare(context)
@@ -235,7 +237,7 @@ class Steps:
 def test_steps_that_go_on_from_one_another_equal_steps_by_themselves(
     seed: int, lengths: list[int], changes: list[str], softcap: float | None, has_int8_kv: bool
 ) -> None:
-    """Rows grow token by token; now and then one is dropped (d) or they change places (x)."""
+    """Sequences grow token by token; now and then one is dropped (d) or they change places (x)."""
     steps = Steps(lengths, seed=seed, softcap=softcap, has_int8_kv=has_int8_kv)
     for change in [*changes, "s", "s", "s"]:
         if change == "d" and len(steps.lengths) > 1:
@@ -261,25 +263,25 @@ def test_rows_that_come_and_go_beside_prompt_chunks_equal_steps_by_themselves(
     steps = Steps(lengths, seed=seed, has_int8_kv=has_int8_kv)
     away: list[tuple[int, torch.Tensor]] = []
     for change, number in changes:
-        row = number % len(steps.lengths)
+        seq = number % len(steps.lengths)
         chunks: dict[int, int] = {}
         if change == "leave" and len(steps.lengths) > 1:
-            away.append((steps.lengths.pop(row), steps.tables[row]))
-            steps.tables = torch.cat([steps.tables[:row], steps.tables[row + 1 :]])
+            away.append((steps.lengths.pop(seq), steps.tables[seq]))
+            steps.tables = torch.cat([steps.tables[:seq], steps.tables[seq + 1 :]])
         elif change == "join" and away:
             length, table = away.pop(0)
             steps.lengths.append(length)
             steps.tables = torch.cat([steps.tables, table.unsqueeze(0)])
         elif change == "swap":
-            order = [row, *(other for other in range(len(steps.lengths)) if other != row)]
+            order = [seq, *(other for other in range(len(steps.lengths)) if other != seq)]
             steps.lengths, steps.tables = [steps.lengths[other] for other in order], steps.tables[order]
         elif change == "chunk":
-            chunks = {row: 2 + number}
+            chunks = {seq: 2 + number}
         assert steps.difference(chunks=chunks) < 1e-5
 
 
 class Gathers:
-    """How many blocks pools of plain numbers were asked for."""
+    """How many blocks pools of plain numbers were requested."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.num_calls = self.num_blocks = 0
@@ -319,11 +321,12 @@ def test_a_prompt_in_chunks_is_gathered_once(monkeypatch: pytest.MonkeyPatch) ->
     for _ in range(4):
         assert steps.difference(chunks={0: 9, 1: 5}) < 1e-5
 
-    # The backend to compare with gathers both rows in every step; the other one the longer row in the first only.
+    # The backend to compare with gathers both sequences in every step; the other one the longer sequence in the first
+    # only.
     assert sorted(gathered) == sorted([49, 49, 58, 67, 76, *(2 * [25, 30, 35, 40])])
 
 
-def test_drafts_that_were_rejected_are_not_kept_for_the_step_behind_them() -> None:
+def test_drafts_that_were_rejected_are_not_stored_for_the_step_behind_them() -> None:
     steps = Steps([40], seed=7)
     for num_rejected in (0, 3, 1, 0, 4):
         assert steps.difference(chunks={0: 5}) < 1e-5
@@ -359,7 +362,7 @@ def test_a_row_that_joins_is_gathered_alone_and_takes_the_place_of_one_that_left
     gathers = Gathers(monkeypatch)
 
     assert steps.difference() < 1e-5
-    theirs = -(-max(steps.lengths) // 4) * 4  # blocks of four rows, by the backend to compare with
+    theirs = -(-max(steps.lengths) // 4) * 4  # blocks of four sequences, by the backend to compare with
     assert gathers.num_calls == 2
     assert gathers.num_blocks - theirs == (-(-35 // 4) * 4 + 64) // 4  # one place, as it was opened
 
@@ -374,10 +377,10 @@ def test_steps_over_another_pool_in_between_do_not_mix() -> None:
         assert steps.difference(other if number % 3 == 2 else None) < 1e-5
 
 
-def test_too_many_tokens_are_gathered_and_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_tokens_are_gathered_and_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.attention.torch_attention._MAX_KEPT_BYTES", 1000)
     steps = Steps([3, 9], seed=3)
 
     for _ in range(4):
         assert steps.difference() < 1e-5
-    assert steps.cache.kept.state is None
+    assert steps.cache.retained.state is None

@@ -73,7 +73,7 @@ def test_the_gradients_agree_with_transformers() -> None:
     assert (gradients[0] - gradients[1]).norm() / gradients[1].norm() < 0.03
 
 
-def test_a_plan_can_ask_for_lower_rates() -> None:
+def test_a_plan_can_request_lower_rates() -> None:
     plan = TrainingPlan(model="tiny", steps=100, warmup_steps=10, rate_ratio=0.3)
     assert plan.lr_factor(50, 0.0) == pytest.approx(0.3)
 

@@ -18,14 +18,14 @@ _NUM_LIVE = 14
 
 
 class SlowGrammars:
-    """Grammars that are compiled when the storm says so; each sequence gets a state of its own of one grammar."""
+    """Grammars that are compiled when the storm reports it; each sequence gets a state of its own of one grammar."""
 
     def __init__(self, grammar: GrammarState) -> None:
         self._grammar = grammar
         self._compiling: list[int] = []
 
     def request(self, seq_id: int, source: str) -> None:
-        """What the scheduler asks for."""
+        """What the scheduler requests."""
         self._compiling.append(seq_id)
 
     def finish_one(self) -> GrammarDone | None:
@@ -34,7 +34,7 @@ class SlowGrammars:
 
 
 class AbortStorm:
-    """Keeps a pool short of blocks and rows busy, and aborts at random, also between a step's launch and its end."""
+    """Keep a small pool of blocks busy, and abort at random, also between a step's launch and its end."""
 
     def __init__(self, core: TinyCore, rng: Random, grammars: SlowGrammars | None = None) -> None:
         self._core = core
@@ -58,7 +58,7 @@ class AbortStorm:
             preempted = [seq.seq_id for seq in scheduler.waiting() if seq.state is SequenceState.PREEMPTED]
             if preempted and self._rng.random() < 0.3:
                 self._abort_these(preempted[:1])
-            output = self._core.runner.execute(batch) if batch.rows else StepOutput([])
+            output = self._core.runner.execute(batch) if batch.chunks else StepOutput([])
             if self._rng.random() < 0.3:
                 self._abort(self._rng.randrange(4))
             scheduler.update_from_output(batch, output, 0.0)

@@ -12,7 +12,7 @@ from engine.step.sequence import Sequence
 from engine.step.step_output import StepOutput
 
 Oracle = Callable[[DraftRequest], list[int]]
-"""What a sequence will really say next, at least as far as asked."""
+"""What a sequence will really state next, at least as far as called."""
 
 
 class RandomDrafter:
@@ -32,10 +32,10 @@ class RandomDrafter:
         self.foreseen: list[list[int]] = []
         """Sequences of steps with prompts in them."""
         self.followed: list[list[tuple[int, int]]] = []
-        """The same of those that rounds may follow, and how long they may get."""
+        """The same for sequences that further steps may follow, and their maximum lengths."""
 
     def reach(self, seqs: SequenceOf[Sequence], *, is_decode: bool, may_follow: bool) -> int:
-        """Remember who was told of a step with prompts in it; others may follow where blocks are of use for them."""
+        """Remember who was given of a step with prompts in it; others may follow where blocks are of use for them."""
         if not is_decode:
             self.foreseen.append([seq.seq_id for seq in seqs])
         self._follows = may_follow and self.num_reached > 0

@@ -16,8 +16,8 @@ from engine.scheduler.admission import Limits
 from engine.scheduler.scheduler import Scheduler
 from engine.spec_decode.verifier import accept
 from engine.step.drafting import Drafter, DraftRequest
-from engine.step.scheduler_output import ScheduledRow, SchedulerOutput
-from engine.step.step_output import RowResult, StepOutput
+from engine.step.scheduler_output import ScheduledChunk, SchedulerOutput
+from engine.step.step_output import SequenceResult, StepOutput
 from engine.step.tally import CoreTotals
 
 VOCAB_SIZE = 97
@@ -37,7 +37,7 @@ def greedy(prompt: SequenceOf[int], num_tokens: int) -> list[int]:
 
 
 def next_tokens(request: DraftRequest) -> list[int]:
-    """What a sequence on the fake model will say next."""
+    """What a sequence on the fake model will state next."""
     return greedy(request.seq.token_ids, request.num_speculative_tokens)
 
 
@@ -68,7 +68,7 @@ def make_add(
 
 
 class FakeClock:
-    """Monotonic time that moves when told to."""
+    """Monotonic time that moves on request."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -82,7 +82,7 @@ class FakeClock:
 
 
 class FakeModel:
-    """Keeps the token id of every slot; what it answers depends on what the row's block table leads to."""
+    """Keeps the token id of every slot; what it answers depends on what the sequence's block table leads to."""
 
     def __init__(self, num_blocks: int, block_size: int) -> None:
         self._slots = np.full(num_blocks * block_size, -1, dtype=np.int64)
@@ -91,27 +91,28 @@ class FakeModel:
         self.poisoned: set[int] = set()
 
     def execute(self, scheduled: SchedulerOutput) -> StepOutput:
-        """One result a row. Raises RuntimeError when a poisoned sequence is among them."""
-        for row in scheduled.rows:
-            assert row.num_query_tokens > 0
-            slots = self._row_slots(list(row.seq.block_table))
-            end = row.start + row.num_query_tokens
-            tokens = list(row.seq.token_ids[row.start : row.end]) + list(row.draft_token_ids)
-            self._slots[slots[row.start : end]] = tokens
-            self.num_computed_tokens += row.num_tokens
-        if any(row.seq.seq_id in self.poisoned for row in scheduled.rows):
+        """One result a sequence. Raises RuntimeError when a poisoned sequence is among them."""
+        for chunk in scheduled.chunks:
+            assert chunk.num_query_tokens > 0
+            slots = self._chunk_slots(list(chunk.seq.block_table))
+            end = chunk.start + chunk.num_query_tokens
+            tokens = list(chunk.seq.token_ids[chunk.start : chunk.end]) + list(chunk.draft_token_ids)
+            self._slots[slots[chunk.start : end]] = tokens
+            self.num_computed_tokens += chunk.num_tokens
+        if any(chunk.seq.seq_id in self.poisoned for chunk in scheduled.chunks):
             raise RuntimeError("poisoned")
-        return StepOutput([self._result(row) if row.samples else RowResult([]) for row in scheduled.rows])
+        return StepOutput([self._result(chunk) if chunk.samples else SequenceResult([]) for chunk in scheduled.chunks])
 
-    def _result(self, row: ScheduledRow) -> RowResult:
-        """The answer behind the row's tokens and behind each draft, as far as the drafts are right."""
-        slots = self._row_slots(list(row.seq.block_table))
+    def _result(self, chunk: ScheduledChunk) -> SequenceResult:
+        """The answer behind the sequence's tokens and behind each draft, as far as the drafts are right."""
+        slots = self._chunk_slots(list(chunk.seq.block_table))
         chosen = [
-            next_token(self._slots[slots[: row.end + count]].tolist()) for count in range(len(row.draft_token_ids) + 1)
+            next_token(self._slots[slots[: chunk.end + count]].tolist())
+            for count in range(len(chunk.draft_token_ids) + 1)
         ]
-        return accept(row.draft_token_ids, chosen, [None] * len(chosen), [False] * len(chosen))
+        return accept(chunk.draft_token_ids, chosen, [None] * len(chosen), [False] * len(chosen))
 
-    def _row_slots(self, table: list[int]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    def _chunk_slots(self, table: list[int]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         first = np.asarray(table, dtype=np.int64)[:, None] * self._block_size
         return (first + np.arange(self._block_size)).ravel()
 
@@ -165,10 +166,10 @@ class FakeCore:
         self.scheduler.abort(seq_ids, self.clock(), self.clock())
 
     def step(self) -> SchedulerOutput:
-        """One step of 10 ms; checks the books and collects the outputs."""
+        """One step of 10 ms; checks the counts and collects the outputs."""
         batch = self.scheduler.schedule(self.clock())
-        assert sum(row.num_query_tokens for row in batch.rows) <= self.max_num_batched_tokens
-        assert len(batch.rows) <= self.max_num_seqs
+        assert sum(chunk.num_query_tokens for chunk in batch.chunks) <= self.max_num_batched_tokens
+        assert len(batch.chunks) <= self.max_num_seqs
         output = self.model.execute(batch)
         self.clock.advance(0.01)
         self.scheduler.update_from_output(batch, output, self.clock())

@@ -13,8 +13,8 @@ from engine.kv_cache.block_manager import BlockManager
 from engine.protocol import Add, Lane, SamplingParams
 from engine.scheduler.admission import Limits
 from engine.scheduler.scheduler import Scheduler
-from engine.step.scheduler_output import ScheduledRow, SchedulerOutput
-from engine.step.step_output import RowResult, StepOutput
+from engine.step.scheduler_output import ScheduledChunk, SchedulerOutput
+from engine.step.step_output import SequenceResult, StepOutput
 from engine.step.tally import CoreTotals
 
 _END = 1
@@ -45,7 +45,7 @@ class Wait:
 
 def step_seconds(shape: StepShape) -> float:
     """The machine: about what the bundled large model takes on two cores."""
-    return 1.5e-3 + 2.5e-4 * shape.num_decode_rows + 1.2e-4 * shape.num_prefill_tokens + 2e-7 * shape.num_context_tokens
+    return 1.5e-3 + 2.5e-4 * shape.num_decode_seqs + 1.2e-4 * shape.num_prefill_tokens + 2e-7 * shape.num_context_tokens
 
 
 class ModelledEngine:
@@ -87,10 +87,10 @@ class ModelledEngine:
         return waits
 
     def _warm_up(self) -> None:
-        for num_rows in (0, 1, 4, 16):
+        for num_seqs in (0, 1, 4, 16):
             for num_tokens in (0, 16, 64, 256):
                 for num_context in (100, 10_000):
-                    shape = StepShape(num_rows, num_tokens, num_context, num_tokens**2, min(1, num_tokens))
+                    shape = StepShape(num_seqs, num_tokens, num_context, num_tokens**2, min(1, num_tokens))
                     self._step_time.observe(shape, step_seconds(shape))
 
     def _add(self, request: Request) -> None:
@@ -111,9 +111,9 @@ class ModelledEngine:
 
     def _step(self) -> Iterator[Wait]:
         batch = self.scheduler.schedule(self.now)
-        seconds = step_seconds(batch.shape()) if batch.rows else 1e-3
+        seconds = step_seconds(batch.shape()) if batch.chunks else 1e-3
         self.now += seconds
-        if batch.rows:
+        if batch.chunks:
             self._step_time.observe(batch.shape(), seconds)
         self.num_prompt_tokens += batch.shape().num_prefill_tokens
         self.scheduler.update_from_output(batch, self._output(batch), self.now)
@@ -125,10 +125,12 @@ class ModelledEngine:
                 self.errors[output.seq_id] = output.error or ""
 
     def _output(self, batch: SchedulerOutput) -> StepOutput:
-        return StepOutput([RowResult([self._next_token(row)] if row.samples else []) for row in batch.rows])
+        return StepOutput(
+            [SequenceResult([self._next_token(chunk)] if chunk.samples else []) for chunk in batch.chunks]
+        )
 
-    def _next_token(self, row: ScheduledRow) -> int:
-        is_last = row.seq.num_output_tokens + 1 >= self._lengths[row.seq.seq_id]
+    def _next_token(self, chunk: ScheduledChunk) -> int:
+        is_last = chunk.seq.num_output_tokens + 1 >= self._lengths[chunk.seq.seq_id]
         return _END if is_last else _WORD
 
 

@@ -1,4 +1,4 @@
-"""Thousands of aborts in every state leave nothing behind: no row, no block, no sequence."""
+"""Thousands of aborts in every state leave nothing behind: no sequence and no block."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def make_core(checkpoint: Path, grammars: SlowGrammars) -> TinyCore:
     def drafter(core: TinyCore) -> RandomDrafter:
         return RandomDrafter(forced, Random(5), vocab_size=_VOCAB_SIZE)
 
-    return TinyCore(checkpoint, num_blocks=32, budget=48, rows=8, drafter=drafter, grammars=grammars)
+    return TinyCore(checkpoint, num_blocks=32, budget=48, num_seqs=8, drafter=drafter, grammars=grammars)
 
 
 def check_nothing_is_left(core: TinyCore) -> None:
@@ -89,11 +89,11 @@ class OneAbort:
     def step(self) -> None:
         scheduler = self.core.scheduler
         batch = scheduler.schedule(0.0)
-        output = self.core.runner.execute(batch) if batch.rows else StepOutput([])
+        output = self.core.runner.execute(batch) if batch.chunks else StepOutput([])
         scheduler.update_from_output(batch, output, 0.0)
 
     def abort(self, seq_id: int) -> AbortState:
-        """The state it was in, by the books and by its end."""
+        """The state it was in, by the counts and by its end."""
         scheduler = self.core.scheduler
         scheduler.take_outputs()
         scheduler.abort([seq_id, seq_id], 0.0, 0.5)

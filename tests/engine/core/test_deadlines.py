@@ -1,4 +1,4 @@
-"""Deadlines in the core: refused at arrival when hopeless, dropped in the queue, aborted in the row; one end each."""
+"""Deadlines in the core: refused at arrival when hopeless, dropped in the queue, aborted in the batch; one end each."""
 
 from __future__ import annotations
 

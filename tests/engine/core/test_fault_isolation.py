@@ -7,7 +7,7 @@ import pytest
 from engine.core.fault_isolation import CoreBrokenError, FaultIsolation
 from engine.runner.warm_up import made_up_batch
 from engine.step.scheduler_output import SchedulerOutput
-from engine.step.step_output import RowResult, StepOutput
+from engine.step.step_output import SequenceResult, StepOutput
 
 
 class Runner:
@@ -19,16 +19,16 @@ class Runner:
 
     def execute(self, scheduled: SchedulerOutput) -> StepOutput:
         self.num_executed += 1
-        if self.poisoned & {row.seq.seq_id for row in scheduled.rows}:
+        if self.poisoned & {chunk.seq.seq_id for chunk in scheduled.chunks}:
             raise ValueError("poisoned")
-        return StepOutput([RowResult([1]) for _ in scheduled.rows])
+        return StepOutput([SequenceResult([1]) for _ in scheduled.chunks])
 
 
 def step() -> SchedulerOutput:
     return made_up_batch(3, 1, 32, num_blocks=64, block_size=16)
 
 
-def test_a_step_that_fails_is_computed_row_by_row_and_the_books_are_checked() -> None:
+def test_a_step_that_fails_is_computed_one_by_one_and_the_counts_are_checked() -> None:
     runner, checked = Runner(1), []
     output = FaultIsolation(runner, lambda: checked.append(True)).execute(step())
     assert [result.token_ids for result in output.results] == [[1], [], [1]]
@@ -45,5 +45,5 @@ def test_a_core_that_computes_nothing_gives_up_and_one_step_in_between_starts_th
         isolated.succeed()
     for _ in range(4):
         isolated.execute(step())
-    with pytest.raises(CoreBrokenError, match="5 steps in a row"):
+    with pytest.raises(CoreBrokenError, match="5 consecutive steps"):
         isolated.execute(step())

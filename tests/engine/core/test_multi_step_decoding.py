@@ -1,4 +1,4 @@
-"""Rounds of verification that follow a step in the same go: answers are those of single steps."""
+"""Verifying steps that follow a step in the same go: answers are those of single steps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STOPS = tuple(range(0, VOCAB_SIZE, 11))
 
 
 class Rounding:
-    """A compiled core whose steps may be followed by rounds, and what they made."""
+    """A compiled core whose steps may be followed by others, and their outputs."""
 
     def __init__(
         self, folder: Path, num_threads: int, costs_of: Callable[[TinyCore], StepCosts] = free_drafts, **settings: Any
@@ -46,15 +46,15 @@ class Rounding:
         self.core.runner.execute = noting  # type: ignore[method-assign]
 
     @property
-    def most_rounds(self) -> int:
+    def most_steps(self) -> int:
         """Of one go."""
         return max(output.num_steps for _, output in self.outputs)
 
     @property
     def were_behind_prompts(self) -> bool:
-        """Whether any rounds followed a prompt."""
+        """Return whether any steps followed a prompt."""
         return any(
-            output.num_steps > 1 and any(row.num_tokens > 1 for row in scheduled.rows)
+            output.num_steps > 1 and any(chunk.num_tokens > 1 for chunk in scheduled.chunks)
             for scheduled, output in self.outputs
         )
 
@@ -85,10 +85,10 @@ def closing() -> Iterator[list[TinyCore]]:
 def dear_drafts(core: TinyCore) -> StepCosts:
     """Costs by which each draft takes as long as ten steps."""
     costs = FixedCosts()
-    for num_rows in range(1, core.rows + 1):
-        costs.observe_plain(num_rows, 1e-3)
+    for num_seqs in range(1, core.num_seqs + 1):
+        costs.observe_plain(num_seqs, 1e-3)
         for num_drafts in range(1, 5):
-            costs.observe_verification(num_rows, num_rows * num_drafts, 1e-3 + 1e-2 * num_drafts)
+            costs.observe_verification(num_seqs, num_seqs * num_drafts, 1e-3 + 1e-2 * num_drafts)
     return costs
 
 
@@ -100,20 +100,20 @@ def plain_answers(folder: Path, prompts: list[list[int]], closing: list[TinyCore
 
 @pytest.mark.parametrize("num_threads", [1, 2])
 @pytest.mark.parametrize("params", [{}, {"stop_token_ids": STOPS}, {"max_tokens": 7}, {"max_tokens": 3}], ids=str)
-def test_rounds_change_no_answer(
+def test_multi_step_decoding_changes_no_answer(
     checkpoint: Path, closing: list[TinyCore], num_threads: int, params: dict[str, Any]
 ) -> None:
     expected = plain_answers(checkpoint, PROMPTS, closing, **params)
     rounding = Rounding(checkpoint, num_threads)
     core = rounding.core
     closing.append(core)
-    for _ in range(3):  # what was said once is known
+    for _ in range(3):  # what was stated once is known
         for prompt, answer in zip(PROMPTS, expected, strict=True):
             assert core.answers([prompt], **params) == [answer]
         core.drafter.rest()  # type: ignore[union-attr]
         assert core.answers(PROMPTS, **params) == expected
         core.drafter.rest()  # type: ignore[union-attr]
-    assert rounding.most_rounds > (1 if params.get("max_tokens") == 3 else 2)
+    assert rounding.most_steps > (1 if params.get("max_tokens") == 3 else 2)
     assert rounding.were_behind_prompts
     assert 0 < core.tally.accepted_tokens <= core.tally.drafted_tokens
     assert core.num_leaked == 0
@@ -128,17 +128,17 @@ def test_an_answer_that_is_known_takes_few_goes(checkpoint: Path, closing: list[
     started_at = time.monotonic()
     assert rounding.core.answers(PROMPTS[:1], max_tokens=24) == first
     took_s = time.monotonic() - started_at
-    goes = [output for _, output in rounding.outputs]
-    assert all((output.later_s > 0.0) == (output.num_steps > 1) for output in goes)
-    assert sum(output.later_s for output in goes) < took_s
-    # 24 tokens, of which single steps would have said one each.
-    assert len(goes) <= 12
+    calls = [output for _, output in rounding.outputs]
+    assert all((output.later_s > 0.0) == (output.num_steps > 1) for output in calls)
+    assert sum(output.later_s for output in calls) < took_s
+    # 24 tokens, of which single steps would have stated one each.
+    assert len(calls) <= 12
     (stages,) = [output.stages for output in rounding.core.outputs[-1:]]
     assert stages is not None
     assert 0 < stages.num_accepted_tokens <= stages.num_drafted_tokens
 
 
-def test_rounds_follow_where_no_guess_is_worth_verifying(checkpoint: Path, closing: list[TinyCore]) -> None:
+def test_further_steps_follow_where_no_draft_is_worth_verifying(checkpoint: Path, closing: list[TinyCore]) -> None:
     (expected,) = plain_answers(checkpoint, PROMPTS[:1], closing, max_tokens=24)
     rounding = Rounding(checkpoint, 1, dear_drafts)
     closing.append(rounding.core)
@@ -151,10 +151,10 @@ def test_rounds_follow_where_no_guess_is_worth_verifying(checkpoint: Path, closi
 
 
 @pytest.mark.parametrize("prompts", [PROMPTS[:1], PROMPTS], ids=["alone", "in company"])
-def test_answers_in_which_nothing_is_guessed_are_said_in_rounds_too(
+def test_answers_in_which_nothing_is_drafted_are_generated_in_several_steps_too(
     checkpoint: Path, closing: list[TinyCore], monkeypatch: pytest.MonkeyPatch, prompts: list[list[int]]
 ) -> None:
-    monkeypatch.setattr("engine.spec_decode.response_guard.ResponseGuard.is_open", lambda guard, seq, num_rows: False)
+    monkeypatch.setattr("engine.spec_decode.response_guard.ResponseGuard.is_open", lambda guard, seq, num_seqs: False)
     expected = plain_answers(checkpoint, prompts, closing, max_tokens=40)
     rounding = Rounding(checkpoint, 2)
     core = rounding.core
@@ -165,9 +165,9 @@ def test_answers_in_which_nothing_is_guessed_are_said_in_rounds_too(
         core.drafter.rest()  # type: ignore[union-attr]
     assert core.tally.drafted_tokens == 0
     assert rounding.were_behind_prompts
-    goes = [output for batch, output in rounding.outputs if batch.rows[0].num_tokens == 1]
-    assert max(output.num_steps for output in goes) > 2
-    assert all(output.predictions is None for output in goes)
+    calls = [output for batch, output in rounding.outputs if batch.chunks[0].num_tokens == 1]
+    assert max(output.num_steps for output in calls) > 2
+    assert all(output.predictions is None for output in calls)
     assert core.num_leaked == 0
 
 
@@ -181,10 +181,12 @@ def test_no_round_follows_where_tokens_are_not_the_likeliest(
     for _ in range(2):
         assert rounding.core.answers(PROMPTS, **params) == expected
         rounding.core.drafter.rest()  # type: ignore[union-attr]
-    assert rounding.most_rounds == 1
+    assert rounding.most_steps == 1
 
 
-def test_rounds_in_a_pool_that_is_short_of_blocks_change_no_answer(checkpoint: Path, closing: list[TinyCore]) -> None:
+def test_further_steps_in_a_pool_that_is_short_of_blocks_change_no_answer(
+    checkpoint: Path, closing: list[TinyCore]
+) -> None:
     prompts = PROMPTS + SHARED
     expected = plain_answers(checkpoint, prompts, closing)
     rounding = Rounding(checkpoint, 1, num_blocks=13, budget=32)
@@ -195,15 +197,15 @@ def test_rounds_in_a_pool_that_is_short_of_blocks_change_no_answer(checkpoint: P
         core.drafter.rest()  # type: ignore[union-attr]
         assert [core.answers([prompt])[0] for prompt in prompts] == expected
     assert core.tally.preemptions > 0
-    assert rounding.most_rounds > 1
+    assert rounding.most_steps > 1
     assert core.num_leaked == 0
 
 
 def until_it_fails(core: TinyCore, prompt: list[int]) -> tuple[list[int], str | None]:
-    """What a core says before no token can be chosen any more, and how that ends."""
+    """What a core states before no token can be chosen any more, and how that ends."""
     params = SamplingParams(max_tokens=16, temperature=0.0)
     core.scheduler.add(Add(seq_id=99, prompt_token_ids=prompt, params=params), 0.0)
-    said: list[int] = []
+    emitted: list[int] = []
     while True:
         batch = core.scheduler.schedule(0.0)
         output = core.runner.execute(batch)
@@ -211,9 +213,9 @@ def until_it_fails(core: TinyCore, prompt: list[int]) -> tuple[list[int], str | 
             core.drafter.observe(batch, output, 0.001)
         core.scheduler.update_from_output(batch, output, 0.0)
         for part in core.scheduler.take_outputs():
-            said += part.token_ids
+            emitted += part.token_ids
             if part.finish_reason is not None:
-                return said, part.error
+                return emitted, part.error
 
 
 def test_a_round_whose_logits_are_no_numbers_ends_the_go_before_it(checkpoint: Path, closing: list[TinyCore]) -> None:
@@ -230,12 +232,12 @@ def test_a_round_whose_logits_are_no_numbers_ends_the_go_before_it(checkpoint: P
         with torch.inference_mode():
             model.decoder.embedding[poison] = float("nan")
     rounding.outputs.clear()
-    said, error = until_it_fails(core, PROMPTS[0])
+    emitted, error = until_it_fails(core, PROMPTS[0])
     until_poison, expected_error = until_it_fails(plain, PROMPTS[0])
     assert until_poison == answer[: answer.index(poison) + 1]
-    # What a draft left in its block reaches the tokens before it as well, with rounds as without.
-    assert said == answer[: len(said)]
-    assert 0 < len(said) <= len(until_poison)
+    # What a draft left in its block reaches the tokens before it as well, with multi-step decoding as without.
+    assert emitted == answer[: len(emitted)]
+    assert 0 < len(emitted) <= len(until_poison)
     assert error == expected_error is not None
-    assert rounding.most_rounds > 1
+    assert rounding.most_steps > 1
     assert core.num_leaked == 0

@@ -1,4 +1,4 @@
-"""Steps launched before the last one's tokens are known: the same answers, the same ends, the same books."""
+"""Steps launched before the last one's tokens are known: the same answers, the same ends, the same counts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from engine.sampling.device_choice import TorchChooser
 from engine.sampling.sampler import Sampler
 from engine.step.sample_rows import SampleRows
 from engine.step.scheduler_output import SchedulerOutput
-from engine.step.step_output import RowResult, StepOutput
+from engine.step.step_output import SequenceResult, StepOutput
 from tests.engine.core.checkpoints import MAX_MODEL_LEN
 from tests.engine.core.fakes import FakeClock, FakeCore, greedy, make_add, next_token
 from tests.engine.core.test_step_loop import ScriptedInbox
@@ -34,7 +34,7 @@ from tests.engine.core.tiny_core import BLOCK_SIZE, CPU, PROMPTS, TinyCore
 
 @dataclass
 class FakeFlight:
-    """A step of the fake model that is computed when its result is asked for."""
+    """A step of the fake model that is computed when its result is requested."""
 
     scheduled: SchedulerOutput
     compute: Callable[[], StepOutput]
@@ -45,7 +45,7 @@ class FakeFlight:
 
 
 class FakeLauncher:
-    """Answers from the text that each sequence will have; says what was launched and awaited, in order."""
+    """Answers from the text that each sequence will have; states what was launched and awaited, in order."""
 
     def __init__(self, core: FakeCore) -> None:
         self._core = core
@@ -59,20 +59,22 @@ class FakeLauncher:
         self._core.clock.advance(0.01)
         return StepOutput(
             [
-                RowResult([next_token(self._text(row.seq.token_ids.tolist(), row.end))] if row.samples else [])
-                for row in scheduled.rows
+                SequenceResult(
+                    [next_token(self._text(chunk.seq.token_ids.tolist(), chunk.end))] if chunk.samples else []
+                )
+                for chunk in scheduled.chunks
             ]
         )
 
     def can_launch(self, scheduled: SchedulerOutput) -> bool:
-        """Sampling rows only."""
-        return all(row.samples for row in scheduled.rows)
+        """Sampling sequences only."""
+        return all(chunk.samples for chunk in scheduled.chunks)
 
     def launch(self, scheduled: SchedulerOutput, behind: LaunchedStep | None = None) -> LaunchedStep:
         """A flight that computes when awaited."""
         self.num_launched += 1
         number = self.num_launched
-        texts = {row.seq.seq_id: self._text(row.seq.token_ids.tolist(), row.end) for row in scheduled.rows}
+        texts = {chunk.seq.seq_id: self._text(chunk.seq.token_ids.tolist(), chunk.end) for chunk in scheduled.chunks}
         self.log.append(f"launch {number}" + ("" if behind is None else " behind"))
 
         def compute() -> StepOutput:
@@ -80,7 +82,7 @@ class FakeLauncher:
             self._core.clock.advance(0.01)
             if number in self.breaks_at:
                 raise RuntimeError("launch failed")
-            return StepOutput([RowResult([next_token(texts[row.seq.seq_id])]) for row in scheduled.rows])
+            return StepOutput([SequenceResult([next_token(texts[chunk.seq.seq_id])]) for chunk in scheduled.chunks])
 
         return FakeFlight(scheduled, compute)
 
@@ -255,7 +257,7 @@ def real_loop(folder: Path, script: dict[int, list[ToCore]], *, overlaps: bool) 
         device=CPU,
         block_size=BLOCK_SIZE,
         max_tokens=core.budget,
-        max_rows=core.rows,
+        max_num_seqs=core.num_seqs,
         max_blocks=MAX_MODEL_LEN // BLOCK_SIZE,
     )
     next_step = NextStep(core.scheduler, core.blocks, runner)
@@ -291,7 +293,7 @@ def requests(**params: Any) -> dict[int, list[ToCore]]:
         ({"temperature": 0.0}, range(11, 60)),
         ({"temperature": 1.0, "seed": 5}, range(11, 60)),
         ({"temperature": 1.0, "seed": 5, "top_p": 0.9}, range(11, 60)),
-        # So hot that most of the vocabulary survives, more than is looked at without waiting: once, then no more.
+        # So hot that most of the vocabulary survives, more than is checked without waiting: once, then no more.
         ({"temperature": 50.0, "seed": 5, "top_p": 0.9}, range(1, 4)),
     ],
     ids=["greedy", "seeded", "truncated", "undecided"],

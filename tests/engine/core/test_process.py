@@ -164,7 +164,7 @@ def test_a_core_ends_when_the_front_goes_away(checkpoint: Path) -> None:
         assert status.result(_TIMEOUT_S) == 0
 
 
-def test_a_core_without_a_model_says_why_and_fails(tmp_path: Path) -> None:
+def test_a_core_without_a_model_gives_the_reason_and_fails(tmp_path: Path) -> None:
     with core_thread(model_dir=str(tmp_path / "nothing"), device="cpu", num_threads=1) as (front, status):
         assert isinstance(front.receive(), Phase)
         message = front.receive()
@@ -201,20 +201,20 @@ def test_a_pool_too_small_for_the_model_shortens_what_a_sequence_may_reach(check
     ("environment", "expected"),
     [({}, "10000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "ACTIVE"}, None)],
 )
-def test_torchs_threads_sleep_soon_unless_somebody_said_otherwise(
+def test_torchs_threads_sleep_soon_unless_somebody_stated_otherwise(
     environment: dict[str, str], expected: str | None
 ) -> None:
     leave_cores_alone(environment)
     assert environment.get("GOMP_SPINCOUNT") == expected
 
 
-def test_a_vocabulary_that_is_only_claimed_ends_the_core_before_memory_is_taken_for_it(
+def test_a_vocabulary_that_is_only_declared_ends_the_core_before_memory_is_taken_for_it(
     tmp_path: Path, checkpoint: Path
 ) -> None:
     folder = tmp_path / "claims"
     shutil.copytree(checkpoint, folder)
-    claims = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**claims, "vocab_size": 2**31 - 1}))
+    original = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**original, "vocab_size": 2**31 - 1}))
     with core_process(tmp_path, model_dir=str(folder), device="cpu", num_threads=1) as (front, process):
         message = front.receive()
         assert isinstance(message, Phase), message

@@ -1,4 +1,4 @@
-"""Tokens are told at once where somebody waits for them, and load a few times a second."""
+"""Tokens are given at once where somebody waits for them, and load a few times a second."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from engine.protocol import StepReport
 from tests.engine.core.fakes import FakeCore, make_add
 
 
-class Told:
-    """A core whose clock stands still, and what its reporter said."""
+class ReporterHarness:
+    """A core whose clock stands still, and what its reporter stated."""
 
     def __init__(self) -> None:
         self.core = core = FakeCore()
@@ -27,35 +27,35 @@ class Told:
         self.reporter.report()
 
 
-def test_a_step_whose_tokens_somebody_waits_for_is_told_at_once_and_its_load_at_a_glance() -> None:
-    told = Told()
+def test_a_step_whose_tokens_somebody_waits_for_is_reported_at_once_and_its_load_at_a_glance() -> None:
+    harness = ReporterHarness()
     add = make_add(1, [1, 2], 3)
-    told.reporter.receive(add)
-    told.core.add(add)
-    told.step()
-    (report,) = told.reports
+    harness.reporter.receive(add)
+    harness.core.add(add)
+    harness.step()
+    (report,) = harness.reports
     assert [output.seq_id for output in report.outputs] == [1]
-    assert (report.tells_load, report.load.num_running) == (False, 1)
+    assert (report.has_load, report.load.num_running) == (False, 1)
 
 
 def test_patient_tokens_are_held_until_a_report_is_due() -> None:
-    told = Told()
+    harness = ReporterHarness()
     add = msgspec.structs.replace(make_add(1, [1, 2], 5), is_patient=True)
-    told.reporter.receive(add)
-    told.core.add(add)
-    told.step()
-    told.step()
-    assert told.reports == []
-    told.core.clock.advance(0.01)
-    told.step()
-    (report,) = told.reports
+    harness.reporter.receive(add)
+    harness.core.add(add)
+    harness.step()
+    harness.step()
+    assert harness.reports == []
+    harness.core.clock.advance(0.01)
+    harness.step()
+    (report,) = harness.reports
     assert [len(output.token_ids) for output in report.outputs] == [1, 1, 1]
-    assert report.tells_load
+    assert report.has_load
 
 
-def test_a_core_at_rest_tells_its_load_once() -> None:
-    told = Told()
-    told.reporter.receive(make_add(1, [1], 1))
-    told.reporter.rest()
-    told.reporter.rest()
-    assert [report.tells_load for report in told.reports] == [True]
+def test_a_core_at_rest_reports_its_load_once() -> None:
+    harness = ReporterHarness()
+    harness.reporter.receive(make_add(1, [1], 1))
+    harness.reporter.rest()
+    harness.reporter.rest()
+    assert [report.has_load for report in harness.reports] == [True]

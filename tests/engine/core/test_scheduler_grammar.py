@@ -1,4 +1,4 @@
-"""Sequences whose output follows a grammar: they wait for it outside every queue, and it says where they end."""
+"""Sequences whose output follows a grammar: they wait for it outside every queue, and it states where they end."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class FakeGrammar:
 
 @dataclass
 class GrammarCore(FakeCore):
-    """A core whose grammars are compiled when a test says so."""
+    """A core whose grammars are compiled when a test reports it."""
 
     requests: list[tuple[int, str]] = field(default_factory=list)
 
@@ -84,7 +84,7 @@ def test_a_sequence_waits_for_its_grammar_while_others_run(core: GrammarCore) ->
     assert core.scheduler.num_waiting == 1
     core.scheduler.check_integrity()
     core.add(make_add(2, [4, 5, 6]))
-    assert [row.seq.seq_id for row in core.step().rows] == [2]
+    assert [chunk.seq.seq_id for chunk in core.step().chunks] == [2]
     grammar = core.compiled(1, FakeGrammar())
     assert core.scheduler.has_work
     core.run()
@@ -100,7 +100,7 @@ def test_an_answer_that_nothing_can_follow_ends_at_once(core: GrammarCore) -> No
     assert core.ends[1].finish_reason == "stop"
 
 
-def test_a_stop_token_ends_an_answer_whatever_min_tokens_says(core: GrammarCore) -> None:
+def test_a_stop_token_ends_an_answer_whatever_min_tokens_states(core: GrammarCore) -> None:
     answer = greedy([1, 2, 3], 5)
     core.add(with_grammar(make_add(1, [1, 2, 3], max_tokens=20, min_tokens=10, stop_token_ids=(answer[4],))))
     grammar = core.compiled(1, FakeGrammar())
@@ -171,7 +171,7 @@ def test_waiting_for_grammars_counts_against_the_limit_of_the_queue() -> None:
     assert list(core.ends) == [3]
 
 
-def test_a_core_without_a_compiler_says_so() -> None:
+def test_a_core_without_a_compiler_reports_it() -> None:
     core = FakeCore()
     core.add(with_grammar(make_add(1, [1, 2, 3])))
     core.collect()

@@ -14,7 +14,7 @@ from tests.engine.core.fakes import FakeCore, greedy, make_add
 
 def tokens_of(batch: SchedulerOutput) -> dict[int, int]:
     """Tokens of each sequence in a step."""
-    return {row.seq.seq_id: row.num_tokens for row in batch.rows}
+    return {chunk.seq.seq_id: chunk.num_tokens for chunk in batch.chunks}
 
 
 def roomy(*, max_num_seqs: int = 8, num_blocks: int = 512) -> FakeCore:
@@ -79,7 +79,7 @@ def test_the_share_of_a_prompt_that_waits_for_its_prefix_is_not_lost() -> None:
     assert sum(tokens_of(core.step()).values()) == 48
 
 
-def test_rows_are_kept_for_short_prompts() -> None:
+def test_rows_are_stored_for_short_prompts() -> None:
     core = roomy(max_num_seqs=16, num_blocks=2000)
     for seq_id in range(20):
         add(core, seq_id, 3, "batch", max_tokens=60)

@@ -1,4 +1,4 @@
-"""Random histories of requests, steps, aborts and expiries: books balance, answers are right, all end exactly once."""
+"""Random histories of requests, steps, aborts and expiries: counts balance, answers are right, all end exactly once."""
 
 from __future__ import annotations
 
@@ -85,13 +85,13 @@ class SchedulerMachine(RuleBasedStateMachine):
         core = self.core
         batch = core.scheduler.schedule(core.clock())
         output = core.model.execute(batch)
-        for row in batch.rows[::2]:
-            core.abort(row.seq.seq_id)
+        for chunk in batch.chunks[::2]:
+            core.abort(chunk.seq.seq_id)
         core.scheduler.update_from_output(batch, output, core.clock())
         core.collect()
 
     @invariant()
-    def books_balance(self) -> None:
+    def blocks_balance(self) -> None:
         self.core.scheduler.check_integrity()
         assert self.core.blocks.num_leaked(self.core.scheduler.running()) == 0
 

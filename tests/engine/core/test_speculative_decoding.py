@@ -48,19 +48,19 @@ PARAMS: dict[str, dict[str, Any]] = {
 
 
 class FixedCosts(StepCosts):
-    """Costs that stay what they are told first, whatever the machine does."""
+    """Costs that stay what they are given first, whatever the machine does."""
 
-    def observe(self, num_rows: int, num_drafts: int, seconds: float) -> None:
+    def observe(self, num_seqs: int, num_drafts: int, seconds: float) -> None:
         """Nothing is learned."""
 
 
 def free_drafts(core: TinyCore) -> StepCosts:
     """Costs that make every draft worth its while."""
     costs = FixedCosts()
-    for num_rows in range(1, core.rows + 1):
-        costs.observe_plain(num_rows, 1.0)
-        costs.observe_verification(num_rows, num_rows, 1.0001)
-        costs.observe_drafting(num_rows, 1, 0, 0.0001)
+    for num_seqs in range(1, core.num_seqs + 1):
+        costs.observe_plain(num_seqs, 1.0)
+        costs.observe_verification(num_seqs, num_seqs, 1.0001)
+        costs.observe_drafting(num_seqs, 1, 0, 0.0001)
     return costs
 
 
@@ -72,7 +72,7 @@ def controller(
     multi_step: MultiStep | None = None,
     model: DraftModelProposer | None = None,
 ) -> SpeculationController:
-    """What decides about at most four draft tokens a row."""
+    """What decides about at most four draft tokens a sequence."""
     stats = AcceptanceStats()
     ngram = NgramProposer(stats) if lookup else None
     planner = None
@@ -98,7 +98,7 @@ def draft_model(core: TinyCore, folder: Path) -> DraftModelProposer:
         device=CPU,
         block_size=BLOCK_SIZE,
         max_tokens=core.budget,
-        max_rows=core.rows,
+        max_num_seqs=core.num_seqs,
         max_blocks=MAX_MODEL_LEN // BLOCK_SIZE,
     )
     return DraftModelProposer(
@@ -148,23 +148,23 @@ def test_partly_right_drafts_change_no_answer(checkpoint: Path, name: str) -> No
 
 
 class KnowingHeads(PredictionHeads):
-    """Heads that say what they know of the answers, and something else in one place of four."""
+    """Heads that state what they know of the answers, and something else in one place of four."""
 
     def __init__(self, core: TinyCore, answers: list[list[int]]) -> None:
         assert isinstance(core.model, Decoder)
         super().__init__(made_up_heads(core.model.config.hidden_size), core.model)
         self._answers = answers
         self._rng = random.Random(2)
-        self.num_asked = 0
+        self.num_calls = 0
 
     def look_ahead(self, hidden: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:
         logits = 0.1 * super().look_ahead(hidden, token_ids)
-        self.num_asked += 1
-        for row, token_id in enumerate(token_ids.tolist()):
+        self.num_calls += 1
+        for chunk, token_id in enumerate(token_ids.tolist()):
             for answer in self._answers:
-                for place in (index for index, said in enumerate(answer) if said == token_id):
+                for place in (index for index, token in enumerate(answer) if token == token_id):
                     for head, following in enumerate(answer[place + 1 : place + 1 + self.num_heads]):
-                        logits[row, head, following if self._rng.random() < 0.75 else 5] = 50.0
+                        logits[chunk, head, following if self._rng.random() < 0.75 else 5] = 50.0
         return logits
 
 
@@ -181,7 +181,7 @@ def test_prediction_heads_change_no_answer(checkpoint: Path, name: str) -> None:
 
     core = TinyCore(checkpoint, drafter=make)
     assert core.answers(PROMPTS, **PARAMS[name]) == expected
-    assert heads[0].num_asked > 0
+    assert heads[0].num_calls > 0
     assert core.tally.accepted_tokens > 0
 
 

@@ -1,4 +1,4 @@
-"""The loop over the fake model: messages in, reports out, faults kept to those at fault."""
+"""The loop over the fake model: messages in, reports out, faults stored to those at fault."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.engine.core.fakes import FakeClock, FakeCore, FakeModel, greedy, make
 
 
 class ScriptedInbox:
-    """Hands out messages at given steps; Shutdown when asked to wait with nothing left."""
+    """Hands out messages at given steps; Shutdown when called to wait with nothing left."""
 
     def __init__(self, clock: FakeClock, script: dict[int, list[ToCore]]) -> None:
         self._clock = clock
@@ -40,7 +40,7 @@ class ScriptedInbox:
 
 
 class SteadyModel:
-    """The fake model, as slow as it is told to be."""
+    """The fake model, as slow as it is given to be."""
 
     def __init__(self, model: FakeModel, clock: FakeClock, step_s: float) -> None:
         self._model = model
@@ -48,7 +48,7 @@ class SteadyModel:
         self._step_s = step_s
 
     def execute(self, scheduled: SchedulerOutput) -> StepOutput:
-        """One result a row."""
+        """One result a sequence."""
         self._clock.advance(self._step_s)
         return self._model.execute(scheduled)
 
@@ -174,14 +174,14 @@ def test_reports_carry_load_and_counters() -> None:
     assert max(report.load.forecast_wait_s for report in harness.reports) > 0.01
 
 
-def test_no_token_waits_for_the_load_which_is_told_every_few_milliseconds_and_when_there_is_nothing_to_do() -> None:
+def test_no_token_waits_for_the_load_which_is_reported_every_few_milliseconds_and_when_there_is_nothing_to_do() -> None:
     harness = Harness({0: [make_add(1, [1, 2], 40)]}, step_s=0.001)
     harness.loop.run()
     with_tokens = [report for report in harness.reports if report.outputs]
     assert len(with_tokens) == 40, "each is told after its step"
-    assert 7 <= sum(report.tells_load for report in with_tokens) <= 9
+    assert 7 <= sum(report.has_load for report in with_tokens) <= 9
     assert with_tokens[1].load.num_running == 1, "what is cheap to tell is told with every token"
-    assert [(report.tells_load, report.outputs) for report in harness.reports if report not in with_tokens] == [
+    assert [(report.has_load, report.outputs) for report in harness.reports if report not in with_tokens] == [
         (True, [])
     ]
     assert harness.reports[-1].load.num_blocks_free == harness.core.num_blocks
@@ -195,7 +195,7 @@ def test_reports_and_outputs_keep_order() -> None:
     assert [len(report.outputs) for report in harness.reports] == [1] * 8
 
 
-def test_tokens_that_nobody_reads_yet_are_told_together() -> None:
+def test_tokens_that_nobody_reads_yet_are_reported_together() -> None:
     add = msgspec.structs.replace(make_add(1, [1, 2], 40), is_patient=True)
     harness = Harness({0: [add]}, step_s=0.001)
     harness.loop.run()
@@ -205,11 +205,11 @@ def test_tokens_that_nobody_reads_yet_are_told_together() -> None:
     assert harness.reports[-1].load.num_blocks_free == harness.core.num_blocks
 
 
-def test_tokens_of_others_are_told_at_once_and_take_the_patient_ones_along() -> None:
+def test_tokens_of_others_are_reported_at_once_and_take_the_patient_ones_along() -> None:
     patient = msgspec.structs.replace(make_add(1, [1, 2], 40), is_patient=True)
     harness = Harness({0: [patient], 10: [make_add(2, [3], 10)]}, step_s=0.001)
     harness.loop.run()
     assert (harness.text(1), harness.text(2)) == (greedy([1, 2], 40), greedy([3], 10))
-    told = [[output.seq_id for output in report.outputs] for report in harness.reports]
-    assert sum(2 in seq_ids for seq_ids in told) == 10
-    assert sum(len(seq_ids) for seq_ids in told if 2 in seq_ids) >= 20
+    reported = [[output.seq_id for output in report.outputs] for report in harness.reports]
+    assert sum(2 in seq_ids for seq_ids in reported) == 10
+    assert sum(len(seq_ids) for seq_ids in reported if 2 in seq_ids) >= 20

@@ -11,14 +11,14 @@ from engine.core.step_observer import StepObserver
 from engine.forecast.step_time import StepTimeModel
 from engine.models.multi_step import StepTaken
 from engine.runner.warm_up import made_up_batch
-from engine.step.scheduler_output import ScheduledRow, SchedulerOutput
-from engine.step.step_output import RowResult, StepOutput
+from engine.step.scheduler_output import ScheduledChunk, SchedulerOutput
+from engine.step.step_output import SequenceResult, StepOutput
 from tests.engine.core.drafters import RandomDrafter
 from tests.engine.core.fakes import FakeCore
 
 
 class Seen:
-    """What a model of step time was told."""
+    """What a model of step time was given."""
 
     def __init__(self) -> None:
         core = FakeCore()
@@ -33,7 +33,7 @@ def test_of_several_steps_the_first_is_what_a_step_takes() -> None:
     scheduled = made_up_batch(1, 1, 32, num_blocks=64, block_size=16)
     steps = [StepTaken(1.0, 0), StepTaken(3.0, 0)]
     for _ in range(9):
-        seen.observer.observe(scheduled, StepOutput([RowResult([1, 2])], steps=steps), 4.0)
+        seen.observer.observe(scheduled, StepOutput([SequenceResult([1, 2])], steps=steps), 4.0)
     assert seen.step_time.predict(scheduled.shape()) == pytest.approx(1.0, rel=0.05)
     assert seen.meter.load().step_s == 4.0
     assert seen.drafter.num_steps == 9
@@ -41,9 +41,9 @@ def test_of_several_steps_the_first_is_what_a_step_takes() -> None:
 
 def test_steps_with_draft_tokens_are_no_measure_of_plain_ones() -> None:
     seen = Seen()
-    (row,) = made_up_batch(1, 1, 32, num_blocks=64, block_size=16).rows
-    drafting = ScheduledRow(row.seq, row.start, 1, samples=True, draft_token_ids=(1, 2))
-    seen.observer.observe(SchedulerOutput([drafting]), StepOutput([RowResult([1])]), 4.0)
+    (chunk,) = made_up_batch(1, 1, 32, num_blocks=64, block_size=16).chunks
+    drafting = ScheduledChunk(chunk.seq, chunk.start, 1, samples=True, draft_token_ids=(1, 2))
+    seen.observer.observe(SchedulerOutput([drafting]), StepOutput([SequenceResult([1])]), 4.0)
     assert not seen.step_time.is_fitted
 
 

@@ -47,7 +47,7 @@ class TinyCore:
         *,
         num_blocks: int = 128,
         budget: int = 512,
-        rows: int = 8,
+        num_seqs: int = 8,
         prefix_cache: bool = True,
         drafter: Callable[[TinyCore], Drafter] | None = None,
         grammars: Grammars | None = None,
@@ -55,12 +55,12 @@ class TinyCore:
     ) -> None:
         """`compiled_threads`: on which steps run compiled; 0: none does."""
         block_size = COMPILED_BLOCK_SIZE if compiled_threads else BLOCK_SIZE
-        self.num_blocks, self.budget, self.rows = num_blocks, budget, rows
+        self.num_blocks, self.budget, self.num_seqs = num_blocks, budget, num_seqs
         self.backend = backend = TorchAttention(CPU)
-        kept = RawWeights()
-        self.model: Model = load_model(folder, dtype=torch.float32, device=CPU, backend=backend, kept=kept)
+        retained = RawWeights()
+        self.model: Model = load_model(folder, dtype=torch.float32, device=CPU, backend=backend, retained=retained)
         if compiled_threads:
-            self.model = compiled = compile_model(self.model, backend, kept)
+            self.model = compiled = compile_model(self.model, backend, retained)
             compiled.resize(compiled_threads)
             compiled.max_tokens, compiled.prompt_way = MAX_TOKENS, "vectors"
         self.caches = [
@@ -75,7 +75,7 @@ class TinyCore:
             device=CPU,
             block_size=block_size,
             max_tokens=budget,
-            max_rows=rows,
+            max_num_seqs=num_seqs,
             max_blocks=MAX_MODEL_LEN // block_size,
         )
         self.tally = CoreTotals()
@@ -83,7 +83,7 @@ class TinyCore:
         limits = Limits(
             max_model_len=min(MAX_MODEL_LEN, num_blocks * block_size),
             vocab_size=self.model.config.vocab_size,
-            max_num_seqs=rows,
+            max_num_seqs=num_seqs,
             max_num_batched_tokens=budget,
             max_waiting=100,
         )
@@ -106,7 +106,7 @@ class TinyCore:
         return self.blocks.num_leaked(self.scheduler.running())
 
     def answers(self, prompts: list[list[int]], **params: Any) -> list[list[int]]:
-        """Token ids of the answers, all prompts at once; every step is said to take a millisecond."""
+        """Token ids of the answers, all prompts at once; every step is stated to take a millisecond."""
         first = self._num_sequences
         for prompt in prompts:
             sampling = SamplingParams(**({"max_tokens": 16, "temperature": 0.0} | params))
@@ -120,8 +120,8 @@ class TinyCore:
                 self.drafter.observe(batch, output, 0.001)
             self.scheduler.update_from_output(batch, output, 0.0)
             self.scheduler.check_integrity()
-            for said in self.scheduler.take_outputs():
-                assert said.error is None
-                self.outputs.append(said)
-                texts.setdefault(said.seq_id, []).extend(said.token_ids)
+            for sequence_output in self.scheduler.take_outputs():
+                assert sequence_output.error is None
+                self.outputs.append(sequence_output)
+                texts.setdefault(sequence_output.seq_id, []).extend(sequence_output.token_ids)
         return [texts[seq_id] for seq_id in range(first, self._num_sequences)]

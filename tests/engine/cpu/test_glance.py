@@ -1,4 +1,4 @@
-"""Heads that look ahead in the same go as a step see what they see when they are asked behind it."""
+"""Heads that look ahead in the same go as a step see what they see when they are called behind it."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Glancer:
         return found, places
 
     def asked(self, chosen: list[int], states: list[int]) -> Seen:
-        """What heads say behind these tokens that were chosen from these of the last step's states."""
+        """What heads state behind these tokens that were chosen from these of the last step's states."""
         hidden = self.hidden[states].contiguous()
         logits = self.heads.look_ahead(hidden, torch.tensor(chosen)).numpy()
         predictions = HeadPredictions(*np.empty((2, *logits.shape[:2]), dtype=np.int64))
@@ -105,12 +105,12 @@ def test_what_is_seen_stands_behind_each_rows_right_drafts(
     glancer.model.close()
 
 
-def test_where_heads_are_not_asked_the_step_chooses_and_nothing_is_seen(
+def test_where_heads_do_not_run_the_step_chooses_and_nothing_is_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     glancer = Glancer(tmp_path, monkeypatch, num_threads=2, num_heads=3)
     expected, _ = glancer.step([[], [], []])
-    assert glancer.heads.glance(3, (), asks_heads=False)
+    assert glancer.heads.glance(3, (), runs_heads=False)
     found, _ = glancer.step([[], [], []])
     assert found == expected
     assert glancer.heads._chosen[:3].tolist() == [tokens[0] for tokens in found]
@@ -139,7 +139,7 @@ def test_nothing_is_seen_where_all_answers_end_or_other_rows_came(
     glancer.model.close()
 
 
-def test_more_rows_than_there_is_room_for_are_asked_about_afterwards(
+def test_more_rows_than_there_is_room_for_are_called_about_afterwards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     glancer = Glancer(tmp_path, monkeypatch, num_threads=1, num_heads=3)

@@ -26,7 +26,7 @@ WAYS = [pytest.param(True, id="codes", marks=pytest.mark.skipif(not rounded_tile
 
 
 class Rounding:
-    """One projection's weights, and the memory that tells of them."""
+    """One projection's weights, and the memory that describes them."""
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
         found = quantize_channels(weight)

@@ -10,18 +10,18 @@ from engine.forecast.step_cost import StepCosts
 def measured(fixed: float = 0.2, each: float = 0.05) -> StepCosts:
     """Costs of a machine that behaves as the planner supposes."""
     costs = StepCosts()
-    for num_rows in (1, 2, 4):
-        plain_s = 1.0 + 0.5 * num_rows
-        costs.observe_plain(num_rows, plain_s)
-        for drafts_per_row in (1, 4, 8):
-            seconds = plain_s * (1.0 + fixed + each * drafts_per_row)
-            costs.observe_verification(num_rows, drafts_per_row * num_rows, seconds)
+    for num_seqs in (1, 2, 4):
+        plain_s = 1.0 + 0.5 * num_seqs
+        costs.observe_plain(num_seqs, plain_s)
+        for drafts_per_seq in (1, 4, 8):
+            seconds = plain_s * (1.0 + fixed + each * drafts_per_seq)
+            costs.observe_verification(num_seqs, drafts_per_seq * num_seqs, seconds)
     return costs
 
 
 def test_nothing_is_known_at_first() -> None:
     assert StepCosts().plain_s(1) == 0.0
-    assert StepCosts().round_s(1) is None
+    assert StepCosts().pass_s(1) is None
 
 
 def test_plain_steps_are_interpolated_and_never_extrapolated() -> None:
@@ -30,7 +30,7 @@ def test_plain_steps_are_interpolated_and_never_extrapolated() -> None:
     assert costs.plain_s(5) == 0.0
 
 
-def test_fixed_and_growing_cost_of_verification_are_told_apart() -> None:
+def test_fixed_and_growing_cost_of_verification_are_distinguished() -> None:
     costs = measured()
     assert costs.of_step(1) == pytest.approx((1.5, 0.2 * 1.5, 0.05 * 1.5))
     assert costs.of_step(4) == pytest.approx((3.0, 0.2 * 3.0, 0.05 * 3.0 / 4))
@@ -44,18 +44,18 @@ def test_a_hiccup_changes_nothing() -> None:
     assert costs.plain_s(1) == pytest.approx(1.5)
 
 
-def test_rounds_of_the_draft_model_are_shared_by_the_rows() -> None:
+def test_passes_of_the_draft_model_are_shared_by_the_sequences() -> None:
     costs = measured()
-    costs.observe_drafting(4, num_rounds=2, num_unread=4, seconds=0.8)
-    assert costs.round_s(4) == pytest.approx(0.4)
+    costs.observe_drafting(4, num_passes=2, num_unread=4, seconds=0.8)
+    assert costs.pass_s(4) == pytest.approx(0.4)
     assert costs.of_step(4, with_model=True)[2] == pytest.approx(costs.of_step(4)[2] + 0.1)
 
 
 def test_reading_a_text_is_counted_apart_from_drafting() -> None:
     costs = measured()
-    costs.observe_drafting(1, num_rounds=1, num_unread=1, seconds=0.4)
-    costs.observe_drafting(1, num_rounds=1, num_unread=100, seconds=2.4)
-    assert costs.round_s(1) == pytest.approx(0.4)
+    costs.observe_drafting(1, num_passes=1, num_unread=1, seconds=0.4)
+    costs.observe_drafting(1, num_passes=1, num_unread=100, seconds=2.4)
+    assert costs.pass_s(1) == pytest.approx(0.4)
     assert costs.read_token_s == pytest.approx(0.02)
 
 

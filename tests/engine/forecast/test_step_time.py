@@ -12,7 +12,7 @@ from engine.forecast.step_time import StepShape, StepTimeModel
 def true_seconds(shape: StepShape, slowdown: float = 1.0) -> float:
     """A machine with known costs."""
     tokens = shape.num_prefill_tokens
-    return slowdown * (2e-3 + 1e-4 * shape.num_decode_rows + 5e-5 * tokens + 1e-7 * shape.num_context_tokens)
+    return slowdown * (2e-3 + 1e-4 * shape.num_decode_seqs + 5e-5 * tokens + 1e-7 * shape.num_context_tokens)
 
 
 def feed(
@@ -75,7 +75,7 @@ def test_steps_that_only_decode_are_predicted_from_the_others_once_there_were_no
 
 
 def decode_only(model: StepTimeModel, rng: Random, *, slowdown: float = 1.0) -> None:
-    """Thousands of steps of eight rows."""
+    """Thousands of steps of eight sequences."""
     for step in range(5_000):
         shape = StepShape(8, 0, 2_000 + step)
         model.observe(shape, true_seconds(shape, slowdown) * rng.uniform(0.95, 1.05))
@@ -117,13 +117,13 @@ def test_nothing_is_predicted_before_enough_steps() -> None:
 
 def test_predictions_are_never_negative() -> None:
     model = StepTimeModel()
-    for num_rows in range(1, 40):
-        model.observe(StepShape(num_rows, 0, 100), 1.0 / num_rows)
-    for num_rows in (0, 1, 64, 10_000):
-        assert model.predict(StepShape(num_rows, 0, 0)) >= 0.0
+    for num_seqs in range(1, 40):
+        model.observe(StepShape(num_seqs, 0, 100), 1.0 / num_seqs)
+    for num_seqs in (0, 1, 64, 10_000):
+        assert model.predict(StepShape(num_seqs, 0, 0)) >= 0.0
 
 
-def test_the_largest_chunk_takes_the_time_asked_for() -> None:
+def test_the_largest_chunk_takes_the_time_requested() -> None:
     model = StepTimeModel()
     feed(model, Random(1))
     num_tokens = model.largest_chunk(0.02, 16, 10_000)

@@ -1,4 +1,4 @@
-"""A core that does what a test says, over the real socket and the real frames."""
+"""A core that does what a test states, over the real socket and the real frames."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ STAGES = StageTimes(queue_s=0.001, prefill_s=0.002, decode_s=0.003, num_prefill_
 
 
 class FakeCore:
-    """One core process of a test: connects like the real one, records what it is told, says what it is told to."""
+    """One core process of a test: connects like the real one, records what it is given, states what it is given to."""
 
     def __init__(self, max_model_len: int = 512, vocab_size: int = 400) -> None:
         self.adds: asyncio.Queue[Add] = asyncio.Queue()
@@ -67,17 +67,17 @@ class FakeCore:
         self._reading: asyncio.Task[None] | None = None
 
     async def connect(self, path: Path) -> None:
-        """Connect to the front; says nothing yet."""
+        """Connect to the front; is silent yet."""
         reader, self._writer = await asyncio.open_unix_connection(path)
         self._reading = asyncio.create_task(self._read(reader))
 
     def start_up(self, load: Load | None = None) -> None:
         """Go through the phases of start-up."""
-        self.say(Phase(name="import", seconds=0.5))
-        self.say(Phase(name="weights", seconds=0.25))
-        self.say(msgspec.structs.replace(self._ready, load=load))
+        self.announce(Phase(name="import", seconds=0.5))
+        self.announce(Phase(name="weights", seconds=0.25))
+        self.announce(msgspec.structs.replace(self._ready, load=load))
 
-    def say(self, message: ToFront) -> None:
+    def announce(self, message: ToFront) -> None:
         """Send one frame."""
         assert self._writer is not None
         self._writer.write(encode_frame(message))
@@ -105,7 +105,7 @@ class FakeCore:
     def step(self, outputs: list[SeqOutput], freed: list[tuple[int, AbortState, float]] | None = None) -> None:
         """Report a step."""
         counters = Counters(prompt_tokens=10, generation_tokens=5, steps=1)
-        self.say(StepReport(outputs=outputs, load=LOAD, counters=counters, freed=freed or []))
+        self.announce(StepReport(outputs=outputs, load=LOAD, counters=counters, freed=freed or []))
 
     async def next_add(self) -> Add:
         """The next sequence the front starts."""
@@ -170,7 +170,7 @@ class FakeCore:
 
 
 class FakeCores:
-    """Starts a new fake core each time the front asks for one."""
+    """Starts a new fake core each time the front requests one."""
 
     def __init__(self, *, starts_up: bool = True, max_model_len: int = 512) -> None:
         self.started: list[FakeCore] = []

@@ -12,7 +12,7 @@ PATH = "/v1/chat/completions"
 
 
 async def draining(running: Running) -> None:
-    """Ask for the drain and wait until it shows."""
+    """Request the drain and wait until it shows."""
     running.front.stop()
     while (await running.client.get("/readyz")).json()["state"] != "draining":
         await asyncio.sleep(0.002)

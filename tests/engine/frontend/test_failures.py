@@ -64,13 +64,13 @@ async def test_readiness_is_false_while_there_is_no_core(start_front: StartFront
         core.start_up()
         await running.until_ready()
         running.cores.starts_up = False
-        core.say(Fatal(message="out of memory"))
+        core.announce(Fatal(message="out of memory"))
         core.die()
         await running.cores.next()
         assert (await running.client.get("/readyz")).status_code == 503
 
 
-async def test_a_core_that_says_nothing_with_requests_open_is_replaced(start_front: StartFront) -> None:
+async def test_a_core_that_is_silent_with_requests_open_is_replaced(start_front: StartFront) -> None:
     from dataclasses import replace
 
     async with start_front(patience=replace(PATIENCE, hang_s=0.1)) as running:
@@ -178,15 +178,15 @@ async def test_a_deadline_in_the_middle_of_an_answer_is_a_timeout_though_the_cor
     client = await running.raw("POST", PATH, chat(stream=stream), "x-penstock-deadline-ms: 150\r\n")
     add = await core.next_add()
     core.emit(add.seq_id, running.ids("hello"))
-    said = await client.read_until(b'"code":"upstream_timeout"') if stream else await client.read_until(b"}}")
+    reported = await client.read_until(b'"code":"upstream_timeout"') if stream else await client.read_until(b"}}")
     assert (await core.next_abort()).seq_ids == [add.seq_id]
-    assert said.startswith(b"HTTP/1.1 200" if stream else b"HTTP/1.1 504")
-    assert b'"code":"upstream_timeout"' in said
-    assert (b'"content":"hello"' in said) == stream
+    assert reported.startswith(b"HTTP/1.1 200" if stream else b"HTTP/1.1 504")
+    assert b'"code":"upstream_timeout"' in reported
+    assert (b'"content":"hello"' in reported) == stream
     await client.leave()
 
 
-async def test_what_the_core_says_of_a_hopeless_deadline_reaches_the_client(running: Running) -> None:
+async def test_what_the_core_states_of_a_hopeless_deadline_reaches_the_client(running: Running) -> None:
     core = await running.core()
     request = asyncio.create_task(running.client.post(PATH, json=chat(), headers={"x-penstock-deadline-ms": "5000"}))
     core.emit((await core.next_add()).seq_id, [], "abort", error="the first token is expected in 9.00 s")

@@ -85,7 +85,7 @@ async def test_a_busy_core_s_load_is_all_there(running: Running) -> None:
     core = await running.core()
     async with running.client.stream("GET", "/engine/load") as response:
         feed = events(response)
-        core.say(StepReport(outputs=[], load=BUSY, counters=Counters()))
+        core.announce(StepReport(outputs=[], load=BUSY, counters=Counters()))
         while (event := await anext(feed))["num_running"] == 0:
             check_schema(event)
         check_schema(event)
@@ -119,8 +119,8 @@ async def test_the_state_goes_from_starting_over_warming_to_ready_and_draining(s
                         seen.append(event["state"])
 
             await until("starting")
-            core.say(Phase(name="import", seconds=0.1))
-            core.say(Phase(name="weights", seconds=0.1))
+            core.announce(Phase(name="import", seconds=0.1))
+            core.announce(Phase(name="weights", seconds=0.1))
             await until("warming")
             assert (await running.client.get("/readyz")).json()["state"] == "warming"
             core.start_up()

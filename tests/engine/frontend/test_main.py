@@ -45,10 +45,10 @@ def test_every_setting_has_a_flag(model_dir: Path) -> None:
             assert f"--{name.replace('_', '-')}" in text
 
 
-def test_the_help_says_what_each_setting_does() -> None:
+def test_the_help_states_what_each_setting_does() -> None:
     for action in make_parser()._actions:
-        said = (action.help or "").partition("(default")[0].strip()
-        assert len(said.split()) > 1, f"{action.option_strings[0]} says nothing but its default"
+        reported = (action.help or "").partition("(default")[0].strip()
+        assert len(reported.split()) > 1, f"{action.option_strings[0]} says nothing but its default"
 
 
 def test_a_wrong_setting_is_named(model_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:

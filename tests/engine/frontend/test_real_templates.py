@@ -220,7 +220,7 @@ def test_json_may_be_indented_by_a_number_or_by_text(indent: str) -> None:
     assert render(bounded, {}, time.monotonic) == _compile_jinja_template(source).render()
 
 
-def test_what_a_template_refuses_is_told() -> None:
+def test_what_a_template_refuses_is_reported() -> None:
     ours = ChatTemplate(LLAMA, {"bos_token": ""}, [], nonce=lambda: "0" * 32)
     with pytest.raises(TemplateError, match="only one call"):
         ours.segments([Message("user", "x"), Message("assistant", "", tool_calls=CALLS * 2)])

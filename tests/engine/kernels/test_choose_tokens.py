@@ -49,7 +49,9 @@ def test_tokens_are_those_of_the_sampler(chooser: Callable[[], TokenChooser], vo
 
 @pytest.mark.parametrize("chooser", CHOOSERS)
 @pytest.mark.parametrize("heat", [0.0, 1.0])
-def test_rows_without_a_choice_are_told_and_disturb_nobody(chooser: Callable[[], TokenChooser], heat: float) -> None:
+def test_rows_without_a_choice_are_reported_and_disturb_nobody(
+    chooser: Callable[[], TokenChooser], heat: float
+) -> None:
     logits = torch.randn(3, 130, generator=torch.Generator().manual_seed(2))
     logits[0] = float("-inf")
     logits[2, 5] = float("nan")

@@ -1,4 +1,4 @@
-"""The block manager: sharing, eviction, and books that always balance."""
+"""The block manager: sharing, eviction, and counts that always balance."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ class BlockMachine(RuleBasedStateMachine):
         return seq.cache_salt, seq.token_ids[: (index + 1) * self.manager.block_size].tobytes()
 
     @invariant()
-    def books_balance(self) -> None:
+    def blocks_balance(self) -> None:
         if hasattr(self, "manager"):
             self.manager.check_integrity(self.live)
             assert self.manager.num_leaked(self.live) == 0

@@ -1,4 +1,4 @@
-"""Prediction heads by chance, of any size."""
+"""Prediction heads at random, of any size."""
 
 from __future__ import annotations
 

@@ -24,12 +24,12 @@ CPU = torch.device("cpu")
 
 
 def compile_model(
-    model: Model, backend: AttentionBackend, kept: RawWeights, kv_dtype: torch.dtype = torch.float32
+    model: Model, backend: AttentionBackend, retained: RawWeights, kv_dtype: torch.dtype = torch.float32
 ) -> CompiledModel:
     """The model with compiled steps. Raises NotCompilable."""
     assert isinstance(model, Decoder)
     assert isinstance(backend, TorchAttention)
-    return CompiledModel(model, backend, kept, kv_dtype)
+    return CompiledModel(model, backend, retained, kv_dtype)
 
 
 @dataclass
@@ -63,7 +63,7 @@ class PagedRunner:
         tokens run compiled; 0: none does."""
         block_size = block_size or (LANES if compiled_threads else 8)
         backend = backend or TorchAttention(CPU)
-        kept = RawWeights()
+        retained = RawWeights()
         self.model: Model = load_model(
             model_dir,
             dtype=dtype,
@@ -72,16 +72,16 @@ class PagedRunner:
             quantization=quantization,
             ops=ops,
             max_model_len=max_model_len,
-            kept=kept,
+            retained=retained,
         )
         if compiled_threads:
-            self.model = compiled = compile_model(self.model, backend, kept, kv_dtype)
+            self.model = compiled = compile_model(self.model, backend, retained, kv_dtype)
             compiled.resize(compiled_threads)
             compiled.max_tokens = MAX_TOKENS
         self.caches = [backend.allocate(num_blocks, block_size, spec, dtype) for spec in self.model.attention_specs]
         self.block_size = block_size
-        self.tells_sampled = True
-        """Whether the model is told that logits of all tokens will be asked for, as they always are."""
+        self.with_sampled = True
+        """Whether the model is given that logits of all tokens will be requested, as they always are."""
         self._free = list(range(num_blocks))
         if shuffle_seed is not None:
             random.Random(shuffle_seed).shuffle(self._free)
@@ -110,7 +110,7 @@ class PagedRunner:
             context_lens=[row.num_computed for row, _ in work],
             block_tables=torch.tensor([row.blocks + [0] * (width - len(row.blocks)) for row, _ in work]),
             block_size=self.block_size,
-            sampled=list(range(starts[-1])) if self.tells_sampled else None,
+            sampled=list(range(starts[-1])) if self.with_sampled else None,
         )
         if num_sampled is not None:
             counts = zip(starts[1:], num_sampled, strict=True)

@@ -97,7 +97,7 @@ def small_reference(variant: str) -> PreTrainedModel:
 
 
 def _rows(*runners: PagedRunner) -> list[list[Row]]:
-    """The same two sequences for each runner, kept with it."""
+    """The same two sequences for each runner, stored with it."""
     return [runner.__dict__.setdefault("rows", [Row(list(PROMPT)), Row(list(PROMPT[::-1]))]) for runner in runners]
 
 

@@ -1,4 +1,4 @@
-"""Prediction heads are read strictly, and say what the trained module says."""
+"""Prediction heads are read strictly, and state what the trained module states."""
 
 from __future__ import annotations
 

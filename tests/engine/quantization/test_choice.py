@@ -62,7 +62,7 @@ def test_few_and_many_rows_may_have_different_kernels() -> None:
     assert choose({"a": (0.001, 0.009), "b": (0.002, 0.004)}) == ("a", "b")
 
 
-def test_a_second_layout_is_kept_only_where_it_is_clearly_faster() -> None:
+def test_a_second_layout_is_stored_only_where_it_is_clearly_faster() -> None:
     assert choose({"a": (0.001, 0.0048), "b": (0.002, 0.004)}) == ("a", "a")
 
 
@@ -70,7 +70,7 @@ def test_a_preferred_kernel_is_taken_without_measuring() -> None:
     assert choose({"a": (0.001, 0.001), "b": (0.9, 0.9)}, preferred=("c", "b")) == ("b", "b")
 
 
-def test_threads_that_wait_for_each_other_on_a_busy_machine_have_no_say() -> None:
+def test_threads_that_wait_for_each_other_on_a_busy_machine_do_not_count() -> None:
     clock = SteppedClock()
     candidates = kinds(clock, {"a": (0.001, 0.009), "b": (0.002, 0.004)}, wait_s=0.1)
     before = torch.get_num_threads()

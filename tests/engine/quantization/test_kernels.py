@@ -1,4 +1,4 @@
-"""Every kernel computes what its arithmetic promises, for any number of rows."""
+"""Every kernel computes what its arithmetic guarantees, for any number of rows."""
 
 from __future__ import annotations
 

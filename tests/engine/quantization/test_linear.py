@@ -1,4 +1,4 @@
-"""Quantized projections have the verbs of all others, and a model made of them says nearly the same."""
+"""Quantized projections have the verbs of all others, and a model made of them states nearly the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights that float16 holds too are read in half the bytes and say the same."""
+"""Weights that float16 holds too are read in half the bytes and are equal."""
 
 from __future__ import annotations
 

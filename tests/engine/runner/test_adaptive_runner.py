@@ -8,14 +8,14 @@ from engine.cpu.step.prompt_mode import PromptWay
 from engine.runner.adaptive_runner import AdaptiveRunner
 from engine.runner.warm_up import made_up_batch
 from engine.step.scheduler_output import SchedulerOutput
-from engine.step.step_output import RowResult, StepOutput
+from engine.step.step_output import SequenceResult, StepOutput
 from tests.engine.core.fakes import FakeClock
 
 MEGABYTE = 1 << 20
 
 
-def batch(num_rows: int, num_tokens: int = 1) -> SchedulerOutput:
-    return made_up_batch(num_rows, num_tokens, 128, num_blocks=1024, block_size=16)
+def batch(num_seqs: int, num_tokens: int = 1) -> SchedulerOutput:
+    return made_up_batch(num_seqs, num_tokens, 128, num_blocks=1024, block_size=16)
 
 
 class Machine:
@@ -37,12 +37,12 @@ class Machine:
         self.threads = num_threads
 
     def execute(self, work: SchedulerOutput) -> StepOutput:
-        num_tokens = sum(row.num_query_tokens for row in work.rows)
+        num_tokens = sum(chunk.num_query_tokens for chunk in work.chunks)
         self.used.append(self.threads)
         self.ways.append(self.prompt_way)
         factor = self.slowness[self.prompt_way] if num_tokens > self.max_tokens else 1.0
         self.clock.advance(self._fixed_s + num_tokens * self._token_s * factor / self.threads)
-        return StepOutput([RowResult([1]) for _ in work.rows])
+        return StepOutput([SequenceResult([1]) for _ in work.chunks])
 
 
 def runner_on(machine: Machine, *, num_threads: int = 4, num_weight_bytes: int = 8 * MEGABYTE) -> AdaptiveRunner:
@@ -60,8 +60,8 @@ def test_steps_start_out_on_one_thread_where_there_is_little_to_share(
 ) -> None:
     machine = Machine()
     runner = runner_on(machine, num_weight_bytes=num_weight_bytes)
-    for num_rows in (1, 4, 16, 40):
-        runner.execute(batch(num_rows))
+    for num_seqs in (1, 4, 16, 40):
+        runner.execute(batch(num_seqs))
     assert machine.used == expected
 
 
@@ -103,7 +103,7 @@ def test_prompts_leave_a_way_that_turns_out_slow_and_come_back_to_it() -> None:
         assert machine.ways[-100:].count(expected) >= 98  # type: ignore[arg-type]
 
 
-def test_decode_steps_of_many_sequences_say_nothing_about_prompts() -> None:
+def test_decode_steps_of_many_sequences_are_silent_about_prompts() -> None:
     machine = Machine(max_tokens=16)
     machine.slowness = {"torch": 0.1, "vectors": 1.0}
     runner = runner_on(machine)

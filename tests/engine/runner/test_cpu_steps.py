@@ -12,11 +12,11 @@ from engine.cpu.gemm.tiles import LANES
 from engine.cpu.step.prompt_mode import PromptWay
 from engine.models.loading.loader import load_model
 from engine.runner.adaptive_runner import AdaptiveRunner
-from engine.runner.cpu_steps import follow, kept_weights, settle_steps, with_compiled_steps
+from engine.runner.cpu_steps import follow, loaded_weights, settle_steps, with_compiled_steps
 from engine.runner.machine import Machine, find_machine
 from engine.runner.warm_up import made_up_batch
 from engine.step.scheduler_output import SchedulerOutput
-from engine.step.step_output import RowResult, StepOutput
+from engine.step.step_output import SequenceResult, StepOutput
 from tests.engine.core.fakes import FakeClock
 from tests.engine.models.checkpoints import make_reference, save_checkpoint
 
@@ -39,14 +39,14 @@ class Steps:
 
 
 class Unmoved:
-    """A runner whose steps take no time at all, as the worst clock of a busy start could say."""
+    """A runner whose steps take no time at all, as the worst clock of a busy start could state."""
 
     def execute(self, batch: SchedulerOutput) -> StepOutput:
-        return StepOutput([RowResult([1]) for _ in batch.rows])
+        return StepOutput([SequenceResult([1]) for _ in batch.chunks])
 
 
-def step(num_rows: int, num_tokens: int = 1) -> SchedulerOutput:
-    return made_up_batch(num_rows, num_tokens, 128, num_blocks=1024, block_size=16)
+def step(num_seqs: int, num_tokens: int = 1) -> SchedulerOutput:
+    return made_up_batch(num_seqs, num_tokens, 128, num_blocks=1024, block_size=16)
 
 
 def settled(model: object, runner: object, clock: FakeClock) -> AdaptiveRunner:
@@ -95,25 +95,25 @@ def machine(folder: Path) -> Machine:
 
 
 @pytest.mark.parametrize("settings", [{}, {"quantization": "int8"}, {"quantization": "int8_dynamic"}])
-def test_weights_are_kept_for_compiled_steps(folder: Path, machine: Machine, settings: dict[str, str]) -> None:
-    assert kept_weights(config(folder, **settings), machine, folder) is not None
+def test_weights_are_stored_for_compiled_steps(folder: Path, machine: Machine, settings: dict[str, str]) -> None:
+    assert loaded_weights(config(folder, **settings), machine, folder) is not None
 
 
 @pytest.mark.parametrize(
     "settings",
     [{"compiled_steps": False}, {"quantization": "int4"}, {"tensor_parallel": 2}],
 )
-def test_no_weights_are_kept_where_no_step_will_run_compiled(
+def test_no_weights_are_stored_where_no_step_will_run_compiled(
     folder: Path, machine: Machine, settings: dict[str, object]
 ) -> None:
-    assert kept_weights(config(folder, **settings), machine, folder) is None
+    assert loaded_weights(config(folder, **settings), machine, folder) is None
 
 
-def test_no_weights_are_kept_of_a_model_that_is_large(
+def test_no_weights_are_stored_of_a_model_that_is_large(
     folder: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("engine.runner.cpu_steps._MAX_WEIGHT_BYTES", 99)
-    assert kept_weights(config(folder), machine, folder) is None
+    assert loaded_weights(config(folder), machine, folder) is None
 
 
 def test_a_draft_model_runs_compiled_as_far_as_the_one_it_drafts_for() -> None:
@@ -133,14 +133,14 @@ def test_torch_computes_what_is_left_of_a_compiled_step_on_one_thread() -> None:
 
     class Runner:
         def execute(self, batch: SchedulerOutput) -> StepOutput:
-            seen.append((sum(row.num_query_tokens for row in batch.rows), torch.get_num_threads()))
-            return StepOutput([RowResult([1]) for _ in batch.rows])
+            seen.append((sum(chunk.num_query_tokens for chunk in batch.chunks), torch.get_num_threads()))
+            return StepOutput([SequenceResult([1]) for _ in batch.chunks])
 
     try:
         torch.set_num_threads(2)
         runner = settled(model, Runner(), FakeClock())
-        for num_rows, num_tokens in ((1, 1), (64, 1), (1, 65), (2, 1)):
-            runner.execute(step(num_rows, num_tokens))
+        for num_seqs, num_tokens in ((1, 1), (64, 1), (1, 65), (2, 1)):
+            runner.execute(step(num_seqs, num_tokens))
         assert seen == [(1, 1), (64, 1), (65, 2), (2, 1)]
     finally:
         torch.set_num_threads(before)
@@ -159,7 +159,7 @@ def test_torch_computes_what_is_left_of_a_compiled_step_on_one_thread() -> None:
         (torch.bfloat16, {"compiled_steps": False}, None),
     ],
 )
-def test_keys_and_values_are_kept_as_the_checkpoint_is_unless_somebody_says_otherwise(
+def test_keys_and_values_are_stored_as_the_checkpoint_is_unless_somebody_states_otherwise(
     checkpoint: torch.dtype, settings: dict[str, object], expected: torch.dtype | None, tmp_path: Path
 ) -> None:
     reference = make_reference("qwen3", hidden_size=96).to(checkpoint)  # type: ignore[arg-type]
@@ -167,11 +167,11 @@ def test_keys_and_values_are_kept_as_the_checkpoint_is_unless_somebody_says_othe
     num_threads = torch.get_num_threads()
     machine = find_machine(wanted)
     torch.set_num_threads(num_threads)
-    kept = kept_weights(wanted, machine, wanted.model_dir)
+    retained = loaded_weights(wanted, machine, wanted.model_dir)
     backend = machine.backend
-    model = load_model(wanted.model_dir, dtype=machine.dtype, device=machine.device, backend=backend, kept=kept)
+    model = load_model(wanted.model_dir, dtype=machine.dtype, device=machine.device, backend=backend, retained=retained)
 
-    with_compiled_steps(wanted, model, backend, kept)
+    with_compiled_steps(wanted, model, backend, retained)
 
     assert backend.head_major == expected  # type: ignore[attr-defined]
     assert machine.kv_element_bytes == (2 if expected == torch.bfloat16 else 4)

@@ -22,7 +22,7 @@ from tests.engine.models.checkpoints import make_reference, save_checkpoint
 from tests.engine.models.paged import PagedRunner, Row
 
 CPU = torch.device("cpu")
-LIMITS = BucketLimits(max_rows=4, max_tokens=16, max_query_len=5, max_context_len=64)
+LIMITS = BucketLimits(max_num_seqs=4, max_tokens=16, max_query_len=5, max_context_len=64)
 BLOCK_SIZE = 8
 
 
@@ -41,7 +41,7 @@ class EagerGraph:
 
 
 class EagerGraphs:
-    """Captures by doing the work once; hands out nothing when told to fail."""
+    """Captures by doing the work once; hands out nothing on request fail."""
 
     def __init__(self, *, fails: bool = False) -> None:
         self.graphs: list[EagerGraph] = []
@@ -57,7 +57,7 @@ class EagerGraphs:
 
 
 class RecordingModel:
-    """Hidden states say which token stands where; every context is kept."""
+    """Hidden states state which token stands where; every context is stored."""
 
     def __init__(self, folder: Path) -> None:
         self.config = read_model_config(folder)
@@ -96,7 +96,7 @@ class Steps:
         )
 
     def run(self, *rows: tuple[int, int], caches: list[KVCache] | None = None) -> torch.Tensor:
-        """Rows of (query length, context length), each in one block of its own from block 1 on."""
+        """Sequences of (query length, context length), each in one block of its own from block 1 on."""
         positions = torch.cat([torch.arange(end - length, end) for length, end in rows])
         starts = [sum(length for length, _ in rows[:index]) for index in range(len(rows) + 1)]
         context = ForwardContext(
@@ -151,7 +151,7 @@ def test_steps_without_a_bucket_and_over_another_pool_run_as_they_are(folder: Pa
     assert all(context.on_device is None for context in steps.model.contexts)
 
 
-def test_a_model_that_cannot_be_captured_is_not_asked_twice(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_model_that_cannot_be_captured_is_not_called_twice(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     steps = Steps(folder, fails=True)
 
     assert steps.run((1, 3)).tolist() == [[102, 2]]
@@ -214,4 +214,4 @@ def test_an_engine_captures_what_it_decodes_and_verifies_in(folder: Path) -> Non
 
     graphed = graph_model(config, RecordingModel(folder), [], EagerGraphs(), max_model_len=100, device=CPU)
 
-    assert graphed._limits == BucketLimits(max_rows=256, max_tokens=1024, max_query_len=4, max_context_len=100)
+    assert graphed._limits == BucketLimits(max_num_seqs=256, max_tokens=1024, max_query_len=4, max_context_len=100)

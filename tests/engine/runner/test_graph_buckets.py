@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from engine.attention.base import ForwardContext
 from engine.runner.graph_buckets import Bucket, BucketLimits, find_bucket
 
-LIMITS = BucketLimits(max_rows=24, max_tokens=128, max_query_len=9, max_context_len=6000)
+LIMITS = BucketLimits(max_num_seqs=24, max_tokens=128, max_query_len=9, max_context_len=6000)
 
 
 def context(*rows: tuple[int, int]) -> ForwardContext:
-    """Rows of (query length, context length)."""
+    """Sequences of (query length, context length)."""
     nothing = torch.empty(0)
     starts = [0, *itertools.accumulate(length for length, _ in rows)]
     return ForwardContext(nothing, nothing, starts, [end for _, end in rows], nothing, 16)
@@ -47,7 +47,7 @@ def test_a_bucket_holds_its_step(rows: list[tuple[int, int]]) -> None:
     if bucket is None:
         assert sum(length for length, _ in rows) > 64
         return
-    assert len(rows) <= bucket.num_rows <= LIMITS.max_rows
+    assert len(rows) <= bucket.num_seqs <= LIMITS.max_num_seqs
     assert max(length for length, _ in rows) <= bucket.query_len
-    assert sum(length for length, _ in rows) <= bucket.num_tokens <= bucket.num_rows * bucket.query_len
+    assert sum(length for length, _ in rows) <= bucket.num_tokens <= bucket.num_seqs * bucket.query_len
     assert max(end for _, end in rows) <= bucket.context_len

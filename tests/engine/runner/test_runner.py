@@ -32,7 +32,7 @@ def test_chunked_prompts_give_the_answers_of_whole_ones(
 
 
 def test_rows_alone_give_the_answers_of_rows_together(checkpoint: Path, expected: list[list[int]]) -> None:
-    assert TinyCore(checkpoint, rows=1).answers(PROMPTS) == expected
+    assert TinyCore(checkpoint, num_seqs=1).answers(PROMPTS) == expected
 
 
 def test_preempted_sequences_give_the_same_answers(checkpoint: Path, expected: list[list[int]]) -> None:

@@ -7,7 +7,7 @@ import pytest
 from engine.forecast.step_time import StepShape, StepTimeModel
 from engine.runner.warm_up import typical_batches, warm_up
 from engine.step.scheduler_output import SchedulerOutput
-from engine.step.step_output import RowResult, StepOutput
+from engine.step.step_output import SequenceResult, StepOutput
 from tests.engine.core.fakes import FakeClock
 
 
@@ -24,23 +24,23 @@ class Machine:
         prefill_s = (
             6e-5 * max(50, shape.num_prefill_tokens) * min(1, shape.num_chunks) + 1e-9 * shape.num_attended_pairs
         )
-        return self._speed * (1.2e-3 + 1e-4 * shape.num_decode_rows + prefill_s + 1e-7 * shape.num_context_tokens)
+        return self._speed * (1.2e-3 + 1e-4 * shape.num_decode_seqs + prefill_s + 1e-7 * shape.num_context_tokens)
 
     def execute(self, batch: SchedulerOutput) -> StepOutput:
         """Nothing but time."""
         self._clock.advance(self.seconds(batch.shape()))
-        return StepOutput([RowResult([1]) for _ in batch.rows])
+        return StepOutput([SequenceResult([1]) for _ in batch.chunks])
 
 
 def taught(machine: Machine, clock: FakeClock, limit_s: float) -> StepTimeModel:
     step_time = StepTimeModel()
-    batches = typical_batches(max_rows=64, max_tokens=512, max_context=4096, num_blocks=4096, block_size=16)
+    batches = typical_batches(max_num_seqs=64, max_tokens=512, max_context=4096, num_blocks=4096, block_size=16)
     warm_up(machine.execute, batches, step_time, clock, limit_s=limit_s)
     return step_time
 
 
 CHUNKS = [StepShape(0, num, num, num * num, 1) for num in (64, 256, 512)]
-STEPS = [StepShape(num_rows, 0, 500 * num_rows) for num_rows in (1, 8, 64)]
+STEPS = [StepShape(num_seqs, 0, 500 * num_seqs) for num_seqs in (1, 8, 64)]
 
 
 @pytest.mark.parametrize("shape", [*CHUNKS, *STEPS], ids=str)

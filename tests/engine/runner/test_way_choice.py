@@ -58,10 +58,10 @@ def test_a_core_that_the_front_takes_while_serving_is_given_up() -> None:
 
 
 def test_hiccups_of_the_machine_do_not_decide() -> None:
-    choice, chance = thread_choice(starts_single=False), random.Random(1)
+    choice, rng = thread_choice(starts_single=False), random.Random(1)
 
     def seconds(is_single: bool, size: int) -> float:
-        return threads_that_save(1.5)(is_single, size) * (10.0 if chance.random() < 0.1 else 1.0)
+        return threads_that_save(1.5)(is_single, size) * (10.0 if rng.random() < 0.1 else 1.0)
 
     found = serve(choice, seconds, [8] * 10_000)
     assert sum(found) < 0.02 * len(found)

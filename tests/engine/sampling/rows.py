@@ -31,6 +31,6 @@ def row(
     )
 
 
-def random_logits(num_rows: int, vocab_size: int, seed: int = 3, spread: float = 2.0) -> torch.Tensor:
+def random_logits(num_seqs: int, vocab_size: int, seed: int = 3, spread: float = 2.0) -> torch.Tensor:
     """Normal logits [num_rows, vocab_size]."""
-    return torch.randn(num_rows, vocab_size, generator=torch.Generator().manual_seed(seed)) * spread
+    return torch.randn(num_seqs, vocab_size, generator=torch.Generator().manual_seed(seed)) * spread

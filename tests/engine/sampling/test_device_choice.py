@@ -1,4 +1,4 @@
-"""Tokens chosen without waiting are the sampler's, truncated rows included; what cannot be told is said to be open."""
+"""Tokens chosen without waiting are the sampler's, truncated rows included; what is unknown is reported as open."""
 
 from __future__ import annotations
 
@@ -67,6 +67,6 @@ def test_nothing_is_open_where_nothing_is_cut() -> None:
         SamplingParams(max_tokens=9, logit_bias={1: 2.0}),
     ],
 )
-def test_parameters_that_count_tokens_or_ask_for_more_need_the_host(params: SamplingParams) -> None:
+def test_parameters_that_count_tokens_or_request_more_need_the_host(params: SamplingParams) -> None:
     assert not needs_no_host(params)
     assert needs_no_host(SamplingParams(max_tokens=9, temperature=0.8, seed=1, top_p=0.9, top_k=4))

@@ -206,7 +206,7 @@ def test_a_schema_that_cannot_be_followed_is_refused_with_the_reason(
         compiled(tokenizer, schema)
 
 
-def test_a_folder_without_a_tokenizer_says_so(tmp_path: Path) -> None:
+def test_a_folder_without_a_tokenizer_reports_it(tmp_path: Path) -> None:
     with pytest.raises(GrammarError, match=r"tokenizer\.json"):
         load_grammar_tokenizer(tmp_path, VOCAB_SIZE)
     (tmp_path / "tokenizer.json").write_text("{}")

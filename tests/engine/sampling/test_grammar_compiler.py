@@ -19,7 +19,7 @@ import pytest
 from engine.sampling.grammar import MAX_GRAMMAR_BYTES, GrammarError, GrammarState
 from engine.sampling.grammar_check import read_text
 from engine.sampling.grammar_checker import CheckedCompiler, GrammarChecker
-from engine.sampling.grammar_compiler import MAX_KEPT, GrammarCompiler, GrammarDone
+from engine.sampling.grammar_compiler import MAX_CACHED, GrammarCompiler, GrammarDone
 from tests.engine.frontend.tiny_model import write_model
 
 VOCAB_SIZE = 400
@@ -42,18 +42,18 @@ class PanicException(BaseException):
 
 
 class StubCompiler:
-    """Compiles when told to; counts."""
+    """Compiles on request; counts."""
 
     def __init__(self) -> None:
         self.sources: list[str] = []
-        self.may_go_on = threading.Event()
-        self.may_go_on.set()
+        self.may_continue = threading.Event()
+        self.may_continue.set()
 
     def prepare(self) -> None:
         raise GrammarError("not now")
 
     def compile(self, source: str) -> GrammarState:
-        self.may_go_on.wait(10)
+        self.may_continue.wait(10)
         self.sources.append(source)
         if source == "wrong":
             raise GrammarError("it is wrong")
@@ -83,10 +83,10 @@ def bench() -> Bench:
 
 
 def test_a_text_is_compiled_once_for_all_who_wait_and_all_who_come_later(bench: Bench) -> None:
-    bench.stub.may_go_on.clear()
+    bench.stub.may_continue.clear()
     for seq_id in (1, 2, 3):
         bench.compiler.request(seq_id, "text")
-    bench.stub.may_go_on.set()
+    bench.stub.may_continue.set()
     waited = [bench.get() for _ in range(3)]
     bench.compiler.request(4, "text")
     later = bench.get()
@@ -105,7 +105,7 @@ def test_a_wrong_text_is_remembered_too(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("source", ["broken", "panic"])
-def test_a_fault_of_ours_is_told_and_not_remembered(
+def test_a_fault_of_ours_is_reported_and_not_remembered(
     bench: Bench, caplog: pytest.LogCaptureFixture, source: str
 ) -> None:
     for seq_id in (1, 2):
@@ -116,7 +116,7 @@ def test_a_fault_of_ours_is_told_and_not_remembered(
 
 
 def test_the_least_recently_used_text_goes_first(bench: Bench) -> None:
-    texts = [f"text {i}" for i in range(MAX_KEPT)]
+    texts = [f"text {i}" for i in range(MAX_CACHED)]
     for text in [*texts, texts[0], "one more", texts[0], texts[1]]:
         bench.compiler.request(1, text)
         bench.get()
@@ -168,7 +168,7 @@ def test_a_checking_process_that_died_is_replaced(checker: GrammarChecker) -> No
     checker.check(source({"type": "integer"}))
 
 
-def test_a_model_without_a_tokenizer_is_told_by_both_sides(tmp_path: Path) -> None:
+def test_a_model_without_a_tokenizer_is_reported_by_both_sides(tmp_path: Path) -> None:
     checker = GrammarChecker(tmp_path, VOCAB_SIZE)
     with pytest.raises(GrammarError, match=r"tokenizer\.json"):
         CheckedCompiler(checker, tmp_path, VOCAB_SIZE).prepare()

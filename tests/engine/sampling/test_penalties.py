@@ -18,7 +18,7 @@ VOCAB = 40
 
 
 def penalised(params: SamplingParams, prompt: list[int], output: list[int], logits: torch.Tensor) -> torch.Tensor:
-    """By the book, token by token."""
+    """By definition, token by token."""
     counts = Counter(output)
     expected = logits.clone()
     for token in range(len(logits)):

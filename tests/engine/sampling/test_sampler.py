@@ -40,12 +40,12 @@ def test_draws_follow_the_softmax(temperature: float) -> None:
 
 def test_draws_follow_the_renormalised_softmax_of_the_survivors() -> None:
     logits = random_logits(1, 100, spread=1.0)[0]
-    kept = logits.topk(9).indices
+    retained = logits.topk(9).indices
 
     observed = draw_many(logits, top_k=9)
 
-    assert observed.sum() == observed[kept].sum()
-    assert chi_square(observed[kept], torch.softmax(logits[kept].double(), 0)) < 26.1
+    assert observed.sum() == observed[retained].sum()
+    assert chi_square(observed[retained], torch.softmax(logits[retained].double(), 0)) < 26.1
 
 
 def test_rare_tokens_are_drawn_as_often_as_they_should() -> None:
@@ -113,19 +113,19 @@ def test_drafts_count_like_output_so_verifying_several_at_once_changes_nothing()
     assert at_once.token_ids == one_by_one
 
 
-def test_a_kept_penalty_state_gives_what_a_rebuilt_one_gives() -> None:
+def test_a_stored_penalty_state_gives_what_a_rebuilt_one_gives() -> None:
     logits = random_logits(1, 50)
     rebuilt = row(output=[1, 2, 2], prompt=[7], temperature=0.0, frequency_penalty=3.0)
     state = PenaltyState.create(rebuilt.params, [7], torch.device("cpu"))
     for length in range(4):
-        kept = SampleRow(
+        retained = SampleRow(
             params=rebuilt.params,
             position=length,
             prompt_token_ids=[7],
             output_token_ids=[1, 2, 2][:length],
             penalties=state,
         )
-        result = SAMPLER.sample(logits, [kept])
+        result = SAMPLER.sample(logits, [retained])
 
     assert result.token_ids == SAMPLER.sample(logits, [rebuilt]).token_ids
 
@@ -159,7 +159,7 @@ def test_logit_bias_forces_and_forbids() -> None:
     assert SAMPLER.sample(logits, [row(temperature=0.0, logit_bias={1: -100.0})]).token_ids == [3]
 
 
-def test_the_allowed_mask_is_kept_by_greedy_and_random_rows() -> None:
+def test_the_allowed_mask_is_stored_by_greedy_and_random_rows() -> None:
     allowed = torch.zeros(100, dtype=torch.bool)
     allowed[[40, 41]] = True
     rows = [row(temperature=t, seed=n, allowed=allowed) for n, t in enumerate([0.0, 1.0, 3.0, 3.0, 3.0])]

@@ -20,19 +20,19 @@ def survivors(logits: torch.Tensor, params: list[SamplingParams]) -> list[set[in
 
 
 def reference_survivors(logits: torch.Tensor, params: SamplingParams) -> set[int]:
-    """One row by the book: sort, cut to k, renormalise, cut to p, cut by the largest."""
+    """One row by definition: sort, cut to k, renormalise, cut to p, cut by the largest."""
     ranked = sorted(range(len(logits)), key=lambda token: -float(logits[token]))
     if params.top_k:
         ranked = ranked[: params.top_k]
     probabilities = torch.softmax(logits[ranked].double(), 0).tolist()
-    kept: set[int] = set()
+    retained: set[int] = set()
     mass = 0.0
     for token, probability in zip(ranked, probabilities, strict=True):
-        if not kept or mass < params.top_p:
-            kept.add(token)
+        if not retained or mass < params.top_p:
+            retained.add(token)
         mass += probability
     floor = max(probabilities) * params.min_p
-    return {token for token, p in zip(ranked, probabilities, strict=True) if token in kept and p >= floor}
+    return {token for token, p in zip(ranked, probabilities, strict=True) if token in retained and p >= floor}
 
 
 @pytest.mark.parametrize(

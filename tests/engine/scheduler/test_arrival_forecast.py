@@ -12,7 +12,7 @@ from tests.engine.core.modelled_engine import ModelledEngine, Request, Wait, con
 
 
 def served(per_second: float, seconds: float = 40.0) -> list[Wait]:
-    """Waits of those that came and started while others kept coming, the first seconds left out."""
+    """Waits of those that came and started while others stored coming, the first seconds left out."""
     waits = ModelledEngine().run(conversation(Random(1), per_second=per_second, seconds=seconds))
     return [wait for wait in waits if wait.at > 5.0 and wait.at + wait.real_s < seconds - 5.0]
 

@@ -7,13 +7,13 @@ import pytest
 from engine.forecast.step_time import StepShape
 from engine.scheduler.sequence_table import SequenceTableError
 from engine.step.scheduler_output import SchedulerOutput
-from engine.step.step_output import RowResult
+from engine.step.step_output import SequenceResult
 from tests.engine.core.fakes import FakeCore, greedy, make_add, next_token
 
 
-def row_tokens(batch: SchedulerOutput) -> dict[int, int]:
+def num_scheduled_tokens(batch: SchedulerOutput) -> dict[int, int]:
     """Tokens each sequence computes in a step."""
-    return {row.seq.seq_id: row.num_tokens for row in batch.rows}
+    return {chunk.seq.seq_id: chunk.num_tokens for chunk in batch.chunks}
 
 
 def test_a_sequence_ends_with_length_and_the_right_tokens() -> None:
@@ -46,9 +46,9 @@ def test_decode_and_prompt_chunks_share_one_step() -> None:
     core.add(make_add(1, [1, 2, 3], max_tokens=10))
     core.step()
     core.add(make_add(2, range(20), max_tokens=2))
-    assert row_tokens(core.step()) == {1: 1, 2: 7}
-    assert row_tokens(core.step()) == {1: 1, 2: 7}
-    assert row_tokens(core.step()) == {1: 1, 2: 6}
+    assert num_scheduled_tokens(core.step()) == {1: 1, 2: 7}
+    assert num_scheduled_tokens(core.step()) == {1: 1, 2: 7}
+    assert num_scheduled_tokens(core.step()) == {1: 1, 2: 6}
     assert core.texts[2] == greedy(range(20), 1)
 
 
@@ -66,7 +66,7 @@ def test_decoding_rows_never_starve_when_the_budget_is_smaller_than_the_rows() -
         core.add(make_add(seq_id, [seq_id], max_tokens=4))
     core.step()
     core.step()
-    assert row_tokens(core.step()) == {0: 1, 1: 1}
+    assert num_scheduled_tokens(core.step()) == {0: 1, 1: 1}
 
 
 def test_waiting_sequences_start_in_order_of_priority_then_arrival() -> None:
@@ -208,8 +208,8 @@ def test_a_burst_of_one_prompt_waits_for_the_first_and_reuses_it() -> None:
     core = FakeCore(max_num_seqs=8, max_num_batched_tokens=64, num_blocks=64)
     for seq_id in range(6):
         core.add(make_add(seq_id, range(17), max_tokens=3))
-    assert row_tokens(core.step()) == {0: 17}
-    assert row_tokens(core.step()) == {0: 1} | dict.fromkeys(range(1, 6), 1)
+    assert num_scheduled_tokens(core.step()) == {0: 17}
+    assert num_scheduled_tokens(core.step()) == {0: 1} | dict.fromkeys(range(1, 6), 1)
     core.run()
     assert core.tally.prefix_hit_tokens == 5 * 16
     assert {tuple(text) for text in core.texts.values()} == {tuple(greedy(range(17), 3))}
@@ -220,7 +220,7 @@ def test_others_pass_a_sequence_that_waits_for_a_prefix() -> None:
     core.add(make_add(1, range(17)))
     core.add(make_add(2, range(17)))
     core.add(make_add(3, [9, 9]))
-    assert row_tokens(core.step()) == {1: 17, 3: 2}
+    assert num_scheduled_tokens(core.step()) == {1: 17, 3: 2}
 
 
 def test_an_abort_of_the_one_computing_a_prefix_lets_the_next_compute_it() -> None:
@@ -229,7 +229,7 @@ def test_an_abort_of_the_one_computing_a_prefix_lets_the_next_compute_it() -> No
     core.add(make_add(2, range(17)))
     core.step()
     core.abort(1)
-    assert row_tokens(core.step()) == {2: 8}
+    assert num_scheduled_tokens(core.step()) == {2: 8}
     assert core.tally.prefix_hit_tokens == 8  # what the first had computed before it was aborted
     core.run()
     assert core.texts[2] == greedy(range(17), 4)
@@ -362,7 +362,7 @@ def test_a_row_error_ends_only_that_sequence() -> None:
     core.add(make_add(2, [2], max_tokens=3))
     batch = core.scheduler.schedule(core.clock())
     output = core.model.execute(batch)
-    output.results[0] = RowResult([], error="bad row")
+    output.results[0] = SequenceResult([], error="bad row")
     core.scheduler.update_from_output(batch, output, core.clock())
     core.run()
     assert core.ends[1].error == "bad row"

@@ -1,4 +1,4 @@
-"""The self-test finds speculation lossless, and says so when it is not."""
+"""The self-test finds speculation lossless, and reports it when it is not."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from engine.__main__ import main
 from engine.spec_decode import verifier
-from engine.step.step_output import RowResult
+from engine.step.step_output import SequenceResult
 from tests.engine.core.checkpoints import write_checkpoint
 
 pytestmark = pytest.mark.e2e
@@ -40,8 +40,8 @@ def test_speculation_is_lossless(models: tuple[Path, Path], capsys: pytest.Captu
 def test_drafts_accepted_unseen_are_found_out(
     models: tuple[Path, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def accept_all(drafts: tuple[int, ...], token_ids: list[int], logprobs: list[object], *_: object) -> RowResult:
-        return RowResult([*drafts, token_ids[-1]], logprobs)  # type: ignore[arg-type]
+    def accept_all(drafts: tuple[int, ...], token_ids: list[int], logprobs: list[object], *_: object) -> SequenceResult:
+        return SequenceResult([*drafts, token_ids[-1]], logprobs)  # type: ignore[arg-type]
 
     monkeypatch.setattr(verifier, "accept", accept_all)
     status, found = run(models, capsys)

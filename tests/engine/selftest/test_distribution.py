@@ -1,4 +1,4 @@
-"""The test tells distributions apart, and equal ones it does not."""
+"""The test distinguishes distributions, and equal ones it does not."""
 
 from __future__ import annotations
 

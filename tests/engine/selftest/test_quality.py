@@ -69,7 +69,7 @@ def test_greedy_answers_do_not_depend_on_their_batch(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("variant", "max_loss", "min_equal"),
-    # What the engine promises: 0.5 % with int8, 2 % with int4.
+    # What the engine guarantees: 0.5 % with int8, 2 % with int4.
     [
         (Variant(model_dir=LARGE, quantization="int8"), 0.005, 0.9),
         (Variant(model_dir=LARGE, quantization="int8_dynamic"), 0.005, 0.9),

@@ -1,4 +1,4 @@
-"""`penstock engine steps` times what it is asked to, wherever it runs."""
+"""`penstock engine steps` times what it is called to, wherever it runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_every_shape_gets_its_figures(model: Path, capsys: pytest.CaptureFixture
 
     found = json.loads(capsys.readouterr().out)
     assert (status, found["card"], found["dtype"]) == (0, "cpu", "float32")
-    assert [(shape["rows"], shape["context"]) for shape in found["shapes"]] == [(1, 40), (3, 20)]
+    assert [(shape["num_seqs"], shape["context"]) for shape in found["shapes"]] == [(1, 40), (3, 20)]
     for shape in found["shapes"]:
         assert min(shape["queued_ms"], shape["overlapped_ms"], shape["awaited_ms"]) > 0
         assert shape["bound_share"] == pytest.approx(shape["bound_ms"] / shape["queued_ms"])

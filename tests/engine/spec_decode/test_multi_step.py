@@ -1,4 +1,4 @@
-"""What the steps behind a step are told, and what is learnt from them."""
+"""What the steps behind a step are given, and what is learnt from them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from engine.step.sequence import Sequence
 
 
 class Ordered:
-    """A model of two rows at most, which is only told by what to draft."""
+    """A model of two sequences at most, which drafts only what it is given."""
 
-    max_rows = 2
+    max_num_seqs = 2
 
     def __init__(self) -> None:
         self.tables: DraftTables | None = None
@@ -37,8 +37,8 @@ class Ordered:
 
 def planner(plain_s: float = 1e-3) -> MultiStepPlanner:
     stats, costs = AcceptanceStats(), StepCosts()
-    for num_rows in (1, 2, 3):
-        costs.observe_plain(num_rows, plain_s)
+    for num_seqs in (1, 2, 3):
+        costs.observe_plain(num_seqs, plain_s)
     return MultiStepPlanner(Ordered(), NgramProposer(stats), stats, costs)
 
 
@@ -52,7 +52,7 @@ def test_steps_know_where_texts_begin_and_end_and_which_rows_are_drafted_for() -
     requests = [DraftRequest(sequence(7, stops=(2, 3)), 4, max_tokens=20), DraftRequest(sequence(9), 4, max_tokens=12)]
     places = [LookupPosition(request.seq, 4) for request in requests]
     found = NgramProposer(AcceptanceStats()).nothing(places, 0.25)
-    order = planner().order(requests, found, [20, 0], guesses=True)
+    order = planner().order(requests, found, [20, 0], is_speculative=True)
     assert (order.lengths, order.ends_at, order.drafts_until) == ([7, 9], [20, 12], [20, 0])
     assert order.stops.tolist() == [2, 3, 2]
     assert order.rows[:, 1].tolist() == [7, 9]
@@ -61,10 +61,10 @@ def test_steps_know_where_texts_begin_and_end_and_which_rows_are_drafted_for() -
     assert (order.costs[0], order.costs[3]) == (1e-3, MIN_GAIN)
 
 
-def test_steps_behind_draft_tokens_are_told_the_first_step_s_own() -> None:
+def test_steps_behind_draft_tokens_are_reported_the_first_step_s_own() -> None:
     seq = sequence(9)
     found = NgramProposer(AcceptanceStats()).choose([LookupPosition(seq, 4)], 0.0, (1e-3, 1e-4, 5e-5), 1.0)
-    order = planner().order([DraftRequest(seq, 4, max_tokens=20)], found, [20], guesses=True)
+    order = planner().order([DraftRequest(seq, 4, max_tokens=20)], found, [20], is_speculative=True)
     assert order.found is found.arrays
 
 
@@ -72,7 +72,7 @@ def test_steps_behind_draft_tokens_are_told_the_first_step_s_own() -> None:
     ("seqs", "plain_s", "expected"),
     [
         ([sequence(4), sequence(5)], 1e-3, True),
-        ([sequence(4), sequence(5), sequence(6)], 1e-3, False),  # more rows than the model can have
+        ([sequence(4), sequence(5), sequence(6)], 1e-3, False),  # more sequences than the model can have
         ([sequence(4), sequence(5, stops=(3,))], 1e-3, False),
         ([sequence(4), sequence(5, temperature=0.5)], 1e-3, False),
         ([sequence(4)], 0.03, False),  # longer than anybody should wait

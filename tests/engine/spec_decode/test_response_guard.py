@@ -1,4 +1,4 @@
-"""Responses are said with draft tokens or without, whichever is over sooner, found out by a few said the other way."""
+"""Responses use draft tokens or not, whichever is over sooner, as a few made the other way show."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LONG = 64
 
 
 class Machine:
-    """Says responses; a token takes so long with draft tokens and without."""
+    """States responses; a token takes so long with draft tokens and without."""
 
     def __init__(self, with_drafts_s: float, plain_s: float, *, is_even: bool = False) -> None:
         """`is_even`: it is never held up."""
@@ -22,26 +22,26 @@ class Machine:
         self.with_drafts_s, self.plain_s = with_drafts_s, plain_s
         self.guard = ResponseGuard(lambda: self.now)
         self.rng = random.Random(3)
-        self.num_said = 0
+        self.num_generated = 0
 
     def prompt(self, num_tokens: int = 20) -> Sequence:
         """A response that is yet to begin."""
-        self.num_said += 1
+        self.num_generated += 1
         params = SamplingParams(max_tokens=100, temperature=0.0)
-        add = Add(seq_id=self.num_said, prompt_token_ids=[1] * num_tokens, params=params)
-        return Sequence.from_add(add, arrival_index=self.num_said, received_at=self.now)
+        add = Add(seq_id=self.num_generated, prompt_token_ids=[1] * num_tokens, params=params)
+        return Sequence.from_add(add, arrival_index=self.num_generated, received_at=self.now)
 
     def begin(self, seqs: list[Sequence], ago_s: float = 0.0) -> list[bool]:
-        """Say the first token of each; which of them are said with draft tokens."""
+        """Generate the first token of each; return which of them use draft tokens."""
         ways = [self.guard.is_open(seq, len(seqs)) for seq in seqs]
         for seq in seqs:
-            self.guard.begin(seq, ago_s, num_said=1)
+            self.guard.begin(seq, ago_s, num_generated=1)
             seq.token_ids.append(7)
         return ways
 
-    def answer(self, num_rows: int = 1, num_tokens: int = 6, prompt: int = 20) -> list[bool]:
-        """As many at once as there are rows; which of them were said with draft tokens."""
-        seqs = [self.prompt(prompt) for _ in range(num_rows)]
+    def answer(self, num_seqs: int = 1, num_tokens: int = 6, prompt: int = 20) -> list[bool]:
+        """As many at once as there are sequences; which of them used draft tokens."""
+        seqs = [self.prompt(prompt) for _ in range(num_seqs)]
         ways = self.begin(seqs)
         token_s = self.with_drafts_s if any(ways) else self.plain_s
         self.now += num_tokens * token_s * (1.0 if self.is_even else self.rng.uniform(0.8, 1.25))
@@ -51,8 +51,8 @@ class Machine:
         return ways
 
 
-def share_with_drafts(machine: Machine, num_answers: int, num_rows: int = 1) -> float:
-    ways = [way for _ in range(num_answers // num_rows) for way in machine.answer(num_rows)]
+def share_with_drafts(machine: Machine, num_answers: int, num_seqs: int = 1) -> float:
+    ways = [way for _ in range(num_answers // num_seqs) for way in machine.answer(num_seqs)]
     return sum(ways) / len(ways)
 
 
@@ -82,10 +82,10 @@ def test_a_verdict_is_changed_when_the_other_way_becomes_quicker() -> None:
     assert share_with_drafts(machine, 400) > 0.8
 
 
-def test_rows_that_share_steps_are_said_the_same_way() -> None:
+def test_rows_that_share_steps_are_generated_the_same_way() -> None:
     machine = Machine(with_drafts_s=1.2, plain_s=1.0)
     for _ in range(200):
-        assert len(set(machine.answer(num_rows=8))) == 1
+        assert len(set(machine.answer(num_seqs=8))) == 1
 
 
 def test_each_kind_of_responses_has_a_verdict_of_its_own() -> None:
@@ -95,7 +95,7 @@ def test_each_kind_of_responses_has_a_verdict_of_its_own() -> None:
     assert all(machine.answer(prompt=400) == [True] for _ in range(4)), "long prompts are another kind"
 
 
-def test_a_response_that_gets_company_tells_nothing() -> None:
+def test_a_response_that_gets_company_reports_nothing() -> None:
     machine = Machine(with_drafts_s=1.0, plain_s=1.0, is_even=True)
     for _ in range(40):
         alone = machine.prompt()
@@ -107,7 +107,7 @@ def test_a_response_that_gets_company_tells_nothing() -> None:
     assert any(way for _ in range(8) for way in machine.answer()), "the long ones were said with others"
 
 
-def test_a_response_that_goes_on_for_long_is_open_in_the_end_and_then_tells_nothing() -> None:
+def test_a_response_that_goes_on_for_long_is_open_in_the_end_and_then_reports_nothing() -> None:
     machine = Machine(with_drafts_s=1.2, plain_s=1.0, is_even=True)
     while machine.answer()[0]:
         pass
@@ -124,7 +124,7 @@ def test_a_response_that_goes_on_for_long_is_open_in_the_end_and_then_tells_noth
 
 def test_what_steps_behind_the_first_token_took_belongs_to_the_response() -> None:
     machine = Machine(with_drafts_s=0.0, plain_s=0.0)
-    for _ in range(100):  # all that takes time is over when the first token is told, and drafts save half of it
+    for _ in range(100):  # all that takes time is over when the first token is given, and drafts save half of it
         seq = machine.prompt()
         took_s = 2.0 if machine.guard.is_open(seq, 1) else 4.0
         machine.now += took_s
@@ -134,7 +134,7 @@ def test_what_steps_behind_the_first_token_took_belongs_to_the_response() -> Non
     assert sum(machine.guard.is_open(machine.prompt(), 1) for _ in range(100)) > 90
 
 
-def test_a_response_of_one_token_and_one_that_never_began_tell_nothing() -> None:
+def test_a_response_of_one_token_and_one_that_never_began_report_nothing() -> None:
     machine = Machine(with_drafts_s=1.0, plain_s=1.0)
     unsaid, short = machine.prompt(), machine.prompt()
     machine.guard.is_open(unsaid, 1)

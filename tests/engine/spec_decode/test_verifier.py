@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.protocol import TokenLogprobs
-from engine.spec_decode.verifier import accept, accept_rows
+from engine.spec_decode.verifier import accept, accept_batch
 
 
 def test_tokens_are_accepted_up_to_the_first_difference() -> None:
@@ -23,5 +23,5 @@ def test_a_position_without_a_choice_ends_the_run_before_it() -> None:
 
 
 def test_rows_are_accepted_one_by_one() -> None:
-    found = accept_rows([(7,), (), (8, 9)], [7, 1, 2, 8, 5, 6], [None] * 6, [False] * 6)
+    found = accept_batch([(7,), (), (8, 9)], [7, 1, 2, 8, 5, 6], [None] * 6, [False] * 6)
     assert [result.token_ids for result in found] == [[7, 1], [2], [8, 5]]

@@ -40,7 +40,7 @@ class FakeGroup(Group):
         self._sent = sent
 
     def send(self, tensor: torch.Tensor) -> None:
-        """Keep it, or take what was kept."""
+        """Keep it, or take what was stored."""
         if self.rank == 0:
             self._sent.append(tensor.clone())
         else:
@@ -48,7 +48,7 @@ class FakeGroup(Group):
 
 
 class RecordingModel:
-    """Remembers its calls; fails when told to."""
+    """Remembers its calls; fails on request."""
 
     def __init__(self, folder: Path) -> None:
         self.config = read_model_config(folder)
@@ -131,7 +131,7 @@ def test_after_a_failure_every_call_fails(folder: Path) -> None:
             two.leader.logits(torch.zeros(1, 48))
 
 
-def test_a_follower_that_is_gone_breaks_the_team(folder: Path) -> None:
+def test_a_follower_that_is_gone_breaks_the_group(folder: Path) -> None:
     with pair(folder) as two:
         two.theirs.close()
         with pytest.raises(RankGroupBrokenError, match="is gone"):
@@ -139,7 +139,7 @@ def test_a_follower_that_is_gone_breaks_the_team(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("command", [OpenPool(7), Forward([0, 1], [9], 3), Logits(2)])
-def test_commands_arrive_as_they_were_sent_and_an_end_is_told(command: Command) -> None:
+def test_commands_arrive_as_they_were_sent_and_an_end_is_reported(command: Command) -> None:
     ours, theirs = socket.socketpair()
     with theirs:
         with ours:

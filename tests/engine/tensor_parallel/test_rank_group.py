@@ -1,4 +1,4 @@
-"""Two processes that share every layer say what one says."""
+"""Two processes that share every layer state what one states."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ CPU = torch.device("cpu")
 
 
 @contextmanager
-def team_of_two(folder: Path, num_blocks: int) -> Iterator[tuple[RankGroup, LeaderModel, Runner]]:
-    """A team over a checkpoint, its model, and a runner over that."""
+def two_ranks(folder: Path, num_blocks: int) -> Iterator[tuple[RankGroup, LeaderModel, Runner]]:
+    """Yield two ranks over a checkpoint, their model, and its runner."""
     config = CoreConfig.of(model_dir=folder, device="cpu", num_threads=1, block_size=BLOCK_SIZE, tensor_parallel=2)
-    team = RankGroup.start(config, CPU)
+    ranks = RankGroup.start(config, CPU)
     try:
         backend = TorchAttention(CPU)
-        part = load_model(folder, dtype=torch.float32, device=CPU, backend=backend, split=team.split)
-        model = team.lead(part)
+        part = load_model(folder, dtype=torch.float32, device=CPU, backend=backend, split=ranks.split)
+        model = ranks.lead(part)
         model.open_pool(num_blocks)
         runner = ModelRunner(
             model,
@@ -45,12 +45,12 @@ def team_of_two(folder: Path, num_blocks: int) -> Iterator[tuple[RankGroup, Lead
             device=CPU,
             block_size=BLOCK_SIZE,
             max_tokens=512,
-            max_rows=8,
+            max_num_seqs=8,
             max_blocks=MAX_MODEL_LEN // BLOCK_SIZE,
         )
-        yield team, model, runner
+        yield ranks, model, runner
     finally:
-        team.close()
+        ranks.close()
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def test_greedy_and_seeded_answers_are_those_of_one_process(dense: Path) -> None
     alone = TinyCore(dense)
     expected = [alone.answers(PROMPTS), alone.answers(PROMPTS[:2], temperature=0.7, seed=3)]
     core: Any = TinyCore(dense, budget=23)
-    with team_of_two(dense, core.num_blocks) as (_, model, runner):
+    with two_ranks(dense, core.num_blocks) as (_, model, runner):
         core.runner = runner
         assert [core.answers(PROMPTS), core.answers(PROMPTS[:2], temperature=0.7, seed=3)] == expected
         assert [spec.num_kv_heads for spec in model.attention_specs] == [1, 1]
@@ -76,7 +76,7 @@ def test_norms_over_all_heads_and_a_padded_vocabulary(tmp_path: Path) -> None:
     prompts = [[token % 97 for token in prompt] for prompt in PROMPTS[:2]]
     expected = TinyCore(folder).answers(prompts, max_tokens=8)
     core: Any = TinyCore(folder)
-    with team_of_two(folder, core.num_blocks) as (_, _, runner):
+    with two_ranks(folder, core.num_blocks) as (_, _, runner):
         core.runner = runner
         assert core.answers(prompts, max_tokens=8) == expected
 
@@ -87,7 +87,7 @@ def test_experts_are_split_by_their_inner_width(tmp_path: Path) -> None:
     prompts = [[token % 97 for token in prompt] for prompt in PROMPTS[:2]]
     expected = TinyCore(folder).answers(prompts, max_tokens=8)
     core: Any = TinyCore(folder)
-    with team_of_two(folder, core.num_blocks) as (team, model, runner):
+    with two_ranks(folder, core.num_blocks) as (ranks, model, runner):
         core.runner = runner
         assert core.answers(prompts, max_tokens=8) == expected
         lost: list[str] = []
@@ -97,8 +97,8 @@ def test_experts_are_split_by_their_inner_width(tmp_path: Path) -> None:
             lost.append(reason)
             is_lost.set()
 
-        team.watch(note)
-        team._processes[0].kill()
+        ranks.watch(note)
+        ranks._processes[0].kill()
         assert is_lost.wait(10)
         assert lost == ["rank 1 of the group ended with exit status -9"]
         with pytest.raises(RuntimeError):

@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from hashlib import sha256
 from pathlib import Path
 
 from gateway.access.audit_log import LOG, SPACE, AuditLog
 from gateway.access.identity import SYSTEM
 from gateway.store.base import LogEntry
 from tests.gateway.admin.test_access import PASSWORD, gateway, get, post, with_admins
-from tests.gateway.stack import policy_text
-
-
-def with_tenants(folder: Path) -> str:
-    digest = sha256(b"sk-in-the-document").hexdigest()
-    tenants = (
-        f'tenants:\n  - {{id: support, keys: [{{id: k1, sha256: "{digest}"}}]}}\n  - {{id: shop, models: [solo]}}\n'
-    )
-    return policy_text(folder).replace("routes:\n", f"{tenants}routes:\n")
 
 
 async def test_every_change_is_in_the_audit_log_and_a_changed_line_shows(tmp_path: Path) -> None:
@@ -28,8 +18,8 @@ async def test_every_change_is_in_the_audit_log_and_a_changed_line_shows(tmp_pat
         await post(stack, "keys/shop/web/revoke", {"reason": "leaked"})
         token = {"authorization": f"Bearer {stack.admin_token}"}
         entries = (await get(stack, "audit", token)).json["entries"]
-        told = [(entry["action"], entry["target"]) for entry in entries]
-        assert told[-2:] == [("key.create", "shop/web"), ("key.revoke", "shop/web")]
+        notified = [(entry["action"], entry["target"]) for entry in entries]
+        assert notified[-2:] == [("key.create", "shop/web"), ("key.revoke", "shop/web")]
         assert entries[-1]["reason"] == "leaked"
         newest = (await get(stack, "audit?newest=true&limit=1", token)).json
         assert newest["entries"][0]["action"] == "key.revoke"
@@ -84,7 +74,7 @@ async def test_an_audit_log_that_lost_its_end_shows_it_and_goes_on(tmp_path: Pat
         assert (await get(stack, "audit/verify")).json["ok"] is True
 
 
-async def test_an_audit_log_whose_last_line_is_unreadable_refuses_changes_and_says_why(tmp_path: Path) -> None:
+async def test_an_audit_log_whose_last_line_is_unreadable_refuses_changes_and_gives_the_reason(tmp_path: Path) -> None:
     async with gateway(tmp_path) as stack:
         assert (await post(stack, "keys", {"tenant": "shop", "id": "a"})).status == 201
     await _change_log(tmp_path / "store.sqlite3", "UPDATE log SET payload = X'7B'")

@@ -20,7 +20,7 @@ PATIENCE_S = 60.0
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[RedisServer]:
-    """A Redis that only this test uses; it writes to disk only when it is told to."""
+    """A Redis that only this test uses; it writes to disk only when it is given to."""
     server = RedisServer(tmp_path / "redis").start()
     yield server
     server.kill()
@@ -50,7 +50,7 @@ async def new_key(stack: Stack, id: str) -> str:
 
 
 async def status(stack: Stack, key: str) -> int:
-    return (await stack.ask(chat("solo"), headers={"authorization": f"Bearer {key}"})).status
+    return (await stack.call(chat("solo"), headers={"authorization": f"Bearer {key}"})).status
 
 
 async def until_known(stack: Stack, key: str) -> None:
@@ -89,8 +89,8 @@ async def test_a_store_that_is_emptied_gets_keys_and_admins_back_and_no_request_
         token = (await post(one, "tokens", {"name": "ci"}, session)).json["token"]
         before = names_in(own)
         own.admin.flushall()
-        asked = [(await status(one, key), await status(one, revoked)) for _ in range(40)]
-        assert set(asked) == {(200, 401)}
+        requested = [(await status(one, key), await status(one, revoked)) for _ in range(40)]
+        assert set(requested) == {(200, 401)}
         await until_back(own, before)
         assert (await get(one, "policy", NOBODY)).status == 401  # no door opens
         assert (await get(one, "policy", {"authorization": f"Bearer {token}"})).status == 200
@@ -122,7 +122,7 @@ async def test_a_key_revoked_stays_revoked_when_an_older_state_of_the_store_retu
         assert await restorations(one) == [{"keys": 2, "admins": 0, "tokens": 0, "over": 1}]
 
 
-async def test_a_gateway_that_starts_over_an_emptied_store_gives_it_what_was_kept(
+async def test_a_gateway_that_starts_over_an_emptied_store_gives_it_what_was_stored(
     tmp_path: Path, own: RedisServer
 ) -> None:
     async with asyncio.timeout(PATIENCE_S):
@@ -139,7 +139,7 @@ async def test_a_gateway_that_starts_over_an_emptied_store_gives_it_what_was_kep
             assert names_in(own) == {"key/shop/web", "key/shop/old", "admin/anna"}
 
 
-async def test_a_revocation_that_was_kept_outlives_a_start_over_an_older_store(
+async def test_a_revocation_that_was_stored_outlives_a_start_over_an_older_store(
     tmp_path: Path, own: RedisServer
 ) -> None:
     async with asyncio.timeout(PATIENCE_S):
@@ -168,8 +168,8 @@ async def test_replicas_that_give_back_at_once_agree_and_each_record_is_given_ba
         await until_back(own, {f"key/shop/k{i}" for i in range(12)})
         for _ in range(10):
             for stack in stacks:
-                told = [await status(stack, key) for key in keys]
-                assert told == [401 if i == 3 else 200 for i in range(12)]
+                notified = [await status(stack, key) for key in keys]
+                assert notified == [401 if i == 3 else 200 for i in range(12)]
         while sum(detail["keys"] for detail in await restorations(stacks[0])) < 12:
             await asyncio.sleep(0.01)
         assert sum(detail["keys"] for detail in await restorations(stacks[2])) == 12
@@ -188,8 +188,8 @@ async def test_a_gateway_cut_off_meanwhile_learns_of_a_revocation_in_the_store_t
         keys = [await new_key(one, f"k{i}") for i in range(3)]
         for key in keys:
             await until_known(two, key)
-        looks = two.gateway.control.directory
-        async with looks.lock:  # it looks at nothing while others go on
+        checks = two.gateway.control.directory
+        async with checks.lock:  # it checks nothing while others go on
             own.admin.flushall()
             await until_back(own, {f"key/shop/k{i}" for i in range(3)})
             assert (await post(one, "keys/shop/k0/revoke", {})).status == 200
@@ -207,8 +207,8 @@ async def test_a_deleted_admin_and_a_deleted_token_do_not_come_back(tmp_path: Pa
             bobs = (await post(one, "tokens", {"name": "ci"}, await log_in(one, "bob"))).json["token"]
             carls = (await post(one, "tokens", {"name": "ci"}, await log_in(one, "carl"))).json
             own.admin.save()
-            assert (await one.ask(admin=True, path="/admin/api/admins/bob", method="DELETE")).status == 200
-            gone = await one.ask(admin=True, path=f"/admin/api/tokens/{carls['id']}", method="DELETE")
+            assert (await one.call(admin=True, path="/admin/api/admins/bob", method="DELETE")).status == 200
+            gone = await one.call(admin=True, path=f"/admin/api/tokens/{carls['id']}", method="DELETE")
             assert gone.status == 200
             await asyncio.to_thread(lose_everything, own)
             while not await restorations(one):
@@ -226,7 +226,7 @@ async def test_a_deleted_admin_and_a_deleted_token_do_not_come_back(tmp_path: Pa
             await log_in(one, "bob", PASSWORD[::-1])
 
 
-async def test_what_was_kept_of_one_store_is_not_given_to_another_that_has_its_own(
+async def test_what_was_stored_of_one_store_is_not_given_to_another_that_has_its_own(
     tmp_path: Path, own: RedisServer
 ) -> None:
     async with asyncio.timeout(PATIENCE_S):

@@ -1,4 +1,4 @@
-"""Two states of one record join to the same one whoever asks, and an end is never undone."""
+"""Two states of one record join to the same one whoever calls, and an end is never undone."""
 
 from __future__ import annotations
 

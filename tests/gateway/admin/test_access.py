@@ -9,6 +9,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.gateway.stack import Reply, Stack, policy_text, running
 
 PASSWORD = "correct horse battery"
@@ -32,7 +34,7 @@ async def gateway(folder: Path, store: Path | None = None) -> AsyncIterator[Stac
 
 
 async def post(stack: Stack, path: str, body: Any, headers: Mapping[str, Any] | None = None) -> Reply:
-    return await stack.ask(body, admin=True, path=f"/admin/api/{path}", headers=dict(headers or {}))
+    return await stack.call(body, admin=True, path=f"/admin/api/{path}", headers=dict(headers or {}))
 
 
 async def get(stack: Stack, path: str, headers: Mapping[str, Any] | None = None) -> Reply:
@@ -109,7 +111,7 @@ async def test_each_role_may_do_its_own(tmp_path: Path) -> None:
         for role in ("viewer", "editor", "admin"):
             session = await log_in(stack, role)
             for method, path, body, allowed in ALLOWED:
-                reply = await stack.ask(body, admin=True, path=f"/admin/api/{path}", method=method, headers=session)
+                reply = await stack.call(body, admin=True, path=f"/admin/api/{path}", method=method, headers=session)
                 is_allowed = reply.status not in (401, 403)
                 assert is_allowed == (role in allowed), (role, method, path, reply.status)
                 assert is_allowed or reply.error["code"] == "role_too_low"
@@ -126,7 +128,8 @@ async def test_a_write_by_cookie_needs_the_sessions_token_and_our_own_page(tmp_p
         assert (await post(stack, "keys", body, {**session, "origin": "http://gateway"})).status == 201
 
 
-async def test_wrong_passwords_are_counted_and_then_refused(tmp_path: Path) -> None:
+async def test_wrong_passwords_are_counted_and_then_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.access.sign_in.guesses.FIRST_DELAY_S", 60.0)
     async with gateway(tmp_path) as stack:
         await with_admins(stack)
         codes = []
@@ -158,12 +161,12 @@ async def test_an_odd_path_is_no_way_around_the_gate(tmp_path: Path) -> None:
             assert (await stack.get(path, headers=bearer)).status in (400, 404)
 
 
-async def test_only_who_asks_for_a_page_is_sent_to_log_in(tmp_path: Path) -> None:
+async def test_only_who_requests_a_page_is_sent_to_log_in(tmp_path: Path) -> None:
     async with gateway(tmp_path) as stack:
         await post(stack, "admins", {"name": "anna", "role": "admin", "password": PASSWORD})
         assert (await stack.get("/admin/policy", admin=True)).status == 303
         for path in ("/admin/policy", "/admin/..;/admin/api/policy"):
-            assert (await stack.ask({}, admin=True, path=path, method="PUT", headers=NOBODY)).status == 401
+            assert (await stack.call({}, admin=True, path=path, method="PUT", headers=NOBODY)).status == 401
 
 
 async def test_a_host_that_is_none_is_refused(tmp_path: Path) -> None:

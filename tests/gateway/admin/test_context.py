@@ -49,8 +49,8 @@ async def overview(stack: Stack) -> dict[str, Any]:
 
 async def test_the_overview_counts_what_was_served(stack: Stack) -> None:
     for _ in range(2):
-        await stack.ask(chat(stream=True))
-    await stack.ask(chat("nobody"))
+        await stack.call(chat(stream=True))
+    await stack.call(chat("nobody"))
     found = await overview(stack)
     assert found["requests"]["outcomes"] == {"completed": 1, "cached": 1, "rejected": 1}
     assert found["cache"]["hit_exact"] == 1
@@ -73,7 +73,7 @@ async def test_the_overview_counts_what_was_served(stack: Stack) -> None:
 
 async def test_saved_money_is_what_the_dearest_candidate_would_have_taken(stack: Stack) -> None:
     for _ in range(2):
-        await stack.ask(chat())
+        await stack.call(chat())
     saved = (await overview(stack))["saved"]
     assert saved["tokens"] == {"hit_exact": 10}
     assert saved["spent"] == pytest.approx((7 * 1 + 3 * 2) / 1000)
@@ -81,7 +81,7 @@ async def test_saved_money_is_what_the_dearest_candidate_would_have_taken(stack:
     assert saved["cost"]["routing"] == pytest.approx((7 * 9 + 3 * 18) / 1000)
 
 
-async def test_a_gateway_that_served_nothing_says_so_in_numbers(stack: Stack) -> None:
+async def test_a_gateway_that_served_nothing_reports_it_in_numbers(stack: Stack) -> None:
     found = await overview(stack)
     assert found["requests"]["count"] == 0
     assert found["ttft"] == []
@@ -106,21 +106,21 @@ async def test_a_drain_that_another_process_ordered_is_followed(stack: Stack) ->
     await _until(lambda: stack.gateway.room._deployments()["small"].is_ready)
 
 
-async def test_the_live_feed_tells_of_a_request_within_two_seconds(stack: Stack) -> None:
+async def test_the_live_feed_reports_of_a_request_within_two_seconds(stack: Stack) -> None:
     reader, writer = await _subscribe(stack, "topic=requests")
     try:
         assert (await _event(reader))["requests"] == []
-        reply = await stack.ask(chat())
-        told = await _event(reader)
-        while not told["requests"]:
-            told = await _event(reader)
-        assert told["requests"][0]["id"] == reply.headers["x-request-id"]
+        reply = await stack.call(chat())
+        notified = await _event(reader)
+        while not notified["requests"]:
+            notified = await _event(reader)
+        assert notified["requests"][0]["id"] == reply.headers["x-request-id"]
     finally:
         writer.close()
 
 
 async def test_the_feed_of_the_overview_brings_charts_first_and_counts_always(stack: Stack) -> None:
-    await stack.ask(chat())
+    await stack.call(chat())
     reader, writer = await _subscribe(stack, "topic=overview&window=60")
     try:
         first, *more = [await _event(reader) for _ in range(3)]

@@ -22,11 +22,11 @@ from tests.gateway.stack import Stack, chat, running
 async def test_an_order_takes_a_deployment_out_and_puts_it_back(tmp_path: Path) -> None:
     path = "/admin/api/deployments/small/drain"
     async with running(tmp_path) as stack:
-        done = await stack.ask({"drain": True, "reason": "new disk"}, admin=True, path=path)
+        done = await stack.call({"drain": True, "reason": "new disk"}, admin=True, path=path)
         assert (done.status, done.json) == (200, {"deployment": "small", "drain": True})
-        await stack.ask(chat())
+        await stack.call(chat())
         assert (len(stack.small.received), len(stack.large.received)) == (0, 1)
-        await stack.ask({"drain": False}, admin=True, path=path)
+        await stack.call({"drain": False}, admin=True, path=path)
         audit = (await stack.get("/admin/api/audit", admin=True)).json["entries"]
         assert [(line["action"], line["reason"]) for line in audit[-2:]] == [
             ("deployment.drain", "new disk"),
@@ -37,8 +37,8 @@ async def test_an_order_takes_a_deployment_out_and_puts_it_back(tmp_path: Path) 
 async def test_a_deployment_that_nobody_knows_cannot_be_drained(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
         path = "/admin/api/deployments/{}/drain"
-        assert (await stack.ask({"drain": True}, admin=True, path=path.format("nobody"))).status == 404
-        bad = await stack.ask({"drain": "yes"}, admin=True, path=path.format("small"))
+        assert (await stack.call({"drain": True}, admin=True, path=path.format("nobody"))).status == 404
+        bad = await stack.call({"drain": "yes"}, admin=True, path=path.format("small"))
         assert (bad.status, bad.error["param"]) == (400, "drain")
 
 
@@ -109,13 +109,13 @@ async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
 
 async def test_a_drained_deployment_gets_nothing_new_until_it_is_taken_back(stack: Stack) -> None:
     drain = "/admin/api/deployments/small/drain"
-    reply = await stack.ask({"drain": True, "reason": "a new card"}, admin=True, path=drain)
+    reply = await stack.call({"drain": True, "reason": "a new card"}, admin=True, path=drain)
     assert reply.status == 200, reply.body
-    served = await stack.ask(chat(temperature=0.5))
+    served = await stack.call(chat(temperature=0.5))
     assert served.headers["x-penstock-deployment"] == "large"
     states = (await stack.get("/admin/api/deployments", admin=True)).json["deployments"]
     assert {one["id"]: one["state"] for one in states} == {"small": "draining", "large": "ready"}
-    await stack.ask({"drain": False}, admin=True, path=drain)
+    await stack.call({"drain": False}, admin=True, path=drain)
     await _until(lambda: stack.gateway.room._deployments()["small"].is_ready)
-    served = await stack.ask(chat(temperature=0.6))
+    served = await stack.call(chat(temperature=0.6))
     assert served.headers["x-penstock-deployment"] == "small"

@@ -18,7 +18,7 @@ async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
         yield stack
 
 
-async def test_more_pages_than_may_be_open_are_told_so(stack: Stack) -> None:
+async def test_more_pages_than_may_be_open_are_reported_so(stack: Stack) -> None:
     writers = [(await _subscribe(stack, "topic=load"))[1] for _ in range(MAX_SUBSCRIBERS)]
     try:
         await _until(lambda: stack.gateway.room.feed.num_subscribers == MAX_SUBSCRIBERS)

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from tests.gateway.admin.handlers.test_policy import apply, in_force, slower, stored
-from tests.gateway.policies.test_canary import CANARY, ask, start
+from tests.gateway.policies.test_canary import CANARY, call, start
 from tests.gateway.stack import Stack, chat
 from tests.gateway.store.redis_server import RedisServer
 
@@ -37,12 +37,12 @@ async def test_revisions_keys_and_canaries_are_shared_through_redis(tmp_path: Pa
         started = await start(two, tenant.replace("[small, large]", "[large, small]"))
         while (await one.get(CANARY, admin=True)).json["canary"] is None:
             await asyncio.sleep(0.01)
-        assert started.json["canary"]["revision"] in {(await ask(one)).headers["x-penstock-policy"] for _ in range(20)}
-        stopped = await one.ask({"reason": "enough"}, admin=True, path=f"{CANARY}/stop")
+        assert started.json["canary"]["revision"] in {(await call(one)).headers["x-penstock-policy"] for _ in range(20)}
+        stopped = await one.call({"reason": "enough"}, admin=True, path=f"{CANARY}/stop")
         assert stopped.json["canary"]["ended_by"] == "local"
-        key = (await one.ask({"tenant": "shop"}, admin=True, path="/admin/api/keys")).json["key"]
+        key = (await one.call({"tenant": "shop"}, admin=True, path="/admin/api/keys")).json["key"]
         bearer = {"authorization": f"Bearer {key}"}
-        while (await two.ask(chat(), headers=bearer)).status != 200 or (await two.ask(chat())).status != 401:
+        while (await two.call(chat(), headers=bearer)).status != 200 or (await two.call(chat())).status != 401:
             await asyncio.sleep(0.01)
         assert (await two.get("/admin/api/audit/verify", admin=True)).json["ok"] is True
 
@@ -56,7 +56,7 @@ async def test_a_redis_that_is_gone_costs_no_request_and_refuses_changes(tmp_pat
             own.kill()
             refused = await apply(stack, slower(seed["document"]), etag=seed["etag"])
             assert (refused.status, refused.error["code"]) == (503, "store_unavailable")
-            assert (await stack.ask(chat())).status == 200
+            assert (await stack.call(chat())).status == 200
             assert (await in_force(stack))["etag"] == seed["etag"]
     finally:
         own.kill()

@@ -1,4 +1,4 @@
-"""What the admin page is made of: its weight, its headers, what may be kept by browsers."""
+"""What the admin page is made of: its weight, its headers, what may be stored by browsers."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_no_template_literal_is_inside_another_where_white_space_would_be_lost(p
     assert re.findall(r"\$\{[^{}`]*(?:\{[^{}`]*\}[^{}`]*)*`", path.read_text()) == []
 
 
-async def test_assets_are_kept_for_ever_and_compressed_where_asked(stack: Stack) -> None:
+async def test_assets_are_stored_for_ever_and_compressed_on_request(stack: Stack) -> None:
     base = stack.gateway.room.assets.base
     plain = await stack.get(f"{base}/core.js", admin=True)
     zipped = await stack.get(f"{base}/core.js", admin=True, headers={"accept-encoding": "gzip"})
@@ -79,7 +79,7 @@ async def test_the_charting_library_comes_from_the_installed_package_compressed(
     assert b"plotly.js v" in gzip.decompress(reply.body)[:2000]
 
 
-async def test_the_api_is_never_kept_by_browsers(stack: Stack) -> None:
+async def test_the_api_is_never_stored_by_browsers(stack: Stack) -> None:
     for path in ("overview", "requests", "deployments", "load"):
         assert (await stack.get(f"/admin/api/{path}", admin=True)).headers["cache-control"] == "no-store"
 
@@ -97,7 +97,7 @@ async def test_ranges_and_strange_methods_do_nothing_special(stack: Stack) -> No
 
 
 async def _with(stack: Stack, method: str, path: str) -> int:
-    return (await stack.ask(None, admin=True, path=path, method=method)).status
+    return (await stack.call(None, admin=True, path=path, method=method)).status
 
 
 def test_every_page_has_a_path_and_comes_from_a_template_that_escapes() -> None:

@@ -22,7 +22,7 @@ SENT_BY_VIEWERS = {
 }
 
 
-async def test_every_endpoint_asks_for_the_role_that_its_method_has_unless_it_is_named_here(tmp_path: Path) -> None:
+async def test_every_endpoint_requests_the_role_that_its_method_has_unless_it_is_named_here(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
         application = stack.gateway.server._listeners[1].app
         assert isinstance(application, Starlette)

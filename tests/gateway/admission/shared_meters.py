@@ -108,14 +108,14 @@ class Replica:
         assert found is not None
         return found
 
-    async def ask(self, tokens: int = 0, nano: int = 0) -> Any:
+    async def routing_request(self, tokens: int = 0, nano: int = 0) -> Any:
         """A reservation; raises QuotaExceeded."""
         return self.quota.try_reserve(tokens, nano, self._time()) or await self.quota.reserve(
             tokens, nano, self._time()
         )
 
     async def rest(self) -> None:
-        """Some seconds in which nobody asks."""
+        """Some seconds in which nobody calls."""
         for _ in range(40):
             self._time.now += 0.26
             await asyncio.sleep(0)

@@ -17,7 +17,7 @@ async def metric(stack: object, line: str) -> str:
 @pytest.mark.parametrize("value", ["-1", "0", "1e12", "text", "1000000000000"])
 async def test_a_bad_target_is_ignored_and_counted(tmp_path: Path, value: str) -> None:
     async with running(tmp_path) as stack:
-        reply = await stack.ask(chat(), headers={"x-slo-ttft-ms": value})
+        reply = await stack.call(chat(), headers={"x-slo-ttft-ms": value})
 
         assert reply.status == 200
         line = await metric(stack, 'penstock_ignored_headers_total{header="x-slo-ttft-ms"}')
@@ -26,7 +26,7 @@ async def test_a_bad_target_is_ignored_and_counted(tmp_path: Path, value: str) -
 
 async def test_an_unknown_priority_is_ignored_and_counted(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
-        reply = await stack.ask(chat(), headers={"x-penstock-priority": "root"})
+        reply = await stack.call(chat(), headers={"x-penstock-priority": "root"})
 
         assert reply.status == 200
         assert stack.lines()[-1]["lane"] == "interactive"
@@ -34,11 +34,11 @@ async def test_an_unknown_priority_is_ignored_and_counted(tmp_path: Path) -> Non
         assert line.endswith(" 1.0")
 
 
-async def test_an_engine_hears_only_the_priorities_it_knows(tmp_path: Path) -> None:
+async def test_an_engine_gets_only_the_priorities_it_knows(tmp_path: Path) -> None:
     text = policy_text(tmp_path).replace("{id: batch,", "{id: bulk, priority: batch,")
     async with running(tmp_path, policy=text) as stack:
-        await stack.ask(chat(), headers={"x-penstock-priority": "bulk"})
-        await stack.ask(chat())
+        await stack.call(chat(), headers={"x-penstock-priority": "bulk"})
+        await stack.call(chat())
 
         heard = [call.headers["x-penstock-priority"] for call in stack.small.received]
         assert heard == ["batch", "interactive"]
@@ -46,7 +46,7 @@ async def test_an_engine_hears_only_the_priorities_it_knows(tmp_path: Path) -> N
 
 async def test_a_tenant_header_of_a_caller_means_nothing(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
-        reply = await stack.ask(chat(), headers={"x-penstock-tenant": "somebody-else", "x-tenant": "admin"})
+        reply = await stack.call(chat(), headers={"x-penstock-tenant": "somebody-else", "x-tenant": "admin"})
 
         assert reply.status == 200
         assert stack.lines()[-1]["tenant"] == "dev"
@@ -55,8 +55,8 @@ async def test_a_tenant_header_of_a_caller_means_nothing(tmp_path: Path) -> None
 async def test_a_target_of_nothing_is_refused_at_once_with_what_would_do(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
         for _ in range(3):
-            await stack.ask(chat(stream=True))
-        reply = await stack.ask(chat(stream=True), headers={"x-slo-ttft-ms": "0.001"})
+            await stack.call(chat(stream=True))
+        reply = await stack.call(chat(stream=True), headers={"x-slo-ttft-ms": "0.001"})
 
         assert reply.status == 503
         assert reply.headers["x-penstock-shed-reason"] == "slo_unreachable"

@@ -1,4 +1,4 @@
-"""Admission and routing share their forecasts: a request's candidates are looked at once."""
+"""Admission and routing share their forecasts: a request's candidates are checked once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.gateway.stack import chat, policy_text, running
 FIRST = "policy: first_available, candidates: [small, large]"
 
 
-class Looks:
+class ForecastCounter:
     """Counts the forecasts that are made before a request is sent; sending makes one more, of the one it goes to."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
@@ -50,7 +50,7 @@ async def test_each_candidate_of_a_request_is_forecast_once(
 ) -> None:
     policy = policy_text(tmp_path).replace("weight: 8,", "weight: 8, slo: {ttft_p95_ms: 60000},")
     async with running(tmp_path, policy=policy.replace(FIRST, select)) as stack:
-        assert (await stack.ask(chat(stream=True))).status == 200
-        looks = Looks(monkeypatch)
-        assert (await stack.ask(chat(stream=True))).status == 200
-    assert sorted(looks.counts.values()) == [1, 1]
+        assert (await stack.call(chat(stream=True))).status == 200
+        forecasts = ForecastCounter(monkeypatch)
+        assert (await stack.call(chat(stream=True))).status == 200
+    assert sorted(forecasts.counts.values()) == [1, 1]

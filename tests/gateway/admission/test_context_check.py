@@ -13,6 +13,8 @@ import pytest
 
 from gateway.admission.context_check import (
     MAX_BYTES_PER_TOKEN,
+    MAX_EMOJI_BYTES_PER_TOKEN,
+    MAX_LETTERS_PER_TOKEN,
     least_tokens,
     may_be_hopeless,
     refuse_hopeless,
@@ -33,10 +35,14 @@ def parsed(*contents: Any) -> ChatRequest:
 @pytest.mark.parametrize(
     "contents",
     [
-        ("x" * (FITS_PERHAPS + MAX_BYTES_PER_TOKEN),),
-        ("x" * FITS_PERHAPS, "y" * MAX_BYTES_PER_TOKEN),
+        ("-" * (FITS_PERHAPS + MAX_BYTES_PER_TOKEN),),
+        ("-" * FITS_PERHAPS, "=" * MAX_BYTES_PER_TOKEN),
         ("\u00e9" * (FITS_PERHAPS // 2 + MAX_BYTES_PER_TOKEN),),
-        ([{"type": "text", "text": "x" * (FITS_PERHAPS + MAX_BYTES_PER_TOKEN)}],),
+        ([{"type": "text", "text": "-" * (FITS_PERHAPS + MAX_BYTES_PER_TOKEN)}],),
+        ("x" * (CONTEXT + 1) * MAX_LETTERS_PER_TOKEN,),
+        ("\u597d\ud55c" * ((CONTEXT + 1) * MAX_LETTERS_PER_TOKEN // 6 + 1),),
+        ("\U0001f600" * ((CONTEXT + 1) * MAX_EMOJI_BYTES_PER_TOKEN // 4),),
+        ("?",) * (CONTEXT + 1),
     ],
 )
 def test_what_no_tokenizer_makes_short_enough_is_refused(contents: tuple[Any, ...]) -> None:
@@ -48,7 +54,11 @@ def test_what_no_tokenizer_makes_short_enough_is_refused(contents: tuple[Any, ..
 @pytest.mark.parametrize(
     "contents",
     [
-        ("x" * FITS_PERHAPS,),
+        ("-" * FITS_PERHAPS,),
+        ("x" * CONTEXT * MAX_LETTERS_PER_TOKEN,),
+        ("\u597d" * (CONTEXT * MAX_LETTERS_PER_TOKEN // 3),),
+        ("\U0001f600" * (CONTEXT * MAX_EMOJI_BYTES_PER_TOKEN // 4),),
+        ("?",) * CONTEXT,
         ("\x01" * FITS_PERHAPS,),  # six bytes of JSON each, one of text
         ([{"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 10_000}}],),
     ],
@@ -64,9 +74,9 @@ def test_without_a_known_context_nothing_is_refused() -> None:
 async def test_the_largest_context_of_the_route_counts_and_nothing_goes_upstream(tmp_path: Path) -> None:
     text = policy_text(tmp_path).replace("model: tiny", "model: tiny, context_tokens: 10")
     async with running(tmp_path, policy=text.replace("model: big", "model: big, context_tokens: 20")) as stack:
-        body = chat("auto", messages=[{"role": "user", "content": "x" * 15 * MAX_BYTES_PER_TOKEN}])
-        assert (await stack.ask(body)).status == 200  # the engine will know
-        refused = await stack.ask({**body, "model": "solo"})
+        body = chat("auto", messages=[{"role": "user", "content": "x" * 15 * MAX_LETTERS_PER_TOKEN}])
+        assert (await stack.call(body)).status == 200  # the engine will know
+        refused = await stack.call({**body, "model": "solo"})
 
         assert (refused.status, refused.error["code"]) == (400, "context_length_exceeded")
         assert "x-penstock-error-code" in refused.headers
@@ -77,7 +87,7 @@ async def test_a_candidate_of_unknown_context_may_take_anything(tmp_path: Path) 
     text = policy_text(tmp_path).replace("model: tiny", "model: tiny, context_tokens: 10")
     async with running(tmp_path, policy=text) as stack:
         body = chat("auto", messages=[{"role": "user", "content": "x" * 1_000_000}])
-        assert (await stack.ask(body)).status == 200
+        assert (await stack.call(body)).status == 200
 
 
 _LONG_WORDS = (
@@ -149,6 +159,9 @@ HOPELESS: dict[str, Callable[[int], str]] = {
     "Chinese without blanks": lambda context: "".join(
         map(chr, random.Random(2).choices(range(0x4E00, 0x6E00), k=32 * context))
     ),
+    "one word without blanks": lambda context: "hello" * (14 * context),
+    "emoji": lambda context: "\U0001f600" * (9 * context),
+    "families": lambda context: "\U0001f468\u200d\U0001f469\u200d\U0001f467" * (4 * context),
     "one sign for a whole context of the longest tokens, and more": lambda context: "-" * (129 * context),
 }
 
@@ -163,7 +176,7 @@ def test_a_prompt_of_many_contexts_is_refused(make: Callable[[int], str], contex
     assert caught.value.code == "context_length_exceeded"
 
 
-def test_a_short_prompt_costs_one_look(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_prompt_costs_one_forecast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.admission.context_check.least_tokens", None)
     refuse_hopeless(parsed("word " * 800), 512)
     assert not may_be_hopeless(parsed("word " * 800), 512)
@@ -192,12 +205,38 @@ def test_what_a_template_leaves_out_does_not_count() -> None:
         refuse_hopeless(ChatRequestParser().parse(json.dumps({"model": "auto", "messages": messages}).encode()), 64)
 
 
+def test_arguments_of_tool_calls_are_part_of_the_prompt() -> None:
+    call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": json.dumps(list(range(400)))}}
+    messages = [
+        {"role": "user", "content": "Add these."},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "a", "content": "79800"},
+    ]
+    request = ChatRequestParser().parse(json.dumps({"model": "auto", "messages": messages}).encode())
+    refuse_hopeless(request, 400)
+    with pytest.raises(InvalidRequest):
+        refuse_hopeless(request, 64)
+
+
+def test_descriptions_of_tools_are_part_of_the_prompt_unless_none_may_be_called() -> None:
+    said = "the day of the week in words, " * 100
+    flat = {"name": "f", "description": said, "parameters": {"type": "object", "properties": {}}}
+    deep = {"name": "g", "parameters": {"properties": {"a": {"anyOf": [{"type": "string", "description": said}]}}}}
+    for function in (flat, deep):
+        tools = [{"type": "function", "function": function}]
+        document = {"model": "auto", "messages": [{"role": "user", "content": "hi"}], "tools": tools}
+        with pytest.raises(InvalidRequest):
+            refuse_hopeless(ChatRequestParser().parse(json.dumps(document).encode()), 64)
+        document["tool_choice"] = "none"
+        refuse_hopeless(ChatRequestParser().parse(json.dumps(document).encode()), 64)
+
+
 def test_every_count_is_a_lower_bound_of_its_own() -> None:
     assert least_tokens([]) == 0
     assert least_tokens([b"a b c d"]) == 1
     assert least_tokens([b"a b", b"c d"]) == 1
     assert least_tokens([b"- - - - - - - -"]) <= 1  # signs may be one token with the blanks between
-    assert least_tokens([b"x" * 1280]) == 10
+    assert least_tokens([b"-" * 1280]) == least_tokens([b"x" * 640]) == 10
 
 
 async def test_trimming_comes_first_and_may_make_a_hopeless_prompt_fit(tmp_path: Path) -> None:
@@ -208,6 +247,6 @@ async def test_trimming_comes_first_and_may_make_a_hopeless_prompt_fit(tmp_path:
     body = chat(messages=[*long, {"role": "user", "content": "And now?"}])
     for policy, status in ((text, 400), (text.replace("    select:", rule, 1), 200)):
         async with running(tmp_path, policy=policy) as stack:
-            reply = await stack.ask(body)
+            reply = await stack.call(body)
             assert reply.status == status
             assert len(stack.small.received) == (status == 200)

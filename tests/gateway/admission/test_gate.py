@@ -41,12 +41,12 @@ async def saturate(world: World) -> None:
     """The one permit of the large deployment is out, as the last one was for ten seconds; it comes back in two."""
     limiter = world.snapshot.deployments["large"].limiter
     limiter.set_limit(StaticLimit(1))
-    claim = AdmissionRequest(world.snapshot.lanes["interactive"])
-    first = limiter.try_acquire(claim)
+    admission_request = AdmissionRequest(world.snapshot.lanes["interactive"])
+    first = limiter.try_acquire(admission_request)
     assert first is not None
     await asyncio.sleep(10.0)
     first.release()
-    second = limiter.try_acquire(claim)
+    second = limiter.try_acquire(admission_request)
     assert second is not None
     asyncio.get_running_loop().call_later(2.0, second.release)
 
@@ -55,14 +55,14 @@ def headers(**values: str) -> tuple[tuple[bytes, bytes], ...]:
     return tuple((name.replace("_", "-").encode(), value.encode()) for name, value in values.items())
 
 
-async def ask(world: World, **values: str) -> Fate:
-    return await world.ask(Wish(at_s=0.0, headers=headers(**values)))
+async def routing_request(world: World, **values: str) -> Fate:
+    return await world.routing_request(Wish(at_s=0.0, headers=headers(**values)))
 
 
 def test_without_a_target_nothing_is_forecast_and_nothing_refused() -> None:
     async def act(world: World) -> Fate:
         await saturate(world)
-        return await ask(world)
+        return await routing_request(world)
 
     assert within(policy().replace("slo: {ttft_p95_ms: 500}, ", ""), act).reason is None
 
@@ -70,7 +70,7 @@ def test_without_a_target_nothing_is_forecast_and_nothing_refused() -> None:
 def test_what_would_be_late_is_refused_at_once() -> None:
     async def act(world: World) -> Fate:
         await saturate(world)
-        return await ask(world)
+        return await routing_request(world)
 
     fate = within(policy(), act)
     assert (fate.reason, fate.refused_s) == ("slo_unreachable", 0.0)
@@ -79,7 +79,7 @@ def test_what_would_be_late_is_refused_at_once() -> None:
 def test_a_lane_without_shed_serves_late_instead() -> None:
     async def act(world: World) -> Fate:
         await saturate(world)
-        return await ask(world)
+        return await routing_request(world)
 
     fate = within(policy("[max_tokens]"), act)
     assert fate.reason is None
@@ -89,7 +89,7 @@ def test_a_lane_without_shed_serves_late_instead() -> None:
 def test_the_small_model_answers_when_the_large_one_would_be_late() -> None:
     async def act(world: World) -> Fate:
         await saturate(world)
-        return await ask(world)
+        return await routing_request(world)
 
     fate = within(policy("[small_model, shed]", select=", fallback: [small]"), act)
     assert fate.reason is None
@@ -97,19 +97,19 @@ def test_the_small_model_answers_when_the_large_one_would_be_late() -> None:
     assert fate.ttft_s < 0.5
 
 
-def test_steps_that_cannot_help_are_neither_taken_nor_told() -> None:
+def test_steps_that_cannot_help_are_neither_taken_nor_reported() -> None:
     async def act(world: World) -> Fate:
         await saturate(world)
-        return await ask(world)
+        return await routing_request(world)
 
     fate = within(policy("[small_model, max_tokens, shed]"), act)
     assert (fate.reason, fate.degraded) == ("slo_unreachable", ())
 
 
-def test_a_clients_deadline_is_kept_without_any_target_of_the_lane() -> None:
+def test_a_clients_deadline_is_held_without_any_target_of_the_lane() -> None:
     async def act(world: World) -> Fate:
         await saturate(world)
-        return await ask(world, x_stainless_read_timeout="0.5")
+        return await routing_request(world, x_stainless_read_timeout="0.5")
 
     assert within(policy().replace("slo: {ttft_p95_ms: 500}, ", ""), act).reason == "deadline"
 
@@ -117,17 +117,17 @@ def test_a_clients_deadline_is_kept_without_any_target_of_the_lane() -> None:
 @pytest.mark.parametrize("value", ["-1", "0", "1e12", "soon", "99999999999", "", "0x10"])
 def test_a_target_that_is_no_number_is_ignored(value: str) -> None:
     async def act(world: World) -> Fate:
-        return await ask(world, x_slo_ttft_ms=value)
+        return await routing_request(world, x_slo_ttft_ms=value)
 
     assert within(policy(), act).reason is None
 
 
 @pytest.mark.parametrize("name", ["x_slo_ttft_ms", "x_llm_d_slo_ttft_ms"])
-def test_a_client_may_want_to_hear_sooner(name: str) -> None:
+def test_a_client_may_want_a_refusal_sooner(name: str) -> None:
     async def act(world: World) -> Fate:
         for _ in range(5):
-            await ask(world)
-        return await ask(world, **{name: "1"})
+            await routing_request(world)
+        return await routing_request(world, **{name: "1"})
 
     assert within(policy(), act).reason == "slo_unreachable"
 
@@ -135,7 +135,7 @@ def test_a_client_may_want_to_hear_sooner(name: str) -> None:
 def test_a_client_cannot_buy_time_that_the_lane_does_not_give() -> None:
     async def act(world: World) -> Fate:
         await saturate(world)
-        return await ask(world, x_slo_ttft_ms="600000")
+        return await routing_request(world, x_slo_ttft_ms="600000")
 
     assert within(policy(), act).reason == "slo_unreachable"
 
@@ -145,7 +145,8 @@ def test_a_long_prompt_stands_in_the_lane_for_long_ones() -> None:
 
     async def act(world: World) -> tuple[str, str]:
         short, long = await asyncio.gather(
-            world.ask(Wish(at_s=0.0, prompt_tokens=100)), world.ask(Wish(at_s=0.0, prompt_tokens=3000))
+            world.routing_request(Wish(at_s=0.0, prompt_tokens=100)),
+            world.routing_request(Wish(at_s=0.0, prompt_tokens=3000)),
         )
         return short.lane, long.lane
 
@@ -156,13 +157,13 @@ def test_retries_are_the_first_to_be_refused() -> None:
     async def act(world: World) -> list[Fate]:
         live = world.snapshot.deployments["large"]
         live.limiter.set_limit(StaticLimit(1))
-        await world.ask(Wish(at_s=0.0, output_tokens=20))
-        busy = asyncio.ensure_future(world.ask(Wish(at_s=0.0, output_tokens=20)))
+        await world.routing_request(Wish(at_s=0.0, output_tokens=20))
+        busy = asyncio.ensure_future(world.routing_request(Wish(at_s=0.0, output_tokens=20)))
         await asyncio.sleep(0.05)
-        retry = asyncio.ensure_future(ask(world, x_stainless_retry_count="1"))
-        first = asyncio.ensure_future(ask(world))
+        retry = asyncio.ensure_future(routing_request(world, x_stainless_retry_count="1"))
+        first = asyncio.ensure_future(routing_request(world))
         return [await busy, await retry, await first]
 
     busy, retry, first = within(policy(), act)
     assert (busy.reason, retry.reason, first.reason) == (None, "slo_unreachable", None)
-    assert retry.hint == "The same request in about 1 s."  # it asked for no target that it could give up
+    assert retry.hint == "The same request in about 1 s."  # it requested no target that it could give up

@@ -16,29 +16,33 @@ def guard(memory: list[int] | None = None) -> OverloadGuard:
     return OverloadGuard(memory_limit_bytes=None if memory is None else 1000, resident_bytes=lambda: found[0])
 
 
-def is_refused(asked: OverloadGuard, lane: LiveLane, *, is_retry: bool = False) -> bool:
+def is_refused(requested: OverloadGuard, lane: LiveLane, *, is_retry: bool = False) -> bool:
     try:
-        asked.check(lane, HEAVY.rules.weight, is_retry=is_retry)
+        requested.check(lane, HEAVY.rules.weight, is_retry=is_retry)
     except Shed as shed:
         return shed.reason == "overload"
     return False
 
 
 def test_a_loop_in_time_refuses_nobody() -> None:
-    asked = guard()
+    requested = guard()
     for _ in range(50):
-        asked.note_lag(0.01)
+        requested.note_lag(0.01)
 
-    assert asked.strain is Strain.NONE
-    assert not is_refused(asked, LIGHT, is_retry=True)
+    assert requested.strain is Strain.NONE
+    assert not is_refused(requested, LIGHT, is_retry=True)
 
 
 def test_a_strained_loop_refuses_retries_and_lighter_lanes() -> None:
-    asked = guard()
+    requested = guard()
     for _ in range(10):
-        asked.note_lag(0.4)
+        requested.note_lag(0.4)
 
-    assert (is_refused(asked, HEAVY), is_refused(asked, LIGHT), is_refused(asked, HEAVY, is_retry=True)) == (
+    assert (
+        is_refused(requested, HEAVY),
+        is_refused(requested, LIGHT),
+        is_refused(requested, HEAVY, is_retry=True),
+    ) == (
         False,
         True,
         True,
@@ -46,34 +50,34 @@ def test_a_strained_loop_refuses_retries_and_lighter_lanes() -> None:
 
 
 def test_a_stall_of_seconds_refuses_everything_and_passes() -> None:
-    asked = guard()
-    asked.note_lag(2.0)
-    assert is_refused(asked, HEAVY)
+    requested = guard()
+    requested.note_lag(2.0)
+    assert is_refused(requested, HEAVY)
     for _ in range(5):
-        asked.note_lag(0.0)
+        requested.note_lag(0.0)
 
-    assert asked.strain is Strain.NONE
+    assert requested.strain is Strain.NONE
 
 
 def test_the_way_back_begins_at_half_of_what_led_there() -> None:
-    asked = guard()
+    requested = guard()
     for _ in range(20):
-        asked.note_lag(0.3)
+        requested.note_lag(0.3)
     for _ in range(20):
-        asked.note_lag(0.2)
-    assert is_refused(asked, LIGHT)
+        requested.note_lag(0.2)
+    assert is_refused(requested, LIGHT)
     for _ in range(20):
-        asked.note_lag(0.1)
+        requested.note_lag(0.1)
 
-    assert not is_refused(asked, LIGHT)
+    assert not is_refused(requested, LIGHT)
 
 
 @pytest.mark.parametrize(("used", "strain"), [(500, Strain.NONE), (920, Strain.STRAINED), (1001, Strain.OVERLOADED)])
 def test_memory_strains_too(used: int, strain: Strain) -> None:
     memory = [0]
-    asked = guard(memory)
+    requested = guard(memory)
     memory[0] = used
     for _ in range(MEMORY_EVERY_TICKS + 1):
-        asked.note_lag(0.0)
+        requested.note_lag(0.0)
 
-    assert asked.strain is strain
+    assert requested.strain is strain

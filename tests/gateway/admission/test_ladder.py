@@ -17,14 +17,14 @@ from routing_policies.policy.document import Trim
 
 
 class _Route:
-    """What the step looks at of a planned route."""
+    """What the step checks of a planned route."""
 
     class route:
         id = "main"
         trim = Trim()
 
 
-class _Claim(msgspec.Struct, frozen=True):
+class _AdmissionRequest(msgspec.Struct, frozen=True):
     tenant: str = "dev"
     tokens: int = 0
 
@@ -37,7 +37,7 @@ def request_of(num_turns: int) -> ChatRequest:
 def form_of(request: ChatRequest, shortened: Shortened | None = None) -> DegradationStep:
     price = Pricer().price(request, tenant="dev", route="main")
     return DegradationStep(
-        request, RoutingRequest(price, cast(Any, _Claim())), cast(Any, (_Route(),)), shortened=shortened
+        request, RoutingRequest(price, cast(Any, _AdmissionRequest())), cast(Any, (_Route(),)), shortened=shortened
     )
 
 
@@ -52,7 +52,7 @@ def test_a_short_request_is_trimmed_at_once() -> None:
     assert form.request.text_bytes < request.text_bytes
 
 
-def test_a_long_one_is_asked_for_and_then_taken_as_it_was_made_elsewhere() -> None:
+def test_a_long_one_is_requested_and_then_taken_as_it_was_made_elsewhere() -> None:
     request = request_of(400)
     with pytest.raises(TooLongToTrim) as wanted:
         LADDER.take("trim", form_of(request))

@@ -1,4 +1,4 @@
-"""What admission promises under overload, in virtual time against engines of stated speed.
+"""What admission guarantees under overload, in virtual time against engines of stated speed.
 
 The engine: 16 rows, a prefill of 8,000 tokens a second, 10 ms + 1 ms a row for each step, so about 12.5 requests a
 second of the mix (200 prompt and 40 output tokens, log-normal) within 500 ms to the first token and 40 ms a token.
@@ -100,19 +100,19 @@ def test_a_brown_out_refuses_what_would_be_late_and_passes() -> None:
     assert after.ttft_s(0.95) <= TTFT_S
 
 
-def quiet(seed: int) -> list[Wish]:
+def light(seed: int) -> list[Wish]:
     rng = random.Random(seed)
     return together(*(poisson(0.75, 60.0, rng, tenant=f"quiet-{number}") for number in range(5)))
 
 
-def test_a_greedy_tenant_is_refused_and_the_quiet_ones_are_served() -> None:
+def test_a_greedy_tenant_is_refused_and_the_light_ones_are_served() -> None:
     greedy = poisson(21.0, 60.0, random.Random(10), tenant="greedy")
-    fates = run(together(quiet(1), greedy)).after(WARM_S)
+    fates = run(together(light(1), greedy)).after(WARM_S)
     served = Fates(all=[fate for fate in fates.all if fate.wish.tenant != "greedy"])
     loud = fates.of("greedy")
 
     assert served.num_good(TTFT_S, TPOT_S) >= 0.96 * len(served.all)
-    assert served.ttft_s(0.5) <= 2 * run(quiet(1)).after(WARM_S).ttft_s(0.5)
+    assert served.ttft_s(0.5) <= 2 * run(light(1)).after(WARM_S).ttft_s(0.5)
     assert len(loud.refused) > 0.4 * len(loud.all)
     assert sum(fate.reason == "tenant_share" for fate in loud.refused) > 0.7 * len(loud.refused)
 
@@ -128,7 +128,7 @@ def test_short_requests_are_served_while_long_ones_flood() -> None:
     assert lanes["long"].ttft_s(0.9) <= 4.0
 
 
-def test_nothing_is_refused_where_nobody_said_how_long_is_too_long() -> None:
+def test_nothing_is_refused_where_nobody_stated_how_long_is_too_long() -> None:
     wishes = poisson(3 * CAPACITY_PER_S, 10.0, random.Random(5))
     fates = run(wishes, POLICY.replace(", slo: {ttft_p95_ms: 500, tpot_p95_ms: 40}", ""))
 

@@ -51,15 +51,17 @@ BODIES: list[tuple[str, Any, str, str | None]] = [
 
 
 @pytest.mark.parametrize(("body", "code", "param"), [case[1:] for case in BODIES], ids=[case[0] for case in BODIES])
-async def test_a_bad_body_is_a_400_that_says_where(tmp_path: Path, body: Any, code: str, param: str | None) -> None:
+async def test_a_bad_body_is_a_400_that_names_the_place(
+    tmp_path: Path, body: Any, code: str, param: str | None
+) -> None:
     async with running(tmp_path) as stack:
-        reply = await stack.ask(body)
+        reply = await stack.call(body)
 
         assert_envelope(reply, 400, code)
         assert reply.error["param"] == param
         assert reply.error["type"] == "invalid_request_error"
         assert stack.small.received == []
-        assert (await stack.ask(chat())).status == 200
+        assert (await stack.call(chat())).status == 200
 
 
 @pytest.mark.parametrize(
@@ -80,12 +82,12 @@ async def test_another_media_type_is_a_415(tmp_path: Path, value: str | None) ->
 async def test_json_with_a_charset_is_json(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
         for value in ("application/json; charset=utf-8", 'Application/JSON;charset="UTF-8"', "application/json"):
-            assert (await stack.ask(chat(), headers={"content-type": value})).status == 200
+            assert (await stack.call(chat(), headers={"content-type": value})).status == 200
 
 
 async def test_an_unknown_model_is_a_404_without_a_list(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
-        reply = await stack.ask(chat("gpt-\x1b[2J"))
+        reply = await stack.call(chat("gpt-\x1b[2J"))
 
         assert_envelope(reply, 404, "model_not_found")
         assert reply.error["param"] == "model"
@@ -95,7 +97,7 @@ async def test_an_unknown_model_is_a_404_without_a_list(tmp_path: Path) -> None:
 
 async def test_a_body_over_the_limit_is_a_413(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
-        reply = await stack.ask(b"", headers={"content-length": str(17 * 1024 * 1024)})
+        reply = await stack.call(b"", headers={"content-length": str(17 * 1024 * 1024)})
         assert_envelope(reply, 413, "request_too_large")
 
 
@@ -121,7 +123,7 @@ BAD_KEYS = [
 async def test_no_good_key_is_a_401(tmp_path: Path, value: str | None) -> None:
     async with running(tmp_path, policy=keyed(tmp_path)) as stack:
         headers = {} if value is None else {"authorization": value}
-        reply = await stack.ask(chat(), headers=headers)
+        reply = await stack.call(chat(), headers=headers)
 
         assert_envelope(reply, 401, "invalid_api_key")
         assert reply.headers["www-authenticate"].startswith("Bearer")
@@ -133,8 +135,8 @@ async def test_a_good_key_is_its_tenant_and_only_its_lane_and_models(tmp_path: P
     async with running(tmp_path, policy=keyed(tmp_path)) as stack:
         headers = {"authorization": f"Bearer {KEY}", "x-penstock-priority": "interactive"}
 
-        assert (await stack.ask(chat(), headers=headers)).status == 200
-        assert_envelope(await stack.ask(chat("solo"), headers=headers), 403, "model_not_allowed")
+        assert (await stack.call(chat(), headers=headers)).status == 200
+        assert_envelope(await stack.call(chat("solo"), headers=headers), 403, "model_not_allowed")
         listed = (await stack.get("/v1/models", headers=headers)).json
 
         assert [model["id"] for model in listed["data"]] == ["auto"]
@@ -156,9 +158,9 @@ async def test_two_authorization_headers_are_a_400(tmp_path: Path) -> None:
 
 async def test_ten_thousand_levels_are_refused_within_ten_milliseconds(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
-        await stack.ask(chat())
+        await stack.call(chat())
         for body in (b"[" * 10_000 + b"]" * 10_000, b'{"a":' * 10_000 + b"1" + b"}" * 10_000):
             begun = time.process_time()
-            reply = await stack.ask(body)
+            reply = await stack.call(body)
             assert reply.status == 400
             assert time.process_time() - begun < 0.01

@@ -20,7 +20,7 @@ STARTING = StartReport("starting")
 
 
 class Scene:
-    """Two deployments that start, and say so five times a second."""
+    """Two deployments that start, and report it five times a second."""
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
@@ -48,10 +48,12 @@ class Scene:
 
         self.loop.call_at(seconds, make_ready)
 
-    async def wait(self, **claim: float | bool) -> str:
+    async def wait(self, **admission_request: float | bool) -> str:
         """`went` after a wait, `stayed` without one, or why it was refused."""
         try:
-            has_waited = await self.room.until_ready(self.planned, AdmissionRequest(self.lane, "t", **claim))  # type: ignore[arg-type]
+            has_waited = await self.room.until_ready(
+                self.planned, AdmissionRequest(self.lane, "t", **admission_request)
+            )  # type: ignore[arg-type]
         except Shed as shed:
             return f"{shed.reason} {shed.retry_after_s:.1f}"
         return "went" if has_waited else "stayed"
@@ -125,7 +127,7 @@ def test_the_lanes_queue_bounds_how_many_wait_and_retries_are_refused_first() ->
     scene(act)
 
 
-def test_when_nobody_starts_any_more_those_that_wait_hear_it() -> None:
+def test_when_nobody_starts_any_more_those_that_wait_are_released() -> None:
     async def act(made: Scene) -> None:
         waiting = asyncio.create_task(made.wait())
         await asyncio.sleep(1.0)
@@ -137,7 +139,7 @@ def test_when_nobody_starts_any_more_those_that_wait_hear_it() -> None:
     scene(act)
 
 
-def test_deployments_that_nobody_asks_any_more_are_not_waited_for() -> None:
+def test_deployments_that_nobody_calls_any_more_are_not_waited_for() -> None:
     async def act(made: Scene) -> None:
         waiting = asyncio.create_task(made.wait())
         await asyncio.sleep(1.0)

@@ -76,10 +76,10 @@ class Engine:
     def report(self) -> LoadReport:
         """How busy it is now."""
         now, speed = asyncio.get_running_loop().time(), self.speed
-        row_wait_s = len(self._waiting) * self._hold_s / max(self.running, 1)
+        batch_wait_s = len(self._waiting) * self._hold_s / max(self.running, 1)
         lanes = {
             lane: LaneReport(
-                forecast_wait_s=row_wait_s + max(self._prefill_free_at.get(lane, now) - now, 0.0),
+                forecast_wait_s=batch_wait_s + max(self._prefill_free_at.get(lane, now) - now, 0.0),
                 prefill_tokens_per_s=speed.prefill_tokens_per_s / self.slowdown,
             )
             for lane in ("interactive", "long", "batch")
@@ -89,7 +89,7 @@ class Engine:
             num_waiting=len(self._waiting),
             max_num_seqs=speed.rows,
             waiting_prompt_tokens=0,
-            forecast_wait_s=row_wait_s,
+            forecast_wait_s=batch_wait_s,
             lanes=lanes,
         )
 
@@ -171,15 +171,15 @@ def quantile(values: list[float], share: float) -> float:
     return ordered[min(int(share * len(ordered)), len(ordered) - 1)] if ordered else 0.0
 
 
-class NothingKept:
-    """A cache without answers, as far as the ladder asks for any."""
+class NoReservations:
+    """A cache without answers, as far as the ladder requests any."""
 
     def stale(self, *request: object) -> None:
         """None."""
 
 
 class NothingCut:
-    """A trimmer that cuts nothing, as far as the ladder asks for more."""
+    """A trimmer that cuts nothing, as far as the ladder requests more."""
 
     def trim_more(self, *request: object) -> None:
         """None."""
@@ -199,7 +199,7 @@ class World:
             live.is_ready = True
         self.engines = {name: Engine(speed) for name, speed in speeds.items()}
         self._pricer = Pricer()
-        ladder = Ladder(trimmer=cast(Any, NothingCut()), cache=cast(Any, NothingKept()), pricer=self._pricer)
+        ladder = Ladder(trimmer=cast(Any, NothingCut()), cache=cast(Any, NoReservations()), pricer=self._pricer)
         self._gate = AdmissionGate(ladder=ladder, clock=loop.time)
         self._admitter = Admitter(loop.time, OverloadGuard(memory_limit_bytes=None, resident_bytes=lambda: None))
         self._parser = ChatRequestParser()
@@ -212,20 +212,20 @@ class World:
             delay_s = began_at + wish.at_s - self.clock()
             if delay_s > 0.0:
                 await asyncio.sleep(delay_s)
-            tasks.append(asyncio.ensure_future(self.ask(wish)))
+            tasks.append(asyncio.ensure_future(self.routing_request(wish)))
         fates = Fates(all=list(await asyncio.gather(*tasks)))
         feed.cancel()
         self.check_integrity()
         return fates
 
     async def _publish_loads(self) -> None:
-        """Each engine says ten times a second how busy its lanes are, as the bundled one does."""
+        """Each engine states ten times a second how busy its lanes are, as the bundled one does."""
         while True:
             for name, live in self.snapshot.deployments.items():
                 live.forecast.note_report(self.clock(), self.engines[name].report())
             await asyncio.sleep(0.1)
 
-    async def ask(self, wish: Wish) -> Fate:
+    async def routing_request(self, wish: Wish) -> Fate:
         """One request, the way the pipeline takes it."""
         came_at, fate = self.clock(), Fate(wish=wish)
         try:
@@ -246,14 +246,14 @@ class World:
         admission = self._admitter.admit(snapshot, head, caller, received_at=came_at, is_draining=False)
         planned = snapshot.router.match(request.model, None, {})
         price = self._pricer.price(request, tenant=wish.tenant, route=planned.route.id)
-        claim, tpot_slo_s = self._admitter.claim(snapshot, head, admission, price)
-        ask = RoutingRequest(price, claim, tpot_slo_s=tpot_slo_s)
-        admitted = self._gate.decide(ctx, request, planned, ask)
+        admission_request, tpot_slo_s = self._admitter.admission_request(snapshot, head, admission, price)
+        routing_request = RoutingRequest(price, admission_request, tpot_slo_s=tpot_slo_s)
+        admitted = self._gate.decide(ctx, request, planned, routing_request)
         fate.lane, fate.degraded = admitted.lane.id, ctx.record.degraded
         live, _ = snapshot.router.pick(
-            admitted.stand_in or planned, frozenset(), admitted.lane.id, ctx.ask, admitted.avoid
+            admitted.stand_in or planned, frozenset(), admitted.lane.id, ctx.routing_request, admitted.avoid
         )
-        with await live.limiter.acquire(admitted.claim) as permit:
+        with await live.limiter.acquire(admitted.admission_request) as permit:
             engine, lane = self.engines[live.id], admitted.lane.engine_lane
             sent_at = self.clock()
             flight = live.forecast.note_sent(sent_at, price, lane=lane)
@@ -286,7 +286,7 @@ async def _nowhere(message: object) -> None:
 def poisson(
     rate_per_s: float, seconds: float, rng: random.Random, *, starts_s: float = 0.0, **wish: object
 ) -> list[Wish]:
-    """Wishes at random instants; lengths are log-normal about the given means unless told otherwise."""
+    """Wishes at random instants; lengths are log-normal about the given means by default."""
     wishes, at_s = [], starts_s + rng.expovariate(rate_per_s)
     spread = wish.pop("spread", 0.5)
     assert isinstance(spread, float)

@@ -1,4 +1,4 @@
-"""A Starlette application as the listeners have it: ids, envelopes, and faults that say nothing."""
+"""A Starlette application as the listeners have it: ids, envelopes, and faults that state nothing."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ ROUTES = [
 ]
 
 
-async def ask(path: str, method: str = "GET", log: io.BytesIO | None = None) -> list[Message]:
+async def call(path: str, method: str = "GET", log: io.BytesIO | None = None) -> list[Message]:
     """What a request is sent."""
     writer = LogWriter(log or io.BytesIO(), level="info")
     application = starlette_application(ROUTES, ids=RequestIds(random.Random(7)), log=writer)
@@ -80,7 +80,7 @@ async def ask(path: str, method: str = "GET", log: io.BytesIO | None = None) -> 
     ],
 )
 async def test_every_error_has_the_envelope_and_an_id(path: str, method: str, status: int, code: str) -> None:
-    start, body = await ask(path, method)
+    start, body = await call(path, method)
     headers = dict(start["headers"])
     error = json.loads(body["body"])["error"]
     assert (start["status"], error["code"]) == (status, code)
@@ -93,7 +93,7 @@ async def test_every_error_has_the_envelope_and_an_id(path: str, method: str, st
 
 async def test_a_fault_is_in_the_log_with_the_id_that_the_client_got() -> None:
     log = io.BytesIO()
-    start, _ = await ask("/broken", log=log)
+    start, _ = await call("/broken", log=log)
     (line,) = (json.loads(text) for text in log.getvalue().splitlines())
     assert (line["event"], line["path"]) == ("endpoint_failed", "/broken")
     assert line["request_id"].encode() == dict(start["headers"])[b"x-request-id"]
@@ -101,15 +101,15 @@ async def test_a_fault_is_in_the_log_with_the_id_that_the_client_got() -> None:
 
 async def test_a_fault_behind_the_first_bytes_is_the_servers_to_cut() -> None:
     with pytest.raises(RuntimeError, match="cut"):
-        await ask("/cut")
+        await call("/cut")
 
 
 async def test_a_client_that_left_is_sent_nothing() -> None:
-    assert await ask("/left") == []
+    assert await call("/left") == []
 
 
-async def test_documents_are_kept_by_nobody() -> None:
-    start, body = await ask("/good")
+async def test_documents_are_stored_by_nobody() -> None:
+    start, body = await call("/good")
     assert dict(start["headers"])[b"cache-control"] == b"no-store"
     assert json.loads(body["body"]) == {"path": "/good"}
 

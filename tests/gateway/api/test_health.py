@@ -31,7 +31,7 @@ async def test_not_ready_when_no_deployment_is_and_ready_again_when_one_comes_ba
         stack.large.is_ready = True
         await stack.gateway._prober.probe_all()
         assert (await stack.get("/readyz")).status == 200
-        assert (await stack.ask(chat())).headers["x-penstock-deployment"] == "large"
+        assert (await stack.call(chat())).headers["x-penstock-deployment"] == "large"
 
 
 async def test_a_deployment_that_was_never_ready_is_in_the_log_with_the_reason(tmp_path: Path) -> None:
@@ -42,5 +42,5 @@ async def test_a_deployment_that_was_never_ready_is_in_the_log_with_the_reason(t
         await probe.probe_all()
         await probe.probe_all()
 
-        said = [line for line in stack.lines("deployment_not_ready") if line["deployment"] == "small"]
-        assert [line["reason"] for line in said] == ["status 503"]
+        reported = [line for line in stack.lines("deployment_not_ready") if line["deployment"] == "small"]
+        assert [line["reason"] for line in reported] == ["status 503"]

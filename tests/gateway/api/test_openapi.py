@@ -60,7 +60,7 @@ def test_what_is_refused_is_not_valid(fields: dict[str, Any]) -> None:
     assert not validator().is_valid(body(fields))
 
 
-def test_it_asks_for_a_key_exactly_where_the_policy_has_one() -> None:
+def test_it_requests_a_key_exactly_where_the_policy_has_one() -> None:
     assert DOCUMENT["security"] == [{"key": []}]
     assert openapi_document(needs_key=False)["security"] == []
     assert DOCUMENT["paths"]["/livez"]["get"]["security"] == []

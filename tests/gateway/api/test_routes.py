@@ -6,16 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.gateway.stack import Reply, chat, running
-
-
-def assert_envelope(reply: Reply, status: int, code: str) -> None:
-    assert reply.status == status
-    assert set(reply.error) == {"message", "type", "param", "code"}
-    assert reply.error["code"] == code
-    assert reply.headers["x-penstock-error-code"] == code
-    assert reply.headers["x-request-id"].startswith("req_")
-    assert reply.headers["content-type"] == "application/json"
+from tests.gateway.admission.test_request_reader import assert_envelope
+from tests.gateway.stack import chat, running
 
 
 @pytest.mark.parametrize(
@@ -24,7 +16,7 @@ def assert_envelope(reply: Reply, status: int, code: str) -> None:
 async def test_an_unknown_path_is_a_404(tmp_path: Path, path: str) -> None:
     async with running(tmp_path) as stack:
         for method in ("GET", "POST"):
-            assert_envelope(await stack.ask(chat(), path=path, method=method), 404, "not_found")
+            assert_envelope(await stack.call(chat(), path=path, method=method), 404, "not_found")
 
 
 @pytest.mark.parametrize(
@@ -40,4 +32,4 @@ async def test_a_wrong_method_is_a_405_with_allow(tmp_path: Path) -> None:
         reply = await stack.get("/v1/chat/completions")
         assert_envelope(reply, 405, "method_not_allowed")
         assert reply.headers["allow"] == "POST"
-        assert (await stack.ask(None, path="/v1/models", method="DELETE")).headers["allow"] == "GET, HEAD"
+        assert (await stack.call(None, path="/v1/models", method="DELETE")).headers["allow"] == "GET, HEAD"

@@ -27,7 +27,7 @@ async def test_a_drain_lets_streams_finish_and_refuses_new_work(tmp_path: Path) 
     async with running(tmp_path) as stack:
         gate = asyncio.Event()
         stack.small.scripts = [until(gate)]  # type: ignore[list-item]
-        under_way = asyncio.create_task(stack.ask(chat(stream=True)))
+        under_way = asyncio.create_task(stack.call(chat(stream=True)))
         reader, writer = await stack.connect()
         writer.write(encode(chat())[:-1])  # a request that is only half here when the drain begins
         await asyncio.wait_for(stack.small.got_request.wait(), 2)
@@ -52,8 +52,8 @@ async def test_a_drain_that_runs_out_of_time_ends_streams_with_an_error_event(tm
     async with running(tmp_path) as stack:
         stack.small.scripts = [until(asyncio.Event())]  # type: ignore[list-item]
         stack.large.scripts = [hang]
-        stream = asyncio.create_task(stack.ask(chat(stream=True)))
-        plain = asyncio.create_task(stack.ask(chat("big")))
+        stream = asyncio.create_task(stack.call(chat(stream=True)))
+        plain = asyncio.create_task(stack.call(chat("big")))
         await asyncio.wait_for(stack.small.got_request.wait(), 2)
         await asyncio.wait_for(stack.large.got_request.wait(), 2)
         await asyncio.sleep(0.05)

@@ -6,20 +6,8 @@ import asyncio
 import time
 from pathlib import Path
 
-from tests.gateway.scripted import Wire, chunk
+from tests.gateway.app.test_app import until
 from tests.gateway.stack import chat, policy_text, running
-
-
-def until(gate: asyncio.Event) -> object:
-    async def script(wire: Wire) -> None:
-        await wire.start_stream()
-        await wire.event(chunk("hel"))
-        await gate.wait()
-        await wire.event(chunk(finish="stop"))
-        await wire.event(b"[DONE]")
-        await wire.end()
-
-    return script
 
 
 async def test_a_new_policy_is_in_force_within_a_second_and_requests_under_way_keep_theirs(tmp_path: Path) -> None:
@@ -27,7 +15,7 @@ async def test_a_new_policy_is_in_force_within_a_second_and_requests_under_way_k
         gate = asyncio.Event()
         stack.small.scripts = [until(gate)]  # type: ignore[list-item]
         before = stack.gateway._current()
-        under_way = asyncio.create_task(stack.ask(chat(stream=True)))
+        under_way = asyncio.create_task(stack.call(chat(stream=True)))
         await asyncio.wait_for(stack.small.got_request.wait(), 2)
 
         text = policy_text(tmp_path, permits=3).replace("candidates: [small, large]", "candidates: [large]")
@@ -38,7 +26,7 @@ async def test_a_new_policy_is_in_force_within_a_second_and_requests_under_way_k
             assert time.monotonic() - begun < 1
         after = stack.gateway._current()
 
-        assert (await stack.ask(chat())).headers["x-penstock-deployment"] == "large"
+        assert (await stack.call(chat())).headers["x-penstock-deployment"] == "large"
         gate.set()
         reply = await under_way
         assert reply.headers["x-penstock-policy"] == before.revision
@@ -52,7 +40,7 @@ async def test_a_deployment_that_moved_gets_a_new_client_and_the_old_one_closes_
         gate = asyncio.Event()
         stack.small.scripts = [until(gate)]  # type: ignore[list-item]
         old = stack.gateway._current().deployments["small"]
-        under_way = asyncio.create_task(stack.ask(chat(stream=True)))
+        under_way = asyncio.create_task(stack.call(chat(stream=True)))
         await asyncio.wait_for(stack.small.got_request.wait(), 2)
 
         moved = policy_text(tmp_path).replace("small.sock", "large.sock")
@@ -75,7 +63,7 @@ async def test_a_bad_policy_changes_nothing_and_is_reported(tmp_path: Path) -> N
             await asyncio.sleep(0.01)
 
         assert stack.gateway._current() is before
-        assert (await stack.ask(chat())).status == 200
+        assert (await stack.call(chat())).status == 200
         metrics = (await stack.get("/metrics", admin=True)).body.decode()
         assert "penstock_policy_reload_success 0.0" in metrics
         assert f'penstock_policy_info{{revision="{before.revision}"}} 1.0' in metrics

@@ -12,7 +12,7 @@ import pytest
 
 from gateway.app.serving import CLOSE_S
 from tests.gateway.stack import Reply, chat
-from tests.gateway.test_long_requests import ask, served
+from tests.gateway.test_long_requests import call, served
 
 ENDED_S: Final = 5.0
 """For the interpreter to end on a busy machine."""
@@ -26,7 +26,7 @@ async def test_sigterm_ends_a_process_whose_work_hangs_within_the_drain_budget(s
     async with served(tmp_path, stuck, settings={"process.drain_timeout_s": drain_s}) as gateway:
         hanging = []
         if stuck == "stuck_reading":  # more than threads and places in their queue
-            hanging = [asyncio.create_task(ask(tmp_path / "public.sock", body)) for _ in range(80)]
+            hanging = [asyncio.create_task(call(tmp_path / "public.sock", body)) for _ in range(80)]
             refused = await next(iter(asyncio.as_completed(hanging)))
             assert (refused.status, refused.error["code"]) == (503, "server_is_overloaded")
             assert "retry-after" in refused.headers

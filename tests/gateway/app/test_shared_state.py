@@ -61,7 +61,7 @@ def admit_ms(reply: Reply) -> float:
 
 async def serve(stack: Stack, tenant: str, count: int = 40) -> list[float]:
     """All of these must be answered; how long each was in admission."""
-    replies = [await stack.ask(chat(), headers=key_of(tenant)) for _ in range(count)]
+    replies = [await stack.call(chat(), headers=key_of(tenant)) for _ in range(count)]
     assert {reply.status for reply in replies} == {200}
     return [admit_ms(reply) for reply in replies]
 
@@ -119,36 +119,36 @@ async def test_a_redis_that_takes_no_writes_costs_no_request(
     for _ in range(8):
         await serve(stack, tenant, 10)
         await asyncio.sleep(0.15)
-    strict = await stack.ask(chat(), headers=key_of(f"{tenant}-strict"))
+    strict = await stack.call(chat(), headers=key_of(f"{tenant}-strict"))
     assert strict.status in (200, 429)  # never a failure of ours
 
 
-async def test_a_tenant_that_asked_for_it_is_refused_while_the_store_is_lost(
+async def test_a_tenant_that_requested_it_is_refused_while_the_store_is_lost(
     stack: Stack, server: RedisServer, tenant: str
 ) -> None:
     strict = key_of(f"{tenant}-strict")
-    assert (await stack.ask(chat(), headers=strict)).status == 200
+    assert (await stack.call(chat(), headers=strict)).status == 200
     server.kill()
     await asyncio.sleep(1.2)  # what was drawn before is used up by time
-    refused = await stack.ask(chat(), headers=strict)
+    refused = await stack.call(chat(), headers=strict)
     assert (refused.status, refused.error["code"]) == (429, "rate_limit_exceeded")
     assert "cannot be checked" in refused.error["message"]
     assert refused.headers["x-should-retry"] == "true"
     server.start()
     await until_store_is(stack, up=True)
-    assert (await stack.ask(chat(), headers=strict)).status == 200
+    assert (await stack.call(chat(), headers=strict)).status == 200
 
 
 async def test_a_gateway_that_starts_without_its_store_serves(tmp_path: Path, server: RedisServer, tenant: str) -> None:
     server.kill()
     policy = quota_policy(tmp_path, {tenant: "{requests_per_min: 8}"})
     async with running(tmp_path, policy=policy, settings={"store.address": server.url}) as stack:
-        replies = [await stack.ask(chat(), headers=key_of(tenant)) for _ in range(10)]
+        replies = [await stack.call(chat(), headers=key_of(tenant)) for _ in range(10)]
         assert [reply.status for reply in replies] == [200] * 8 + [429] * 2  # alone, it holds to the limit itself
         server.start()
         await until_store_is(stack, up=True)
         await asyncio.sleep(0.4)
-        assert (await stack.ask(chat(), headers=key_of(tenant))).status == 429  # and told the store what was used
+        assert (await stack.call(chat(), headers=key_of(tenant))).status == 429  # and given the store what was used
 
 
 async def test_three_replicas_serve_exactly_the_limit(tmp_path: Path, server: RedisServer, tenant: str) -> None:
@@ -163,7 +163,7 @@ async def test_three_replicas_serve_exactly_the_limit(tmp_path: Path, server: Re
             stacks.append(await replicas.enter_async_context(running(folder, policy=policy, settings=settings)))
 
         async def hammer(stack: Stack, count: int) -> list[int]:
-            return [(await stack.ask(chat(), headers=key_of(tenant))).status for _ in range(count)]
+            return [(await stack.call(chat(), headers=key_of(tenant))).status for _ in range(count)]
 
         statuses = await asyncio.gather(*(hammer(stack, 30) for stack in stacks for _ in range(3)))
         flat = [status for each in statuses for status in each]

@@ -14,7 +14,7 @@ from tests.gateway.cli.supervisor.test_supervisor import plan, running
 async def test_every_program_of_the_plan_is_started_and_stopped(tmp_path: Path) -> None:
     async with running(plan(tmp_path)) as up:
         for name in ("small", "large", "gateway"):
-            await until(up.said(f"{name:<8} | "))
+            await until(up.reported(f"{name:<8} | "))
         assert await up.stop() == 0
 
 

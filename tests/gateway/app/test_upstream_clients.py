@@ -42,7 +42,7 @@ async def test_each_deployment_gets_its_own_key_and_never_the_clients(
             ("tiny", stack.small, f"Bearer {SECRET}"),
             ("big", stack.large, None),
         ):
-            reply = await stack.ask(chat(model), headers=sent)
+            reply = await stack.call(chat(model), headers=sent)
             assert reply.status == 200
             got = upstream.received[-1].headers
             assert got.get("authorization") == expected
@@ -64,10 +64,50 @@ async def test_an_upstream_that_refuses_the_key_is_a_502_that_repeats_nothing_of
     monkeypatch.setenv("HOSTED_KEY", SECRET)
     async with running(tmp_path, policy=with_key(tmp_path)) as stack:
         stack.small.scripts = [refuse]
-        reply = await stack.ask(chat("tiny"))
+        reply = await stack.call(chat("tiny"))
         assert (reply.status, reply.error["code"]) == (502, "upstream_error")
         assert "refused the gateway's credentials" in reply.error["message"]
         assert SECRET not in reply.body.decode() + shown(stack)
+
+
+@pytest.mark.parametrize("status", [200, 400, 404, 422])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"error": {"message": "cannot read authorization: Bearer %b", "type": "t", "param": null, "code": 400}}',
+        b'{"error": {"message": "no such model", "code": 400, "request": {"authorization": "Bearer %b"}}}',
+        b'{"detail": [{"loc": ["header"], "msg": "Bearer %b is odd"}], "error": {"code": 400, "message": "%b"}}',
+        b'{"error": {"code": 400, "message": "x", "type": "t", "param": null, "headers": ["%b"]}}',
+    ],
+)
+async def test_a_refusal_that_repeats_the_gateways_request_shows_no_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: bytes, status: int
+) -> None:
+    async def refuse(wire: Wire) -> None:
+        await wire.answer(body.replace(b"%b", SECRET.encode()), status)
+
+    monkeypatch.setenv("HOSTED_KEY", SECRET)
+    async with running(tmp_path, policy=with_key(tmp_path)) as stack:
+        stack.small.scripts = [refuse]
+        reply = await stack.call(chat("tiny"))
+        assert reply.status == (status if status != 200 else 400)
+        assert reply.error["message"]
+        assert SECRET not in reply.body.decode() + str(reply.headers) + shown(stack)
+
+
+@pytest.mark.parametrize("dummy", ["x", "EMPTY", "message", "invalid"])
+async def test_a_refusal_stays_whole_where_the_key_is_a_mere_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dummy: str
+) -> None:
+    body = b'{"error": {"message": "EMPTY is invalid", "type": "t", "param": null, "code": null}}'
+
+    async def refuse(wire: Wire) -> None:
+        await wire.answer(body, 400)
+
+    monkeypatch.setenv("HOSTED_KEY", dummy)
+    async with running(tmp_path, policy=with_key(tmp_path)) as stack:
+        stack.small.scripts = [refuse]
+        assert (await stack.call(chat("tiny"))).body == body
 
 
 async def test_without_its_key_the_gateway_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +129,7 @@ async def test_a_reload_whose_key_is_missing_leaves_the_last_good_policy_in_forc
             await asyncio.sleep(0.01)
         assert "OTHER_KEY is not set" in stack.lines("policy_refused")[0]["error"]
         assert stack.gateway._current() is before
-        assert (await stack.ask(chat("tiny"))).status == 200
+        assert (await stack.call(chat("tiny"))).status == 200
         assert stack.small.received[-1].headers["authorization"] == f"Bearer {SECRET}"
 
 
@@ -105,14 +145,14 @@ async def test_an_https_upstream_with_a_base_path_is_verified_by_the_ca_file(
         text = policy_text(tmp_path).replace(f"unix:{tmp_path}/small.sock", url)
         async with running(tmp_path, policy=text.replace("model: tiny,", f"model: tiny, {extra}")) as stack:
             for stream in (False, True):
-                reply = await stack.ask(chat("tiny", stream=stream))
+                reply = await stack.call(chat("tiny", stream=stream))
                 assert reply.status == 200, reply.body
                 assert b"hel" in reply.body
-            asked = hosted.received[-1]
-            assert asked.line == "POST /openai/v1/chat/completions HTTP/1.1"
-            assert asked.headers["authorization"] == f"Bearer {SECRET}"
-            assert asked.headers["host"] == f"localhost:{hosted.port}"
-            assert asked.json["model"] == "tiny"
+            requested = hosted.received[-1]
+            assert requested.line == "POST /openai/v1/chat/completions HTTP/1.1"
+            assert requested.headers["authorization"] == f"Bearer {SECRET}"
+            assert requested.headers["host"] == f"localhost:{hosted.port}"
+            assert requested.json["model"] == "tiny"
 
 
 async def test_an_https_upstream_of_an_unknown_authority_is_not_spoken_to(tmp_path: Path, authority: Authority) -> None:
@@ -122,6 +162,6 @@ async def test_an_https_upstream_of_an_unknown_authority_is_not_spoken_to(tmp_pa
         url = f"https://localhost:{hosted.port}/v1"
         text = policy_text(tmp_path).replace(f"unix:{tmp_path}/small.sock", url)
         async with running(tmp_path, policy=text) as stack:
-            reply = await stack.ask(chat("tiny"))
+            reply = await stack.call(chat("tiny"))
             assert reply.status in (502, 503)
             assert hosted.received == []

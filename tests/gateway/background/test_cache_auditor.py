@@ -1,4 +1,4 @@
-"""Audits of similar answers: what they find keeps the promise, closes the tier, and opens it again."""
+"""Audits of similar answers: what they find keeps the guarantee, closes the tier, and opens it again."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import pytest
 from gateway.admission.guard import Strain
 from gateway.cache.audit.audit_choice import MAX_EXPOSURES
 from gateway.cache.audit.error_budget import CLOSED
-from tests.gateway.cache.similar_stack import ask, book_of, cache_of, completion, keep, similar, until
+from tests.gateway.cache.similar_stack import cache_of, call, completion, keep, similar, stats_of, until
 from tests.gateway.scripted import Script, Wire
 from tests.gateway.stack import Stack
 
-KEPT = "How do I reset the password of a mailbox?"
+STORED = "How do I reset the password of a mailbox?"
 AUDITED = "ttl_s: 60, audit_ratio: 1.0"
 
 
-def says(text: str) -> Script:
-    """An upstream that always says the same, at once."""
+def replies(text: str) -> Script:
+    """An upstream that always is equal, at once."""
 
     async def script(wire: Wire) -> None:
         await wire.answer(completion(text))
@@ -36,13 +36,13 @@ class Deployment:
         self.text = text
         self.patience_s = patience_s
         self.num_audits = 0
-        self.num_judged = 0
+        self.num_audited = 0
         self.judgement = "yes"
 
     async def __call__(self, wire: Wire) -> None:
         document = wire.request.json
         if document["messages"][0]["role"] == "system":
-            self.num_judged += 1
+            self.num_audited += 1
             await wire.answer(completion(self.judgement))
         elif wire.request.headers["x-penstock-priority"] == "batch":
             self.num_audits += 1
@@ -54,13 +54,13 @@ class Deployment:
 
 
 async def serve_one(stack: Stack, number: int) -> None:
-    """Something similar to KEPT that nobody asked before is answered from the cache."""
-    reply = await ask(stack, f"How do I reset the password of a mailbox {'again ' * number}please?")
+    """Something similar to STORED that nobody called before is answered from the cache."""
+    reply = await call(stack, f"How do I reset the password of a mailbox {'again ' * number}please?")
     assert cache_of(reply) == "hit-semantic", number
 
 
 @pytest.mark.parametrize(
-    ("kept", "fresh", "verdict", "by"),
+    ("stored", "fresh", "verdict", "by"),
     [
         ("It is done in the settings.", "it is done,  in the SETTINGS", "right", "words"),
         ("Wait 10 minutes for it.", "Wait 100 minutes for it.", "wrong", "numbers"),
@@ -68,12 +68,12 @@ async def serve_one(stack: Stack, number: int) -> None:
         ("Open the settings of it and press reset.", "That is impossible, sorry about that.", "wrong", "encoder"),
     ],
 )
-async def test_a_served_answer_is_asked_again_and_compared(
-    tmp_path: Path, kept: str, fresh: str, verdict: str, by: str
+async def test_a_served_answer_is_called_again_and_compared(
+    tmp_path: Path, stored: str, fresh: str, verdict: str, by: str
 ) -> None:
     async with similar(tmp_path, AUDITED) as (stack, _):
-        stack.small.otherwise = says(kept)
-        await keep(stack, KEPT)
+        stack.small.otherwise = replies(stored)
+        await keep(stack, STORED)
         deployment = stack.small.otherwise = Deployment(fresh)
         await serve_one(stack, 1)
         await until(lambda: len(stack.gateway._answers.audits))
@@ -90,38 +90,38 @@ async def test_a_served_answer_is_asked_again_and_compared(
 
 async def test_a_wrong_answer_is_not_given_to_similar_questions_again(tmp_path: Path) -> None:
     async with similar(tmp_path, AUDITED) as (stack, _):
-        stack.small.otherwise = says("Press 1.")
-        await keep(stack, KEPT)
+        stack.small.otherwise = replies("Press 1.")
+        await keep(stack, STORED)
         stack.small.otherwise = Deployment("Press 2.")
         await serve_one(stack, 1)
         await until(lambda: len(stack.gateway._answers.audits))
-        stack.small.otherwise = says("Press 2.")
+        stack.small.otherwise = replies("Press 2.")
 
-        assert cache_of(await ask(stack, KEPT)) == "hit-exact", "of its own question nobody said anything"
-        assert cache_of(await ask(stack, "How do I reset the password of a mailbox now and then or so?")) == "miss"
-        assert cache_of(await ask(stack, KEPT + " Please?")) == "miss"
+        assert cache_of(await call(stack, STORED)) == "hit-exact", "of its own question nobody said anything"
+        assert cache_of(await call(stack, "How do I reset the password of a mailbox now and then or so?")) == "miss"
+        assert cache_of(await call(stack, STORED + " Please?")) == "miss"
 
 
-async def test_a_judge_decides_where_the_policy_names_one(tmp_path: Path) -> None:
+async def test_a_auditor_decides_where_the_policy_names_one(tmp_path: Path) -> None:
     async with similar(tmp_path, AUDITED + ", auditor: large, review_texts: true") as (stack, _):
-        stack.small.otherwise = says("Open the settings of it.")
-        await keep(stack, KEPT)
+        stack.small.otherwise = replies("Open the settings of it.")
+        await keep(stack, STORED)
         stack.small.otherwise = Deployment("You will find that in its preferences.")
-        judge = stack.large.otherwise = Deployment("")
+        auditor = stack.large.otherwise = Deployment("")
         await serve_one(stack, 1)
         await until(lambda: len(stack.gateway._answers.audits))
 
         (record,) = stack.gateway._answers.audits
-        assert (record.verdict, record.by, judge.num_judged) == ("right", "judge", 1)
+        assert (record.verdict, record.by, auditor.num_audited) == ("right", "judge", 1)
         assert record.texts is not None
-        assert record.texts.kept_question == KEPT
-        (asked,) = stack.large.received
-        assert json.loads(asked.json["messages"][1]["content"])["first_answer"] == "Open the settings of it."
+        assert record.texts.cached_prompt == STORED
+        (prompt,) = stack.large.received
+        assert json.loads(prompt.json["messages"][1]["content"])["first_answer"] == "Open the settings of it."
 
 
-async def test_nothing_is_asked_in_the_background_under_load(tmp_path: Path) -> None:
+async def test_nothing_is_sent_in_the_background_under_load(tmp_path: Path) -> None:
     async with similar(tmp_path, AUDITED) as (stack, _):
-        await keep(stack, KEPT)
+        await keep(stack, STORED)
         deployment = stack.small.otherwise = Deployment("")
         stack.gateway._answers.auditor._guard.strain = Strain.STRAINED
         await serve_one(stack, 1)
@@ -136,37 +136,37 @@ async def test_a_stream_of_wrong_answers_tightens_the_tier_and_closes_it(tmp_pat
         names = ["anna", "bert", "carl", "dora", "emil", "fritz", "gina", "hugo", "ida", "jan", "karl", "lena"]
         seen = []
         for number, name in enumerate(names):
-            stack.small.otherwise = says(f"Answer {number}.")
+            stack.small.otherwise = replies(f"Answer {number}.")
             await keep(stack, f"Where can one find out when {name} was born and where and why?")
             stack.small.otherwise = Deployment("Something else, in 1999.", patience_s=0.2)
             known = len(stack.gateway._answers.audits)
-            reply = await ask(stack, f"Where can one find out when {name} was born and where and why and how?")
+            reply = await call(stack, f"Where can one find out when {name} was born and where and why and how?")
             if cache_of(reply) == "hit-semantic":
                 await until(lambda known=known: len(stack.gateway._answers.audits) > known)
-            seen.append(book_of(stack).level)
+            seen.append(stats_of(stack).level)
             if seen[-1] == CLOSED:
                 break
         assert seen[-1] == CLOSED, seen
         assert sorted(set(seen)) == list(range(CLOSED + 1)), "step by step"
         assert stack.lines("cache_promise")[-1]["state"] == "closed"
 
-        stack.small.otherwise = says("Both in the usual place.")
+        stack.small.otherwise = replies("Both in the usual place.")
         await keep(stack, "Which of these two is the one that grows in a garden by the sea?")
         known = len(stack.gateway._answers.audits)
-        reply = await ask(stack, "Which of these two is the one that grows in a large garden by the sea?")
+        reply = await call(stack, "Which of these two is the one that grows in a large garden by the sea?")
         assert cache_of(reply) == "miss"
         await until(lambda: len(stack.gateway._answers.audits) > known)
         record = next(iter(stack.gateway._answers.audits))
         assert (record.verdict, record.was_served) == ("right", False), "closed, it learns from what is said anyway"
 
 
-async def test_what_is_asked_often_is_audited_however_small_the_share(tmp_path: Path) -> None:
+async def test_what_is_requested_often_is_audited_however_small_the_share(tmp_path: Path) -> None:
     async with similar(tmp_path, "ttl_s: 60, audit_ratio: 0.000001") as (stack, _):
-        stack.small.otherwise = says("Press 1.")
-        await keep(stack, KEPT)
+        stack.small.otherwise = replies("Press 1.")
+        await keep(stack, STORED)
         deployment = stack.small.otherwise = Deployment("Press 2.")
         for _ in range(MAX_EXPOSURES):
-            assert cache_of(await ask(stack, "How do I reset the password of a Danish mailbox?")) == "hit-semantic"
+            assert cache_of(await call(stack, "How do I reset the password of a Danish mailbox?")) == "hit-semantic"
         await until(lambda: len(stack.gateway._answers.audits))
         (record,) = stack.gateway._answers.audits
         assert (record.verdict, record.weight, deployment.num_audits) == ("wrong", 1.0, 1)
@@ -175,24 +175,24 @@ async def test_what_is_asked_often_is_audited_however_small_the_share(tmp_path: 
 
 async def test_a_purge_takes_the_texts_for_review_with_it(tmp_path: Path) -> None:
     async with similar(tmp_path, AUDITED + ", review_texts: true") as (stack, _):
-        stack.small.otherwise = says("Press 1.")
-        await keep(stack, KEPT)
+        stack.small.otherwise = replies("Press 1.")
+        await keep(stack, STORED)
         stack.small.otherwise = Deployment("Press 1.")
         await serve_one(stack, 1)
         await until(lambda: len(stack.gateway._answers.audits))
         purge = {"text": "PASSWORD", "dry_run": False}
-        assert (await stack.ask(purge, path="/admin/api/cache/purge", admin=True)).status == 200
+        assert (await stack.call(purge, path="/admin/api/cache/purge", admin=True)).status == 200
         assert [record.texts for record in stack.gateway._answers.audits] == [None]
 
 
-async def test_the_request_tells_of_its_neighbour(tmp_path: Path) -> None:
+async def test_the_request_reports_of_its_neighbour(tmp_path: Path) -> None:
     async with similar(tmp_path) as (stack, _):
-        stack.small.otherwise = says("Press 1.")
-        first = await keep(stack, KEPT)
+        stack.small.otherwise = replies("Press 1.")
+        first = await keep(stack, STORED)
         stack.small.otherwise = Deployment("Press 1.")
-        served = await ask(stack, KEPT + " Please?")
+        served = await call(stack, STORED + " Please?")
         path = f"/admin/api/requests/{served.headers['x-request-id']}"
-        told = (await stack.get(path, admin=True)).json["request"]
-        assert told["cache_entry"] == told["neighbour"]["entry_id"] == first.headers["x-request-id"]
-        assert told["neighbour"]["served"] is True
-        assert told["neighbour"]["chance_right"] >= told["neighbour"]["floor"]
+        notified = (await stack.get(path, admin=True)).json["request"]
+        assert notified["cache_entry"] == notified["neighbour"]["entry_id"] == first.headers["x-request-id"]
+        assert notified["neighbour"]["served"] is True
+        assert notified["neighbour"]["match_probability"] >= notified["neighbour"]["threshold"]

@@ -7,7 +7,7 @@ import pytest
 from gateway.background.label_store import SPACE, LabelJournal
 from gateway.store.base import Store, StoreLoss, StoreUnavailable
 from routing_policies.quality.training.label import Label
-from routing_policies.quality.training.learning import LabelBook
+from routing_policies.quality.training.learning import LabelBuffer
 from tests.routing_policies.quality.labels import labels
 
 RETENTION_S = 3600.0
@@ -18,34 +18,34 @@ class Process:
 
     def __init__(self, store: Store, name: str, *, max_labels: int = 100) -> None:
         self.now = 1000.0
-        self.book = LabelBook(max_labels=max_labels)
+        self.buffer = LabelBuffer(max_labels=max_labels)
         self.journal = LabelJournal(store, self, holder=name, retention_s=RETENTION_S, wall=lambda: self.now)
 
     def take(self, key: str, label: Label) -> list[str]:
-        return self.book.add(key, label)
+        return self.buffer.add(key, label)
 
     def drop(self, key: str) -> None:
-        self.book.remove(key)
+        self.buffer.remove(key)
 
     def known(self) -> list[Label]:
-        return [label for _, label in self.book.all()]
+        return [label for _, label in self.buffer.all()]
 
     async def follow(self) -> None:
         await self.journal._follower.catch_up()
 
 
-async def test_what_one_process_was_told_another_one_learns_from_after_its_death(store: Store) -> None:
-    first, told = Process(store, "a"), labels(1, 5)
-    for label in told:
+async def test_what_one_process_was_taught_another_one_learns_from_after_its_death(store: Store) -> None:
+    first, notified = Process(store, "a"), labels(1, 5)
+    for label in notified:
         first.journal.record(label)
-    assert first.known() == told, "who was told need not wait for the store"
+    assert first.known() == notified, "who was told need not wait for the store"
     await first.journal.flush()
 
     second = Process(store, "b")
     await second.follow()
-    assert second.known() == told
+    assert second.known() == notified
     await first.follow()
-    assert first.known() == told
+    assert first.known() == notified
 
 
 async def test_of_more_labels_than_there_is_room_for_the_oldest_go_everywhere(store: Store) -> None:
@@ -63,7 +63,7 @@ async def test_of_more_labels_than_there_is_room_for_the_oldest_go_everywhere(st
     assert len(await store.keys(SPACE)) == 4
 
 
-async def test_labels_past_their_time_are_not_kept(store: Store) -> None:
+async def test_labels_past_their_time_are_not_stored(store: Store) -> None:
     process = Process(store, "a")
     old, young = labels(1, 2)
     process.journal.record(old)

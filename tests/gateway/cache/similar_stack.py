@@ -13,7 +13,7 @@ from gateway.admission.guard import OverloadGuard
 from gateway.cache.audit.match_models import MatchModels
 from gateway.cache.audit.route_stats import RouteStats, TenantRoute
 from tests.gateway.cache.exact.test_exact_cache import cached_policy
-from tests.gateway.cache.word_encoder import NearJudge, WordEncoder
+from tests.gateway.cache.word_encoder import NearMatchModel, WordEncoder
 from tests.gateway.scripted import Wire
 from tests.gateway.stack import Reply, Stack, chat, running
 
@@ -42,7 +42,7 @@ async def similar(
         policy=policy or similar_policy(folder, cache, **values),
         settings=settings,
         load_encoder=encoder.load,
-        judges=MatchModels(first=NearJudge(), encoder_id=None, learn=lambda samples: NearJudge()),
+        match_models=MatchModels(first=NearMatchModel(), encoder_id=None, learn=lambda samples: NearMatchModel()),
     ) as stack:
         # A machine that is busy with other tests is no reason to audit less.
         stack.gateway._answers.auditor._guard = OverloadGuard(memory_limit_bytes=None, resident_bytes=lambda: None)
@@ -62,15 +62,15 @@ def question(text: str, **fields: Any) -> dict[str, Any]:
     return {**chat(), "messages": [{"role": "user", "content": text}], **fields}
 
 
-async def ask(stack: Stack, text: str, **fields: Any) -> Reply:
+async def call(stack: Stack, text: str, **fields: Any) -> Reply:
     """Its answer."""
-    return await stack.ask(question(text, **fields))
+    return await stack.call(question(text, **fields))
 
 
 async def keep(stack: Stack, text: str, **fields: Any) -> Reply:
-    """Ask something new, and wait until similar questions can find it."""
+    """Call something new, and wait until similar questions can find it."""
     before = stack.gateway._answers.semantic.num_entries
-    reply = await ask(stack, text, **fields)
+    reply = await call(stack, text, **fields)
     assert (reply.status, cache_of(reply)) == (200, "miss"), reply.body[:500]
     await until(lambda: stack.gateway._answers.semantic.num_entries > before)
     return reply
@@ -81,13 +81,13 @@ def cache_of(reply: Reply) -> str:
     return reply.headers["x-penstock-cache"]
 
 
-def book_of(stack: Stack, whose: TenantRoute = ME) -> RouteStats:
+def stats_of(stack: Stack, whose: TenantRoute = ME) -> RouteStats:
     """What the gateway knows of one tenant's route."""
-    return stack.gateway._answers.books.of(whose)
+    return stack.gateway._answers.route_stats.of(whose)
 
 
 def echo(delay_s: float = 0.0) -> Any:
-    """An upstream that repeats what it was asked."""
+    """An upstream that repeats what it was called."""
 
     async def script(wire: Wire) -> None:
         await asyncio.sleep(delay_s)

@@ -7,20 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.gateway.cache.similar_stack import ask, cache_of, echo, keep, question, similar, until
-from tests.gateway.cache.test_semantic_stage import KEPT, NEAR, SLOW_S
+from tests.gateway.cache.similar_stack import cache_of, call, echo, keep, question, similar, until
+from tests.gateway.cache.test_semantic_stage import NEAR, SLOW_S, STORED
 from tests.gateway.scripted import hang
 from tests.gateway.stack import encode
 
-"""A lookup is over long before, on any machine."""
-
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_the_deployment_that_was_asked_meanwhile_is_let_go_at_once(tmp_path: Path, stream: bool) -> None:
+async def test_the_deployment_that_was_called_meanwhile_is_let_go_at_once(tmp_path: Path, stream: bool) -> None:
     async with similar(tmp_path) as (stack, _):
-        await keep(stack, KEPT)
+        await keep(stack, STORED)
         stack.small.otherwise = hang
-        reply = await ask(stack, NEAR, stream=stream)
+        reply = await call(stack, NEAR, stream=stream)
 
         assert cache_of(reply) == "hit-semantic"
         assert len(stack.small.received) == 2, "it was asked in the lookup's shadow"
@@ -30,9 +28,9 @@ async def test_the_deployment_that_was_asked_meanwhile_is_let_go_at_once(tmp_pat
 
 async def test_a_deployment_that_is_faster_answers_and_nothing_is_cut(tmp_path: Path) -> None:
     async with similar(tmp_path) as (stack, encoder):
-        await keep(stack, KEPT)
+        await keep(stack, STORED)
         may_run = encoder.hold()
-        reply = await ask(stack, NEAR)
+        reply = await call(stack, NEAR)
         may_run.set()
 
         assert (cache_of(reply), reply.status) == ("miss", 200)
@@ -42,7 +40,7 @@ async def test_a_deployment_that_is_faster_answers_and_nothing_is_cut(tmp_path: 
 
 async def test_a_client_that_leaves_during_the_lookup_leaves_nothing_behind(tmp_path: Path) -> None:
     async with similar(tmp_path) as (stack, encoder):
-        await keep(stack, KEPT)
+        await keep(stack, STORED)
         stack.small.otherwise = hang
         may_run = encoder.hold()
         _, writer = await stack.connect()
@@ -56,4 +54,4 @@ async def test_a_client_that_leaves_during_the_lookup_leaves_nothing_behind(tmp_
         await until(lambda: stack.lines())
         assert stack.lines()[-1]["outcome"] == "cancelled"
         stack.small.otherwise = echo(SLOW_S)
-        assert cache_of(await ask(stack, NEAR)) == "hit-semantic", "and it still works"
+        assert cache_of(await call(stack, NEAR)) == "hit-semantic", "and it still works"

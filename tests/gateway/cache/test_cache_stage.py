@@ -13,7 +13,7 @@ from tests.gateway.scripted import Wire, chunk
 from tests.gateway.stack import Stack, chat, encode, running
 
 
-async def test_a_long_stream_is_kept_off_the_loop_and_then_given(tmp_path: Path) -> None:
+async def test_a_long_stream_is_moved_off_the_loop_and_then_given(tmp_path: Path) -> None:
     async def long_one(wire: Wire) -> None:
         await wire.start_stream()
         for data in (*[chunk("word ")] * 3000, chunk(finish="stop"), chunk(usage=(7, 2)), b"[DONE]"):
@@ -22,17 +22,17 @@ async def test_a_long_stream_is_kept_off_the_loop_and_then_given(tmp_path: Path)
 
     async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
         stack.small.otherwise = long_one
-        first = await stack.ask(chat(**WITH_USAGE))
+        first = await stack.call(chat(**WITH_USAGE))
         for _ in range(400):
             if stack.gateway._answers.exact.num_entries:
                 break
             await asyncio.sleep(0.005)
-        second = await stack.ask(chat(**WITH_USAGE))
+        second = await stack.call(chat(**WITH_USAGE))
         assert second.headers["x-penstock-cache"] == "hit-exact"
         assert text_of(second.body) == text_of(first.body) == "word " * 3000
 
 
-async def test_a_broken_off_stream_is_not_kept(tmp_path: Path) -> None:
+async def test_a_broken_off_stream_is_not_stored(tmp_path: Path) -> None:
     async def broken(wire: Wire) -> None:
         await wire.start_stream()
         await wire.event(chunk("Hel"))
@@ -40,31 +40,31 @@ async def test_a_broken_off_stream_is_not_kept(tmp_path: Path) -> None:
 
     async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
         stack.small.otherwise = broken
-        await stack.ask(chat(stream=True))
+        await stack.call(chat(stream=True))
         stack.small.otherwise = one_stream
-        reply = await stack.ask(chat(stream=True))
+        reply = await stack.call(chat(stream=True))
         assert reply.headers["x-penstock-cache"] == "miss"
         assert text_of(reply.body) == "Hello"
 
 
-async def test_an_upstream_error_is_not_kept(tmp_path: Path) -> None:
+async def test_an_upstream_error_is_not_stored(tmp_path: Path) -> None:
     async def refuse(wire: Wire) -> None:
         await wire.answer(b'{"error": {"message": "no", "type": "x", "param": null, "code": null}}', 400)
 
     async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
         normal, stack.small.otherwise = stack.small.otherwise, refuse
-        assert (await stack.ask(chat())).status == 400
+        assert (await stack.call(chat())).status == 400
         stack.small.otherwise = normal
-        assert (await stack.ask(chat())).headers["x-penstock-cache"] == "miss"
+        assert (await stack.call(chat())).headers["x-penstock-cache"] == "miss"
 
 
 async def test_identical_requests_in_flight_share_one_upstream_call(tmp_path: Path) -> None:
     held = Held()
     async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
         stack.small.otherwise = held
-        leader = asyncio.create_task(stack.ask(chat(**WITH_USAGE)))
+        leader = asyncio.create_task(stack.call(chat(**WITH_USAGE)))
         await held.has_begun.wait()
-        followers = [asyncio.create_task(stack.ask(chat(**fields))) for fields in (WITH_USAGE, {"stream": True}, {})]
+        followers = [asyncio.create_task(stack.call(chat(**fields))) for fields in (WITH_USAGE, {"stream": True}, {})]
         await asyncio.sleep(0.05)  # they have joined
         held.may_end.set()
         replies = await asyncio.gather(leader, *followers)
@@ -78,15 +78,15 @@ async def test_identical_requests_in_flight_share_one_upstream_call(tmp_path: Pa
 
 
 @pytest.mark.parametrize("fields", [{}, WITH_USAGE])
-async def test_nobody_waits_for_an_answer_under_way_that_will_lack_what_they_ask_for(
+async def test_nobody_waits_for_an_answer_under_way_that_will_lack_what_they_request(
     tmp_path: Path, fields: dict[str, Any]
 ) -> None:
     held = Held()
     async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
         stack.small.scripts = [held, one_stream]
-        leader = asyncio.create_task(stack.ask(chat(stream=True)))
+        leader = asyncio.create_task(stack.call(chat(stream=True)))
         await held.has_begun.wait()
-        reply = await stack.ask(chat(**fields))
+        reply = await stack.call(chat(**fields))
         assert reply.headers["x-penstock-cache"] == "miss"
         assert b'"completion_tokens":' in reply.body
         held.may_end.set()
@@ -94,7 +94,7 @@ async def test_nobody_waits_for_an_answer_under_way_that_will_lack_what_they_ask
 
 
 async def join(stack: Stack) -> asyncio.StreamWriter:
-    """A client that asked for a stream and got its first bytes."""
+    """A client that requested a stream and got its first bytes."""
     reader, writer = await stack.connect()
     writer.write(encode(chat(stream=True)))
     await asyncio.wait_for(reader.readuntil(b"Hel"), 5)
@@ -106,7 +106,7 @@ async def test_the_leader_may_leave_while_others_follow(tmp_path: Path) -> None:
     async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
         stack.small.otherwise = held
         leader = await join(stack)
-        follower = asyncio.create_task(stack.ask(chat(stream=True)))
+        follower = asyncio.create_task(stack.call(chat(stream=True)))
         await asyncio.sleep(0.05)
         leader.close()
         await asyncio.sleep(0.05)
@@ -123,7 +123,7 @@ async def test_a_follower_that_leaves_changes_nothing(tmp_path: Path) -> None:
     held = Held()
     async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
         stack.small.otherwise = held
-        leader = asyncio.create_task(stack.ask(chat(stream=True)))
+        leader = asyncio.create_task(stack.call(chat(stream=True)))
         await held.has_begun.wait()
         follower = await join(stack)
         follower.close()
@@ -149,7 +149,7 @@ async def test_when_the_last_of_all_has_left_the_work_is_called_off(tmp_path: Pa
         stack.check_integrity()
 
 
-async def test_followers_of_a_leader_that_fails_ask_on_their_own(tmp_path: Path) -> None:
+async def test_followers_of_a_leader_that_fails_call_on_their_own(tmp_path: Path) -> None:
     begun = asyncio.Event()
     fail = asyncio.Event()
 
@@ -163,9 +163,9 @@ async def test_followers_of_a_leader_that_fails_ask_on_their_own(tmp_path: Path)
 
     async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
         stack.small.otherwise = failing_once
-        leader = asyncio.create_task(stack.ask(chat(stream=True)))
+        leader = asyncio.create_task(stack.call(chat(stream=True)))
         await begun.wait()
-        followers = [asyncio.create_task(stack.ask(chat(stream=True))) for _ in range(3)]
+        followers = [asyncio.create_task(stack.call(chat(stream=True))) for _ in range(3)]
         await asyncio.sleep(0.05)
         fail.set()
         assert (await leader).status == 400

@@ -13,11 +13,11 @@ from gateway.chat.request import ChatRequest
 from gateway.request_context import RequestContext
 from gateway.telemetry.records.cache_reasons import GuardReason
 from routing_policies.policy.document import Cache
-from tests.gateway.cache.similar_stack import ask, book_of, cache_of, echo, keep, question, similar, until
+from tests.gateway.cache.similar_stack import cache_of, call, echo, keep, question, similar, stats_of, until
 from tests.gateway.scripted import Wire, chunk, hang
 from tests.gateway.stack import encode
 
-KEPT = "How do I reset the password of a mailbox?"
+STORED = "How do I reset the password of a mailbox?"
 NEAR = "How do I reset the password of a big mailbox?"
 USAGE: Any = {"stream_options": {"include_usage": True}}
 SLOW_S = 5.0
@@ -27,9 +27,9 @@ SLOW_S = 5.0
 async def test_a_similar_question_gets_the_answer_that_was_given_before(tmp_path: Path) -> None:
     async with similar(tmp_path) as (stack, _):
         stack.small.otherwise = echo()
-        first = await keep(stack, KEPT)
+        first = await keep(stack, STORED)
         stack.small.otherwise = echo(SLOW_S)
-        second = await ask(stack, NEAR)
+        second = await call(stack, NEAR)
 
         assert cache_of(second) == "hit-semantic"
         assert second.body == first.body
@@ -45,15 +45,15 @@ async def test_a_similar_question_gets_the_answer_that_was_given_before(tmp_path
 
 async def test_where_hits_are_usual_and_permits_rare_the_lookup_comes_first(tmp_path: Path) -> None:
     async with similar(tmp_path, permits=2) as (stack, _):
-        await keep(stack, KEPT)
-        order = book_of(stack).order
+        await keep(stack, STORED)
+        order = stats_of(stack).order
         order.hit_ratio, order.saved_s = 0.9, 2.0
         stack.small.otherwise = stack.large.otherwise = hang
         readers = [await stack.connect() for _ in range(4)]
         for number, (_, writer) in enumerate(readers):
             writer.write(encode(question(f"my {number}")))
         await until(lambda: len(stack.small.received) + len(stack.large.received) == 5)
-        reply = await ask(stack, NEAR)
+        reply = await call(stack, NEAR)
 
         assert cache_of(reply) == "hit-semantic"
         assert len(stack.small.received) + len(stack.large.received) == 5, "nobody was asked"
@@ -61,17 +61,17 @@ async def test_where_hits_are_usual_and_permits_rare_the_lookup_comes_first(tmp_
             writer.close()
 
 
-async def test_where_nearly_every_lookup_hits_nobody_is_asked_for_nothing(tmp_path: Path) -> None:
+async def test_where_nearly_every_lookup_hits_no_call_is_wasted(tmp_path: Path) -> None:
     async with similar(tmp_path) as (stack, _):
-        await keep(stack, KEPT)
-        order = book_of(stack).order
+        await keep(stack, STORED)
+        order = stats_of(stack).order
         stack.small.otherwise = hang
-        assert cache_of(await ask(stack, NEAR)) == "hit-semantic"
+        assert cache_of(await call(stack, NEAR)) == "hit-semantic"
         assert order.dispatch_s > 0, "a request was sent for nothing, and that took something"
         assert len(stack.small.received) == 2
 
         order.hit_ratio, order.dispatch_s, order.lookup_s = 0.95, 0.0006, 0.005
-        assert cache_of(await ask(stack, NEAR)) == "hit-semantic"
+        assert cache_of(await call(stack, NEAR)) == "hit-semantic"
         assert len(stack.small.received) == 2, "nobody was asked"
 
 
@@ -92,7 +92,7 @@ async def test_a_new_question_is_on_its_way_before_anything_is_looked_up(
     monkeypatch.setattr(RequestContext, "note_sent", noting_sent)
     monkeypatch.setattr("gateway.cache.semantic_stage.guard_of", noting_guard)
     async with similar(tmp_path) as (stack, _):
-        await keep(stack, KEPT)
+        await keep(stack, STORED)
         order.clear()
         reader, writer = await stack.connect()
         for text in ("How do I knit a scarf?", "How do I prune an apple tree?"):
@@ -123,14 +123,14 @@ async def test_what_must_not_be_reused_is_a_miss_with_its_reason(
     tmp_path: Path, text: str, fields: dict[str, Any], reason: str
 ) -> None:
     async with similar(tmp_path) as (stack, encoder):
-        await keep(stack, KEPT)
-        reply = await ask(stack, text, **fields)
+        await keep(stack, STORED)
+        reply = await call(stack, text, **fields)
 
         assert cache_of(reply) == "miss"
         metrics = (await stack.get("/metrics", admin=True)).body.decode()
         assert f'penstock_cache_lookups_total{{reason="{reason}",result="miss"}} 1.0' in metrics
-        assert encoder.texts == [KEPT], "it was not even encoded, so nothing similar will find it"
-        assert cache_of(await ask(stack, text, **fields)) == "hit-exact", "the exact tier is another matter"
+        assert encoder.texts == [STORED], "it was not even encoded, so nothing similar will find it"
+        assert cache_of(await call(stack, text, **fields)) == "hit-exact", "the exact tier is another matter"
 
 
 @pytest.mark.parametrize(
@@ -154,9 +154,9 @@ async def test_a_similar_answer_without_usage_is_none_for_who_is_to_get_it(
 
     async with similar(tmp_path) as (stack, _):
         stack.small.otherwise = answer
-        await keep(stack, KEPT, stream=True)  # it is long: kept a little after the request has ended
+        await keep(stack, STORED, stream=True)  # it is long: stored a little after the request has ended
         delay_s = 2.0
-        assert cache_of(await ask(stack, NEAR, **fields)) == expected
+        assert cache_of(await call(stack, NEAR, **fields)) == expected
 
 
 @pytest.mark.parametrize(
@@ -165,10 +165,10 @@ async def test_a_similar_answer_without_usage_is_none_for_who_is_to_get_it(
 )
 async def test_a_client_chooses_inside_the_policy(tmp_path: Path, control: str, expected: str) -> None:
     async with similar(tmp_path) as (stack, _):
-        await keep(stack, KEPT)
+        await keep(stack, STORED)
         await asyncio.sleep(0.01)  # so that the entry has an age
         stack.small.otherwise = echo(SLOW_S if expected == "hit-semantic" else 0.0)
-        reply = await stack.ask(question(NEAR), headers={"cache-control": control})
+        reply = await stack.call(question(NEAR), headers={"cache-control": control})
         assert cache_of(reply) == expected
 
 
@@ -194,43 +194,43 @@ async def test_the_same_words_in_another_context_are_never_answered_from_here(
 ) -> None:
     async with similar(tmp_path) as (stack, _):
         stack.small.otherwise = echo()
-        await keep(stack, KEPT)
+        await keep(stack, STORED)
         stack.small.otherwise = echo(SLOW_S)
-        assert cache_of(await ask(stack, NEAR)) == "hit-semantic"
+        assert cache_of(await call(stack, NEAR)) == "hit-semantic"
         stack.small.otherwise = echo()
-        assert cache_of(await stack.ask({**question(NEAR), **fields})) in ("miss", "bypass")
+        assert cache_of(await stack.call({**question(NEAR), **fields})) in ("miss", "bypass")
 
 
 async def test_feedback_on_a_similar_answer_quarantines_the_entry_behind_it(tmp_path: Path) -> None:
     async with similar(tmp_path) as (stack, _):
-        await keep(stack, KEPT)
+        await keep(stack, STORED)
         stack.small.otherwise = echo(SLOW_S)
-        served = await ask(stack, NEAR)
+        served = await call(stack, NEAR)
         stack.small.otherwise = echo()
         wrong = {"request_id": served.headers["x-request-id"], "verdict": "wrong"}
-        said = await stack.ask(wrong, path="/v1/feedback")
+        reported = await stack.call(wrong, path="/v1/feedback")
 
-        assert (said.status, said.json["quarantined"]) == (200, True)
-        assert cache_of(await ask(stack, KEPT)) == "miss"
-        evidence = book_of(stack).evidence
+        assert (reported.status, reported.json["quarantined"]) == (200, True)
+        assert cache_of(await call(stack, STORED)) == "miss"
+        evidence = stats_of(stack).evidence
         assert [(sample.is_wrong, sample.was_served) for sample in evidence.samples] == [(True, True)]
 
 
 async def test_a_purge_takes_an_answer_out_of_both_tiers(tmp_path: Path) -> None:
     async with similar(tmp_path) as (stack, _):
-        await keep(stack, KEPT)
+        await keep(stack, STORED)
         purge = {"text": "password", "dry_run": False}
-        assert (await stack.ask(purge, path="/admin/api/cache/purge", admin=True)).json["covered"] == 1
+        assert (await stack.call(purge, path="/admin/api/cache/purge", admin=True)).json["covered"] == 1
         assert stack.gateway._answers.semantic.num_entries == 0
-        assert cache_of(await ask(stack, NEAR)) == "miss"
+        assert cache_of(await call(stack, NEAR)) == "miss"
 
 
 async def test_identical_questions_under_way_each_find_the_similar_answer(tmp_path: Path) -> None:
     async with similar(tmp_path) as (stack, encoder):
-        await keep(stack, KEPT)
+        await keep(stack, STORED)
         stack.small.otherwise = hang
         may_run = encoder.hold()
-        tasks = [asyncio.ensure_future(ask(stack, NEAR, stream=number % 2 == 0)) for number in range(4)]
+        tasks = [asyncio.ensure_future(call(stack, NEAR, stream=number % 2 == 0)) for number in range(4)]
         await asyncio.wait_for(encoder.has_begun.wait(), 60)
         may_run.set()
         assert {cache_of(reply) for reply in await asyncio.gather(*tasks)} == {"hit-semantic"}
@@ -239,6 +239,6 @@ async def test_identical_questions_under_way_each_find_the_similar_answer(tmp_pa
 
 async def test_routes_without_the_mode_encode_nothing(tmp_path: Path) -> None:
     async with similar(tmp_path) as (stack, encoder):
-        await ask(stack, KEPT, model="solo")
+        await call(stack, STORED, model="solo")
         assert encoder.texts == []
         assert (await stack.get("/readyz")).status == 200

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from gateway.cache.audit.match_models import MatchModels
-from tests.gateway.cache.similar_stack import ask, cache_of, echo, keep, question, similar, similar_policy, until
+from tests.gateway.cache.similar_stack import cache_of, call, echo, keep, question, similar, similar_policy, until
 from tests.gateway.cache.word_encoder import WordEncoder
 from tests.gateway.quota_policy import key_of
 from tests.gateway.stack import Reply, Stack, running
 
-KEPT = "How do I reset the password of a mailbox?"
+STORED = "How do I reset the password of a mailbox?"
 NEAR = "How do I reset the password of a big mailbox?"
 SLOW_S = 5.0
 TENANTS = ("mine", "theirs")
@@ -43,8 +43,8 @@ async def shared_by_two(folder: Path) -> AsyncIterator[Stack]:
         yield stack
 
 
-async def ask_as(stack: Stack, tenant: str, text: str, **headers: str) -> Reply:
-    return await stack.ask(question(text), headers={**key_of(tenant), **headers})
+async def send_as(stack: Stack, tenant: str, text: str, **headers: str) -> Reply:
+    return await stack.call(question(text), headers={**key_of(tenant), **headers})
 
 
 async def until_indexed(stack: Stack, count: int) -> None:
@@ -64,8 +64,8 @@ async def test_an_image_that_is_elsewhere_is_refused_and_nobody_is_connected_to(
     server = await asyncio.start_server(lambda reader, writer: connected.set(), "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     async with server, similar(tmp_path) as (stack, encoder):
-        parts = [{"type": "text", "text": KEPT}, {"type": "image_url", "image_url": {"url": url.format(port=port)}}]
-        reply = await stack.ask({**question(KEPT), "messages": [{"role": "user", "content": parts}]})
+        parts = [{"type": "text", "text": STORED}, {"type": "image_url", "image_url": {"url": url.format(port=port)}}]
+        reply = await stack.call({**question(STORED), "messages": [{"role": "user", "content": parts}]})
         assert (reply.status, reply.error["param"]) == (400, "messages[0].content[1].image_url.url")
         assert (stack.small.received, encoder.texts, connected.is_set()) == ([], [], False)
 
@@ -76,14 +76,14 @@ async def test_an_image_is_never_compared_and_one_that_unpacks_hugely_is_only_pa
     Image.new("1", (30_000, 30_000)).save(packed, "PNG", optimize=True)
     url = "data:image/png;base64," + base64.b64encode(packed.getvalue()).decode()
     async with similar(tmp_path) as (stack, encoder):
-        await keep(stack, KEPT)
+        await keep(stack, STORED)
         parts = [{"type": "text", "text": NEAR}, {"type": "image_url", "image_url": {"url": url}}]
-        reply = await stack.ask({**question(NEAR), "messages": [{"role": "user", "content": parts}]})
+        reply = await stack.call({**question(NEAR), "messages": [{"role": "user", "content": parts}]})
         assert (reply.status, cache_of(reply)) == (200, "miss")
-        assert encoder.texts == [KEPT]
+        assert encoder.texts == [STORED]
 
         parts[1] = {"type": "image_url", "image_url": {"url": url + "A" * 50_000_000}}
-        large = await stack.ask({**question(NEAR), "messages": [{"role": "user", "content": parts}]})
+        large = await stack.call({**question(NEAR), "messages": [{"role": "user", "content": parts}]})
         assert large.status == 413
 
 
@@ -91,16 +91,16 @@ async def test_an_image_is_never_compared_and_one_that_unpacks_hugely_is_only_pa
     "control",
     ["public, max-age=31536000", "s-maxage=99999, immutable", "only-if-cached", "max-stale=99999", "public=1, share"],
 )
-async def test_what_a_caller_says_of_caching_shares_nothing_with_other_tenants(tmp_path: Path, control: str) -> None:
+async def test_what_a_caller_states_of_caching_shares_nothing_with_other_tenants(tmp_path: Path, control: str) -> None:
     """Row 46."""
     async with shared_by_two(tmp_path) as stack:
         forced = {"cache-control": control, "x-penstock-cache": "shared", "x-penstock-tenant": "theirs"}
-        await ask_as(stack, "mine", KEPT, **forced)
+        await send_as(stack, "mine", STORED, **forced)
         await until_indexed(stack, 1)
-        for text in (KEPT, NEAR):
-            assert cache_of(await ask_as(stack, "theirs", text, **forced)) in ("miss", "bypass")
+        for text in (STORED, NEAR):
+            assert cache_of(await send_as(stack, "theirs", text, **forced)) in ("miss", "bypass")
         stack.small.otherwise = echo(SLOW_S)
-        assert cache_of(await ask_as(stack, "mine", NEAR)) == "hit-semantic"
+        assert cache_of(await send_as(stack, "mine", NEAR)) == "hit-semantic"
 
 
 class AimedEncoder(WordEncoder):
@@ -114,7 +114,7 @@ class AimedEncoder(WordEncoder):
 
 
 @pytest.mark.parametrize(
-    ("kept", "asked"),
+    ("stored", "requested"),
     [
         ("How do I turn on the heating of a caravan?", "How do I not turn on the heating of a caravan?"),
         ("How do I turn on the heating of a caravan?", "How do I turn off the heating of a caravan?"),
@@ -129,21 +129,23 @@ class AimedEncoder(WordEncoder):
         ),
     ],
 )
-async def test_a_changed_meaning_is_a_miss_even_at_a_similarity_of_one(tmp_path: Path, kept: str, asked: str) -> None:
-    """Rows 47 and 48, with the judge that ships and its loosest bound."""
+async def test_a_changed_meaning_is_a_miss_even_at_a_similarity_of_one(
+    tmp_path: Path, stored: str, requested: str
+) -> None:
+    """Rows 47 and 48, with the match model that ships and its loosest bound."""
     encoder = AimedEncoder()
     policy = similar_policy(tmp_path, "ttl_s: 60, audit_ratio: 0.0, max_error_ratio: 0.05")
-    judges = MatchModels(first=MatchModels.shipped().first, encoder_id=None, learn=MatchModels.shipped().learn)
-    async with running(tmp_path, policy=policy, load_encoder=encoder.load, judges=judges) as stack:
+    match_models = MatchModels(first=MatchModels.shipped().first, encoder_id=None, learn=MatchModels.shipped().learn)
+    async with running(tmp_path, policy=policy, load_encoder=encoder.load, match_models=match_models) as stack:
         await until(lambda: stack.gateway._answers.semantic._index is not None)
-        await keep(stack, kept)
+        await keep(stack, stored)
         stack.small.otherwise = echo(SLOW_S)
-        assert cache_of(await ask(stack, kept.replace("?", " ?"))) == "hit-semantic"
+        assert cache_of(await call(stack, stored.replace("?", " ?"))) == "hit-semantic"
         stack.small.otherwise = echo(0.3)
-        assert cache_of(await ask(stack, asked)) == "miss"
+        assert cache_of(await call(stack, requested)) == "miss"
 
 
-async def test_another_tenants_question_takes_as_long_as_one_that_nobody_asked(tmp_path: Path) -> None:
+async def test_another_tenants_question_takes_as_long_as_one_that_nobody_sent(tmp_path: Path) -> None:
     """Row 49: of a replayed and of a new question, either is the slower one as often as the other."""
     pairs = 60
     replayed: list[float] = []
@@ -151,12 +153,12 @@ async def test_another_tenants_question_takes_as_long_as_one_that_nobody_asked(t
     async with shared_by_two(tmp_path) as stack:
         for number in range(pairs):
             text = f"Where is the button number {number} of the red machine?"
-            await ask_as(stack, "theirs", text, **{"cache-control": "no-cache"})  # each is kept, none gets another's
+            await send_as(stack, "theirs", text, **{"cache-control": "no-cache"})  # each is stored, none gets another's
         await until_indexed(stack, pairs)
         for number in range(pairs):
             for took, kind in ((replayed, "red"), (fresh, "new"))[:: 1 if number % 2 else -1]:
                 began = time.perf_counter()
-                reply = await ask_as(stack, "mine", f"Where is the button number {number} of the {kind} machine?")
+                reply = await send_as(stack, "mine", f"Where is the button number {number} of the {kind} machine?")
                 took.append(time.perf_counter() - began)
                 assert cache_of(reply) == "miss"
     num_slower = sum(one > other for one in replayed for other in fresh)

@@ -18,8 +18,8 @@ from gateway.app.response_cache import INDEX_FILE
 from gateway.cache.index.snapshot import save_vectors
 from gateway.cache.index.vector_index import VectorIndex
 from tests.gateway.cache.similar_stack import (
-    ask,
     cache_of,
+    call,
     completion,
     echo,
     keep,
@@ -34,7 +34,7 @@ from tests.gateway.stack import Reply, Stack, encode
 from tests.gateway.store.redis_server import RedisServer
 from tests.support.fault_proxy import FaultProxy, Toxics
 
-KEPT = "How do I reset the password of a mailbox?"
+STORED = "How do I reset the password of a mailbox?"
 NEAR = "How do I reset the password of a big mailbox?"
 OTHER = "Where is the button number 3 of the machine?"
 NEAR_OTHER = "Where is the big button number 3 of the machine?"
@@ -71,20 +71,20 @@ async def until_found(stack: Stack, count: int) -> None:
     await until(lambda: stack.gateway._answers.semantic.num_entries == count)
 
 
-async def until_told(stack: Stack) -> None:
+async def until_notified(stack: Stack) -> None:
     sharing = stack.gateway._stores.sharing
     assert sharing is not None
     await until(lambda: not sharing._queue.num_waiting and sharing._queue._versions)
 
 
-async def serves(stack: Stack, kept: str, near: str) -> None:
+async def serves(stack: Stack, stored: str, near: str) -> None:
     """Misses, exact and similar hits, none of which waits for the store."""
     stack.small.otherwise = echo()
     began = time.monotonic()
-    await keep(stack, kept)
-    assert cache_of(await ask(stack, kept)) == "hit-exact"
+    await keep(stack, stored)
+    assert cache_of(await call(stack, stored)) == "hit-exact"
     stack.small.otherwise = echo(10 * SLOW_S)
-    assert cache_of(await ask(stack, near)) == "hit-semantic"
+    assert cache_of(await call(stack, near)) == "hit-semantic"
     assert time.monotonic() - began < SLOW_S
 
 
@@ -96,15 +96,15 @@ async def serves(stack: Stack, kept: str, near: str) -> None:
 async def test_a_store_that_hangs_costs_similar_answers_nothing(tmp_path: Path, toxics: Toxics) -> None:
     """Row 31."""
     async with redis_behind_proxy(tmp_path) as (server, proxy), replica(tmp_path, "a", url_of(proxy)) as one:
-        await keep(one, KEPT)
-        await until_told(one)
+        await keep(one, STORED)
+        await until_notified(one)
         proxy.toxics = toxics
         await serves(one, OTHER, NEAR_OTHER)
         proxy.toxics = Toxics()
         async with replica(tmp_path, "b", server.url) as other:
             await until_found(other, 2)
             other.small.otherwise = echo(10 * SLOW_S)
-            assert cache_of(await ask(other, NEAR)) == "hit-semantic", "what was kept meanwhile was told later"
+            assert cache_of(await call(other, NEAR)) == "hit-semantic", "what was kept meanwhile was told later"
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ async def test_a_redis_that_takes_no_writes_costs_similar_answers_nothing(
     async with redis_behind_proxy(tmp_path) as (server, _), replica(tmp_path, "a", server.url) as one:
         for name, value in settings.items():
             server.admin.config_set(name, value)
-        await serves(one, KEPT, NEAR)
+        await serves(one, STORED, NEAR)
         server.kill()  # row 30
         await serves(one, OTHER, NEAR_OTHER)
 
@@ -136,19 +136,19 @@ def policy_of_tenants(folder: Path) -> str:
     return "\n".join([similar_policy(folder, permits=64, max_queue=200).rstrip(), "tenants:", *lines, ""])
 
 
-async def says_for_whom(wire: Wire) -> None:
+async def names_tenant(wire: Wire) -> None:
     """`user` is a word to a deployment at which the cache does not look."""
     await asyncio.sleep(0.002)
     await wire.answer(completion(f"For {wire.request.json['user']} only."))
 
 
-async def ask_and_perhaps_leave(stack: Stack, rng: random.Random) -> bool:
-    """Ask as any of the tenants; whether the answer, which must be its own, was waited for."""
+async def send_and_perhaps_leave(stack: Stack, rng: random.Random) -> bool:
+    """Call as any of the tenants; whether the answer, which must be its own, was waited for."""
     tenant, number = rng.choice(TENANTS), rng.randrange(8)
     size = rng.choice(("", "small ", "big ", "red "))
-    asked = question(f"Where is the {size}button number {number} of the machine {number}{number}?", user=tenant)
+    requested = question(f"Where is the {size}button number {number} of the machine {number}{number}?", user=tenant)
     reader, writer = await stack.connect()
-    writer.write(encode(asked, headers=key_of(tenant)))
+    writer.write(encode(requested, headers=key_of(tenant)))
     if rng.random() < 0.5:
         await asyncio.sleep(rng.choice((0, 0.001, 0.002, 0.004)))
         writer.transport.abort()
@@ -161,7 +161,7 @@ async def ask_and_perhaps_leave(stack: Stack, rng: random.Random) -> bool:
 
 
 async def test_whoever_leaves_and_whatever_the_store_breaks_off_every_tenant_gets_its_own(tmp_path: Path) -> None:
-    """Row 32: requests are cancelled at any moment, and commands by timeouts; canaries tell whose an answer is."""
+    """Row 32: requests are cancelled at any moment, and commands by timeouts; canaries show whose an answer is."""
     rng = random.Random(5)
     async with redis_behind_proxy(tmp_path) as (_, proxy):
         (tmp_path / "a").mkdir()
@@ -171,18 +171,18 @@ async def test_whoever_leaves_and_whatever_the_store_breaks_off_every_tenant_get
             replica(tmp_path, "b", url_of(proxy), policy_of_tenants(tmp_path / "b")) as other,
         ):
             for stack in (one, other):
-                stack.small.otherwise = stack.large.otherwise = says_for_whom
+                stack.small.otherwise = stack.large.otherwise = names_tenant
             answered = 0
             for number in range(16):
                 proxy.toxics = Toxics(is_frozen=number % 8 == 5)
                 stacks = [rng.choice((one, other)) for _ in range(16)]
-                answered += sum(await asyncio.gather(*(ask_and_perhaps_leave(stack, rng) for stack in stacks)))
+                answered += sum(await asyncio.gather(*(send_and_perhaps_leave(stack, rng) for stack in stacks)))
                 if proxy.toxics.is_frozen:
                     await until(lambda: not (is_store_up(one) or is_store_up(other)))
             proxy.toxics = Toxics()
             assert answered > 64
             for stack in (one, other):
-                await until_told(stack)
+                await until_notified(stack)
                 entries = list(stack.gateway._answers.exact.tier)
                 assert {entry.tenant for entry in entries} == set(TENANTS)
                 for entry in entries:
@@ -200,4 +200,4 @@ async def test_a_snapshot_of_other_dimensions_means_an_empty_index(tmp_path: Pat
     async with replica(tmp_path, "a", url) as one:
         assert (await one.get("/readyz")).status == 200
         assert len(one.lines("index_dropped")) == 1
-        await serves(one, KEPT, NEAR)
+        await serves(one, STORED, NEAR)

@@ -57,14 +57,14 @@ class WordEncoder:
         return self
 
 
-class NearJudge:
+class NearMatchModel:
     """Believes what is near; with `max_error_ratio` 0.01 everything above 0.75 is served, tightened above 0.8 and so
     on."""
 
-    def chance_right(
-        self, asked: str, kept: str, *, similarity: float, runner_up: float | None, track: EntryAudits | None
+    def match_probability(
+        self, requested: str, stored: str, *, similarity: float, runner_up: float | None, track: EntryAudits | None
     ) -> float:
         return similarity
 
-    def floor(self, max_error_ratio: float, *, tightening: float = 0.0) -> float:
+    def threshold(self, max_error_ratio: float, *, tightening: float = 0.0) -> float:
         return 0.75 + 0.2 * tightening

@@ -32,17 +32,17 @@ def run_steps(requests_per_s: float, demand: Demand, engine: EngineFigures, *, n
         at += rng.expovariate(requests_per_s)
         coming.append(Sequence(at))
     served, steps = list(coming), engine.steps
-    prompts, rows = list[Sequence](), list[Sequence]()
-    while coming or prompts or rows:
-        while coming and coming[0].came_at <= now and len(prompts) + len(rows) < engine.max_rows:
+    prompts, num_seqs = list[Sequence](), list[Sequence]()
+    while coming or prompts or num_seqs:
+        while coming and coming[0].came_at <= now and len(prompts) + len(num_seqs) < engine.max_num_seqs:
             prompts.append(coming.popleft())
-        if not (prompts or rows):
+        if not (prompts or num_seqs):
             now = coming[0].came_at
             continue
-        positions = sum(demand.prompt_tokens + row.num_made for row in rows)
-        plain_s = steps.fixed_s + len(rows) * steps.row_s + positions * steps.kv_token_s
-        room = engine.step_tokens - len(rows)
-        if rows:
+        positions = sum(demand.prompt_tokens + row.num_made for row in num_seqs)
+        plain_s = steps.fixed_s + len(num_seqs) * steps.row_s + positions * steps.kv_token_s
+        room = engine.step_tokens - len(num_seqs)
+        if num_seqs:
             room = min(room, _beside(plain_s, demand, engine))
         took_s = plain_s
         for prompt in prompts:
@@ -51,15 +51,15 @@ def run_steps(requests_per_s: float, demand: Demand, engine: EngineFigures, *, n
             room -= chunk
             took_s += chunk * steps.prefill_token_s
         now += took_s
-        for row in rows:
+        for row in num_seqs:
             row.num_made += 1
         for prompt in (one for one in prompts if one.num_computed == demand.prompt_tokens):
             prompt.first_at, prompt.num_made = now, 1
-            rows.append(prompt)
+            num_seqs.append(prompt)
         prompts = [one for one in prompts if one.num_computed < demand.prompt_tokens]
-        for row in (one for one in rows if one.num_made == demand.output_tokens):
+        for row in (one for one in num_seqs if one.num_made == demand.output_tokens):
             row.ended_at = now
-        rows = [one for one in rows if one.num_made < demand.output_tokens]
+        num_seqs = [one for one in num_seqs if one.num_made < demand.output_tokens]
     return served
 
 

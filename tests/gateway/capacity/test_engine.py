@@ -26,7 +26,7 @@ def test_figures_come_from_the_load_feed() -> None:
         },
     }
     found = figures_of_load(document)
-    assert (found.max_rows, found.step_tokens, found.kv_tokens) == (64, 512, 16_000)
+    assert (found.max_num_seqs, found.step_tokens, found.kv_tokens) == (64, 512, 16_000)
     with pytest.raises(FiguresMissing, match="steps"):
         figures_of_load({**document, "step_time": None})
     for terms in ({"row_s": 0.0}, {"fixed_s": 0.0}, {"row_s": -0.001}, {"pair_s": -1.0}):
@@ -41,8 +41,12 @@ def test_figures_come_from_the_load_feed() -> None:
 def test_terms_are_fitted_to_measured_shapes() -> None:
     shapes = [(1, 128), (16, 128), (64, 128), (1, 4096), (16, 4096)]
     measured = [
-        {"rows": rows, "context": context, "overlapped_ms": 1e3 * (0.005 + 0.0002 * rows + 1e-8 * rows * context)}
-        for rows, context in shapes
+        {
+            "num_seqs": num_seqs,
+            "context": context,
+            "overlapped_ms": 1e3 * (0.005 + 0.0002 * num_seqs + 1e-8 * num_seqs * context),
+        }
+        for num_seqs, context in shapes
     ]
     found = terms_of_steps({"shapes": measured}, prefill_token_s=0.00001)
     assert found.fixed_s == pytest.approx(0.005, rel=1e-3)
@@ -53,11 +57,11 @@ def test_terms_are_fitted_to_measured_shapes() -> None:
 
 def test_one_shape_is_too_few() -> None:
     with pytest.raises(FiguresMissing, match="--shape"):
-        terms_of_steps({"shapes": [{"rows": 1, "context": 128, "overlapped_ms": 5.0}]}, prefill_token_s=0.0)
+        terms_of_steps({"shapes": [{"num_seqs": 1, "context": 128, "overlapped_ms": 5.0}]}, prefill_token_s=0.0)
 
 
 def test_no_fitted_term_is_negative() -> None:
-    noisy = [{"rows": rows, "context": 512, "overlapped_ms": 10.0 - 0.01 * rows} for rows in (1, 8, 64)]
+    noisy = [{"num_seqs": num_seqs, "context": 512, "overlapped_ms": 10.0 - 0.01 * num_seqs} for num_seqs in (1, 8, 64)]
     found = terms_of_steps({"shapes": noisy}, prefill_token_s=0.0)
     assert found.row_s == 0.0
     assert found.fixed_s > 0.0

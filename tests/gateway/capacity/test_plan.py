@@ -1,4 +1,4 @@
-"""Plans: what a replica can take, what ends it, and how the answer moves with what is asked."""
+"""Plans: what a replica can take, what ends it, and how the answer moves with what is called."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gateway.capacity.plan import (
 from tests.gateway.capacity.step_loop import mean_tpot_s, run_steps, ttft_p95_s
 
 STEPS = StepTerms(fixed_s=0.01, row_s=0.0001, prefill_token_s=0.00002)
-ENGINE = EngineFigures(steps=STEPS, max_rows=64, step_tokens=2048, kv_tokens=200_000)
+ENGINE = EngineFigures(steps=STEPS, max_num_seqs=64, step_tokens=2048, kv_tokens=200_000)
 DEMAND = Demand(requests_per_s=20.0, prompt_tokens=1000, output_tokens=100)
 TARGETS = Targets(ttft_p95_s=1.0, tpot_s=0.05)
 
@@ -42,9 +42,9 @@ def test_the_steady_state_follows_from_work_and_littles_law() -> None:
     assert work_s(DEMAND, ENGINE) == pytest.approx(100 * 0.0001 + 1000 * 0.00002)
     assert state.busy_ratio == pytest.approx(0.3)
     assert state.step_s == pytest.approx(0.01 / 0.7)
-    assert state.rows == pytest.approx(10.0 * 100 * state.step_s)
+    assert state.num_seqs == pytest.approx(10.0 * 100 * state.step_s)
     # The step it predicts is the one that its own rows and prompts make.
-    made = 0.01 + state.rows * 0.0001 + 10.0 * state.step_s * 1000 * 0.00002
+    made = 0.01 + state.num_seqs * 0.0001 + 10.0 * state.step_s * 1000 * 0.00002
     assert made == pytest.approx(state.step_s)
 
 
@@ -54,20 +54,20 @@ def test_more_than_it_can_do_waits_for_ever() -> None:
 
 def test_a_replica_is_full_when_its_first_bound_is_met_and_not_before() -> None:
     found = planned()
-    assert found.bound == "rows"
-    assert found.per_replica.rows == pytest.approx(64.0, rel=1e-6)
+    assert found.bound == "num_seqs"
+    assert found.per_replica.num_seqs == pytest.approx(64.0, rel=1e-6)
     paced = Targets(ttft_p95_s=1.0, tpot_s=0.03)
-    assert planned(targets=paced, engine=changed(ENGINE, max_rows=1000)).bound == "tpot"
+    assert planned(targets=paced, engine=changed(ENGINE, max_num_seqs=1000)).bound == "tpot"
 
 
 @pytest.mark.parametrize(
     ("bound", "fields", "targets"),
     [
-        ("rows", {"max_rows": 4}, TARGETS),
+        ("num_seqs", {"max_num_seqs": 4}, TARGETS),
         ("kv_memory", {"kv_tokens": 5000}, TARGETS),
-        ("tpot", {"max_rows": 10_000}, Targets(tpot_s=0.012)),
-        ("ttft", {"max_rows": 10_000}, Targets(ttft_p95_s=0.06)),
-        ("time", {"max_rows": 10**9, "kv_tokens": 10**12, "step_tokens": 10**9}, Targets()),
+        ("tpot", {"max_num_seqs": 10_000}, Targets(tpot_s=0.012)),
+        ("ttft", {"max_num_seqs": 10_000}, Targets(ttft_p95_s=0.06)),
+        ("time", {"max_num_seqs": 10**9, "kv_tokens": 10**12, "step_tokens": 10**9}, Targets()),
     ],
 )
 def test_every_bound_can_be_the_one_that_binds(bound: str, fields: dict[str, int], targets: Targets) -> None:
@@ -146,7 +146,7 @@ def test_hours_and_memory_are_those_of_all_replicas() -> None:
     assert found.kv_tokens_at_peak == pytest.approx(found.replicas * found.at_peak.kv_tokens)
 
 
-def test_a_target_that_an_idle_replica_breaks_is_said_to_be_impossible() -> None:
+def test_a_target_that_an_idle_replica_breaks_is_reported_to_be_impossible() -> None:
     with pytest.raises(Impossible, match="tpot"):
         planned(targets=Targets(tpot_s=0.005))
     with pytest.raises(Impossible, match="ttft"):

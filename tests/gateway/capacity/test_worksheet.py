@@ -15,7 +15,7 @@ def test_it_says_how_many_replicas_and_what_bounds_each() -> None:
     found = planned()
     text = render_plan(found, DEMAND, TARGETS, ENGINE)
     assert row(text, "replicas").split()[-1] == str(found.replicas)
-    assert "one replica, at most (the rows of a step (penstock engine --max-num-seqs))" in text
+    assert "one replica, at most (the sequences of a step (penstock engine --max-num-seqs))" in text
     assert "20.0 /s" in row(text, "requests")
     assert "0% still held" in row(text, "prompt ")
 

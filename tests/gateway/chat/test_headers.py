@@ -1,4 +1,4 @@
-"""ChatHead: what clients say in headers, and what of it is believed."""
+"""ChatHead: what clients state in headers, and what of it is believed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def test_a_client_timeout_is_in_seconds(value: bytes, seconds: float) -> None:
     assert ChatHead([(b"x-stainless-read-timeout", value)]).client_timeout_s == seconds
 
 
-def test_the_read_timeout_says_more_than_the_whole_one() -> None:
+def test_the_read_timeout_states_more_than_the_whole_one() -> None:
     both = [(b"x-stainless-timeout", b"60"), (b"x-stainless-read-timeout", b"5")]
     assert ChatHead(both).client_timeout_s == 5.0
 

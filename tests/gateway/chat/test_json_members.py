@@ -58,7 +58,7 @@ def test_of_an_object_all_members_may_be_left_out() -> None:
     assert without_members(b" { } ", {"a"}) == b" { } "
 
 
-def test_a_body_for_a_background_ask_may_hold_integers_beyond_64_bits() -> None:
+def test_a_body_for_a_background_call_may_hold_integers_beyond_64_bits() -> None:
     assert json.loads(with_members(b'{"a":1}', {"b": 2**80})) == {"a": 1, "b": 2**80}
     assert msgspec.json.decode(with_members(b"{}", {"b": "\u00e9"})) == {"b": "\u00e9"}
     assert with_members(b" { } ", {}) == b" { } "

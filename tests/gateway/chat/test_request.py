@@ -198,7 +198,7 @@ def test_ten_thousand_levels_cost_less_than_ten_milliseconds(body: bytes) -> Non
     assert time.process_time() - begun < 0.01
 
 
-def test_the_raw_bytes_are_kept_when_the_model_is_already_right() -> None:
+def test_the_raw_bytes_are_stored_when_the_model_is_already_right() -> None:
     raw = b'{"messages":[{"role":"user","content":"x"}],"model":"tiny"}'
 
     assert PARSER.parse(raw).body_for("tiny") is raw
@@ -258,7 +258,7 @@ def test_a_whole_number_may_be_written_with_a_point_and_is_passed_on_without() -
         assert refusal(max_tokens=value).param == "max_tokens"
 
 
-def test_what_the_newer_limit_says_wins() -> None:
+def test_what_the_newer_limit_states_wins() -> None:
     assert parse(max_tokens=5, max_completion_tokens=7).max_output_tokens == 7
     assert parse(max_tokens=5).max_output_tokens == 5
     assert parse().max_output_tokens is None

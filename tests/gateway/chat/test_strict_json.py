@@ -13,7 +13,7 @@ from gateway.chat.strict_json import LONG_BYTES
 from tests.gateway.stack import chat, running
 
 
-def asking(num_bytes: int) -> dict[str, object]:
+def sending(num_bytes: int) -> dict[str, object]:
     return {**chat(), "messages": [{"role": "user", "content": "x" * num_bytes}]}
 
 
@@ -30,14 +30,14 @@ async def test_only_long_bodies_leave_the_event_loop(
 
     monkeypatch.setattr("gateway.app.request_path.ChatRequestParser", Watched)
     async with running(tmp_path) as stack:
-        assert (await stack.ask(asking(num_bytes))).status == 200
+        assert (await stack.call(sending(num_bytes))).status == 200
     assert [thread is threading.current_thread() for thread in threads] == [is_here]
 
 
 async def test_a_long_body_that_is_wrong_is_refused_like_a_short_one(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
         short, long = await asyncio.gather(
-            *(stack.ask({**asking(size), "temperature": "hot"}) for size in (100, LONG_BYTES))
+            *(stack.call({**sending(size), "temperature": "hot"}) for size in (100, LONG_BYTES))
         )
 
     assert (short.status, long.status) == (400, 400)

@@ -9,7 +9,7 @@ import pytest
 from tests.gateway.cli.test_policy_commands import shell
 
 
-async def test_a_wrong_token_and_no_gateway_are_said_plainly(
+async def test_a_wrong_token_and_no_gateway_are_reported_plainly(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with shell(tmp_path, capsys) as sh:

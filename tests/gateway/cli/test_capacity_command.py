@@ -9,7 +9,18 @@ import pytest
 
 from gateway.cli import main as cli
 
-ASKED = ["--rps", "50", "--prompt-tokens", "800", "--output-tokens", "120", "--ttft-p95-ms", "2000", "--tpot-ms", "80"]
+REQUESTED = [
+    "--rps",
+    "50",
+    "--prompt-tokens",
+    "800",
+    "--output-tokens",
+    "120",
+    "--ttft-p95-ms",
+    "2000",
+    "--tpot-ms",
+    "80",
+]
 LOAD = {
     "max_num_seqs": 64,
     "max_num_batched_tokens": 512,
@@ -25,18 +36,21 @@ LOAD = {
     },
 }
 STEPS = {
-    "shapes": [{"rows": 1, "context": 512, "overlapped_ms": 6.0}, {"rows": 32, "context": 512, "overlapped_ms": 9.0}]
+    "shapes": [
+        {"num_seqs": 1, "context": 512, "overlapped_ms": 6.0},
+        {"num_seqs": 32, "context": 512, "overlapped_ms": 9.0},
+    ]
 }
 
 
-def test_a_kept_load_gives_worksheet_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stored_load_gives_worksheet_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "load.json"
     file.write_text(json.dumps(LOAD))
-    assert cli.main(["capacity", "--load", str(file), *ASKED]) == 0
+    assert cli.main(["capacity", "--load", str(file), *REQUESTED]) == 0
     out = capsys.readouterr().out
     for expected in ("replicas", "GPU hours a day", "time to first token, p95", "(target 2,000)"):
         assert expected in out
-    assert cli.main(["capacity", "--load", str(file), *ASKED, "--json"]) == 0
+    assert cli.main(["capacity", "--load", str(file), *REQUESTED, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["plan"]["replicas"] >= 1
     assert found["engine"]["kv_tokens"] == 80_000
@@ -45,14 +59,14 @@ def test_a_kept_load_gives_worksheet_and_json(tmp_path: Path, capsys: pytest.Cap
 def test_measured_steps_need_what_they_do_not_measure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "steps.txt"
     file.write_text("card  cpu\n" + json.dumps(STEPS))
-    assert cli.main(["capacity", "--steps", str(file), *ASKED]) == 2
+    assert cli.main(["capacity", "--steps", str(file), *REQUESTED]) == 2
     assert "--prefill-token-us" in capsys.readouterr().err
-    more = ["--prefill-token-us", "40", "--max-rows", "64", "--step-tokens", "512", "--kv-tokens", "80000"]
-    assert cli.main(["capacity", "--steps", str(file), *ASKED, *more]) == 0
+    more = ["--prefill-token-us", "40", "--max-num-seqs", "64", "--step-tokens", "512", "--kv-tokens", "80000"]
+    assert cli.main(["capacity", "--steps", str(file), *REQUESTED, *more]) == 0
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "reported"),
     [
         (["--rps", "0"], "--rps"),
         (["--rps", "inf"], "--rps"),
@@ -64,19 +78,19 @@ def test_measured_steps_need_what_they_do_not_measure(tmp_path: Path, capsys: py
         (["--tpot-ms", "1"], "tpot"),
     ],
 )
-def test_what_cannot_be_planned_is_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+def test_what_cannot_be_planned_is_stated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], reported: str
 ) -> None:
     file = tmp_path / "load.json"
     file.write_text(json.dumps(LOAD))
-    assert cli.main(["capacity", "--load", str(file), *ASKED, *arguments]) != 0
-    assert said in capsys.readouterr().err
+    assert cli.main(["capacity", "--load", str(file), *REQUESTED, *arguments]) != 0
+    assert reported in capsys.readouterr().err
 
 
 def test_no_engine_and_no_json_are_errors_with_a_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["capacity", "--engine", "http://127.0.0.1:1", *ASKED]) == 1
+    assert cli.main(["capacity", "--engine", "http://127.0.0.1:1", *REQUESTED]) == 1
     assert "--engine" in capsys.readouterr().err
     file = tmp_path / "load.json"
     file.write_text("not json")
-    assert cli.main(["capacity", "--load", str(file), *ASKED]) == 1
+    assert cli.main(["capacity", "--load", str(file), *REQUESTED]) == 1
     assert str(file) in capsys.readouterr().err

@@ -21,7 +21,7 @@ GIB = 1024**3
 
 
 @pytest.mark.parametrize(
-    ("check", "level", "said"),
+    ("check", "level", "reported"),
     [
         (doctor.check_python((3, 11, 7)), "ok", "3.11.7"),
         (doctor.check_python((3, 10, 1)), "fail", "3.10.1 is too old"),
@@ -33,7 +33,7 @@ GIB = 1024**3
         (doctor.check_cores(1), "warn", "1 usable"),
         (doctor.check_memory(8 * GIB), "ok", "8.0 GiB available"),
         (doctor.check_memory(GIB), "warn", "1.0 GiB available"),
-        (doctor.check_memory(None), "warn", "cannot be told"),
+        (doctor.check_memory(None), "warn", "unknown on this system"),
         (doctor.check_open_files((65536, 65536)), "ok", "65536 may be open"),
         (doctor.check_open_files((resource.RLIM_INFINITY, resource.RLIM_INFINITY)), "ok", "unlimited"),
         (doctor.check_open_files((1024, 1_048_576)), "warn", "1024 may be open"),
@@ -43,9 +43,9 @@ GIB = 1024**3
         (doctor.check_device("print('hello')"), "fail", "torch does not work"),
     ],
 )
-def test_a_check_knows_its_level_and_every_trouble_has_a_remedy(check: Check, level: Level, said: str) -> None:
+def test_a_check_knows_its_level_and_every_trouble_has_a_remedy(check: Check, level: Level, reported: str) -> None:
     assert check.level == level
-    assert said in check.message
+    assert reported in check.message
     assert (check.remedy is None) == (level == "ok")
 
 
@@ -123,15 +123,15 @@ async def answering(path: Path, status: str) -> AsyncIterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("status", "level", "said"),
+    ("status", "level", "reported"),
     [
         ("200 OK", "ok", "is ready"),
         ("503 Service Unavailable", "warn", "is not ready"),
         ("404 Not Found", "warn", "does not answer /readyz"),
     ],
 )
-async def test_a_running_instance_is_asked_instead_of_its_ports(
-    tmp_path: Path, status: str, level: Level, said: str
+async def test_a_running_instance_is_called_instead_of_its_ports(
+    tmp_path: Path, status: str, level: Level, reported: str
 ) -> None:
     import asyncio
 
@@ -139,7 +139,7 @@ async def test_a_running_instance_is_asked_instead_of_its_ports(
     async with answering(tmp_path / "p.sock", status):
         checks = await asyncio.to_thread(lambda: list(doctor.check_instance(config)))
     assert [check.level for check in checks] == [level]
-    assert said in checks[0].message
+    assert reported in checks[0].message
 
 
 def report(monkeypatch: pytest.MonkeyPatch, checks: list[Check], *, as_json: bool = False) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 from gateway.cli.explain import render_request
 
 
-def test_what_an_upstream_says_reaches_the_terminal_without_control_characters() -> None:
+def test_what_an_upstream_states_reaches_the_terminal_without_control_characters() -> None:
     shown = render_request({**_SHED, "detail": "\\x1b[2J gone"})
     assert "\x1b" not in shown
     assert "shed reason: queue_full" in shown

@@ -41,7 +41,7 @@ def record(stack: Stack, num: int, pair: tuple[str, str] = MINE) -> None:
         stack.gateway._path.labels.record(label)
 
 
-async def test_what_a_gateway_was_told_becomes_a_file_that_it_routes_by(
+async def test_what_a_gateway_was_taught_becomes_a_file_that_it_routes_by(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "models").mkdir()
@@ -55,12 +55,12 @@ async def test_what_a_gateway_was_told_becomes_a_file_that_it_routes_by(
         counted = (await stack.get("/admin/api/routing/labels", admin=True)).json["pairs"]
         (pair,) = counted
         assert (pair["num_labels"], pair["sources"], pair["is_learned"]) == (460, {"shadow": 460}, False)
-        reply = await stack.ask(question(HARD))
+        reply = await stack.call(question(HARD))
         assert reply.headers["x-penstock-deployment"] == "small", "nothing predicts for this pair yet"
 
     async with running(tmp_path, policy=policy, settings={"policy.quality_dir": tmp_path / "models"}) as stack:
         for text, expected in ((EASY, "small"), (HARD, "large")):
-            reply = await stack.ask(question(text))
+            reply = await stack.call(question(text))
             assert reply.headers["x-penstock-deployment"] == expected
 
 
@@ -89,21 +89,21 @@ tests:
     settings = {"policy.quality_dir": models, "policy.source": "store", "telemetry.recorder.mode": "features"}
     async with running(tmp_path, policy=strict, settings=settings) as stack:
         for text in (EASY, HARD):
-            await stack.ask(question(text))
+            await stack.call(question(text))
         await asyncio.to_thread(stack.gateway.control.tape.flush)  # type: ignore[union-attr]
-        plan = (await stack.ask({"document": loose}, admin=True, path=f"{POLICY_PATH}/plan")).json["replay"]
+        plan = (await stack.call({"document": loose}, admin=True, path=f"{POLICY_PATH}/plan")).json["replay"]
         assert plan["old"]["deployments"] == {"large": 0.5, "small": 0.5}
         assert plan["new"]["deployments"] == {"small": 1.0}
         body = {"document": loose, "reason": "a trial", "percent": 100}
         headers = {"if-match": (await in_force(stack))["etag"]}
-        begun = await stack.ask(body, admin=True, path=f"{POLICY_PATH}/canary", headers=headers)
+        begun = await stack.call(body, admin=True, path=f"{POLICY_PATH}/canary", headers=headers)
         assert begun.status == 201, begun.body
         async with asyncio.timeout(60):
-            while (await stack.ask(question(HARD))).headers["x-penstock-deployment"] != "small":
+            while (await stack.call(question(HARD))).headers["x-penstock-deployment"] != "small":
                 await asyncio.sleep(0.02)
 
 
-async def test_it_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_it_states_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with running(tmp_path, policy=policy_text(tmp_path)) as stack:
         assert await train(tmp_path) == 1
         assert "none of any pair" in capsys.readouterr().err
@@ -116,7 +116,7 @@ async def test_it_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFix
         assert await train(tmp_path, "--embed") == 2
 
 
-def test_labels_that_all_say_the_same_teach_nothing() -> None:
+def test_labels_that_all_are_equal_teach_nothing() -> None:
     good = [label for label in labels(1, 500) if label.lost == 0.0]
-    with pytest.raises(TrainingError, match="nothing to tell apart"):
+    with pytest.raises(TrainingError, match="nothing to fit"):
         train_from_labels(good, MINE, None)

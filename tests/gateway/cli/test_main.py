@@ -25,6 +25,7 @@ deployments: [{id: a, url: 'http://a', model: m}]
 tests: [{name: t, expect: {route: implied-auto}}]
 """
 
+
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
 
@@ -150,7 +151,7 @@ def test_engine_becomes_the_engine_with_every_argument_untouched(exec_calls: Exe
 # policy
 
 
-def test_check_of_a_good_policy_says_how_many_tests_passed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_of_a_good_policy_states_how_many_tests_passed(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["policy", "check", write(GOOD)]) == 0
     assert capsys.readouterr().out == "policy.yaml: good, 1 test passed\n"
 

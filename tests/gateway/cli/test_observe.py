@@ -24,22 +24,22 @@ def options(stack: Stack, *arguments: str) -> argparse.Namespace:
 
 async def test_a_finished_request_is_explained_by_its_id(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with running(tmp_path) as stack:
-        reply = await stack.ask(chat(stream=True))
-        asked = options(stack, "explain", reply.headers["x-request-id"])
-        assert await asyncio.to_thread(observe.show_request, asked) == 0
+        reply = await stack.call(chat(stream=True))
+        requested = options(stack, "explain", reply.headers["x-request-id"])
+        assert await asyncio.to_thread(observe.show_request, requested) == 0
         out = capsys.readouterr().out
         assert f"{reply.headers['x-request-id']}  completed, status 200" in out
         assert "upstream_first_byte" in out
         assert "attempt 1: small by first_available" in out
 
 
-async def test_an_unknown_request_is_an_error_that_says_where_else_to_look(tmp_path: Path) -> None:
+async def test_an_unknown_request_is_an_error_that_names_the_place_else_to_look(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
         with pytest.raises(CommandError, match="The log has it"):
             await asyncio.to_thread(observe.show_request, options(stack, "explain", "req_no/../such"))
 
 
-async def test_the_admin_api_on_the_public_listener_is_said_to_be_elsewhere(tmp_path: Path) -> None:
+async def test_the_admin_api_on_the_public_listener_is_reported_to_be_elsewhere(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
         assert "admin.listen" in (await stack.get("/admin/api/overview")).error["message"]
         assert "/v1/" in (await stack.get("/nothing")).error["message"]
@@ -55,7 +55,7 @@ async def test_top_prints_one_screen_where_there_is_no_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with running(tmp_path) as stack:
-        await stack.ask(chat(stream=True))
+        await stack.call(chat(stream=True))
         assert await asyncio.to_thread(observe.top, options(stack, "top")) == 0
         out = capsys.readouterr().out
         assert "\x1b" not in out

@@ -29,8 +29,8 @@ class Shell:
         """Exit code, stdout and stderr."""
         self._capsys.readouterr()
         code = await asyncio.to_thread(main, [*arguments, "--config", str(self._settings)])
-        said = self._capsys.readouterr()
-        return code, said.out, said.err
+        reported = self._capsys.readouterr()
+        return code, reported.out, reported.err
 
     async def json(self, *arguments: str) -> Any:
         """What a command that works prints with --json."""
@@ -54,7 +54,7 @@ async def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str], **settings: 
         yield Shell(stack, tmp_path, capsys)
 
 
-async def test_an_apply_shows_what_it_reaches_asks_and_is_told_in_the_history(
+async def test_an_apply_shows_what_it_reaches_calls_and_is_reported_in_the_history(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with shell(tmp_path, capsys) as sh:
@@ -118,11 +118,11 @@ async def test_an_edit_by_path_keeps_comments_and_changes_nothing_yet(
 ) -> None:
     async with shell(tmp_path, capsys) as sh:
         body = {"set": [{"path": "routes[0].timeouts.total_ms", "value": 25000}]}
-        reply = await sh.stack.ask(body, admin=True, path="/admin/api/policy/edit")
+        reply = await sh.stack.call(body, admin=True, path="/admin/api/policy/edit")
         assert [change["text"] for change in reply.json["changes"]] == ["route main: timeouts.total_ms 20000 → 25000"]
         assert reply.json["document"].count("\n") == (tmp_path / "policy.yaml").read_text().count("\n")
         bad = {"set": [{"path": "routes[7].id", "value": "x"}]}
-        assert (await sh.stack.ask(bad, admin=True, path="/admin/api/policy/edit")).error["param"] == "set"
+        assert (await sh.stack.call(bad, admin=True, path="/admin/api/policy/edit")).error["param"] == "set"
 
 
 async def test_every_command_of_a_policy_and_of_keys_speaks_json(

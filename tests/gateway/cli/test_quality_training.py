@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import random
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,25 +12,7 @@ from gateway.cli.main import main
 from gateway.cli.quality_training import TrainingError, read_lines, train_from_files
 from gateway.routing.prompt_of import prompt_of
 from gateway.routing.quality_files import load_predictors
-from tests.routing_policies.quality.prompts import prompt
-
-EASY = "What is 7 plus 5?"
-
-
-def write_data(path: Path, *, weak: str = "s", strong: str = "l", num: int = 300) -> Path:
-    rng = random.Random(4)
-    lines = []
-    for number in range(num):
-        is_hard = number % 3 == 0
-        line: dict[str, Any] = {"outcomes": {weak: 0.0 if is_hard else 1.0, strong: 1.0, "other": 0.5}}
-        text = prompt(rng, is_hard=is_hard).text
-        if number % 2:
-            line["messages"] = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": text}]
-        else:
-            line["prompt"] = text
-        lines.append(json.dumps(line))
-    path.write_text("\n".join(lines) + "\n")
-    return path
+from tests.gateway.test_quality_routing import EASY, write_data
 
 
 def test_training_prints_what_it_learned_as_json_last(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -54,7 +34,7 @@ def test_training_prints_what_it_learned_as_json_last(tmp_path: Path, capsys: py
         ("others' outcomes", '{"prompt": "a", "outcomes": {"x": 1, "y": 0}}', "outcomes of x, y"),
     ],
 )
-def test_data_that_cannot_be_learned_from_is_told_where_and_why(
+def test_data_that_cannot_be_learned_from_is_reported_where_and_why(
     tmp_path: Path, name: str, content: str, message: str
 ) -> None:
     path = tmp_path / "data.jsonl"
@@ -66,7 +46,7 @@ def test_data_that_cannot_be_learned_from_is_told_where_and_why(
 def test_equal_outcomes_and_missing_files_teach_nothing(tmp_path: Path) -> None:
     path = tmp_path / "data.jsonl"
     path.write_text('{"prompt": "a", "outcomes": {"s": 1, "l": 1}}\n' * 200)
-    with pytest.raises(TrainingError, match="nothing to tell apart"):
+    with pytest.raises(TrainingError, match="nothing to fit"):
         train_from_files([path], "s", "l")
     with pytest.raises(TrainingError, match="cannot be read"):
         list(read_lines([tmp_path / "none.jsonl"]))

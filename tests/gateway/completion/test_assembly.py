@@ -1,4 +1,4 @@
-"""A stream and the completion made of it say the same."""
+"""A stream and the completion made of it are equal."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_replayed_and_assembled_again_it_is_the_same_completion() -> None:
 
 
 @pytest.mark.parametrize("reason", ["abort", "error", "content_filter", None])
-def test_a_stream_that_did_not_end_by_itself_is_not_kept(reason: str | None) -> None:
+def test_a_stream_that_did_not_end_by_itself_is_not_stored(reason: str | None) -> None:
     pieces = [
         event({"index": 0, "delta": {"role": "assistant", "content": "Hel"}, "finish_reason": None}),
         event({"index": 0, "delta": {}, "finish_reason": reason}),
@@ -93,7 +93,7 @@ def test_pieces_are_joined_in_order() -> None:
         b"data: [DONE]\n\n",
     ],
 )
-def test_what_is_not_whole_is_not_kept(stream: bytes) -> None:
+def test_what_is_not_whole_is_not_stored(stream: bytes) -> None:
     assert completion_of_stream(stream) is None
 
 
@@ -282,7 +282,7 @@ def test_every_field_of_a_delta_is_in_the_message(
     assert {key: found[key] for key in expected} == expected, name
 
 
-def test_fields_of_choices_and_of_later_events_are_kept() -> None:
+def test_fields_of_choices_and_of_later_events_are_stored() -> None:
     safe = {"hate": {"filtered": False, "severity": "safe"}}
     token = {"token": "a", "logprob": -0.1, "top_logprobs": []}
     found = whole(
@@ -381,7 +381,7 @@ def test_a_plain_answer_loses_nothing_as_a_stream() -> None:
         [{"dream": math.nan}],
     ],
 )
-def test_what_cannot_be_put_together_without_a_guess_is_not_kept(parts: list[dict[str, Any]]) -> None:
+def test_what_cannot_be_put_together_without_ambiguity_is_not_stored(parts: list[dict[str, Any]]) -> None:
     found = assembled(deltas(*parts))
     assert found.end.is_complete, "the client got all of it"
     assert found.completion is None
@@ -405,7 +405,7 @@ def test_events_of_other_kinds_are_no_part_of_a_completion() -> None:
 
 
 @pytest.mark.parametrize("number", [3_000_000, 10**12, -1, True, "0"])
-def test_a_choice_with_an_index_that_is_none_is_not_kept(number: object) -> None:
+def test_a_choice_with_an_index_that_is_none_is_not_stored(number: object) -> None:
     choice = {"index": number, "delta": {"content": "a"}, "finish_reason": "stop"}
     assert completion_of_stream(stream_of({"choices": [choice]})) is None
 
@@ -474,12 +474,12 @@ def test_a_plain_answer_that_is_no_completion_is_not_whole(body: bytes) -> None:
     "reason",
     ["stop", "length", "tool_calls", "function_call", "eos_token", "end_turn", "stop_sequence", "STOP", "MAX_TOKENS"],
 )
-def test_an_answer_that_ended_by_itself_is_kept_whatever_its_server_calls_that(reason: str) -> None:
+def test_an_answer_that_ended_by_itself_is_stored_whatever_its_server_calls_that(reason: str) -> None:
     stream = event({"index": 0, "delta": {"content": "a"}}) + event({"index": 0, "delta": {}, "finish_reason": reason})
-    kept = completion_of_stream(stream)
-    assert kept is not None
-    assert json.loads(kept)["choices"][0]["finish_reason"] == reason
-    assert is_whole(kept)
+    stored = completion_of_stream(stream)
+    assert stored is not None
+    assert json.loads(stored)["choices"][0]["finish_reason"] == reason
+    assert is_whole(stored)
 
 
 @pytest.mark.parametrize("reason", ["content_filter", "SAFETY", "refusal", "recitation", "what is this", 7, ["stop"]])
@@ -509,7 +509,7 @@ def test_heartbeats_leave_no_trace_in_a_completion(heartbeat: bytes) -> None:
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
-def test_a_plain_answer_that_many_readers_would_refuse_is_not_kept(number: str) -> None:
+def test_a_plain_answer_that_many_readers_would_refuse_is_not_stored(number: str) -> None:
     body = json.dumps(COMPLETION).replace('"logprobs": null', f'"logprobs": {number}').encode()
     assert number.encode() in body
     assert not is_whole(body)

@@ -51,7 +51,7 @@ def test_a_whole_stream_is_complete_and_has_its_usage(size: int) -> None:
     assert (end.usage.prompt_tokens, end.usage.completion_tokens) == (11, 5)
 
 
-def test_a_long_stream_is_read_in_blocks_and_not_kept() -> None:
+def test_a_long_stream_is_read_in_blocks_and_not_stored() -> None:
     outcome = StreamOutcome()
     for _ in range(5000):
         outcome.feed(event(chunk("x" * 200)))
@@ -245,7 +245,7 @@ def test_an_index_that_is_none_changes_nothing(number: object) -> None:
     assert end_of(choices({"index": number, "finish_reason": "stop"})).is_complete
 
 
-def test_a_million_choices_are_not_looked_at_one_by_one() -> None:
+def test_a_million_choices_are_not_checked_one_by_one() -> None:
     many = b'data: {"choices":[' + b",".join([b"{}"] * 1_000_000) + b"]}\n\n"
     began_at = time.process_time()
     end = end_of(many + FINISH, 65_536)

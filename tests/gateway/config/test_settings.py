@@ -6,10 +6,11 @@ import pytest
 
 from gateway.config.checks import ConfigError
 from gateway.config.settings import AdminSettings, OidcSettings, PublicSettings
+from tests.gateway.access.sign_in.test_oidc import CALLBACK
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:9000", "[::]:9000", "10.1.2.3:9000", "gateway.internal:9000"])
-def test_the_admin_listener_is_for_this_machine_unless_told_otherwise(address: str) -> None:
+def test_the_admin_listener_is_for_this_machine_by_default(address: str) -> None:
     with pytest.raises(ConfigError, match=r"^listen: .* has no key of its own; listen on 127.0.0.1, or set allow_remo"):
         AdminSettings(listen=address)
     assert AdminSettings(listen=address, allow_remote=True).listen == address
@@ -20,9 +21,6 @@ def test_a_listening_socket_whose_path_cannot_be_is_refused(address: str) -> Non
     with pytest.raises(ConfigError, match=r"^listen: "):
         PublicSettings(listen=address)
     PublicSettings(listen="unix:/" + "x" * 106)
-
-
-CALLBACK = "http://localhost/admin/api/oidc/callback"
 
 
 @pytest.mark.parametrize("missing", ["client_id", "redirect_url"])

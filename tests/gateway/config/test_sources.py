@@ -87,7 +87,7 @@ def test_paths_of_variables_and_flags_are_relative_to_the_working_directory(tmp_
     assert (config.policy.document, config.process.runtime_dir) == (tmp_path / "a.yaml", tmp_path / "r")
 
 
-def test_the_store_is_a_file_in_the_runtime_directory_unless_told_otherwise(tmp_path: Path) -> None:
+def test_the_store_is_a_file_in_the_runtime_directory_by_default(tmp_path: Path) -> None:
     assert load_config(None, {}, cwd=tmp_path).store_address.path == tmp_path / "run" / "store.sqlite3"
     (tmp_path / "penstock.toml").write_text("store.address = 'embedded:shared/store'")
     assert load_config(None, {}, cwd=tmp_path).store_address.path == tmp_path / "shared" / "store"
@@ -223,7 +223,7 @@ ODD: dict[str, Any] = {
 
 @pytest.mark.parametrize("changed", [{}, *({key: value} for key, value in ODD.items()), ODD])
 def test_settings_travel_to_another_process_unchanged(tmp_path: Path, changed: dict[str, Any]) -> None:
-    (tmp_path / "penstock.toml").write_text("process.drain_timeout_s = 7\n")  # not looked at
+    (tmp_path / "penstock.toml").write_text("process.drain_timeout_s = 7\n")  # not checked
     config = config_of(changed)
     assert load_config(None, variables_of(config), cwd=tmp_path) == config
 
@@ -265,3 +265,19 @@ def test_the_notice_before_a_drain_has_bounds(tmp_path: Path) -> None:
 
 def test_every_setting_can_be_given_by_its_variable(tmp_path: Path) -> None:
     assert load_config(None, {"PENSTOCK_PUBLIC_SHARED": "true"}, cwd=tmp_path).public.shared
+
+
+def test_a_working_directory_that_is_gone_is_an_error_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(ConfigError, match="the working directory is gone"):
+        load_config(None, {})
+
+
+def test_a_folder_too_long_for_the_engines_sockets_names_the_flag_that_changes_it(tmp_path: Path) -> None:
+    folder = tmp_path / ("n" * 100)
+    folder.mkdir()
+    with pytest.raises(ConfigError, match=r"^--runtime-dir: the engines' sockets are in .*; use a shorter directory"):
+        load_config(None, {}, cwd=folder)

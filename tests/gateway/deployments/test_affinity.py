@@ -64,7 +64,7 @@ def test_a_long_message_is_shared_as_far_as_it_is_the_same() -> None:
     assert 16_000 < found <= len(document)
 
 
-def test_several_holders_are_told_apart_by_how_much_they_hold() -> None:
+def test_several_holders_are_distinguished_by_how_much_they_hold() -> None:
     index = AffinityIndex()
     noted(index, chat("be brief", "hello", "hi", "more"), "a")
     noted(index, chat("be brief", "hello"), "b")

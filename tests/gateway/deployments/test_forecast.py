@@ -137,10 +137,10 @@ def test_the_end_of_a_flight_counts_once_whenever_it_comes() -> None:
     flight = forecast.note_sent(0.0, PRICE)
     flight.first_token(0.1)
     flight.first_token(0.2)
-    assert (forecast.num_pending, forecast.num_rows(0.2), flight.measured_ttft_s) == (0, 1, 0.1)
+    assert (forecast.num_pending, forecast.num_seqs(0.2), flight.measured_ttft_s) == (0, 1, 0.1)
     flight.ended(1.0, Usage(1000, 10))
     flight.ended(2.0, None)
-    assert forecast.num_rows(2.0) == 0
+    assert forecast.num_seqs(2.0) == 0
 
 
 def test_a_client_that_reads_slowly_teaches_nothing_about_the_pace() -> None:
@@ -154,7 +154,7 @@ def test_a_client_that_reads_slowly_teaches_nothing_about_the_pace() -> None:
     assert held.tpot_s(80.0) < 0.1 < free.tpot_s(80.0)
 
 
-def test_a_cache_that_holds_less_than_thought_is_trusted_less() -> None:
+def test_a_cache_that_holds_less_than_expected_is_trusted_less() -> None:
     forecast = DeploymentForecast()
     for number in range(60):
         flight = forecast.note_sent(float(number), Price(1000, 200, 100))
@@ -170,7 +170,7 @@ def test_the_whole_takes_the_first_token_and_a_pace_for_the_rest() -> None:
     assert forecast.engine_wait_s(0.0) == pytest.approx(0.0, abs=1e-9)
 
 
-def test_an_engine_that_starts_says_so() -> None:
+def test_an_engine_that_starts_reports_it() -> None:
     forecast = DeploymentForecast()
     report = parse_event(b'{"state": "warming", "ready": false, "lanes": {}, "step_time": null, "other": 1}')
     assert report is not None
@@ -183,10 +183,10 @@ def test_an_engine_that_starts_says_so() -> None:
 def test_a_server_without_a_feed_is_known_by_the_header_of_its_answers() -> None:
     forecast = DeploymentForecast()
     forecast.note_load_header(0.0, b"TEXT named_metrics.num_requests_running=9")
-    assert forecast.num_rows(0.1) == 9
+    assert forecast.num_seqs(0.1) == 9
     forecast.note_load_header(0.1, b"TEXT named_metrics.num_requests_running=1")
-    assert forecast.num_rows(0.2) == 9, "ten times a second is enough"
-    assert forecast.num_rows(5.0) == 0
+    assert forecast.num_seqs(0.2) == 9, "ten times a second is enough"
+    assert forecast.num_seqs(5.0) == 0
 
 
 def test_requests_that_are_sent_together_are_learned_from_like_those_that_are_sent_alone() -> None:
@@ -202,9 +202,9 @@ def test_of_thousands_of_plain_answers_a_second_a_few_are_learned_from_and_all_a
 
     sampled = [flight for flight in flights[200:] if flight.sample is not None]
     assert 80 <= len(sampled) <= 120  # of 800, once what was saved up is used
-    assert forecast.num_rows(0.5) + forecast.num_pending == 1000
+    assert forecast.num_seqs(0.5) + forecast.num_pending == 1000
     for flight in flights:
         flight.ended(1.0, Usage(1000, 10))
         flight.ended(2.0, None)
-    assert (forecast.num_rows(3.0), forecast.num_pending) == (0, 0)
-    forecast._books.check_integrity()
+    assert (forecast.num_seqs(3.0), forecast.num_pending) == (0, 0)
+    forecast._outstanding.check_integrity()

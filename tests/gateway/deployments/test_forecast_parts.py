@@ -1,4 +1,4 @@
-"""The one function that puts a forecast together says what its parts say, put together plainly."""
+"""The one function that puts a forecast together states what its parts state, put together plainly."""
 
 from __future__ import annotations
 
@@ -30,31 +30,31 @@ def overdue(flight: InFlightRequest | None, now: float) -> float:
 
 def next_up(forecast: DeploymentForecast, lane: str) -> InFlightRequest | None:
     """Of those in the lane without a first token, the oldest that nobody has overtaken."""
-    queue = forecast._books._queues.get(lane)
+    queue = forecast._outstanding._queues.get(lane)
     return None if queue is None else queue.next_up()
 
 
 def own_features(forecast: DeploymentForecast, pulse: Pulse, now: float, tokens: int, lane: str) -> list[float]:
     """Feature by feature, as the head of `forecast.py` lists them."""
-    books, model = forecast._books, forecast._by_books[lane]
-    ahead, others, _, _ = books.look(now, lane)
-    rows = books.rows
-    in_step_s = model.terms[2] * min(ahead + others, 1024) if books.num_pending else 0.0
+    outstanding, model = forecast._outstanding, forecast._by_outstanding[lane]
+    ahead, others, _, _ = outstanding.look(now, lane)
+    num_seqs = outstanding.num_seqs
+    in_step_s = model.terms[2] * min(ahead + others, 1024) if outstanding.num_pending else 0.0
     step_left_s = 0.0
-    if rows or books.num_pending:
-        step_s = forecast._tpot.plain_s(rows or 1) + in_step_s
+    if num_seqs or outstanding.num_pending:
+        step_s = forecast._tpot.plain_s(num_seqs or 1) + in_step_s
         gone_s = max(now - pulse.at, 0.0)
         step_left_s = (step_s - gone_s if gone_s <= step_s else step_s / 2) - in_step_s
     return [
         1.0,
-        rows,
+        num_seqs,
         tokens,
         ahead,
         others,
-        (tokens + ahead) * rows,
-        (tokens + ahead) if rows or books.num_pending else 0.0,
+        (tokens + ahead) * num_seqs,
+        (tokens + ahead) if num_seqs or outstanding.num_pending else 0.0,
         1.0 if others else 0.0,
-        max(rows + books.num_pending + 1.0 - books.most_rows, 0.0),
+        max(num_seqs + outstanding.num_pending + 1.0 - outstanding.most_seqs, 0.0),
         step_left_s,
     ]
 
@@ -62,9 +62,9 @@ def own_features(forecast: DeploymentForecast, pulse: Pulse, now: float, tokens:
 def plain_ttft_s(
     forecast: DeploymentForecast, pulse: Pulse, now: float, tokens: int, lane: str, report: LoadReport | None
 ) -> float:
-    """By our books, blended with what the engine said, and no sooner than who is next and late."""
+    """By our counts, blended with what the engine stated, and no sooner than who is next and late."""
     features = own_features(forecast, pulse, now, tokens, lane)
-    model = forecast._by_books[lane]
+    model = forecast._by_outstanding[lane]
     seconds = model.predict_s(now, features)
     if report is not None and (found := report.lanes[lane]).prefill_tokens_per_s:
         wait_s = max(forecast._lane_free_at[lane] - now, 0.0)
@@ -110,10 +110,10 @@ def test_a_forecast_is_what_its_parts_make_of_it_in_any_state(seed: int) -> None
         pulse.at = now - rng.random() / 50
         lane, tokens = rng.choice([*ENGINE_LANES, "interactive"]), rng.choice([1, 200, LONG_PROMPT_TOKENS, 2500])
         stands_in = LONG_LANE if lane == DEFAULT_LANE and tokens > LONG_PROMPT_TOKENS else lane
-        told = report if report is not None and now - reported_at <= 0.5 else None
-        forecast._last = None  # whatever was asked for last has aged
+        notified = report if report is not None and now - reported_at <= 0.5 else None
+        forecast._last = None  # whatever was requested last has aged
         assert forecast.ttft_s(now, tokens, lane) == pytest.approx(
-            plain_ttft_s(forecast, pulse, now, tokens, stands_in, told), rel=1e-12
+            plain_ttft_s(forecast, pulse, now, tokens, stands_in, notified), rel=1e-12
         )
         worst = max(overdue(next_up(forecast, lane), now) for lane in ENGINE_LANES)
         assert forecast.look(now, tokens, lane).tpot_s == forecast.tpot_s(now)
@@ -127,7 +127,7 @@ def test_a_long_prompt_is_read_beside_the_answers_to_those_that_are_still_waitin
     forecast = DeploymentForecast(Pulse())
     idle_s = forecast.ttft_s(0.0, 4000, LONG_LANE)
     beside_s = 1e-5
-    forecast._by_books[LONG_LANE].terms[6] = beside_s  # type: ignore[index]
+    forecast._by_outstanding[LONG_LANE].terms[6] = beside_s  # type: ignore[index]
     assert forecast.look(1.0, 4000, LONG_LANE).seconds == pytest.approx(idle_s)
     price = Price(prompt_tokens=10, uncached_tokens=10, output_tokens=40)
     forecast.note_sent(2.0, price)

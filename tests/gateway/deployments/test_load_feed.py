@@ -26,7 +26,7 @@ HOSTED = "schema_version: 1\ndeployments: [{id: a, url: 'https://api.example.com
 
 
 class FakeFeed:
-    """A response that says its events one after the other, `gap_s` apart, and then ends."""
+    """A response that states its events one after the other, `gap_s` apart, and then ends."""
 
     def __init__(self, events: list[bytes], *, status: int = 200, gap_s: float = 0.1) -> None:
         self.status = status
@@ -50,15 +50,15 @@ class FakeFeed:
 
 
 class FakeClient:
-    """Answers with what it is given, in order, then refuses; keeps when it was asked."""
+    """Answers with what it is given, in order, then refuses; keeps when it was called."""
 
     def __init__(self, *answers: FakeFeed) -> None:
         self._answers = list(answers)
-        self.asked_at: list[float] = []
+        self.requested_at: list[float] = []
         self.pulse = Pulse()
 
     async def send(self, *_: Any) -> FakeFeed:
-        self.asked_at.append(asyncio.get_running_loop().time())
+        self.requested_at.append(asyncio.get_running_loop().time())
         if not self._answers:
             raise ConnectError("nobody listens")
         return self._answers.pop(0)
@@ -96,19 +96,19 @@ def test_the_newest_report_is_what_the_forecast_goes_by() -> None:
         client = FakeClient(FakeFeed([event(LoadReport()), event(BUSY)], gap_s=1.0))
         live = await listen(client, 1.5)
         assert live.forecast.age_s(2.5) == 0.5
-        assert live.forecast.num_rows(2.2) == 7
+        assert live.forecast.num_seqs(2.2) == 7
 
     run_virtual(run())
 
 
-def test_a_feed_that_ends_is_forgotten_and_asked_for_again() -> None:
+def test_a_feed_that_ends_is_forgotten_and_requested_again() -> None:
     async def run() -> None:
         client = FakeClient(FakeFeed([event(BUSY)]), FakeFeed([event(BUSY)]))
         live = await listen(client, 0.3)
         assert live.forecast.age_s(1.3) == float("inf")
         client = FakeClient(FakeFeed([event(BUSY)]), FakeFeed([event(BUSY)]))
         await listen(client, 1.0)
-        assert len(client.asked_at) == 2
+        assert len(client.requested_at) == 2
 
     run_virtual(run())
 
@@ -117,16 +117,16 @@ def test_a_server_without_a_feed_is_left_alone_for_a_minute() -> None:
     async def run() -> None:
         client = FakeClient(FakeFeed([], status=404), FakeFeed([], status=404))
         await listen(client, SILENT_S + 1)
-        assert client.asked_at == [LOOK_INTERVAL_S, LOOK_INTERVAL_S + SILENT_S]
+        assert client.requested_at == [LOOK_INTERVAL_S, LOOK_INTERVAL_S + SILENT_S]
 
     run_virtual(run())
 
 
-def test_who_does_not_answer_is_asked_ever_more_rarely() -> None:
+def test_who_does_not_answer_is_called_ever_more_rarely() -> None:
     async def run() -> None:
         client = FakeClient()
         await listen(client, 100.0)
-        gaps = [after - before for before, after in zip(client.asked_at, client.asked_at[1:], strict=False)]
+        gaps = [after - before for before, after in zip(client.requested_at, client.requested_at[1:], strict=False)]
         assert gaps[:4] == [1.0, 2.0, 4.0, 8.0]
         assert max(gaps) == MAX_RETRY_S
 
@@ -137,16 +137,16 @@ def test_nonsense_is_ignored_and_the_feed_goes_on() -> None:
     async def run() -> None:
         pieces = [b"data: {not json}\n\n", b"data: []\n\n: comment\n\n", event(BUSY)]
         live = await listen(FakeClient(FakeFeed(pieces, gap_s=1.0)), 2.5)
-        assert live.forecast.num_rows(3.5) == 7
+        assert live.forecast.num_seqs(3.5) == 7
 
     run_virtual(run())
 
 
-def test_an_api_under_a_path_is_somebody_elses_server_and_is_not_asked() -> None:
+def test_an_api_under_a_path_is_somebody_elses_server_and_is_not_called() -> None:
     async def run() -> None:
         client = FakeClient()
         await listen(client, 10.0, HOSTED)
-        assert client.asked_at == []
+        assert client.requested_at == []
 
     run_virtual(run())
 
@@ -160,15 +160,15 @@ def test_the_listener_ends_when_the_deployment_leaves_the_policy() -> None:
         await asyncio.sleep(2.0)
         current.clear()
         await asyncio.sleep(1.0)
-        num_asked = len(client.asked_at)
+        num_sent = len(client.requested_at)
         await asyncio.sleep(60.0)
-        assert len(client.asked_at) == num_asked
+        assert len(client.requested_at) == num_sent
         task.cancel()
 
     run_virtual(run())
 
 
-def test_an_engine_that_says_it_starts_anew_is_not_ready_from_that_moment() -> None:
+def test_an_engine_that_states_it_starts_anew_is_not_ready_from_that_moment() -> None:
     async def run() -> None:
         loop = asyncio.get_running_loop()
         live = await listen(FakeClient(FakeFeed([event(BUSY)])), 0.05)
@@ -181,11 +181,11 @@ def test_an_engine_that_says_it_starts_anew_is_not_ready_from_that_moment() -> N
     run_virtual(run())
 
 
-def test_an_engine_that_says_it_computes_is_alive_and_one_that_stands_still_is_not() -> None:
+def test_an_engine_that_states_it_computes_is_alive_and_one_that_stands_still_is_not() -> None:
     async def run() -> None:
         moving = FakeFeed([event(LoadReport(num_running=1, silent_s=0.02))] * 5)
         live = await listen(FakeClient(moving), 0.35)
-        assert live.health.quiet_s(asyncio.get_running_loop().time()) < 0.2
+        assert live.health.idle_s(asyncio.get_running_loop().time()) < 0.2
 
         stopped = FakeFeed([event(LoadReport(num_running=1, silent_s=2.0 + n / 10)) for n in range(5)])
         live = await listen(FakeClient(stopped), 0.35)

@@ -17,7 +17,7 @@ def flight(sent_at: float, tokens: int = 100, *, lane: str = "interactive", is_s
         price=Price(tokens, tokens, 10),
         forecast_ttft_s=1.0,
         sample=None,
-        rows_before=0,
+        seqs_before=0,
         lane=lane,
         is_stream=is_stream,
     )
@@ -26,11 +26,11 @@ def flight(sent_at: float, tokens: int = 100, *, lane: str = "interactive", is_s
 def test_a_request_waits_then_decodes_then_is_gone() -> None:
     books, one = OutstandingRequests(), flight(0.0)
     books.send(one, 0.0)
-    assert (books.num_pending, books.rows) == (1, 0)
+    assert (books.num_pending, books.num_seqs) == (1, 0)
     books.begin_answer(one, 1.0)
-    assert (books.num_pending, books.rows) == (0, 1)
+    assert (books.num_pending, books.num_seqs) == (0, 1)
     books.end(one, 2.0)
-    assert (books.num_pending, books.rows, books.most_rows) == (0, 0, 1)
+    assert (books.num_pending, books.num_seqs, books.most_seqs) == (0, 0, 1)
     books.check_integrity()
 
 
@@ -50,9 +50,9 @@ def test_a_plain_answer_is_taken_to_have_begun_at_its_forecast() -> None:
     books.look(0.9, "interactive")
     assert books.num_pending == 1
     books.look(1.0, "interactive")
-    assert (books.num_pending, books.rows) == (0, 1)
+    assert (books.num_pending, books.num_seqs) == (0, 1)
     books.end(plain, 3.0)
-    assert books.rows == 0
+    assert books.num_seqs == 0
     books.check_integrity()
 
 
@@ -69,7 +69,7 @@ def test_requests_that_are_not_tracked_count_as_rows() -> None:
     for _ in range(3):
         books.send_unseen()
     books.end_unseen()
-    assert (books.rows, books.most_rows, books.num_pending) == (2, 3, 0)
+    assert (books.num_seqs, books.most_seqs, books.num_pending) == (2, 3, 0)
 
 
 def test_the_next_is_the_oldest_that_nobody_overtook() -> None:

@@ -25,7 +25,7 @@ async def until(holds: Callable[[], bool]) -> None:
 async def warming(stack: Stack) -> None:
     """Both deployments are starting, and the gateway knows."""
     for upstream in (stack.small, stack.large):
-        upstream.is_ready, upstream.said = False, WEIGHTS
+        upstream.is_ready, upstream.reported = False, WEIGHTS
     await stack.gateway._prober.probe_all()
 
 
@@ -41,14 +41,14 @@ async def ends(stack: Stack) -> set[str]:
 async def test_requests_wait_for_a_deployment_that_is_starting(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
         await warming(stack)
-        asked = [asyncio.create_task(stack.ask(chat(stream=is_stream))) for is_stream in (True, False)]
+        requested = [asyncio.create_task(stack.call(chat(stream=is_stream))) for is_stream in (True, False)]
         patient = {"x-stainless-read-timeout": "60"}
-        asked.append(asyncio.create_task(stack.ask(chat(), headers=patient)))
+        requested.append(asyncio.create_task(stack.call(chat(), headers=patient)))
         await until(lambda: waiting(stack) == 3)
         assert not stack.small.received
         stack.small.is_ready = True
 
-        replies = await asyncio.gather(*asked)
+        replies = await asyncio.gather(*requested)
         assert [reply.status for reply in replies] == [200, 200, 200]
         assert {reply.headers["x-penstock-deployment"] for reply in replies} == {"small"}
         assert await ends(stack) == {'penstock_start_waits_total{end="ready",route="main"} 3.0'}
@@ -61,7 +61,7 @@ async def test_who_cannot_wait_so_long_is_refused_at_once_with_the_time_of_the_s
     async with running(tmp_path) as stack:
         await warming(stack)
         begun = time.monotonic()
-        reply = await stack.ask(chat(), headers={"x-stainless-read-timeout": "3"})
+        reply = await stack.call(chat(), headers={"x-stainless-read-timeout": "3"})
         assert time.monotonic() - begun < 3.0
         assert (reply.status, reply.error["code"]) == (503, "server_is_overloaded")
         assert reply.headers["x-penstock-shed-reason"] == "overload"
@@ -77,53 +77,53 @@ async def test_a_lanes_target_counts_unless_it_would_rather_serve_late(tmp_path:
     strict = text.replace("weight: 8,", "weight: 8, slo: {ttft_p95_ms: 500},")
     async with running(tmp_path, policy=strict) as stack:
         await warming(stack)
-        reply = await stack.ask(chat())
+        reply = await stack.call(chat())
         assert (reply.status, reply.headers["x-penstock-shed-reason"]) == (503, "overload")
 
         lenient = strict.replace("ttft_p95_ms: 500}", "ttft_p95_ms: 500}, on_overload: [max_tokens]")
         (tmp_path / "policy.yaml").write_text(lenient)
         await until(lambda: "shed" not in stack.gateway._current().lanes["interactive"].rules.on_overload)
-        asked = asyncio.create_task(stack.ask(chat()))
+        requested = asyncio.create_task(stack.call(chat()))
         await until(lambda: waiting(stack) == 1)
         stack.large.is_ready = True
-        assert (await asked).headers["x-penstock-deployment"] == "large"
+        assert (await requested).headers["x-penstock-deployment"] == "large"
 
 
-async def test_whoever_is_ready_is_asked_before_anybody_waits(tmp_path: Path) -> None:
+async def test_whoever_is_ready_is_called_before_anybody_waits(tmp_path: Path) -> None:
     """Row 36: one is down until it is warm, the other answers meanwhile."""
     text = policy_text(tmp_path).replace("candidates: [small]}", "candidates: [small], fallback: [large]}")
     async with running(tmp_path, policy=text) as stack:
-        stack.small.is_ready, stack.small.said = False, WEIGHTS
+        stack.small.is_ready, stack.small.reported = False, WEIGHTS
         await stack.gateway._prober.probe_all()
         for model in ("auto", "solo"):
-            reply = await stack.ask(chat(model), headers={"x-stainless-read-timeout": "2"})
+            reply = await stack.call(chat(model), headers={"x-stainless-read-timeout": "2"})
             assert reply.headers["x-penstock-deployment"] == "large"
         assert await ends(stack) == set()
 
 
 async def test_nobody_waits_for_the_dead(tmp_path: Path) -> None:
-    """Row 24: all are down, and none says that it is coming back."""
+    """Row 24: all are down, and none states that it is coming back."""
     async with running(tmp_path) as stack:
         await warming(stack)
-        asked = asyncio.create_task(stack.ask(chat()))
+        requested = asyncio.create_task(stack.call(chat()))
         await until(lambda: waiting(stack) == 1)
         await stack.small.close()
         await stack.large.close()
-        reply = await asked
+        reply = await requested
         assert (reply.status, reply.headers["x-penstock-shed-reason"]) == (503, "overload")
-        assert (await stack.ask(chat())).status == 503
+        assert (await stack.call(chat())).status == 503
         assert await ends(stack) == {'penstock_start_waits_total{end="lost",route="main"} 1.0'}
 
 
 async def test_the_lanes_queue_bounds_who_waits_for_a_start(tmp_path: Path) -> None:
     async with running(tmp_path, max_queue=2) as stack:
         await warming(stack)
-        asked = [asyncio.create_task(stack.ask(chat())) for _ in range(2)]
+        requested = [asyncio.create_task(stack.call(chat())) for _ in range(2)]
         await until(lambda: waiting(stack) == 2)
-        reply = await stack.ask(chat())
+        reply = await stack.call(chat())
         assert (reply.status, reply.headers["x-penstock-shed-reason"]) == (503, "queue_full")
         stack.small.is_ready = True
-        assert [reply.status for reply in await asyncio.gather(*asked)] == [200, 200]
+        assert [reply.status for reply in await asyncio.gather(*requested)] == [200, 200]
 
 
 async def test_who_leaves_while_a_deployment_starts_is_never_sent(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ async def test_who_leaves_while_a_deployment_starts_is_never_sent(tmp_path: Path
         await until(lambda: waiting(stack) == 0)
         stack.small.is_ready = True
         await stack.gateway._prober.probe_all()
-        assert (await stack.ask(chat())).status == 200
+        assert (await stack.call(chat())).status == 200
         assert len(stack.small.received) == 1
         assert 'penstock_start_waits_total{end="left",route="main"} 1.0' in await ends(stack)
 
@@ -147,17 +147,17 @@ async def test_an_engine_that_is_killed_is_waited_for_until_it_is_warm(tmp_path:
     async def die(wire: Wire) -> None:
         await wire.start_stream()
         await wire.event(chunk("hel"))
-        stack.small.is_ready, stack.small.said = False, {"state": "down"}
+        stack.small.is_ready, stack.small.reported = False, {"state": "down"}
         wire.abort()
 
     async with running(tmp_path) as stack:
         stack.small.scripts = [die]
-        broken = await stack.ask(chat("solo", stream=True))
+        broken = await stack.call(chat("solo", stream=True))
         assert b'"error"' in broken.body
         assert b"[DONE]" not in broken.body
         await stack.gateway._prober.probe_all()
-        asked = asyncio.create_task(stack.ask(chat("solo", stream=True)))
+        requested = asyncio.create_task(stack.call(chat("solo", stream=True)))
         await until(lambda: waiting(stack) == 1)
-        stack.small.said = WEIGHTS
+        stack.small.reported = WEIGHTS
         stack.small.is_ready = True
-        assert b"[DONE]" in (await asked).body
+        assert b"[DONE]" in (await requested).body

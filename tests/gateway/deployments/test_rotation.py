@@ -1,11 +1,11 @@
-"""Who is kept out of rotation, who is let in early, and what is left when nobody is fit."""
+"""Who is excluded of rotation, who is let in early, and what is left when nobody is fit."""
 
 from __future__ import annotations
 
 import pytest
 
 from gateway.deployments.health.ejection import EjectionRules, FailureKind
-from gateway.deployments.rotation import kept_out
+from gateway.deployments.rotation import excluded
 from gateway.errors import Shed
 from gateway.routing.snapshot import PolicySnapshot
 from tests.gateway.routing.snapshots import ManualClock, snapshot_of
@@ -32,15 +32,15 @@ def eject(made: PolicySnapshot, *names: str, now: float = 0.0) -> None:
 
 
 def out(made: PolicySnapshot, now: float = 0.0) -> tuple[set[str], bool]:
-    found = kept_out([made.deployments[name] for name in "abc"], now)
+    found = excluded([made.deployments[name] for name in "abc"], now)
     return set(found.ids), found.is_panic
 
 
-def test_nobody_is_kept_out_without_a_reason() -> None:
+def test_nobody_is_excluded_without_a_reason() -> None:
     assert out(snapshot_of(TEXT, RULES)) == (set(), False)
 
 
-def test_the_ejected_are_kept_out_until_one_may_try_them() -> None:
+def test_the_ejected_are_excluded_until_one_may_try_them() -> None:
     made = snapshot_of(TEXT, RULES)
     eject(made, "b")
 
@@ -55,10 +55,10 @@ def test_all_ejected_are_all_used() -> None:
     made.deployments["c"].health.reset(0.0)
     made.deployments["c"].is_ready = False
 
-    assert out(made) == (set(), True)  # c cannot be asked, so a and b are all there is
+    assert out(made) == (set(), True)  # c cannot be called, so a and b are all there is
 
 
-def test_no_more_than_two_thirds_are_kept_out_and_the_first_to_return_comes_early() -> None:
+def test_no_more_than_two_thirds_are_excluded_and_the_first_to_return_comes_early() -> None:
     names = [f"d{number}" for number in range(6)]
     lines = "\n".join(f'  - {{id: {name}, url: "unix:/tmp/none/{name}.sock", model: m}}' for name in names)
     text = (
@@ -67,12 +67,12 @@ def test_no_more_than_two_thirds_are_kept_out_and_the_first_to_return_comes_earl
     made = snapshot_of(text, RULES)
     for position, name in enumerate(names[:5]):
         eject(made, name, now=float(position))
-    found = kept_out([made.deployments[name] for name in names], 5.0)
+    found = excluded([made.deployments[name] for name in names], 5.0)
 
     assert found == (frozenset({"d1", "d2", "d3", "d4"}), False)
 
 
-def test_one_that_asked_to_be_left_alone_is_left_alone_even_in_a_panic() -> None:
+def test_one_that_requested_a_backoff_is_left_alone_even_in_a_panic() -> None:
     made = snapshot_of(TEXT, RULES)
     eject(made, "a", "b")
     made.deployments["c"].health.note_pushback(0.0, 30.0)
@@ -114,7 +114,7 @@ def test_a_retry_that_has_nobody_left_in_the_route_goes_to_its_fallback() -> Non
     assert not made.router.has_another(made.router.match("alone", None, {}), frozenset("abc"))
 
 
-def test_the_refusal_of_a_route_that_rests_says_when_it_may_be_asked_again() -> None:
+def test_the_refusal_of_a_route_that_rests_states_when_it_may_be_called_again() -> None:
     clock = ManualClock()
     made = snapshot_of(TEXT, RULES, clock)
     for position, name in enumerate("abc"):

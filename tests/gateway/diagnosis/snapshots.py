@@ -1,4 +1,4 @@
-"""Snapshots made by hand: a healthy past, and a present that differs in what a test says."""
+"""Snapshots made by hand: a healthy past, and a present that differs in what a test states."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Scene:
                 ({"tenant": "one"}, sum(scene.answer_tokens * num for scene, num in parts)),
             ),
         }
-        return Samples({**numbers, **{name: tuple(rows) for name, rows in more.items()}}, spreads)
+        return Samples({**numbers, **{name: tuple(num_seqs) for name, num_seqs in more.items()}}, spreads)
 
     def _engine(self, parts: list[tuple[Scene, float]], counters: Mapping[str, float]) -> Samples:
         spreads = {

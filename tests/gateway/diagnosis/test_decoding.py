@@ -52,10 +52,10 @@ def test_drafts_are_blamed_only_while_most_of_them_are_wrong(accepted: float, ca
     assert finding.policy_path == ("routes.all.select.candidates" if cause == "slow_decode" else None)
 
 
-@pytest.mark.parametrize(("rows", "cause"), [(6.0, "rows"), (5.0, "slow_decode")])
-def test_many_rows_make_each_step_longer(rows: float, cause: str) -> None:
+@pytest.mark.parametrize(("num_seqs", "cause"), [(6.0, "num_seqs"), (5.0, "slow_decode")])
+def test_many_sequences_make_each_step_longer(num_seqs: float, cause: str) -> None:
     scene = slow(tpot=0.05)
-    scene.state = {"rows": rows, "max_rows": 8}
+    scene.state = {"num_seqs": num_seqs, "max_num_seqs": 8}
     assert explained(scene).cause == cause
 
 

@@ -1,4 +1,4 @@
-"""The walk: one change at a time to a healthy past, and what must be said of it."""
+"""The walk: one change at a time to a healthy past, and what must be stated of it."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ routes: [{id: all, select: {candidates: [large]}}]
 )
 
 
-def said(scene: Scene) -> Diagnosis:
+def reported(scene: Scene) -> Diagnosis:
     return find_cause(scene.window(), POLICY)
 
 
 def limit(scene: Scene) -> None:
     scene.ttft, scene.stages["queue"] = 0.53, 0.5
-    scene.state = {"limit": 4, "in_flight": 4, "rows": 4.0, "max_rows": 64}
+    scene.state = {"limit": 4, "in_flight": 4, "num_seqs": 4.0, "max_num_seqs": 64}
 
 
 def engine_full(scene: Scene) -> None:
     scene.ttft, scene.stages["queue"] = 0.53, 0.5
-    scene.state = {"limit": 64, "in_flight": 8, "rows": 8.0, "max_rows": 8}
+    scene.state = {"limit": 64, "in_flight": 8, "num_seqs": 8.0, "max_num_seqs": 8}
 
 
 def engine_queue(scene: Scene) -> None:
@@ -59,12 +59,12 @@ def encoder(scene: Scene) -> None:
 
 def late_hits(scene: Scene) -> None:
     scene.stages_before["embed"], scene.stages["embed"] = 0.008, 0.2
-    scene.stages["upstream_first_byte"] = 0.0  # deployments are not asked
+    scene.stages["upstream_first_byte"] = 0.0  # deployments are not called
     scene.hit_ttft = (0.01, 0.21)
 
 
 def lost_hits(scene: Scene) -> None:
-    """Deployments are asked for what the cache used to answer, and do not keep up with it."""
+    """Deployments are requested what the cache used to answer, and do not keep up with it."""
     limit(scene)
     scene.stages_before["embed"], scene.stages["embed"] = 0.008, 0.3
     scene.gateway_before = lookups(similar=80.0, alone=20.0)
@@ -72,10 +72,10 @@ def lost_hits(scene: Scene) -> None:
 
 
 def lookups(**counts: float) -> dict[str, list[tuple[Mapping[str, str], float]]]:
-    rows: list[tuple[Mapping[str, str], float]] = [
+    num_seqs: list[tuple[Mapping[str, str], float]] = [
         ({"result": "miss", "reason": reason}, count) for reason, count in counts.items()
     ]
-    return {"penstock_cache_lookups_total": rows}
+    return {"penstock_cache_lookups_total": num_seqs}
 
 
 def tokenizer(scene: Scene) -> None:
@@ -93,8 +93,8 @@ def long_prompts(scene: Scene) -> None:
 
 def prefix_misses(scene: Scene) -> None:
     slow_prefill(scene)
-    asked, found = "engine_prefix_cache_queries_tokens_total", "engine_prefix_cache_hits_tokens_total"
-    scene.before, scene.counted = {asked: 1000.0, found: 900.0}, {asked: 1000.0, found: 100.0}
+    requested, found = "engine_prefix_cache_queries_tokens_total", "engine_prefix_cache_hits_tokens_total"
+    scene.before, scene.counted = {requested: 1000.0, found: 900.0}, {requested: 1000.0, found: 100.0}
 
 
 def kv_headroom(scene: Scene) -> None:
@@ -116,13 +116,13 @@ def slow_decode(scene: Scene) -> None:
     scene.tpot, scene.engine["tpot"], scene.total = 0.03, 0.03, 0.9
 
 
-def rows(scene: Scene) -> None:
+def num_seqs(scene: Scene) -> None:
     slow_decode(scene)
-    scene.state = {"rows": 60.0, "max_rows": 64, "in_flight": 60}
+    scene.state = {"num_seqs": 60.0, "max_num_seqs": 64, "in_flight": 60}
 
 
 def preemption(scene: Scene) -> None:
-    rows(scene)
+    num_seqs(scene)
     scene.counted["engine_preemptions_total"] = 20.0
 
 
@@ -184,7 +184,7 @@ CAUSES: list[tuple[Callable[[Scene], None], str, str | None]] = [
     (cold_start, "prefill/cold_start", "routes.all.select.fallback"),
     (fresh_engine, "prefill/cold_start", "routes.all.select.fallback"),
     (slow_decode, "decode/slow_decode", "routes.all.select.candidates"),
-    (rows, "decode/rows", "deployments.large.limits.max_in_flight"),
+    (num_seqs, "decode/num_seqs", "deployments.large.limits.max_in_flight"),
     (preemption, "decode/preemption", "deployments.large.limits.max_in_flight"),
     (speculation, "decode/speculation", None),
     (output_length, "decode/output_length", "lanes.interactive.degraded_max_tokens"),
@@ -203,7 +203,7 @@ def test_one_cause_is_named_with_its_line_and_no_other(
 ) -> None:
     scene = Scene()
     change(scene)
-    findings = said(scene).findings
+    findings = reported(scene).findings
     assert [f"{found.stage}/{found.cause}" for found in findings] == [expected]
     assert findings[0].policy_path == line
     assert findings[0].evidence
@@ -211,23 +211,23 @@ def test_one_cause_is_named_with_its_line_and_no_other(
 
 
 def test_a_healthy_window_has_no_findings() -> None:
-    assert said(Scene()).findings == ()
+    assert reported(Scene()).findings == ()
 
 
-def test_too_few_requests_prove_nothing_and_it_says_so() -> None:
+def test_too_few_requests_prove_nothing_and_it_reports_it() -> None:
     scene = Scene()
     limit(scene)
     scene.num = 3.0
-    found = said(scene)
+    found = reported(scene)
     assert found.findings == ()
     assert "too few" in found.notes[0]
 
 
-def test_what_was_always_too_slow_is_judged_by_the_target() -> None:
+def test_what_was_always_too_slow_is_evaluated_by_the_target() -> None:
     scene = Scene()
     scene.ttft, scene.stages["queue"] = 3.0, 2.9
     scene.num_before = 0.0
-    found = said(scene)
+    found = reported(scene)
     assert [finding.stage for finding in found.findings] == ["queue"]
     assert any("no baseline" in note for note in found.notes)
 
@@ -236,7 +236,7 @@ def test_a_slow_first_token_and_a_slow_decode_are_two_findings() -> None:
     scene = Scene()
     limit(scene)
     scene.tpot, scene.engine["tpot"] = 0.03, 0.03
-    assert [finding.stage for finding in said(scene).findings] == ["queue", "decode"]
+    assert [finding.stage for finding in reported(scene).findings] == ["queue", "decode"]
 
 
 def test_a_loop_that_is_late_for_trimming_is_not_blamed() -> None:
@@ -244,14 +244,14 @@ def test_a_loop_that_is_late_for_trimming_is_not_blamed() -> None:
     scene.late_s = 0.2 * SECONDS
     scene.ttft, scene.stages["trim"] = 0.13, 0.1
     scene.num = 40.0
-    assert [finding.cause for finding in said(scene).findings] == ["prompt_size"]
+    assert [finding.cause for finding in reported(scene).findings] == ["prompt_size"]
 
 
 def test_an_encoder_that_is_slow_beside_a_slower_deployment_is_not_blamed() -> None:
     scene = Scene()
     slow_prefill(scene)
     scene.stages["upstream_first_byte"], scene.stages["embed"] = 0.229, 0.4
-    found = said(scene)
+    found = reported(scene)
     assert [finding.cause for finding in found.findings] == ["slow_prefill"]
     assert found.stages["preprocessing"].now_s < 0.01
 
@@ -261,13 +261,13 @@ def test_deployments_that_become_faster_than_an_unchanged_encoder_are_no_trouble
     lost_hits(scene)
     scene.ttft, scene.state, scene.stages["queue"] = 0.01, {}, 0.0
     scene.stages["embed"] = 0.008
-    assert said(scene).findings == ()
+    assert reported(scene).findings == ()
 
 
 def test_an_upstream_without_metrics_is_named_as_such() -> None:
     scene = Scene()
     scene.ttft, scene.has_engine = 0.5, False
-    found = said(scene)
+    found = reported(scene)
     assert found.findings[0].cause == "path"
     assert "gives no metrics" in found.findings[0].summary
     assert any("No metrics from large" in note for note in found.notes)
@@ -276,7 +276,7 @@ def test_an_upstream_without_metrics_is_named_as_such() -> None:
 def test_tenants_and_prompts_are_compared() -> None:
     scene = Scene()
     scene.tenants = {"one": 100.0, "two": 300.0}
-    found = said(scene)
+    found = reported(scene)
     assert [tenant.key for tenant in found.tenants] == ["one", "two"]
     assert found.prompts[0].key == "0-256"
     assert found.deployments[0].ttft_s == pytest.approx(0.03)

@@ -15,7 +15,7 @@ from tests.gateway.diagnosis.test_diagnose import POLICY
 def waiting(**state: float) -> Scene:
     scene = Scene()
     scene.ttft, scene.stages["queue"] = 0.53, 0.5
-    scene.state = {"limit": 64, "max_rows": 64, **state}
+    scene.state = {"limit": 64, "max_num_seqs": 64, **state}
     return scene
 
 
@@ -27,9 +27,9 @@ def explained(scene: Scene) -> Finding:
 @pytest.mark.parametrize(
     ("state", "cause", "path"),
     [
-        ({"rows": 58, "in_flight": 60}, "engine_full", "routes.all.select.candidates"),
-        ({"rows": 40, "in_flight": 58}, "limit", "deployments.large.limits.max_in_flight"),
-        ({"rows": 40, "in_flight": 40}, "admission", "lanes.interactive.on_overload"),
+        ({"num_seqs": 58, "in_flight": 60}, "engine_full", "routes.all.select.candidates"),
+        ({"num_seqs": 40, "in_flight": 58}, "limit", "deployments.large.limits.max_in_flight"),
+        ({"num_seqs": 40, "in_flight": 40}, "admission", "lanes.interactive.on_overload"),
     ],
 )
 def test_the_place_that_is_full_is_the_cause(state: dict[str, float], cause: str, path: str) -> None:
@@ -38,18 +38,18 @@ def test_the_place_that_is_full_is_the_cause(state: dict[str, float], cause: str
 
 
 def test_sequences_that_wait_inside_an_engine_mean_that_it_is_full() -> None:
-    scene = waiting(rows=1, in_flight=64)
+    scene = waiting(num_seqs=1, in_flight=64)
     scene.gauges["engine_waiting"] = 1.0
     assert explained(scene).cause == "engine_full"
 
 
 def test_a_tenant_that_newly_takes_most_is_named_and_one_that_always_did_is_not() -> None:
-    scene = waiting(rows=64, in_flight=64)
+    scene = waiting(num_seqs=64, in_flight=64)
     scene.tenants["two"] = 50_000.0
     finding = explained(scene)
     assert (finding.cause, finding.policy_path) == ("one_tenant", "tenants.two.limits.max_in_flight")
 
-    alone = waiting(rows=64, in_flight=64)
+    alone = waiting(num_seqs=64, in_flight=64)
     alone.tenants = {"one": 500.0}
     assert explained(alone).cause == "engine_full", "nobody else is kept waiting"
 

@@ -15,7 +15,7 @@ PATIENCE_S = 60.0
 
 
 class ScriptedEncoder:
-    """A text's vector holds its length; the empty text it cannot read. `batches` has what was asked for, in order."""
+    """A text's vector holds its length; the empty text it cannot read. `batches` has what was requested, in order."""
 
     def __init__(self, *, held: bool = False) -> None:
         self.batches: list[list[str]] = []

@@ -1,4 +1,4 @@
-"""What the kernel is told of a thread that computes beside the event loop, and that nothing else is changed."""
+"""What the kernel is given of a thread that computes beside the event loop, and that nothing else is changed."""
 
 from __future__ import annotations
 
@@ -21,19 +21,21 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems a
 
 def in_a_thread(nice: int) -> tuple[int, int, int]:
     """Policy, nice value and slice (in nanoseconds) of a thread that stays behind."""
-    told: list[tuple[int, int, int]] = []
+    notified: list[tuple[int, int, int]] = []
 
     def run() -> None:
         os.setpriority(os.PRIO_PROCESS, 0, nice)
         stay_behind()
         buffer = ctypes.create_string_buffer(_ATTRIBUTES.size)
         ctypes.CDLL(None).syscall(_SCHED_GETATTR[platform.machine()], 0, buffer, _ATTRIBUTES.size, 0)
-        told.append((os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0), _ATTRIBUTES.unpack(buffer.raw)[5]))
+        notified.append(
+            (os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0), _ATTRIBUTES.unpack(buffer.raw)[5])
+        )
 
     thread = threading.Thread(target=run)
     thread.start()
     thread.join()
-    return told[0]
+    return notified[0]
 
 
 def test_it_yields_to_who_wakes_up_and_keeps_its_nice_value() -> None:

@@ -18,8 +18,8 @@ from gateway.embedding.model_files import EncoderUnavailable
 from tests.gateway.embedding.scripted_encoder import PATIENCE_S, ScriptedEncoder
 
 
-class Desk:
-    """An embedder, its encoder and what it told."""
+class EmbedderHarness:
+    """An embedder, its encoder and what it given."""
 
     def __init__(self, encoder: ScriptedEncoder, *, max_waiting: int = 32) -> None:
         self.encoder = encoder
@@ -32,38 +32,38 @@ class Desk:
             max_waiting=max_waiting,
         )
 
-    def ask(self, text: str) -> asyncio.Task[float | None]:
-        """Embed in a task; its result is the length that the vector tells."""
+    def call(self, text: str) -> asyncio.Task[float | None]:
+        """Embed in a task; its result is the length that the vector shows."""
 
-        async def asking() -> float | None:
+        async def sending() -> float | None:
             vector = await self.embedder.embed(text)
             return None if vector is None else float(vector[0])
 
-        return asyncio.create_task(asking())
+        return asyncio.create_task(sending())
 
 
 @pytest.fixture
-async def desk() -> AsyncIterator[Desk]:
+async def harness() -> AsyncIterator[EmbedderHarness]:
     """Ready, free-running."""
-    made = Desk(ScriptedEncoder())
-    await opened(made)
+    made = EmbedderHarness(ScriptedEncoder())
+    await connected(made)
     yield made
     await made.embedder.aclose()
 
 
 @pytest.fixture
-async def held() -> AsyncIterator[Desk]:
+async def held() -> AsyncIterator[EmbedderHarness]:
     """Ready, each batch waiting to be let go, room for three."""
-    made = Desk(ScriptedEncoder(held=True), max_waiting=3)
-    await opened(made)
+    made = EmbedderHarness(ScriptedEncoder(held=True), max_waiting=3)
+    await connected(made)
     yield made
     made.encoder.let_go(100)
     await made.embedder.aclose()
 
 
-async def opened(desk: Desk) -> None:
-    desk.embedder.start()
-    await until(lambda: desk.embedder.is_ready)
+async def connected(harness: EmbedderHarness) -> None:
+    harness.embedder.start()
+    await until(lambda: harness.embedder.is_ready)
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -72,75 +72,75 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-async def test_each_text_gets_its_own_vector(desk: Desk) -> None:
-    asked = [desk.ask("x" * length) for length in range(1, 30)]
-    assert await asyncio.gather(*asked) == list(range(1, 30))
-    assert desk.counted == {"encoded": 29}
-    assert max(map(len, desk.encoder.batches)) <= BATCH_TEXTS
+async def test_each_text_gets_its_own_vector(harness: EmbedderHarness) -> None:
+    requested = [harness.call("x" * length) for length in range(1, 30)]
+    assert await asyncio.gather(*requested) == list(range(1, 30))
+    assert harness.counted == {"encoded": 29}
+    assert max(map(len, harness.encoder.batches)) <= BATCH_TEXTS
 
 
-async def test_what_came_while_it_was_busy_is_the_next_batch(held: Desk) -> None:
-    first = held.ask("a")
+async def test_what_came_while_it_was_busy_is_the_next_batch(held: EmbedderHarness) -> None:
+    first = held.call("a")
     await until(lambda: len(held.encoder.batches) == 1)
-    rest = [held.ask(text) for text in ("bb", "ccc")]
+    rest = [held.call(text) for text in ("bb", "ccc")]
     await until(lambda: held.embedder.num_waiting == 2)
     held.encoder.let_go(2)
     assert await asyncio.gather(first, *rest) == [1, 2, 3]
     assert held.encoder.batches == [["a"], ["bb", "ccc"]]
 
 
-async def test_a_long_text_is_a_batch_of_its_own(held: Desk) -> None:
-    first = held.ask("a")
+async def test_a_long_text_is_a_batch_of_its_own(held: EmbedderHarness) -> None:
+    first = held.call("a")
     await until(lambda: len(held.encoder.batches) == 1)
-    rest = [held.ask(text) for text in ("b" * (BATCH_CHARS + 1), "c")]
+    rest = [held.call(text) for text in ("b" * (BATCH_CHARS + 1), "c")]
     await until(lambda: held.embedder.num_waiting == 2)
     held.encoder.let_go(3)
     await asyncio.gather(first, *rest)
     assert [len(batch) for batch in held.encoder.batches] == [1, 1, 1]
 
 
-async def test_a_full_queue_gives_none_at_once(held: Desk) -> None:
-    asked = [held.ask("a")]
+async def test_a_full_queue_gives_none_at_once(held: EmbedderHarness) -> None:
+    requested = [held.call("a")]
     await until(lambda: len(held.encoder.batches) == 1)
-    asked += [held.ask(text) for text in ("b", "c", "d")]
+    requested += [held.call(text) for text in ("b", "c", "d")]
     await until(lambda: held.embedder.num_waiting == 3)
     assert await held.embedder.embed("e") is None
     assert held.counted == {"queue_full": 1}
     held.encoder.let_go(2)
-    assert await asyncio.gather(*asked) == [1, 1, 1, 1]
+    assert await asyncio.gather(*requested) == [1, 1, 1, 1]
 
 
-async def test_a_text_too_long_to_mean_anything_has_no_vector(desk: Desk) -> None:
-    assert await desk.embedder.embed("x" * (MAX_TEXT_CHARS + 1)) is None
-    assert await desk.embedder.embed("x" * MAX_TEXT_CHARS) is not None
-    assert desk.counted == {"too_long": 1, "encoded": 1}
+async def test_a_text_too_long_to_mean_anything_has_no_vector(harness: EmbedderHarness) -> None:
+    assert await harness.embedder.embed("x" * (MAX_TEXT_CHARS + 1)) is None
+    assert await harness.embedder.embed("x" * MAX_TEXT_CHARS) is not None
+    assert harness.counted == {"too_long": 1, "encoded": 1}
 
 
-async def test_a_text_that_the_encoder_cannot_read_has_no_vector(desk: Desk) -> None:
-    assert await desk.embedder.embed("") is None
-    assert desk.counted == {"unreadable": 1}
+async def test_a_text_that_the_encoder_cannot_read_has_no_vector(harness: EmbedderHarness) -> None:
+    assert await harness.embedder.embed("") is None
+    assert harness.counted == {"unreadable": 1}
 
 
-async def test_who_is_cancelled_while_waiting_leaves_the_queue(held: Desk) -> None:
-    asked = [held.ask("a")]
+async def test_who_is_cancelled_while_waiting_leaves_the_queue(held: EmbedderHarness) -> None:
+    requested = [held.call("a")]
     await until(lambda: len(held.encoder.batches) == 1)
-    leaving = [held.ask(text) for text in ("b", "c", "d")]
+    leaving = [held.call(text) for text in ("b", "c", "d")]
     await until(lambda: held.embedder.num_waiting == 3)
     for task in leaving:
         task.cancel()
     await asyncio.gather(*leaving, return_exceptions=True)
     assert held.embedder.num_waiting == 0
-    asked.append(held.ask("ee"))
+    requested.append(held.call("ee"))
     held.encoder.let_go(2)
-    assert await asyncio.gather(*asked) == [1, 2]
+    assert await asyncio.gather(*requested) == [1, 2]
     assert held.encoder.batches == [["a"], ["ee"]]
     assert held.counted == {"cancelled": 3, "encoded": 2}
 
 
-async def test_who_is_cancelled_while_being_encoded_takes_nobody_along(held: Desk) -> None:
-    first = held.ask("a")
+async def test_who_is_cancelled_while_being_encoded_takes_nobody_along(held: EmbedderHarness) -> None:
+    first = held.call("a")
     await until(lambda: len(held.encoder.batches) == 1)
-    leaving, staying = held.ask("bb"), held.ask("ccc")
+    leaving, staying = held.call("bb"), held.call("ccc")
     await until(lambda: held.embedder.num_waiting == 2)
     held.encoder.let_go()
     await until(lambda: len(held.encoder.batches) == 2)
@@ -157,13 +157,13 @@ class PanicException(BaseException):
 
 @pytest.mark.parametrize("failure", [RuntimeError, PanicException])
 async def test_a_batch_that_fails_gives_none_and_the_next_one_is_encoded(
-    desk: Desk, failure: type[BaseException]
+    harness: EmbedderHarness, failure: type[BaseException]
 ) -> None:
-    desk.encoder.fails_on, desk.encoder.failure = "bad", failure
-    assert await desk.ask("bad") is None
-    assert await desk.ask("good") == 4
-    assert desk.counted == {"failed": 1, "encoded": 1}
-    assert [str(failure) for failure in desk.failures] == ["cannot encode bad"]
+    harness.encoder.fails_on, harness.encoder.failure = "bad", failure
+    assert await harness.call("bad") is None
+    assert await harness.call("good") == 4
+    assert harness.counted == {"failed": 1, "encoded": 1}
+    assert [str(failure) for failure in harness.failures] == ["cannot encode bad"]
 
 
 async def test_the_thread_that_encodes_takes_no_core_from_the_loop_as_it_wakes_up() -> None:
@@ -174,37 +174,37 @@ async def test_the_thread_that_encodes_takes_no_core_from_the_loop_as_it_wakes_u
             policies.append(os.sched_getscheduler(0))
             return super().encode(texts)
 
-    desk = Desk(Watched())
-    await opened(desk)
-    assert await desk.ask("abc") == 3
-    await desk.embedder.aclose()
+    harness = EmbedderHarness(Watched())
+    await connected(harness)
+    assert await harness.call("abc") == 3
+    await harness.embedder.aclose()
     assert (policies, os.sched_getscheduler(0)) == ([os.SCHED_BATCH], os.SCHED_OTHER)
 
 
 async def test_nobody_waits_before_it_is_ready() -> None:
-    desk = Desk(ScriptedEncoder())
-    assert await desk.embedder.embed("early") is None
-    assert desk.counted == {"not_ready": 1}
-    assert desk.embedder.encoder_id is None
-    await opened(desk)
-    assert desk.embedder.encoder_id == "scripted"
-    assert await desk.ask("late") == 4
-    await desk.embedder.aclose()
+    harness = EmbedderHarness(ScriptedEncoder())
+    assert await harness.embedder.embed("early") is None
+    assert harness.counted == {"not_ready": 1}
+    assert harness.embedder.encoder_id is None
+    await connected(harness)
+    assert harness.embedder.encoder_id == "scripted"
+    assert await harness.call("late") == 4
+    await harness.embedder.aclose()
 
 
 async def test_closing_gives_none_to_those_who_wait() -> None:
-    desk = Desk(ScriptedEncoder(held=True))
-    await opened(desk)
-    asked = [desk.ask("a")]
-    await until(lambda: len(desk.encoder.batches) == 1)
-    asked.append(desk.ask("b"))
-    await until(lambda: desk.embedder.num_waiting == 1)
-    closing = asyncio.create_task(desk.embedder.aclose())
-    assert await asyncio.gather(*asked) == [None, None]
-    desk.encoder.let_go(2)
+    harness = EmbedderHarness(ScriptedEncoder(held=True))
+    await connected(harness)
+    requested = [harness.call("a")]
+    await until(lambda: len(harness.encoder.batches) == 1)
+    requested.append(harness.call("b"))
+    await until(lambda: harness.embedder.num_waiting == 1)
+    closing = asyncio.create_task(harness.embedder.aclose())
+    assert await asyncio.gather(*requested) == [None, None]
+    harness.encoder.let_go(2)
     await closing
-    assert await desk.embedder.embed("c") is None
-    await desk.embedder.aclose()
+    assert await harness.embedder.embed("c") is None
+    await harness.embedder.aclose()
 
 
 async def test_loading_is_tried_again_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:

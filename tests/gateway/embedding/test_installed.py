@@ -55,13 +55,13 @@ async def test_a_damaged_graph_is_made_anew_and_then_loaded(tmp_path: Path, mode
     assert file.find() not in (None, damaged)
 
 
-async def test_what_the_runtime_does_not_take_is_said_with_its_path(tmp_path: Path, model_files: ModelFiles) -> None:
+async def test_what_the_runtime_does_not_take_is_stated_with_its_path(tmp_path: Path, model_files: ModelFiles) -> None:
     graph_file(tmp_path, model_files, "int8").make(lambda: b"no graph at all")
     with pytest.raises(EncoderUnavailable, match=str(tmp_path)):
         await loaded(tmp_path)
 
 
-async def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+async def test_a_folder_that_cannot_be_made_is_stated(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(EncoderUnavailable, match="could not be made"):
         await loaded(tmp_path / "file" / "folder")
@@ -71,16 +71,16 @@ async def test_cancelled_while_the_graph_is_made_leaves_no_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.embedding.installed._MAKE", ("-c", _NEVER_DONE))
-    told = tmp_path / "pid"
+    notified = tmp_path / "pid"
     task = asyncio.create_task(loaded(tmp_path))
     async with asyncio.timeout(60):
-        while not (told.exists() and told.read_text().endswith("\n")):
+        while not (notified.exists() and notified.read_text().endswith("\n")):
             await asyncio.sleep(0.01)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     with pytest.raises(ProcessLookupError):
-        os.kill(int(told.read_text()), 0)
+        os.kill(int(notified.read_text()), 0)
 
 
 def test_the_gateway_needs_no_torch_to_encode(graph_folder: Path, int8: OnnxEncoder) -> None:

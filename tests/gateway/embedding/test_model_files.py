@@ -9,7 +9,7 @@ import pytest
 from gateway.embedding.model_files import EncoderUnavailable, installed_model, read_model
 
 
-def test_a_folder_without_a_model_is_said(tmp_path: Path) -> None:
+def test_a_folder_without_a_model_is_stated(tmp_path: Path) -> None:
     with pytest.raises(EncoderUnavailable, match=r"config\.json"):
         read_model(tmp_path, "name")
 

@@ -9,32 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.forwarding.test_error_mapping import NO_COMPLETIONS, status
+from tests.gateway.forwarding.test_error_mapping import HEARTBEATS, NO_COMPLETIONS, beats, status
 from tests.gateway.scripted import Wire, chunk
 from tests.gateway.stack import NO_EJECTION, chat, running
-
-HEARTBEATS = [
-    b": hb\n\n",
-    b"data:\n\n",
-    b"id: 1\nretry: 5\n\n",
-    b'event: ping\ndata: {"type":"ping"}\n\n',
-    b"data: {}\n\n",
-    b'data: {"id":"x","choices":[]}\n\n',
-]
-
-
-def beats(first: bytes | None, heartbeat: bytes) -> Callable[[Wire], Any]:
-    """Endless heartbeats after the first event."""
-
-    async def script(wire: Wire) -> None:
-        await wire.start_stream()
-        if first is not None:
-            await wire.event(first)
-        while not wire.is_gone.is_set():
-            await wire.send(b"%x\r\n%b\r\n" % (len(heartbeat), heartbeat))
-            await asyncio.sleep(0.02)
-
-    return script
 
 
 async def test_a_dead_deployment_is_replaced_before_the_first_byte(tmp_path: Path) -> None:
@@ -43,7 +20,7 @@ async def test_a_dead_deployment_is_replaced_before_the_first_byte(tmp_path: Pat
         live = stack.gateway._current().deployments["small"]
         live.is_ready = True
 
-        reply = await stack.ask(chat())
+        reply = await stack.call(chat())
 
         assert reply.status == 200
         assert reply.headers["x-penstock-deployment"] == "large"
@@ -59,7 +36,7 @@ async def test_a_dead_only_candidate_is_a_502(tmp_path: Path) -> None:
         await stack.small.close()
         stack.gateway._current().deployments["small"].is_ready = True
 
-        reply = await stack.ask(chat("solo"))
+        reply = await stack.call(chat("solo"))
 
         assert (reply.status, reply.error["code"]) == (502, "upstream_error")
         assert str(tmp_path) not in reply.error["message"]
@@ -69,10 +46,10 @@ async def test_a_dead_only_candidate_is_a_502(tmp_path: Path) -> None:
 async def test_a_server_error_is_retried_once_elsewhere(tmp_path: Path, code: int) -> None:
     async with running(tmp_path) as stack:
         stack.small.scripts = [status(code)]
-        assert (await stack.ask(chat())).status == 200
+        assert (await stack.call(chat())).status == 200
 
         stack.small.scripts, stack.large.scripts = [status(code)], [status(code)]
-        reply = await stack.ask(chat())
+        reply = await stack.call(chat())
         assert reply.status == (503 if code in (503, 529) else 502)
         assert len(stack.small.received) == len(stack.large.received) == 2
 
@@ -84,7 +61,7 @@ async def test_another_deployment_answers_for_one_that_gives_no_completions(
     async with running(tmp_path) as stack:
         stack.small.scripts, stack.large.scripts = [script], [script]
         for stream in (False, True):
-            reply = await stack.ask(chat(stream=stream))
+            reply = await stack.call(chat(stream=stream))
 
             assert reply.status == (502 if not stream else 200)
         assert len(stack.small.received) + len(stack.large.received) == 3
@@ -97,7 +74,7 @@ async def test_another_deployment_answers_for_one_that_sends_heartbeats_only(
 ) -> None:
     async with running(tmp_path, first_token_ms=150, inter_token_ms=100) as stack:
         stack.small.scripts = [beats(first, heartbeat)]
-        reply = await stack.ask(chat(stream=True))
+        reply = await stack.call(chat(stream=True))
 
         assert (reply.status, reply.headers["x-penstock-deployment"]) == (200, "large")
         assert reply.body.endswith(b"[DONE]\n\n")
@@ -112,7 +89,7 @@ async def test_an_upstream_that_dies_before_its_first_event_can_still_be_replace
 
     async with running(tmp_path) as stack:
         stack.small.scripts = [head_only]
-        reply = await stack.ask(chat("solo", stream=True))
+        reply = await stack.call(chat("solo", stream=True))
 
         assert reply.status == 502
 
@@ -122,7 +99,7 @@ async def test_no_ready_deployment_sheds_at_once(tmp_path: Path) -> None:
         for live in stack.gateway._current().deployments.values():
             live.is_ready = False
 
-        reply = await stack.ask(chat())
+        reply = await stack.call(chat())
 
         assert (reply.status, reply.headers["x-penstock-shed-reason"]) == (503, "overload")
 
@@ -131,6 +108,6 @@ async def test_the_retry_budget_bounds_second_attempts(tmp_path: Path) -> None:
     async with running(tmp_path, ejection=NO_EJECTION) as stack:
         stack.small.otherwise = status(500)
         for _ in range(30):
-            await stack.ask(chat())
+            await stack.call(chat())
 
         assert 10 <= len(stack.large.received) <= 14  # the reserve of 10, and a tenth of 30

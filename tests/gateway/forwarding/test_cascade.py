@@ -37,7 +37,7 @@ routes:
 SURE, UNSURE = (-0.01, -0.02, -0.01, -0.3), (-0.01, -1.2, -0.01, -0.01)
 
 
-def told(text: str, logprob: float) -> dict[str, Any]:
+def notified(text: str, logprob: float) -> dict[str, Any]:
     other = {"token": "?", "logprob": logprob - 2, "bytes": None}
     token = {"token": text, "logprob": logprob, "bytes": None}
     return {**token, "top_logprobs": [token, other]}
@@ -52,11 +52,11 @@ def event(choice: dict[str, Any] | None, usage: tuple[int, int] | None = None) -
 
 
 def engine(words: str, logprobs: tuple[float, ...]) -> Script:
-    """Answers as an engine would, and tells how likely its tokens were when it is asked to."""
+    """Answers as an engine would, and shows how likely its tokens were when it is called to."""
 
     async def answer(wire: Wire) -> None:
         wants = wire.request.json.get("logprobs") is True
-        content = [told(word, logprob) for word, logprob in zip(words.split(), logprobs, strict=True)]
+        content = [notified(word, logprob) for word, logprob in zip(words.split(), logprobs, strict=True)]
         if not wire.request.json.get("stream"):
             choice = {
                 "index": 0,
@@ -88,10 +88,10 @@ def text_of(body: bytes) -> str:
     return "".join(found["choices"][0]["delta"].get("content", "") for found in events if found["choices"])
 
 
-async def ask(stack: Stack, sureness: tuple[float, ...], **fields: Any) -> tuple[str, str, bytes]:
+async def call(stack: Stack, sureness: tuple[float, ...], **fields: Any) -> tuple[str, str, bytes]:
     stack.small.otherwise = engine("a small answer came", sureness)
     stack.large.otherwise = engine("a large answer came", SURE)
-    reply = await stack.ask(chat(**fields))
+    reply = await stack.call(chat(**fields))
     assert reply.status == 200
     return reply.headers["x-penstock-deployment"], text_of(reply.body), reply.body
 
@@ -104,9 +104,9 @@ async def decisions(stack: Stack) -> set[str]:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_sure_answer_goes_on_and_does_not_tell_what_nobody_asked(tmp_path: Path, stream: bool) -> None:
+async def test_a_sure_answer_goes_on_and_does_not_report_what_nobody_sent(tmp_path: Path, stream: bool) -> None:
     async with running(tmp_path, policy=POLICY.format(folder=tmp_path)) as stack:
-        deployment, text, body = await ask(stack, SURE, stream=stream)
+        deployment, text, body = await call(stack, SURE, stream=stream)
 
         assert (deployment, text) == ("small", "asmallanswercame")
         assert stack.large.received == []
@@ -118,7 +118,7 @@ async def test_a_sure_answer_goes_on_and_does_not_tell_what_nobody_asked(tmp_pat
 @pytest.mark.parametrize("stream", [False, True])
 async def test_an_unsure_answer_is_left_for_the_large_models(tmp_path: Path, stream: bool) -> None:
     async with running(tmp_path, policy=POLICY.format(folder=tmp_path)) as stack:
-        deployment, text, _ = await ask(stack, UNSURE, stream=stream)
+        deployment, text, _ = await call(stack, UNSURE, stream=stream)
 
         assert (deployment, text) == ("large", "alargeanswercame")
         assert "logprobs" not in stack.large.received[0].json
@@ -130,7 +130,7 @@ async def test_an_unsure_answer_is_left_for_the_large_models(tmp_path: Path, str
 
 async def test_both_models_tokens_are_counted(tmp_path: Path) -> None:
     async with running(tmp_path, policy=POLICY.format(folder=tmp_path)) as stack:
-        await ask(stack, UNSURE)
+        await call(stack, UNSURE)
         await stack.until_idle()
 
         text = (await stack.get("/metrics", admin=True)).body.decode().splitlines()
@@ -165,9 +165,9 @@ def test_a_quota_pays_for_both_models_at_their_own_prices(
     assert paid == [(tokens, nano)], name
 
 
-async def test_who_asks_for_logprobs_gets_them(tmp_path: Path) -> None:
+async def test_who_requests_logprobs_gets_them(tmp_path: Path) -> None:
     async with running(tmp_path, policy=POLICY.format(folder=tmp_path)) as stack:
-        _, _, body = await ask(stack, SURE, stream=True, logprobs=True)
+        _, _, body = await call(stack, SURE, stream=True, logprobs=True)
 
         assert body.count(b'"logprobs":{') == 4
         assert "top_logprobs" not in stack.small.received[0].json
@@ -178,12 +178,12 @@ async def test_a_plain_answer_is_left_before_it_has_ended(tmp_path: Path) -> Non
         assert wire.request.json["stream_options"] == {"include_usage": True}
         await wire.start_stream()
         for logprob in UNSURE[:3]:
-            await wire.event(event({"delta": {"content": "a"}, "logprobs": {"content": [told("a", logprob)]}}))
+            await wire.event(event({"delta": {"content": "a"}, "logprobs": {"content": [notified("a", logprob)]}}))
         await wire.is_gone.wait()
 
     async with running(tmp_path, policy=POLICY.format(folder=tmp_path)) as stack:
         stack.small.otherwise, stack.large.otherwise = goes_on, engine("a large answer came", SURE)
-        reply = await stack.ask(chat())
+        reply = await stack.call(chat())
         assert (reply.headers["x-penstock-deployment"], text_of(reply.body)) == ("large", "alargeanswercame")
         await asyncio.wait_for(stack.small.gone.wait(), 30)
         assert "stream" not in stack.large.received[0].json
@@ -191,32 +191,32 @@ async def test_a_plain_answer_is_left_before_it_has_ended(tmp_path: Path) -> Non
 
 async def test_a_plain_answer_that_goes_on_is_what_the_model_would_have_answered_plainly(tmp_path: Path) -> None:
     async with running(tmp_path, policy=POLICY.format(folder=tmp_path)) as stack:
-        for asks in (False, True):
-            _, _, body = await ask(stack, SURE, logprobs=asks, **({"top_logprobs": 2} if asks else {}))
+        for sends in (False, True):
+            _, _, body = await call(stack, SURE, logprobs=sends, **({"top_logprobs": 2} if sends else {}))
             answer = json.loads(body)
             (choice,) = answer["choices"]
             assert (answer["object"], choice["finish_reason"]) == ("chat.completion", "stop")
             assert choice["message"] == {"role": "assistant", "content": "asmallanswercame"}
             assert answer["usage"] == {"prompt_tokens": 7, "completion_tokens": 4, "total_tokens": 11}
             logprobs = choice["logprobs"]
-            assert logprobs is None if not asks else len(logprobs["content"]) == 4
+            assert logprobs is None if not sends else len(logprobs["content"]) == 4
 
 
-async def test_a_plain_answer_that_breaks_off_is_asked_of_the_other_model(tmp_path: Path) -> None:
+async def test_a_plain_answer_that_breaks_off_is_called_of_the_other_model(tmp_path: Path) -> None:
     async def breaks(wire: Wire) -> None:
         await wire.start_stream()
         for logprob in SURE[:3]:
-            await wire.event(event({"delta": {"content": "a"}, "logprobs": {"content": [told("a", logprob)]}}))
+            await wire.event(event({"delta": {"content": "a"}, "logprobs": {"content": [notified("a", logprob)]}}))
         await wire.end()
 
     async with running(tmp_path, policy=POLICY.format(folder=tmp_path)) as stack:
         stack.small.otherwise, stack.large.otherwise = breaks, engine("a large answer came", SURE)
-        reply = await stack.ask(chat())
+        reply = await stack.call(chat())
         assert (reply.headers["x-penstock-deployment"], text_of(reply.body)) == ("large", "alargeanswercame")
 
 
 def ending(*last: bytes, text: str = "a") -> Script:
-    """Says four words, and then this."""
+    """States four words, and then this."""
 
     async def answer(wire: Wire) -> None:
         if not wire.request.json.get("stream"):
@@ -224,7 +224,7 @@ def ending(*last: bytes, text: str = "a") -> Script:
             return
         await wire.start_stream()
         for logprob in (-0.15,) * 4:  # neither sure before it is whole nor hopeless
-            await wire.event(event({"delta": {"content": text}, "logprobs": {"content": [told(text, logprob)]}}))
+            await wire.event(event({"delta": {"content": text}, "logprobs": {"content": [notified(text, logprob)]}}))
         for data in last:
             await wire.event(data)
         await wire.end()
@@ -246,7 +246,7 @@ async def test_a_small_model_that_finishes_in_its_own_way_is_not_broken(
     async with running(tmp_path, policy=POLICY.format(folder=tmp_path), ejection=strict) as stack:
         stack.small.otherwise, stack.large.otherwise = ending(*last), engine("a large answer came", SURE)
         for _ in range(3):
-            reply = await stack.ask(chat(stream=stream))
+            reply = await stack.call(chat(stream=stream))
             assert (reply.status, reply.headers["x-penstock-deployment"]) == (200, "small")
             assert text_of(reply.body) == "aaaa"
         assert stack.large.received == []
@@ -262,14 +262,14 @@ async def test_a_small_model_that_finishes_in_its_own_way_is_not_broken(
         (event({"index": 1, "delta": {"content": "b"}}), STOP, b"[DONE]"),
     ],
 )
-async def test_a_small_model_that_fails_before_it_is_judged_whole_is_replaced(
+async def test_a_small_model_that_fails_before_it_is_evaluated_whole_is_replaced(
     tmp_path: Path, last: tuple[bytes, ...], stream: bool
 ) -> None:
     policy = POLICY.format(folder=tmp_path).replace("first_tokens: 3", "first_tokens: 8")
     async with running(tmp_path, policy=policy) as stack:
         stack.small.otherwise, stack.large.otherwise = ending(*last), engine("a large answer came", SURE)
-        reply = await stack.ask(chat(stream=stream))
-        if stream and STOP in last:  # judged at the finish, before its other choice could be missed
+        reply = await stack.call(chat(stream=stream))
+        if stream and STOP in last:  # evaluated at the finish, before its other choice could be missed
             assert reply.headers["x-penstock-deployment"] == "small"
             assert b"[DONE]" not in reply.body
             assert b'"error"' in reply.body
@@ -277,14 +277,14 @@ async def test_a_small_model_that_fails_before_it_is_judged_whole_is_replaced(
             assert (reply.headers["x-penstock-deployment"], text_of(reply.body)) == ("large", "alargeanswercame")
 
 
-async def test_an_answer_that_cannot_be_put_together_is_asked_for_plainly(tmp_path: Path) -> None:
+async def test_an_answer_that_cannot_be_put_together_is_requested_plainly(tmp_path: Path) -> None:
     call = {"index": 3_000_000, "id": "c", "function": {"name": "f", "arguments": "{}"}}
     last = event({"delta": {"tool_calls": [call]}}), event({"delta": {}, "finish_reason": "tool_calls"}), b"[DONE]"
     strict = EjectionRules(consecutive_failures=1)
     async with running(tmp_path, policy=POLICY.format(folder=tmp_path), ejection=strict) as stack:
         stack.small.otherwise, stack.large.otherwise = ending(*last), engine("a large answer came", SURE)
         for _ in range(2):
-            reply = await stack.ask(chat())
+            reply = await stack.call(chat())
             assert (reply.headers["x-penstock-deployment"], text_of(reply.body)) == ("small", "aplainanswercame")
         assert stack.lines()[0]["attempts"] == 2
 
@@ -294,13 +294,13 @@ async def test_a_plain_answer_of_a_cascade_has_every_field(tmp_path: Path) -> No
     last = event(extra), event({"delta": {}, "finish_reason": "stop", "stop_reason": 7}), event(None, (7, 4))
     async with running(tmp_path, policy=POLICY.format(folder=tmp_path)) as stack:
         stack.small.otherwise = ending(*last)
-        (choice,) = (await stack.ask(chat())).json["choices"]
+        (choice,) = (await stack.call(chat())).json["choices"]
         assert choice["stop_reason"] == 7
         assert choice["message"]["annotations"] == [{"type": "url_citation"}]
         assert choice["message"]["reasoning_details"] == [{"index": 0, "text": "hm"}]
 
 
-async def test_an_upstream_that_streams_nothing_is_asked_plainly(tmp_path: Path) -> None:
+async def test_an_upstream_that_streams_nothing_is_sent_plainly(tmp_path: Path) -> None:
     async def only_plain(wire: Wire) -> None:
         if wire.request.json.get("stream"):
             await wire.answer(b'{"error": {"message": "no streams"}}', 400)
@@ -309,7 +309,7 @@ async def test_an_upstream_that_streams_nothing_is_asked_plainly(tmp_path: Path)
 
     async with running(tmp_path, policy=POLICY.format(folder=tmp_path)) as stack:
         stack.small.otherwise = only_plain
-        reply = await stack.ask(chat())
+        reply = await stack.call(chat())
         assert (reply.status, text_of(reply.body)) == (200, "asmallanswercame")
 
 
@@ -318,17 +318,17 @@ async def test_a_long_plain_answer_is_put_together_beside_the_loop(
 ) -> None:
     monkeypatch.setattr("gateway.forwarding.cascade.MAX_ASSEMBLED_HERE_BYTES", 100)
     async with running(tmp_path, policy=POLICY.format(folder=tmp_path)) as stack:
-        deployment, text, _ = await ask(stack, SURE)
+        deployment, text, _ = await call(stack, SURE)
         assert (deployment, text) == ("small", "asmallanswercame")
 
 
-async def test_an_answer_that_ends_early_is_judged_by_all_of_it(tmp_path: Path) -> None:
+async def test_an_answer_that_ends_early_is_evaluated_by_all_of_it(tmp_path: Path) -> None:
     async with running(tmp_path, policy=POLICY.format(folder=tmp_path)) as stack:
         for logprobs, expected in (((-0.01,), "small"), ((-0.9,), "large")):
             stack.small.otherwise = engine("Yes", logprobs)
             stack.large.otherwise = engine("No", (-0.01,))
             for stream in (False, True):
-                reply = await stack.ask(chat(stream=stream))
+                reply = await stack.call(chat(stream=stream))
                 assert reply.headers["x-penstock-deployment"] == expected
 
 
@@ -336,7 +336,7 @@ async def test_where_nobody_can_take_over_the_small_answer_goes_on(tmp_path: Pat
     async with running(tmp_path, policy=POLICY.format(folder=tmp_path)) as stack:
         live = stack._live()[1]
         live.is_ready = False
-        deployment, text, _ = await ask(stack, UNSURE, stream=True)
+        deployment, text, _ = await call(stack, UNSURE, stream=True)
         assert (deployment, text) == ("small", "asmallanswercame")
         assert 'choice="small",policy="cascade",reason="kept"} 1.0' in await decisions(stack)
 
@@ -347,7 +347,7 @@ async def test_when_the_large_model_fails_the_small_one_answers_after_all(tmp_pa
 
     async with running(tmp_path, policy=POLICY.format(folder=tmp_path)) as stack:
         stack.large.scripts = [broken, broken]
-        deployment, text, _ = await ask(stack, UNSURE, stream=True)
+        deployment, text, _ = await call(stack, UNSURE, stream=True)
         assert (deployment, text) == ("small", "asmallanswercame")
         assert 'choice="small",policy="cascade",reason="taken_back"} 1.0' in await decisions(stack)
 
@@ -355,20 +355,20 @@ async def test_when_the_large_model_fails_the_small_one_answers_after_all(tmp_pa
 async def test_a_small_model_that_is_down_is_passed_over(tmp_path: Path) -> None:
     async with running(tmp_path, policy=POLICY.format(folder=tmp_path)) as stack:
         stack._live()[0].is_ready = False
-        deployment, text, _ = await ask(stack, SURE)
+        deployment, text, _ = await call(stack, SURE)
         assert (deployment, text) == ("large", "alargeanswercame")
 
 
-async def test_a_small_model_that_breaks_off_while_it_is_judged_is_replaced(tmp_path: Path) -> None:
+async def test_a_small_model_that_breaks_off_while_it_is_evaluated_is_replaced(tmp_path: Path) -> None:
     async def breaks(wire: Wire) -> None:
         await wire.start_stream()
-        await wire.event(event({"delta": {"content": "a"}, "logprobs": {"content": [told("a", -0.1)]}}))
+        await wire.event(event({"delta": {"content": "a"}, "logprobs": {"content": [notified("a", -0.1)]}}))
         wire.abort()
 
     async with running(tmp_path, policy=POLICY.format(folder=tmp_path)) as stack:
         stack.small.scripts = [breaks]
         stack.large.otherwise = engine("a large answer came", SURE)
-        reply = await stack.ask(chat(stream=True))
+        reply = await stack.call(chat(stream=True))
         assert (reply.headers["x-penstock-deployment"], text_of(reply.body)) == ("large", "alargeanswercame")
 
 
@@ -376,7 +376,7 @@ async def test_a_small_model_that_breaks_off_while_it_is_judged_is_replaced(tmp_
 async def test_a_client_that_leaves_cancels_whichever_model_runs(tmp_path: Path, slow: str) -> None:
     async def waits(wire: Wire) -> None:
         await wire.start_stream()
-        await wire.event(event({"delta": {"content": "a"}, "logprobs": {"content": [told("a", -0.3)]}}))
+        await wire.event(event({"delta": {"content": "a"}, "logprobs": {"content": [notified("a", -0.3)]}}))
         await wire.is_gone.wait()
 
     async with running(tmp_path, policy=POLICY.format(folder=tmp_path)) as stack:
@@ -404,6 +404,6 @@ async def test_a_small_model_that_stalls_before_its_first_token_is_left(
         if is_stream:  # what is usual is known
             for _ in range(MIN_SAMPLES):
                 stack.gateway._current().deployments["small"].first_bytes.add(time.monotonic(), 0.01)
-        reply = await stack.ask(chat(stream=is_stream))
+        reply = await stack.call(chat(stream=is_stream))
 
         assert (reply.status, reply.headers["x-penstock-deployment"]) == (200, "large")

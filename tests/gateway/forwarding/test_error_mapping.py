@@ -35,7 +35,7 @@ async def test_an_upstreams_error_is_never_echoed(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
         for code in (500, 401, 403):
             stack.small.scripts = [status(code)]
-            reply = await stack.ask(chat("solo"))
+            reply = await stack.call(chat("solo"))
 
             assert (reply.status, reply.error["code"], reply.error["type"]) == (502, "upstream_error", "api_error")
             assert b"sk-secret" not in reply.body
@@ -45,7 +45,7 @@ async def test_an_upstreams_error_is_never_echoed(tmp_path: Path) -> None:
 async def test_a_client_error_of_the_upstream_is_passed_on_as_it_is(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
         stack.small.scripts = [status(429, retry_after="7")]
-        reply = await stack.ask(chat("solo"))
+        reply = await stack.call(chat("solo"))
 
         assert (reply.status, reply.error["code"]) == (429, "upstream_words")
         assert reply.headers["retry-after"] == "7"
@@ -83,7 +83,7 @@ async def test_a_client_error_of_the_upstream_without_the_envelope_is_put_into_i
 
     async with running(tmp_path) as stack:
         stack.small.scripts = [refuse]
-        reply = await stack.ask(chat("solo"))
+        reply = await stack.call(chat("solo"))
 
         assert (reply.status, reply.headers["content-type"]) == (404, "application/json")
         assert set(reply.error) == {"message", "type", "param", "code"}
@@ -115,17 +115,17 @@ async def test_an_answer_that_is_no_completion_is_a_502(
 ) -> None:
     async with running(tmp_path) as stack:
         stack.small.scripts = [script]
-        reply = await stack.ask(chat("solo", stream=is_stream))
+        reply = await stack.call(chat("solo", stream=is_stream))
 
         assert (reply.status, reply.error["code"], reply.error["type"]) == (502, "upstream_error", "api_error")
         assert stack.lines()[0]["outcome"] == "upstream_failed"
-        assert (await stack.ask(chat("solo"))).status == 200
+        assert (await stack.call(chat("solo"))).status == 200
 
 
-async def test_a_whole_answer_where_a_stream_was_asked_for_is_a_502(tmp_path: Path) -> None:
+async def test_a_whole_answer_where_a_stream_was_requested_is_a_502(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
         stack.small.scripts = [answers(COMPLETION)]
-        reply = await stack.ask(chat("solo", stream=True))
+        reply = await stack.call(chat("solo", stream=True))
 
         assert (reply.status, reply.error["code"]) == (502, "upstream_error")
 
@@ -133,7 +133,7 @@ async def test_a_whole_answer_where_a_stream_was_asked_for_is_a_502(tmp_path: Pa
 async def test_an_overloaded_upstream_sheds_with_its_own_retry_after(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
         stack.small.scripts = [status(503, retry_after="9")]
-        reply = await stack.ask(chat("solo"))
+        reply = await stack.call(chat("solo"))
 
         assert (reply.status, reply.error["code"]) == (503, "server_is_overloaded")
         assert reply.headers["retry-after"] == "9"
@@ -144,7 +144,7 @@ async def test_an_overloaded_upstream_sheds_with_its_own_retry_after(tmp_path: P
 async def test_a_reset_before_the_answer_is_a_502(tmp_path: Path, is_stream: bool) -> None:
     async with running(tmp_path) as stack:
         stack.small.scripts = [reset_before_head] * 2
-        reply = await stack.ask(chat("solo", stream=is_stream))
+        reply = await stack.call(chat("solo", stream=is_stream))
 
         assert (reply.status, reply.error["code"]) == (502, "upstream_error")
         assert stack.lines()[0]["outcome"] == "upstream_failed"
@@ -153,7 +153,7 @@ async def test_a_reset_before_the_answer_is_a_502(tmp_path: Path, is_stream: boo
 async def test_a_plain_answer_that_breaks_off_is_a_502(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
         stack.small.scripts = [short_body]
-        reply = await stack.ask(chat("solo"))
+        reply = await stack.call(chat("solo"))
 
         assert (reply.status, reply.error["code"]) == (502, "upstream_error")
 
@@ -161,11 +161,35 @@ async def test_a_plain_answer_that_breaks_off_is_a_502(tmp_path: Path) -> None:
 async def test_an_upstream_that_never_answers_is_a_504(tmp_path: Path) -> None:
     async with running(tmp_path, first_token_ms=60) as stack:
         stack.small.scripts = [hang]
-        reply = await stack.ask(chat("solo", stream=True))
+        reply = await stack.call(chat("solo", stream=True))
 
         assert (reply.status, reply.error["code"]) == (504, "upstream_timeout")
         await asyncio.wait_for(stack.small.gone.wait(), 1)
         assert stack.lines()[0]["outcome"] == "upstream_timeout"
+
+
+def beats(first: bytes | None, heartbeat: bytes) -> Callable[[Wire], Any]:
+    """Endless heartbeats after the first event."""
+
+    async def script(wire: Wire) -> None:
+        await wire.start_stream()
+        if first is not None:
+            await wire.event(first)
+        while not wire.is_gone.is_set():
+            await wire.send(b"%x\r\n%b\r\n" % (len(heartbeat), heartbeat))
+            await asyncio.sleep(0.02)
+
+    return script
+
+
+HEARTBEATS = [
+    b": hb\n\n",
+    b"data:\n\n",
+    b"id: 1\nretry: 5\n\n",
+    b'event: ping\ndata: {"type":"ping"}\n\n',
+    b"data: {}\n\n",
+    b'data: {"id":"x","choices":[]}\n\n',
+]
 
 
 async def test_an_answer_whose_pieces_have_no_text_yet_is_alive(tmp_path: Path) -> None:
@@ -179,7 +203,7 @@ async def test_an_answer_whose_pieces_have_no_text_yet_is_alive(tmp_path: Path) 
 
     async with running(tmp_path, first_token_ms=300, inter_token_ms=300) as stack:
         stack.small.scripts = [think]
-        reply = await stack.ask(chat(stream=True))
+        reply = await stack.call(chat(stream=True))
 
         assert (reply.status, reply.headers["x-penstock-deployment"]) == (200, "small")
         assert b"hello" in reply.body
@@ -189,4 +213,4 @@ async def test_an_answer_far_beyond_a_normal_one_is_refused(tmp_path: Path, monk
     monkeypatch.setattr("gateway.forwarding.attempt.MAX_PLAIN_BYTES", 100)
     async with running(tmp_path) as stack:
         assert len(COMPLETION) > 100
-        assert (await stack.ask(chat("solo"))).status == 502
+        assert (await stack.call(chat("solo"))).status == 502

@@ -1,4 +1,4 @@
-"""A client that leaves, at every place of a request's way: the upstream's connection is closed, nothing is kept."""
+"""A client that leaves, at every place of a request's way: the upstream's connection is closed, nothing is stored."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ async def test_a_permit_freed_by_a_leaver_goes_to_the_next_in_the_queue(tmp_path
         _, first = await stack.connect()
         first.write(encode(chat("solo")))
         await asyncio.wait_for(stack.small.got_request.wait(), 2)
-        waiting = asyncio.create_task(stack.ask(chat("solo")))
+        waiting = asyncio.create_task(stack.call(chat("solo")))
         live = stack.gateway._current().deployments["small"]
         while not live.limiter.num_waiting:
             await asyncio.sleep(0.001)
@@ -161,7 +161,7 @@ async def test_a_storm_of_leavers_leaves_nothing_behind(tmp_path: Path) -> None:
         await stack.until_idle()
         stack.check_integrity()
 
-        assert (await stack.ask(chat("solo"))).status == 200
+        assert (await stack.call(chat("solo"))).status == 200
         await stack.until_idle()
         assert len(stack.lines()) == 201
         assert {line["outcome"] for line in stack.lines()} <= {"cancelled", "completed"}

@@ -15,14 +15,14 @@ from tests.gateway.stack import chat, encode
 HEDGED = "policy: first_available, hedge: {max_ratio: 0.1}"
 
 
-async def test_a_late_stream_is_asked_for_elsewhere_and_the_loser_is_cancelled(tmp_path: Path) -> None:
+async def test_a_late_stream_is_requested_elsewhere_and_the_loser_is_cancelled(tmp_path: Path) -> None:
     """Fault row 26: only after what is usual, inside the budget; the loser's connection is closed and counted."""
     async with faulty(tmp_path, select=HEDGED, first_token_ms=10_000, ejection=EjectionRules()) as stack:
         num = await warm(stack, 60)
         hedges = await stack.metric("penstock_hedges_total")  # a busy machine is late by itself
         stack.engines[0].scripts = [hang]
         begun = time.monotonic()
-        reply = await stack.ask(chat(stream=True))
+        reply = await stack.call(chat(stream=True))
 
         assert (reply.status, reply.headers["x-penstock-deployment"]) == (200, "e1")
         assert reply.body.endswith(b"data: [DONE]\n\n")
@@ -45,7 +45,7 @@ async def test_a_hedge_that_loses_is_cancelled_and_one_that_fails_hurts_nobody(t
         stack.engines[1].scripts = [hang, failing(500)]
         stack.engines[0].scripts = [late, late]
         for _ in range(2):
-            reply = await stack.ask(chat(stream=True))
+            reply = await stack.call(chat(stream=True))
             assert (reply.status, reply.headers["x-penstock-deployment"]) == (200, "e0")
 
         await asyncio.wait_for(stack.engines[1].gone.wait(), 1)
@@ -55,14 +55,14 @@ async def test_a_hedge_that_loses_is_cancelled_and_one_that_fails_hurts_nobody(t
 
 
 async def test_hedges_stay_within_their_share_and_off_for_load_retries_and_plain_answers(tmp_path: Path) -> None:
-    """Fault row 26: bimodal answers; at most the configured share of requests is asked twice."""
+    """Fault row 26: bimodal answers; at most the configured share of requests is called twice."""
     async with faulty(tmp_path, select="policy: first_available, hedge: {max_ratio: 0.02}", permits=8) as stack:
         num = await warm(stack, 50)
         late_s = stack.live(0).first_bytes.late_s(time.monotonic())
         assert late_s is not None
         stack.engines[0].otherwise = streaming("slow", first_s=0.05 + 2 * late_s)
-        await stack.ask(chat(), headers={})
-        await stack.ask(chat(stream=True), headers={"x-stainless-retry-count": "1"})
+        await stack.call(chat(), headers={})
+        await stack.call(chat(stream=True), headers={"x-stainless-retry-count": "1"})
         assert await stack.metric("penstock_hedges_total") == 0
         await stack.storm(chat(stream=True), 40, num_at_once=2)
         hedges = await stack.metric("penstock_hedges_total")

@@ -15,7 +15,7 @@ async def test_a_server_that_knows_no_streams_answers_a_plain_request_that_was_s
     async with running(tmp_path, ejection=NO_EJECTION) as stack:
         stack.gateway._current().deployments["small"].plain_as_stream = "always"
         stack.small.otherwise = plain
-        reply = await stack.ask(chat())
+        reply = await stack.call(chat())
 
         assert (reply.status, reply.headers["x-penstock-deployment"], reply.body) == (200, "small", COMPLETION)
         assert len(stack.small.received) == 1

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.gateway.forwarding.test_error_mapping import HEARTBEATS, beats
 from tests.gateway.scripted import Wire, chunk
 from tests.gateway.stack import chat, encode, running
 
@@ -59,7 +60,7 @@ async def heartbeats_only(wire: Wire) -> None:
 async def test_a_stream_that_breaks_off_ends_with_an_error_event(tmp_path: Path, script: Callable[[Wire], Any]) -> None:
     async with running(tmp_path) as stack:
         stack.small.scripts = [script]
-        reply = await stack.ask(chat("solo", stream=True))
+        reply = await stack.call(chat("solo", stream=True))
 
         first, last, rest = reply.body.split(b"\n\n")
         assert reply.status == 200
@@ -74,18 +75,18 @@ async def test_a_stream_that_breaks_off_ends_with_an_error_event(tmp_path: Path,
 async def test_an_unfinished_stream_is_flagged_incomplete(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
         stack.small.scripts = [end_without_finish, finish_without_done]
-        await stack.ask(chat("solo", stream=True))
-        reply = await stack.ask(chat("solo", stream=True))
+        await stack.call(chat("solo", stream=True))
+        reply = await stack.call(chat("solo", stream=True))
 
         assert b"error" not in reply.body
-        assert reply.body.endswith(b"\n\ndata: [DONE]\n\n")  # it said why it ended, and left the mark out
+        assert reply.body.endswith(b"\n\ndata: [DONE]\n\n")  # it stated why it ended, and left the mark out
         assert [line.get("is_incomplete") for line in stack.lines()] == [True, None]
 
 
 async def test_an_error_event_of_the_upstream_is_passed_on_once(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
         stack.small.scripts = [error_event]
-        reply = await stack.ask(chat("solo", stream=True))
+        reply = await stack.call(chat("solo", stream=True))
 
         assert reply.body.count(b'"error"') == 1
         assert b"engine died" in reply.body
@@ -93,35 +94,11 @@ async def test_an_error_event_of_the_upstream_is_passed_on_once(tmp_path: Path) 
         assert (line["outcome"], line["is_incomplete"]) == ("upstream_failed", True)
 
 
-def beats(first: bytes | None, heartbeat: bytes) -> Callable[[Wire], Any]:
-    """Endless heartbeats after the first event."""
-
-    async def script(wire: Wire) -> None:
-        await wire.start_stream()
-        if first is not None:
-            await wire.event(first)
-        while not wire.is_gone.is_set():
-            await wire.send(b"%x\r\n%b\r\n" % (len(heartbeat), heartbeat))
-            await asyncio.sleep(0.02)
-
-    return script
-
-
-HEARTBEATS = [
-    b": hb\n\n",
-    b"data:\n\n",
-    b"id: 1\nretry: 5\n\n",
-    b'event: ping\ndata: {"type":"ping"}\n\n',
-    b"data: {}\n\n",
-    b'data: {"id":"x","choices":[]}\n\n',
-]
-
-
 @pytest.mark.parametrize("script", [stall, heartbeats_only, *(beats(chunk("hel"), beat) for beat in HEARTBEATS)])
 async def test_a_stalled_stream_ends_with_a_timeout_event(tmp_path: Path, script: Callable[[Wire], Any]) -> None:
     async with running(tmp_path, inter_token_ms=80) as stack:
         stack.small.scripts = [script]
-        reply = await stack.ask(chat("solo", stream=True))
+        reply = await stack.call(chat("solo", stream=True))
 
         assert reply.status == 200
         assert json.loads(reply.body.rstrip().split(b"data: ")[-1])["error"]["code"] == "upstream_timeout"
@@ -139,7 +116,7 @@ async def error_event_and_done(wire: Wire) -> None:
 async def test_an_error_event_counts_whatever_comes_after_it(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
         stack.small.scripts = [error_event_and_done]
-        await stack.ask(chat("solo", stream=True))
+        await stack.call(chat("solo", stream=True))
 
         line = stack.lines()[0]
         assert (line["outcome"], line["is_incomplete"]) == ("upstream_failed", True)
@@ -148,9 +125,9 @@ async def test_an_error_event_counts_whatever_comes_after_it(tmp_path: Path) -> 
 async def test_the_connection_is_closed_after_an_error_event_of_the_upstream(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
         stack.small.scripts = [error_event]
-        asked = encode(chat("solo", stream=True), headers={"connection": "keep-alive"})
+        requested = encode(chat("solo", stream=True), headers={"connection": "keep-alive"})
         reader, writer = await stack.connect()
-        writer.write(asked + asked)
+        writer.write(requested + requested)
         raw = await asyncio.wait_for(reader.read(), 2)
         writer.close()
 
@@ -173,7 +150,7 @@ async def test_a_line_that_never_ends_is_cut(tmp_path: Path, monkeypatch: pytest
 
     async with running(tmp_path) as stack:
         stack.small.scripts = [endless]
-        reply = await stack.ask(chat("solo", stream=True))
+        reply = await stack.call(chat("solo", stream=True))
 
         assert json.loads(reply.body.rstrip().split(b"data: ")[-1])["error"]["code"] == "upstream_error"
         assert len(reply.body) < 2_000_000
@@ -183,9 +160,9 @@ async def test_a_line_that_never_ends_is_cut(tmp_path: Path, monkeypatch: pytest
 async def test_the_connection_is_closed_after_an_error_event(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
         stack.small.scripts = [end_without_finish]
-        asked = encode(chat("solo", stream=True), headers={"connection": "keep-alive"})
+        requested = encode(chat("solo", stream=True), headers={"connection": "keep-alive"})
         reader, writer = await stack.connect()
-        writer.write(asked + asked)  # the second would be answered on a connection that goes on
+        writer.write(requested + requested)  # the second would be answered on a connection that goes on
         raw = await asyncio.wait_for(reader.read(), 2)  # returns at the end of the connection only
         writer.close()
 

@@ -1,4 +1,4 @@
-"""A stream is judged by its first event that means something: what the client gets, and what is known afterwards."""
+"""A stream is measured by its first event that means something: what the client gets, and what is known afterwards."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ BAD_HEADS = {name: found for name, found, expected in HEADS if expected != "answ
 async def test_another_deployment_answers_for_a_stream_that_begins_badly(tmp_path: Path, name: str) -> None:
     async with running(tmp_path) as stack:
         stack.small.scripts = [stream(*filter(None, [BAD_HEADS[name]]))]
-        reply = await stack.ask(chat(stream=True))
+        reply = await stack.call(chat(stream=True))
 
         assert (reply.status, reply.headers["x-penstock-deployment"]) == (200, "large")
         assert b"error" not in reply.body
@@ -123,7 +123,7 @@ async def test_without_another_deployment_a_bad_beginning_has_a_status(tmp_path:
     async with running(tmp_path) as stack:
         found = BAD_HEADS[name]
         stack.small.scripts = [stream(*(found[at : at + 9] for at in range(0, len(found), 9)))]
-        reply = await stack.ask(chat("solo", stream=True))
+        reply = await stack.call(chat("solo", stream=True))
 
         assert (reply.status, reply.error["code"]) == (502, "upstream_error")
         assert b"engine died" not in reply.body
@@ -134,7 +134,7 @@ async def test_bad_beginnings_eject_a_deployment(tmp_path: Path) -> None:
     async with running(tmp_path, ejection=EjectionRules(consecutive_failures=3, min_exchanges=100)) as stack:
         stack.small.otherwise = stream(event(ROLE), event(ERROR))
         for _ in range(6):
-            assert (await stack.ask(chat(stream=True))).status == 200
+            assert (await stack.call(chat(stream=True))).status == 200
         assert len(stack.small.received) == 3
 
 
@@ -142,7 +142,7 @@ async def test_bad_beginnings_stay_within_the_retry_budget(tmp_path: Path) -> No
     async with running(tmp_path, ejection=NO_EJECTION) as stack:
         stack.small.otherwise = stream(event(ERROR))
         for _ in range(30):
-            await stack.ask(chat(stream=True))
+            await stack.call(chat(stream=True))
         assert 10 <= len(stack.large.received) <= 14
 
 
@@ -173,7 +173,7 @@ async def test_an_error_that_blames_the_request_reaches_the_client_with_its_stat
     async with running(tmp_path, ejection=EjectionRules(consecutive_failures=1)) as stack:
         stack.small.otherwise = stream(event(ROLE), event(body)) if is_stream else plain
         for _ in range(2):  # nobody is ejected for it
-            reply = await stack.ask(chat("solo", stream=is_stream))
+            reply = await stack.call(chat("solo", stream=is_stream))
             assert (reply.status, reply.headers["content-type"]) == (status, "application/json")
             assert (reply.error["message"], reply.error["code"]) == (error["message"], code)
             assert set(reply.error) == {"message", "type", "param", "code"}
@@ -183,7 +183,7 @@ async def test_an_error_that_blames_the_request_reaches_the_client_with_its_stat
 async def test_a_rate_limit_in_the_beginning_moves_the_request(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
         stack.small.scripts = [stream(event(b'{"error":{"message":"slower","code":429}}'))]
-        reply = await stack.ask(chat(stream=True))
+        reply = await stack.call(chat(stream=True))
         assert (reply.status, reply.headers["x-penstock-deployment"]) == (200, "large")
 
 
@@ -196,7 +196,7 @@ async def test_a_beginning_that_breaks_off_after_the_role_is_replaced(tmp_path: 
 
     async with running(tmp_path) as stack:
         stack.small.scripts = [breaks]
-        reply = await stack.ask(chat(stream=True))
+        reply = await stack.call(chat(stream=True))
         assert (reply.status, reply.headers["x-penstock-deployment"]) == (200, "large")
 
 
@@ -235,7 +235,7 @@ async def test_a_plain_answer_that_is_an_error_is_replaced(tmp_path: Path) -> No
         folder.mkdir()
         async with running(folder) as stack:
             stack.small.scripts = [plain(body)]
-            reply = await stack.ask(chat())
+            reply = await stack.call(chat())
             assert (reply.status, reply.headers["x-penstock-deployment"]) == (200, "large"), body
 
 
@@ -271,7 +271,7 @@ async def test_a_stream_that_fails_later_ends_with_an_error_and_counts_as_failed
         ending = [event(b"[DONE]")] if has_done else []
         stack.small.otherwise = stream(event(chunk("hel")), usage, *FAILED[name], *ending)
         for _ in range(2):
-            reply = await stack.ask(chat(stream=True))
+            reply = await stack.call(chat(stream=True))
             assert reply.status == 200
             assert b"[DONE]" not in reply.body
             assert b'"hel"' in reply.body
@@ -279,7 +279,7 @@ async def test_a_stream_that_fails_later_ends_with_an_error_and_counts_as_failed
         for line in stack.lines():
             assert (line["outcome"], line["is_incomplete"]) == ("upstream_failed", True)
             assert (line["prompt_tokens"], line["completion_tokens"]) == (7, 3)
-        assert (await stack.ask(chat(stream=True))).headers["x-penstock-deployment"] == "large", "it is ejected"
+        assert (await stack.call(chat(stream=True))).headers["x-penstock-deployment"] == "large", "it is ejected"
 
 
 async def test_line_ends_of_any_kind_are_a_whole_answer(tmp_path: Path) -> None:
@@ -287,6 +287,6 @@ async def test_line_ends_of_any_kind_are_a_whole_answer(tmp_path: Path) -> None:
         for end in (b"\r\n", b"\r"):
             parts = [chunk("hel"), chunk(finish="stop"), chunk(usage=(7, 3))]
             stack.small.scripts = [stream(*(b"data:" + part + end + end for part in parts))]
-            reply = await stack.ask(chat("solo", stream=True))
+            reply = await stack.call(chat("solo", stream=True))
             assert reply.body.endswith(b"data: [DONE]\n\n")
         assert {(line["outcome"], line["completion_tokens"]) for line in stack.lines()} == {("completed", 3)}

@@ -32,7 +32,7 @@ def pytest_asyncio_loop_factories(
 
 
 class ManualClock:
-    """A clock that stands still until told."""
+    """A clock that stands still until advanced."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -121,7 +121,7 @@ class RawClient:
             except ConnectionResetError:
                 return b""
 
-    async def ask(self, data: bytes) -> Reply:
+    async def call(self, data: bytes) -> Reply:
         await self.send(data)
         return await self.reply()
 
@@ -154,10 +154,10 @@ class Edge:
     async def is_serving(self, listener: str = "public") -> bool:
         """True when a good request on a fresh connection is answered."""
         async with self.connect(listener) as client:
-            return (await client.ask(get("/good"))).status == 200
+            return (await client.call(get("/good"))).status == 200
 
     def pass_time(self, seconds: float) -> None:
-        """Let the injected clock run and have the server look at its deadlines."""
+        """Let the injected clock run and have the server check its deadlines."""
         assert self.clock is not None
         self.clock.advance(seconds)
         self.server.sweep()

@@ -39,8 +39,8 @@ async def test_a_unix_socket_is_served_and_a_stale_one_replaced(start_edge: Star
     assert edge.address() == f"unix:{path}"
     assert os.stat(path).st_mode & 0o777 == 0o600
     async with edge.connect() as first, edge.connect() as second:
-        assert (await first.ask(get())).status == 200
-        assert (await second.ask(get())).status == 200
+        assert (await first.call(get())).status == 200
+        assert (await second.call(get())).status == 200
 
 
 async def test_a_unix_socket_that_is_in_use_is_not_taken(start_edge: StartEdge, tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ async def test_a_file_that_is_no_socket_is_not_deleted(start_edge: StartEdge, tm
 
 
 @pytest.mark.parametrize("text", ["8080", "localhost", "localhost:http", "host:99999", ""])
-async def test_an_address_that_makes_no_sense_is_an_error_that_says_so(text: str) -> None:
+async def test_an_address_that_makes_no_sense_is_an_error_that_reports_it(text: str) -> None:
     with pytest.raises(ValueError, match="expected host:port"):
         await address.bind(text, reuse_port=False, limits=EdgeLimits())
 

@@ -14,7 +14,7 @@ from gateway.http.disconnect import until_gone
 
 
 class FakeChannel:
-    """The edge's channel, told by the test that the client left."""
+    """The edge's channel, given by the test that the client left."""
 
     is_stopping = False
 
@@ -77,12 +77,12 @@ async def test_the_body_is_read_whole_under_the_watch(is_edge: bool) -> None:
 
 async def test_waiting_ends_when_the_client_leaves_unless_somebody_else_waits(is_edge: bool) -> None:
     client = Client(is_edge=is_edge)
-    told = asyncio.Event()
+    notified = asyncio.Event()
     async with until_gone(client.scope, client.receive) as gone:
         gone.stays = lambda end: True
-        gone.on_gone(told.set)
+        gone.on_gone(notified.set)
         asyncio.get_running_loop().call_later(0.005, client.leave)
-        await asyncio.wait_for(told.wait(), 2.0)
+        await asyncio.wait_for(notified.wait(), 2.0)
         assert gone.is_gone
 
 
@@ -163,11 +163,11 @@ async def test_callbacks_run_once_and_late_ones_at_once(is_edge: bool) -> None:
     calls: list[str] = []
     async with until_gone(client.scope, client.receive) as gone:
         gone.stays = lambda end: True
-        told = asyncio.Event()
+        notified = asyncio.Event()
         gone.on_gone(lambda: calls.append("first"))
-        gone.on_gone(told.set)
+        gone.on_gone(notified.set)
         client.leave()
-        await told.wait()
+        await notified.wait()
         gone.on_gone(lambda: calls.append("late"))
     assert calls == ["first", "late"]
 

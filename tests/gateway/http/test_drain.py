@@ -1,4 +1,4 @@
-"""Stopping: nothing new, what is under way finishes, what does not is told before it is cut."""
+"""Stopping: nothing new, what is under way finishes, what does not is given before it is cut."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.gateway.http.conftest import StartEdge, get, until
 async def test_idle_connections_close_at_once_and_new_ones_are_not_accepted(start_edge: StartEdge) -> None:
     edge = await start_edge()
     async with edge.connect() as client:
-        await client.ask(get())
+        await client.call(get())
         report = await edge.server.drain(5.0)
         assert await client.rest() == b""
     assert (report.num_connections, report.num_cancelled) == (1, 0)
@@ -45,12 +45,12 @@ async def test_a_request_half_read_when_the_drain_begins_is_still_answered(start
         await asyncio.sleep(0.02)
         draining = asyncio.ensure_future(edge.server.drain(5.0))
         await asyncio.sleep(0.02)
-        reply = await client.ask(get()[10:])
+        reply = await client.call(get()[10:])
         assert (reply.status, reply.headers["connection"]) == (200, "close")
         await draining
 
 
-async def test_what_does_not_finish_is_cancelled_and_may_say_a_last_word(start_edge: StartEdge) -> None:
+async def test_what_does_not_finish_is_cancelled_and_may_flush(start_edge: StartEdge) -> None:
     async def handler(scope: Scope, receive: Receive, send: Send) -> None:
         channel = edge_channel(scope)
         assert channel is not None

@@ -1,4 +1,4 @@
-"""Responses on the wire: framing, and what a broken application looks like from outside."""
+"""Responses on the wire: framing, and what a broken application resembles from outside."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ async def test_a_whole_answer_is_one_write_with_a_length(
     monkeypatch.setattr(Outflow, "write", record)
     edge = await start_edge(_answer(b"hello", headers=[(b"x-a", b"b")]))
     async with edge.connect() as client:
-        reply = await client.ask(get())
+        reply = await client.call(get())
     assert (reply.body, reply.headers["content-length"], reply.headers["x-a"]) == (b"hello", "5", "b")
     assert "date" in reply.headers
     assert "server" not in reply.headers
     assert len(writes) == 1
 
 
-async def test_a_stream_is_chunked_and_the_connection_kept(start_edge: StartEdge) -> None:
+async def test_a_stream_is_chunked_and_the_connection_stays(start_edge: StartEdge) -> None:
     edge = await start_edge(_answer(b"one", b"", b"two", b""))
     async with edge.connect() as client:
         for _ in range(2):
-            reply = await client.ask(get())
+            reply = await client.call(get())
             assert reply.headers["transfer-encoding"] == "chunked"
             assert reply.body == b"onetwo"
 
@@ -83,7 +83,7 @@ async def test_a_relay_writes_through_the_channel(start_edge: StartEdge) -> None
 
     edge = await start_edge(handler)
     async with edge.connect() as client:
-        reply = await client.ask(get())
+        reply = await client.call(get())
         assert reply.body == b"onetwo" + b"x" * 1_000_000
         assert not client.reader.at_eof()
 
@@ -125,13 +125,13 @@ async def test_an_answer_before_the_body_was_read_leaves_the_connection_usable(s
         await client.send(post(b"a" * 1000)[:-500])
         assert (await client.reply()).body == b"early"
         await client.send(b"a" * 500)
-        assert (await client.ask(get())).body == b"early"
+        assert (await client.call(get())).body == b"early"
 
 
 async def test_connection_close_from_the_application_closes(start_edge: StartEdge) -> None:
     edge = await start_edge(_answer(b"bye", headers=[(b"connection", b"close")]))
     async with edge.connect() as client:
-        assert (await client.ask(get())).headers["connection"] == "close"
+        assert (await client.call(get())).headers["connection"] == "close"
         assert await client.rest() == b""
 
 
@@ -152,13 +152,13 @@ async def _splits_a_header(scope: Any, receive: Any, send: Any) -> None:
 
 
 @pytest.mark.parametrize("handler", [_raises, _returns, _starts_only, _splits_a_header])
-async def test_an_application_that_fails_before_the_head_left_gets_500_and_tells_nothing(
+async def test_an_application_that_fails_before_the_head_left_gets_500_and_reports_nothing(
     start_edge: StartEdge, handler: Handler, caplog: pytest.LogCaptureFixture
 ) -> None:
     edge = await start_edge(handler)
     with caplog.at_level(logging.CRITICAL, "penstock.edge"):
         async with edge.connect() as client:
-            reply = await client.ask(get())
+            reply = await client.call(get())
             assert (reply.status, reply.error["code"]) == (500, "internal_error")
             assert reply.headers["x-request-id"] in reply.error["message"]
             assert b"secret" not in reply.body
@@ -213,5 +213,5 @@ async def test_a_body_longer_than_declared_is_an_error_and_not_sent(
 async def test_the_date_is_part_of_every_answer(start_edge: StartEdge) -> None:
     edge = await start_edge()
     async with edge.connect() as client:
-        assert (await client.ask(get())).headers["date"].endswith(" GMT")
-        assert (await client.ask(b"BAD\r\n\r\n")).headers["date"].endswith(" GMT")
+        assert (await client.call(get())).headers["date"].endswith(" GMT")
+        assert (await client.call(b"BAD\r\n\r\n")).headers["date"].endswith(" GMT")

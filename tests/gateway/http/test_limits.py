@@ -14,7 +14,7 @@ from tests.gateway.http.conftest import StartEdge, edge_limits, get, post, until
 async def test_too_many_header_bytes_get_431(start_edge: StartEdge, extra: bytes) -> None:
     edge = await start_edge(header__max_bytes=4096)
     async with edge.connect() as client:
-        reply = await client.ask(get("/", extra))
+        reply = await client.call(get("/", extra))
         assert (reply.status, reply.error["code"]) == (431, "headers_too_large")
         assert await client.rest() == b""
     assert edge.app.num_started == 0
@@ -33,14 +33,14 @@ async def test_an_endless_header_gets_431_before_it_ends(start_edge: StartEdge) 
 async def test_headers_just_under_both_limits_pass(start_edge: StartEdge) -> None:
     edge = await start_edge(header__max_bytes=4096, header__max_fields=20)
     async with edge.connect() as client:
-        assert (await client.ask(get("/", *[b"X-A: b"] * 19))).status == 200
-        assert (await client.ask(get("/", b"X-Big: " + b"a" * 4000))).status == 200
+        assert (await client.call(get("/", *[b"X-A: b"] * 19))).status == 200
+        assert (await client.call(get("/", b"X-Big: " + b"a" * 4000))).status == 200
 
 
 async def test_too_many_header_fields_get_431(start_edge: StartEdge) -> None:
     edge = await start_edge(header__max_fields=20)
     async with edge.connect() as client:
-        reply = await client.ask(get("/", *[b"X-A: b"] * 20))
+        reply = await client.call(get("/", *[b"X-A: b"] * 20))
         assert (reply.status, reply.error["code"]) == (431, "headers_too_large")
     assert edge.app.num_started == 0
 
@@ -50,7 +50,7 @@ async def test_a_long_uri_gets_414(start_edge: StartEdge, is_complete: bool) -> 
     edge = await start_edge(header__max_uri_bytes=1000)
     request = get("/" + "a" * 1000)
     async with edge.connect() as client:
-        reply = await client.ask(request if is_complete else request[:1010])
+        reply = await client.call(request if is_complete else request[:1010])
         assert (reply.status, reply.error["code"]) == (414, "uri_too_long")
         assert await client.rest() == b""
     assert edge.app.num_started == 0
@@ -59,7 +59,7 @@ async def test_a_long_uri_gets_414(start_edge: StartEdge, is_complete: bool) -> 
 async def test_a_declared_body_over_the_limit_gets_413_before_it_is_sent(start_edge: StartEdge) -> None:
     edge = await start_edge(body__max_bytes=1000)
     async with edge.connect() as client:
-        reply = await client.ask(post(b"a" * 1001)[:-1001])
+        reply = await client.call(post(b"a" * 1001)[:-1001])
         assert (reply.status, reply.error["code"]) == (413, "request_too_large")
         assert await client.rest() == b""
     assert edge.app.num_started == 0
@@ -94,7 +94,7 @@ async def test_a_chunked_body_over_the_limit_gets_413_and_its_application_a_disc
 async def test_a_body_of_exactly_the_limit_passes(start_edge: StartEdge) -> None:
     edge = await start_edge(body__max_bytes=1000)
     async with edge.connect() as client:
-        assert (await client.ask(post(b"a" * 1000))).body == b"good:" + b"a" * 1000
+        assert (await client.call(post(b"a" * 1000))).body == b"good:" + b"a" * 1000
 
 
 async def test_chunk_framing_that_outweighs_its_body_is_cut_off(start_edge: StartEdge) -> None:
@@ -112,7 +112,7 @@ async def test_too_many_trailers_get_431(start_edge: StartEdge) -> None:
     edge = await start_edge(header__max_fields=20)
     head = b"POST /bad HTTP/1.1\r\nHost: edge.test\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n"
     async with edge.connect() as client:
-        assert (await client.ask(head + b"A: b\r\n" * 21 + b"\r\n")).status == 431
+        assert (await client.call(head + b"A: b\r\n" * 21 + b"\r\n")).status == 431
 
 
 async def test_single_byte_chunks_are_served(start_edge: StartEdge) -> None:
@@ -121,22 +121,22 @@ async def test_single_byte_chunks_are_served(start_edge: StartEdge) -> None:
         await client.send(b"POST /echo HTTP/1.1\r\nHost: edge.test\r\nTransfer-Encoding: chunked\r\n\r\n")
         for _ in range(500):
             await client.send(b"1\r\nx\r\n")
-        reply = await client.ask(b"0\r\n\r\n")
+        reply = await client.call(b"0\r\n\r\n")
         assert reply.body == b"good:" + b"x" * 500
 
 
-async def test_continue_is_sent_when_the_application_asks_for_the_body(start_edge: StartEdge) -> None:
+async def test_continue_is_sent_when_the_application_requests_the_body(start_edge: StartEdge) -> None:
     edge = await start_edge()
     async with edge.connect() as client:
-        assert (await client.ask(post(b"hello", b"Expect: 100-continue")[:-5])).status == 100
-        assert (await client.ask(b"hello")).body == b"good:hello"
-        assert (await client.ask(get("/again"))).status == 200
+        assert (await client.call(post(b"hello", b"Expect: 100-continue")[:-5])).status == 100
+        assert (await client.call(b"hello")).body == b"good:hello"
+        assert (await client.call(get("/again"))).status == 200
 
 
 async def test_expecting_continue_with_a_length_over_the_limit_gets_413_and_no_continue(start_edge: StartEdge) -> None:
     edge = await start_edge(body__max_bytes=1000)
     async with edge.connect() as client:
-        reply = await client.ask(post(b"a" * 1001, b"Expect: 100-continue")[:-1001])
+        reply = await client.call(post(b"a" * 1001, b"Expect: 100-continue")[:-1001])
         assert reply.status == 413
         assert await client.rest() == b""
 
@@ -148,7 +148,7 @@ async def test_an_answer_without_reading_the_expected_body_closes_the_connection
 
     edge = await start_edge(handler)
     async with edge.connect() as client:
-        reply = await client.ask(post(b"hello", b"Expect: 100-continue")[:-5])
+        reply = await client.call(post(b"hello", b"Expect: 100-continue")[:-5])
         assert (reply.status, reply.headers["connection"]) == (401, "close")
         assert await client.rest() == b""
 
@@ -187,7 +187,7 @@ async def test_a_large_request_behind_a_slow_one_waits_unread_and_is_served_whol
 async def test_refusals_are_counted_by_listener(start_edge: StartEdge) -> None:
     edge = await start_edge()
     async with edge.connect() as client:
-        await client.ask(b"BAD\r\n\r\n")
+        await client.call(b"BAD\r\n\r\n")
     await until(lambda: len(edge.refusals) == 1)
     assert [(listener, error.status) for listener, error in edge.refusals] == [("public", 400)]
 

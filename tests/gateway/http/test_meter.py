@@ -92,8 +92,8 @@ def test_framing_may_not_outweigh_what_it_carries() -> None:
 
 def test_the_first_request_must_come_sooner_than_the_next_and_a_linger_is_short() -> None:
     meter = InputMeter(LIMITS, 0.0)
-    assert meter.quiet_deadline() == 10.0
+    assert meter.idle_deadline() == 10.0
     meter.begin_wait(20.0)
-    assert meter.quiet_deadline() == 95.0
+    assert meter.idle_deadline() == 95.0
     meter.begin_linger(30.0)
-    assert (meter.quiet_deadline(), meter.reading) == (32.0, MeterState.DEAF)
+    assert (meter.idle_deadline(), meter.reading) == (32.0, MeterState.DEAF)

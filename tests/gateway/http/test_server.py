@@ -53,18 +53,18 @@ async def test_a_full_listener_gives_up_the_connection_that_was_idle_longest(
 
     edge = await start_edge(handler, clock=clock, connections__max_total=3)
     async with edge.connect() as busy, edge.connect() as longest, edge.connect() as idle:
-        await longest.ask(get())
+        await longest.call(get())
         clock.advance(0.5)
-        await idle.ask(get())
+        await idle.call(get())
         await busy.send(get("/slow"))
         await until(lambda: edge.app.num_started == 3)
         async with edge.connect() as too_soon:
             assert (await too_soon.reply()).status == 503
         clock.advance(0.6)
         async with edge.connect() as fresh:
-            assert (await fresh.ask(get())).status == 200
+            assert (await fresh.call(get())).status == 200
             assert await longest.rest() == b""
-            assert (await idle.ask(get())).status == 200
+            assert (await idle.call(get())).status == 200
             assert edge.server.num_connections["public"] == 3
         release.set()
         assert (await busy.reply()).status == 200
@@ -73,8 +73,8 @@ async def test_a_full_listener_gives_up_the_connection_that_was_idle_longest(
 async def test_one_ip_may_hold_only_its_share_of_connections(start_edge: StartEdge) -> None:
     edge = await start_edge(connections__max_per_ip=2)
     async with edge.connect() as first, edge.connect() as second:
-        assert (await first.ask(get())).status == 200
-        assert (await second.ask(get())).status == 200
+        assert (await first.call(get())).status == 200
+        assert (await second.call(get())).status == 200
         async with edge.connect() as third:
             assert (await third.reply()).status == 503
     await until(lambda: edge.server.num_connections["public"] == 0)
@@ -106,7 +106,7 @@ async def test_a_client_that_lingers_after_a_refused_body_is_cut_off_too(
     async with edge.connect() as client:
         await client.send(b"POST / HTTP/1.1\r\nHost: edge.test\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n")
         await until(lambda: edge.app.num_started == 1)
-        assert (await client.ask(b"zz\r\n")).status == 400
+        assert (await client.call(b"zz\r\n")).status == 400
         await client.send(b"still talking")
         edge.pass_time(2.3)
         await until(lambda: edge.server.num_connections["public"] == 0)
@@ -168,7 +168,7 @@ async def test_a_client_that_leaves_behind_pipelined_bytes_is_noticed(start_edge
 async def test_a_half_closed_idle_connection_is_closed(start_edge: StartEdge) -> None:
     edge = await start_edge()
     async with edge.connect() as client:
-        await client.ask(get())
+        await client.call(get())
         client.writer.write_eof()
         assert await client.rest() == b""
 
@@ -176,7 +176,7 @@ async def test_a_half_closed_idle_connection_is_closed(start_edge: StartEdge) ->
 async def test_a_client_that_lingers_after_a_refusal_is_cut_off(start_edge: StartEdge, clock: ManualClock) -> None:
     edge = await start_edge(clock=clock, connections__linger_s=2.0)
     async with edge.connect() as client:
-        assert (await client.ask(b"BAD\r\n\r\n")).status == 400
+        assert (await client.call(b"BAD\r\n\r\n")).status == 400
         assert await client.rest() == b""
         await client.send(b"still talking")
         assert edge.server.num_connections["public"] == 1
@@ -224,10 +224,10 @@ async def test_a_closed_connection_leaves_nothing_for_the_garbage_collector(star
     gc.disable()
     try:
         async with edge.connect() as client:
-            await client.ask(get())
-            await client.ask(get())
+            await client.call(get())
+            await client.call(get())
         async with edge.connect() as client:
-            await client.ask(b"BAD\r\n\r\n")
+            await client.call(b"BAD\r\n\r\n")
         await until(lambda: edge.server.num_connections["public"] == 0)
         await asyncio.sleep(0.01)
         assert [each() for each in alive] == [None, None]

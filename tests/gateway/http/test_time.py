@@ -55,10 +55,10 @@ async def test_an_idle_keep_alive_connection_is_closed_after_its_time(
 ) -> None:
     edge = await start_edge(clock=clock, connections__idle_keep_alive_s=75.0, connections__write_stall_timeout_s=30.0)
     async with edge.connect() as client:
-        await client.ask(get())
+        await client.call(get())
         for _ in range(7):
             edge.pass_time(10.0)
-        assert (await client.ask(get())).status == 200
+        assert (await client.call(get())).status == 200
         for _ in range(8):
             edge.pass_time(10.0)
         assert await client.rest() == b""

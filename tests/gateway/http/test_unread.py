@@ -30,14 +30,14 @@ async def test_unfinished_heads_are_refused_beyond_a_bound_and_whole_ones_served
         last = await clients[-1].reply()
         assert (last.status, last.headers["x-penstock-shed-reason"]) == (503, "overload")
         assert "retry-after" in last.headers
-        first = await clients[0].ask(b"\r\n")
+        first = await clients[0].call(b"\r\n")
         assert first.status == 200, "who was let in may finish"
     await until(lambda: state.unread_bytes == 0)
 
 
-@pytest.mark.parametrize(("num_early", "is_kept"), [(100, True), (50_000, False), (200_000, False)])
+@pytest.mark.parametrize(("num_early", "is_stored"), [(100, True), (50_000, False), (200_000, False)])
 async def test_bytes_that_come_too_early_are_dropped_with_their_connection_beyond_a_bound(
-    start_edge: StartEdge, num_early: int, is_kept: bool
+    start_edge: StartEdge, num_early: int, is_stored: bool
 ) -> None:
     go = asyncio.Event()
 
@@ -53,14 +53,14 @@ async def test_bytes_that_come_too_early_are_dropped_with_their_connection_beyon
         await until(lambda: edge.app.num_started == 1)
         early = get("/two", b"x: " + b"y" * num_early)
         await client.send(early)
-        if is_kept:
+        if is_stored:
             await until(lambda: state.unread_bytes == len(early))
         else:
             await asyncio.sleep(0.05)  # real sockets: let it come
             assert state.unread_bytes == 0
         go.set()
         assert (await client.reply()).status == 200
-        if is_kept:
+        if is_stored:
             assert (await client.reply()).status == 200
         else:
             assert await client.rest() == b""
@@ -87,6 +87,6 @@ async def test_a_large_answer_is_not_copied_behind_its_head(start_edge: StartEdg
 
     edge = await start_edge(large)
     async with edge.connect() as client:
-        reply = await client.ask(get("/"))
+        reply = await client.call(get("/"))
         assert (reply.status, reply.body) == (200, body)
-        assert (await client.ask(get("/"))).body == body
+        assert (await client.call(get("/"))).body == body

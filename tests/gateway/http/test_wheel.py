@@ -20,7 +20,7 @@ def test_an_item_comes_due_once_at_its_time() -> None:
     assert wheel.due(103.0, limit=10) == []
 
 
-def test_an_earlier_look_wins_and_a_later_one_changes_nothing() -> None:
+def test_an_earlier_check_wins_and_a_later_one_changes_nothing() -> None:
     wheel = _wheel()
     wheel.look_at("a", 110.0)
     wheel.look_at("a", 102.0)
@@ -47,7 +47,7 @@ def test_a_full_tick_leaves_the_rest_for_the_next() -> None:
     assert sorted(item for items in served for item in items) == ["0", "1", "2", "3", "4"]
 
 
-def test_a_look_in_the_past_is_a_look_at_the_next_tick() -> None:
+def test_a_check_in_the_past_is_a_check_at_the_next_tick() -> None:
     wheel = _wheel()
     assert wheel.due(105.0, limit=10) == []
     wheel.look_at("a", 3.0)
@@ -62,13 +62,13 @@ def test_a_long_sleep_costs_no_walk_over_empty_slots() -> None:
 
 
 @given(
-    looks=st.lists(st.tuples(st.sampled_from("abcdef"), st.floats(100.0, 130.0)), max_size=40),
+    checks=st.lists(st.tuples(st.sampled_from("abcdef"), st.floats(100.0, 130.0)), max_size=40),
     limit=st.integers(1, 4),
 )
-def test_every_item_comes_exactly_once_and_never_late(looks: list[tuple[str, float]], limit: int) -> None:
+def test_every_item_comes_exactly_once_and_never_late(checks: list[tuple[str, float]], limit: int) -> None:
     wheel = _wheel()
     first: dict[str, float] = {}
-    for item, by in looks:
+    for item, by in checks:
         wheel.look_at(item, by)
         first[item] = min(by, first.get(item, by))
     seen: dict[str, float] = {}

@@ -28,7 +28,7 @@ def test_without_a_queue_there_is_no_limit() -> None:
     assert limit.allows(10_000, 10_000_000)
 
 
-def test_it_begins_with_the_requests_it_was_told_and_grows_when_they_are_used() -> None:
+def test_it_begins_with_the_requests_it_was_taught_and_grows_when_they_are_used() -> None:
     limit = AdaptiveLimit(start=8)
     assert not limit.allows(8, 800)
     now = feed(limit, 0.0, 0.1, out=4)

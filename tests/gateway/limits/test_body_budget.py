@@ -1,4 +1,4 @@
-"""The memory of bodies: shares, waiting, refusal, and books that balance whatever happens."""
+"""The memory of bodies: shares, waiting, refusal, and counts that balance whatever happens."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def test_one_tenants_line_holds_up_nobody_else() -> None:
     assert budget.num_waiting == 0
 
 
-async def test_who_waits_for_too_long_is_refused_and_told_when_to_come_back() -> None:
+async def test_who_waits_for_too_long_is_refused_and_reported_when_to_come_back() -> None:
     budget = BodyBudget(400, wait_s=0.01)
     budget.open("a").try_cover(290)
     with pytest.raises(Shed) as caught:
@@ -83,7 +83,7 @@ async def test_who_waits_for_too_long_is_refused_and_told_when_to_come_back() ->
     budget.check_integrity()
 
 
-async def test_who_finds_others_in_its_way_is_told_that_it_is_load() -> None:
+async def test_who_finds_others_in_its_way_is_reported_that_it_is_load() -> None:
     budget = BodyBudget(400, wait_s=0.01)
     budget.open("a").try_cover(290)
     with pytest.raises(Shed) as caught:
@@ -140,7 +140,7 @@ async def test_who_leaves_at_the_moment_it_is_served_loses_nothing() -> None:
 
 
 class BudgetMachine(RuleBasedStateMachine):
-    """Any order of taking and giving back leaves the books right."""
+    """Any order of taking and giving back leaves the counts right."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -164,7 +164,7 @@ class BudgetMachine(RuleBasedStateMachine):
             self.held[index % len(self.held)].release()
 
     @invariant()
-    def books_are_right(self) -> None:
+    def counts_are_right(self) -> None:
         self.budget.check_integrity()
         assert self.budget.used_bytes == sum(reservation.num_bytes for reservation in self.held)
         assert self.budget.used_bytes < self.budget.total_bytes, "some of it stays free"

@@ -1,4 +1,4 @@
-"""FairQueue: turns between tenants, order within one, and books that stay right whatever happens."""
+"""FairQueue: turns between tenants, order within one, and counts that stay right whatever happens."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def test_short_prompts_of_a_tenant_pass_its_long_ones_where_those_may_not_go() -
     long, short = waiter(ttft_by=3.0, prompt=5000), waiter(ttft_by=9.0, prompt=100)
     queue = filled(long, short)
 
-    assert queue.pop(may_go=lambda _, is_long: not is_long) is short
-    assert queue.pop(may_go=lambda _, is_long: not is_long) is None
+    assert queue.pop(is_eligible=lambda _, is_long: not is_long) is short
+    assert queue.pop(is_eligible=lambda _, is_long: not is_long) is None
     assert queue.pop() is long
 
 
@@ -85,11 +85,13 @@ def test_tenants_share_in_tokens_not_in_requests() -> None:
     few_large = [waiter("large", 1000) for _ in range(40)]
     served = drained(filled(*many_small, *few_large))[:110]
 
-    tokens = {name: sum(one.tokens for one in served if one.claim.tenant == name) for name in ("small", "large")}
+    tokens = {
+        name: sum(one.tokens for one in served if one.admission_request.tenant == name) for name in ("small", "large")
+    }
     assert 0.7 < tokens["small"] / tokens["large"] < 1.4
 
 
-def test_whoever_asks_rarely_goes_before_a_backlog() -> None:
+def test_whoever_calls_rarely_goes_before_a_backlog() -> None:
     queue = filled(*(waiter("greedy") for _ in range(100)))
     for _ in range(3):
         queue.pop()
@@ -108,7 +110,7 @@ def test_leaving_and_coming_back_gains_nothing() -> None:
             queue.push(waiter("clever"))
         one = queue.pop()
         assert one is not None
-        served.append(one.claim.tenant)
+        served.append(one.admission_request.tenant)
 
     assert served.count("clever") <= 52
 
@@ -154,10 +156,10 @@ def test_with_very_many_tenants_what_is_ahead_is_bounded_from_above() -> None:
 def test_a_filter_leaves_tenants_out_and_in_place() -> None:
     queue = filled(*(waiter("a") for _ in range(3)), waiter("b"))
 
-    one = queue.pop(may_go=lambda tenant, _: tenant == "b")
+    one = queue.pop(is_eligible=lambda tenant, _: tenant == "b")
     assert one is not None
-    assert one.claim.tenant == "b"
-    assert queue.pop(may_go=lambda tenant, _: tenant == "b") is None
+    assert one.admission_request.tenant == "b"
+    assert queue.pop(is_eligible=lambda tenant, _: tenant == "b") is None
     assert len(drained(queue)) == 3
 
 
@@ -191,11 +193,11 @@ class FairQueueMachine(RuleBasedStateMachine):
 
     @rule(allowed=st.sets(st.tuples(st.sampled_from("abcdef"), st.booleans())))
     def pop_some(self, allowed: set[tuple[str, bool]]) -> None:
-        one = self.queue.pop(may_go=lambda tenant, is_long: (tenant, is_long) in allowed)
-        waiting = {(other.claim.tenant, other.is_long) for other in self.inside} & allowed
+        one = self.queue.pop(is_eligible=lambda tenant, is_long: (tenant, is_long) in allowed)
+        waiting = {(other.admission_request.tenant, other.is_long) for other in self.inside} & allowed
         assert (one is None) == (not waiting)
         if one is not None:
-            assert (one.claim.tenant, one.is_long) in allowed
+            assert (one.admission_request.tenant, one.is_long) in allowed
             del self.inside[one]
 
     @precondition(lambda self: self.inside)
@@ -212,7 +214,7 @@ class FairQueueMachine(RuleBasedStateMachine):
         one = self.queue.push_out(tenant, tokens)
         assert (one is not None) == could
         if one is not None:
-            assert one.claim.tenant != tenant
+            assert one.admission_request.tenant != tenant
             del self.inside[one]
 
     @precondition(lambda self: len(self.inside) > 3)
@@ -220,18 +222,18 @@ class FairQueueMachine(RuleBasedStateMachine):
     def everybody_comes_round(self) -> None:
         """Each tenant is served before any other has had the largest request and a round more than it."""
         largest = max(one.tokens for one in self.inside)
-        waiting = {one.claim.tenant for one in self.inside}
+        waiting = {one.admission_request.tenant for one in self.inside}
         debts = 0
         while waiting:
             one = self.queue.pop()
             assert one is not None
             del self.inside[one]
-            waiting.discard(one.claim.tenant)
+            waiting.discard(one.admission_request.tenant)
             debts += one.tokens
             assert debts <= 12 * 6 * (largest + 5000) or not waiting
 
     @invariant()
-    def books_are_right(self) -> None:
+    def counts_are_right(self) -> None:
         self.queue.check_integrity()
         assert self.queue.num_waiting == len(self.inside)
         assert self.queue.tokens == sum(one.tokens for one in self.inside)

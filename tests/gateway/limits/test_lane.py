@@ -1,4 +1,4 @@
-"""LiveLane: how fast it drains and what that promises."""
+"""LiveLane: how fast it drains and what that guarantees."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_the_meter_forgets() -> None:
     assert rate < 0.1
 
 
-def test_before_anything_left_the_shortest_wait_is_promised() -> None:
+def test_before_anything_left_the_shortest_wait_is_allowed() -> None:
     assert LiveLane("a").predicted_wait_s(1.0) == 1.0
 
 

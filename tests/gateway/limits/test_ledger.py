@@ -41,12 +41,12 @@ def test_no_more_start_than_the_limit_and_one_more_for_each_that_returns() -> No
 
 def test_rows_bound_the_permits_and_their_loss_lifts_the_bound() -> None:
     books = ledger(8)
-    assert books.bound_rows(3)
+    assert books.bound_seqs(3)
     assert (books.cap, books.limit) == (3, 3)
-    assert not books.bound_rows(3)
-    assert books.bound_rows(None)
+    assert not books.bound_seqs(3)
+    assert books.bound_seqs(None)
     assert books.cap == 8
-    books.bound_rows(100)
+    books.bound_seqs(100)
     assert books.cap == 8, "never above the policy's own limit"
 
 

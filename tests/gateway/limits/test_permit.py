@@ -37,12 +37,12 @@ def lane(ttft_slo_s: float | None = 0.5, name: str = "interactive") -> LiveLane:
     return LiveLane(name, rules=LaneRules(ttft_slo_s=ttft_slo_s))
 
 
-def claim(lane: LiveLane, prompt: int, tenant: str = "t") -> AdmissionRequest:
+def admission_request(lane: LiveLane, prompt: int, tenant: str = "t") -> AdmissionRequest:
     return AdmissionRequest(lane, tenant, 2 * prompt + 1, prompt_tokens=prompt)
 
 
 def send(limiter: Limiter, lane: LiveLane, prompt: int, tenant: str = "t") -> Permit | None:
-    return limiter.try_acquire(claim(lane, prompt, tenant))
+    return limiter.try_acquire(admission_request(lane, prompt, tenant))
 
 
 def test_no_more_is_sent_than_one_step_reads(clock: Clock) -> None:
@@ -55,7 +55,7 @@ def test_a_first_token_lets_the_next_one_go(clock: Clock) -> None:
         limiter, short = paced(clock), lane()
         first = send(limiter, short, 400)
         others = [send(limiter, short, 400) for _ in range(2)]
-        waiting = asyncio.ensure_future(limiter.acquire(claim(short, 400)))
+        waiting = asyncio.ensure_future(limiter.acquire(admission_request(short, 400)))
         await asyncio.sleep(0)
         assert limiter.num_waiting == 1
         assert first is not None
@@ -88,9 +88,9 @@ def test_short_prompts_of_a_lane_do_not_wait_for_its_long_ones(clock: Clock) -> 
         limiter, mixed = paced(clock), lane()
         while send(limiter, mixed, 3000) is not None:
             pass
-        waiting = asyncio.ensure_future(limiter.acquire(claim(mixed, 3000)))
+        waiting = asyncio.ensure_future(limiter.acquire(admission_request(mixed, 3000)))
         await asyncio.sleep(0)
-        assert limiter.wait_s(clock.now, claim(mixed, 100)) == 0.0
+        assert limiter.wait_s(clock.now, admission_request(mixed, 100)) == 0.0
         assert send(limiter, mixed, 100) is not None
         assert limiter.num_waiting == 1
         waiting.cancel()
@@ -118,7 +118,7 @@ def test_who_crowds_is_forecast_to_wait_for_both_kinds_alike(clock: Clock) -> No
     assert send(limiter, mixed, 100, "quiet") is not None
     while send(limiter, mixed, 3000, "greedy") is not None:
         pass
-    short, long = claim(mixed, 100, "greedy"), claim(mixed, 3000, "greedy")
+    short, long = admission_request(mixed, 100, "greedy"), admission_request(mixed, 3000, "greedy")
     assert limiter.wait_s(clock.now, short) == limiter.wait_s(clock.now, long) > 0.0
 
 
@@ -164,7 +164,7 @@ def test_a_short_queue_behind_prompts_is_forecast_by_how_fast_they_are_read(cloc
         permit.note_ttft(0.01, 0.01)
     while send(limiter, short, 400) is not None:
         pass
-    assert 0.0 < limiter.wait_s(clock.now, claim(short, 400), hold_s=10.0) <= 0.02
+    assert 0.0 < limiter.wait_s(clock.now, admission_request(short, 400), hold_s=10.0) <= 0.02
 
 
 def test_the_speed_counts_only_the_time_in_which_something_was_unread() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.limits.reserve import KEPT_S, Reserve
+from gateway.limits.reserve import RETENTION_S, Reserve
 
 
 def test_nothing_is_reserved_until_somebody_had_to_wait() -> None:
@@ -22,9 +22,9 @@ def test_one_is_given_up_for_each_quiet_period_and_a_wait_starts_it_anew() -> No
     reserve = Reserve()
     for _ in range(3):
         reserve.note_wait(0.0, 9)
-    assert reserve.level(KEPT_S) == 3
-    assert reserve.level(KEPT_S + 0.1) == 2
-    assert reserve.level(2 * KEPT_S + 0.2) == 1
-    reserve.note_wait(2 * KEPT_S + 0.2, 9)
-    assert reserve.level(3 * KEPT_S) == 2
+    assert reserve.level(RETENTION_S) == 3
+    assert reserve.level(RETENTION_S + 0.1) == 2
+    assert reserve.level(2 * RETENTION_S + 0.2) == 1
+    reserve.note_wait(2 * RETENTION_S + 0.2, 9)
+    assert reserve.level(3 * RETENTION_S) == 2
     assert reserve.level(1e9) == 0

@@ -32,11 +32,11 @@ def to_the_other(document: str) -> str:
 async def start(stack: Stack, document: str, **fields: Any) -> Reply:
     etag = (await in_force(stack))["etag"]
     body = {"document": document, "reason": "try the large one", "percent": 50, **fields}
-    return await stack.ask(body, admin=True, path=CANARY, headers={"if-match": etag})
+    return await stack.call(body, admin=True, path=CANARY, headers={"if-match": etag})
 
 
-async def ask(stack: Stack, **fields: Any) -> Reply:
-    return await stack.ask(chat(user=f"person-{next(_people)}", **fields))
+async def call(stack: Stack, **fields: Any) -> Reply:
+    return await stack.call(chat(user=f"person-{next(_people)}", **fields))
 
 
 async def until_ended(stack: Stack) -> Any:
@@ -56,7 +56,7 @@ async def test_a_share_of_the_conversations_is_served_by_the_canary_always_the_s
         sides = {}
         for number in range(40):
             body = chat(user=f"u{number}")
-            first, second = [await stack.ask(body) for _ in range(2)]
+            first, second = [await stack.call(body) for _ in range(2)]
             assert first.headers["x-penstock-policy"] == second.headers["x-penstock-policy"]
             sides[number] = (first.headers["x-penstock-policy"], first.headers["x-penstock-deployment"])
         canary = (await in_force(stack))["canary"]
@@ -66,7 +66,7 @@ async def test_a_share_of_the_conversations_is_served_by_the_canary_always_the_s
         assert (await start(stack, seed["document"] + "# 2\n")).status in (400, 409)
 
 
-async def test_a_canary_that_fails_is_rolled_back_by_itself_and_says_why(tmp_path: Path) -> None:
+async def test_a_canary_that_fails_is_rolled_back_by_itself_and_gives_the_reason(tmp_path: Path) -> None:
     async with gateway(tmp_path) as stack:
         seed = await in_force(stack)
         wrong = (
@@ -78,13 +78,13 @@ async def test_a_canary_that_fails_is_rolled_back_by_itself_and_says_why(tmp_pat
         )
         assert (await start(stack, wrong, guard={"min_requests": 10})).status == 201
         while (await in_force(stack))["canary"] is not None:
-            await asyncio.gather(*(ask(stack) for _ in range(8)))
+            await asyncio.gather(*(call(stack) for _ in range(8)))
         ended = await until_ended(stack)
         assert (ended["state"], ended["ended_by"]) == ("rolled_back", "system")
         assert "against" in ended["why"]
         worse = {metric["name"] for metric in ended["evidence"]["metrics"] if metric["verdict"] == "worse"}
         assert worse & {"error", "shed"}
-        replies = [await ask(stack) for _ in range(20)]
+        replies = [await call(stack) for _ in range(20)]
         assert {reply.status for reply in replies} == {200}, replies[0].body
         assert (await in_force(stack))["etag"] == seed["etag"]
         actions = [entry["action"] for entry in (await stack.get("/admin/api/audit", admin=True)).json["entries"]]
@@ -96,10 +96,10 @@ async def test_products_that_call_its_answers_wrong_end_it(tmp_path: Path) -> No
         seed = await in_force(stack)
         assert (await start(stack, to_the_other(seed["document"]), guard={"min_requests": 10})).status == 201
         while (await in_force(stack))["canary"] is not None:
-            for reply in await asyncio.gather(*(ask(stack) for _ in range(8))):
+            for reply in await asyncio.gather(*(call(stack) for _ in range(8))):
                 if reply.headers["x-penstock-deployment"] == "large":
-                    said = {"request_id": reply.headers["x-request-id"], "verdict": "wrong"}
-                    await stack.ask(said, path="/v1/feedback")
+                    reported = {"request_id": reply.headers["x-request-id"], "verdict": "wrong"}
+                    await stack.call(reported, path="/v1/feedback")
         assert "wrong: " in (await until_ended(stack))["why"]
 
 
@@ -108,7 +108,7 @@ async def test_a_good_canary_is_promoted_by_time(tmp_path: Path) -> None:
         seed = await in_force(stack)
         await start(stack, to_the_other(seed["document"]), promote_after_s=0.1, guard={"min_requests": 5})
         while (await in_force(stack))["canary"] is not None:
-            await ask(stack)
+            await call(stack)
         assert (await until_ended(stack))["state"] == "promoted"
         assert (await in_force(stack))["revision"]["author"] == "system"
 
@@ -124,13 +124,13 @@ async def test_a_canary_runs_at_every_replica_and_stops_at_every_one(tmp_path: P
     ):
         seed = await in_force(one)
         started = (await start(one, seed["document"].replace("total_ms: 20000", "total_ms: 30000"))).json["canary"]
-        while started["revision"] not in {(await ask(two)).headers["x-penstock-policy"] for _ in range(10)}:
+        while started["revision"] not in {(await call(two)).headers["x-penstock-policy"] for _ in range(10)}:
             await asyncio.sleep(0.02)
-        stopped = await two.ask({"reason": "enough"}, admin=True, path=f"{CANARY}/stop")
+        stopped = await two.call({"reason": "enough"}, admin=True, path=f"{CANARY}/stop")
         assert stopped.json["canary"]["state"] == "stopped"
         while (await in_force(one))["canary"] is not None:
             await asyncio.sleep(0.02)
-        assert {(await ask(one)).headers["x-penstock-policy"] for _ in range(10)} == {seed["revision"]["revision"]}
+        assert {(await call(one)).headers["x-penstock-policy"] for _ in range(10)} == {seed["revision"]["revision"]}
 
 
 async def test_a_canary_whose_streams_fail_inside_is_rolled_back(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ async def test_a_canary_whose_streams_fail_inside_is_rolled_back(tmp_path: Path)
         stack.large.otherwise = fails
         assert (await start(stack, to_the_other(seed["document"]), guard={"min_requests": 10})).status == 201
         while (await in_force(stack))["canary"] is not None:
-            await asyncio.gather(*(ask(stack, stream=True) for _ in range(8)))
+            await asyncio.gather(*(call(stack, stream=True) for _ in range(8)))
         ended = await until_ended(stack)
         assert ended["state"] == "rolled_back"
         assert "error" in {metric["name"] for metric in ended["evidence"]["metrics"] if metric["verdict"] == "worse"}

@@ -7,14 +7,7 @@ from pathlib import Path
 from tests.gateway.admin.handlers.test_policy import POLICY, apply, in_force, stored
 
 
-def _store_of(store: Path | str | None) -> dict[str, str]:
-    """An embedded store's file, or any store's address."""
-    if store is None:
-        return {}
-    return {"store.address": store if isinstance(store, str) else f"embedded:{store}"}
-
-
-async def test_of_more_revisions_than_are_kept_the_oldest_go(tmp_path: Path) -> None:
+async def test_of_more_revisions_than_are_stored_the_oldest_go(tmp_path: Path) -> None:
     async with stored(tmp_path, settings={"policy.max_revisions": 10}) as stack:
         seed = await in_force(stack)
         for number in range(12):

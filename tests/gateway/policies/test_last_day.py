@@ -13,7 +13,7 @@ from gateway.store.embedded import EmbeddedStore
 from gateway.telemetry.records.recent import HOUR_S, HOURS, RouteTraffic
 from gateway.telemetry.records.record import RequestRecord
 from routing_policies.blast import BlastRadius
-from tests.gateway.policies.test_stored import Lost
+from tests.gateway.policies.replica import Lost
 
 SHOP = BlastRadius(tenants=("shop",), routes=("faq",))
 

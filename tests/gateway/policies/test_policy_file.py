@@ -94,7 +94,7 @@ def test_a_first_read_of_a_bad_file_is_an_error_with_its_place(tmp_path: Path, t
     assert made.revisions == []
 
 
-async def test_a_changed_file_is_taken_at_the_next_look(watched: Watched) -> None:
+async def test_a_changed_file_is_taken_at_the_next_check(watched: Watched) -> None:
     watched.write(OTHER)
     await watched.file.look()
     assert watched.ids == ["a", "b"]
@@ -129,7 +129,7 @@ async def test_a_swapped_link_is_a_change(tmp_path: Path) -> None:
     assert made.ids == ["a", "b"]
 
 
-async def test_a_bad_file_keeps_the_last_good_policy_and_says_why_once(watched: Watched) -> None:
+async def test_a_bad_file_keeps_the_last_good_policy_and_gives_the_reason_once(watched: Watched) -> None:
     watched.write(BAD)
     for _ in range(3):
         await watched.file.look()
@@ -233,7 +233,7 @@ SPOILERS = [remove, truncate, empty, spoil_bytes, put_folder, grow, unknown_key,
 
 
 @pytest.mark.parametrize("spoil", SPOILERS)
-async def test_a_start_with_a_bad_file_takes_the_last_good_policy_and_says_so(
+async def test_a_start_with_a_bad_file_takes_the_last_good_policy_and_reports_it(
     tmp_path: Path, spoil: Callable[[Path], None]
 ) -> None:
     life = Restarted(tmp_path)
@@ -253,7 +253,7 @@ async def test_a_start_with_a_bad_file_takes_the_last_good_policy_and_says_so(
 
 
 @pytest.mark.parametrize("spoil", SPOILERS)
-def test_a_start_with_a_bad_file_and_nothing_kept_is_refused(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
+def test_a_start_with_a_bad_file_and_nothing_stored_is_refused(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
     made = Restarted(tmp_path).start()
     spoil(made.path)
     with pytest.raises(PolicyFileError, match=r"policy\.yaml"):
@@ -261,7 +261,7 @@ def test_a_start_with_a_bad_file_and_nothing_kept_is_refused(tmp_path: Path, spo
     assert made.revisions == []
 
 
-async def test_a_refused_file_is_never_kept_and_a_mended_one_is_taken(tmp_path: Path) -> None:
+async def test_a_refused_file_is_never_stored_and_a_mended_one_is_taken(tmp_path: Path) -> None:
     life = Restarted(tmp_path)
     first = life.start()
     first.file.load()
@@ -324,3 +324,33 @@ def test_a_copy_is_this_users_own_and_leaves_nothing_beside_it(tmp_path: Path) -
     assert [path.name for path in life.copy_path.parent.iterdir()] == [life.copy_path.name]
     assert life.copy_path.stat().st_mode & 0o777 == 0o600
     assert life.copy_path.parent.stat().st_mode & 0o777 == 0o700
+
+
+async def test_a_pipe_in_place_of_the_file_is_refused_and_the_next_good_file_is_taken(watched: Watched) -> None:
+    watched.path.unlink()
+    os.mkfifo(watched.path)
+    await watched.file.look()
+    assert (watched.file.status.is_current, watched.ids) == (False, ["a"])
+    assert "cannot be read (Is no regular file)" in str(watched.file.status.error)
+    watched.path.unlink()
+    watched.write(OTHER)
+    await watched.file.look()
+    assert (watched.file.status.is_current, watched.ids) == (True, ["a", "b"])
+
+
+@pytest.mark.parametrize("kind", ["cut", "pipe", "folder", "dangling"])
+def test_a_bad_file_whose_last_good_copy_is_damaged_names_both(tmp_path: Path, kind: str) -> None:
+    copy = PolicyCopy(tmp_path / "run" / "policy.last.json")
+    Watched(tmp_path / "policy.yaml", copy=copy).file.load()
+    content = copy.path.read_bytes()
+    copy.path.unlink()
+    if kind == "cut":
+        copy.path.write_bytes(content[: len(content) // 2])
+    elif kind == "pipe":
+        os.mkfifo(copy.path)
+    elif kind == "folder":
+        copy.path.mkdir()
+    else:
+        copy.path.symlink_to("none")
+    with pytest.raises(PolicyFileError, match=r"(?s)rutes.*last good policy, .*policy\.last\.json, is damaged"):
+        Watched(tmp_path / "policy.yaml", BAD, copy).file.load()

@@ -13,7 +13,7 @@ from gateway.policies.policy_file import (
 from gateway.policies.reading import PolicyChecks
 
 
-def test_a_file_that_is_not_there_or_not_text_is_an_error_that_says_so(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_or_not_text_is_an_error_that_reports_it(tmp_path: Path) -> None:
     with pytest.raises(
         PolicyFileError, match=r"none\.yaml: cannot be read \(No such file or directory\); check --policy"
     ):

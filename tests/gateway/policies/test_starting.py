@@ -54,7 +54,7 @@ def test_without_a_revision_the_file_is_what_will_be_served(tmp_path: Path) -> N
     assert (engines_of(config, found.policy), found.note) == (["small", "large"], None)
 
 
-async def test_a_revision_of_the_store_decides_which_engines_start_and_it_is_said(tmp_path: Path) -> None:
+async def test_a_revision_of_the_store_decides_which_engines_start_and_it_is_stated(tmp_path: Path) -> None:
     await revise(tmp_path, ONE_ENGINE)
     config = config_in(tmp_path, **{"policy.document": tmp_path / "policy.yaml", "policy.source": "store"})
     found = await asyncio.to_thread(started, config)
@@ -93,7 +93,7 @@ async def test_a_store_that_lost_the_revision_does_not_decide(tmp_path: Path) ->
     assert "the store has lost it" in (found.note or "")
 
 
-async def test_a_revision_that_cannot_be_read_is_said_and_the_file_decides(tmp_path: Path) -> None:
+async def test_a_revision_that_cannot_be_read_is_stated_and_the_file_decides(tmp_path: Path) -> None:
     await revise(tmp_path, ONE_ENGINE)
     lost = "redis://127.0.0.1:1/0"
     config = config_in(
@@ -108,9 +108,11 @@ async def test_a_revision_that_cannot_be_read_is_said_and_the_file_decides(tmp_p
 def spoil_copy(folder: Path) -> None:
     """As another version of the program would have written it."""
     copy = PolicyCopy(folder / COPY_FILE)
-    kept = copy.read()
-    assert kept is not None
-    copy.write(msgspec.structs.replace(kept, document=kept.document.replace("schema_version: 1", "schema_version: 99")))
+    saved = copy.read()
+    assert saved is not None
+    copy.write(
+        msgspec.structs.replace(saved, document=saved.document.replace("schema_version: 1", "schema_version: 99"))
+    )
 
 
 @pytest.mark.parametrize("file", ["missing", "bad", "good"])

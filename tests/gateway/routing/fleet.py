@@ -64,7 +64,7 @@ class Answered:
 
 @dataclass(slots=True)
 class Fleet:
-    """`offer` requests, change `slowdown` by time, `run`, and look at `answered`."""
+    """`offer` requests, change `slowdown` by time, `run`, and check `answered`."""
 
     num: int = 1
     policy: str = "latency_first"
@@ -86,7 +86,7 @@ class Fleet:
         _Run(self, made).run(offers)
         for live in made.deployments.values():
             assert live.forecast.num_pending == 0
-            assert live.forecast.num_rows(math.inf) == 0
+            assert live.forecast.num_seqs(math.inf) == 0
             assert live.limiter.in_flight == 0
         return self
 
@@ -120,10 +120,12 @@ class _Run:
         now, rng = self.fleet.now, self.rng
         tokens = max(1, round(prompt * math.exp(rng.gauss(0, self.fleet.price_noise))))
         price = Price(tokens, tokens, 200)
-        claim = AdmissionRequest(self.made.lanes["interactive"], "tenant", price.work_tokens, arrived_at=now)
+        admission_request = AdmissionRequest(
+            self.made.lanes["interactive"], "tenant", price.work_tokens, arrived_at=now
+        )
         planned = self.made.router.match("auto", None, {})
-        live, _ = self.made.router.pick(planned, frozenset(), "interactive", RoutingRequest(price, claim))
-        permit = live.limiter.try_acquire(claim)
+        live, _ = self.made.router.pick(planned, frozenset(), "interactive", RoutingRequest(price, admission_request))
+        permit = live.limiter.try_acquire(admission_request)
         if permit is None:
             self.waiting.append((prompt, output))
             return

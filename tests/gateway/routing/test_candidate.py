@@ -28,7 +28,7 @@ def candidate(snapshot: PolicySnapshot, **options: bool) -> LiveCandidate:
 
 def test_a_plain_view_has_the_live_state_and_no_forecast() -> None:
     snapshot, ask = made()
-    held = snapshot.deployments["d0"].limiter.try_acquire(ask.claim)
+    held = snapshot.deployments["d0"].limiter.try_acquire(ask.admission_request)
     assert held is not None
     view = candidate(snapshot).plain_view(is_ejected=True)
     assert (view.id, view.in_flight, view.max_in_flight, view.weight, view.zone) == ("d0", 1, 3, 2.0, "a")
@@ -39,7 +39,7 @@ def test_a_plain_view_has_the_live_state_and_no_forecast() -> None:
 def test_a_view_of_a_request_knows_what_is_cached_and_what_it_costs() -> None:
     snapshot, ask = made()
     view = candidate(snapshot).view(0.0, ask)
-    priced = candidate(snapshot).view(0.0, RoutingRequest(ask.price, ask.claim))
+    priced = candidate(snapshot).view(0.0, RoutingRequest(ask.price, ask.admission_request))
     assert view.cost is not None
     assert priced.cost is not None
     assert view.cost <= priced.cost
@@ -49,7 +49,7 @@ def test_a_view_of_a_request_knows_what_is_cached_and_what_it_costs() -> None:
 def test_a_prompt_whose_beginning_is_held_is_forecast_sooner() -> None:
     snapshot, ask = made()
     warm = candidate(snapshot).view(0.0, ask)
-    cold = candidate(snapshot).view(0.0, RoutingRequest(ask.price, ask.claim))
+    cold = candidate(snapshot).view(0.0, RoutingRequest(ask.price, ask.admission_request))
     assert warm.forecast_ttft_s is not None
     assert cold.forecast_ttft_s is not None
     assert warm.forecast_ttft_s <= cold.forecast_ttft_s
@@ -58,5 +58,5 @@ def test_a_prompt_whose_beginning_is_held_is_forecast_sooner() -> None:
 def test_it_knows_who_served_the_session_before() -> None:
     snapshot, ask = made()
     assert candidate(snapshot).view(0.0, ask) != candidate(snapshot).view(
-        0.0, RoutingRequest(ask.price, ask.claim, ask.held_tokens)
+        0.0, RoutingRequest(ask.price, ask.admission_request, ask.held_tokens)
     )

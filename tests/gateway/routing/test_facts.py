@@ -1,4 +1,4 @@
-"""What a route's condition learns of a real request, and that routes without one never ask."""
+"""What a route's condition learns of a real request, and that routes without one never call."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def parsed(messages: list[dict[str, Any]], **fields: Any) -> ChatRequest:
         ("model", "auto"),
     ],
 )
-def test_a_fact_is_what_the_request_says(name: str, value: object) -> None:
-    told = [{"type": "text", "text": "and this?"}, IMAGE]
+def test_a_fact_is_what_the_request_states(name: str, value: object) -> None:
+    notified = [{"type": "text", "text": "and this?"}, IMAGE]
     messages = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"}]
-    request = parsed([*messages, {"role": "user", "content": told}], tools=[TOOL])
+    request = parsed([*messages, {"role": "user", "content": notified}], tools=[TOOL])
     assert RequestFacts(request).fact(name) == value
 
 
@@ -42,11 +42,11 @@ async def test_a_condition_sends_requests_to_their_routes(tmp_path: Path) -> Non
     when = 'match: {models: [auto], when: \'request.text.contains("refund") && headers["x-plan"] == "gold"\'}'
     text = policy_text(tmp_path).replace("match: {models: [auto]}", when)
     async with running(tmp_path, policy=text) as stack:
-        asked = {**chat(), "messages": [{"role": "user", "content": "a refund, please"}]}
+        requested = {**chat(), "messages": [{"role": "user", "content": "a refund, please"}]}
         gold = {"x-plan": "gold"}
         for body, headers, route in (
-            (asked, gold, "main"),
-            (asked, {}, "implied-auto"),
+            (requested, gold, "main"),
+            (requested, {}, "implied-auto"),
             (chat(), gold, "implied-auto"),
         ):
-            assert (await stack.ask(body, headers=headers)).headers["x-penstock-route"] == route
+            assert (await stack.call(body, headers=headers)).headers["x-penstock-route"] == route

@@ -1,4 +1,4 @@
-"""What tells conversations apart, and routes that keep one in its place."""
+"""What distinguishes conversations, and routes that keep one in its place."""
 
 from __future__ import annotations
 
@@ -36,22 +36,24 @@ def request(*contents: Any, **fields: Any) -> ChatRequest:
         ("two cache keys", request("a", prompt_cache_key="k"), request("a", prompt_cache_key="l"), False),
     ],
 )
-def test_conversations_are_told_apart(name: str, one: ChatRequest, other: ChatRequest, is_same: bool) -> None:
+def test_conversations_are_distinguished(name: str, one: ChatRequest, other: ChatRequest, is_same: bool) -> None:
     assert (key_of(one, "t", "conversation") == key_of(other, "t", "conversation")) is is_same, name
 
 
-def test_tenants_are_told_apart_whatever_they_say() -> None:
+def test_tenants_are_distinguished_whatever_they_state() -> None:
     assert key_of(request("a"), "t", "tenant") == key_of(request("b"), "t", "tenant")
     assert key_of(request("a"), "t", "tenant") != key_of(request("a"), "u", "tenant")
     assert key_of(request("a"), "t", "conversation") != key_of(request("a"), "u", "conversation")
 
 
-def pick(made: PolicySnapshot, asked: ChatRequest, tried: frozenset[str] = NOBODY) -> tuple[str, str]:
+def pick(made: PolicySnapshot, requested: ChatRequest, tried: frozenset[str] = NOBODY) -> tuple[str, str]:
     planned = made.router.match("auto", None, {})
     price = Price(100, 100, 10)
-    ask = planned.weighed(RoutingRequest(price, AdmissionRequest(made.lanes["interactive"], "t", 100)), asked, "t")
-    ask = made.router.with_history(ask, asked)
-    live, decision = made.router.pick(planned, tried, "interactive", ask)
+    routing_request = planned.weighed(
+        RoutingRequest(price, AdmissionRequest(made.lanes["interactive"], "t", 100)), requested, "t"
+    )
+    routing_request = made.router.with_history(routing_request, requested)
+    live, decision = made.router.pick(planned, tried, "interactive", routing_request)
     return live.id, decision.cause
 
 

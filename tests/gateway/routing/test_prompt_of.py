@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from gateway.chat.request import ChatRequestParser
 from gateway.routing.prompt_of import prompt_of
 from routing_policies.quality.prompt import Prompt
-
-
-def asked(text: str) -> dict[str, Any]:
-    return {"model": "auto", "messages": [{"role": "user", "content": text}]}
+from tests.gateway.test_quality_routing import requested
 
 
 def test_a_conversation_becomes_its_last_two_questions_and_the_size_of_the_rest() -> None:
@@ -27,12 +23,12 @@ def test_a_conversation_becomes_its_last_two_questions_and_the_size_of_the_rest(
     }
     found = prompt_of(ChatRequestParser().parse(json.dumps(body).encode()))
     assert found == Prompt("And\npens?", "And books?", 2, 26, True, True)
-    lone = prompt_of(ChatRequestParser().parse(json.dumps(asked("hi")).encode()))
+    lone = prompt_of(ChatRequestParser().parse(json.dumps(requested("hi")).encode()))
     assert lone == Prompt("hi", "", 1, 2)
     system = {"model": "auto", "messages": [{"role": "system", "content": "x"}]}
     assert prompt_of(ChatRequestParser().parse(json.dumps(system).encode())).text == ""
 
 
-def test_a_route_tells_the_kind_of_work_of_its_prompts() -> None:
-    request = ChatRequestParser().parse(json.dumps(asked("hi")).encode())
+def test_a_route_reports_the_kind_of_work_of_its_prompts() -> None:
+    request = ChatRequestParser().parse(json.dumps(requested("hi")).encode())
     assert (prompt_of(request).kind, prompt_of(request, kind="sums").kind) == ("", "sums")

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import random
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -15,23 +12,7 @@ from gateway.config.checks import ConfigError
 from gateway.routing.quality_files import load_predictors
 from routing_policies.quality.predictor import Predictor
 from routing_policies.quality.prompt import Prompt
-from tests.routing_policies.quality.prompts import prompt
-
-
-def write_data(path: Path, *, weak: str = "s", strong: str = "l", num: int = 300) -> Path:
-    rng = random.Random(4)
-    lines = []
-    for number in range(num):
-        is_hard = number % 3 == 0
-        line: dict[str, Any] = {"outcomes": {weak: 0.0 if is_hard else 1.0, strong: 1.0, "other": 0.5}}
-        text = prompt(rng, is_hard=is_hard).text
-        if number % 2:
-            line["messages"] = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": text}]
-        else:
-            line["prompt"] = text
-        lines.append(json.dumps(line))
-    path.write_text("\n".join(lines) + "\n")
-    return path
+from tests.gateway.test_quality_routing import write_data
 
 
 def test_a_damaged_or_missing_folder_of_coefficients_stops_the_start(tmp_path: Path) -> None:
@@ -42,7 +23,7 @@ def test_a_damaged_or_missing_folder_of_coefficients_stops_the_start(tmp_path: P
         load_predictors(tmp_path)
 
 
-def test_coefficients_from_a_file_say_the_same_as_those_that_were_trained(tmp_path: Path) -> None:
+def test_coefficients_from_a_file_are_equal_as_those_that_were_trained(tmp_path: Path) -> None:
     model = train_from_files([write_data(tmp_path / "data.jsonl")], "s", "l")
     models = tmp_path / "models"
     models.mkdir()
@@ -50,4 +31,4 @@ def test_coefficients_from_a_file_say_the_same_as_those_that_were_trained(tmp_pa
     found = load_predictors(models).find("s", "l")
     assert found is not None
     one = Prompt("Please add 17 and 45.", num_chars=21)
-    assert found.judge(one).prediction == Predictor(model).judge(one).prediction
+    assert found.assess(one).prediction == Predictor(model).assess(one).prediction

@@ -110,7 +110,7 @@ def test_a_policy_with_no_lanes_has_one() -> None:
     assert snapshot(TEXT + "lanes: []\n").default_lane == "interactive"
 
 
-def test_a_foregone_decision_is_the_one_that_looking_at_all_would_give() -> None:
+def test_a_foregone_decision_is_the_one_that_forecasts_of_all_would_give() -> None:
     made = snapshot()
     planned = made.router.match("auto", None, {})
     small, large = made.deployments["small"], made.deployments["large"]
@@ -128,7 +128,7 @@ def test_a_foregone_decision_is_the_one_that_looking_at_all_would_give() -> None
     assert large.is_ready
 
 
-def test_a_match_is_looked_up_once_unless_headers_have_a_say() -> None:
+def test_a_match_is_looked_up_once_unless_headers_count() -> None:
     by_header = snapshot().router
     assert by_header.match("auto", None, {"x-app": "faq"}) is not by_header.match("auto", None, {})
     plain = snapshot(TEXT.replace(", headers: {x-app: faq}", "")).router

@@ -29,6 +29,6 @@ def test_at_least_one_token_is_left_however_much_is_held() -> None:
 
 def test_another_claim_changes_nothing_else() -> None:
     claim = AdmissionRequest(LANE, "lab", 3)
-    other = ASK.with_claim(claim)
-    assert other.claim is claim
-    assert other.with_claim(ASK.claim) == ASK
+    other = ASK.with_admission(claim)
+    assert other.admission_request is claim
+    assert other.with_admission(ASK.admission_request) == ASK

@@ -34,7 +34,7 @@ def test_every_form_is_understood(text: str, expected: StoreAddress) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "reported"),
     [
         ("", "expected embedded:PATH"),
         ("embedded:", "needs a path"),
@@ -51,8 +51,8 @@ def test_every_form_is_understood(text: str, expected: StoreAddress) -> None:
         ("redis+cluster://a/1", "no numbered databases"),
     ],
 )
-def test_what_makes_no_sense_is_refused_by_what_is_wrong(text: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_what_makes_no_sense_is_refused_by_what_is_wrong(text: str, reported: str) -> None:
+    with pytest.raises(ValueError, match=reported):
         parse_store(text)
 
 

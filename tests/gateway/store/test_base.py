@@ -133,7 +133,7 @@ class TestLog:
         assert [entry.seq for entry in await store.read_log(space, "audit", after=5, limit=3)] == [6, 7, 8]
         assert await store.read_log(space, "another") == ()
 
-    async def test_a_hash_chain_can_be_kept_by_many_writers(self, store: Store, space: str) -> None:
+    async def test_a_hash_chain_can_be_stored_by_many_writers(self, store: Store, space: str) -> None:
         async def write(line: bytes) -> None:
             while True:
                 tail = (*(await store.read_log(space, "chain")), None)[-2:][0]
@@ -162,7 +162,7 @@ class TestMeters:
         assert (third.units, third.remaining) == (0, 0)
         assert 58 < third.wait_s <= 62
 
-    async def test_units_may_be_kept_for_longer_and_then_count_for_longer(self, store: Store, space: str) -> None:
+    async def test_units_may_be_stored_for_longer_and_then_count_for_longer(self, store: Store, space: str) -> None:
         grant = (await one(store, space, Draw(MINUTE, 60, 1, MAX_AHEAD))).grants[0]
         assert 8.0 < grant.usable_s <= 8.5
         assert 68 < grant.reset_s <= 70

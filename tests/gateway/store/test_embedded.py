@@ -56,9 +56,9 @@ async def test_two_processes_share_one_file_exactly(tmp_path: Path) -> None:
 @pytest.mark.parametrize("damage", [b"not a database at all" * 400, b"SQLite format 3\0" + bytes(range(256)) * 64])
 async def test_a_damaged_file_is_put_aside_and_the_store_begins_anew(tmp_path: Path, damage: bytes) -> None:
     path = tmp_path / "store.sqlite3"
-    told: list[str] = []
+    notified: list[str] = []
     path.write_bytes(damage)
-    store = EmbeddedStore(path, wall=time.time, on_damage=told.append)
+    store = EmbeddedStore(path, wall=time.time, on_damage=notified.append)
     with pytest.raises(StoreUnavailable) as lost:
         await store.get("s", "k")
     assert lost.value.reason is StoreLoss.CORRUPT
@@ -66,7 +66,7 @@ async def test_a_damaged_file_is_put_aside_and_the_store_begins_anew(tmp_path: P
     await store.aclose()
     (aside,) = damaged_in(tmp_path)
     assert aside.read_bytes() == damage
-    assert "begins anew" in told[0]
+    assert "begins anew" in notified[0]
 
 
 async def test_damage_that_shows_later_is_handled_the_same_way(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ async def test_a_redis_made_to_remember_is_good(tmp_path: Path) -> None:
     assert "(Redis " in findings[0].message
 
 
-async def test_a_user_who_may_not_look_at_settings_is_no_failure(tmp_path: Path) -> None:
+async def test_a_user_who_may_not_read_settings_is_no_failure(tmp_path: Path) -> None:
     server = RedisServer(tmp_path).start()
     server.admin.acl_setuser("app", enabled=True, passwords=["+pw"], keys=["*"], commands=["+@all", "-config", "-info"])
     findings = await found_at(server.url.replace("//", "//app:pw@"))

@@ -15,7 +15,7 @@ SPACE = "test"
 
 
 class Replaced:
-    """What a follower asks of a store, which can be replaced by another one."""
+    """What a follower calls of a store, which can be replaced by another one."""
 
     def __init__(self, store: Store) -> None:
         self.store = store

@@ -10,16 +10,16 @@ from gateway.store.base import MAX_VALUE_BYTES
 from gateway.store.forwarding import ForwardingStore
 
 
-class Told(ForwardingStore):
-    """Returns what it was told."""
+class Notifications(ForwardingStore):
+    """Returns what it was given."""
 
     async def _forward(self, operation: str, *arguments: Any, **options: Any) -> Any:
         return operation, arguments, options
 
 
 async def test_operations_carry_their_names_and_arguments() -> None:
-    store = Told()
-    told: list[Any] = [
+    store = Notifications()
+    notified: list[Any] = [
         await store.get("s", "k"),
         await store.put("s", "k", b"v", ttl_s=1.0),
         await store.delete("s", "k", expect=3),
@@ -30,7 +30,7 @@ async def test_operations_carry_their_names_and_arguments() -> None:
         await store.exchange("s", "holder", ()),
         await store.room(),
     ]
-    assert told == [
+    assert notified == [
         ("get", ("s", "k"), {}),
         ("put", ("s", "k", b"v"), {"ttl_s": 1.0, "expect": None}),
         ("delete", ("s", "k"), {"expect": 3}),
@@ -46,8 +46,8 @@ async def test_operations_carry_their_names_and_arguments() -> None:
 
 async def test_keys_and_values_that_no_store_takes_are_not_forwarded() -> None:
     with pytest.raises(ValueError, match="key"):
-        await Told().put("s", "", b"v")
+        await Notifications().put("s", "", b"v")
     with pytest.raises(ValueError, match="value"):
-        await Told().put("s", "k", b"v" * (MAX_VALUE_BYTES + 1))
+        await Notifications().put("s", "k", b"v" * (MAX_VALUE_BYTES + 1))
     with pytest.raises(ValueError, match="value"):
-        await Told().append("s", "log", b"v" * (MAX_VALUE_BYTES + 1))
+        await Notifications().append("s", "log", b"v" * (MAX_VALUE_BYTES + 1))

@@ -1,4 +1,4 @@
-"""Timeouts, the breaker and what an observer hears, over a store that does as the test says."""
+"""Timeouts, the breaker and what an observer learns, over a store that does as the test states."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def test_a_late_answer_is_given_up_and_its_command_broken_off() -> None:
     assert heard.states == []  # one late answer is no loss
 
 
-async def test_an_open_breaker_tries_nothing_and_says_so_at_once() -> None:
+async def test_an_open_breaker_tries_nothing_and_reports_it_at_once() -> None:
     store, moody, heard = guarded()
     moody.error = StoreUnavailable(StoreLoss.DOWN, "refused")
     with pytest.raises(StoreUnavailable):

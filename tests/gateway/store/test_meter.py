@@ -35,7 +35,7 @@ def test_no_sixty_seconds_hold_more_than_the_limit_whenever_the_units_are_used(
         assert sum(units for used_at, units in uses if start <= used_at < start + 60.0) <= MINUTE.limit
 
 
-def test_who_waits_as_long_as_told_is_served() -> None:
+def test_who_waits_as_long_as_reported_is_served() -> None:
     counts: dict[int, int] = {}
     draw_units(counts, Draw(MINUTE, 20, 20), 1000.2, 1)
     draw_units(counts, Draw(MINUTE, 10, 10), 1030.7, 1)
@@ -45,7 +45,7 @@ def test_who_waits_as_long_as_told_is_served() -> None:
     assert draw_units(counts, Draw(MINUTE, 15, 15), 1031.0 + refused.wait_s, 1).units == 15
 
 
-def test_a_meter_is_whole_again_when_it_said() -> None:
+def test_a_meter_is_whole_again_when_it_stated() -> None:
     counts: dict[int, int] = {}
     grant = draw_units(counts, Draw(MINUTE, 30, 30), 1000.2, 1)
     assert draw_units(counts, Draw(MINUTE), 1000.2 + grant.reset_s - 0.01, 1).remaining == 0

@@ -24,7 +24,7 @@ async def put_canaries(store: Store, space: str) -> None:
         await store.put(f"{space}.{tenant}", "canary", tenant.encode() * 50)
 
 
-async def read_and_be_cancelled(store: Store, space: str, rng: random.Random, rounds: int) -> int:
+async def read_and_be_cancelled(store: Store, space: str, rng: random.Random, repeats: int) -> int:
     """Read canaries at full speed while most reads are cancelled somewhere on their way; how many came through."""
     read = 0
 
@@ -35,7 +35,7 @@ async def read_and_be_cancelled(store: Store, space: str, rng: random.Random, ro
         assert found.value == tenant.encode() * 50, "an answer of another tenant's command"
         read += 1
 
-    for _ in range(rounds):
+    for _ in range(repeats):
         tasks = [asyncio.create_task(one(rng.choice(TENANTS))) for _ in range(16)]
         await asyncio.sleep(rng.choice((0, 0, 0.0002, 0.0005, 0.001)))
         for task in tasks:
@@ -66,8 +66,8 @@ async def test_nor_behind_the_timeout_that_cancels_slow_commands(redis_server: R
     for round_number in range(6):
         if round_number % 2:
             redis_server.freeze()
-        asking = [asyncio.create_task(store.get(f"{space}.{tenant}", "canary")) for tenant in TENANTS]
-        results = await asyncio.gather(*asking, return_exceptions=True)
+        sending = [asyncio.create_task(store.get(f"{space}.{tenant}", "canary")) for tenant in TENANTS]
+        results = await asyncio.gather(*sending, return_exceptions=True)
         redis_server.thaw()
         for tenant, result in zip(TENANTS, results, strict=True):
             if isinstance(result, StoreUnavailable):

@@ -59,9 +59,9 @@ async def refused(store: Store) -> None:
 async def test_a_store_signed_by_the_named_authority_serves(server: TlsRedis, authority: Authority) -> None:
     store = store_at(server.tls_port, authority.ca_file)
     assert await store.put("space", "key", b"value") == 1
-    kept = redis.Redis(port=server.port, socket_timeout=5).dbsize()
+    stored = redis.Redis(port=server.port, socket_timeout=5).dbsize()
     await store.aclose()
-    assert kept, "the value lies in the server that was asked"
+    assert stored, "the value lies in the server that was asked"
 
 
 async def test_a_store_that_the_system_does_not_know_is_never_spoken_to(server: TlsRedis) -> None:

@@ -105,7 +105,7 @@ def test_totals_of_processes_add_up_after_a_journey() -> None:
     assert seconds == pytest.approx(1.1)
 
 
-def test_what_did_not_change_is_kept_once() -> None:
+def test_what_did_not_change_is_stored_once() -> None:
     world = World()
     world.step(1, 0.2)
     world.step(1)

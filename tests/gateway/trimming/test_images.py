@@ -30,7 +30,7 @@ def data_url(data: bytes, kind: str = "PNG") -> str:
     return f"data:image/{kind.lower()};base64,{base64.b64encode(data).decode()}"
 
 
-def asking(*urls: str) -> ChatRequest:
+def sending(*urls: str) -> ChatRequest:
     parts = [{"type": "image_url", "image_url": {"url": url, "detail": "low"}} for url in urls]
     message = {"role": "user", "content": [{"type": "text", "text": "What is this?"}, *parts]}
     return ChatRequestParser().parse(json.dumps({"model": "auto", "messages": [message]}).encode())
@@ -48,7 +48,7 @@ def size_of(url: str) -> tuple[int, int]:
 
 async def test_the_work_is_done_off_the_event_loop() -> None:
     shrinker = ImageShrinker()
-    request, cut_tokens = await shrinker.shrink(asking(picture(600, 600)), 100)
+    request, cut_tokens = await shrinker.shrink(sending(picture(600, 600)), 100)
     shrinker.close()
     assert size_of(urls_of(request)[0]) == (100, 100)
     assert cut_tokens > 0
@@ -62,7 +62,7 @@ async def test_what_finds_no_room_goes_on_as_it_came(monkeypatch: pytest.MonkeyP
         return request, 1
 
     monkeypatch.setattr(images, "_shrunk", held)
-    shrinker, request = ImageShrinker(), asking(picture(600, 600))
+    shrinker, request = ImageShrinker(), sending(picture(600, 600))
     waiting = [asyncio.ensure_future(shrinker.shrink(request, 100)) for _ in range(MAX_WAITING)]
     await asyncio.sleep(0)
     assert await shrinker.shrink(request, 100) == (request, 0)
@@ -80,8 +80,8 @@ async def test_text_alone_never_reaches_the_worker(monkeypatch: pytest.MonkeyPat
 async def test_a_gateway_sends_smaller_images_up_and_counts_what_that_saved(tmp_path: Path) -> None:
     rule = "    trim: {strategies: [downscale_images], max_image_side_px: 128}\n"
     async with running(tmp_path, policy=policy_text(tmp_path).replace("    select:", rule + "    select:", 1)) as stack:
-        reply = await stack.ask(asking(picture(640, 640)).document)
-        bad = await stack.ask(asking("data:image/png;base64,AAAA").document)
+        reply = await stack.call(sending(picture(640, 640)).document)
+        bad = await stack.call(sending("data:image/png;base64,AAAA").document)
         lines = (await stack.get("/metrics", admin=True)).body.decode().splitlines()
 
         assert reply.status == 200

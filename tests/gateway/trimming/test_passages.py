@@ -1,4 +1,4 @@
-"""Of a long text the sentences that bear on the question are kept, whole, whatever stands in them and in any script."""
+"""A long text keeps whole sentences that bear on the question, whatever stands in them and in any script."""
 
 from __future__ import annotations
 
@@ -42,27 +42,27 @@ def test_sentences_end_where_readers_see_them_end(text: str, expected: list[str]
         ("Use grease, e.g. lithium, on the sluice.", "Which grease for the sluice?"),
     ],
 )
-def test_a_fact_with_dots_in_it_is_kept_whole(fact: str, question: str) -> None:
+def test_a_fact_with_dots_in_it_is_left_whole(fact: str, question: str) -> None:
     cut = extract(f"{FILLER} {fact} {FILLER}", question, 300)
     assert fact in cut
     assert len(cut.encode()) <= 300
 
 
-def test_a_text_without_spaces_between_words_is_cut_by_what_it_says() -> None:
+def test_a_text_without_spaces_between_words_is_cut_by_what_it_states() -> None:
     text = f"{ZH_FILLER}水泵重三点五公斤。{ZH_FILLER}"
     cut = extract(text, "水泵有多重？", 200)
     assert "水泵重三点五公斤。" in cut
     assert len(cut.encode()) <= 200
 
 
-def test_a_question_in_full_width_is_kept_where_it_stands() -> None:
+def test_a_question_in_full_width_is_left_where_it_stands() -> None:
     question = "水泵有多重？"
     cut = extract(f"{ZH_FILLER}水泵重三点五公斤。{ZH_FILLER}\n\n{question}", question, 300)
     assert cut.endswith(question)
     assert "水泵重三点五公斤。" in cut
 
 
-def test_a_text_that_says_nothing_of_the_question_keeps_its_beginning() -> None:
+def test_a_text_that_is_silent_of_the_question_keeps_its_beginning() -> None:
     cut = extract(FILLER, "Zebra?", 300)
     assert cut.startswith("Gate number 0 ")
     assert 0 < len(cut.encode()) <= 300

@@ -14,7 +14,7 @@ def test_a_capped_output_is_measured_in_bytes_and_cut_between_characters() -> No
     assert cap_text(capped) == capped
 
 
-def test_a_capped_output_says_how_much_is_missing() -> None:
+def test_a_capped_output_reports_how_much_is_missing() -> None:
     text = "a" * 3000 + "z" * 3000
     capped = cap_text(text)
     assert capped.startswith("aaa")

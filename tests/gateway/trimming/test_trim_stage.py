@@ -28,7 +28,7 @@ async def test_only_long_prompts_leave_the_event_loop(
     rule = "    trim: {strategies: [minify]}\n    select:"
     async with running(tmp_path, policy=policy_text(tmp_path).replace("    select:", rule, 1)) as stack:
         content = "x " * (num_bytes // 2) + "    \n\n\n\nend"
-        reply = await stack.ask({**chat(), "messages": [{"role": "user", "content": content}]})
+        reply = await stack.call({**chat(), "messages": [{"role": "user", "content": content}]})
 
         assert reply.status == 200
         assert b"\\n\\n\\n" not in stack.small.received[0].body

@@ -1,4 +1,4 @@
-"""Shorter prompts that still say what matters, cut in the same place for many turns."""
+"""Shorter prompts that still state what matters, cut in the same place for many turns."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_prompt_within_its_budget_goes_on_untouched() -> None:
     assert after.cut_bytes == ()
 
 
-def test_a_block_said_before_is_said_once() -> None:
+def test_a_block_seen_before_is_repeated_once() -> None:
     terms = "The terms are these. " * 20
     messages = [
         {"role": "user", "content": f"Read:\n\n{terms}"},
@@ -120,7 +120,7 @@ def test_instructions_given_in_the_middle_outlive_the_turns_around_them(role: st
     assert len(after) < len(messages)
 
 
-def test_what_was_said_before_is_said_again_when_the_turn_that_said_it_goes() -> None:
+def test_what_was_stated_before_is_repeated_when_the_turn_that_stated_it_goes() -> None:
     terms = "The terms of the contract are these. " * 20
     messages = [SYSTEM, *turn(0), {"role": "user", "content": f"Read this.\n\n{terms}"}, turn(1)[1]]
     for number in range(2, 12):
@@ -184,7 +184,7 @@ def test_a_second_sentence_that_the_first_one_names_stays_too() -> None:
     assert short.startswith("What is the job of the neighbour of Anton?")
 
 
-def test_a_passage_with_code_is_kept_whole() -> None:
+def test_a_passage_with_code_is_left_whole() -> None:
     text = "```\n" + "x = 1\n" * 500 + "```\n\nWhat is x?"
     assert extract(text, "What is x?", 300) == text
 
@@ -226,17 +226,17 @@ def test_prefixes_of_a_growing_chat_stay_what_they_were_even_when_tokens_are_lea
     rng = random.Random(1)
     messages = [{"role": "system", "content": "s" * 800}]
     before: list[Any] = []
-    num_said = num_kept = 0
+    num_stated = num_stored = 0
     for number in range(60):
         messages.append({"role": "user", "content": f"{number:03d}" + "u" * rng.randint(100, 300)})
-        asked = request(messages)
+        requested = request(messages)
         sent = PolicyTrimmer().trim(
-            asked, Trim(budget_tokens=1000, strategies=("drop_old_turns",)), rng.uniform(3.85, 4.15)
+            requested, Trim(budget_tokens=1000, strategies=("drop_old_turns",)), rng.uniform(3.85, 4.15)
         )
         found = sent.request.document["messages"]
         shared = next((i for i, (old, new) in enumerate(zip(before, found, strict=False)) if old != new), len(before))
-        num_said += sum(len(message["content"]) for message in found)
-        num_kept += sum(len(message["content"]) for message in found[:shared])
+        num_stated += sum(len(message["content"]) for message in found)
+        num_stored += sum(len(message["content"]) for message in found[:shared])
         before = found
         messages.append({"role": "assistant", "content": f"{number:03d}" + "a" * 100})
-    assert num_kept / num_said >= 0.8
+    assert num_stored / num_stated >= 0.8

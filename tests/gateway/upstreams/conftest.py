@@ -1,4 +1,4 @@
-"""Both event loops, a scripted upstream on a Unix socket, and a client whose books are checked at the end."""
+"""Both event loops, a scripted upstream on a Unix socket, and a client whose counts are checked at the end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def pytest_asyncio_loop_factories(
 
 @dataclass
 class FakeClock:
-    """Time that stands still until told."""
+    """Time that stands still until advanced."""
 
     now: float = 1000.0
 

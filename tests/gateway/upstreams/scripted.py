@@ -1,4 +1,4 @@
-"""An upstream that does exactly what a test's script says, byte by byte."""
+"""An upstream that does exactly what a test's script states, byte by byte."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class ScriptedUpstream:
         try:
             await self._script(Peer(self, reader, writer))
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            pass  # the client left in the middle, or the test is over; tests look at num_open
+            pass  # the client left in the middle, or the test is over; tests check num_open
         finally:
             self.num_open -= 1
             self._tasks.discard(task)

@@ -133,12 +133,12 @@ async def test_a_storm_of_cancellations_leaks_nothing(serve: Serve) -> None:
             await peer.send(chunk(b"b") + LAST_CHUNK)
 
     upstream, client = await serve(script, limits=PoolLimits(max_connections=64))
-    chance = random.Random(7)
+    rng = random.Random(7)
 
     async def one() -> None:
         try:
-            async with asyncio.timeout(chance.uniform(0.0, 0.008)):
-                await exchange(client, chance.choice(["read", "chunks", "relay"]))
+            async with asyncio.timeout(rng.uniform(0.0, 0.008)):
+                await exchange(client, rng.choice(["read", "chunks", "relay"]))
         except TimeoutError:
             pass
 

@@ -35,7 +35,7 @@ async def test_sends_a_request_and_reads_its_response(serve: Serve) -> None:
     assert upstream.requests[0].endswith(b'\r\n\r\n{"a":1}')
 
 
-async def test_tells_when_the_first_byte_came_on_its_clock(serve: Serve, clock: FakeClock) -> None:
+async def test_reports_when_the_first_byte_came_on_its_clock(serve: Serve, clock: FakeClock) -> None:
     _, client = await serve(answering(plain(b"a")), clock=clock)
     async with await client.send(POST, NO_TIMEOUTS) as response:
         assert response.first_byte_at == 1000.0
@@ -108,7 +108,7 @@ async def test_closing_twice_or_after_the_end_does_nothing(serve: Serve) -> None
     assert client.snapshot().num_idle == 1
 
 
-async def test_a_closed_response_says_so_when_read(serve: Serve) -> None:
+async def test_a_closed_response_reports_it_when_read(serve: Serve) -> None:
     _, client = await serve(sending_then_waiting(CHUNKED_HEAD, chunk(b"a")))
     response = await client.send(POST, NO_TIMEOUTS)
     response.close()

@@ -220,7 +220,7 @@ async def test_while_many_are_busy_the_next_connection_is_made_before_it_is_need
         one.close()
 
 
-async def test_the_stock_is_kept_up_before_it_is_used_up(serve: Serve) -> None:
+async def test_the_stock_is_refilled_before_it_is_used_up(serve: Serve) -> None:
     _, client = await serve(sending_then_waiting(CHUNKED_HEAD), limits=PoolLimits(max_connections=128))
     responses = [await client.send(POST, NO_TIMEOUTS) for _ in range(16)]
     async with asyncio.timeout(30):
@@ -269,7 +269,7 @@ async def test_closing_the_client_fails_what_is_in_flight(serve: Serve) -> None:
     await upstream.until_closed()
 
 
-async def test_the_books_show_in_its_representation(serve: Serve) -> None:
+async def test_the_counts_show_in_its_representation(serve: Serve) -> None:
     _, client = await serve(answering(plain(b"a")))
     await (await client.send(POST, NO_TIMEOUTS)).read(10)
     assert "0 busy, 1 idle, 0 connecting, 0 closing, max 512" in repr(client)
@@ -303,11 +303,11 @@ async def test_three_hundred_answers_that_nobody_waits_for_leave_no_garbage_behi
     sent = asyncio.Event()
 
     async def leave_early() -> None:
-        asking = asyncio.create_task(client.send(POST, NO_TIMEOUTS, lambda _: sent.set()))
+        sending = asyncio.create_task(client.send(POST, NO_TIMEOUTS, lambda _: sent.set()))
         await sent.wait()
         sent.clear()
-        asking.cancel()
-        await asyncio.wait([asking])
+        sending.cancel()
+        await asyncio.wait([sending])
 
     await leave_early()
     await asyncio.sleep(0.01)

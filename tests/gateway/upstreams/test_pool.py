@@ -14,7 +14,7 @@ from tests.gateway.upstreams.conftest import FakeClock
 
 
 class FakeTransport(asyncio.Transport):
-    """A transport without a socket that tells its protocol, at once, that it was closed."""
+    """A transport without a socket that shows its protocol, at once, that it was closed."""
 
     def __init__(self, protocol: Connection) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ async def test_taking_skips_what_has_been_idle_for_too_long(clock: FakeClock) ->
     await pool.aclose(ResponseClosed("over", phase=ExchangePhase.BODY))
 
 
-async def test_expired_connections_go_without_anyone_asking() -> None:
+async def test_expired_connections_go_without_a_call() -> None:
     loop = asyncio.get_running_loop()
     pool = ConnectionPool("engine", PoolLimits(idle_s=0.01), loop.time)
     connection = open_connection(pool, loop.time)  # type: ignore[arg-type]

@@ -37,7 +37,7 @@ def test_a_deployment_without_a_key_gets_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("environment", "said"),
+    ("environment", "reported"),
     [
         ({}, "deployments.hosted.auth.bearer_env: the environment variable HOSTED_KEY is not set; set it for"),
         ({"HOSTED_KEY": " \n"}, "the environment variable HOSTED_KEY is not set"),
@@ -47,11 +47,11 @@ def test_a_deployment_without_a_key_gets_none() -> None:
     ],
 )
 def test_a_key_that_cannot_be_used_names_deployment_and_variable_and_not_itself(
-    environment: dict[str, str], said: str
+    environment: dict[str, str], reported: str
 ) -> None:
     with pytest.raises(ReachError) as caught:
         authorization_of(HOSTED, environment)
-    assert said in str(caught.value)
+    assert reported in str(caught.value)
     assert "deployments.hosted.auth.bearer_env" in str(caught.value)
     assert SECRET not in str(caught.value)
 

@@ -16,7 +16,7 @@ from tests.gateway.upstreams.scripted import NO_TIMEOUTS, POST, ScriptedUpstream
 
 
 class NameServer:
-    """Answers, or fails, as told; counts how often it was asked."""
+    """Answers, or fails, as scripted; counts how often it was called."""
 
     def __init__(self, *addresses: str) -> None:
         self.addresses = list(addresses)
@@ -56,7 +56,7 @@ async def test_serves_the_last_answer_while_the_name_server_is_down_but_not_for_
     resolver.close()
 
 
-async def test_asks_once_for_many_who_wait_and_one_may_be_cancelled(clock: FakeClock) -> None:
+async def test_calls_once_for_many_who_wait_and_one_may_be_cancelled(clock: FakeClock) -> None:
     may_answer = threading.Event()
     num_lookups = 0
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -86,3 +87,12 @@ def test_a_ca_file_without_certificates_is_an_error(tmp_path: Path) -> None:
         client_context(empty)
     with pytest.raises(TlsConfigError):
         client_context(tmp_path / "missing.pem")
+
+
+def test_a_ca_file_that_is_a_pipe_or_a_device_is_an_error_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(TlsConfigError, match="no regular file"):
+            client_context(path)
+    with pytest.raises(TlsConfigError, match="directory"):
+        client_context(tmp_path)

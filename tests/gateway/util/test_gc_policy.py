@@ -49,7 +49,7 @@ def test_a_busy_process_collects_only_when_it_was_busy_for_very_long() -> None:
 
 
 @pytest.mark.usefixtures("thresholds")
-def test_the_interpreter_never_looks_through_everything_by_itself() -> None:
+def test_the_interpreter_never_walks_everything_by_itself() -> None:
     Counted().collector.start()
     assert gc.isenabled()
     assert gc.get_freeze_count() > 0

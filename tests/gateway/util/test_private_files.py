@@ -172,6 +172,49 @@ def test_a_tree_that_was_given_to_another_user_is_refused(tmp_path: Path) -> Non
         private_tree(run)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a file away")
+@pytest.mark.parametrize("kind", ["file", "link", "folder", "deep"])
+def test_what_another_user_put_into_an_open_folder_is_refused(tmp_path: Path, kind: str) -> None:
+    run, outside = tmp_path / "run", tmp_path / "outside"
+    (run / "recorded").mkdir(parents=True)
+    run.chmod(0o777)
+    outside.write_text("precious")
+    planted = run / "recorded" / "salt" if kind == "deep" else run / "admin.token"
+    if kind == "link":
+        planted.symlink_to(outside)
+    elif kind == "folder":
+        planted.mkdir()
+    else:
+        planted.write_text("a token that somebody else knows")
+    os.chown(planted, 65532, 65532, follow_symlinks=False)
+    with pytest.raises(UnsafeFolder, match=rf"{planted.name}: belongs to another user \(uid 65532\).*; remove it"):
+        private_tree(run)
+    assert outside.read_text() == "precious"
+
+
+def test_what_root_put_into_a_folder_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("x")
+    private_tree(tmp_path)
+    found = os.lstat
+
+    def of_root(path: os.PathLike[str] | str) -> os.stat_result:
+        fields = list(found(path))
+        fields[stat.ST_UID] = 0 if str(path).endswith("file") else fields[stat.ST_UID]
+        return os.stat_result(fields)
+
+    monkeypatch.setattr(Path, "lstat", of_root)
+    private_tree(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["wb", "ab"])
+def test_a_link_is_never_written_through(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "outside").write_text("precious")
+    (tmp_path / "file").symlink_to(tmp_path / "outside")
+    with pytest.raises(OSError, match="symbolic links"), open_private(tmp_path / "file", kind):  # type: ignore[arg-type]
+        pass
+    assert (tmp_path / "outside").read_text() == "precious"
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root owns shared folders")
 def test_a_folder_that_all_programs_share_is_not_taken_from_them(tmp_path: Path) -> None:
     shared = tmp_path / "tmp"

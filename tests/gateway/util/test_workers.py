@@ -39,7 +39,7 @@ async def test_work_runs_elsewhere_and_its_result_or_error_comes_back() -> None:
     workers.shutdown()
 
 
-async def test_never_more_threads_than_asked_for_and_none_before_there_is_work() -> None:
+async def test_never_more_threads_than_requested_and_none_before_there_is_work() -> None:
     workers = Workers(2, name="few")
     before = threading.active_count()
     with stuck(workers, 5):

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from loadtests.cache.cache_scopes import Question, ScopeResult, _judge
+from loadtests.cache.cache_scopes import Question, ScopeResult, _check_hit
 from loadtests.clients.http_client import LoadConnection
 
 _QUESTION = Question("tenant1", 0, 0, 0, 0, 3, 0, False)
@@ -27,7 +27,7 @@ def test_another_length_is_wrong_and_so_is_a_hit_that_nobody_can_have_filled(
     connection: Any = SimpleNamespace(scanner=SimpleNamespace(head=head, content=content))
     result = ScopeResult()
 
-    _judge(result, _QUESTION, cast(LoadConnection, connection), is_first=is_first)
+    _check_hit(result, _QUESTION, cast(LoadConnection, connection), is_first=is_first)
 
     assert result.num_wrong == num_wrong
     assert result.num_hits == is_hit

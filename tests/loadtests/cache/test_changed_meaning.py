@@ -23,32 +23,32 @@ def test_a_seed_decides_the_pairs(kind: Kind, is_listed: bool) -> None:
     assert found == some(kind, is_listed=is_listed)
     assert found != some(kind, is_listed=is_listed, seed=8)
     assert len(set(found)) > 100
-    assert all(pair.kept != pair.asked and pair.kind == kind for pair in found)
+    assert all(pair.cached != pair.prompt and pair.kind == kind for pair in found)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_our_lists_hold_is_always_noticed(kind: Kind) -> None:
-    assert [pair for pair in some(kind, is_listed=True) if differences(pair.asked, pair.kept).veto is None] == []
+    assert [pair for pair in some(kind, is_listed=True) if differences(pair.prompt, pair.cached).veto is None] == []
 
 
 @pytest.mark.parametrize("kind", ["number", "unit", "direction", "name", "verb"])
 def test_words_in_no_list_are_noticed_all_the_same(kind: Kind) -> None:
-    assert [pair for pair in some(kind, is_listed=False) if differences(pair.asked, pair.kept).veto is None] == []
+    assert [pair for pair in some(kind, is_listed=False) if differences(pair.prompt, pair.cached).veto is None] == []
 
 
 def test_the_other_words_are_in_no_list() -> None:
     for kind in KINDS:
         for pair in some(kind, is_listed=False):
-            kept, asked = set(pair.kept.lower().strip("?").split()), set(pair.asked.lower().strip("?").split())
-            changed = kept ^ asked
+            cached, prompt = set(pair.cached.lower().strip("?").split()), set(pair.prompt.lower().strip("?").split())
+            changed = cached ^ prompt
             lists = {"negation": NEGATIONS | EXCEPTIONS, "number": set(NUMBERS) - {"hundred"}, "unit": set(UNITS)}.get(
                 kind, set()
             )
             assert changed.isdisjoint(lists), pair
-            assert not any((one, other) in OPPOSITES for one in kept - asked for other in asked - kept), pair
+            assert not any((one, other) in OPPOSITES for one in cached - prompt for other in prompt - cached), pair
 
 
-def test_made_questions_repeat_meanings_beside_others_that_are_close() -> None:
+def test_made_questions_repeat_in_other_wordings_beside_close_others() -> None:
     questions = made_questions(seed=1)
     assert len(set(questions.texts)) == len(questions)
     assert len(set(questions.question_groups.tolist())) < len(questions) * 2 / 3

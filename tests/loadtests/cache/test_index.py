@@ -31,7 +31,7 @@ def test_it_finds_nearly_all_and_starts_again_from_its_snapshot(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("bench", [index, encoder])
-def test_missing_data_is_said_plainly(tmp_path: Path, bench: object) -> None:
+def test_missing_data_is_reported_plainly(tmp_path: Path, bench: object) -> None:
     assert bench in (index, encoder)
     parser = argparse.ArgumentParser()
     module = index if bench is index else encoder

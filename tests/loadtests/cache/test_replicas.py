@@ -1,4 +1,4 @@
-"""The bench of gateways that share a Redis: it kills what it says, and nothing that is older than a second is gone."""
+"""The bench of gateways that share a Redis: it kills its processes, and nothing older than a second is lost."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.loadtests.bench import bench
 
 
 @pytest.mark.e2e
-def test_what_is_kept_is_given_elsewhere_and_survives_a_killed_gateway_and_a_killed_redis() -> None:
+def test_what_is_stored_is_given_elsewhere_and_survives_a_killed_gateway_and_a_killed_redis() -> None:
     record = bench("replicas", "--writes", "3", "--seconds", "1.5", "--rate", "16")
     assert record["exact_elsewhere_p99_s"] > 0
     assert record["similar_elsewhere_p99_s"] > 0

@@ -30,7 +30,7 @@ def test_gives_the_body_without_its_framing() -> None:
     assert scanner.content == b"hello"
 
 
-def test_a_chunk_that_looks_like_the_last_is_not_the_end() -> None:
+def test_a_chunk_that_resembles_the_last_is_not_the_end() -> None:
     scanner = ResponseScanner()
     assert not scanner.feed(
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + b"10\r\n0123456789abcde0\r\n\r\n"[:-2]

@@ -23,7 +23,7 @@ async def test_a_server_that_stands_still_is_seen_by_every_request_that_was_due(
     assert percentile(result.latencies_s, 1.0) > STALL_S * 0.8
 
 
-async def test_a_closed_loop_omits_what_it_did_not_ask(serve_stalling: ServeStalling) -> None:
+async def test_a_closed_loop_omits_what_it_did_not_call(serve_stalling: ServeStalling) -> None:
     address = await serve_stalling(0.2, STALL_S)
     result = await run_closed_loop(address, GET, num_connections=1, seconds=1.0)
     assert 1 <= sum(latency > STALL_S / 2 for latency in result.latencies_s) <= 3

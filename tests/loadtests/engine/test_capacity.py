@@ -1,4 +1,4 @@
-"""The bench of `penstock capacity`: what a trial is judged by, how the rate is searched, what the ratio says."""
+"""The bench of `penstock capacity`: what a trial is measured by, how the rate is searched, what the ratio states."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_both_targets_have_to_hold() -> None:
 
 
 @pytest.mark.parametrize("true_rate", [3.0, 29.0, 30.5, 100.0])
-async def test_the_rate_is_found_from_a_guess_that_is_far_off(true_rate: float) -> None:
+async def test_the_rate_is_found_from_a_start_that_is_far_off(true_rate: float) -> None:
     tried = []
 
     async def holds(rate_per_s: float) -> bool:
@@ -72,21 +72,21 @@ async def test_a_rate_that_nothing_bounds_is_no_result() -> None:
         await find_most(always, 30.0, 0.05)
 
 
-def test_a_prediction_is_what_the_command_says_of_one_replica_at_its_most() -> None:
+def test_a_prediction_is_what_the_command_states_of_one_replica_at_its_most() -> None:
     state = {"requests_per_s": 12.5, "ttft_p95_s": 0.4, "step_s": 0.02, "busy_ratio": 0.8}
     document = {"plan": {"bound": "ttft", "per_replica": state, "at_peak": {"requests_per_s": 1.0}}}
     assert Predicted.read(json.dumps(document)) == Predicted(rate_per_s=12.5, bound="ttft", ttft_p95_s=0.4, tpot_s=0.02)
 
 
 def test_ratios_are_taken_within_a_round_and_the_worst_is_the_furthest_from_one() -> None:
-    rounds = [
+    repeats = [
         Round(predicted=PREDICTED, measured_per_s=measured, trials=(trial(measured),))
         for measured in (20.0, 30.0, 60.0)
     ]
     options = argparse.Namespace(
         prompt_tokens=200, output_tokens=60, ttft_p95_ms=500.0, tpot_ms=30.0, threads=1, seconds=12.0, requests=60
     )
-    results = card(options, rounds).results
+    results = card(options, repeats).results
     assert results["predicted_over_measured"] == pytest.approx(1.0)
     assert results["worst_ratio"] == pytest.approx(0.5)
     assert (results["predicted_per_s"], results["measured_per_s"], results["bound"]) == (30.0, 30.0, "tpot")

@@ -1,4 +1,7 @@
-"""The engine's bench compares with transformers, whole and part by part. Numbers are not judged, only that they are."""
+"""The engine's bench compares with transformers, whole and part by part.
+
+Numbers are not evaluated, only that they are.
+"""
 
 from __future__ import annotations
 

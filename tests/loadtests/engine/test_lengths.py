@@ -1,4 +1,4 @@
-"""Lengths of requests: from a trace when there is one, else from a fit that says what it is."""
+"""Lengths of requests: from a trace when there is one, else from a fit that states what it is."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from loadtests.engine.lengths import draw_lengths
 
 
-def test_fitted_lengths_are_of_the_traces_size_and_say_so() -> None:
+def test_fitted_lengths_are_of_the_traces_size_and_report_it() -> None:
     lengths = draw_lengths(None, 4000, max_total_tokens=100_000, rng=random.Random(1))
     prompts, outputs = zip(*lengths.pairs, strict=True)
     assert sum(prompts) / len(prompts) == pytest.approx(1230, rel=0.15)

@@ -15,7 +15,7 @@ from loadtests.engines.engine_server import Engine, ModelConnection
 from loadtests.engines.modelled_engine import EngineShape
 from loadtests.overload.workload import Offer
 
-SHAPE = EngineShape(max_rows=4, step_fixed_ms=2.0, row_us=100.0, prefill_us=5.0)
+SHAPE = EngineShape(max_num_seqs=4, step_fixed_ms=2.0, sequence_us=100.0, prefill_us=5.0)
 SLO = Slo(ttft_s=5.0, tpot_s=5.0)
 
 
@@ -67,5 +67,5 @@ async def test_the_load_it_publishes_has_the_fields_of_the_real_engine(served: t
     engine, address = served
     load = engine.load()
     assert load["state"] == "ready"
-    assert load["max_num_seqs"] == SHAPE.max_rows
+    assert load["max_num_seqs"] == SHAPE.max_num_seqs
     assert (await fetch(address, "/metrics"))[1].startswith("# TYPE model_requests_total counter")

@@ -1,4 +1,4 @@
-"""The modelled engine takes exactly as long as its shape says."""
+"""The modelled engine takes exactly as long as its shape states."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from loadtests.engines.modelled_engine import EngineModel, EngineShape, Job, lane_work
 
-SHAPE = EngineShape(max_rows=2, step_fixed_ms=10.0, row_us=1000.0, prefill_us=100.0, step_tokens=50)
+SHAPE = EngineShape(max_num_seqs=2, step_fixed_ms=10.0, sequence_us=1000.0, prefill_us=100.0, step_tokens=50)
 
 
 def run(model: EngineModel, jobs: list[Job]) -> dict[int, float]:
@@ -68,7 +68,7 @@ def test_every_job_gets_each_of_its_tokens_once(sizes: list[tuple[int, int]]) ->
     assert model.num_made == sum(output for _, output in sizes)
 
 
-def test_an_engine_says_of_each_lane_what_waits_in_it() -> None:
+def test_an_engine_states_of_each_lane_what_waits_in_it() -> None:
     short, long = lane_work(EngineShape(), 0, 0, (1000, 4000), 1.0)
     assert (short.wait_s, long.wait_s) == pytest.approx(
         (1000 / short.prefill_tokens_per_s, 4000 / long.prefill_tokens_per_s)

@@ -10,7 +10,7 @@ import pytest
 
 from loadtests.clients.http_client import Address, LoadConnection, clock, request_bytes
 from loadtests.engines.http_server import serve
-from loadtests.engines.scripted_upstream import AnswerScript, Book, ScriptedConnection
+from loadtests.engines.scripted_upstream import AnswerScript, RequestTally, ScriptedConnection
 from loadtests.harness.stack import chat_body
 
 DEFAULT = AnswerScript(num_chunks=3, chunk_chars=4)
@@ -20,8 +20,8 @@ DEFAULT = AnswerScript(num_chunks=3, chunk_chars=4)
 async def upstream() -> AsyncIterator[Address]:
     with tempfile.TemporaryDirectory(prefix="su") as folder:
         path = Path(folder) / "u.sock"
-        book = Book(DEFAULT)
-        task = asyncio.ensure_future(serve(str(path), lambda: ScriptedConnection(book)))
+        tally = RequestTally(DEFAULT)
+        task = asyncio.ensure_future(serve(str(path), lambda: ScriptedConnection(tally)))
         while not path.exists():
             await asyncio.sleep(0.001)
         yield Address(path=str(path))
@@ -29,7 +29,7 @@ async def upstream() -> AsyncIterator[Address]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def ask(address: Address, **fields: object) -> tuple[int, bytes]:
+async def call(address: Address, **fields: object) -> tuple[int, bytes]:
     connection = await LoadConnection.open(address, keep_body=True)
     request = request_bytes("POST", "/v1/chat/completions", chat_body("m", "hi", **fields))
     exchange = await connection.exchange(request)
@@ -40,7 +40,7 @@ async def ask(address: Address, **fields: object) -> tuple[int, bytes]:
 
 
 async def test_answers_in_the_shape_of_openai(upstream: Address) -> None:
-    status, body = await ask(upstream)
+    status, body = await call(upstream)
     answer = json.loads(body)
     assert status == 200
     assert answer["choices"][0]["message"]["content"] == "x" * 12
@@ -48,7 +48,7 @@ async def test_answers_in_the_shape_of_openai(upstream: Address) -> None:
 
 
 async def test_streams_a_role_its_chunks_an_end_and_the_mark(upstream: Address) -> None:
-    _, body = await ask(upstream, stream=True)
+    _, body = await call(upstream, stream=True)
     *events, done, rest = body.split(b"\n\n")
     choices = [json.loads(event.removeprefix(b"data: "))["choices"][0] for event in events]
     assert [choice["delta"].get("content") for choice in choices] == ["", "xxxx", "xxxx", "xxxx", None]
@@ -56,18 +56,18 @@ async def test_streams_a_role_its_chunks_an_end_and_the_mark(upstream: Address) 
 
 
 async def test_a_request_may_carry_its_own_script(upstream: Address) -> None:
-    status, body = await ask(upstream, user="script:status=503")
+    status, body = await call(upstream, user="script:status=503")
     assert status == 503
     assert b"as scripted" in body
     before = clock()
-    _, body = await ask(upstream, user="script:first_byte_ms=30,num_chunks=4,chunks_per_s=100", stream=True)
+    _, body = await call(upstream, user="script:first_byte_ms=30,num_chunks=4,chunks_per_s=100", stream=True)
     assert clock() - before > 0.05
     assert body.count(b'"content":"xxxx"') == 4
 
 
 async def test_can_fail_in_the_middle_of_a_stream(upstream: Address) -> None:
     with pytest.raises(OSError, match="connection"):
-        await ask(upstream, user="script:fail_after=2", stream=True)
+        await call(upstream, user="script:fail_after=2", stream=True)
 
 
 async def test_counts_whoever_leaves(upstream: Address) -> None:

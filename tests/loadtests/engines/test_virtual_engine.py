@@ -1,4 +1,4 @@
-"""The engine told in events ends every job at the very instant at which the one told in steps does."""
+"""The engine given in events ends every job at the very instant at which the one given in steps does."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from loadtests.engines.modelled_engine import EngineModel, EngineShape, Job
 from loadtests.engines.virtual_engine import VirtualEngine, VirtualJob
 
 SHAPE = EngineShape(
-    max_rows=3, step_fixed_ms=10.0, row_us=1000.0, prefill_us=100.0, step_tokens=50, long_prompt_tokens=60
+    max_num_seqs=3, step_fixed_ms=10.0, sequence_us=1000.0, prefill_us=100.0, step_tokens=50, long_prompt_tokens=60
 )
 Arrivals = list[tuple[float, int, int]]
 """(instant, prompt tokens, output tokens)."""
@@ -110,8 +110,8 @@ def test_events_and_steps_agree_on_every_first_and_last_token(arrivals: Arrivals
     arrivals = [(at + 1.7e-7 * (number + 1), prompt, output) for number, (at, prompt, output) in enumerate(arrivals)]
     events, engine = in_events(arrivals)
     steps, model = in_steps(arrivals)
-    for told, expected in zip(events, steps, strict=True):
-        assert told == pytest.approx(expected, abs=1e-6)
+    for notified, expected in zip(events, steps, strict=True):
+        assert notified == pytest.approx(expected, abs=1e-6)
     assert engine.model.num_made == model.num_made
     assert (engine.model.num_running, engine.model.num_waiting) == (0, 0)
 

@@ -1,4 +1,4 @@
-"""The bench of what a decision costs: it decides, and says what it measured."""
+"""The bench of what a decision costs: it decides, and states what it measured."""
 
 from __future__ import annotations
 

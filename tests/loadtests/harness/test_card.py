@@ -18,7 +18,7 @@ def test_the_last_line_is_one_json_object_with_results_and_conditions() -> None:
     assert any("a note" in line for line in card)
 
 
-def test_a_failed_bench_says_so_to_people_and_programs() -> None:
+def test_a_failed_bench_reports_it_to_people_and_programs() -> None:
     out = io.StringIO()
     Card(bench="streams", arrivals="-", results={}, failed="2 streams lost").print_to(out)
     assert "FAILED: 2 streams lost" in out.getvalue()

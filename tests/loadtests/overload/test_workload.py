@@ -1,4 +1,4 @@
-"""Workloads keep the order, the mix and the rate that they promise."""
+"""Workloads keep the order, the mix and the rate that they guarantee."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_mooncake_requests_of_one_tick_are_spread_over_it_and_keep_their_prefix(
     assert all(offer.prefix == (0, 1) for offer in offers)
 
 
-def test_a_missing_trace_says_what_to_do(tmp_path: Path) -> None:
+def test_a_missing_trace_states_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(TraceMissing, match=r"azure2023_code.*--data"):
         read_trace("azure-code", tmp_path, random.Random(1))
 

@@ -78,17 +78,17 @@ def test_a_cascade_passes_on_what_is_sure_and_counts_the_tokens_of_what_is_not()
     found = played([case(-0.001), case(-3.0), case(-0.001, logit=-3.0)], (), Ratios())
     assert found.is_large.tolist() == [False, True, True]
     assert found.waited.tolist() == [0, 0, 0]
-    assert found.num_left == 1  # of the one that was unlikely; the last was never asked
+    assert found.num_left == 1  # of the one that was unlikely; the last was never called
 
 
-def test_that_an_answer_has_ended_is_told_after_its_last_token() -> None:
+def test_that_an_answer_has_ended_is_reported_after_its_last_token() -> None:
     middling = case(-0.08)  # neither sure nor hopeless while it goes on, and good enough as a whole
     found = played([middling, msgspec.structs.replace(middling, num_tokens=40)], (), Ratios(min_quality=0.9))
     assert found.is_large.tolist() == [False, True]
     assert found.waited.tolist() == [2, 2]
 
 
-def test_the_cascade_is_judged_as_it_is_shipped() -> None:
+def test_the_cascade_is_evaluated_as_it_is_shipped() -> None:
     text = (files("routing_policies") / "presets/small-first.yaml").read_text()
     policy = load_policy(text, source="small-first.yaml", variables={"runtime_dir": "/run"})
     selects = {route.id: route.select for route in policy.routes}

@@ -16,7 +16,7 @@ def fares_in(name: str, *, is_silent: bool = False) -> Fares:
     return fares(trouble_of(name, SHAPE, SLO, 45.0, 20.0, 1), SHAPE, SLO, 1, is_silent=is_silent)
 
 
-def test_quiet_tenants_hardly_notice_a_greedy_one() -> None:
+def test_light_tenants_hardly_notice_a_greedy_one() -> None:
     found = fares_in("greedy")
     assert found.goodput >= 0.99, found.note
     assert found.ttft_p99_ratio <= 1.3, found.note

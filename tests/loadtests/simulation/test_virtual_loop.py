@@ -63,15 +63,15 @@ def test_timers_that_are_called_off_neither_fire_nor_stay() -> None:
         for number, timer in enumerate(timers):
             if number % 100:
                 timer.cancel()
-        num_kept = len(loop._timers)
+        num_stored = len(loop._timers)
         await asyncio.sleep(4000.0)
         timers[0].cancel()  # its time is over: nothing happens
         assert fired == sorted(range(0, 10_000, 100), key=lambda number: number % 7), (
             "by instant, then as they were set"
         )
-        return len(fired), num_kept
+        return len(fired), num_stored
 
-    num_fired, num_kept = run_virtual(main())
+    num_fired, num_stored = run_virtual(main())
 
     assert num_fired == 100
-    assert num_kept < 2_500, "a long simulation would drag along every timeout that was not needed"
+    assert num_stored < 2_500, "a long simulation would drag along every timeout that was not needed"

@@ -1,4 +1,4 @@
-"""Fitted trees find what no sum of single numbers can say, and a file says what the booster said."""
+"""Fitted trees find what no sum of single numbers can state, and a file states what the booster stated."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_what_holds_only_where_two_numbers_come_together_is_found() -> None:
     assert ((found > 0) == labels[900:]).mean() > 0.95
 
 
-def test_the_trees_say_what_the_booster_says_also_from_a_file() -> None:
+def test_the_trees_state_what_the_booster_states_also_from_a_file() -> None:
     labels = np.random.default_rng(3).random(1200) < ROWS[:, 0] * ROWS[:, 2]
     weights = 0.5 + ROWS[:, 3]
     bias, trees = fit_trees(ROWS, labels, weights, **SETTINGS)
@@ -49,7 +49,7 @@ def test_labels_that_never_differ_grow_no_trees(label: bool) -> None:
     assert (bias > 0) is label
 
 
-def test_numbers_that_never_differ_say_the_share_of_the_label() -> None:
+def test_numbers_that_never_differ_state_the_share_of_the_label() -> None:
     labels = np.arange(1200) % 4 == 0
     bias, trees = fit_trees(np.ones((1200, 3)), labels, **SETTINGS)
     assert bias + sum_of_trees(trees, [1.0, 1.0, 1.0]) == pytest.approx(np.log(1 / 3), abs=1e-3)

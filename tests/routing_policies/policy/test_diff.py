@@ -39,7 +39,7 @@ def test_the_same_meaning_written_differently_is_no_change() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "reported"),
     [
         ("ttl_s: 60", "ttl_s: 3600", "route rest: cache.ttl_s 60 → 3600"),
         ("requests_per_min: 10", "requests_per_min: 20", "tenant bank: limits.requests_per_min 10 → 20"),
@@ -53,15 +53,15 @@ def test_the_same_meaning_written_differently_is_no_change() -> None:
         ("name: the shop asks", "name: the shop calls", 'test "the shop asks the small one" removed'),
     ],
 )
-def test_a_change_is_told_by_its_meaning(old: str, new: str, said: str) -> None:
-    assert said in texts(BASE.replace(old, new, 1))
+def test_a_change_is_reported_by_its_meaning(old: str, new: str, reported: str) -> None:
+    assert reported in texts(BASE.replace(old, new, 1))
 
 
-def test_a_route_that_moved_is_told_once() -> None:
+def test_a_route_that_moved_is_reported_once() -> None:
     first = "  - {id: faq, match: {models: [auto], tenants: [shop]}, select: {candidates: [small]}}\n"
     moved = BASE.replace(first, "").replace("tests:", f"{first}tests:")
-    told = texts(moved.replace("expect: {route: faq}", "expect: {route: rest}"))
-    assert [line for line in told if "moved" in line] == ["route faq moved from place 1 to 2"]
+    notified = texts(moved.replace("expect: {route: faq}", "expect: {route: rest}"))
+    assert [line for line in notified if "moved" in line] == ["route faq moved from place 1 to 2"]
 
 
 def test_a_secrets_hash_is_not_repeated_whole() -> None:

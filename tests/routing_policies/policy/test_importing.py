@@ -1,4 +1,4 @@
-"""A LiteLLM configuration becomes a policy that is good, and what it cannot say is told."""
+"""A LiteLLM configuration becomes a policy that is good, and what it cannot state is given."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ litellm_settings: {drop_params: true}
 """
 
 
-def test_what_can_be_said_here_is_taken_over() -> None:
+def test_what_can_be_stated_here_is_taken_over() -> None:
     found = import_litellm(CONFIG)
     policy = load_policy(json.dumps(found.document), source="policy")
     assert [(item.id, item.model, item.url) for item in policy.deployments] == [
@@ -48,18 +48,18 @@ def test_what_can_be_said_here_is_taken_over() -> None:
     assert local.timeouts.total_ms == 5000
 
 
-def test_weights_are_kept_where_the_choice_is_by_weight() -> None:
+def test_weights_are_stored_where_the_choice_is_by_weight() -> None:
     found = import_litellm(CONFIG.replace("least-busy", "simple-shuffle"))
     route = load_policy(json.dumps(found.document), source="policy").routes[0]
     assert [candidate.weight for candidate in route.select.resolved()] == [2.0, 1.0]
 
 
-def test_what_cannot_be_said_is_told_and_no_secret_is_copied() -> None:
+def test_what_cannot_be_stated_is_reported_and_no_secret_is_copied() -> None:
     found = import_litellm(CONFIG)
-    told = "\n".join(found.notes)
+    notified = "\n".join(found.notes)
     for part in ("rpm", "a key stands in the file", "anthropic does not speak", "redis_host", "litellm_settings"):
-        assert part in told
-    assert "sk-in-the-file" not in told + json.dumps(found.document)
+        assert part in notified
+    assert "sk-in-the-file" not in notified + json.dumps(found.document)
 
 
 @pytest.mark.parametrize(

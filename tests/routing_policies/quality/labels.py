@@ -20,7 +20,7 @@ def labels(
     source: Source = "shadow",
     encoder: str = "",
 ) -> list[Label]:
-    """One a second from `at`; with an encoder each has a vector that tells what the small model can do."""
+    """One a second from `at`; with an encoder each has a vector that shows what the small model can do."""
     hasher, rng = WordHasher(), np.random.default_rng(seed)
     made = []
     for number, (_, outcome) in enumerate(outcomes(seed, num)):

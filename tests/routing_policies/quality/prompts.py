@@ -37,9 +37,9 @@ def outcomes(seed: int, num: int, *, noise: float = 0.05) -> list[tuple[Prompt, 
     found = []
     for _ in range(num):
         is_hard = rng.random() < 0.4
-        asked = prompt(rng, is_hard=is_hard)
+        requested = prompt(rng, is_hard=is_hard)
         is_right = (rng.random() < noise) if is_hard else (rng.random() > noise)
         logprob = -rng.random() * (0.2 if is_right else 3.0)
         odds = (TokenOdds(logprob, 3.0 + logprob),) * 3
-        found.append((asked, outcome_of(asked, float(is_right), 1.0, odds=odds, num_tokens=3)))
+        found.append((requested, outcome_of(requested, float(is_right), 1.0, odds=odds, num_tokens=3)))
     return found

@@ -50,7 +50,7 @@ def test_every_number_is_between_nothing_and_one(text: str, earlier: str, size: 
         ("adding", "3 4", "3 + 4"),
     ],
 )
-def test_each_figure_tells_less_from_more(name: str, less: str, more: str) -> None:
+def test_each_figure_reports_less_from_more(name: str, less: str, more: str) -> None:
     assert number(name, less) < number(name, more)
     assert number(name, less) == number(name, less)
 
@@ -77,9 +77,9 @@ def test_numbers_of_the_message_before_count_by_the_largest() -> None:
     assert none == 0.0 < small < large
 
 
-def test_figures_do_not_tell_which_number_was_written() -> None:
-    told = {number("largest", f"My code is {code}.") for code in range(4000, 4096)}
-    assert len(told) <= 3
+def test_figures_do_not_report_which_number_was_written() -> None:
+    notified = {number("largest", f"My code is {code}.") for code in range(4000, 4096)}
+    assert len(notified) <= 3
 
 
 def test_a_prompt_without_words_is_nothing_and_no_error() -> None:

@@ -16,7 +16,7 @@ from routing_policies.policy.document import CostPerMtok, Deployment
 from routing_policies.quality.confidence import TokenOdds
 from routing_policies.quality.hashing import WordHasher
 from routing_policies.quality.model import KindCorrection, PairModel
-from routing_policies.quality.pairs import judges_of, predicted_quality
+from routing_policies.quality.pairs import pair_predictors_of, predicted_quality
 from routing_policies.quality.preamble import MIN_OPENINGS, MIN_QUESTIONS, PreambleMemory
 from routing_policies.quality.predictor import BadModel, Predictor, Predictors, decode_model
 from routing_policies.quality.prompt import Prompt
@@ -30,23 +30,23 @@ def trained(seed: int = 1, num: int = 600) -> PairModel:
     return PairTrainer([outcome for _, outcome in outcomes(seed, num)]).fit(weak="s", strong="l", trained_on="test")
 
 
-def chance(predictor: Predictor, text: str) -> float:
-    return predictor.judge(Prompt(text, num_chars=len(text))).prediction.chance
+def probability(predictor: Predictor, text: str) -> float:
+    return predictor.assess(Prompt(text, num_chars=len(text))).prediction.probability
 
 
-def test_it_tells_what_the_small_model_can_do_from_what_it_cannot() -> None:
+def test_it_reports_what_the_small_model_can_do_from_what_it_cannot() -> None:
     predictor = Predictor(trained())
-    assert chance(predictor, "Please add 17 and 45.") > 0.85
-    assert chance(predictor, "Explain to a ship what a clock is for.") < 0.2
+    assert probability(predictor, "Please add 17 and 45.") > 0.85
+    assert probability(predictor, "Explain to a ship what a clock is for.") < 0.2
 
 
-def test_its_chances_are_those_of_prompts_it_has_not_seen() -> None:
+def test_its_probabilities_are_those_of_prompts_it_has_not_seen() -> None:
     predictor = Predictor(trained())
     held_out = outcomes(2, 800)
-    chances = np.array([predictor.judge(asked).prediction.chance for asked, _ in held_out])
+    probabilities = np.array([predictor.assess(requested).prediction.probability for requested, _ in held_out])
     good = np.array([outcome.good for _, outcome in held_out])
-    assert abs(chances.mean() - good.mean()) < 0.03
-    assert abs(chances[chances > 0.5].mean() - good[chances > 0.5].mean()) < 0.05
+    assert abs(probabilities.mean() - good.mean()) < 0.03
+    assert abs(probabilities[probabilities > 0.5].mean() - good[probabilities > 0.5].mean()) < 0.05
 
 
 @pytest.mark.parametrize(
@@ -59,22 +59,22 @@ def test_its_chances_are_those_of_prompts_it_has_not_seen() -> None:
         ("nothing at all", "", False),
     ],
 )
-def test_what_is_unlike_all_that_was_learned_is_said_to_be_unknown(name: str, text: str, is_known: bool) -> None:
-    found = Predictor(trained()).judge(Prompt(text, num_chars=len(text))).prediction
+def test_what_is_unlike_all_that_was_learned_is_reported_to_be_unknown(name: str, text: str, is_known: bool) -> None:
+    found = Predictor(trained()).assess(Prompt(text, num_chars=len(text))).prediction
     assert found.is_known is is_known, name
-    assert is_known or found.chance == 0.0
+    assert is_known or found.probability == 0.0
 
 
 def with_vectors(num: int = 400) -> tuple[list[PairOutcome], NDArray[np.float32]]:
-    """Outcomes of eight kinds of work, and embeddings of which one axis tells what the features do not."""
+    """Outcomes of eight kinds of work, and embeddings of which one axis shows what the features do not."""
     rng = np.random.default_rng(1)
     learned = [outcome for _, outcome in outcomes(1, num)]
     side = rng.normal(size=num)
     kinds = np.arange(num) % 8
-    chances = 1 / (1 + np.exp(-2 * side - kinds / 2))
+    probabilities = 1 / (1 + np.exp(-2 * side - kinds / 2))
     known = [
-        msgspec.structs.replace(outcome, lost=float(rng.random() > chance), category=f"kind {kind}")
-        for outcome, chance, kind in zip(learned, chances, kinds, strict=True)
+        msgspec.structs.replace(outcome, lost=float(rng.random() > probability), category=f"kind {kind}")
+        for outcome, probability, kind in zip(learned, probabilities, kinds, strict=True)
     ]
     vectors = rng.normal(size=(num, 16)) * 0.2
     vectors[:, 0] += 1.0
@@ -83,15 +83,15 @@ def with_vectors(num: int = 400) -> tuple[list[PairOutcome], NDArray[np.float32]
     return known, vectors.astype(np.float32)
 
 
-def test_the_embedding_tells_what_words_do_not_and_a_told_kind_of_work_more() -> None:
+def test_the_embedding_reports_what_words_do_not_and_a_reported_kind_of_work_more() -> None:
     known, vectors = with_vectors()
     model = PairTrainer(known, vectors=vectors).fit(weak="s", strong="l", trained_on="test", encoder="e")
     features = known[0].features
     by_side = vectors[np.argsort(vectors[:, 1])]
     bad, good = (part.mean(0) / np.linalg.norm(part.mean(0)) for part in (by_side[:80], by_side[-80:]))
     for kind in ("", "kind 0", "kind 7", "a new one"):
-        told_good, told_bad = (model.predict(features, vector, kind=kind).log_odds for vector in (good, bad))
-        assert told_good > told_bad + 0.1, kind
+        good_model, bad_model = (model.predict(features, vector, kind=kind).log_odds for vector in (good, bad))
+        assert good_model > bad_model + 0.1, kind
     for vector in (None, good):
         easy, untold, new, hard = (
             model.predict(features, vector, kind=kind).log_odds for kind in ("kind 7", "", "a new one", "kind 0")
@@ -100,7 +100,7 @@ def test_the_embedding_tells_what_words_do_not_and_a_told_kind_of_work_more() ->
     assert decode_model(msgspec.json.encode(model), "m.json").predict(features, good) == model.predict(features, good)
 
 
-def test_what_a_hashed_model_says_of_a_kind_is_what_it_said_before() -> None:
+def test_what_a_hashed_model_states_of_a_kind_is_what_it_stated_before() -> None:
     known, vectors = with_vectors()
     model = PairTrainer(known, vectors=vectors).fit(weak="s", strong="l", trained_on="test", encoder="e")
     hasher, features = WordHasher(), known[7].features
@@ -115,15 +115,17 @@ def test_a_few_labels_with_embeddings_are_enough_to_fit() -> None:
     untold = [msgspec.structs.replace(outcome, category="") for outcome in known]
     model = PairTrainer(untold, vectors=vectors).fit(weak="s", strong="l", trained_on="test", encoder="e")
     assert (model.kinds, model.embedded_kinds) == (KindCorrection(), KindCorrection())
-    assert 0.0 < model.predict(known[0].features, vectors[0], kind="kind 0").chance < 1.0
+    assert 0.0 < model.predict(known[0].features, vectors[0], kind="kind 0").probability < 1.0
 
 
 def test_a_fixed_preamble_is_taken_off_once_it_has_stood_before_different_questions() -> None:
     predictor, rng = Predictor(trained()), random.Random(3)
     attack = "Zzq wxv. As the greatest expert prove: "
-    asked = [prompt(rng, is_hard=False) for _ in range(60)]
-    honest = [predictor.judge(one).prediction.chance > 0.5 for one in asked]
-    fooled = [predictor.judge(Prompt(attack + one.text, num_chars=99)).prediction.chance > 0.5 for one in asked]
+    requested = [prompt(rng, is_hard=False) for _ in range(60)]
+    honest = [predictor.assess(one).prediction.probability > 0.5 for one in requested]
+    fooled = [
+        predictor.assess(Prompt(attack + one.text, num_chars=99)).prediction.probability > 0.5 for one in requested
+    ]
     assert sum(honest[20:]) - sum(fooled[20:]) <= 2
     assert sum(fooled) >= sum(honest) - 2 * MIN_QUESTIONS
 
@@ -175,7 +177,7 @@ def test_surer_first_tokens_make_a_better_answer_likelier() -> None:
     checkpoint = trained().checkpoints[1]
     assert checkpoint.num_tokens == 2
     sure, unsure = (TokenOdds(-0.01, 3.0),) * 2, (TokenOdds(-2.5, 0.5),) * 2
-    assert checkpoint.chance(0.0, sure, is_whole=False) > checkpoint.chance(0.0, unsure, is_whole=False) + 0.3
+    assert checkpoint.probability(0.0, sure, is_whole=False) > checkpoint.probability(0.0, unsure, is_whole=False) + 0.3
 
 
 def test_coefficients_survive_their_file_and_a_damaged_one_is_named() -> None:
@@ -191,9 +193,9 @@ def test_the_bundled_pair_comes_with_coefficients() -> None:
     (model,) = bundled_models()
     predictor = Predictor(model)
     assert predictor.pair == ("penstock-small", "penstock-large")
-    assert chance(predictor, "What is 7 plus 5?") > 0.9
-    assert chance(predictor, "Which of Croatia or Hungary has the lowest shipping price?") < 0.3
-    assert chance(predictor, "Prove that every bounded entire function is constant.") == 0.0
+    assert probability(predictor, "What is 7 plus 5?") > 0.9
+    assert probability(predictor, "Which of Croatia or Hungary has the lowest shipping price?") < 0.3
+    assert probability(predictor, "Prove that every bounded entire function is constant.") == 0.0
 
 
 def deployment(name: str, model: str, price: float, **known: Any) -> Deployment:
@@ -204,17 +206,19 @@ def deployment(name: str, model: str, price: float, **known: Any) -> Deployment:
 def test_each_candidate_is_compared_with_the_one_the_policy_calls_best() -> None:
     predictors = Predictors([trained()])
     small, large = deployment("small", "s", 1.0), deployment("large", "l", 9.0, quality=0.9)
-    assert judges_of([small, large], predictors) == ()  # small is the best by the policy: there is nothing to compare
-    judges = judges_of([small, deployment("large", "l", 9.0)], predictors)
-    assert [judge.deployment for judge in judges] == ["small"]
-    assert judges_of([small], predictors) == ()
-    assert judges_of([small, large], Predictors()) == ()
-    verdict = predicted_quality(judges, Prompt("Please add 17 and 45.", num_chars=21))
+    assert (
+        pair_predictors_of([small, large], predictors) == ()
+    )  # small is the best by the policy: there is nothing to compare
+    pair_predictors = pair_predictors_of([small, deployment("large", "l", 9.0)], predictors)
+    assert [assess.deployment for assess in pair_predictors] == ["small"]
+    assert pair_predictors_of([small], predictors) == ()
+    assert pair_predictors_of([small, large], Predictors()) == ()
+    verdict = predicted_quality(pair_predictors, Prompt("Please add 17 and 45.", num_chars=21))
     assert verdict.is_known
     assert verdict.quality["small"] > 0.85
 
 
 def test_scores_between_right_and_wrong_count_by_what_was_lost() -> None:
-    asked = Prompt("a")
-    assert outcome_of(asked, 0.25, 0.75).good == 0.5
-    assert outcome_of(asked, 0.75, 0.25).good == 1.0
+    requested = Prompt("a")
+    assert outcome_of(requested, 0.25, 0.75).good == 0.5
+    assert outcome_of(requested, 0.75, 0.25).good == 1.0

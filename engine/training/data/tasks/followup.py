@@ -16,7 +16,7 @@ from engine.training.data.example import (
 from engine.training.data.facts import Relation
 from engine.training.data.tasks import arithmetic, smalltalk
 from engine.training.data.tasks.support import RELATIONS
-from engine.training.data.wordings import AND_ENTITY, AND_RELATION, ASK, dress
+from engine.training.data.wordings import AND_ENTITY, AND_RELATION, QUESTION, dress
 
 CHANGE = Frames(
     ("Add {b} to that.", "Now add {b}.", "And plus {b}?", "Then add {b}.", "Take away {b}.", "Now subtract {b}.",
@@ -50,7 +50,7 @@ def _shop(rng: random.Random, split: Split, moves: str) -> tuple[list[ExampleMes
     relation = rng.choice(list(RELATIONS.values()))
     used: set[str] = set()
     entity = other_than(rng, list(relation.values), used)
-    messages = [user(dress(rng, split, ASK[relation.name].pick(rng, split).format(x=entity)))]
+    messages = [user(dress(rng, split, QUESTION[relation.name].pick(rng, split).format(x=entity)))]
     for move in moves:
         messages.append(assistant(relation.sentence(entity)))
         if move == "d":
@@ -78,7 +78,7 @@ def _cheapest(rng: random.Random, split: Split) -> tuple[list[ExampleMessage], s
         prices = [int(relation.values[item]) for item in items]
         if prices.count(min(prices)) == 1:
             break
-    messages = [user(dress(rng, split, ASK["price"].pick(rng, split).format(x=items[0])))]
+    messages = [user(dress(rng, split, QUESTION["price"].pick(rng, split).format(x=items[0])))]
     for before, item in pairwise(items):
         question = AND_ENTITY["product"].pick(rng, split).format(x=item)
         messages += [assistant(relation.sentence(before)), user(question)]

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from engine.training.data.example import Difficulty, Example, Frames, Split, is_held_out, user
 from engine.training.data.facts import POLICIES, Relation, relations
-from engine.training.data.wordings import ASK, dress
+from engine.training.data.wordings import QUESTION, dress
 
 RELATIONS = {relation.name: relation for relation in relations()}
 PAIRS: tuple[tuple[str, str, Frames], ...] = (
@@ -93,10 +93,10 @@ def pick_relation(rng: random.Random, difficulty: Difficulty) -> Relation:
 def _single(rng: random.Random, split: Split, difficulty: Difficulty) -> tuple[str, str]:
     if difficulty == "easy" and rng.random() < 0.12:
         topics, answer = rng.choice(POLICIES)
-        return ASK["policy"].pick(rng, split).format(x=rng.choice(topics)), answer
+        return QUESTION["policy"].pick(rng, split).format(x=rng.choice(topics)), answer
     relation = pick_relation(rng, difficulty)
     entity = rng.choice(list(relation.values))
-    return ASK[relation.name].pick(rng, split).format(x=entity), relation.sentence(entity)
+    return QUESTION[relation.name].pick(rng, split).format(x=entity), relation.sentence(entity)
 
 
 def _pair(rng: random.Random, split: Split) -> tuple[str, str]:

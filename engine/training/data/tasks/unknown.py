@@ -5,7 +5,7 @@ import random
 from engine.training.data.example import Difficulty, Example, Frames, Split, user
 from engine.training.data.facts import PRODUCTS
 from engine.training.data.tasks import passage
-from engine.training.data.wordings import ASK, dress
+from engine.training.data.wordings import QUESTION, dress
 from engine.training.data.words import TOWNS, WORDS, first_name, made_up_name, split_words
 
 OFF_TOPIC = Frames(
@@ -50,7 +50,7 @@ def make(rng: random.Random, split: Split, difficulty: Difficulty) -> Example:
         text = OFF_TOPIC.pick(rng, split).format(w=rng.choice(WORDS), n=first_name(rng, split))
     else:
         kind = rng.choice(tuple(KINDS))
-        text = ASK[rng.choice(KINDS[kind])].pick(rng, split).format(x=_stranger(rng, split, kind))
+        text = QUESTION[rng.choice(KINDS[kind])].pick(rng, split).format(x=_stranger(rng, split, kind))
     return Example(
         messages=(user(dress(rng, split, text)),), answer=passage.UNKNOWN, task="unknown", difficulty=difficulty
     )

@@ -1,4 +1,4 @@
-"""Compiled heads say what their int8 weights say, wherever they are computed."""
+"""Compiled heads state what their int8 weights state, wherever they are computed."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_what_does_not_fit_or_is_not_compiled_is_computed_as_it_is_written_down(
         assert torch.equal(heads.look_ahead(hidden, token_ids), plain.look_ahead(hidden, token_ids))
 
 
-def test_steps_between_looks_are_what_they_are_without(tmp_path: Path) -> None:
+def test_steps_between_head_runs_are_what_they_are_without(tmp_path: Path) -> None:
     folder = save_checkpoint(make_reference("qwen3", hidden_size=SIZE, vocab_size=100), tmp_path)
     expected = PagedRunner(folder, compiled_threads=2).prefill(Row([5, 6, 7, 8]), [4])
     runner = PagedRunner(folder, compiled_threads=2)
@@ -80,7 +80,7 @@ def test_threads_that_joined_since_the_last_step_have_room_of_their_own(tmp_path
     model.close()
 
 
-def test_heads_are_asked_before_any_step(tmp_path: Path) -> None:
+def test_heads_run_before_any_step(tmp_path: Path) -> None:
     folder = save_checkpoint(make_reference("qwen3", hidden_size=SIZE, vocab_size=100), tmp_path)
     runner = PagedRunner(folder, compiled_threads=2)
     assert isinstance(runner.model, CompiledModel)

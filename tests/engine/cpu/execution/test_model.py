@@ -108,13 +108,13 @@ def test_key_heads_that_are_read_together_give_the_numbers_they_give_apart(longe
 
 def test_numbers_do_not_depend_on_how_many_threads_help(open_runner: Opener) -> None:
     one, three = (open_runner("qwen3", compiled_threads=count) for count in (1, 3))
-    for _ in range(20):  # which thread takes what is up to chance
+    for _ in range(20):  # which thread takes what is random
         row, other = Row(list(PROMPT)), Row(list(PROMPT))
         assert torch.equal(one.prefill(row, [20, 1]), three.prefill(other, [20, 1]))
         one._free[:0], three._free[:0] = row.blocks, other.blocks
 
 
-def test_logits_that_are_computed_with_the_step_are_those_that_are_asked_for_behind_it(
+def test_logits_that_are_computed_with_the_step_are_those_that_are_requested_behind_it(
     open_runner: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runner = open_runner("qwen3", compiled_threads=2)
@@ -127,7 +127,7 @@ def test_logits_that_are_computed_with_the_step_are_those_that_are_asked_for_beh
 
     monkeypatch.setattr(thread_pool, "run", counted)
     found = []
-    for runner.tells_sampled in (True, False, True):
+    for runner.with_sampled in (True, False, True):
         row, before = Row(list(PROMPT)), num_pieces
         logits = runner.prefill(row, [7, 1])
         found.append((logits, num_pieces - before))
@@ -199,8 +199,8 @@ def test_int8_weights_are_computed_with_as_they_are(tmp_path: Path) -> None:
     assert (found - exact).norm() < 0.1 * exact.norm()
 
 
-def test_what_torch_kept_of_a_row_is_not_taken_for_one_that_got_its_blocks(open_runner: Opener) -> None:
-    """A row decodes in torch, ends while steps run compiled, and another that looks alike takes its place."""
+def test_what_torch_stored_of_a_row_is_not_taken_for_one_that_got_its_blocks(open_runner: Opener) -> None:
+    """A row decodes in torch, ends while steps run compiled, and another that is alike takes its place."""
     compiled, plain = open_runner("qwen3", compiled_threads=1), open_runner("qwen3")
 
     def logits(runner: PagedRunner) -> torch.Tensor:
@@ -248,21 +248,21 @@ def test_a_number_that_is_none_is_seen_in_the_logits(open_runner: Opener) -> Non
 @pytest.mark.parametrize("variant", OTHERS)
 def test_what_compiled_steps_do_not_know_is_named(variant: str, tmp_path: Path) -> None:
     folder = save_checkpoint(make_reference(variant, **SIZES), tmp_path)
-    backend, kept = TorchAttention(CPU), RawWeights()
-    model = load_model(folder, dtype=torch.float32, device=CPU, backend=backend, kept=kept)
+    backend, retained = TorchAttention(CPU), RawWeights()
+    model = load_model(folder, dtype=torch.float32, device=CPU, backend=backend, retained=retained)
 
     with pytest.raises(NotCompilable, match=r"norm|experts|gated SiLU"):
-        compile_model(model, backend, kept)
+        compile_model(model, backend, retained)
 
 
 def test_sizes_that_fill_no_register_are_named(tmp_path: Path) -> None:
     size = LANES // 2
     folder = save_checkpoint(make_reference("llama3", **SIZES, head_dim=size), tmp_path)
-    backend, kept = TorchAttention(CPU), RawWeights()
-    model = load_model(folder, dtype=torch.float32, device=CPU, backend=backend, kept=kept)
+    backend, retained = TorchAttention(CPU), RawWeights()
+    model = load_model(folder, dtype=torch.float32, device=CPU, backend=backend, retained=retained)
 
     with pytest.raises(NotCompilable, match=f"head_dim is {size}, no multiple of {LANES}"):
-        compile_model(model, backend, kept)
+        compile_model(model, backend, retained)
 
 
 def test_an_int8_pool_is_read_in_torch(tmp_path: Path) -> None:

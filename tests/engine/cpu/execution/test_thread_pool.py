@@ -74,7 +74,7 @@ def test_helpers_that_went_to_sleep_are_called_for_the_next_step(
     row = Row(list(TOKENS))
     model.resize(2)
     runner.step([(Row([1]), 1)])
-    # Its thread begins as any other does, and reads its code from disk, before it hears its bell for the first time.
+    # Its thread begins as any other does, and reads its code from disk, before it learns its bell for the first time.
     deadline = time.monotonic() + 30.0
     while model.thread_pool._bells[0][IS_RUNG // 8] and time.monotonic() < deadline:
         time.sleep(0.001)
@@ -92,7 +92,7 @@ def test_helpers_that_went_to_sleep_are_called_for_the_next_step(
     assert min(num_taken) > 0
 
 
-def test_without_semaphores_a_step_is_computed_by_the_thread_that_asks(
+def test_without_semaphores_a_step_is_computed_by_the_thread_that_calls(
     runner: PagedRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected, before = runner.prefill(Row(list(TOKENS)), [8]), helpers()
@@ -114,7 +114,7 @@ def test_closing_ends_the_helpers(runner: PagedRunner) -> None:
         thread.join(timeout=30.0)
     assert not any(thread.is_alive() for thread in started)
 
-    # What comes then is done by the thread that asks.
+    # What comes then is done by the thread that calls.
     runner.model.resize(2)  # type: ignore[attr-defined]
     runner.prefill(Row(list(TOKENS)), [8])
     assert helpers() <= before

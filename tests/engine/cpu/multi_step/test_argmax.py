@@ -31,6 +31,6 @@ def test_each_head_has_kinds_of_its_own() -> None:
     assert read([[0.0, 9.0], [9.0, 0.0]])[1][1] - read([[0.0, 9.0], [9.0, 0.0]])[1][0] == SURENESSES
 
 
-def test_logits_that_are_no_numbers_say_nothing() -> None:
+def test_logits_that_are_no_numbers_are_silent() -> None:
     nan, infinite = float("nan"), float("-inf")
     assert read([[nan, nan], [infinite, infinite]])[0] == [-1, -1]

@@ -27,13 +27,13 @@ class DraftPlan:
     gain: float
 
 
-def plan_drafts(chances: list[list[float]], num_rows: int, cost: Cost, *, min_gain: float = 1.05) -> DraftPlan:
+def plan_drafts(acceptance_rates: list[list[float]], num_rows: int, cost: Cost, *, min_gain: float = 1.05) -> DraftPlan:
     """Draft tokens for each row, and what they are expected to gain."""
-    num_guesses = np.array([len(of_row) for of_row in chances])
-    table = np.zeros((len(chances), max(1, *num_guesses)))
-    for index, of_row in enumerate(chances):
+    num_guesses = np.array([len(of_row) for of_row in acceptance_rates])
+    table = np.zeros((len(acceptance_rates), max(1, *num_guesses)))
+    for index, of_row in enumerate(acceptance_rates):
         table[index, : len(of_row)] = of_row
-    counts = np.empty(len(chances), dtype=np.int64)
+    counts = np.empty(len(acceptance_rates), dtype=np.int64)
     gain = plan(table, num_guesses, num_rows, _plain_s(cost, num_rows), cost.fixed, cost.each, min_gain, counts)
     return DraftPlan(counts.tolist(), gain)
 
@@ -75,17 +75,18 @@ rows = st.lists(st.lists(st.floats(0.01, 0.99), max_size=3), min_size=1, max_siz
 
 @settings(max_examples=60)
 @given(rows, st.floats(0.0, 0.5), st.floats(0.01, 0.6))
-def test_no_other_choice_of_drafts_is_faster(chances: list[list[float]], fixed: float, each: float) -> None:
+def test_no_other_choice_of_drafts_is_faster(acceptance_rates: list[list[float]], fixed: float, each: float) -> None:
     cost = Cost(1.0, fixed, each)
-    num_rows = len(chances)
+    num_rows = len(acceptance_rates)
 
     def rate(counts: tuple[int, ...]) -> float:
         tokens = num_rows + sum(
-            sum(math.prod(row[:i]) for i in range(1, count + 1)) for row, count in zip(chances, counts, strict=True)
+            sum(math.prod(row[:i]) for i in range(1, count + 1))
+            for row, count in zip(acceptance_rates, counts, strict=True)
         )
         seconds = _plain_s(cost, num_rows) + (cost.fixed if any(counts) else 0.0) + cost.each * sum(counts)
         return tokens / seconds
 
-    chosen = rate(tuple(plan_drafts(chances, num_rows, cost, min_gain=1.0).counts))
-    best = max(rate(counts) for counts in itertools.product(*(range(len(row) + 1) for row in chances)))
+    chosen = rate(tuple(plan_drafts(acceptance_rates, num_rows, cost, min_gain=1.0).counts))
+    best = max(rate(counts) for counts in itertools.product(*(range(len(row) + 1) for row in acceptance_rates)))
     assert chosen >= best * (1 - 1e-9)

@@ -33,7 +33,7 @@ def open_runner(
     sizes: dict[str, int] = SIZES,
     **settings: object,
 ) -> PagedRunner:
-    """`is_half`: the checkpoint holds what bfloat16 can say, which is what the matrix unit is for."""
+    """`is_half`: the checkpoint holds what bfloat16 can state, which is what the matrix unit is for."""
     runner = PagedRunner(make_checkpoint(variant, folder, is_half, sizes), shuffle_seed=4, **settings)  # type: ignore[arg-type]
     if hasattr(runner.model, "prompt_way"):
         runner.model.prompt_way = way
@@ -41,7 +41,7 @@ def open_runner(
 
 
 def show_states(runner: PagedRunner) -> None:
-    """Let steps return hidden states: how logits are computed depends on how many are asked for."""
+    """Let steps return hidden states: how logits are computed depends on how many are requested."""
     runner.model.logits = lambda hidden: hidden  # type: ignore[method-assign]
 
 
@@ -119,7 +119,7 @@ def test_sampled_tokens_get_the_numbers_they_get_where_all_are_sampled(
 
     expected = runner.step(list(zip(all_rows, lengths, strict=True)))
     found = runner.step(list(zip(some_rows, lengths, strict=True)), num_sampled)
-    # What the last layer kept of tokens that were not sampled is read by those behind them.
+    # What the last layer stored of tokens that were not sampled is read by those behind them.
     expected += runner.step([(row, 7) for row in all_rows])
     found += runner.step([(row, 7) for row in some_rows])
 
@@ -271,5 +271,5 @@ def test_panels_share_a_prompt_evenly(
     ("sampled", "expected"),
     [(None, [1, 1, 1]), ([], [0, 0, 0]), ([127, 159], [0, 1, 1]), ([5, 127, 128], [1, 1, 1]), ([63], [1, 0, 0])],
 )
-def test_panels_say_whether_a_token_is_sampled(sampled: list[int] | None, expected: list[int]) -> None:
+def test_panels_state_whether_a_token_is_sampled(sampled: list[int] | None, expected: list[int]) -> None:
     assert panels_of(step_with([128, 32], sampled), [(0, 0), (1, 128)], 1)[:, 4].tolist() == expected

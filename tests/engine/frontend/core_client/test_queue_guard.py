@@ -1,4 +1,4 @@
-"""The queue refuses what would wait too long, and says when to come back."""
+"""The queue refuses what would wait too long, and states when to come back."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_each_lane_has_its_own_forecast_and_batch_more_patience() -> None:
     assert refusal(load, lane="batch") is None
 
 
-def test_a_retry_is_never_asked_for_later_than_in_a_minute() -> None:
+def test_a_retry_is_never_requested_later_than_in_a_minute() -> None:
     error = refusal(busy(interactive=500.0))
     assert error is not None
     assert error.headers["retry-after"] == "60"
@@ -73,7 +73,7 @@ def test_tokens_on_their_way_to_the_core_count_until_it_reports() -> None:
     guard.check(load, num_open=1, num_new=1, lane="interactive", deadline_s=None)
 
 
-def test_prompts_that_begin_alike_count_once_until_the_core_has_told_what_is_cached() -> None:
+def test_prompts_that_begin_alike_count_once_until_the_core_has_reported_what_is_cached() -> None:
     guard = QueueGuard(LIMITS)
     for index in range(100):
         guard.sent([*range(400), index], b"tenant")
@@ -101,13 +101,13 @@ async def test_tokens_on_their_way_count_on_behind_a_report_whose_load_is_older(
     async with start_front() as running:
         core = await running.core()
         load = busy(interactive=29.999)
-        core.say(StepReport(outputs=[], load=load, counters=Counters()))
+        core.announce(StepReport(outputs=[], load=load, counters=Counters()))
         while b"engine_running 1.0" not in (await running.client.get("/metrics")).content:
             pass
         first = asyncio.create_task(running.client.post("/v1/chat/completions", json=chat()))
         add = await core.next_add()
         load = msgspec.structs.replace(load, num_running=3)
-        core.say(StepReport(outputs=[], load=load, tells_load=False, counters=Counters()))
+        core.announce(StepReport(outputs=[], load=load, has_load=False, counters=Counters()))
         while b"engine_running 3.0" not in (await running.client.get("/metrics")).content:
             pass
         assert (await running.client.post("/v1/chat/completions", json=chat())).status_code == 503
@@ -118,7 +118,7 @@ async def test_tokens_on_their_way_count_on_behind_a_report_whose_load_is_older(
 async def test_a_busy_core_s_forecast_reaches_the_client_as_a_503(start_front: StartFront) -> None:
     async with start_front() as running:
         core = await running.core()
-        core.say(StepReport(outputs=[], load=busy(interactive=35.0, batch=35.0), counters=Counters()))
+        core.announce(StepReport(outputs=[], load=busy(interactive=35.0, batch=35.0), counters=Counters()))
         while b"engine_running 1.0" not in (await running.client.get("/metrics")).content:
             pass
         response = await running.client.post("/v1/chat/completions", json=chat())

@@ -26,9 +26,9 @@ class Standbys(FakeCores):
     async def spawn(self, path: Path) -> FakeCore:
         """What the pool calls."""
         core = await super().spawn(path)
-        core.say(Phase(name="import", seconds=1.5))
-        core.say(Phase(name="weights", seconds=2.5))
-        core.say(StandingBy())
+        core.announce(Phase(name="import", seconds=1.5))
+        core.announce(Phase(name="weights", seconds=2.5))
+        core.announce(StandingBy())
         return core
 
 
@@ -106,7 +106,7 @@ async def test_a_standby_that_dies_is_replaced_and_never_taken() -> None:
         assert first.takes_over.empty()
 
 
-async def test_what_a_standby_says_before_it_is_needed_concerns_nobody() -> None:
+async def test_what_a_standby_states_before_it_is_needed_concerns_nobody() -> None:
     async with supervised() as made:
         await made.cores.next()
         await made.until_idle(1)

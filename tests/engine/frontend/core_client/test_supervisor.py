@@ -83,7 +83,7 @@ async def test_settings_that_no_core_can_serve_with_end_it() -> None:
     supervisor = CoreSupervisor(core_link, cores.spawn, time.monotonic, PATIENCE)
     running = asyncio.create_task(supervisor.run())
     core = await cores.next()
-    core.say(Fatal(message="config.json: model_type: 'x' is not supported", is_settings=True))
+    core.announce(Fatal(message="config.json: model_type: 'x' is not supported", is_settings=True))
     while not core_link.fatal:
         await asyncio.sleep(0.005)
     core.die()
@@ -102,7 +102,7 @@ async def test_settings_that_a_core_has_served_with_are_tried_again() -> None:
     core = await cores.next()
     while core_link.state != "ready":
         await asyncio.sleep(0.005)
-    core.say(Fatal(message="num_blocks: do not fit", is_settings=True))
+    core.announce(Fatal(message="num_blocks: do not fit", is_settings=True))
     while not core_link.fatal:
         await asyncio.sleep(0.005)
     core.die()

@@ -73,7 +73,7 @@ async def test_head_of_the_load_feed_ends(running: Running) -> None:
     assert (head.status_code, head.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
 
 
-async def test_head_says_when_nothing_is_ready(start_front: StartFront) -> None:
+async def test_head_states_when_nothing_is_ready(start_front: StartFront) -> None:
     async with start_front(starts_up=False) as running:
         assert (await running.client.head("/readyz")).status_code == 503
 
@@ -103,7 +103,7 @@ async def test_a_bad_body_is_a_400_before_the_core_is_ready(start_front: StartFr
 HARMLESS_IDS = ["abc-123", "a.b:c_d"]
 
 
-async def test_a_harmless_request_id_is_kept(running: Running) -> None:
+async def test_a_harmless_request_id_is_stored(running: Running) -> None:
     for given in HARMLESS_IDS:
         response = await running.client.get("/livez", headers={"x-request-id": given})
         assert response.headers["x-request-id"] == given
@@ -162,7 +162,7 @@ async def test_the_model_is_listed(running: Running) -> None:
     assert (await running.client.get("/v1/models/tiny")).json() == models["data"][0]
 
 
-async def test_probes_tell_the_phases_of_start_up(start_front: StartFront) -> None:
+async def test_probes_show_the_phases_of_start_up(start_front: StartFront) -> None:
     async with start_front(starts_up=False) as running:
         core = await running.cores.next()
         assert (await running.client.get("/livez")).status_code == 200
@@ -176,7 +176,7 @@ async def test_probes_tell_the_phases_of_start_up(start_front: StartFront) -> No
         assert started.json()["core"]["device"] == "cpu"
 
 
-async def test_the_load_feed_tells_changes_at_once_and_the_rest_every_tenth_of_a_second(running: Running) -> None:
+async def test_the_load_feed_reports_changes_at_once_and_the_rest_every_tenth_of_a_second(running: Running) -> None:
     core = await running.core()
     async with running.client.stream("GET", "/engine/load") as response:
         assert response.headers["content-type"].startswith("text/event-stream")

@@ -1,4 +1,4 @@
-"""Both completions endpoints over real sockets, with a core that says what the test wants."""
+"""Both completions endpoints over real sockets, with a core that states what the test wants."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ async def test_completions_take_text_and_token_ids(running: Running) -> None:
         assert (choice["text"], choice["finish_reason"]) == (" world", "length")
 
 
-async def test_full_timing_comes_only_when_asked_for(running: Running) -> None:
+async def test_full_timing_comes_only_when_requested(running: Running) -> None:
     core = await running.core()
     for stream in (False, True):
         headers = {"x-penstock-timing": "full"}

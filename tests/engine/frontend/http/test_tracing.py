@@ -77,7 +77,7 @@ def test_every_choice_has_its_own_phases_and_one_that_was_aborted_has_none() -> 
     assert {span["attributes"].get("penstock.choice") for span in spans[1:]} == {0, 1}
 
 
-def test_a_request_that_fails_says_so() -> None:
+def test_a_request_that_fails_reports_it() -> None:
     with OtlpCollector() as collector:
         made = tracer(collector.url)
         made.start()

@@ -197,7 +197,7 @@ def test_calls_are_taken_back_with_whatever_they_had() -> None:
         ({"dependentRequired": {"a": ["b"]}, "required": []}, {"dependentRequired": {"a": ["b"]}}),
     ],
 )
-def test_keywords_that_say_nothing_go_and_data_stays(schema: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_keywords_that_are_silent_go_and_data_stays(schema: dict[str, Any], expected: dict[str, Any]) -> None:
     assert schema_without_absent(schema) == expected
 
 

@@ -1,4 +1,4 @@
-"""Numbers that follow a schema are inside its bounds, however large those are; what cannot be kept is refused."""
+"""Numbers that follow a schema are inside its bounds, however large those are; what cannot be stored is refused."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def follows(state: GrammarState, text: str) -> bool:
     return state.may_end
 
 
-KEPT: list[tuple[dict[str, Any], list[str], list[str]]] = [
+VALID: list[tuple[dict[str, Any], list[str], list[str]]] = [
     ({"minimum": 0, "maximum": SAFE}, ["0", "9007199254740992"], ["-1", "9007199254740993"]),
     ({"minimum": 0, "maximum": SAFE + 1}, ["7", "9007199254740992"], ["9007199254740994", "-1"]),
     ({"exclusiveMaximum": 2**60 + 1}, ["-5", "1152921504606846976"], ["1152921504606846977", "1152921504606846978"]),
@@ -57,7 +57,7 @@ KEPT: list[tuple[dict[str, Any], list[str], list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("bounds", "inside", "outside"), KEPT)
+@pytest.mark.parametrize(("bounds", "inside", "outside"), VALID)
 def test_integers_are_inside(bounds: dict[str, Any], inside: list[str], outside: list[str]) -> None:
     state = compiled({"type": "integer", **bounds})
     assert [text for text in inside if not follows(state, text)] == []
@@ -83,7 +83,7 @@ REFUSED: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("schema", REFUSED)
 @pytest.mark.parametrize("place", [[], ["properties", "a"], ["anyOf"], ["$defs", "a", "items"], ["components", "b"]])
-def test_what_cannot_be_kept_is_refused_by_its_keywords_name(schema: dict[str, Any], place: list[str]) -> None:
+def test_what_cannot_be_stored_is_refused_by_its_keywords_name(schema: dict[str, Any], place: list[str]) -> None:
     inside: Any = schema
     for name in reversed(place):
         inside = [inside] if name == "anyOf" else inside
@@ -202,7 +202,7 @@ def test_a_listed_number_that_would_be_rounded_is_refused(value: int) -> None:
 
 
 @pytest.mark.parametrize("value", [0, -7, SAFE, -SAFE, 10**15, 10**18, 2**53 + 2, 0.1, 1e300])
-def test_a_listed_number_that_is_kept_is_the_only_answer(value: float) -> None:
+def test_a_listed_number_that_is_stored_is_the_only_answer(value: float) -> None:
     state = compiled({"type": "number", "enum": [value]})
     text = format(Decimal(repr(value)), "f")
     assert follows(state, text)

@@ -1,4 +1,4 @@
-"""What a request may say: every refusal names its field."""
+"""What a request may state: every refusal names its field."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_another_model_is_not_found() -> None:
     assert refusal(chat(model="gpt")) == (404, "model_not_found", "model")
 
 
-def test_fields_that_ask_for_nothing_are_taken() -> None:
+def test_fields_that_request_nothing_are_taken() -> None:
     request = parse_chat(
         chat(
             user="u", store=False, metadata={"a": "b"}, service_tier="auto", prompt_cache_key="k", tools=[],

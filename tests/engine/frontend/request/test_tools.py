@@ -1,4 +1,4 @@
-"""Tools of requests: what is refused, what a choice comes to, and how families are told apart."""
+"""Tools of requests: what is refused, what a choice comes to, and how families are distinguished."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_choices_of_kinds_that_are_not_served_are_named() -> None:
         ({"tool_choice": {"type": "function", "function": {"name": "g"}}}, ["g"], True, False),
     ],
 )
-def test_a_choice_says_what_may_be_called(
+def test_a_choice_states_what_may_be_called(
     fields: dict[str, Any], allowed: list[str], is_forced: bool, may_be_many: bool
 ) -> None:
     use = parsed(tools=[tool("f"), tool("g")], **fields).tool_use

@@ -73,7 +73,7 @@ def test_text_with_a_special_token_is_a_segment_nobody_vouches_for() -> None:
 
 
 @given(st.lists(st.text(alphabet=st.characters(exclude_categories=["Cs"])) | st.sampled_from(SPECIALS)).map("".join))
-def test_whatever_a_user_says_there_is_one_user_turn(text: str) -> None:
+def test_whatever_a_user_states_there_is_one_user_turn(text: str) -> None:
     tokenizer = Tokenizer(SPEC, stop_token_ids=(), special_texts=())
     ids = tokenizer.encode_segments(template().segments([Message("user", text)]))
     assert [token_id for token_id in ids if token_id < len(SPECIALS)] == [1, END, 1]

@@ -33,7 +33,7 @@ def params(stop_token_ids: frozenset[int] = frozenset({3, 1}), **fields: Any) ->
     )
 
 
-def test_what_is_not_said_is_the_wires_default() -> None:
+def test_what_is_not_stated_is_the_wires_default() -> None:
     assert params() == [SamplingParams(max_tokens=10, seed=99, stop_token_ids=(1, 3))]
 
 
@@ -42,7 +42,7 @@ def test_end_tokens_that_the_model_cannot_produce_are_left_out() -> None:
     assert found.stop_token_ids == (3, 49)
 
 
-def test_what_is_said_arrives() -> None:
+def test_what_is_stated_arrives() -> None:
     fields: dict[str, Any] = {
         "temperature": 0, "top_p": 0.5, "top_k": 7, "min_p": 0.1, "seed": 4, "presence_penalty": 1,
         "frequency_penalty": -1, "repetition_penalty": 1.5, "min_tokens": 2,
@@ -73,13 +73,17 @@ def test_what_the_model_cannot_do_is_named(fields: dict[str, Any], param: str) -
     assert (caught.value.code, caught.value.param) == ("invalid_value", param)
 
 
-@pytest.mark.parametrize(("num_prompt", "asked", "expected"), [(10, None, 90), (99, None, 1), (10, 90, 90), (10, 1, 1)])
-def test_an_answer_may_be_as_long_as_asked_or_as_fits(num_prompt: int, asked: int | None, expected: int) -> None:
-    assert choose_max_tokens(num_prompt, asked, 100, "messages") == expected
+@pytest.mark.parametrize(
+    ("num_prompt", "requested", "expected"), [(10, None, 90), (99, None, 1), (10, 90, 90), (10, 1, 1)]
+)
+def test_an_answer_may_be_as_long_as_requested_or_as_fits(
+    num_prompt: int, requested: int | None, expected: int
+) -> None:
+    assert choose_max_tokens(num_prompt, requested, 100, "messages") == expected
 
 
-@pytest.mark.parametrize(("num_prompt", "asked"), [(100, None), (100, 1), (500, None), (10, 91)])
-def test_what_cannot_fit_is_refused_with_both_numbers(num_prompt: int, asked: int | None) -> None:
+@pytest.mark.parametrize(("num_prompt", "requested"), [(100, None), (100, 1), (500, None), (10, 91)])
+def test_what_cannot_fit_is_refused_with_both_numbers(num_prompt: int, requested: int | None) -> None:
     with pytest.raises(ApiError, match=rf"100 tokens.*{num_prompt}") as caught:
-        choose_max_tokens(num_prompt, asked, 100, "messages")
+        choose_max_tokens(num_prompt, requested, 100, "messages")
     assert (caught.value.code, caught.value.param) == ("context_length_exceeded", "messages")

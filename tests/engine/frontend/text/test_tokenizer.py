@@ -64,7 +64,7 @@ def test_a_trusted_text_alone_encodes_as_the_library_does() -> None:
     assert TOKENIZER.encode_segments([Segment(text, trusted=True)]) == plain_ids(text)
 
 
-def test_a_trusted_special_token_takes_the_white_space_its_flags_say() -> None:
+def test_a_trusted_special_token_takes_the_white_space_its_flags_state() -> None:
     library = make_tokenizer()
     library.add_special_tokens([AddedToken("<|cut|>", lstrip=True, rstrip=True)])
     tokenizer = ours.Tokenizer(json.loads(library.to_str()), stop_token_ids=(), special_texts=())
@@ -73,7 +73,7 @@ def test_a_trusted_special_token_takes_the_white_space_its_flags_say() -> None:
     assert tokenizer.encode_segments(segments) == library.encode(text + "x", add_special_tokens=False).ids
 
 
-def test_pieces_of_a_vocabulary_that_look_special_are_broken_up() -> None:
+def test_pieces_of_a_vocabulary_that_seem_special_are_broken_up() -> None:
     pieces = [("<unk>", 0.0), ("</s>", -1.0), *((character, -2.0) for character in "abc</s>▁")]
     library = Tokenizer(models.Unigram(pieces, unk_id=0, byte_fallback=False))
     library.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
@@ -173,7 +173,7 @@ def test_ids_outside_the_vocabulary_have_no_text() -> None:
     assert TOKENIZER.display_bytes(END) == b"<|im_end|>"
 
 
-def test_no_text_is_shorter_in_tokens_than_the_bound_says() -> None:
+def test_no_text_is_shorter_in_tokens_than_the_bound_states() -> None:
     assert TOKENIZER.max_chars_per_token is not None
     for text in ("hello world", " tokenizer" * 3, "a" * 50):
         assert len(plain_ids(text)) * TOKENIZER.max_chars_per_token >= len(text)

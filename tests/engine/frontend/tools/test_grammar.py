@@ -133,7 +133,7 @@ def test_text_may_be_anything_until_a_strict_function_is_called(bench: Bench, fa
         assert not bench.follows(state, f"Wait. {call[:25]}")
 
 
-def test_a_thinking_model_may_think_before_a_strict_call() -> None:
+def test_a_reasoning_model_may_reason_before_a_strict_call() -> None:
     bench = Bench(has_markers=True)
     state = bench.compile(make(bench, "hermes", "auto", strict=True))
     assert bench.follows(state, "<think>hello world" + HERMES)

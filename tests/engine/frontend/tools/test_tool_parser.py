@@ -1,4 +1,4 @@
-"""Calls are found in text however it is cut, and what only looks like one stays text."""
+"""Calls are found in text however it is cut, and what only resembles one stays text."""
 
 from __future__ import annotations
 

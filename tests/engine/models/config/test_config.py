@@ -62,7 +62,7 @@ def test_old_and_new_rope_layouts_mean_the_same(tmp_path: Path) -> None:
     assert new.theta == 500.0
 
 
-def test_yarn_sharpens_attention_unless_told_how_much(tmp_path: Path) -> None:
+def test_yarn_sharpens_attention_unless_configured(tmp_path: Path) -> None:
     yarn = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
 
     rope = read(tmp_path, rope_scaling=yarn).rope
@@ -86,7 +86,7 @@ def test_dynamic_scaling_changes_nothing_within_the_models_own_length(tmp_path: 
 
 
 @pytest.mark.parametrize("kind", ["longrope", "su", "yarn"])
-def test_longrope_is_told_by_how_far_sequences_reach(kind: str, tmp_path: Path) -> None:
+def test_longrope_is_reported_by_how_far_sequences_reach(kind: str, tmp_path: Path) -> None:
     config = read(tmp_path, **PHI3, rope_scaling={**LONGROPE, "type": kind}, original_max_position_embeddings=64)
 
     plain = read(tmp_path, **PHI3).rope.inverse_frequencies(8)
@@ -157,16 +157,16 @@ def test_mistral_slides_everywhere_or_nowhere(tmp_path: Path) -> None:
     assert read(tmp_path, **mistral, sliding_window=None).traits.sliding_windows == (None,) * 4
 
 
-def test_gemma2_caps_by_default_and_not_when_told_null(tmp_path: Path) -> None:
+def test_gemma2_caps_by_default_and_not_when_set_to_null(tmp_path: Path) -> None:
     caps = {"attn_logit_softcapping": None, "final_logit_softcapping": 20.0}
 
-    usual, told = read(tmp_path, **GEMMA2).traits, read(tmp_path, **GEMMA2, **caps).traits
+    usual, stated = read(tmp_path, **GEMMA2).traits, read(tmp_path, **GEMMA2, **caps).traits
 
     assert (usual.attention_softcap, usual.logit_softcap) == (50.0, 30.0)
-    assert (told.attention_softcap, told.logit_softcap) == (None, 20.0)
+    assert (stated.attention_softcap, stated.logit_softcap) == (None, 20.0)
 
 
-def test_gemma_is_tied_and_alternates_when_its_config_says_nothing(tmp_path: Path) -> None:
+def test_gemma_is_tied_and_alternates_when_its_config_is_silent(tmp_path: Path) -> None:
     config = read(tmp_path, **GEMMA2)
 
     assert config.tie_word_embeddings

@@ -159,7 +159,7 @@ def test_a_packed_checkpoint_is_the_model_of_its_dequantized_weights(name: str, 
 
 
 @pytest.mark.parametrize("name", ["awq", "gptq reordered"])
-def test_biases_of_packed_projections_are_kept(name: str, tmp_path: Path) -> None:
+def test_biases_of_packed_projections_are_stored(name: str, tmp_path: Path) -> None:
     packed, plain = write_pair(tmp_path, PACKINGS[name], variant="qwen2")
 
     assert_same_logits(packed, plain, [8])

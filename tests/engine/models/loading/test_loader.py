@@ -169,7 +169,7 @@ def test_the_same_tensor_in_two_shards_is_refused(sharded: Path) -> None:
         Checkpoint(sharded)
 
 
-def test_specs_say_what_each_layer_needs(tmp_path: Path) -> None:
+def test_specs_state_what_each_layer_needs(tmp_path: Path) -> None:
     directory = save_checkpoint(make_reference("qwen2_windowed"), tmp_path)
     model = PagedRunner(directory).model
 

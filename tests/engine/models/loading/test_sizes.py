@@ -1,4 +1,4 @@
-"""Sizes that a checkpoint only claims: refused by name, at once, and before anything is made of such a size."""
+"""Sizes that a checkpoint only declares: refused by name, at once, and before anything is made of such a size."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def refuse_cheaply(read: Callable[[Path], object], directory: Path, match: str) 
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb < MAX_GROWTH_KB
 
 
-def claim(directory: Path, **sizes: Any) -> None:
+def declare(directory: Path, **sizes: Any) -> None:
     path = directory / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **sizes}))
 
@@ -57,24 +57,24 @@ def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 )
 @pytest.mark.parametrize("read", [read_model_config, load])
 def test_a_size_beyond_any_model_is_refused(read: Callable[[Path], object], name: str, directory: Path) -> None:
-    claim(directory, **{name: HUGE})
+    declare(directory, **{name: HUGE})
     refuse_cheaply(read, directory, f"{name}: expected at most {MAX_SIZE}, got {HUGE}")
 
 
 def test_more_layers_than_any_model_has_are_refused(directory: Path) -> None:
-    claim(directory, num_hidden_layers=MAX_LAYERS + 1, layer_types=None)
+    declare(directory, num_hidden_layers=MAX_LAYERS + 1, layer_types=None)
     refuse_cheaply(read_model_config, directory, f"num_hidden_layers: expected at most {MAX_LAYERS}")
 
 
 @pytest.mark.parametrize("size", [98, 2**31 - 1])
 def test_a_vocabulary_that_the_embedding_does_not_have_is_refused_before_it_is_made(size: int, directory: Path) -> None:
-    claim(directory, vocab_size=size)
+    declare(directory, vocab_size=size)
     for read in (read_checked_config, load):
         refuse_cheaply(read, directory, rf"model\.embed_tokens\.weight: expected shape \[{size}, 48\], got \[97, 48\]")
 
 
 def test_layers_that_the_files_do_not_have_are_refused(directory: Path) -> None:
-    claim(directory, num_hidden_layers=MAX_LAYERS, layer_types=None)
+    declare(directory, num_hidden_layers=MAX_LAYERS, layer_types=None)
     refuse_cheaply(read_checked_config, directory, rf"no tensor model\.layers\.{MAX_LAYERS - 1}\.\*")
 
 
@@ -82,7 +82,7 @@ def test_layers_that_the_files_do_not_have_are_refused(directory: Path) -> None:
     ("name", "size"), [("intermediate_size", 2**31 - 1), ("num_attention_heads", 2**30), ("head_dim", 2**30)]
 )
 def test_projections_of_another_size_are_refused_before_they_are_made(name: str, size: int, directory: Path) -> None:
-    claim(directory, **{name: size})
+    declare(directory, **{name: size})
     refuse_cheaply(load, directory, "expected shape|does not divide|expected .* factors|missing tensor")
 
 

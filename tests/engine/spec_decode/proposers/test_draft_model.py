@@ -1,4 +1,4 @@
-"""A draft model reads what it is asked about, drafts as much as is asked for, and may fail."""
+"""A draft model reads what it is called about, drafts as much as is requested, and may fail."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from engine.protocol import Add, SamplingParams
 from engine.spec_decode.proposers.draft_model import Behind, DraftModelProposer
 from engine.step.scheduler_output import SchedulerOutput
 from engine.step.sequence import INT64, Sequence
-from engine.step.step_output import RowResult, StepOutput
+from engine.step.step_output import SequenceResult, StepOutput
 
 END = 99
 BLOCK_SIZE = 4
 
 
 class Runner:
-    """Says the number behind the newest token; remembers which tokens it read."""
+    """States the number behind the newest token; remembers which tokens it read."""
 
     def __init__(self) -> None:
         self.read: list[list[tuple[int, int]]] = []
         self.error: str | None = None
 
     def execute(self, scheduled: SchedulerOutput) -> StepOutput:
-        self.read.append([(row.start, row.end) for row in scheduled.rows])
+        self.read.append([(chunk.start, chunk.end) for chunk in scheduled.chunks])
         results = []
-        for row in scheduled.rows:
-            assert row.seq.grammar is None
-            said = [row.seq.token_ids[-1] + 1] if row.samples else []
-            results.append(RowResult(said, error=self.error))
+        for chunk in scheduled.chunks:
+            assert chunk.seq.grammar is None
+            chosen = [chunk.seq.token_ids[-1] + 1] if chunk.samples else []
+            results.append(SequenceResult(chosen, error=self.error))
         return StepOutput(results)
 
 
@@ -43,7 +43,7 @@ def proposer(runner: Runner, *, max_tokens: int = 64, reach: int = 40) -> DraftM
     return DraftModelProposer(runner, num_blocks=16, block_size=BLOCK_SIZE, max_tokens=max_tokens, reach=reach)
 
 
-def test_each_sequence_gets_as_many_as_are_asked_for_and_none_behind_its_end() -> None:
+def test_each_sequence_gets_as_many_as_are_requested_and_none_behind_its_end() -> None:
     found = proposer(Runner())
     seqs = [sequence([1, 2, 3], [0, 1]), sequence([5, 6], [2, 3]), sequence([END - 2], [4, 5])]
     assert found.propose(seqs, [3, 0, 4]) == [(4, 5, 6), (), (END - 1,)]
@@ -78,7 +78,7 @@ def test_it_drafts_no_further_than_it_reaches() -> None:
     assert [found.has_room(seq, limit) for limit in (0, 3, 4)] == [False, True, False]
 
 
-def test_a_model_that_fails_is_not_asked_again() -> None:
+def test_a_model_that_fails_is_not_called_again() -> None:
     runner = Runner()
     runner.error = "no numbers"
     found, seq = proposer(runner), sequence([1, 2], [0, 1])

@@ -1,4 +1,4 @@
-"""Heads are asked within the call that computes a step where they can be, and behind it otherwise."""
+"""Heads are called within the call that computes a step where they can be, and behind it otherwise."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from engine.models.multi_step import DraftTables, MultiStepOrder, MultiStepRepor
 from engine.models.prediction_heads import HeadPredictions, Seen
 from engine.protocol import Add, SamplingParams
 from engine.spec_decode.proposers.medusa import MedusaProposer, shared_stops
-from engine.step.scheduler_output import ScheduledRow, SchedulerOutput
+from engine.step.scheduler_output import ScheduledChunk, SchedulerOutput
 from engine.step.sequence import Sequence
-from engine.step.step_output import RowResult
+from engine.step.step_output import SequenceResult
 
 END = 9
 ORDER = MultiStepOrder(
@@ -33,17 +33,17 @@ ORDER = MultiStepOrder(
 
 
 class Heads:
-    """One head that is sure of one token, whatever was said."""
+    """One head that is sure of one token, whatever was stated."""
 
     num_heads = 1
 
     def __init__(self, token_id: int = 7) -> None:
         self._token_id = token_id
-        self.asked: list[tuple[list[float], list[int]]] = []
+        self.calls: list[tuple[list[float], list[int]]] = []
 
     def look_ahead(self, hidden: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:
         """float32 [N, 1, 16]"""
-        self.asked.append((hidden[:, 0].tolist(), token_ids.tolist()))
+        self.calls.append((hidden[:, 0].tolist(), token_ids.tolist()))
         logits = torch.zeros(hidden.shape[0], 1, 16)
         logits[:, :, self._token_id] = 20.0
         return logits
@@ -52,7 +52,7 @@ class Heads:
 class Orders:
     """What steps were to follow."""
 
-    max_rows = 8
+    max_num_seqs = 8
 
     def __init__(self) -> None:
         self.orders: list[MultiStepOrder] = []
@@ -79,9 +79,9 @@ class GlancingHeads(Heads):
         self.multi_step = Orders()
         self.glances: list[tuple[int, tuple[int, ...], bool]] = []
 
-    def glance(self, num_rows: int, stop_token_ids: SequenceOf[int], *, asks_heads: bool = True) -> bool:
-        self.glances.append((num_rows, tuple(stop_token_ids), asks_heads))
-        return num_rows > 0
+    def glance(self, num_seqs: int, stop_token_ids: SequenceOf[int], *, runs_heads: bool = True) -> bool:
+        self.glances.append((num_seqs, tuple(stop_token_ids), runs_heads))
+        return num_seqs > 0
 
     def seen(self) -> Seen | None:
         return self._seen
@@ -93,17 +93,17 @@ def sequence(seq_id: int, *, stops: tuple[int, ...] = (END,), temperature: float
     return Sequence.from_add(add, arrival_index=0, received_at=0.0)
 
 
-def rows_of(*drafts: tuple[int, ...]) -> list[ScheduledRow]:
-    return [ScheduledRow(sequence(n), 2, 1, samples=True, draft_token_ids=of_row) for n, of_row in enumerate(drafts)]
+def chunks_of(*drafts: tuple[int, ...]) -> list[ScheduledChunk]:
+    return [ScheduledChunk(sequence(n), 2, 1, samples=True, draft_token_ids=of_seq) for n, of_seq in enumerate(drafts)]
 
 
-def test_heads_are_asked_about_the_state_behind_each_row_s_accepted_draft_tokens() -> None:
+def test_heads_run_about_the_state_behind_each_row_s_accepted_draft_tokens() -> None:
     heads = Heads()
-    rows = rows_of((4, 5), (), (6,))
-    results = [RowResult([4, 8]), RowResult([5]), RowResult([6, 2])]
+    chunks = chunks_of((4, 5), (), (6,))
+    results = [SequenceResult([4, 8]), SequenceResult([5]), SequenceResult([6, 2])]
     hidden = torch.arange(6.0).unsqueeze(1)
-    found = MedusaProposer(heads).predict(hidden, rows, results)
-    assert heads.asked == [([1.0, 3.0, 5.0], [8, 5, 2])]
+    found = MedusaProposer(heads).predict(hidden, chunks, results)
+    assert heads.calls == [([1.0, 3.0, 5.0], [8, 5, 2])]
     assert found is not None
     assert found.tokens.tolist() == [[7]] * 3
 
@@ -111,23 +111,27 @@ def test_heads_are_asked_about_the_state_behind_each_row_s_accepted_draft_tokens
 def test_rows_without_a_token_are_left_out() -> None:
     heads = Heads()
     found = MedusaProposer(heads).predict(
-        torch.arange(3.0).unsqueeze(1), rows_of((), (4,)), [RowResult([], error="no numbers"), RowResult([5])]
+        torch.arange(3.0).unsqueeze(1),
+        chunks_of((), (4,)),
+        [SequenceResult([], error="no numbers"), SequenceResult([5])],
     )
-    assert heads.asked == [([1.0], [5])]
+    assert heads.calls == [([1.0], [5])]
     assert found is not None
 
 
-def test_behind_the_end_of_all_answers_nobody_is_asked() -> None:
+def test_behind_the_end_of_all_answers_nothing_is_called() -> None:
     heads = Heads()
-    assert MedusaProposer(heads).predict(torch.zeros(2, 4), rows_of((), ()), [RowResult([END])] * 2) is None
-    assert heads.asked == []
+    assert MedusaProposer(heads).predict(torch.zeros(2, 4), chunks_of((), ()), [SequenceResult([END])] * 2) is None
+    assert heads.calls == []
 
 
 @pytest.mark.parametrize(("chosen", "expected"), [(5, 3), (6, 7)])
-def test_what_was_seen_within_the_call_counts_if_the_step_chose_what_heads_looked_behind(
+def test_what_was_seen_within_the_call_counts_if_the_step_chose_what_heads_ran_behind(
     chosen: int, expected: int
 ) -> None:
-    found = MedusaProposer(GlancingHeads([chosen, 5])).predict(torch.zeros(2, 4), rows_of((), ()), [RowResult([5])] * 2)
+    found = MedusaProposer(GlancingHeads([chosen, 5])).predict(
+        torch.zeros(2, 4), chunks_of((), ()), [SequenceResult([5])] * 2
+    )
     assert found is not None
     assert found.tokens.tolist() == [[expected], [expected]]
 
@@ -135,13 +139,13 @@ def test_what_was_seen_within_the_call_counts_if_the_step_chose_what_heads_looke
 def test_heads_do_within_a_step_what_the_scheduler_put_out() -> None:
     heads = GlancingHeads([5])
     proposer = MedusaProposer(heads)
-    rows = rows_of((), ())
-    proposer.prepare(SchedulerOutput(rows))
-    proposer.prepare(SchedulerOutput(rows, predicts=True))
-    proposer.prepare(SchedulerOutput(rows, predicts=False, multi_step=ORDER))
+    chunks = chunks_of((), ())
+    proposer.prepare(SchedulerOutput(chunks))
+    proposer.prepare(SchedulerOutput(chunks, predicts=True))
+    proposer.prepare(SchedulerOutput(chunks, predicts=False, multi_step=ORDER))
     assert heads.glances == [(0, (), True), (2, (END,), True), (2, (END,), False)]
     assert heads.multi_step.orders == [ORDER]
-    other = [*rows, ScheduledRow(sequence(3, temperature=1.0), 2, 1, samples=True)]
+    other = [*chunks, ScheduledChunk(sequence(3, temperature=1.0), 2, 1, samples=True)]
     proposer.prepare(SchedulerOutput(other, predicts=True, multi_step=ORDER))
     assert heads.glances[-1] == (0, (), True)
     assert len(heads.multi_step.orders) == 1

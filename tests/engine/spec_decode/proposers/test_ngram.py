@@ -41,21 +41,21 @@ def look(
     return (lookup or NgramProposer(AcceptanceStats())).choose([place], 0.0, _CHEAP, 1.0)
 
 
-def guesses(found: NgramDrafts) -> list[tuple[int, int]]:
-    """(token, kind) of the first row's guesses, worth verifying or not."""
+def drafts_of(found: NgramDrafts) -> list[tuple[int, int]]:
+    """(token, kind) of the first sequence's draft tokens, worth verifying or not."""
     tokens, kinds, ends = (array.tolist() for array in found.arrays)
     return list(zip(tokens[0], kinds[0], strict=True))[: ends[0][0]]
 
 
 def continuation(*ids: int) -> int | None:
     """The token found for the end of a text."""
-    found = guesses(look(ids))
+    found = drafts_of(look(ids))
     return found[0][0] if found else None
 
 
 def remembered(lookup: NgramProposer, newest: SequenceOf[int], *, salt: bytes = b"") -> tuple[int, int] | None:
-    """(token, kind) of what earlier answers said behind these tokens, which the text alone says nothing about."""
-    found = guesses(look(newest, lookup, most=1, salt=salt))
+    """(token, kind) of what earlier answers stated behind these tokens, which the text alone is silent about."""
+    found = drafts_of(look(newest, lookup, most=1, salt=salt))
     return found[0] if found else None
 
 
@@ -87,8 +87,8 @@ def test_a_running_repetition_continues_itself() -> None:
 
 
 def test_a_place_is_copied_on_and_the_match_gets_longer() -> None:
-    assert guesses(look([1, 2, 3, 4, 5, 6, 1, 2], most=3)) == [(3, by_text(2)), (4, by_text(3)), (5, by_text(4))]
-    assert guesses(look([1] * 60, most=1)) == [(1, by_text(LONGEST))]
+    assert drafts_of(look([1, 2, 3, 4, 5, 6, 1, 2], most=3)) == [(3, by_text(2)), (4, by_text(3)), (5, by_text(4))]
+    assert drafts_of(look([1] * 60, most=1)) == [(1, by_text(LONGEST))]
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=60))
@@ -103,7 +103,7 @@ def test_agrees_with_a_search_written_out(ids: list[int]) -> None:
     assert continuation(*ids) == search()
 
 
-def test_what_an_answer_said_is_recalled_in_the_same_place() -> None:
+def test_what_an_answer_stated_is_recalled_in_the_same_place() -> None:
     assert remembered(lookup_of([1, 2, 3]), [*BEFORE, 1, 2]) == (3, by_memory(5, 1))
 
 
@@ -114,10 +114,10 @@ def test_shorter_places_do_where_longer_ones_are_unknown() -> None:
 
 
 def test_what_text_and_answers_agree_on_is_a_kind_of_its_own() -> None:
-    assert guesses(look([1, 2, 3, 9, 1, 2], lookup_of([1, 2, 3]), most=1)) == [(3, by_both(2, 1))]
+    assert drafts_of(look([1, 2, 3, 9, 1, 2], lookup_of([1, 2, 3]), most=1)) == [(3, by_both(2, 1))]
 
 
-def test_the_last_answer_counts_and_agreement_of_several_is_told() -> None:
+def test_the_last_answer_counts_and_agreement_of_several_is_reported() -> None:
     lookup = NgramProposer(AcceptanceStats())
     found = []
     for token_id in (7, *[8] * (LONGEST_STREAK + 3), 7):  # the second 7 takes the place of the 8
@@ -152,16 +152,16 @@ def test_the_likelier_of_two_sources_is_followed() -> None:
     for _ in range(20):
         record.observe(by_memory(2, 1), was_right=True)
         record.observe(by_text(2), was_right=False)
-    assert guesses(look([1, 2, 3, 9, 1, 2], lookup, most=1)) == [(30, by_memory(2, 1))]
+    assert drafts_of(look([1, 2, 3, 9, 1, 2], lookup, most=1)) == [(30, by_memory(2, 1))]
     for _ in range(200):
         record.observe(by_memory(2, 1), was_right=False)
         record.observe(by_text(2), was_right=True)
-    assert guesses(look([1, 2, 3, 9, 1, 2], lookup, most=1)) == [(3, by_text(2))]
+    assert drafts_of(look([1, 2, 3, 9, 1, 2], lookup, most=1)) == [(3, by_text(2))]
 
 
-def test_the_end_of_an_answer_is_never_a_guess() -> None:
+def test_the_end_of_an_answer_is_never_ambiguous() -> None:
     found = look([1, 2, 3, END, 5, 1, 2])
-    assert [token for token, _ in guesses(found)] == [3]
+    assert [token for token, _ in drafts_of(found)] == [3]
     assert found.arrays[2].tolist() == [[1, 1]]
 
 
@@ -180,36 +180,36 @@ def test_rows_are_looked_up_side_by_side_and_drafted_where_it_pays() -> None:
     assert found.gain > 1.5
 
 
-@pytest.mark.parametrize(("said", "num_judged"), [([3, 4, 5], 3), ([3, 9], 2), ([9], 1)])
-def test_guesses_are_judged_up_to_the_first_that_was_wrong(said: list[int], num_judged: int) -> None:
+@pytest.mark.parametrize(("outputs", "num_recorded"), [([3, 4, 5], 3), ([3, 9], 2), ([9], 1)])
+def test_drafts_are_evaluated_up_to_the_first_that_was_wrong(outputs: list[int], num_recorded: int) -> None:
     record = AcceptanceStats()
     lookup = NgramProposer(record)
     found = look([1, 2, 3, 4, 5, 6, 1, 2], lookup, most=3)
-    before = record.chances.copy()
-    lookup.judge(found, [said])
-    changed = {kind for kind in range(len(before)) if record.chance(kind) != before[kind]}
-    assert changed == {kind for _, kind in guesses(found)[:num_judged]}
-    for (token, kind), said_token in zip(guesses(found), said, strict=False):
-        assert (record.chance(kind) > before[kind]) == (token == said_token)
+    before = record.acceptance_rates.copy()
+    lookup.record_acceptance(found, [outputs])
+    changed = {kind for kind in range(len(before)) if record.acceptance_rate(kind) != before[kind]}
+    assert changed == {kind for _, kind in drafts_of(found)[:num_recorded]}
+    for (token, kind), output_token in zip(drafts_of(found), outputs, strict=False):
+        assert (record.acceptance_rate(kind) > before[kind]) == (token == output_token)
 
 
-def test_guesses_of_a_kind_are_judged_together_and_compiled_as_in_python() -> None:
+def test_drafts_of_a_kind_are_evaluated_together_and_compiled_as_in_python() -> None:
     record, other = AcceptanceStats(), AcceptanceStats()
     lookup = NgramProposer(record)
     for _ in range(200):
-        lookup.judge(look([1, 2, 3, 9, 1, 2], lookup, most=1), [[3]])
+        lookup.record_acceptance(look([1, 2, 3, 9, 1, 2], lookup, most=1), [[3]])
         other.observe(by_text(2), was_right=True)
-    assert record.chance(by_text(2)) == pytest.approx(other.chance(by_text(2)))
-    assert record.chance(by_text(2)) > 0.95
+    assert record.acceptance_rate(by_text(2)) == pytest.approx(other.acceptance_rate(by_text(2)))
+    assert record.acceptance_rate(by_text(2)) > 0.95
 
 
 def test_what_is_looked_up_stands_behind_tokens_that_are_drafted_already() -> None:
     place = LookupPosition(sequence([1, 2, 3, 4, 5, 6, 9, 9]), 4, prefix=(3,))
     found = NgramProposer(AcceptanceStats()).choose([place], 0.0, _CHEAP, 1.0)
-    assert [token for token, _ in guesses(found)] == [4, 5, 6]
+    assert [token for token, _ in drafts_of(found)] == [4, 5, 6]
 
 
-def test_what_heads_say_stands_behind_the_newest_token_whatever_was_drafted_since() -> None:
+def test_what_heads_state_stands_behind_the_newest_token_whatever_was_drafted_since() -> None:
     sure = first_by_heads(is_drawn=False) + 9
     predictions = HeadPredictions(np.array([[7, 8, -1], [11, 12, 13]]), np.full((2, 3), sure))
     places = [LookupPosition(sequence([1, 2, 3]), 0), LookupPosition(sequence([4, 5, 6]), 8, prefix=(10,))]

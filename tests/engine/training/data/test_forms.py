@@ -58,7 +58,7 @@ def test_the_forms_of_every_task_belong_to_all_mixes(mix: str) -> None:
     assert tasks >= set(TABLES)
 
 
-def test_the_small_model_is_not_asked_for_the_cheapest_of_several() -> None:
+def test_the_small_model_is_not_requested_the_cheapest_of_several() -> None:
     examples = itertools.islice(stream(2, "train", MIXES["small_forms"]), 8000)
     assert not [e for e in examples if e.task in ("support", "followup") and e.difficulty == "hard"]
 
@@ -209,7 +209,7 @@ def test_mixed_units_have_the_forms_of_their_numbers(form: str) -> None:
     assert not [text for text in texts if re.search(r"\b1 (hours|minutes|weeks|days|feet|inches)\b", text)]
 
 
-def test_the_exhaustive_set_asks_for_everything_once_in_wordings_of_the_test() -> None:
+def test_the_exhaustive_set_requests_everything_once_in_wordings_of_the_test() -> None:
     examples = exhaustive_set(1)
     sums = [example for example in examples if example.task == "digit + two digits"]
     assert len(sums) == 10 * 31

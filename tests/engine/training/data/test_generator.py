@@ -24,18 +24,18 @@ from engine.training.data.tasks import (
 )
 from engine.training.data.tasks.passage import UNKNOWN
 from engine.training.data.tasks.support import COMPARE, PAIRS, TWO
-from engine.training.data.wordings import AND_ENTITY, AND_RELATION, ASK
+from engine.training.data.wordings import AND_ENTITY, AND_RELATION, QUESTION
 
 test_set.__test__ = False  # type: ignore[attr-defined]  # a function of ours, not a test
 
 
 def all_frames() -> Iterator[Frames]:
-    yield from (*ASK.values(), *AND_ENTITY.values(), *AND_RELATION.values())
+    yield from (*QUESTION.values(), *AND_ENTITY.values(), *AND_RELATION.values())
     yield from (*arithmetic.FRAMES.values(), *extraction.TEXTS.values())
     yield from (extraction.INSTRUCTION, extraction.LIST_INSTRUCTION)
     yield from (*(pair[2] for pair in PAIRS), *TWO.values())
     yield from (row[2] for row in COMPARE)
-    yield from (theme.ask for theme in passage.THEMES)
+    yield from (theme.call for theme in passage.THEMES)
     yield from (frames for _, frames in smalltalk.TOPICS)
     yield from (strings.REPEAT, strings.PICK, strings.JOIN, strings.COUNT, strings.REVERSE, strings.SORT, strings.TALLY)
     yield from (strings.COUNT_TO, strings.COUNT_DOWN, units.FRAMES, forms.POLITE, forms.THANKS)
@@ -68,7 +68,7 @@ def test_no_test_prompt_comes_up_in_training() -> None:
     for example in itertools.islice(stream(7, "train", MIXES["large"]), 15_000):
         trained |= {message["content"].casefold() for message in example.messages if message["role"] == "user"}
     seen = [example.prompt for example in test_set(1, 20) if example.prompt.casefold() in trained]
-    # A follow-up says so little that its words alone may come up; its conversation does not.
+    # A follow-up reports it little that its words alone may come up; its conversation does not.
     assert [prompt for prompt in seen if len(prompt) > 40] == []
 
 
@@ -101,8 +101,8 @@ def test_every_task_makes_examples_of_both_splits_and_all_difficulties(task: str
 def test_the_shop_knows_a_few_hundred_facts_in_dozens_of_wordings() -> None:
     assert 300 <= num_facts() <= 500
     rng = random.Random(2)
-    asked = [MAKERS["support"](rng, "train", "easy") for _ in range(20_000)]
-    about = [e.prompt for e in asked if "costs" in e.answer and "Finland" in e.answer]
+    question = [MAKERS["support"](rng, "train", "easy") for _ in range(20_000)]
+    about = [e.prompt for e in question if "costs" in e.answer and "Finland" in e.answer]
     assert len(set(about)) > 50
 
 
@@ -115,7 +115,7 @@ def test_a_passage_has_up_to_a_thousand_tokens_with_the_needle_anywhere() -> Non
     assert max(places) > 0.8
 
 
-def test_what_a_passage_does_not_say_is_unknown() -> None:
+def test_what_a_passage_does_not_state_is_unknown() -> None:
     rng = random.Random(4)
     assert all(passage.missing(rng, "test").answer == UNKNOWN for _ in range(20))
 

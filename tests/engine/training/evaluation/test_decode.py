@@ -25,7 +25,7 @@ def test_an_answer_is_the_same_beside_shorter_and_longer_ones() -> None:
         assert reply.margins == pytest.approx(alone.margins, abs=1e-2)
 
 
-def test_a_reply_tells_of_its_tokens_and_not_of_the_one_that_ends_it() -> None:
+def test_a_reply_reports_of_its_tokens_and_not_of_the_one_that_ends_it() -> None:
     decoder = GreedyDecoder(model_dir("small"))
     (reply,) = decoder.replies([example("What is 3 plus 4?")])
     assert reply.text == "7"

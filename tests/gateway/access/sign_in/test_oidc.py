@@ -25,7 +25,7 @@ STRANGER = RSAKey.generate_key(2048, {"kid": "k1"})
 
 
 class Provider:
-    """Signs for whoever comes; `lie` changes what it says, `key` what it signs with."""
+    """Signs for whoever comes; `lie` changes what it states, `key` what it signs with."""
 
     def __init__(self) -> None:
         self.nonce = ""
@@ -47,8 +47,15 @@ class Provider:
     def claims(self) -> dict[str, Any]:
         """Of the next id token."""
         now = int(time.time())
-        told = {"iss": self.issuer, "aud": CLIENT, "sub": "anna-7", "iat": now, "exp": now + 300, "nonce": self.nonce}
-        return {**told, **self.lie}
+        notified = {
+            "iss": self.issuer,
+            "aud": CLIENT,
+            "sub": "anna-7",
+            "iat": now,
+            "exp": now + 300,
+            "nonce": self.nonce,
+        }
+        return {**notified, **self.lie}
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
@@ -85,7 +92,7 @@ async def gateway(folder: Path) -> AsyncIterator[tuple[Stack, Provider]]:
     try:
         async with running(folder, settings=settings) as stack:
             admin = {"name": "anna", "role": "admin", "oidc_subject": f"{provider.issuer} anna-7"}
-            assert (await stack.ask(admin, admin=True, path="/admin/api/admins")).status == 201
+            assert (await stack.call(admin, admin=True, path="/admin/api/admins")).status == 201
             yield stack, provider
     finally:
         await provider.close()
@@ -95,18 +102,18 @@ async def come_back(stack: Stack, provider: Provider, *, state: str | None = Non
     """A browser's way to the provider and back; the answer and the callback's query."""
     begun = await stack.get("/admin/api/oidc/start", admin=True)
     assert begun.status == 303
-    asked = parse_qs(urlsplit(begun.headers["location"]).query)
-    assert (asked["client_id"], asked["code_challenge_method"]) == ([CLIENT], ["S256"])
-    provider.nonce, provider.challenge = asked["nonce"][0], asked["code_challenge"][0]
-    query = f"code=c0de&state={state or asked['state'][0]}"
+    requested = parse_qs(urlsplit(begun.headers["location"]).query)
+    assert (requested["client_id"], requested["code_challenge_method"]) == ([CLIENT], ["S256"])
+    provider.nonce, provider.challenge = requested["nonce"][0], requested["code_challenge"][0]
+    query = f"code=c0de&state={state or requested['state'][0]}"
     cookie = begun.headers["set-cookie"].partition(";")[0]
     return await stack.get(f"/admin/api/oidc/callback?{query}", admin=True, headers={"cookie": cookie}), query
 
 
 async def test_an_admin_that_the_provider_names_is_logged_in(tmp_path: Path) -> None:
     async with gateway(tmp_path) as (stack, provider):
-        told = (await stack.get("/admin/api/session", admin=True)).json
-        assert told["login"]["oidc"] == "/admin/api/oidc/start"
+        notified = (await stack.get("/admin/api/session", admin=True)).json
+        assert notified["login"]["oidc"] == "/admin/api/oidc/start"
         done, _ = await come_back(stack, provider)
         assert done.status == 200
         assert b'content="0;url=/admin/"' in done.body
@@ -152,7 +159,7 @@ async def test_being_known_to_the_provider_alone_opens_nothing(tmp_path: Path) -
         assert "bert-8" in refused.error["message"]
 
 
-async def test_a_provider_that_does_not_answer_is_said_plainly(tmp_path: Path) -> None:
+async def test_a_provider_that_does_not_answer_is_reported_plainly(tmp_path: Path) -> None:
     async with gateway(tmp_path) as (stack, provider):
         await provider.close()
         refused = await stack.get("/admin/api/oidc/start", admin=True)

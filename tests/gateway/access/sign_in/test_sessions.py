@@ -17,7 +17,7 @@ async def test_a_session_ends_by_logout_by_a_new_password_and_with_its_admin(tmp
         assert (await post(stack, "admins/editor", {"password": "another long one"}, two)).status == 200
         assert (await get(stack, "policy", three)).status == 401
         four = await log_in(stack, "editor", "another long one")
-        assert (await stack.ask(admin=True, path="/admin/api/admins/editor", method="DELETE")).status == 200
+        assert (await stack.call(admin=True, path="/admin/api/admins/editor", method="DELETE")).status == 200
         assert (await get(stack, "policy", four)).status == 401
-        last = await stack.ask(admin=True, path="/admin/api/admins/admin", method="DELETE")
+        last = await stack.call(admin=True, path="/admin/api/admins/admin", method="DELETE")
         assert (last.status, last.error["code"]) == (409, "last_admin")

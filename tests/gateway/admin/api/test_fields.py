@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.gateway.admin.test_access import gateway, get, post
 
 
-async def test_what_is_wrong_with_a_form_is_said_in_words(tmp_path: Path) -> None:
+async def test_what_is_wrong_with_a_form_is_stated_in_words(tmp_path: Path) -> None:
     async with gateway(tmp_path) as stack:
         anna = {"name": "anna", "role": "admin", "password": "short"}
         assert (await post(stack, "admins", anna)).error["message"] == "password: expected at least 10 characters."

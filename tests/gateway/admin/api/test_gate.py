@@ -49,7 +49,7 @@ PROXIED = [
 FOREIGN = ["evil.example", "evil.example:8081", "localhost.evil.example", "127.0.0.1.evil.example", "xlocalhost"]
 
 
-async def ask(
+async def call(
     gateway: Gateway,
     path: str,
     *,
@@ -114,8 +114,8 @@ async def test_this_machine_reads_without_a_login_until_there_is_an_admin(tmp_pa
     async with local_gateway(tmp_path) as stack:
         for path in ("/metrics", "/openapi.json", "/admin/", "/admin/api/policy", "/admin/api/overview"):
             for host in ("127.0.0.1:8081", "localhost:8081", "[::1]:8081", "LOCALHOST"):
-                assert (await ask(stack.gateway, path, peer=peer, host=host)).status == 200
-        assert (await ask(stack.gateway, "/readyz", peer=peer)).json["deployments"] == {"small": True, "large": True}
+                assert (await call(stack.gateway, path, peer=peer, host=host)).status == 200
+        assert (await call(stack.gateway, "/readyz", peer=peer)).json["deployments"] == {"small": True, "large": True}
 
 
 @pytest.mark.parametrize("allows_remote", [False, True])
@@ -138,7 +138,7 @@ async def test_a_proxy_on_this_machine_makes_nobody_local(tmp_path: Path, header
 async def test_with_remote_callers_allowed_a_loopback_peer_may_be_a_sidecar(tmp_path: Path) -> None:
     async with remote_gateway(tmp_path) as stack:
         await assert_closed(stack.gateway, peer="127.0.0.1")
-        assert (await ask(stack.gateway, "/admin/api/policy", peer="127.0.0.1", headers=bearer(TOKEN))).status == 200
+        assert (await call(stack.gateway, "/admin/api/policy", peer="127.0.0.1", headers=bearer(TOKEN))).status == 200
 
 
 @pytest.mark.parametrize("host", FOREIGN)
@@ -146,17 +146,17 @@ async def test_a_page_whose_name_was_pointed_here_gets_nothing(tmp_path: Path, h
     async with local_gateway(tmp_path) as stack:
         await assert_closed(stack.gateway, peer="127.0.0.1", host=host)
         for path in ("/admin/login", "/admin/api/session", "/admin/static/icon.svg"):
-            refused = await ask(stack.gateway, path, peer="127.0.0.1", host=host)
+            refused = await call(stack.gateway, path, peer="127.0.0.1", host=host)
             assert (refused.status, refused.error["code"]) == (403, "foreign_host")
-        login = await ask(stack.gateway, "/admin/api/login", peer="127.0.0.1", host=host, method="POST")
+        login = await call(stack.gateway, "/admin/api/login", peer="127.0.0.1", host=host, method="POST")
         assert (login.status, login.error["code"]) == (403, "foreign_host")
         for path in ("/livez", "/readyz"):
-            assert (await ask(stack.gateway, path, peer="192.0.2.7", host=host)).status == 200
-        guessed = await ask(
+            assert (await call(stack.gateway, path, peer="192.0.2.7", host=host)).status == 200
+        tried = await call(
             stack.gateway, "/admin/api/login", peer="127.0.0.1", host=host, method="POST", headers=bearer("x" * 40)
         )
-        assert (guessed.status, guessed.error["code"]) == (403, "foreign_host")
-        known = await ask(stack.gateway, "/metrics", peer="127.0.0.1", host=host, headers=bearer(stack.admin_token))
+        assert (tried.status, tried.error["code"]) == (403, "foreign_host")
+        known = await call(stack.gateway, "/metrics", peer="127.0.0.1", host=host, headers=bearer(stack.admin_token))
         assert known.status == 200
 
 
@@ -164,40 +164,40 @@ async def test_a_page_whose_name_was_pointed_here_gets_nothing(tmp_path: Path, h
 async def test_a_page_of_another_origin_gets_nothing(tmp_path: Path, origin: str) -> None:
     async with local_gateway(tmp_path) as stack:
         for path in (*DATA[:-1], "/admin/api/session", "/admin/login"):
-            refused = await ask(stack.gateway, path, peer="127.0.0.1", headers={"origin": origin})
+            refused = await call(stack.gateway, path, peer="127.0.0.1", headers={"origin": origin})
             assert (refused.status, refused.error["code"]) == (403, "csrf_failed"), path
         own = {"origin": "http://127.0.0.1:8081"}
-        assert (await ask(stack.gateway, "/metrics", peer="127.0.0.1", headers=own)).status == 200
+        assert (await call(stack.gateway, "/metrics", peer="127.0.0.1", headers=own)).status == 200
 
 
 async def test_the_name_that_browsers_know_the_listener_by_is_its_own(tmp_path: Path) -> None:
     names = {"admin.oidc.issuer": "https://i.example", "admin.oidc.client_id": "c"}
     url = "https://admin.example/admin/api/oidc/callback"
     async with local_gateway(tmp_path, **names, **{"admin.oidc.redirect_url": url}) as stack:
-        page = await ask(stack.gateway, "/admin/login", peer="127.0.0.1", host="admin.example")
+        page = await call(stack.gateway, "/admin/login", peer="127.0.0.1", host="admin.example")
         assert page.status == 200
-        assert (await ask(stack.gateway, "/admin/api/policy", peer="127.0.0.1", host="admin.example")).status == 401
-        assert (await ask(stack.gateway, "/admin/login", peer="127.0.0.1", host="other.example")).status == 403
+        assert (await call(stack.gateway, "/admin/api/policy", peer="127.0.0.1", host="admin.example")).status == 401
+        assert (await call(stack.gateway, "/admin/login", peer="127.0.0.1", host="other.example")).status == 403
 
 
-async def test_probes_tell_strangers_a_status_and_nothing_else(tmp_path: Path) -> None:
+async def test_probes_report_strangers_a_status_and_nothing_else(tmp_path: Path) -> None:
     async with remote_gateway(tmp_path) as stack:
         for app in (0, 1):
             for path, status in (("/livez", "live"), ("/readyz", "ready"), ("/startupz", "started")):
-                reply = await ask(stack.gateway, path, peer="192.0.2.7", host="pod", app=app)
+                reply = await call(stack.gateway, path, peer="192.0.2.7", host="pod", app=app)
                 assert (reply.status, reply.json) == (200, {"status": status})
 
 
 async def test_each_token_opens_what_it_is_for(tmp_path: Path) -> None:
     async with remote_gateway(tmp_path) as stack:
         for path in DATA:
-            reply = await ask(stack.gateway, path, peer="192.0.2.7", headers=bearer(SCRAPER))
+            reply = await call(stack.gateway, path, peer="192.0.2.7", headers=bearer(SCRAPER))
             assert reply.status == (200 if path == "/metrics" else 401), path
         for path in ("/metrics", "/openapi.json", "/admin/", "/admin/api/policy", "/admin/api/admins"):
-            assert (await ask(stack.gateway, path, peer="192.0.2.7", headers=bearer(TOKEN))).status == 200
+            assert (await call(stack.gateway, path, peer="192.0.2.7", headers=bearer(TOKEN))).status == 200
         for scheme in ("Basic", "Token", ""):
             given = {"authorization": f"{scheme} {SCRAPER}".strip()}
-            assert (await ask(stack.gateway, "/metrics", peer="192.0.2.7", headers=given)).status == 401
+            assert (await call(stack.gateway, "/metrics", peer="192.0.2.7", headers=given)).status == 401
         assert not (tmp_path / "admin.token").exists(), "the given one stands in its place"
 
 
@@ -208,11 +208,11 @@ async def test_a_rotated_token_counts_at_once_and_the_old_one_no_longer(tmp_path
             fresh = tmp_path / "fresh"
             fresh.write_text("n" * 40)
             fresh.replace(file)
-            assert (await ask(stack.gateway, path, peer="192.0.2.7", headers=bearer(old))).status == 401
-            assert (await ask(stack.gateway, path, peer="192.0.2.7", headers=bearer("n" * 40))).status == 200
+            assert (await call(stack.gateway, path, peer="192.0.2.7", headers=bearer(old))).status == 401
+            assert (await call(stack.gateway, path, peer="192.0.2.7", headers=bearer("n" * 40))).status == 200
             file.write_text("")
             for token in (old, "n" * 40, ""):
-                assert (await ask(stack.gateway, path, peer="192.0.2.7", headers=bearer(token))).status == 401
+                assert (await call(stack.gateway, path, peer="192.0.2.7", headers=bearer(token))).status == 401
 
 
 @pytest.mark.parametrize("key", ["admin.token_file", "admin.metrics_token_file"])
@@ -258,13 +258,13 @@ async def over_tcp(
 async def assert_closed(gateway: Gateway, **how: Any) -> None:
     """No data and no change; a browser is sent to log in."""
     for path in DATA:
-        reply = await ask(gateway, path, **how)
+        reply = await call(gateway, path, **how)
         assert reply.status in (303, 401, 403), (how, path, reply.status)
         assert b"schema_version" not in reply.body
         assert b"penstock_" not in reply.body
-        assert (await ask(gateway, path, method="HEAD", **how)).status in (303, 401, 403)
+        assert (await call(gateway, path, method="HEAD", **how)).status in (303, 401, 403)
     for method, path, _ in CHANGES:
-        assert (await ask(gateway, path, method=method, **how)).status in (401, 403), path
+        assert (await call(gateway, path, method=method, **how)).status in (401, 403), path
     assert not gateway.control.directory.accounts.has_admins
 
 

@@ -18,5 +18,5 @@ async def test_a_token_can_do_what_its_admin_can_or_less(tmp_path: Path) -> None
         assert (await get(stack, "admins", bearer)).status == 403
         assert (await post(stack, "admins/editor", {"role": "viewer"})).status == 200
         assert (await post(stack, "keys", {"tenant": "shop"}, bearer)).status == 403
-        assert (await stack.ask(admin=True, path=f"/admin/api/tokens/{made['id']}", method="DELETE")).status == 200
+        assert (await stack.call(admin=True, path=f"/admin/api/tokens/{made['id']}", method="DELETE")).status == 200
         assert (await get(stack, "policy", bearer)).status == 401

@@ -30,29 +30,29 @@ async def test_a_permit_too_few_is_found_by_the_running_gateway(tmp_path: Path) 
         stack.small.otherwise = stack.large.otherwise = slow
         body = chat("solo", stream=True)
         for _ in range(25):
-            await stack.ask(body)
+            await stack.call(body)
         stop = asyncio.Event()
 
-        async def keep_asking() -> None:
+        async def keep_sending() -> None:
             while not stop.is_set():
-                await stack.ask(body)
+                await stack.call(body)
 
-        clients = [asyncio.create_task(keep_asking()) for _ in range(8)]
+        clients = [asyncio.create_task(keep_sending()) for _ in range(8)]
         try:
-            # On a machine that holds up the loop itself that is what is said, and rightly: look again then.
+            # On a machine that holds up the loop itself that is what is stated, and rightly: look again then.
             for _ in range(8):
                 found = (await stack.get("/admin/api/diagnosis?seconds=2", admin=True)).json
-                said = [(item["stage"], item["cause"]) for item in found["findings"]]
-                if said != [("gateway", "loop_lag")]:
+                reported = [(item["stage"], item["cause"]) for item in found["findings"]]
+                if reported != [("gateway", "loop_lag")]:
                     break
         finally:
             stop.set()
             await asyncio.gather(*clients)
-        assert said == [("queue", "limit")], found
+        assert reported == [("queue", "limit")], found
         assert found["findings"][0]["policy_path"] == "deployments.small.limits.max_in_flight"
 
 
-async def test_two_who_ask_at_once_share_one_window(tmp_path: Path) -> None:
+async def test_two_who_call_at_once_share_one_window(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
         one, two = await asyncio.gather(*(stack.get("/admin/api/diagnosis?seconds=0.3", admin=True) for _ in range(2)))
         assert one.body == two.body
@@ -66,7 +66,7 @@ async def test_a_length_that_makes_no_sense_is_refused(tmp_path: Path, seconds: 
         assert reply.error["param"] == "seconds"
 
 
-async def test_the_command_prints_and_its_exit_code_says_whether_all_is_well(
+async def test_the_command_prints_and_its_exit_code_states_whether_all_is_well(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with running(tmp_path) as stack:
@@ -74,19 +74,19 @@ async def test_the_command_prints_and_its_exit_code_says_whether_all_is_well(
         settings.write_text(
             f'admin.listen = "{stack.gateway.config.admin.listen}"\nprocess.runtime_dir = "{tmp_path}"\n'
         )
-        asked = options("diagnose", "--config", str(settings), "--seconds", "0.3")
-        code = await asyncio.to_thread(observe.show_diagnosis, asked)
+        requested = options("diagnose", "--config", str(settings), "--seconds", "0.3")
+        code = await asyncio.to_thread(observe.show_diagnosis, requested)
         out = capsys.readouterr().out
         assert out.startswith("0 requests in 0.")
         assert (code, "Nothing stands out" in out) in {(0, True), (1, False)}
-        asked = options("diagnose", "--config", str(settings), "--seconds", "0.3", "--json")
-        await asyncio.to_thread(observe.show_diagnosis, asked)
+        requested = options("diagnose", "--config", str(settings), "--seconds", "0.3", "--json")
+        await asyncio.to_thread(observe.show_diagnosis, requested)
         assert json.loads(capsys.readouterr().out).keys() >= {"findings", "stages", "notes"}
 
 
 def test_a_gateway_that_is_not_there_is_an_error_with_a_remedy(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("pat-" + "x" * 40)
-    asked = options("diagnose", "--url", "http://127.0.0.1:1", "--token-file", str(token), "--seconds", "1")
+    requested = options("diagnose", "--url", "http://127.0.0.1:1", "--token-file", str(token), "--seconds", "1")
     with pytest.raises(CommandError, match="--url"):
-        observe.show_diagnosis(asked)
+        observe.show_diagnosis(requested)

@@ -14,28 +14,20 @@ from tests.gateway.stack import Stack, chat, policy_text, running
 PATIENCE_S = 30.0
 
 
-def with_tenants(folder: Path) -> str:
-    digest = sha256(b"sk-in-the-document").hexdigest()
-    tenants = (
-        f'tenants:\n  - {{id: support, keys: [{{id: k1, sha256: "{digest}"}}]}}\n  - {{id: shop, models: [solo]}}\n'
-    )
-    return policy_text(folder).replace("routes:\n", f"{tenants}routes:\n")
-
-
 async def test_a_key_is_good_when_it_is_shown_and_bad_everywhere_when_it_is_revoked(tmp_path: Path) -> None:
     store = tmp_path / "store.sqlite3"
     async with gateway(tmp_path / "one", store) as one, gateway(tmp_path / "two", store) as two:
         made = await post(one, "keys", {"tenant": "shop", "id": "web"})
         assert made.status == 201
         key = {"authorization": f"Bearer {made.json['key']}"}
-        assert (await one.ask(chat("solo"), headers=key)).status == 200
-        assert (await one.ask(chat("auto"), headers=key)).status == 403
+        assert (await one.call(chat("solo"), headers=key)).status == 200
+        assert (await one.call(chat("auto"), headers=key)).status == 403
         await until(two, key, 200)
         assert (await post(two, "keys/shop/web/revoke", {"reason": "leaked"})).json["state"] == "revoked"
-        assert (await two.ask(chat("solo"), headers=key)).status == 401
+        assert (await two.call(chat("solo"), headers=key)).status == 401
         await until(one, key, 401)
         document_key = {"authorization": "Bearer sk-in-the-document"}
-        assert (await one.ask(chat(), headers=document_key)).status == 200
+        assert (await one.call(chat(), headers=document_key)).status == 200
         (shown,) = (await get(one, "keys?tenant=shop")).json["keys"]
         assert (shown["state"], shown["revoked_by"]) == ("revoked", "local")
         text = json.dumps((await get(one, "audit")).json) + json.dumps((await get(one, "keys")).json)
@@ -45,7 +37,7 @@ async def test_a_key_is_good_when_it_is_shown_and_bad_everywhere_when_it_is_revo
 
 async def until(stack: Stack, key: Mapping[str, str], status: int) -> None:
     deadline = asyncio.get_running_loop().time() + PATIENCE_S
-    while (await stack.ask(chat("solo"), headers=dict(key))).status != status:
+    while (await stack.call(chat("solo"), headers=dict(key))).status != status:
         assert asyncio.get_running_loop().time() < deadline
         await asyncio.sleep(0.02)
 
@@ -55,12 +47,12 @@ async def test_a_rotated_key_and_its_successor_are_both_good_for_a_while(tmp_pat
         old = (await post(stack, "keys", {"tenant": "shop", "id": "web"})).json["key"]
         new = (await post(stack, "keys/shop/web/rotate", {"overlap_s": 3600})).json["key"]
         for key in (old, new):
-            assert (await stack.ask(chat("solo"), headers={"authorization": f"Bearer {key}"})).status == 200
+            assert (await stack.call(chat("solo"), headers={"authorization": f"Bearer {key}"})).status == 200
         newest = (await post(stack, "keys/shop/web/rotate", {"overlap_s": 0})).json["key"]
-        told = [
-            (await stack.ask(chat("solo"), headers={"authorization": f"Bearer {key}"})).status for key in (old, newest)
+        notified = [
+            (await stack.call(chat("solo"), headers={"authorization": f"Bearer {key}"})).status for key in (old, newest)
         ]
-        assert told == [401, 200]
+        assert notified == [401, 200]
         again = await post(stack, "keys/shop/web/rotate", {"overlap_s": 0})
         assert (again.status, again.error["code"]) == (409, "key_over")
 
@@ -83,13 +75,13 @@ async def test_keys_of_the_document_are_changed_there_and_unknown_tenants_have_n
 async def test_the_first_key_ends_the_open_door(tmp_path: Path) -> None:
     text = policy_text(tmp_path).replace("routes:\n", "tenants: [{id: shop}]\nroutes:\n")
     async with running(tmp_path, policy=text) as stack:
-        assert (await stack.ask(chat())).status == 200
+        assert (await stack.call(chat())).status == 200
         made = (await post(stack, "keys", {"tenant": "shop"})).json
         assert "needs a key" in made["note"]
-        assert (await stack.ask(chat())).status == 401
-        assert (await stack.ask(chat(), headers={"authorization": f"Bearer {made['key']}"})).status == 200
+        assert (await stack.call(chat())).status == 401
+        assert (await stack.call(chat(), headers={"authorization": f"Bearer {made['key']}"})).status == 200
         assert (await post(stack, f"keys/shop/{made['id']}/revoke", {})).status == 200
-        assert (await stack.ask(chat())).status == 401  # revoking the last key opens nothing
+        assert (await stack.call(chat())).status == 401  # revoking the last key opens nothing
 
 
 async def test_keys_of_the_store_are_good_in_a_gateway_that_starts_without_it(tmp_path: Path) -> None:
@@ -100,5 +92,5 @@ async def test_keys_of_the_store_are_good_in_a_gateway_that_starts_without_it(tm
             await asyncio.sleep(0.01)
     (tmp_path / "file").write_text("no folder")
     async with gateway(tmp_path, tmp_path / "file" / "store.sqlite3") as stack:
-        assert (await stack.ask(chat("solo"), headers={"authorization": f"Bearer {key}"})).status == 200
-        assert (await get(stack, "policy")).status == 401  # nobody can say that there are no admins
+        assert (await stack.call(chat("solo"), headers={"authorization": f"Bearer {key}"})).status == 200
+        assert (await get(stack, "policy")).status == 401  # nobody can state that there are no admins

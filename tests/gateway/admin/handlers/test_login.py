@@ -1,4 +1,4 @@
-"""Guesses at passwords slow down whoever makes them and nobody else; what is kept of them is bounded, and no secret."""
+"""Failed logins slow down their sender alone; what is stored of them is bounded and no secret."""
 
 from __future__ import annotations
 
@@ -16,6 +16,12 @@ from tests.gateway.admin.test_access import PASSWORD
 from tests.gateway.stack import Reply, Stack, encode
 
 WRONG = "wrong wrong wrong"
+
+
+@pytest.fixture
+def long_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep what is refused refused, however slow the machine is."""
+    monkeypatch.setattr("gateway.access.sign_in.guesses.FIRST_DELAY_S", 60.0)
 
 
 async def log_in(
@@ -44,7 +50,7 @@ async def admins(stack: Stack) -> None:
         writer.close()
 
 
-async def test_a_locked_source_locks_neither_the_account_nor_another_source(tmp_path: Path) -> None:
+async def test_a_locked_source_locks_neither_the_account_nor_another_source(tmp_path: Path, long_delay: None) -> None:
     async with remote_gateway(tmp_path) as stack:
         await admins(stack)
         for attacker in ("127.0.0.2", "127.0.0.3"):
@@ -57,7 +63,9 @@ async def test_a_locked_source_locks_neither_the_account_nor_another_source(tmp_
             assert (await log_in(stack, "127.0.0.4", PASSWORD, name=name)).status == 200
 
 
-async def test_a_device_that_logged_in_before_is_not_locked_out_by_its_neighbours(tmp_path: Path) -> None:
+async def test_a_device_that_logged_in_before_is_not_locked_out_by_its_neighbours(
+    tmp_path: Path, long_delay: None
+) -> None:
     """Behind a proxy everybody has its address."""
     async with remote_gateway(tmp_path) as stack:
         await admins(stack)
@@ -75,7 +83,7 @@ async def test_a_device_that_logged_in_before_is_not_locked_out_by_its_neighbour
         assert statuses == [401] * 5 + [429], "a stolen cookie has a few guesses like everybody else"
 
 
-async def test_names_that_no_admin_has_are_kept_nowhere(tmp_path: Path) -> None:
+async def test_names_that_no_admin_has_are_stored_nowhere(tmp_path: Path) -> None:
     typed = ("hunter2hunter2", "Tr0ub4dor.and.3", "correct-horse-battery", "admin1", "ADMIN")
     async with remote_gateway(tmp_path) as stack:
         await admins(stack)
@@ -85,15 +93,15 @@ async def test_names_that_no_admin_has_are_kept_nowhere(tmp_path: Path) -> None:
         lines = await stack.gateway.control.audit.entries(limit=100)
         assert [line["target"] for line in lines if line["action"] == "login.failed"] == ["unknown"] * 5 + ["admin"]
         stack.gateway.log.flush()
-        kept = json.dumps(lines) + stack._log.getvalue().decode()
+        stored = json.dumps(lines) + stack._log.getvalue().decode()
         files = await asyncio.to_thread(_stored, tmp_path)
         for name in typed[:3]:
-            assert name not in kept
+            assert name not in stored
             assert name.encode() not in files
 
 
 async def test_failed_logins_do_not_fill_the_audit_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Passwords, "_verify", lambda self, kept, password: False)
+    monkeypatch.setattr(Passwords, "_verify", lambda self, stored, password: False)
     async with remote_gateway(tmp_path) as stack:
         await admins(stack)
         for number in range(FAILED_LINES + 20):

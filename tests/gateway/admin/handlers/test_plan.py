@@ -8,6 +8,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from gateway.telemetry.records.tape import Tape, read_tape
+from routing_policies.replay import RecordedRequest
 from tests.gateway.admin.handlers.test_policy import POLICY, apply, in_force, stored
 from tests.gateway.stack import PRICED_PAIR, Stack, chat, policy_text, running
 
@@ -16,25 +18,25 @@ NUM = 240
 
 def traffic() -> list[dict[str, Any]]:
     rng = random.Random(4)
-    asked = []
+    requested = []
     for _ in range(NUM):
         text = f"question {rng.randrange(90)}"
         messages = [{"role": "user", "content": text}]
         if rng.random() < 0.4:
             messages = [{"role": "user", "content": "before"}, {"role": "assistant", "content": "yes"}, *messages]
-        asked.append({**chat(), "messages": messages})
-    return asked
+        requested.append({**chat(), "messages": messages})
+    return requested
 
 
 async def serve(stack: Stack) -> Counter[str]:
     """Where the traffic goes."""
-    told: Counter[str] = Counter()
+    notified: Counter[str] = Counter()
     for body in traffic():
-        reply = await stack.ask(body)
+        reply = await stack.call(body)
         assert reply.status == 200
-        told[reply.headers["x-penstock-route"]] += 1
-        told[reply.headers["x-penstock-cache"]] += 1
-    return told
+        notified[reply.headers["x-penstock-route"]] += 1
+        notified[reply.headers["x-penstock-cache"]] += 1
+    return notified
 
 
 def cached_long_ones(document: str) -> str:
@@ -48,13 +50,13 @@ def cached_long_ones(document: str) -> str:
     return document.replace("routes:\n", f"routes:\n{long}").replace(select, f"{select}    cache: {{mode: exact}}\n")
 
 
-async def test_a_plan_says_what_then_happens_to_the_same_traffic(tmp_path: Path) -> None:
+async def test_a_plan_states_what_then_happens_to_the_same_traffic(tmp_path: Path) -> None:
     async with stored(tmp_path, settings={"telemetry.recorder.mode": "features"}) as stack:
         seed = await in_force(stack)
         await serve(stack)
         await asyncio.to_thread(stack.gateway.control.tape.flush)  # type: ignore[union-attr]
         document = cached_long_ones(seed["document"])
-        plan = await stack.ask({"document": document}, admin=True, path=f"{POLICY}/plan")
+        plan = await stack.call({"document": document}, admin=True, path=f"{POLICY}/plan")
         replay = plan.json["replay"]
         assert replay["num_requests"] == NUM
         assert replay["old"]["hit_ratio"] == 0
@@ -69,14 +71,33 @@ async def test_a_plan_says_what_then_happens_to_the_same_traffic(tmp_path: Path)
     assert b"question 1" not in words
 
 
-async def test_without_a_recording_a_plan_says_so_and_a_gateway_records_nothing(tmp_path: Path) -> None:
+async def test_without_a_recording_a_plan_reports_it_and_a_gateway_records_nothing(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
-        await stack.ask(chat())
-        plan = await stack.ask({"document": policy_text(tmp_path)}, admin=True, path=f"{POLICY}/plan")
+        await stack.call(chat())
+        plan = await stack.call({"document": policy_text(tmp_path)}, admin=True, path=f"{POLICY}/plan")
         assert plan.json["replay"] is None
         assert "recorder" in plan.json["replay_why_not"]
         assert stack.gateway.control.tape is None
     assert not (tmp_path / "recorded").exists()
+
+
+def tape(folder: Path, now: list[float], **rules: Any) -> Tape:
+    given = {"max_bytes": 8_000, "retention_s": 1e9, "keeps_text": False, **rules}
+    made = Tape(folder, holder="h", wall=lambda: now[0], **given)
+    made.open()
+    return made
+
+
+def test_a_recording_holds_no_secret(tmp_path: Path) -> None:
+    made = tape(tmp_path, [1e9], keeps_text=True)
+    secret = "sk-Zq9Zr2LmX7vTb4KwY"
+    headers = {"x-api-key": "wordlike", "x-team": "blue", "x-note": f"with {secret}"}
+    asked = {"question": "0" * 32, "text": f"why is {secret} refused?", "headers": headers}
+    made._waiting.append(RecordedRequest(at=1.0, tenant="t", model="m", **asked))
+    made.flush()
+    (found,) = read_tape(tmp_path, 10)
+    assert found.text == "why is [redacted] refused?"
+    assert found.headers == {"x-api-key": "[redacted]", "x-team": "blue", "x-note": "with [redacted]"}
 
 
 BY_QUALITY = (
@@ -98,10 +119,10 @@ WAYS = (
 def prompts() -> list[str]:
     rng = random.Random(8)
     goods, places = ("lamps", "books", "pens", "coats"), ("Croatia", "Hungary", "Malta", "Norway", "Ireland")
-    asked = []
+    requested = []
     for _ in range(NUM):
         first, second = rng.sample(places, 2)
-        asked += [
+        requested += [
             rng.choice(
                 (
                     f"What is {rng.randrange(90)} plus {rng.randrange(9)}?",
@@ -111,19 +132,19 @@ def prompts() -> list[str]:
                 )
             )
         ]
-    return asked
+    return requested
 
 
 async def shares(stack: Stack) -> Counter[str]:
     """Who answers the prompts."""
-    told: Counter[str] = Counter()
+    notified: Counter[str] = Counter()
     for text in prompts():
-        reply = await stack.ask({**chat(), "messages": [{"role": "user", "content": text}]})
-        told[reply.headers["x-penstock-deployment"]] += 1
-    return told
+        reply = await stack.call({**chat(), "messages": [{"role": "user", "content": text}]})
+        notified[reply.headers["x-penstock-deployment"]] += 1
+    return notified
 
 
-async def test_a_plan_tells_how_many_prompts_another_bound_of_quality_sends_where(tmp_path: Path) -> None:
+async def test_a_plan_reports_how_many_prompts_another_bound_of_quality_sends_where(tmp_path: Path) -> None:
     documents = [BY_QUALITY.format(folder=tmp_path, select=way) for way in WAYS]
     settings = {"policy.source": "store", "telemetry.recorder.mode": "features"}
     async with running(tmp_path, policy=documents[0], settings=settings) as stack:
@@ -131,7 +152,7 @@ async def test_a_plan_tells_how_many_prompts_another_bound_of_quality_sends_wher
         found = []
         for document in documents[1:]:
             await asyncio.to_thread(stack.gateway.control.tape.flush)  # type: ignore[union-attr]
-            plan = (await stack.ask({"document": document}, admin=True, path=f"{POLICY}/plan")).json["replay"]
+            plan = (await stack.call({"document": document}, admin=True, path=f"{POLICY}/plan")).json["replay"]
             now = await in_force(stack)
             assert (await apply(stack, document, etag=now["etag"])).status == 200
             happened = await shares(stack)

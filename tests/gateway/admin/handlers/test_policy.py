@@ -46,7 +46,7 @@ async def in_force(stack: Stack) -> Any:
 async def apply(stack: Stack, document: str, *, etag: str | None, reason: str = "because") -> Reply:
     headers = {} if etag is None else {"if-match": etag}
     body = {"document": document, "reason": reason}
-    return await stack.ask(body, admin=True, path=POLICY, method="PUT", headers=headers)
+    return await stack.call(body, admin=True, path=POLICY, method="PUT", headers=headers)
 
 
 def slower(document: str) -> str:
@@ -67,7 +67,7 @@ async def test_the_first_start_seeds_the_store_and_an_apply_is_in_force_when_it_
         now = await in_force(stack)
         assert now["etag"] == reply.headers["etag"] != seed["etag"]
         assert now["policy"]["routes"][0]["timeouts"]["total_ms"] == 30000
-        answered = await stack.ask(chat())
+        answered = await stack.call(chat())
         assert answered.headers["x-penstock-policy"] == now["revision"]["revision"]
 
 
@@ -84,7 +84,7 @@ async def test_nobody_overwrites_what_they_have_not_seen(tmp_path: Path) -> None
         assert [change["new"] for change in late.error["conflict"]["changes"]] == [30000, 30000]
 
 
-async def test_of_two_edits_at_the_same_time_one_is_told_of_the_other(tmp_path: Path) -> None:
+async def test_of_two_edits_at_the_same_time_one_is_reported_of_the_other(tmp_path: Path) -> None:
     async with AsyncExitStack() as replicas:
         stacks = []
         for name in ("one", "two"):
@@ -98,7 +98,7 @@ async def test_of_two_edits_at_the_same_time_one_is_told_of_the_other(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("document", "said"),
+    ("document", "reported"),
     [
         ("schema_version: 1\n", '"deployments" is missing'),
         ("schema_version: [", "not valid YAML"),
@@ -112,15 +112,15 @@ async def test_of_two_edits_at_the_same_time_one_is_told_of_the_other(tmp_path: 
     ],
     ids=["incomplete", "malformed", "unknown key", "deep", "anchors"],
 )
-async def test_a_bad_document_changes_nothing_and_says_where(tmp_path: Path, document: str, said: str) -> None:
+async def test_a_bad_document_changes_nothing_and_names_the_place(tmp_path: Path, document: str, reported: str) -> None:
     async with stored(tmp_path) as stack:
         seed = await in_force(stack)
         reply = await apply(stack, document, etag=seed["etag"])
         assert (reply.status, reply.error["code"]) == (400, "invalid_policy")
-        assert any(said in problem["message"] for problem in reply.error["problems"])
+        assert any(reported in problem["message"] for problem in reply.error["problems"])
         assert all(problem["line"] >= 1 for problem in reply.error["problems"])
         assert (await in_force(stack))["etag"] == seed["etag"]
-        assert (await stack.ask(chat())).status == 200
+        assert (await stack.call(chat())).status == 200
 
 
 async def test_a_document_that_is_too_large_is_refused_before_it_is_read(tmp_path: Path) -> None:
@@ -128,28 +128,28 @@ async def test_a_document_that_is_too_large_is_refused_before_it_is_read(tmp_pat
         seed = await in_force(stack)
         assert (await apply(stack, "#" * (1024 * 1024 + 1), etag=seed["etag"])).status == 400
         body = {"document": "#" * (5 * 1024 * 1024), "reason": "x"}
-        assert (await stack.ask(body, admin=True, path=f"{POLICY}/check")).status == 413
+        assert (await stack.call(body, admin=True, path=f"{POLICY}/check")).status == 413
 
 
-async def test_rolling_back_makes_a_new_revision_and_history_tells_who_and_why(tmp_path: Path) -> None:
+async def test_rolling_back_makes_a_new_revision_and_history_reports_who_and_why(tmp_path: Path) -> None:
     async with stored(tmp_path) as stack:
         seed = await in_force(stack)
         applied = (await apply(stack, slower(seed["document"]), etag=seed["etag"], reason="try it")).json
         body = {"revision": 1, "reason": "it was worse"}
-        back = await stack.ask(body, admin=True, path=f"{POLICY}/rollback", headers={"if-match": applied["etag"]})
+        back = await stack.call(body, admin=True, path=f"{POLICY}/rollback", headers={"if-match": applied["etag"]})
         assert back.status == 200
         assert (back.json["revision"]["kind"], back.json["revision"]["of"]) == ("rollback", 1)
         assert (await in_force(stack))["document"] == seed["document"]
         listed = (await stack.get(f"{POLICY}/revisions", admin=True)).json["revisions"]
-        told = [(line["number"], line["kind"], line["author"], line["reason"]) for line in listed]
-        assert told[:2] == [(3, "rollback", "local", "it was worse"), (2, "apply", "local", "try it")]
-        assert told[2][:3] == (1, "seed", "system")
+        notified = [(line["number"], line["kind"], line["author"], line["reason"]) for line in listed]
+        assert notified[:2] == [(3, "rollback", "local", "it was worse"), (2, "apply", "local", "try it")]
+        assert notified[2][:3] == (1, "seed", "system")
         one = (await stack.get(f"{POLICY}/revisions/2", admin=True)).json
         assert one["changes"][0]["old"] == 20000
         assert (await stack.get(f"{POLICY}/revisions/9", admin=True)).status == 404
 
 
-async def test_revisions_outlive_a_restart_whatever_the_file_says_by_then(tmp_path: Path) -> None:
+async def test_revisions_outlive_a_restart_whatever_the_file_has_by_then(tmp_path: Path) -> None:
     async with stored(tmp_path) as stack:
         seed = await in_force(stack)
         applied = (await apply(stack, slower(seed["document"]), etag=seed["etag"])).json
@@ -169,7 +169,7 @@ async def test_without_the_store_a_restart_serves_what_was_in_force(tmp_path: Pa
         assert "store" in now["status"]["error"]
         refused = await apply(stack, seed["document"], etag=now["etag"])
         assert (refused.status, refused.error["code"]) == (503, "store_unavailable")
-        assert (await stack.ask(chat())).status == 200
+        assert (await stack.call(chat())).status == 200
 
 
 async def test_a_policy_file_is_its_own_editor_and_offers_a_patch(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ async def test_a_policy_file_is_its_own_editor_and_offers_a_patch(tmp_path: Path
         refused = await apply(stack, slower(now["document"]), etag=now["etag"])
         assert (refused.status, refused.error["code"]) == (409, "policy_read_only")
         body = {"document": slower(now["document"])}
-        patch = await stack.ask(body, admin=True, path=f"{POLICY}/patch")
+        patch = await stack.call(body, admin=True, path=f"{POLICY}/patch")
         assert patch.headers["content-disposition"].startswith("attachment")
         if shutil.which("patch") is None:
             pytest.skip("there is no patch on this machine")
@@ -195,13 +195,13 @@ async def test_a_check_and_a_comparison_need_no_right_to_write(tmp_path: Path) -
     async with stored(tmp_path) as stack:
         seed = await in_force(stack)
         nobody = {"authorization": None}
-        good = await stack.ask({"document": seed["document"]}, admin=True, path=f"{POLICY}/check", headers=nobody)
+        good = await stack.call({"document": seed["document"]}, admin=True, path=f"{POLICY}/check", headers=nobody)
         assert good.json == {"ok": True, "num_tests": 0, "problems": []}
         body = {"document": slower(seed["document"])}
-        shown = await stack.ask(body, admin=True, path=f"{POLICY}/diff", headers=nobody)
+        shown = await stack.call(body, admin=True, path=f"{POLICY}/diff", headers=nobody)
         assert len(shown.json["changes"]) == 2
         assert "+    timeouts" in shown.json["unified"]
-        assert (await stack.ask(body, admin=True, path=POLICY, method="PUT", headers=nobody)).status == 401
+        assert (await stack.call(body, admin=True, path=POLICY, method="PUT", headers=nobody)).status == 401
 
 
 async def test_a_start_with_a_newest_revision_that_cannot_be_served_serves_the_last_good_one(tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ async def test_a_start_with_a_newest_revision_that_cannot_be_served_serves_the_l
         now = await in_force(stack)
         assert now["status"]["is_current"] is False
         assert "started on the last good one, revision 2" in now["status"]["error"]
-        answered = await stack.ask(chat())
+        answered = await stack.call(chat())
         assert (answered.status, answered.headers["x-penstock-policy"]) == (200, applied["revision"]["revision"])
         await append(tmp_path, seed["document"], number=4)
         async with asyncio.timeout(10):
@@ -223,7 +223,9 @@ async def test_a_start_with_a_newest_revision_that_cannot_be_served_serves_the_l
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b'{"number": "x"}', b"\xff"])
-async def test_a_damaged_newest_revision_is_said_and_the_last_good_one_is_served(tmp_path: Path, damage: bytes) -> None:
+async def test_a_damaged_newest_revision_is_stated_and_the_last_good_one_is_served(
+    tmp_path: Path, damage: bytes
+) -> None:
     async with stored(tmp_path) as stack:
         seed = await in_force(stack)
         await put_raw(tmp_path, damage, number=2)
@@ -231,11 +233,11 @@ async def test_a_damaged_newest_revision_is_said_and_the_last_good_one_is_served
             while (now := await in_force(stack))["status"]["is_current"]:
                 await asyncio.sleep(0.02)
         assert "revision 2 cannot be read" in now["status"]["error"]
-        assert (await stack.ask(chat())).status == 200
+        assert (await stack.call(chat())).status == 200
     async with stored(tmp_path) as stack:
         now = await in_force(stack)
         assert "started on the last good one, revision 1" in now["status"]["error"]
-        assert (await stack.ask(chat())).status == 200
+        assert (await stack.call(chat())).status == 200
         await append(tmp_path, slower(seed["document"]), number=3)
         async with asyncio.timeout(10):
             while not (now := await in_force(stack))["status"]["is_current"]:
@@ -254,7 +256,7 @@ async def put_raw(folder: Path, value: bytes, *, number: int) -> None:
     await store.aclose()
 
 
-async def test_a_newest_revision_that_cannot_be_served_and_nothing_kept_is_refused(tmp_path: Path) -> None:
+async def test_a_newest_revision_that_cannot_be_served_and_nothing_stored_is_refused(tmp_path: Path) -> None:
     async with stored(tmp_path) as stack:
         seed = await in_force(stack)
     await append(tmp_path, seed["document"].replace("schema_version: 1", "schema_version: 99"), number=2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 from collections.abc import Mapping
@@ -12,9 +11,9 @@ from typing import Any
 import pytest
 
 from gateway.cli import observe
-from gateway.cli.main import build_parser
+from tests.gateway.cli.test_observe import options
 from tests.gateway.deployments.test_readiness import warming
-from tests.gateway.stack import Stack, chat, running
+from tests.gateway.stack import chat, running
 
 _TRIMMED = """
 schema_version: 1
@@ -29,21 +28,13 @@ routes:
 """
 
 
-def options(stack: Stack, *arguments: str) -> argparse.Namespace:
-    """A command line of a gateway that listens on a socket."""
-    config = stack.gateway.config
-    file = config.process.runtime_dir / "penstock.toml"
-    file.write_text(f'admin.listen = "{config.admin.listen}"\nprocess.runtime_dir = "{config.process.runtime_dir}"\n')
-    return build_parser().parse_args([*arguments, "--config", str(file)])
-
-
 def conversation() -> dict[str, Any]:
     """Three turns, of which the first is long and the last short."""
     old = [{"role": "user", "content": "x" * 4000}, {"role": "assistant", "content": "y" * 400}]
     return {"model": "auto", "messages": [*old, {"role": "user", "content": "and now?"}]}
 
 
-async def test_a_preview_says_what_would_be_cut_and_who_might_answer(
+async def test_a_preview_states_what_would_be_cut_and_who_might_answer(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with running(tmp_path, policy=_TRIMMED.format(folder=tmp_path)) as stack:
@@ -81,17 +72,17 @@ async def test_a_preview_of_nonsense_is_refused_as_the_request_would_be(
 ) -> None:
     async with running(tmp_path) as stack:
         token = (tmp_path / "admin.token").read_text().strip()
-        reply = await stack.ask(
+        reply = await stack.call(
             document, admin=True, path="/admin/api/explain", headers={"authorization": f"Bearer {token}"}
         )
         assert reply.status == 400
         assert reply.error["param"] == param
 
 
-async def test_a_preview_says_when_a_deployment_will_be_ready(tmp_path: Path) -> None:
+async def test_a_preview_states_when_a_deployment_will_be_ready(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
         await warming(stack)
-        shown = (await stack.ask({"request": chat()}, path="/admin/api/explain", admin=True)).json
+        shown = (await stack.call({"request": chat()}, path="/admin/api/explain", admin=True)).json
         assert [5.0 < candidate["ready_in_s"] <= 8.0 for candidate in shown["candidates"]] == [True, True]
         deployments = (await stack.get("/admin/api/deployments", admin=True)).json["deployments"]
         assert {one["state"] for one in deployments} == {"starting"}

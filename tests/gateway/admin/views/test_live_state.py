@@ -4,24 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.admin.views.live_state import DeploymentState, EngineReport, LaneState, LiveState, added
+from gateway.admin.views.live_state import DeploymentState, EngineReport, LiveState, added
 from gateway.admin.views.overview import deployment_state
-
-
-def lane(**fields: object) -> LaneState:
-    values = {
-        "id": "interactive",
-        "weight": 8.0,
-        "waiting": 2,
-        "max_queue": 10,
-        "predicted_wait_s": 0.5,
-        "drained_per_s": 4.0,
-        "ttft_slo_ms": 600.0,
-        "tpot_slo_ms": None,
-        "on_overload": ("shed",),
-        **fields,
-    }
-    return LaneState(**values)  # type: ignore[arg-type]
+from tests.gateway.admin.views.test_overview import lane
 
 
 def deployment(**fields: object) -> DeploymentState:
@@ -64,21 +49,21 @@ def test_a_deployments_state_is_one_word(fields: dict[str, object], state: str) 
 
 
 def test_permits_and_queues_of_processes_add_up_and_their_engine_is_one() -> None:
-    said = EngineReport(
+    reported = EngineReport(
         state="ready",
         running=5,
         waiting=0,
-        max_rows=16,
+        max_num_seqs=16,
         step_ms=9.0,
         tokens_per_s=100.0,
         kv_total=100,
         kv_free=40,
         kv_cached=20,
     )
-    one = LiveState(lanes=(lane(),), deployments=(deployment(report=said),), cache_entries=7, cache_bytes=10)
+    one = LiveState(lanes=(lane(),), deployments=(deployment(report=reported),), cache_entries=7, cache_bytes=10)
     other = LiveState(
         lanes=(lane(waiting=3, predicted_wait_s=0.2),),
-        deployments=(deployment(in_flight=1, report=said, forecast_error_p50=0.4), deployment(id="new")),
+        deployments=(deployment(in_flight=1, report=reported, forecast_error_p50=0.4), deployment(id="new")),
         cache_entries=7,
         cache_bytes=12,
     )
@@ -86,5 +71,5 @@ def test_permits_and_queues_of_processes_add_up_and_their_engine_is_one() -> Non
     assert (both.lanes[0].waiting, both.lanes[0].max_queue, both.lanes[0].predicted_wait_s) == (5, 20, 0.5)
     assert (both.deployments[0].in_flight, both.deployments[0].limit) == (4, 16)
     assert both.deployments[0].forecast_error_p50 == 0.4
-    assert both.deployments[0].report == said
+    assert both.deployments[0].report == reported
     assert [each.id for each in both.deployments] == ["small", "new"]

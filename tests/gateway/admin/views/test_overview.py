@@ -52,7 +52,7 @@ def test_answers_from_the_cache_are_apart_from_prompt_lengths() -> None:
     ]
 
 
-def test_refusals_count_against_the_target_of_all_that_asked() -> None:
+def test_refusals_count_against_the_target_of_all_requests() -> None:
     seen = totals(
         counters={
             "slo_total": {("interactive", "ttft", "met"): 90.0, ("interactive", "ttft", "missed"): 10.0},

@@ -43,11 +43,11 @@ async def until(stack: Stack, is_so: Callable[[dict[str, Any]], bool]) -> dict[s
     raise AssertionError(found)
 
 
-async def test_totals_are_over_all_replicas_and_a_lost_store_is_said(tmp_path: Path, redis: RedisServer) -> None:
+async def test_totals_are_over_all_replicas_and_a_lost_store_is_stated(tmp_path: Path, redis: RedisServer) -> None:
     async with replica(tmp_path, "a", redis.url) as one, replica(tmp_path, "b", redis.url) as other:
         for stack, count in ((one, 2), (other, 3)):
             for _ in range(count):
-                await stack.ask(chat(stream=True))
+                await stack.call(chat(stream=True))
         found = await until(one, lambda seen: seen["requests"]["count"] == 5)
         assert len(found["replicas"]["names"]) == 2
         assert found["requests"]["outcomes"] == {"completed": 5}
@@ -63,12 +63,12 @@ async def test_totals_are_over_all_replicas_and_a_lost_store_is_said(tmp_path: P
 async def test_a_replica_that_left_is_not_counted_any_more(tmp_path: Path, redis: RedisServer) -> None:
     async with replica(tmp_path, "a", redis.url) as one:
         async with replica(tmp_path, "b", redis.url) as other:
-            await other.ask(chat())
+            await other.call(chat())
             await until(one, lambda seen: seen["requests"]["count"] == 1)
         await until(one, lambda seen: len(seen["replicas"]["names"]) == 1 and seen["requests"]["count"] == 0)
 
 
-async def test_nothing_is_reported_while_nobody_looks(tmp_path: Path, redis: RedisServer) -> None:
+async def test_nothing_is_reported_while_no_page_is_open(tmp_path: Path, redis: RedisServer) -> None:
     async with replica(tmp_path, "a", redis.url) as one:
         await asyncio.sleep(0)
         store = one.gateway._stores.control
@@ -97,7 +97,7 @@ async def until_listed(stack: Stack, count: int, query: str = "") -> dict[str, A
 
 async def test_a_replica_that_died_is_named_and_not_counted(tmp_path: Path, redis: RedisServer) -> None:
     async with replica(tmp_path, "a", redis.url) as one, replica(tmp_path, "b", redis.url) as other:
-        await other.ask(chat())
+        await other.call(chat())
         await until(one, lambda seen: seen["requests"]["count"] == 1)
         await other.gateway._tasks.cancel()  # as if it was killed: it reports no more, and takes no leave
         found = await until(one, lambda seen: bool(seen["replicas"]["lost"]))
@@ -109,8 +109,8 @@ async def test_a_replica_that_died_is_named_and_not_counted(tmp_path: Path, redi
         assert [one_["name"] for one_ in (await requests_of(one))["replicas"]["lost"]] == [lost["name"]]
 
 
-async def test_requests_are_told_to_nobody_while_nobody_looks(tmp_path: Path, redis: RedisServer) -> None:
+async def test_requests_are_not_reported_while_no_page_is_open(tmp_path: Path, redis: RedisServer) -> None:
     async with replica(tmp_path, "a", redis.url) as one, replica(tmp_path, "b", redis.url) as other:
-        await other.ask(chat())
+        await other.call(chat())
         assert await one.gateway._stores.control.keys("requests") == ()
         await until_listed(one, 1)

@@ -26,9 +26,9 @@ async def test_requests_of_all_replicas_are_listed_filtered_and_explained_with_w
     tmp_path: Path, redis: RedisServer
 ) -> None:
     async with replica(tmp_path, "a", redis.url) as one, replica(tmp_path, "b", redis.url) as other:
-        mine = (await one.ask(chat())).headers["x-request-id"]
-        theirs = (await other.ask(chat())).headers["x-request-id"]
-        await other.ask(chat("nobody-serves-this"))
+        mine = (await one.call(chat())).headers["x-request-id"]
+        theirs = (await other.call(chat())).headers["x-request-id"]
+        await other.call(chat("nobody-serves-this"))
         found = await until_listed(one, 3)
         assert [row["at"] for row in found["requests"]] == sorted((r["at"] for r in found["requests"]), reverse=True)
         names = {row["id"]: row["replica"] for row in found["requests"]}
@@ -36,32 +36,34 @@ async def test_requests_of_all_replicas_are_listed_filtered_and_explained_with_w
         assert names[mine] != names[theirs]
         (rejected,) = (await until_listed(one, 1, "?outcome=rejected"))["requests"]
         assert rejected["replica"] == other.gateway.recent.name
-        told = (await one.get(f"/admin/api/requests/{theirs}", admin=True)).json["request"]
-        assert (told["id"], told["replica"]) == (theirs, other.gateway.recent.name)
-        assert told["decisions"][0]["deployment"] == "small"
+        notified = (await one.get(f"/admin/api/requests/{theirs}", admin=True)).json["request"]
+        assert (notified["id"], notified["replica"]) == (theirs, other.gateway.recent.name)
+        assert notified["decisions"][0]["deployment"] == "small"
         assert (await one.get("/admin/api/requests/req_nobody", admin=True)).status == 404
 
 
-async def test_the_live_feed_tells_of_requests_that_another_replica_served(tmp_path: Path, redis: RedisServer) -> None:
+async def test_the_live_feed_reports_of_requests_that_another_replica_served(
+    tmp_path: Path, redis: RedisServer
+) -> None:
     async with replica(tmp_path, "a", redis.url) as one, replica(tmp_path, "b", redis.url) as other:
         feed = one.gateway.room.feed._feed(AdminRequest({"type": "http", "query_string": b"topic=requests"}))
-        told: list[str] = []
+        notified: list[str] = []
         for count in (1, 2):
-            served = (await other.ask(chat())).headers["x-request-id"]
+            served = (await other.call(chat())).headers["x-request-id"]
             for _ in range(300):
                 event = json.loads(feed.event().partition(b"data: ")[2])
-                told += [row["id"] for row in event["requests"]]
-                if len(told) >= count:
+                notified += [row["id"] for row in event["requests"]]
+                if len(notified) >= count:
                     break
                 await asyncio.sleep(0.1)
-            assert told[-1] == served
-        assert len(told) == 2  # each of them once
+            assert notified[-1] == served
+        assert len(notified) == 2  # each of them once
 
 
 async def test_a_lost_store_leaves_the_requests_of_the_own_process(tmp_path: Path, redis: RedisServer) -> None:
     async with replica(tmp_path, "a", redis.url) as one, replica(tmp_path, "b", redis.url) as other:
-        mine = (await one.ask(chat())).headers["x-request-id"]
-        await other.ask(chat())
+        mine = (await one.call(chat())).headers["x-request-id"]
+        await other.call(chat())
         await until_listed(one, 2)
         redis.kill()
         (row,) = (await until_listed(one, 1))["requests"]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from gateway.admin.views.similar_error import worst_error
 from gateway.cache.audit.route_stats import RouteStatsTable, TenantRoute
 from tests.gateway.cache.audit.test_error_budget import sample
-from tests.gateway.cache.word_encoder import NearJudge
+from tests.gateway.cache.word_encoder import NearMatchModel
 
 
 def table(**wrong: int) -> RouteStatsTable:
     """Ten audits for each route, so many of them wrong."""
-    made = RouteStatsTable(NearJudge())
+    made = RouteStatsTable(NearMatchModel())
     for route, count in wrong.items():
         book = made.of(TenantRoute("shop", route))
         for number in range(100):
@@ -22,7 +22,7 @@ def table(**wrong: int) -> RouteStatsTable:
 
 
 def test_without_an_audit_nothing_is_shown() -> None:
-    made = RouteStatsTable(NearJudge())
+    made = RouteStatsTable(NearMatchModel())
     assert worst_error(made) is None
     made.of(TenantRoute("shop", "main"))
     assert worst_error(made) is None

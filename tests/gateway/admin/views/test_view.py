@@ -11,7 +11,8 @@ from gateway.admin.views.live_state import LiveState
 from gateway.admin.views.view import View
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.telemetry.window import WINDOWS_S
-from tests.gateway.admin.views.test_live_state import deployment, lane
+from tests.gateway.admin.views.test_live_state import deployment
+from tests.gateway.admin.views.test_overview import lane
 
 
 class World:

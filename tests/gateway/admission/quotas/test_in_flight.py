@@ -15,7 +15,7 @@ class TestInFlight:
         for _ in range(30):
             for replica in replicas:
                 try:
-                    held.append(await replica.ask())
+                    held.append(await replica.routing_request())
                 except RateLimited as error:
                     assert error.limit == "max_in_flight"  # noqa: PT017
                 await replica.flush()
@@ -28,7 +28,7 @@ class TestInFlight:
     async def test_what_is_free_moves_to_who_needs_it(self, time: Time, shared: SharedMeters) -> None:
         rules = limited("{max_in_flight: 12}")
         one, two = Replica(shared, time, rules, "one"), Replica(shared, time, rules, "two")
-        first = [await one.ask() for _ in range(12)]
+        first = [await one.routing_request() for _ in range(12)]
         assert await admitted(two, 1) == 0
         for reservation in first:
             reservation.settle(0)

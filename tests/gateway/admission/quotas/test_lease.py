@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.admission.quotas.lease import ASK_AGAIN_S, LAZY_S, NOW_BUCKET, QuotaLease, Unit
+from gateway.admission.quotas.lease import LAZY_S, NOW_BUCKET, RENEW_AFTER_S, QuotaLease, Unit
 from gateway.store.meter import BUCKET_S, Draw, Grant, Meter, Period, draw_units
 
 MIDDAY = 1_750_000_000.0
@@ -66,7 +66,7 @@ def test_a_dry_answer_is_trusted_for_a_moment_and_only_for_such_a_need() -> None
     assert store.lease.knows_dry(5, store.now)
     assert store.lease.knows_dry(9, store.now)
     assert not store.lease.knows_dry(4, store.now)
-    assert not store.lease.knows_dry(5, store.now + ASK_AGAIN_S)
+    assert not store.lease.knows_dry(5, store.now + RENEW_AFTER_S)
     assert store.lease.free_at is not None
     assert store.lease.free_at > store.now
 
@@ -92,9 +92,9 @@ def test_units_of_an_earlier_lease_are_owed_to_its_bucket() -> None:
 def test_a_report_that_the_store_may_have_is_not_made_twice() -> None:
     lease = Store().lease
     draw = Draw(lease.meter, returns=((7, 5), (8, -2)))
-    lease.untold(draw, may_be_known=True)
+    lease.unconfirmed(draw, may_be_known=True)
     assert lease.owed == {8: -2}, "use is told again, a return is not"
-    lease.untold(draw, may_be_known=False)
+    lease.unconfirmed(draw, may_be_known=False)
     assert lease.owed == {7: 5, 8: -4}
 
 

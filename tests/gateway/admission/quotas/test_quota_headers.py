@@ -9,10 +9,10 @@ from tests.gateway.admission.shared_meters import Replica, SharedMeters, Time, l
 
 
 class TestHeaders:
-    async def test_they_say_where_the_limits_per_minute_stand(self, time: Time, shared: SharedMeters) -> None:
+    async def test_they_state_where_the_limits_per_minute_stand(self, time: Time, shared: SharedMeters) -> None:
         rules = limited("{requests_per_min: 10, tokens_per_min: 1000, budget: {tokens_per_day: 9999}}")
         replica = Replica(shared, time, rules)
-        await replica.ask(tokens=300)
+        await replica.routing_request(tokens=300)
         headers = dict(rate_limit_headers(replica.quota, time()))
         assert headers[b"x-ratelimit-limit-requests"] == b"10"
         assert headers[b"x-ratelimit-remaining-requests"] == b"9"

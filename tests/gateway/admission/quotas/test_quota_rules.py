@@ -12,7 +12,7 @@ from tests.gateway.admission.shared_meters import limited
 
 
 def limits(text: str) -> TenantLimits:
-    return limited(text).tenants[0].limits
+    return limited(text, prices="{prompt: 1, completion: 1}").tenants[0].limits
 
 
 def test_a_tenant_without_a_limit_has_no_rules() -> None:

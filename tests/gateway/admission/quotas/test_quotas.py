@@ -17,7 +17,7 @@ async def admitted(replica: Replica, count: int, **needs: int) -> int:
     served = 0
     for _ in range(count):
         try:
-            await replica.ask(**needs)
+            await replica.routing_request(**needs)
         except QuotaExceeded:
             continue
         served += 1
@@ -43,16 +43,18 @@ class TestRequestsPerMinute:
             time.now += 0.004
         assert served == 500
 
-    async def test_a_process_that_stops_asking_gives_back_what_it_drew(self, time: Time, shared: SharedMeters) -> None:
+    async def test_a_process_that_stops_requesting_gives_back_what_it_drew(
+        self, time: Time, shared: SharedMeters
+    ) -> None:
         rules = limited("{requests_per_min: 100}")
-        busy, quiet = Replica(shared, time, rules, "busy"), Replica(shared, time, rules, "quiet")
+        busy, light = Replica(shared, time, rules, "busy"), Replica(shared, time, rules, "quiet")
         served = 0
         for _ in range(30):
-            served += await admitted(quiet, 1)
+            served += await admitted(light, 1)
             time.now += 0.02
         for _ in range(8):
             time.now += 0.25
-            await quiet.flush()
+            await light.flush()
             served += await admitted(busy, 40)
         assert served == 100
 
@@ -80,29 +82,29 @@ class TestRequestsPerMinute:
         assert await admitted(replica, 1000) == 10
         assert shared.num_exchanges < 15
 
-    async def test_a_busy_tenant_asks_the_store_about_once_a_second(self, time: Time, shared: SharedMeters) -> None:
+    async def test_a_busy_tenant_calls_the_store_about_once_a_second(self, time: Time, shared: SharedMeters) -> None:
         replica = Replica(shared, time, limited("{requests_per_min: 1000000}"))
         for _ in range(5000):
-            await replica.ask()
+            await replica.routing_request()
             await asyncio.sleep(0)
             time.now += 0.001
         assert shared.num_exchanges <= 40
 
-    async def test_many_tenants_far_from_their_limits_hardly_ask(self, time: Time, shared: SharedMeters) -> None:
+    async def test_many_tenants_far_from_their_limits_hardly_call(self, time: Time, shared: SharedMeters) -> None:
         replica = Replica(shared, time, limited("{requests_per_min: 600, tokens_per_min: 200000, max_in_flight: 40}"))
         for _ in range(300):  # five a second for a minute, each as long as a short answer
-            reservation = await replica.ask(tokens=300)
+            reservation = await replica.routing_request(tokens=300)
             await replica.flush()
             time.now += 0.2
             reservation.settle(250)
             await asyncio.sleep(0)
         assert shared.num_exchanges <= 30
 
-    async def test_the_refusal_says_when_there_is_room_again(self, time: Time, shared: SharedMeters) -> None:
+    async def test_the_refusal_states_when_there_is_room_again(self, time: Time, shared: SharedMeters) -> None:
         replica = Replica(shared, time, limited("{requests_per_min: 2}"))
         await admitted(replica, 2)
         with pytest.raises(RateLimited) as refused:
-            await replica.ask()
+            await replica.routing_request()
         error = refused.value
         assert (error.status, error.type, error.code) == (429, "rate_limit_error", "rate_limit_exceeded")
         assert error.wait_s is not None
@@ -111,4 +113,4 @@ class TestRequestsPerMinute:
         assert headers[b"x-should-retry"] == b"true"
         assert int(headers[b"retry-after"]) == 60
         time.now += error.wait_s + 0.001
-        await replica.ask()
+        await replica.routing_request()

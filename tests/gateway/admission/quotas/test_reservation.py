@@ -13,24 +13,24 @@ from tests.gateway.admission.shared_meters import Replica, SharedMeters, Time, l
 class TestTokens:
     async def test_what_was_not_used_is_given_back(self, time: Time, shared: SharedMeters) -> None:
         replica = Replica(shared, time, limited("{tokens_per_min: 1000}"))
-        first = await replica.ask(tokens=900)
+        first = await replica.routing_request(tokens=900)
         with pytest.raises(RateLimited):
-            await replica.ask(tokens=900)
+            await replica.routing_request(tokens=900)
         first.settle(100)
         time.now += 0.06
-        await replica.ask(tokens=900)
+        await replica.routing_request(tokens=900)
 
     async def test_what_was_used_beyond_the_estimate_is_charged(self, time: Time, shared: SharedMeters) -> None:
         replica = Replica(shared, time, limited("{tokens_per_min: 1000}"))
-        (await replica.ask(tokens=100)).settle(1500)
+        (await replica.routing_request(tokens=100)).settle(1500)
         await replica.rest()
         assert shared.used("tokens_per_min") == 1500
         with pytest.raises(RateLimited):
-            await replica.ask(tokens=1)
+            await replica.routing_request(tokens=1)
 
     async def test_a_long_answer_is_charged_when_it_ends(self, time: Time, shared: SharedMeters) -> None:
         replica = Replica(shared, time, limited("{tokens_per_min: 1000}"))
-        reservation = await replica.ask(tokens=100)
+        reservation = await replica.routing_request(tokens=100)
         time.now += 300
         reservation.settle(700)
         await replica.rest()
@@ -38,7 +38,7 @@ class TestTokens:
 
     async def test_a_cancelled_request_costs_nothing_and_only_once(self, time: Time, shared: SharedMeters) -> None:
         replica = Replica(shared, time, limited("{requests_per_min: 10, tokens_per_min: 1000}"))
-        reservation = await replica.ask(tokens=500)
+        reservation = await replica.routing_request(tokens=500)
         reservation.cancel()
         reservation.cancel()
         reservation.settle(500)
@@ -48,15 +48,15 @@ class TestTokens:
         assert shared.used("tokens_per_min") == 0
         assert replica.quota.num_in_flight == 0
 
-    async def test_a_request_larger_than_the_limit_is_told_so(self, time: Time, shared: SharedMeters) -> None:
+    async def test_a_request_larger_than_the_limit_is_reported_so(self, time: Time, shared: SharedMeters) -> None:
         replica = Replica(shared, time, limited("{tokens_per_min: 1000}"))
         with pytest.raises(RateLimited) as refused:
-            await replica.ask(tokens=1001)
+            await replica.routing_request(tokens=1001)
         assert refused.value.wait_s is None
         assert dict(error_headers(refused.value))[b"x-should-retry"] == b"false"
-        await replica.ask(tokens=1000)
+        await replica.routing_request(tokens=1000)
 
-    async def test_books_balance_whatever_happens(self, time: Time, shared: SharedMeters) -> None:
+    async def test_counts_balance_whatever_happens(self, time: Time, shared: SharedMeters) -> None:
         rules, rng = (
             limited("{tokens_per_min: 5000, budget: {tokens_per_day: 20000}, max_in_flight: 7}"),
             random.Random(5),
@@ -66,7 +66,7 @@ class TestTokens:
         for _ in range(2500):
             replica = rng.choice(replicas)
             try:
-                open_now.append(await replica.ask(tokens=rng.randrange(1, 60)))
+                open_now.append(await replica.routing_request(tokens=rng.randrange(1, 60)))
             except QuotaExceeded:
                 await replica.flush()
             assert len(open_now) <= 7

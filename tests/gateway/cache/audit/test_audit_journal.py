@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from gateway.cache.audit.audit_book import AuditBook
 from gateway.cache.audit.audit_journal import SPACE, AuditJournal
 from gateway.cache.audit.audit_record import AuditRecord, encode_record
+from gateway.cache.audit.audit_registry import AuditRegistry
 from gateway.cache.audit.error_budget import CLOSED
 from gateway.cache.audit.evidence import BUCKET_S
 from gateway.cache.audit.route_stats import RouteStatsTable, TenantRoute
 from gateway.store.base import Store
-from tests.gateway.cache.word_encoder import NearJudge
+from tests.gateway.cache.word_encoder import NearMatchModel
 
 MINE = TenantRoute("acme", "faq")
 
@@ -24,8 +24,8 @@ def record(number: int, *, verdict: str = "wrong", exact: bytes = b"e") -> Audit
         entry_id="req_0",
         similarity=0.93,
         runner_up=None,
-        chance=0.97,
-        shipped_chance=0.97,
+        match_probability=0.97,
+        shipped_probability=0.97,
         weight=2.0,
         verdict=verdict,  # type: ignore[arg-type]
         by="words",
@@ -38,39 +38,39 @@ class Process:
 
     def __init__(self, store: Store, name: str) -> None:
         self.now = 1000.0
-        self.books = RouteStatsTable(NearJudge())
-        self.audits = AuditBook(
-            self.books,
+        self.route_stats = RouteStatsTable(NearMatchModel())
+        self.audits = AuditRegistry(
+            self.route_stats,
             bound_of=lambda route: 0.01,
-            on_level=lambda whose, book: self.journal.note_level(whose, book),
+            on_level=lambda whose, stats: self.journal.note_level(whose, stats),
         )
-        self.journal = AuditJournal(store, self.audits, self.books, holder=name, wall=lambda: self.now)
+        self.journal = AuditJournal(store, self.audits, self.route_stats, holder=name, wall=lambda: self.now)
 
     def add(self, record: AuditRecord) -> None:
         self.audits.add(record, self.now)
         self.journal.record(record)
 
-    async def tell(self) -> None:
+    async def announce(self) -> None:
         self.journal.count_traffic()
         await self.journal.flush()
 
 
 async def test_what_one_process_found_another_one_knows_after_its_death(store: Store) -> None:
     first = Process(store, "a")
-    book = first.books.of(MINE)
+    stats = first.route_stats.of(MINE)
     for _ in range(10):
-        book.evidence.note_request(first.now)
-    book.evidence.note_hit(first.now)
+        stats.evidence.note_request(first.now)
+    stats.evidence.note_hit(first.now)
     for number in range(3):
         first.add(record(number))
-    await first.tell()
-    assert book.level == 2, "two steps: the first wrong answer may be chance"
+    await first.announce()
+    assert stats.level == 2, "two steps: the first wrong answer may be chance"
 
     second = Process(store, "b")
     await second.journal.follow()
-    known = second.books.of(MINE)
+    known = second.route_stats.of(MINE)
     assert known.level == 2
-    assert known.evidence.served() == book.evidence.served()
+    assert known.evidence.served() == stats.evidence.served()
     assert [found.id for found in second.audits] == ["req_2", "req_1", "req_0"]
     assert second.audits.is_barred(b"e")
     track = second.audits.track_of(b"e")
@@ -84,33 +84,33 @@ async def test_processes_act_on_each_others_audits_and_count_each_others_request
     await other.journal.follow()
     for process in (one, other):
         for _ in range(50):
-            process.books.of(MINE).evidence.note_request(process.now)
-        process.books.of(MINE).evidence.note_hit(process.now)
+            process.route_stats.of(MINE).evidence.note_request(process.now)
+        process.route_stats.of(MINE).evidence.note_hit(process.now)
     for number in range(2):
         one.add(record(number))
-    await one.tell()
-    await other.tell()
+    await one.announce()
+    await other.announce()
     await other.journal.follow()
     await one.journal.follow()
 
     for process in (one, other):
-        found = process.books.of(MINE).evidence.served()
+        found = process.route_stats.of(MINE).evidence.served()
         assert (found.num_requests, found.num_hits, found.num_wrong) == (100, 2, 2)
-        assert process.books.of(MINE).level == 1
+        assert process.route_stats.of(MINE).level == 1
 
 
 async def test_a_review_reaches_everybody_and_lifts_what_followed(store: Store) -> None:
     one, other = Process(store, "a"), Process(store, "b")
     await other.journal.follow()
     one.add(record(1))
-    await one.tell()
+    await one.announce()
     await other.journal.follow()
     assert other.audits.is_barred(b"e")
     one.add(record(1, verdict="right"))
-    await one.tell()
+    await one.announce()
     await other.journal.follow()
     assert not other.audits.is_barred(b"e")
-    assert other.books.of(MINE).evidence.served().num_wrong == 0
+    assert other.route_stats.of(MINE).evidence.served().num_wrong == 0
 
 
 async def test_damaged_records_are_thrown_out_and_hurt_nobody(store: Store) -> None:
@@ -126,14 +126,14 @@ async def test_damaged_records_are_thrown_out_and_hurt_nobody(store: Store) -> N
 
 async def test_requests_are_counted_in_spans_and_only_news_is_written(store: Store) -> None:
     process = Process(store, "a")
-    process.books.of(MINE).evidence.note_request(process.now)
-    await process.tell()
+    process.route_stats.of(MINE).evidence.note_request(process.now)
+    await process.announce()
     version = (await store.changes(SPACE)).cursor
-    await process.tell()
+    await process.announce()
     assert (await store.changes(SPACE)).cursor == version
     process.now += BUCKET_S
-    process.books.of(MINE).evidence.note_request(process.now)
-    await process.tell()
+    process.route_stats.of(MINE).evidence.note_request(process.now)
+    await process.announce()
     assert len(await store.keys(SPACE)) == 2
 
 

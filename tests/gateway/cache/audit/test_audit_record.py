@@ -7,6 +7,6 @@ from tests.gateway.cache.audit.test_audit_journal import record
 
 
 def test_a_record_survives_being_stored_and_nothing_else_does() -> None:
-    kept = record(1)
-    assert decode_record(encode_record(kept)) == kept
+    stored = record(1)
+    assert decode_record(encode_record(stored)) == stored
     assert decode_record(b"") is None

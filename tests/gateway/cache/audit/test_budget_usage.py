@@ -1,4 +1,4 @@
-"""What the answers of late are expected to have used of the promise, and what follows."""
+"""What the answers of late are expected to have used of the guarantee, and what follows."""
 
 from __future__ import annotations
 
@@ -8,54 +8,54 @@ import pytest
 
 from gateway.cache.audit.budget_usage import BEGINNING, SHARE, BudgetUsage
 
-BOUND, FLOOR = 0.01, 0.8
+BOUND, THRESHOLD = 0.01, 0.8
 
 
-def asked(spending: BudgetUsage, count: int, *, doubt: float = 0.0, name: str = "q") -> None:
+def prompt(budget_usage: BudgetUsage, count: int, *, doubt: float = 0.0, name: str = "q") -> None:
     """So many requests, each answered by something similar with that doubt."""
     for number in range(count):
-        spending.note_request()
+        budget_usage.note_request()
         if doubt:
-            spending.note_served(f"{name}{number}".encode(), b"kept", 1.0 - doubt)
+            budget_usage.note_served(f"{name}{number}".encode(), b"kept", 1.0 - doubt)
 
 
-def test_what_is_left_of_the_promise_decides_how_sure_an_answer_must_be() -> None:
-    spending = BudgetUsage()
-    floors = []
+def test_what_is_left_of_the_error_budget_decides_how_sure_an_answer_must_be() -> None:
+    budget_usage = BudgetUsage()
+    thresholds = []
     for number in range(20):
-        floors.append(spending.raised(FLOOR, BOUND))
-        asked(spending, 100, doubt=0.03, name=f"{number}.")
-    assert floors[0] == FLOOR
-    assert floors == sorted(floors)
-    assert floors[-1] == 1.0, "three per cent of doubt a request is more than one per cent may bear"
+        thresholds.append(budget_usage.raised(THRESHOLD, BOUND))
+        prompt(budget_usage, 100, doubt=0.03, name=f"{number}.")
+    assert thresholds[0] == THRESHOLD
+    assert thresholds == sorted(thresholds)
+    assert thresholds[-1] == 1.0, "three per cent of doubt a request is more than one per cent may bear"
 
 
-def test_a_floor_stays_while_the_promise_is_kept_and_falls_again_when_it_is() -> None:
-    spending = BudgetUsage()
-    asked(spending, 5000, doubt=SHARE * BOUND * 0.8)
-    assert spending.raised(FLOOR, BOUND) == FLOOR
-    asked(spending, 2000, doubt=0.05, name="doubtful")
-    assert spending.raised(FLOOR, BOUND) > FLOOR
-    asked(spending, 30_000)
-    assert spending.raised(FLOOR, BOUND) == FLOOR
+def test_a_threshold_stays_while_the_error_budget_is_held_and_falls_again_when_it_is() -> None:
+    budget_usage = BudgetUsage()
+    prompt(budget_usage, 5000, doubt=SHARE * BOUND * 0.8)
+    assert budget_usage.raised(THRESHOLD, BOUND) == THRESHOLD
+    prompt(budget_usage, 2000, doubt=0.05, name="doubtful")
+    assert budget_usage.raised(THRESHOLD, BOUND) > THRESHOLD
+    prompt(budget_usage, 30_000)
+    assert budget_usage.raised(THRESHOLD, BOUND) == THRESHOLD
 
 
 def test_the_expected_error_ends_below_the_bound_however_much_there_is_to_serve() -> None:
-    rng, spending = Random(1), BudgetUsage()
+    rng, budget_usage = Random(1), BudgetUsage()
     doubt = 0.0
     for number in range(30_000):
-        spending.note_request()
-        chance = rng.uniform(FLOOR, 1.0)
-        if chance >= spending.raised(FLOOR, BOUND):
-            spending.note_served(b"%d" % number, b"kept", chance)
-            doubt += 1.0 - chance
+        budget_usage.note_request()
+        match_probability = rng.uniform(THRESHOLD, 1.0)
+        if match_probability >= budget_usage.raised(THRESHOLD, BOUND):
+            budget_usage.note_served(b"%d" % number, b"kept", match_probability)
+            doubt += 1.0 - match_probability
     assert 0.5 * BOUND < doubt / 30_000 < BOUND
 
 
 def test_the_first_answers_are_not_refused() -> None:
-    spending = BudgetUsage()
-    asked(spending, 20, doubt=0.2)
-    assert spending.raised(FLOOR, BOUND) == FLOOR
+    budget_usage = BudgetUsage()
+    prompt(budget_usage, 20, doubt=0.2)
+    assert budget_usage.raised(THRESHOLD, BOUND) == THRESHOLD
     assert BEGINNING * SHARE * BOUND > 20 * 0.2
 
 

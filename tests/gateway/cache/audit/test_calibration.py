@@ -1,4 +1,4 @@
-"""Audits change the match probability where they say something else."""
+"""Audits change the match probability where they state something else."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from routing_policies.estimation.boosted_trees import logistic, logit
 SHIPPED = Calibration(slope=0.9, shift=0.1)
 
 
-def verdicts(num_right: int, num_wrong: int, chance: float = 0.9) -> list[CalibrationSample]:
-    return [CalibrationSample(chance, True)] * num_right + [CalibrationSample(chance, False)] * num_wrong
+def verdicts(num_right: int, num_wrong: int, match_probability: float = 0.9) -> list[CalibrationSample]:
+    return [CalibrationSample(match_probability, True)] * num_right + [
+        CalibrationSample(match_probability, False)
+    ] * num_wrong
 
 
-def moved(calibration: Calibration, chance: float) -> float:
-    """What the recalibrated judge says where the shipped one says `chance`."""
-    told = (logit(chance) - SHIPPED.shift) / SHIPPED.slope
-    return logistic(calibration.slope * told + calibration.shift)
+def moved(calibration: Calibration, match_probability: float) -> float:
+    """Probability of the recalibrated model where the shipped one has `match_probability`."""
+    notified = (logit(match_probability) - SHIPPED.shift) / SHIPPED.slope
+    return logistic(calibration.slope * notified + calibration.shift)
 
 
 def test_without_verdicts_nothing_changes() -> None:
@@ -36,7 +38,7 @@ def test_verdicts_as_expected_change_nothing_much() -> None:
     assert moved(recalibrate(SHIPPED, verdicts(90, 10)), 0.9) == pytest.approx(0.9, abs=0.005)
 
 
-def test_few_verdicts_move_it_little_and_many_where_they_say() -> None:
+def test_few_verdicts_move_it_little_and_many_where_they_state() -> None:
     few, many = recalibrate(SHIPPED, verdicts(1, 1)), recalibrate(SHIPPED, verdicts(1000, 1000))
     assert 0.85 < moved(few, 0.9) < 0.9
     assert moved(many, 0.9) == pytest.approx(0.5, abs=0.03)
@@ -53,5 +55,5 @@ def test_a_verdict_counts_as_much_as_it_stands_for() -> None:
 
 
 def test_a_slope_never_turns_the_order_around() -> None:
-    backwards = verdicts(0, 500, chance=0.95) + verdicts(500, 0, chance=0.55)
+    backwards = verdicts(0, 500, match_probability=0.95) + verdicts(500, 0, match_probability=0.55)
     assert recalibrate(SHIPPED, backwards).slope > 0.0

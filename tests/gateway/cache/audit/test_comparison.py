@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from gateway.cache.audit.comparison import judge_document, judge_said, says_the_same, text_of, verdict_of
+from gateway.cache.audit.comparison import auditor_document, auditor_verdict, is_equivalent, text_of, verdict_of
 from tests.gateway.cache.similar_stack import completion
 
 
 @pytest.mark.parametrize(
-    ("kept", "fresh", "expected"),
+    ("stored", "fresh", "expected"),
     [
         ("It is 10 km.", "it is  10 km", True),
         ("It is 10 km.", "It is 100 km.", False),
@@ -20,11 +20,11 @@ from tests.gateway.cache.similar_stack import completion
         ("Take 10 mg of it.", "Of that, take 10 mg.", None),
     ],
 )
-def test_answers_are_compared_by_words_then_by_numbers(kept: str, fresh: str, expected: bool | None) -> None:
-    assert says_the_same(kept, fresh) is expected
+def test_answers_are_compared_by_words_then_by_numbers(stored: str, fresh: str, expected: bool | None) -> None:
+    assert is_equivalent(stored, fresh) is expected
 
 
-def test_what_the_encoder_cannot_tell_is_unknown() -> None:
+def test_what_the_encoder_cannot_report_is_unknown() -> None:
     assert [verdict_of(value) for value in (None, 0.95, 0.5)] == ["unknown", "right", "wrong"]
 
 
@@ -38,9 +38,10 @@ def test_only_plain_texts_are_compared() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"), [("Yes.", True), ("no", False), (" NO, they differ", False), ("perhaps", None), ("", None)]
+    ("reported", "expected"),
+    [("Yes.", True), ("no", False), (" NO, they differ", False), ("perhaps", None), ("", None)],
 )
-def test_a_judge_says_yes_or_no(said: str, expected: bool | None) -> None:
-    assert judge_said(completion(said)) is expected
-    assert judge_said(None) is None
-    assert judge_document("q", "a", "b")["temperature"] == 0
+def test_a_auditor_states_yes_or_no(reported: str, expected: bool | None) -> None:
+    assert auditor_verdict(completion(reported)) is expected
+    assert auditor_verdict(None) is None
+    assert auditor_document("q", "a", "b")["temperature"] == 0

@@ -1,4 +1,4 @@
-"""The promise about wrong answers: how it is measured, and what follows."""
+"""The guarantee about wrong answers: how it is measured, and what follows."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from gateway.cache.audit.error_budget import (
 )
 from gateway.cache.audit.evidence import AuditEvidence, LookupTraffic, Sample
 from gateway.cache.audit.route_stats import RouteStats
-from tests.gateway.cache.word_encoder import NearJudge
+from tests.gateway.cache.word_encoder import NearMatchModel
 
 
 def sample(
-    number: int, *, wrong: bool = False, weight: float = 1.0, chance: float = 0.99, served: bool = True
+    number: int, *, wrong: bool = False, weight: float = 1.0, match_probability: float = 0.99, served: bool = True
 ) -> Sample:
     return Sample(
         id=f"r{number}",
         at=0.0,
-        chance=chance,
-        shipped_chance=chance,
+        match_probability=match_probability,
+        shipped_probability=match_probability,
         weight=weight,
         is_wrong=wrong,
         was_served=served,
@@ -45,11 +45,11 @@ def test_the_estimate_is_right_on_average_however_audits_are_drawn() -> None:
     for _ in range(200):
         evidence = traffic(AuditEvidence(), 20_000, 2000)
         for number in range(2000):
-            chance = rng.uniform(0.9, 1.0)
-            probability = audit_probability(0.1, 1.0 - chance, 0.05)
+            match_probability = rng.uniform(0.9, 1.0)
+            probability = audit_probability(0.1, 1.0 - match_probability, 0.05)
             if rng.random() < probability:
-                wrong = rng.random() > chance
-                evidence.add(sample(number, wrong=wrong, weight=1 / probability, chance=chance))
+                wrong = rng.random() > match_probability
+                evidence.add(sample(number, wrong=wrong, weight=1 / probability, match_probability=match_probability))
         estimates.append(evidence.served())
     truth = 0.05 * 0.1
     assert sum(found.ratio for found in estimates) / 200 == pytest.approx(truth, rel=0.05)
@@ -66,27 +66,27 @@ def test_one_wrong_answer_is_no_proof_and_two_above_the_bound_are() -> None:
 
 
 def test_it_tightens_step_by_step_closes_and_opens_again_when_proof_comes() -> None:
-    book = RouteStats(NearJudge())
-    traffic(book.evidence, 400, 40)
-    seen = [book.level]
+    stats = RouteStats(NearMatchModel())
+    traffic(stats.evidence, 400, 40)
+    seen = [stats.level]
     for number in range(20):
-        book.add(sample(number, wrong=True))
-        book.step(0.02)
-        seen.append(book.level)
+        stats.add(sample(number, wrong=True))
+        stats.step(0.02)
+        seen.append(stats.level)
     assert seen == sorted(seen)
     assert set(seen) == set(range(CLOSED + 1))
-    assert book.floor(0.02) > 1.0, "closed, nothing is served"
+    assert stats.threshold(0.02) > 1.0, "closed, nothing is served"
 
     closed_for = 0
     for number in range(100, 6000):
-        book.evidence.note_request(0.0, source="elsewhere")
-        book.add(sample(number, served=False, chance=0.97))
-        book.step(0.02)
-        closed_for += book.level == CLOSED
-        if book.level == 0:
+        stats.evidence.note_request(0.0, source="elsewhere")
+        stats.add(sample(number, served=False, match_probability=0.97))
+        stats.step(0.02)
+        closed_for += stats.level == CLOSED
+        if stats.level == 0:
             break
     assert closed_for > MIN_PROOF
-    assert book.level == 0
+    assert stats.level == 0
 
 
 def test_it_opens_by_evidence_and_not_by_the_lack_of_it() -> None:
@@ -100,7 +100,7 @@ def test_it_opens_by_evidence_and_not_by_the_lack_of_it() -> None:
     assert next_level(CLOSED, nothing, few.above(0.0), 0.5) == CLOSED - 1
 
 
-def test_levels_have_names_and_floors_that_rise() -> None:
+def test_levels_have_names_and_thresholds_that_rise() -> None:
     assert [budget_state(level) for level in range(CLOSED + 1)] == ["open", *["tightened"] * (CLOSED - 1), "closed"]
     steps = [tightening_of(level) for level in range(CLOSED)]
     assert steps == sorted(steps, key=lambda step: step or 0.0)

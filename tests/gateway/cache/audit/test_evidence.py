@@ -50,10 +50,10 @@ def test_a_reviewed_audit_counts_once_as_it_was_reviewed() -> None:
     assert (evidence.served().num_audited, evidence.served().num_wrong) == (1, 0)
 
 
-def test_a_low_chance_is_not_part_of_the_estimate_above_a_higher_floor() -> None:
+def test_a_low_probability_is_not_part_of_the_estimate_above_a_higher_threshold() -> None:
     evidence = traffic(AuditEvidence(), 100, 20)
     for number in range(10):
-        evidence.add(sample(number, wrong=True, chance=0.8))
-        evidence.add(sample(100 + number, chance=0.95))
+        evidence.add(sample(number, wrong=True, match_probability=0.8))
+        evidence.add(sample(100 + number, match_probability=0.95))
     assert evidence.above(0.7).ratio == pytest.approx(0.1)
     assert evidence.above(0.9).ratio == 0.0

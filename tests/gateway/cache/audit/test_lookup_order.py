@@ -18,7 +18,7 @@ def test_the_lookup_comes_first_only_where_hits_are_usual_and_deployments_are_lo
     assert not order.waits(1.0), "every miss would be late for nothing"
 
 
-def test_where_nearly_every_lookup_hits_not_even_an_idle_deployment_is_asked_for_nothing() -> None:
+def test_where_nearly_every_lookup_hits_not_even_an_idle_deployment_is_called_for_nothing() -> None:
     order = LookupOrder()
     for _ in range(200):
         order.note(is_hit=True, took_s=0.005)

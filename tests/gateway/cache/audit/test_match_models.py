@@ -9,7 +9,7 @@ from tests.gateway.cache.audit.test_error_budget import sample
 def test_the_shipped_model_names_the_encoder_that_it_was_calibrated_with() -> None:
     models = MatchModels.shipped()
     assert models.encoder_id
-    assert 0.0 < models.first.floor(0.05) <= models.first.floor(0.01), "fewer errors take more certainty"
+    assert 0.0 < models.first.threshold(0.05) <= models.first.threshold(0.01), "fewer errors take more certainty"
 
 
 def test_a_route_whose_matches_are_often_wrong_is_believed_less() -> None:
@@ -18,7 +18,7 @@ def test_a_route_whose_matches_are_often_wrong_is_believed_less() -> None:
     right = models.learn([sample(number, wrong=False) for number in range(60)])
     asked, kept = "How do I prune an olive tree?", "How can I prune an olive tree?"
     chances = [
-        model.chance_right(asked, kept, similarity=0.97, runner_up=None, track=None)
+        model.match_probability(asked, kept, similarity=0.97, runner_up=None, track=None)
         for model in (wrong, models.first, right)
     ]
     assert chances[0] < chances[1] <= chances[2]

@@ -1,4 +1,4 @@
-"""An answer that the cache knows: sent early, in the form that was asked for, and recorded as such."""
+"""An answer that the cache knows: sent early, in the form that was requested, and recorded as such."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class FakeCache:
 
 
 def cached(folder: Path) -> str:
-    """The test policy, with a cache on the route that is asked."""
+    """The test policy, with a cache on the route that is called."""
     return policy_text(folder).replace("  - id: main\n", "  - id: main\n    cache: {mode: exact, ttl_s: 60}\n")
 
 
@@ -56,9 +56,9 @@ def events(body: bytes) -> list[Any]:
     return [json.loads(line) for line in lines]
 
 
-async def test_a_kept_answer_is_sent_as_it_is_and_nobody_is_asked(tmp_path: Path) -> None:
+async def test_a_cached_response_is_sent_as_it_is_and_nothing_is_called(tmp_path: Path) -> None:
     async with running(tmp_path, policy=cached(tmp_path)) as stack:
-        reply = await with_cache(stack).ask(chat())
+        reply = await with_cache(stack).call(chat())
 
         assert (reply.status, reply.body) == (200, COMPLETION)
         assert reply.headers["content-type"] == "application/json"
@@ -70,9 +70,9 @@ async def test_a_kept_answer_is_sent_as_it_is_and_nobody_is_asked(tmp_path: Path
         assert stack.small.received == stack.large.received == []
 
 
-async def test_a_kept_answer_is_recorded_as_cached(tmp_path: Path) -> None:
+async def test_a_cached_response_is_recorded_as_cached(tmp_path: Path) -> None:
     async with running(tmp_path, policy=cached(tmp_path)) as stack:
-        await with_cache(stack).ask(chat())
+        await with_cache(stack).call(chat())
         metrics = (await stack.get("/metrics", admin=True)).body.decode()
 
         (line,) = stack.lines()
@@ -81,9 +81,9 @@ async def test_a_kept_answer_is_recorded_as_cached(tmp_path: Path) -> None:
         assert 'penstock_requests_total{deployment="cache",outcome="cached",route="main"} 1.0' in metrics
 
 
-async def test_a_kept_answer_becomes_a_stream_for_who_wants_one(tmp_path: Path) -> None:
+async def test_a_cached_response_becomes_a_stream_for_who_wants_one(tmp_path: Path) -> None:
     async with running(tmp_path, policy=cached(tmp_path)) as stack:
-        reply = await with_cache(stack).ask(chat(stream=True, stream_options={"include_usage": True}))
+        reply = await with_cache(stack).call(chat(stream=True, stream_options={"include_usage": True}))
 
         assert reply.headers["content-type"] == "text/event-stream; charset=utf-8"
         first, last, usage = events(reply.body)
@@ -95,9 +95,9 @@ async def test_a_kept_answer_becomes_a_stream_for_who_wants_one(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_a_kept_answer_carries_timing_on_request(tmp_path: Path, stream: bool) -> None:
+async def test_a_cached_response_carries_timing_on_request(tmp_path: Path, stream: bool) -> None:
     async with running(tmp_path, policy=cached(tmp_path)) as stack:
-        reply = await with_cache(stack).ask(chat(stream=stream), headers={"x-penstock-timing": "full"})
+        reply = await with_cache(stack).call(chat(stream=stream), headers={"x-penstock-timing": "full"})
 
         last = events(reply.body)[-1] if stream else reply.json
         assert {"admit", "cache"} <= last["penstock"]["timing"]["gateway"].keys()

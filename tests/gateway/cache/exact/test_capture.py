@@ -6,14 +6,14 @@ from gateway.cache.exact.capture import UNCOUNTED_BYTES, Capture
 
 
 async def test_a_copy_for_the_cache_is_given_up_where_there_is_no_room() -> None:
-    asked: list[int] = []
+    requested: list[int] = []
 
     def has_room(num_bytes: int) -> bool:
-        asked.append(num_bytes)
-        return len(asked) < 2
+        requested.append(num_bytes)
+        return len(requested) < 2
 
     capture = Capture(None, has_room)
     for _ in range(3 * UNCOUNTED_BYTES // 1000):
         capture.feed(b"x" * 1000)
-    assert asked == [UNCOUNTED_BYTES, UNCOUNTED_BYTES]
+    assert requested == [UNCOUNTED_BYTES, UNCOUNTED_BYTES]
     assert capture.completion() is None

@@ -27,7 +27,7 @@ def cached_policy(folder: Path, cache: str = EXACT, **values: Any) -> str:
 
 
 async def one_stream(wire: Wire) -> None:
-    """Two tokens and the end; usage where it is asked for, and a plain answer that says the same."""
+    """Two tokens and the end; usage where it is requested, and a plain answer that is equal."""
     if not wire.request.json.get("stream"):
         await wire.answer(COMPLETION.replace(b"hello", b"Hello"))
         return
@@ -42,7 +42,7 @@ WITH_USAGE: Any = {"stream": True, "stream_options": {"include_usage": True}}
 
 
 class Held:
-    """A stream that says its first token and waits to be let on."""
+    """A stream that states its first token and waits to be let on."""
 
     def __init__(self, ending: tuple[bytes, ...] = (chunk(usage=(7, 2)), b"[DONE]")) -> None:
         self.ending = ending
@@ -80,8 +80,8 @@ def text_of(body: bytes) -> str:
 
 async def test_the_second_request_is_answered_from_the_first(tmp_path: Path) -> None:
     async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
-        first = await stack.ask(chat())
-        second = await stack.ask(chat())
+        first = await stack.call(chat())
+        second = await stack.call(chat())
 
         assert (first.headers["x-penstock-cache"], second.headers["x-penstock-cache"]) == ("miss", "hit-exact")
         assert second.body == first.body == COMPLETION
@@ -93,9 +93,9 @@ async def test_the_second_request_is_answered_from_the_first(tmp_path: Path) -> 
 async def test_a_stream_is_stored_once_and_served_both_ways(tmp_path: Path) -> None:
     async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
         stack.small.otherwise = one_stream
-        streamed = await stack.ask(chat(**WITH_USAGE))
-        again = await stack.ask(chat(stream=True))
-        plain = await stack.ask(chat())
+        streamed = await stack.call(chat(**WITH_USAGE))
+        again = await stack.call(chat(stream=True))
+        plain = await stack.call(chat())
 
         assert streamed.headers["x-penstock-cache"] == "miss"
         assert again.headers["x-penstock-cache"] == plain.headers["x-penstock-cache"] == "hit-exact"
@@ -106,13 +106,15 @@ async def test_a_stream_is_stored_once_and_served_both_ways(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("fields", [{}, {"stream": True, "stream_options": {"include_usage": True}}])
-async def test_a_kept_answer_without_usage_is_a_miss_for_who_is_to_get_it(
+async def test_a_cached_response_without_usage_is_a_miss_for_who_is_to_get_it(
     tmp_path: Path, fields: dict[str, Any]
 ) -> None:
     async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
         stack.small.otherwise = one_stream
-        replies = [await stack.ask(chat(**asked)) for asked in ({"stream": True}, {"stream": True}, fields, fields)]
-        replies.append(await stack.ask(chat(stream=True)))
+        replies = [
+            await stack.call(chat(**requested)) for requested in ({"stream": True}, {"stream": True}, fields, fields)
+        ]
+        replies.append(await stack.call(chat(stream=True)))
 
         found = [reply.headers["x-penstock-cache"] for reply in replies]
         assert found == ["miss", "hit-exact", "miss", "hit-exact", "hit-exact"]
@@ -121,20 +123,22 @@ async def test_a_kept_answer_without_usage_is_a_miss_for_who_is_to_get_it(
         assert 'penstock_cache_lookups_total{reason="lacking",result="miss"} 1.0' in metrics
 
 
-@pytest.mark.parametrize(("asked", "expected"), [("flex", "miss"), ("auto", "hit-exact"), ("default", "hit-exact")])
-async def test_a_kept_answer_of_another_service_tier_is_a_miss(tmp_path: Path, asked: str, expected: str) -> None:
+@pytest.mark.parametrize(("requested", "expected"), [("flex", "miss"), ("auto", "hit-exact"), ("default", "hit-exact")])
+async def test_a_cached_response_of_another_service_tier_is_a_miss(
+    tmp_path: Path, requested: str, expected: str
+) -> None:
     async def answer(wire: Wire) -> None:
         tier = wire.request.json.get("service_tier", "default")
         await wire.answer(json.dumps({**json.loads(COMPLETION), "service_tier": tier}).encode())
 
     async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
         stack.small.otherwise = answer
-        await stack.ask(chat())
+        await stack.call(chat())
         for cache in (expected, "hit-exact"):
-            assert (await stack.ask(chat(service_tier=asked))).headers["x-penstock-cache"] == cache
+            assert (await stack.call(chat(service_tier=requested))).headers["x-penstock-cache"] == cache
 
 
-async def test_a_stream_without_a_mark_of_its_end_is_kept(tmp_path: Path) -> None:
+async def test_a_stream_without_a_mark_of_its_end_is_stored(tmp_path: Path) -> None:
     async def unmarked(wire: Wire) -> None:
         await wire.start_stream()
         for data in (chunk("Hel"), chunk("lo"), chunk(finish="stop"), chunk(usage=(7, 2))):
@@ -143,10 +147,10 @@ async def test_a_stream_without_a_mark_of_its_end_is_kept(tmp_path: Path) -> Non
 
     async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
         stack.small.otherwise = unmarked
-        first = await stack.ask(chat(**WITH_USAGE))
+        first = await stack.call(chat(**WITH_USAGE))
         assert first.body.endswith(b"data: [DONE]\n\n")
         for fields in (WITH_USAGE, {"stream": True}, {}):
-            assert (await stack.ask(chat(**fields))).headers["x-penstock-cache"] == "hit-exact"
+            assert (await stack.call(chat(**fields))).headers["x-penstock-cache"] == "hit-exact"
         assert len(stack.small.received) == 1
 
 
@@ -154,9 +158,9 @@ async def test_followers_of_a_stream_without_a_mark_get_the_mark(tmp_path: Path)
     held = Held(ending=())
     async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
         stack.small.otherwise = held
-        leader = asyncio.create_task(stack.ask(chat(stream=True)))
+        leader = asyncio.create_task(stack.call(chat(stream=True)))
         await held.has_begun.wait()
-        follower = asyncio.create_task(stack.ask(chat(stream=True)))
+        follower = asyncio.create_task(stack.call(chat(stream=True)))
         await until_followed(stack)
         held.may_end.set()
         replies = await asyncio.gather(leader, follower)
@@ -165,7 +169,9 @@ async def test_followers_of_a_stream_without_a_mark_get_the_mark(tmp_path: Path)
 
 
 @pytest.mark.parametrize("index", [3_000_000, 10**12, -1, True, "0"])
-async def test_a_tool_call_with_an_index_that_is_none_is_passed_on_and_not_kept(tmp_path: Path, index: object) -> None:
+async def test_a_tool_call_with_an_index_that_is_none_is_passed_on_and_not_stored(
+    tmp_path: Path, index: object
+) -> None:
     call = {"index": index, "id": "c", "function": {"name": "f", "arguments": "{}"}}
     delta = {"choices": [{"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": None}]}
 
@@ -178,13 +184,13 @@ async def test_a_tool_call_with_an_index_that_is_none_is_passed_on_and_not_kept(
     async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
         stack.small.otherwise = answer
         for _ in range(2):
-            reply = await stack.ask(chat(stream=True))
+            reply = await stack.call(chat(stream=True))
             assert json.dumps(delta).encode() in reply.body
             assert reply.headers["x-penstock-cache"] == "miss"
         assert {line["outcome"] for line in stack.lines()} == {"completed"}
 
 
-async def test_hundreds_of_thousands_of_choices_are_passed_on_and_not_kept(tmp_path: Path) -> None:
+async def test_hundreds_of_thousands_of_choices_are_passed_on_and_not_stored(tmp_path: Path) -> None:
     many = b'{"choices":[' + b",".join([b"{}"] * 300_000) + b"]}"
 
     async def answer(wire: Wire) -> None:
@@ -195,7 +201,7 @@ async def test_hundreds_of_thousands_of_choices_are_passed_on_and_not_kept(tmp_p
 
     async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
         stack.small.otherwise = answer
-        reply = await stack.ask(chat(stream=True))
+        reply = await stack.call(chat(stream=True))
         assert many in reply.body
         await stack.until_idle()
         assert stack.gateway._answers.exact.num_entries == 0
@@ -205,17 +211,17 @@ async def test_hundreds_of_thousands_of_choices_are_passed_on_and_not_kept(tmp_p
 @pytest.mark.parametrize(
     ("control", "expected"), [("no-cache", "bypass"), ("no-store", "bypass"), ("max-age=0", "miss")]
 )
-async def test_a_client_may_refuse_a_kept_answer(tmp_path: Path, control: str, expected: str) -> None:
+async def test_a_client_may_refuse_a_cached_response(tmp_path: Path, control: str, expected: str) -> None:
     async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
-        await stack.ask(chat())
+        await stack.call(chat())
         await asyncio.sleep(0.02)  # the answer has an age
-        reply = await stack.ask(chat(), headers={"cache-control": control})
+        reply = await stack.call(chat(), headers={"cache-control": control})
         assert reply.headers["x-penstock-cache"] == expected
         assert len(stack.small.received) == 2
 
 
 @pytest.mark.parametrize(("ttl_s", "expected"), [(3600, "hit_exact"), (10, "miss")])
-async def test_a_shorter_time_in_the_policy_holds_for_what_was_kept_before(ttl_s: int, expected: str) -> None:
+async def test_a_shorter_time_in_the_policy_holds_for_what_was_stored_before(ttl_s: int, expected: str) -> None:
     now = [1000.0]
     cache = ExactCache(ExactTier(), wall=lambda: now[0])
     request = ChatRequestParser().parse(json.dumps(chat()).encode())
@@ -229,16 +235,16 @@ async def test_a_shorter_time_in_the_policy_holds_for_what_was_kept_before(ttl_s
 
 async def test_admin_paths_are_not_on_the_public_listener(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
-        assert (await stack.ask({"id": "x"}, path="/admin/api/cache/purge")).status == 404
+        assert (await stack.call({"id": "x"}, path="/admin/api/cache/purge")).status == 404
 
 
 async def test_tokens_that_nobody_had_to_compute_are_counted_by_what_saved_them(tmp_path: Path) -> None:
     trim = "    trim: {budget_tokens: 50, strategies: [drop_old_turns]}\n"
     async with running(tmp_path, policy=cached_policy(tmp_path, EXACT + trim)) as stack:
-        await stack.ask(chat())
-        await stack.ask(chat())
+        await stack.call(chat())
+        await stack.call(chat())
         old = [{"role": "user", "content": "x" * 2000}, {"role": "assistant", "content": "y" * 2000}]
-        await stack.ask({**chat(), "messages": [*old, {"role": "user", "content": "And now?"}]})
+        await stack.call({**chat(), "messages": [*old, {"role": "user", "content": "And now?"}]})
         lines = (await stack.get("/metrics", admin=True)).body.decode().splitlines()
 
     saved = {line.split('"')[1]: float(line.split()[-1]) for line in lines if line.startswith("penstock_saved_tokens")}

@@ -43,13 +43,13 @@ def test_a_client_may_want_it_fresher_than_the_policy() -> None:
     assert tier.find(entry(1).exact, 10.0, max_age_s=10.0) is not None
 
 
-def test_an_answer_is_as_old_at_most_as_the_route_that_asks_wants_it_now() -> None:
-    """Whether the policy became stricter since, or another route of the same models kept it."""
-    kept = entry(1, created_at=100.0, ttl_s=3600.0 + STALE_S)
-    assert is_current(kept, 3600.0, 3000.0)
-    assert not is_current(kept, 60.0, 161.0)
-    assert is_current(kept, 60.0, 159.0)
-    assert not is_current(kept, 1e9, 3700.0), "a longer time does not bring back what is over"
+def test_an_answer_is_as_old_at_most_as_the_route_that_calls_wants_it_now() -> None:
+    """Whether the policy became stricter since, or another route of the same models stored it."""
+    stored = entry(1, created_at=100.0, ttl_s=3600.0 + STALE_S)
+    assert is_current(stored, 3600.0, 3000.0)
+    assert not is_current(stored, 60.0, 161.0)
+    assert is_current(stored, 60.0, 159.0)
+    assert not is_current(stored, 1e9, 3700.0), "a longer time does not bring back what is over"
 
 
 def test_an_older_answer_never_replaces_a_newer_one() -> None:
@@ -94,7 +94,7 @@ def test_a_quarantined_entry_is_not_served_but_known() -> None:
     assert tier.quarantine("nobody") is None
 
 
-def test_a_purge_is_dry_unless_told_otherwise() -> None:
+def test_a_purge_is_dry_by_default() -> None:
     tier = ExactTier()
     tier.put(entry(1), 0.0)
     tier.put(entry(2, tenant="b"), 0.0)
@@ -105,7 +105,7 @@ def test_a_purge_is_dry_unless_told_otherwise() -> None:
 
 
 class TierMachine(RuleBasedStateMachine):
-    """Any order of what may happen leaves the books right."""
+    """Any order of what may happen leaves the counts right."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -136,7 +136,7 @@ class TierMachine(RuleBasedStateMachine):
         assert all(held.expires_at > self.now for held in self.tier)
 
     @invariant()
-    def books_are_right(self) -> None:
+    def counts_are_right(self) -> None:
         self.tier.check_integrity()
 
 

@@ -67,7 +67,7 @@ def test_another_last_text_is_another_answer_in_the_same_context() -> None:
     assert of(other).text == "What time is it?"
 
 
-def test_owners_and_models_are_kept_apart() -> None:
+def test_owners_and_models_are_separate() -> None:
     fingerprints = [of(BASE), of(BASE, scope=b"tenant\0b"), of(BASE, candidates=b"large")]
     assert len({found.exact for found in fingerprints}) == 3
     assert len({found.context for found in fingerprints}) == 3
@@ -104,7 +104,7 @@ def after(history: list[dict[str, Any]], text: str, history_rule: CacheHistory =
 TALK = [{"role": "user", "content": "Tell me of the lake."}, {"role": "assistant", "content": "Gladly."}]
 
 
-def test_a_question_that_stands_alone_leaves_its_history_only_where_the_policy_says_so() -> None:
+def test_a_question_that_stands_alone_leaves_its_history_only_where_the_policy_reports_it() -> None:
     assert after(TALK, ALONE).context == after([], ALONE).context
     assert after(TALK, ALONE).exact != after([], ALONE).exact, "exact answers know the whole conversation"
     assert after(TALK, ALONE, "exact").context != after([], ALONE, "exact").context
@@ -133,5 +133,5 @@ def test_a_question_that_leans_on_its_history_stays_with_it() -> None:
         ],
     ],
 )
-def test_instructions_and_pictures_count_whatever_the_policy_says(history: list[dict[str, Any]]) -> None:
+def test_instructions_and_pictures_count_whatever_the_policy_states(history: list[dict[str, Any]]) -> None:
     assert after(history, ALONE).context != after([], ALONE).context

@@ -58,11 +58,11 @@ def fitted() -> MatchModel:
     )
 
 
-def test_the_fitted_judge_learns_what_changes_the_meaning(fitted: MatchModel) -> None:
-    same = fitted.chance_right(
+def test_the_fitted_model_learns_what_changes_the_meaning(fitted: MatchModel) -> None:
+    same = fitted.match_probability(
         "How do I mend a canoe?", "How can I mend my canoe?", similarity=0.93, runner_up=0.9, track=None
     )
-    other = fitted.chance_right(
+    other = fitted.match_probability(
         "What is the best way to mend a canoe?",
         "What is the best canoe to mend?",
         similarity=0.93,
@@ -73,14 +73,14 @@ def test_the_fitted_judge_learns_what_changes_the_meaning(fitted: MatchModel) ->
     assert other < 0.3
 
 
-def test_its_chances_are_calibrated_on_a_new_stream(fitted: MatchModel) -> None:
+def test_its_probabilities_are_calibrated_on_a_new_stream(fitted: MatchModel) -> None:
     questions, vectors = stream(seed=4)
     near = earlier_neighbours(vectors, 2)
-    chances, right = [], []
+    match_probabilities, right = [], []
     for number in range(200, 1500):
         place = int(near.places[number, 0])
-        chances.append(
-            fitted.chance_right(
+        match_probabilities.append(
+            fitted.match_probability(
                 questions.texts[number],
                 questions.texts[place],
                 similarity=float(near.similarities[number, 0]),
@@ -89,5 +89,7 @@ def test_its_chances_are_calibrated_on_a_new_stream(fitted: MatchModel) -> None:
             )
         )
         right.append(questions.question_groups[number] == questions.question_groups[place])
-    judged = np.array(chances) > 0
-    assert np.array(chances)[judged].mean() == pytest.approx(np.array(right)[judged].mean(), abs=0.06)
+    with_model = np.array(match_probabilities) > 0
+    assert np.array(match_probabilities)[with_model].mean() == pytest.approx(
+        np.array(right)[with_model].mean(), abs=0.06
+    )

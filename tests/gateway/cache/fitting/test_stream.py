@@ -29,18 +29,18 @@ def close_vectors(cosine: float = 0.99) -> np.ndarray[tuple[int, int], np.dtype[
 
 
 def test_a_hit_inserts_nothing_and_a_wrong_one_is_counted() -> None:
-    played = play(questions([1, 1, 2, 3]), close_vectors(), MatchModel.shipped(), floor=0.3)
+    played = play(questions([1, 1, 2, 3]), close_vectors(), MatchModel.shipped(), threshold=0.3)
     assert played.hits.tolist() == [False, True, True, False]
     assert played.wrong.tolist() == [False, False, True, False]
     assert (played.hit_ratio, played.error_ratio) == (0.5, 0.25)
 
 
-def test_without_a_floor_to_reach_nothing_is_given() -> None:
-    assert not play(questions([1, 1, 1, 1]), close_vectors(), MatchModel.shipped(), floor=NEVER).hits.any()
+def test_without_a_threshold_to_reach_nothing_is_given() -> None:
+    assert not play(questions([1, 1, 1, 1]), close_vectors(), MatchModel.shipped(), threshold=NEVER).hits.any()
 
 
 def test_what_is_far_is_not_given() -> None:
-    assert not play(questions([1, 1, 1, 1]), close_vectors(cosine=0.5), MatchModel.shipped(), floor=0.01).hits.any()
+    assert not play(questions([1, 1, 1, 1]), close_vectors(cosine=0.5), MatchModel.shipped(), threshold=0.01).hits.any()
 
 
 def test_limits_hold_the_error_and_are_wider_for_texts_that_belong_together() -> None:

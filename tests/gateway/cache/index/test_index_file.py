@@ -48,7 +48,7 @@ async def test_an_index_that_is_not_saved_has_no_file(tmp_path: Path) -> None:
     assert not (tmp_path / "vectors").exists()
 
 
-async def test_a_damaged_file_is_told_and_counts_as_none(tmp_path: Path) -> None:
+async def test_a_damaged_file_is_reported_and_counts_as_none(tmp_path: Path) -> None:
     (tmp_path / "vectors").write_bytes(b"nonsense")
     _, index, problem = await opened(tmp_path / "vectors")
     assert len(index) == 0

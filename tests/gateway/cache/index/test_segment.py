@@ -11,7 +11,7 @@ from loadtests.cache.vector_source import Drawn
 
 DIMENSIONS = 64
 NUM_ROWS = 12_000
-NUM_ASKED = 300
+NUM_QUERIES = 300
 
 
 def flat(rows: NDArray[np.float32], first: int = 0) -> IndexSegment:
@@ -42,7 +42,7 @@ def drawn(request: pytest.FixtureRequest) -> tuple[NDArray[np.float32], NDArray[
     """Rows, and queries near the first of them."""
     source = Drawn(DIMENSIONS, request.param, 1)
     rows = source.block(0, NUM_ROWS)
-    return rows, source.near(rows[:NUM_ASKED], np.random.default_rng(2))
+    return rows, source.near(rows[:NUM_QUERIES], np.random.default_rng(2))
 
 
 def test_the_nearest_is_found_before_and_after_most_are_removed(

@@ -94,7 +94,7 @@ def test_a_snapshot_with_a_flipped_bit_is_refused(path: Path, share: float) -> N
         load_vectors(path, "encoder", DIMENSIONS)
 
 
-def test_a_missing_snapshot_is_said(tmp_path: Path) -> None:
+def test_a_missing_snapshot_is_stated(tmp_path: Path) -> None:
     with pytest.raises(SnapshotUnusable, match="No such file"):
         load_vectors(tmp_path / "none", "encoder", DIMENSIONS)
 

@@ -156,10 +156,10 @@ def test_an_id_has_one_place_in_its_context_however_often_it_is_added() -> None:
 
 def test_an_added_vector_is_copied() -> None:
     index, vector = made(), unit(np.random.default_rng(5))
-    asked = vector.copy()
+    requested = vector.copy()
     index.add(A, b"id", vector)
     vector[:] = 0
-    assert index.nearest(A, asked, 1)[0].similarity == pytest.approx(1.0, abs=1e-6)
+    assert index.nearest(A, requested, 1)[0].similarity == pytest.approx(1.0, abs=1e-6)
 
 
 def test_removing_what_is_not_there_is_nothing() -> None:
@@ -272,7 +272,7 @@ def test_what_is_removed_and_added_during_a_merge_counts(monkeypatch: pytest.Mon
     assert index.nearest(A, rows[6], 1)[0].exact != b"6"
 
 
-def test_a_context_that_was_emptied_and_filled_again_during_a_merge_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_context_that_was_emptied_and_filled_again_during_a_merge_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     index, rows = made(), unit(np.random.default_rng(14), 100)
 
     def emptied(*arguments: object) -> object:
@@ -341,8 +341,8 @@ def near(rng: np.random.Generator, centre: NDArray[np.float32], distance: float)
 def test_threads_that_add_remove_search_and_move_at_once_leave_it_consistent() -> None:
     index, stop = made(flat_rows=50), Event()
     failures: list[BaseException] = []
-    kept = unit(np.random.default_rng(9), 40)
-    for number, row in enumerate(kept):
+    stored = unit(np.random.default_rng(9), 40)
+    for number, row in enumerate(stored):
         index.add(A, b"kept %d" % number, row)
 
     def guarded(work: object, seed: int) -> None:
@@ -361,7 +361,7 @@ def test_threads_that_add_remove_search_and_move_at_once_leave_it_consistent() -
     def search(rng: np.random.Generator) -> None:
         while not stop.is_set():
             number = int(rng.integers(0, 40))
-            assert ids(index.nearest(A, kept[number], 1)) == [b"kept %d" % number]
+            assert ids(index.nearest(A, stored[number], 1)) == [b"kept %d" % number]
 
     def move(rng: np.random.Generator) -> None:
         while not stop.is_set():

@@ -1,4 +1,4 @@
-"""What must never be answered with something similar, told from the request alone."""
+"""What must never be answered with something similar, given from the request alone."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_requests(fields: dict[str, Any], reason: str | None) -> None:
     assert guard_of(request(**fields), Cache()) == reason
 
 
-def test_the_policy_says_how_much_chance_is_too_much() -> None:
+def test_the_policy_reports_how_much_probability_is_too_much() -> None:
     strict = Cache(max_temperature=0.0)
     assert guard_of(request(), strict) == "temperature", "a request that names none gets OpenAI's 1"
     assert guard_of(request(temperature=0), strict) is None
@@ -109,7 +109,7 @@ def test_texts(text: str, reason: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "kept"),
+    ("requested", "stored"),
     [
         (
             "Kann ich das Gerät zurückgeben, wenn es benutzt wurde?",
@@ -125,9 +125,9 @@ def test_texts(text: str, reason: str | None) -> None:
         ("kann man das trotzdem nicht reklamieren", "bir ürün nasıl iade edilir"),
     ],
 )
-def test_a_language_whose_negations_nobody_here_knows_takes_no_part(asked: str, kept: str) -> None:
-    assert (text_guard(asked), text_guard(kept)) == ("language", "language")
-    assert not is_suspicious(asked)
+def test_a_language_whose_negations_nobody_here_knows_takes_no_part(requested: str, stored: str) -> None:
+    assert (text_guard(requested), text_guard(stored)) == ("language", "language")
+    assert not is_suspicious(requested)
 
 
 @pytest.mark.parametrize(

@@ -26,10 +26,10 @@ class Lookup:
         self.lookup = SemanticLookup(
             self.world.semantic,
             self.vector,
-            subject=LookupSubject(self.key, wanted, TenantRoute("acme", "faq"), self.world.book),
+            subject=LookupSubject(self.key, wanted, TenantRoute("acme", "faq"), self.world.stats),
             clock=lambda: self.world.now,
             workers=ThreadPoolExecutor(1),
-            looks=looks,
+            is_lookup=looks,
         )
         self.lookup.on_hit = lambda: self.hits.append(True)
 
@@ -105,7 +105,7 @@ async def test_without_a_vector_an_answer_is_shared_as_it_is() -> None:
 
 async def test_the_routes_book_learns_how_long_lookups_take() -> None:
     case = Lookup()
-    before = case.world.book.order.lookup_s
+    before = case.world.stats.order.lookup_s
     case.world.now += 0.25
     await case.comes(case.world.vector)
-    assert before < case.world.book.order.lookup_s < 0.25
+    assert before < case.world.stats.order.lookup_s < 0.25

@@ -1,4 +1,4 @@
-"""The semantic tier alone: whatever is asked, nobody gets the answer of another context."""
+"""The semantic tier alone: whatever is called, nobody gets the answer of another context."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from gateway.cache.index.vector_index import VectorIndex
 from gateway.cache.semantic.semantic_tier import SemanticResult, SemanticTier
 from gateway.chat.request import ChatRequest, ChatRequestParser
 from routing_policies.policy.document import Cache
-from tests.gateway.cache.word_encoder import DIMENSIONS, NearJudge
+from tests.gateway.cache.word_encoder import DIMENSIONS, NearMatchModel
 
 RULE = Cache(mode="exact_then_semantic", ttl_s=60)
 SAME = "Where is the red button of it?"
 
 
 class World:
-    """A tier, and what it takes to ask it. All texts lie at the same place: only contexts tell them apart."""
+    """A tier, and what it takes to call it. All texts lie at the same place: only contexts show them apart."""
 
     def __init__(self, rule: Cache = RULE) -> None:
         self.now = 1000.0
@@ -41,7 +41,7 @@ class World:
         )
         self.index = VectorIndex(DIMENSIONS, "words")
         self.semantic.open(self.index, "words")
-        self.book = RouteStats(NearJudge())
+        self.stats = RouteStats(NearMatchModel())
         self.rule = rule
         self.vector = np.zeros(DIMENSIONS, np.float32)
         self.vector[0] = 1.0
@@ -73,7 +73,7 @@ class World:
 
     def find(self, request: ChatRequest, wanted: CacheIdentity) -> SemanticResult:
         key = self.key(request, wanted)
-        return self.semantic.find(self.semantic.nearest(key.context, self.vector), key, wanted, self.book)
+        return self.semantic.find(self.semantic.nearest(key.context, self.vector), key, wanted, self.stats)
 
 
 def wanted_by(tenant: str = "acme", candidates: bytes = b"small", **control: Any) -> CacheIdentity:
@@ -117,14 +117,14 @@ def test_over_thousands_of_scopes_nothing_is_ever_found_in_another() -> None:
     owners: dict[str, tuple[Any, ...]] = {}
     num_hits = 0
     for number in range(6000):
-        asked, wanted, identity = drawn(rng)
-        found = world.find(asked, wanted)
+        requested, wanted, identity = drawn(rng)
+        found = world.find(requested, wanted)
         if found.is_hit:
             num_hits += 1
             assert found.entry is not None
             assert owners[found.entry.id] == identity
-        if number % 3 == 0 and world.key(asked, wanted).exact not in world.exact:
-            owners[world.keep(asked, wanted, number=number).id] = identity
+        if number % 3 == 0 and world.key(requested, wanted).exact not in world.exact:
+            owners[world.keep(requested, wanted, number=number).id] = identity
     assert num_hits > 500, "or nothing was tried"
     world.exact.check_integrity()
     assert len(world.index) == len(world.exact)
@@ -164,12 +164,12 @@ def test_the_second_nearest_answers_when_the_nearest_may_not() -> None:
     near /= np.linalg.norm(near)
     first = world.keep(request("Where is button 1 of it?"), wanted_by(), number=1)
     second = world.keep(request("Where is button 2 of it?"), wanted_by(), number=2, vector=near)
-    asked = request("Where is button 3 of it?")
-    found = world.find(asked, wanted_by())
+    requested = request("Where is button 3 of it?")
+    found = world.find(requested, wanted_by())
     assert found.entry == first
     assert found.runner_up == pytest.approx(float(near[0]), abs=1e-3)
     world.barred.add(first.exact)
-    found = world.find(asked, wanted_by())
+    found = world.find(requested, wanted_by())
     assert (found.entry, found.runner_up) == (second, None)
 
 
@@ -233,10 +233,10 @@ def test_a_cache_that_takes_an_entry_keeps_its_vector_once() -> None:
 
 def test_what_the_index_has_and_nobody_keeps_is_dropped_when_everything_was_read() -> None:
     world = World()
-    asked = request()
-    world.index.add(world.key(asked, wanted_by()).context, b"orphan", world.vector)
-    assert world.find(asked, wanted_by()).reason == "alone"
+    requested = request()
+    world.index.add(world.key(requested, wanted_by()).context, b"orphan", world.vector)
+    assert world.find(requested, wanted_by()).reason == "alone"
     assert len(world.index) == 1, "it may be read yet"
     world.semantic.drops_orphans = True
-    assert world.find(asked, wanted_by()).reason == "alone"
+    assert world.find(requested, wanted_by()).reason == "alone"
     assert len(world.index) == 0

@@ -1,4 +1,4 @@
-"""Sharing of kept answers between processes, over every kind of store that is at hand."""
+"""Sharing of cached responses between processes, over every kind of store that is at hand."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ class Process:
     def wall(self) -> float:
         return NOW + 1
 
-    def keep(self, kept: CacheEntry) -> None:
-        if self.tier.put(kept, NOW):
-            self.sharing.stored(kept, kept.expires_at)
+    def keep(self, saved: CacheEntry) -> None:
+        if self.tier.put(saved, NOW):
+            self.sharing.stored(saved, saved.expires_at)
 
-    async def tell(self) -> None:
+    async def announce(self) -> None:
         """Write what waits."""
         queue = self.sharing._queue
         while queue.num_waiting:
@@ -97,7 +97,7 @@ async def store(tmp_path: Path) -> Any:
 async def test_what_one_keeps_the_other_has(store: Store) -> None:
     one, other = await pair(store)
     one.keep(entry(1))
-    await one.tell()
+    await one.announce()
     await other.sharing.catch_up()
 
     assert other.has(1)
@@ -110,7 +110,7 @@ async def test_a_new_process_begins_with_what_is_stored(store: Store) -> None:
     one = Process(store)
     for number in range(40):
         one.keep(entry(number))
-    await one.tell()
+    await one.announce()
     late = Process(store)
     await late.sharing.catch_up()
 
@@ -137,10 +137,10 @@ async def test_what_is_damaged_or_of_another_schema_is_deleted_and_counted(store
 async def test_a_wrong_answer_is_given_by_nobody_even_when_it_comes_again(store: Store) -> None:
     one, other = await pair(store)
     one.keep(entry(1))
-    await one.tell()
+    await one.announce()
     await other.sharing.catch_up()
     assert other.cache.note_wrong("r1", "a")
-    await other.tell()
+    await other.announce()
     await one.sharing.catch_up()
     late = Process(store)
     await late.sharing.catch_up()
@@ -159,7 +159,7 @@ async def test_feedback_reaches_the_process_that_gave_the_answer(store: Store) -
     one.cache.note_hit("served", "r1")
     assert not other.cache.note_wrong("served", "a")
     assert other.cache.pass_on_doubt("served", "a")
-    await other.tell()
+    await other.announce()
     await one.sharing.catch_up()
     assert not one.has(1)
 
@@ -168,7 +168,7 @@ async def test_nobody_can_call_another_tenants_answer_wrong(store: Store) -> Non
     one, other = await pair(store)
     one.keep(entry(1))
     other.cache.pass_on_doubt("r1", "b")
-    await other.tell()
+    await other.announce()
     await one.sharing.catch_up()
     assert one.has(1)
 
@@ -177,13 +177,13 @@ async def test_a_purge_reaches_memory_store_and_those_who_come_later(store: Stor
     one, other = await pair(store)
     one.keep(entry(1))
     one.keep(entry(2, tenant="b"))
-    await one.tell()
+    await one.announce()
     await other.sharing.catch_up()
     other.keep(entry(3))  # not written yet
     one.cache.purge(Selection(tenant="a"), dry_run=False)
-    await one.tell()
+    await one.announce()
     await other.sharing.catch_up()
-    await other.tell()
+    await other.announce()
     assert [other.has(number) for number in (1, 2, 3)] == [False, True, False]
 
     await one.sharing.sweep(Selection(tenant="a"))
@@ -193,14 +193,14 @@ async def test_a_purge_reaches_memory_store_and_those_who_come_later(store: Stor
     assert [late.has(number) for number in (1, 2, 3)] == [False, True, False]
 
 
-async def test_a_dry_run_is_told_to_nobody(store: Store) -> None:
+async def test_a_dry_run_is_not_reported(store: Store) -> None:
     one, _ = await pair(store)
     one.cache.purge(Selection(tenant="a"), dry_run=True)
     assert one.sharing._queue.num_waiting == 0
 
 
 class Lost:
-    """A store that is lost when it is told to be."""
+    """A store that is lost when it is given to be."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -240,7 +240,7 @@ async def test_a_lost_store_loses_nothing_but_sharing(store: Store) -> None:
     assert one.has(1)
 
     lost.is_lost = False
-    await one.tell()
+    await one.announce()
     await other.sharing.catch_up()
     assert other.has(1)
 
@@ -251,7 +251,7 @@ async def test_a_store_that_began_anew_is_followed_from_its_beginning(tmp_path: 
     one = Process(first)
     for number in range(10):
         one.keep(entry(number))
-    await one.tell()
+    await one.announce()
     await process.sharing.catch_up()
     await first.aclose()
     second = EmbeddedStore(tmp_path / "second.sqlite3", wall=lambda: NOW + 1)
@@ -275,7 +275,7 @@ async def test_what_makes_room_leaves_a_mirrors_store_too(store: Store, is_mirro
     process = Process(store, max_bytes=10 * entry(10).num_bytes, is_mirror=is_mirror)
     for number in range(10, 50):
         process.keep(entry(number))
-        await process.tell()
+        await process.announce()
     await process.sharing.catch_up()
     assert (len(process.tier), await stored(store)) == (10, num_stored)
 
@@ -284,10 +284,10 @@ async def test_a_start_with_less_room_leaves_no_more_in_the_store_than_it_takes(
     before = Process(store, is_mirror=True)
     for number in range(40):
         before.keep(entry(number))
-    await before.tell()
+    await before.announce()
     after = Process(store, max_bytes=10 * entry(0).num_bytes, is_mirror=True)
     await after.sharing.catch_up()
-    await after.tell()
+    await after.announce()
     assert 0 < await stored(store) <= 10
     assert len(after.tier) == await stored(store)
 
@@ -296,17 +296,17 @@ async def test_an_answer_that_comes_again_is_not_removed_for_having_left(store: 
     process = Process(store, is_mirror=True)
     await process.sharing.catch_up()
     process.keep(entry(1))
-    await process.tell()
+    await process.announce()
     process.sharing.evicted(entry(1).exact)
     process.keep(entry(1))
-    await process.tell()
+    await process.announce()
     assert await stored(store) == 1
 
     process.sharing.evicted(entry(1).exact)
-    await process.tell()
+    await process.announce()
     process.keep(entry(1, id="again", created_at=NOW + 1))
     await process.sharing.catch_up()  # it reads of the removal before the answer is written again
-    await process.tell()
+    await process.announce()
     await process.sharing.catch_up()
     assert process.has(1)
     assert await stored(store) == 1

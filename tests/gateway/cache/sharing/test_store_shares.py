@@ -25,7 +25,7 @@ HOT, FLOOD = range(1, 41), range(1000, 1060)
 
 
 class Heard:
-    """What a guarded store tells its observer."""
+    """What a guarded store shows its observer."""
 
     def __init__(self) -> None:
         self.failures: Counter[StoreLoss] = Counter()
@@ -95,7 +95,7 @@ async def test_a_server_without_room_makes_entries_go_or_refuses() -> None:
     assert to.num_bytes == 0
 
 
-async def test_only_half_of_the_servers_room_is_used_between_two_looks() -> None:
+async def test_only_half_of_the_servers_room_is_used_between_two_checks() -> None:
     to = shares(10**9, free=10 * stored_bytes(1000))
     assert [await put(to, number) for number in range(4)] == [set()] * 4
 
@@ -166,14 +166,14 @@ async def test_a_flood_neither_fills_a_redis_nor_costs_others_their_entries(serv
     for number in HOT:
         one.keep(entry(number, tenant="calm", text="y" * 300))
         one.has(number)
-    await one.tell()
+    await one.announce()
     for round_ in range(3):
         for number in FLOOD:
             for index, process in enumerate((one, other)):
                 flood = entry(number + 1000 * (2 * round_ + index), tenant="flood", text="z" * size)
                 assert len(encode_entry(flood)) < MAX_ENTRY_BYTES
                 process.keep(flood)
-                await process.tell()
+                await process.announce()
         for process in (one, other):
             await process.sharing.catch_up()
     values = sum(server.admin.hstrlen(key, "v") for key in server.admin.keys("*:e:e.*"))
@@ -186,7 +186,7 @@ async def test_a_flood_neither_fills_a_redis_nor_costs_others_their_entries(serv
         await each.aclose()
 
 
-async def test_what_others_fill_makes_the_cache_yield_and_nobody_is_told_that_the_store_is_down(
+async def test_what_others_fill_makes_the_cache_yield_and_nobody_is_reported_that_the_store_is_down(
     server: RedisServer,
 ) -> None:
     heard = Heard()
@@ -195,11 +195,11 @@ async def test_what_others_fill_makes_the_cache_yield_and_nobody_is_told_that_th
     await one.sharing.catch_up()
     for number in HOT:
         one.keep(entry(number, tenant="calm", text="y" * 300))
-    await one.tell()
+    await one.announce()
     server.admin.config_set("maxmemory", server.admin.info("memory")["used_memory"] + 100_000)
-    one.sharing._queue._shares._looked_at = 0.0  # type: ignore[union-attr]
+    one.sharing._queue._shares._checked_at = 0.0  # type: ignore[union-attr]
     one.keep(entry(5000, tenant="calm"))
-    await one.tell()
+    await one.announce()
     assert heard.failures[StoreLoss.FULL] == 0
     assert heard.ups == [True]
     await store.aclose()
@@ -222,7 +222,7 @@ async def test_a_full_redis_is_read_and_not_called_down(server: RedisServer) -> 
     assert heard.ups == [True]
     assert heard.failures[StoreLoss.FULL] == 6
     one.keep(entry(1))
-    await one.tell()
+    await one.announce()
     assert one.counts["dropped"] == 1
     server.admin.config_set("maxmemory", 0)
     assert await store.put("s", "other", b"v") is not None

@@ -12,14 +12,20 @@ from gateway.cache.similarity.lexicon import words_of
 
 def test_equal_texts_differ_in_nothing() -> None:
     found = differences("How do I prune a quince tree?", "how do I prune a quince tree")
-    assert (found.veto, found.overlap, found.letters, found.asked_only, found.kept_only) == (None, 1.0, 1.0, 0.0, 0.0)
+    assert (found.veto, found.overlap, found.letters, found.prompt_only, found.cached_only) == (
+        None,
+        1.0,
+        1.0,
+        0.0,
+        0.0,
+    )
 
 
-def test_what_is_rare_weighs_more_than_what_every_question_says() -> None:
+def test_what_is_rare_weighs_more_than_what_every_question_states() -> None:
     common = differences("What is a good way to learn baking?", "What is baking?")
     rare = differences("What is sourdough baking?", "What is baking?")
-    assert rare.num_asked_rare == 1
-    assert common.num_asked_rare == 0
+    assert rare.num_prompt_rare == 1
+    assert common.num_prompt_rare == 0
 
 
 _WORDS = st.sampled_from(
@@ -30,17 +36,17 @@ _TEXTS = st.one_of(st.text(max_size=120), st.lists(_WORDS, max_size=14).map(" ".
 
 @given(_TEXTS, _TEXTS)
 @settings(max_examples=400, deadline=None)
-def test_differences_are_the_same_from_both_sides(asked: str, kept: str) -> None:
-    there, back = differences(asked, kept), differences(kept, asked)
+def test_differences_are_the_same_from_both_sides(requested: str, stored: str) -> None:
+    there, back = differences(requested, stored), differences(stored, requested)
     assert (there.veto is None) == (back.veto is None)
     mirrored = msgspec.structs.replace(
         back,
-        asked_only=back.kept_only,
-        kept_only=back.asked_only,
-        num_asked_rare=back.num_kept_rare,
-        num_kept_rare=back.num_asked_rare,
-        span_asked=back.span_kept,
-        span_kept=back.span_asked,
+        prompt_only=back.cached_only,
+        cached_only=back.prompt_only,
+        num_prompt_rare=back.num_cached_rare,
+        num_cached_rare=back.num_prompt_rare,
+        span_prompt=back.span_cached,
+        span_cached=back.span_prompt,
         veto=there.veto,
     )
     assert _is_close(there, mirrored)

@@ -1,4 +1,4 @@
-"""English is told by its small words."""
+"""English is given by its small words."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ from gateway.cache.similarity.language import is_english
         ("comment huiler une serrure sans outils", False),
     ],
 )
-def test_small_words_tell_the_language(text: str, expected: bool) -> None:
+def test_small_words_show_the_language(text: str, expected: bool) -> None:
     assert is_english(text.split()) is expected

@@ -21,6 +21,6 @@ def test_units_go_by_their_first_name() -> None:
 
 
 def test_words_of_one_line_mean_the_same() -> None:
-    groups = lexicon.SAME_MEANING
+    groups = lexicon.SYNONYM_FORMS
     assert groups["quick"] & groups["fast"]
     assert not groups["quick"] & groups["small"]

@@ -24,7 +24,7 @@ from gateway.cache.similarity.normal_form import normal_form
         ("null\x00byte", "nullbyte"),
     ],
 )
-def test_what_looks_the_same_is_the_same(shown: str, plain: str) -> None:
+def test_what_seems_the_same_is_the_same(shown: str, plain: str) -> None:
     assert normal_form(shown) == plain
 
 

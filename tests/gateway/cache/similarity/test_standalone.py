@@ -1,4 +1,4 @@
-"""Questions that ask the same whatever was said before, and those that do not."""
+"""Questions that call the same whatever was stated before, and those that do not."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gateway.cache.similarity.standalone import is_standalone
         "Why do copper roofs turn green near Lisbon?",
     ],
 )
-def test_what_says_what_it_is_about_stands_alone(text: str) -> None:
+def test_what_states_what_it_is_about_stands_alone(text: str) -> None:
     assert is_standalone(text)
 
 
@@ -31,5 +31,5 @@ def test_what_says_what_it_is_about_stands_alone(text: str) -> None:
         *("What happened next?", "Which prize?", "Did Ann win?", "", "?!"),
     ],
 )
-def test_what_leans_on_something_said_before_does_not(text: str) -> None:
+def test_what_leans_on_something_stated_before_does_not(text: str) -> None:
     assert not is_standalone(text)

@@ -83,16 +83,16 @@ ALLOWED = [
 ]
 
 
-@pytest.mark.parametrize(("veto", "asked", "kept"), FORBIDDEN)
-def test_a_changed_meaning_is_forbidden_either_way_round(veto: str, asked: str, kept: str) -> None:
-    assert differences(asked, kept).veto == veto
-    assert differences(kept, asked).veto == veto
+@pytest.mark.parametrize(("veto", "requested", "stored"), FORBIDDEN)
+def test_a_changed_meaning_is_forbidden_either_way_round(veto: str, requested: str, stored: str) -> None:
+    assert differences(requested, stored).veto == veto
+    assert differences(stored, requested).veto == veto
 
 
-@pytest.mark.parametrize(("asked", "kept"), ALLOWED)
-def test_another_wording_of_the_same_is_not_forbidden(asked: str, kept: str) -> None:
-    assert differences(asked, kept).veto is None
-    assert differences(kept, asked).veto is None
+@pytest.mark.parametrize(("requested", "stored"), ALLOWED)
+def test_another_wording_of_the_same_is_not_forbidden(requested: str, stored: str) -> None:
+    assert differences(requested, stored).veto is None
+    assert differences(stored, requested).veto is None
 
 
 def test_disguised_letters_hide_no_difference() -> None:
@@ -109,7 +109,7 @@ def test_opposites_go_both_ways() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "kept", "expected"),
+    ("requested", "stored", "expected"),
     [
         ("a to b", "b to a", True),
         ("a b to c d", "c d to a b", True),
@@ -120,5 +120,5 @@ def test_opposites_go_both_ways() -> None:
         ("", "", False),
     ],
 )
-def test_things_that_change_places_are_seen(asked: str, kept: str, expected: bool) -> None:
-    assert is_turned(asked.split(), kept.split()) is expected
+def test_things_that_change_places_are_seen(requested: str, stored: str, expected: bool) -> None:
+    assert is_turned(requested.split(), stored.split()) is expected

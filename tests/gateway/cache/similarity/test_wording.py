@@ -16,7 +16,7 @@ def test_every_text_can_be_taken_apart(text: str) -> None:
     assert len(wording.words) <= MAX_WORDS
 
 
-def test_identifiers_are_told_from_words() -> None:
+def test_identifiers_are_distinguished_from_words() -> None:
     codes = {word.text for word in Wording.of("open a_b.py with x86 and node.js, then wait").words if word.is_code}
     assert codes == {"a_b.py", "x86", "node.js"}
 
@@ -41,5 +41,5 @@ def test_names_are_words_with_capitals_where_not_all_have_them() -> None:
         ("Weigh it", ""),
     ],
 )
-def test_the_kind_of_question_is_what_first_asks(text: str, question: str) -> None:
+def test_the_kind_of_question_is_what_first_calls(text: str, question: str) -> None:
     assert Wording.of(text).question == question

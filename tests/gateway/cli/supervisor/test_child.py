@@ -21,10 +21,10 @@ class Lines:
     """What children reported."""
 
     def __init__(self) -> None:
-        self.said: list[tuple[str, str]] = []
+        self.reported: list[tuple[str, str]] = []
 
     def __call__(self, name: str, text: str) -> None:
-        self.said.append((name, text))
+        self.reported.append((name, text))
 
 
 async def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
@@ -66,17 +66,17 @@ async def test_lines_of_both_streams_are_reported_whole_and_under_the_childs_nam
     lines = Lines()
     with pytest.raises(ChildGaveUp):
         await child(script(tmp_path, "small", body), lines).run()
-    assert [name for name, _ in lines.said] == ["small"] * 3
-    assert [text for _, text in lines.said[:2]] == ["one", "two+"]
-    assert lines.said[2][1].endswith("tail")
+    assert [name for name, _ in lines.reported] == ["small"] * 3
+    assert [text for _, text in lines.reported[:2]] == ["one", "two+"]
+    assert lines.reported[2][1].endswith("tail")
 
 
-async def test_a_line_without_end_is_reported_in_pieces_and_not_kept(tmp_path: Path) -> None:
+async def test_a_line_without_end_is_reported_in_pieces_and_not_stored(tmp_path: Path) -> None:
     lines = Lines()
     with pytest.raises(ChildGaveUp):
         await child(script(tmp_path, "a", "print('x' * 100_000); sys.exit(2)"), lines).run()
-    assert sum(len(text) for _, text in lines.said) == 100_000
-    assert max(len(text) for _, text in lines.said) <= 2 * 16 * 1024
+    assert sum(len(text) for _, text in lines.reported) == 100_000
+    assert max(len(text) for _, text in lines.reported) <= 2 * 16 * 1024
 
 
 async def test_a_child_that_crashes_is_started_again(tmp_path: Path) -> None:
@@ -86,13 +86,13 @@ async def test_a_child_that_crashes_is_started_again(tmp_path: Path) -> None:
     await until(lambda: len(notes(tmp_path)) >= 3)
     await crashing.stop()
     await running
-    assert ("a", "ended with code 3; starting again in 0.01 s") in lines.said
+    assert ("a", "ended with code 3; starting again in 0.01 s") in lines.reported
     assert crashing.num_starts >= 3
 
 
 async def test_a_child_whose_settings_are_wrong_is_not_started_again(tmp_path: Path) -> None:
     wrong = child(script(tmp_path, "a", f"note('up'); sys.exit({EXIT_SETTINGS})"), Lines())
-    with pytest.raises(ChildGaveUp, match="a ended with code 2; its last lines say why"):
+    with pytest.raises(ChildGaveUp, match="a ended with code 2; its last lines give the reason"):
         await wrong.run()
     assert notes(tmp_path) == ["up"]
 
@@ -105,14 +105,14 @@ async def test_a_child_that_was_healthy_once_is_started_again_whatever_its_setti
     await until(lambda: len(notes(tmp_path)) >= 3)
     await wrong.stop()
     await running
-    assert ("a", "ended with code 2, its settings are wrong now; starting again in 0.01 s") in lines.said
+    assert ("a", "ended with code 2, its settings are wrong now; starting again in 0.01 s") in lines.reported
 
 
 async def test_stop_during_the_pause_before_a_restart_does_not_wait_for_it(tmp_path: Path) -> None:
     lines = Lines()
     crashing = Child(script(tmp_path, "a", "sys.exit(1)"), report=lines, backoff=BackOff(first_s=600, longest_s=600))
     running = asyncio.create_task(crashing.run())
-    await until(lambda: any("starting again" in text for _, text in lines.said))
+    await until(lambda: any("starting again" in text for _, text in lines.reported))
     async with asyncio.timeout(2):
         await crashing.stop()
         await running
@@ -126,7 +126,7 @@ async def test_a_child_that_ignores_sigterm_is_killed_after_its_time(tmp_path: P
     await until(lambda: notes(tmp_path) == ["up"])
     await stubborn.stop()
     await running
-    assert ("a", "still running after 0.1 s; killing it") in lines.said
+    assert ("a", "still running after 0.1 s; killing it") in lines.reported
 
 
 async def test_whatever_the_child_started_ends_with_it(tmp_path: Path) -> None:

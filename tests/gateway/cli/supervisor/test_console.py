@@ -13,7 +13,7 @@ def test_each_line_stands_behind_its_name() -> None:
     out = io.StringIO()
     console = Console(out)
     console.line("small", "ready")
-    console.say("up")
+    console.print_line("up")
     console.block("curl x")
     assert out.getvalue() == "small    | ready\npenstock | up\n\ncurl x\n\n"
 
@@ -42,9 +42,9 @@ def test_a_terminal_that_is_gone_is_no_error_and_is_not_written_to_again() -> No
 
     out = Gone()
     console = Console(out)
-    console.say("one")
-    console.say("two")
+    console.print_line("one")
+    console.print_line("two")
     assert out.num_tries == 1
     closed = io.StringIO()
     closed.close()
-    Console(closed).say("one")
+    Console(closed).print_line("one")

@@ -70,13 +70,13 @@ def test_sockets_given_to_the_supervisor_itself_are_held_too() -> None:
         assert given.fileno() >= 0
 
 
-def test_held_sockets_are_not_inherited_by_programs_that_are_not_told_of_them() -> None:
+def test_held_sockets_are_not_inherited_by_programs_that_are_not_reported_of_them() -> None:
     held = hold_address("127.0.0.1:0", "--port")
     assert not any(map(os.get_inheritable, held.descriptors))
     held.close()
 
 
-def test_several_may_share_a_port_when_they_say_so() -> None:
+def test_several_may_share_a_port_when_they_report_it() -> None:
     first = hold_address("127.0.0.1:0", "--port", is_shared=True)
     second = hold_address(first.shown, "--port", is_shared=True)
     assert second.shown == first.shown

@@ -42,3 +42,12 @@ def test_a_pid_file_of_a_dead_process_holds_nothing(tmp_path: Path) -> None:
 
 def test_a_directory_that_is_not_there_runs_nothing(tmp_path: Path) -> None:
     assert running_pid(tmp_path / "none") is None
+
+
+def test_a_pid_file_that_is_a_link_is_an_error_and_its_target_stays(tmp_path: Path) -> None:
+    (tmp_path / "outside").write_text("precious")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "penstock.pid").symlink_to(tmp_path / "outside")
+    with pytest.raises(RuntimeDirError, match=r"penstock\.pid: is a symbolic link; remove it"):
+        RuntimeLock(tmp_path / "run").__enter__()
+    assert (tmp_path / "outside").read_text() == "precious"

@@ -15,11 +15,12 @@ import pytest
 
 from gateway.app.supervision import supervised
 from gateway.cli.supervisor import probe
+from gateway.cli.supervisor.child import BackOff, Child
 from gateway.cli.supervisor.console import Console
 from gateway.cli.supervisor.held_address import HeldAddress
 from gateway.cli.supervisor.launch import EngineLaunch, LaunchPlan
 from gateway.cli.supervisor.probe import ProbeResult
-from gateway.cli.supervisor.supervisor import ASKED_AGAIN_S, Probe
+from gateway.cli.supervisor.supervisor import SECOND_SIGNAL_S, Probe, supervise
 from tests.gateway.children import notes, script, server
 from tests.gateway.cli.supervisor.test_child import until
 
@@ -56,7 +57,7 @@ class Running:
     def text(self) -> str:
         return self.out.getvalue()
 
-    def said(self, text: str) -> Callable[[], bool]:
+    def reported(self, text: str) -> Callable[[], bool]:
         return lambda: text in self.text
 
     async def stop(self) -> int:
@@ -77,7 +78,7 @@ async def running(a_plan: LaunchPlan, a_probe: Probe = probe.get) -> AsyncIterat
 
 async def test_the_first_request_is_shown_once_and_only_when_the_gateway_is_ready(tmp_path: Path) -> None:
     async with running(plan(tmp_path, gateway_delay_s=0.4)) as up:
-        await until(up.said("curl --unix-socket"))
+        await until(up.reported("curl --unix-socket"))
         await asyncio.sleep(0.1)
         assert up.text.count("curl") == 1
         assert up.text.count("penstock | ready after") == 1
@@ -87,34 +88,34 @@ async def test_the_first_request_is_shown_once_and_only_when_the_gateway_is_read
         assert "gateway  | gateway listens" in before
 
 
-async def test_the_first_request_waits_for_the_slowest_engine_and_says_which_it_is(tmp_path: Path) -> None:
+async def test_the_first_request_waits_for_the_slowest_engine_and_states_which_it_is(tmp_path: Path) -> None:
     async with running(plan(tmp_path, large_delay_s=600)) as up:
-        await until(up.said("small    | ready after"))
+        await until(up.reported("small    | ready after"))
         up.now_s += 15
-        await until(up.said("penstock | waiting for large: still starting; requests to unix:"))
-        await until(up.said("large    | still starting after 15 s"))
+        await until(up.reported("penstock | waiting for large: still starting; requests to unix:"))
+        await until(up.reported("large    | still starting after 15 s"))
         assert "curl" not in up.text
 
 
 async def test_the_first_request_waits_until_the_gateway_has_seen_every_engine(tmp_path: Path) -> None:
     deployments = {"small": True, "large": False, "hosted": False}
 
-    async def told(address: str, path: str) -> ProbeResult | None:
+    async def notified(address: str, path: str) -> ProbeResult | None:
         return ProbeResult(status=200, body={"status": "ready", "deployments": deployments})
 
-    async with running(plan(tmp_path), told) as up:
-        await until(up.said("small    | ready after"))
-        await until(up.said("large    | ready after"))
+    async with running(plan(tmp_path), notified) as up:
+        await until(up.reported("small    | ready after"))
+        await until(up.reported("large    | ready after"))
         up.now_s += 15
-        await until(up.said("it does not reach large yet"))
+        await until(up.reported("it does not reach large yet"))
         assert "curl" not in up.text
         deployments["large"] = True
-        await until(up.said("curl"))
+        await until(up.reported("curl"))
 
 
 async def test_the_gateway_stops_before_the_engines_it_drains_into(tmp_path: Path) -> None:
     async with running(plan(tmp_path)) as up:
-        await until(up.said("curl"))
+        await until(up.reported("curl"))
         assert await up.stop() == 0
     stopped = [line for line in notes(tmp_path) if line.endswith("stopped")]
     assert stopped[0] == "gateway stopped"
@@ -122,17 +123,17 @@ async def test_the_gateway_stops_before_the_engines_it_drains_into(tmp_path: Pat
     assert up.text.endswith("penstock | stopped\n")
 
 
-async def test_a_crashed_engine_is_started_again_and_said_to_be_ready_again(tmp_path: Path) -> None:
+async def test_a_crashed_engine_is_started_again_and_reported_to_be_ready_again(tmp_path: Path) -> None:
     a_plan = plan(tmp_path)
     large = a_plan.engines[1]
     async with running(a_plan) as up:
-        await until(up.said("large    | ready after"))
+        await until(up.reported("large    | ready after"))
         answer = await probe.get(f"unix:{large.socket_path}", "/startupz")
         assert answer is not None
         large.socket_path.unlink()
         os.kill(answer.body["pid"], signal.SIGKILL)
-        await until(up.said("large    | was killed by SIGKILL; starting again in 0.5 s"))
-        await until(up.said("large    | ready again"))
+        await until(up.reported("large    | was killed by SIGKILL; starting again in 0.5 s"))
+        await until(up.reported("large    | ready again"))
 
 
 async def test_a_gateway_whose_settings_are_wrong_stops_everything_with_its_code(tmp_path: Path) -> None:
@@ -141,7 +142,7 @@ async def test_a_gateway_whose_settings_are_wrong_stops_everything_with_its_code
         async with asyncio.timeout(10):
             assert await up.task == 2
         assert "gateway  | bad policy" in up.text
-        assert "penstock | gateway ended with code 2; its last lines say why" in up.text
+        assert "penstock | gateway ended with code 2; its last lines give the reason" in up.text
 
 
 FAILS_AFTER_ITS_FIRST_LIFE = """\
@@ -159,13 +160,13 @@ async def test_a_child_whose_settings_turn_bad_takes_nothing_else_along(tmp_path
     head = FAILS_AFTER_ITS_FIRST_LIFE.format(marker=str(tmp_path / "marker"), name=broken)
     program.write_text(program.read_text().replace("class Answer", head + "class Answer"))
     async with running(a_plan) as up:
-        await until(up.said("curl"))
+        await until(up.reported("curl"))
         path = {"gateway": a_plan.public.shown, "large": f"unix:{a_plan.engines[1].socket_path}"}[broken]
         answer = await probe.get(path, "/readyz")
         assert answer is not None
         os.kill(answer.body["pid"], signal.SIGKILL)
         await until(lambda: f"{broken} refused" in notes(tmp_path))
-        await until(up.said("ended with code 2, its settings are wrong now; starting again in 1 s"))
+        await until(up.reported("ended with code 2, its settings are wrong now; starting again in 1 s"))
         assert not up.task.done()
         assert not [line for line in notes(tmp_path) if line.endswith("stopped")]
         (tmp_path / "marker").unlink()
@@ -177,40 +178,104 @@ async def test_a_child_whose_settings_turn_bad_takes_nothing_else_along(tmp_path
 async def test_waiting_is_explained_now_and_then(tmp_path: Path) -> None:
     waiting = plan(tmp_path, gateway_delay_s=600)
     async with running(waiting) as up:
-        await until(up.said("large    | ready"))
+        await until(up.reported("large    | ready"))
         assert "waiting" not in up.text
         up.now_s += 15
-        await until(up.said("penstock | waiting for the gateway on unix:"))
-        await until(up.said("no deployment is ready yet"))
+        await until(up.reported("penstock | waiting for the gateway on unix:"))
+        await until(up.reported("no deployment is ready yet"))
         await asyncio.sleep(0.05)
         assert up.text.count("waiting for the gateway") == 1
 
 
-async def test_an_engine_that_does_not_start_says_how_far_it_came(tmp_path: Path) -> None:
-    asked: list[str] = []
+async def test_an_engine_that_does_not_start_reports_how_far_it_came(tmp_path: Path) -> None:
+    requested: list[str] = []
 
     async def failing(address: str, path: str) -> ProbeResult | None:
-        asked.append(address)
+        requested.append(address)
         return ProbeResult(status=503, body={"phases": [{"name": "import", "seconds": 2}], "failure": "out of memory"})
 
     a_plan = plan(tmp_path)
     async with running(a_plan, failing) as up:
-        await until(lambda: f"unix:{a_plan.engines[0].socket_path}" in asked)
+        await until(lambda: f"unix:{a_plan.engines[0].socket_path}" in requested)
         up.now_s += 15
-        await until(up.said("small    | still starting after 15 s (import 2.0 s): out of memory"))
+        await until(up.reported("small    | still starting after 15 s (import 2.0 s): out of memory"))
 
 
-async def test_asking_again_later_cuts_off_what_is_under_way(tmp_path: Path) -> None:
+async def test_a_second_signal_later_cuts_off_what_is_under_way(tmp_path: Path) -> None:
     body = "signal.signal(signal.SIGTERM, signal.SIG_IGN); note('up'); time.sleep(600)"
     a_plan = replace(plan(tmp_path), gateway=script(tmp_path, "gateway", body, stop_timeout_s=600))
     async with running(a_plan) as up:
         await until(lambda: "up" in notes(tmp_path))
         up.supervisor.stop()
         up.supervisor.stop()  # a wrapper's second signal at the same moment is not impatience
-        await until(up.said("stopping: the gateway finishes what is under way"))
-        assert "asked again" not in up.text
-        up.now_s += ASKED_AGAIN_S
+        await until(up.reported("stopping: the gateway finishes what is under way"))
+        assert "second signal" not in up.text
+        up.now_s += SECOND_SIGNAL_S
         up.supervisor.stop()
         async with asyncio.timeout(10):
             assert await up.task == 0
-        assert "asked again: stopping at once" in up.text
+        assert "second signal: stopping at once" in up.text
+
+
+class Told:
+    """A supervisor that notes what it is told, and runs until then."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self._is_told = asyncio.Event()
+
+    def stop(self) -> None:
+        self._note("stop")
+
+    def reload(self) -> None:
+        self._note("reload")
+
+    async def run(self) -> int:
+        os.kill(os.getpid(), signal.SIGHUP)
+        await self._is_told.wait()
+        return 0
+
+    def _note(self, what: str) -> None:
+        self.told.append(what)
+        self._is_told.set()
+
+
+@pytest.mark.parametrize(("terminal", "told"), [(True, "stop"), (False, "reload")])
+async def test_a_hangup_stops_what_has_a_terminal_and_reloads_what_has_none(
+    monkeypatch: pytest.MonkeyPatch, terminal: bool, told: str
+) -> None:
+    monkeypatch.setattr("gateway.cli.supervisor.supervisor.has_terminal", lambda: terminal)
+    one = Told()
+    async with asyncio.timeout(10):
+        assert await supervise(one) == 0  # type: ignore[arg-type]
+    assert one.told == [told]
+
+
+async def test_a_hangup_is_nothing_to_what_nohup_started() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        one = Told()
+        running_on = asyncio.create_task(supervise(one))  # type: ignore[arg-type]
+        await asyncio.sleep(0.05)
+        assert (one.told, running_on.done()) == ([], False)
+        os.kill(os.getpid(), signal.SIGTERM)
+        async with asyncio.timeout(10):
+            assert await running_on == 0
+        assert one.told == ["stop"]
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+async def test_a_child_gets_a_hangup_and_survives_one_before_it_can_use_it(tmp_path: Path) -> None:
+    body = "signal.signal(signal.SIGHUP, lambda *args: note('again')); note('ready')\nwhile True: time.sleep(0.01)\n"
+    child = Child(script(tmp_path, "c", "note('early'); time.sleep(0.5)\n" + body), report=print, backoff=BackOff())
+    child.reload()
+    task = asyncio.create_task(child.run())
+    await until(lambda: "early" in notes(tmp_path))
+    child.reload()
+    await until(lambda: "ready" in notes(tmp_path))
+    child.reload()
+    await until(lambda: "again" in notes(tmp_path))
+    assert (notes(tmp_path), child.num_starts) == (["early", "ready", "again"], 1)
+    await child.stop()
+    await task

@@ -20,7 +20,7 @@ def test_the_first_end_counts_and_later_ones_do_nothing() -> None:
     attempt.succeeded(1.0)
     attempt.failed(1.0, FailureKind.STATUS)
     attempt.dropped()
-    assert subject.told == []
+    assert subject.notified == []
     assert subject.health.num_under_way == 0
 
 
@@ -28,7 +28,7 @@ def test_a_client_that_leaves_says_nothing_of_the_deployment() -> None:
     subject, attempt = watch(consecutive_failures=1)
     attempt.dropped()
     attempt.failed(1.0, FailureKind.STATUS)
-    assert subject.told == []
+    assert subject.notified == []
     assert not subject.health.has_answered
 
 

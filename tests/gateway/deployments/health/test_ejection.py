@@ -17,15 +17,15 @@ def rules_of(**rules: float) -> EjectionRules:
 
 
 class Subject:
-    """A deployment's health, and what it said."""
+    """A deployment's health, and what it stated."""
 
     def __init__(self, **rules: float) -> None:
-        self.told: list[tuple[FailureKind, float]] = []
+        self.notified: list[tuple[FailureKind, float]] = []
         self.tally = EjectionTally()
         self.health = DeploymentHealth(
             rules=rules_of(**{"consecutive_failures": 3, **rules}),
             tally=self.tally,
-            on_ejected=lambda kind, seconds: self.told.append((kind, seconds)),
+            on_ejected=lambda kind, seconds: self.notified.append((kind, seconds)),
         )
 
     def fail(self, now: float, times: int = 1) -> None:
@@ -42,7 +42,7 @@ def test_failures_in_a_row_eject_and_an_answer_between_them_starts_over() -> Non
 
     subject.fail(1.0)
     assert subject.health.is_ejected(1.0)
-    assert subject.told == [(FailureKind.STATUS, 2.0)]
+    assert subject.notified == [(FailureKind.STATUS, 2.0)]
     assert subject.tally.num_ejected == 1
 
 
@@ -89,10 +89,10 @@ def test_a_failed_trial_ejects_for_twice_as_long_up_to_a_bound() -> None:
         now = subject.health.returns_at()
         subject.fail(now)
 
-    assert [seconds for _, seconds in subject.told] == [2.0, 4.0, 8.0, 10.0, 10.0, 10.0]
+    assert [seconds for _, seconds in subject.notified] == [2.0, 4.0, 8.0, 10.0, 10.0, 10.0]
 
 
-def test_a_trial_whose_client_left_says_nothing_and_leaves_room_for_the_next() -> None:
+def test_a_trial_whose_client_left_is_silent_and_leaves_room_for_the_next() -> None:
     subject = Subject()
     subject.fail(0.0, 3)
     subject.health.begin(2.0).dropped()
@@ -115,7 +115,7 @@ def test_requests_from_before_the_ejection_neither_end_nor_lengthen_it() -> None
 def test_a_success_in_spite_of_the_ejection_ends_it() -> None:
     subject = Subject()
     subject.fail(1.0, 3)
-    subject.health.begin(1.1).succeeded(1.2)  # all were ejected, so it was asked all the same
+    subject.health.begin(1.1).succeeded(1.2)  # all were ejected, so it was called all the same
 
     assert subject.health.is_fit
 
@@ -125,10 +125,10 @@ def test_a_long_good_time_makes_the_next_back_off_short_again() -> None:
     subject.fail(0.0, 3)
     subject.health.begin(2.0).succeeded(2.0)
     subject.fail(30.0, 3)
-    assert subject.told[-1][1] == 4.0
+    assert subject.notified[-1][1] == 4.0
     subject.health.begin(34.0).succeeded(34.0)
     subject.fail(100.0, 3)
-    assert subject.told[-1][1] == 2.0
+    assert subject.notified[-1][1] == 2.0
 
 
 @pytest.mark.parametrize(

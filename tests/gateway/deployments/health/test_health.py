@@ -25,7 +25,7 @@ def test_a_new_process_starts_with_a_clean_record() -> None:
     assert not subject.health.pushback_s(1.0)
 
 
-def test_a_request_to_be_left_alone_is_kept_and_bounded() -> None:
+def test_a_request_to_be_left_alone_is_stored_and_bounded() -> None:
     subject = Subject()
     subject.health.note_pushback(0.0, 5.0)
     subject.health.note_pushback(0.0, 2.0)
@@ -34,7 +34,7 @@ def test_a_request_to_be_left_alone_is_kept_and_bounded() -> None:
     assert subject.health.pushback_s(5.0) == 0.0
     assert subject.health.is_fit
     subject.health.note_pushback(5.0, 1.0)
-    subject.health.sweep(6.0)  # nobody has asked since
+    subject.health.sweep(6.0)  # nobody has called since
     assert subject.health.is_fit
     subject.health.note_pushback(5.0, 86_400.0)
     assert subject.health.pushback_s(5.0) == MAX_PUSHBACK_S
@@ -50,10 +50,10 @@ def test_silence_while_it_holds_requests_is_a_stall() -> None:
     assert subject.health.is_fit
 
     subject.health.sweep(2.25)
-    assert subject.told == [(FailureKind.STALLED, 2.0)]
+    assert subject.notified == [(FailureKind.STALLED, 2.0)]
     assert moved == [True]
     subject.health.sweep(3.0)
-    assert (len(subject.told), len(moved)) == (1, 2), "ejected once; who could not leave is told again"
+    assert (len(subject.notified), len(moved)) == (1, 2), "ejected once; who could not leave is told again"
     attempt_watch.dropped()
     subject.health.check_integrity()
 

@@ -81,7 +81,7 @@ def test_lines_come_in_order_with_the_time_at_which_each_was_handed_over() -> No
 
 
 def test_a_line_is_made_while_the_disk_is_slow() -> None:
-    """A thread that is stuck in a write holds up nobody who has something to say."""
+    """A thread that is stuck in a write holds up nobody who has something to state."""
 
     class Stuck(io.BytesIO):
         def write(self, data: Buffer) -> int:
@@ -98,7 +98,7 @@ def test_a_line_is_made_while_the_disk_is_slow() -> None:
     assert log.num_dropped == 0
 
 
-def test_a_value_that_json_does_not_know_is_told_in_words() -> None:
+def test_a_value_that_json_does_not_know_is_reported_in_words() -> None:
     stream = io.BytesIO()
     log = writer(stream)
     log.event("odd", value=Path("/x"))
@@ -179,8 +179,8 @@ def test_a_field_never_overwrites_a_key_of_the_log_itself(name: str) -> None:
     log.failure("broke", ValueError("x"), **{name: "mine"})
     log.write({"event": "raw", "at": "mine"})
     log.flush()
-    told, broke, raw = lines(stream)
-    assert told == {"at": 1.5, "level": "warning", "event": "told", f"{name}_": "mine", "other": 1}
+    notified, broke, raw = lines(stream)
+    assert notified == {"at": 1.5, "level": "warning", "event": "told", f"{name}_": "mine", "other": 1}
     assert (broke["at"], broke["level"], broke["event"], broke[f"{name}_"]) == (1.5, "error", "broke", "mine")
     assert raw == {"at": 1.5, "event": "raw", "at_": "mine"}
 

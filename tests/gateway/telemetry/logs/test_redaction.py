@@ -1,10 +1,11 @@
-"""Secrets are taken out of free text in every spelling, and words that look alike stay."""
+"""Secrets are taken out of free text in every spelling, and words that are alike stay."""
 
 from __future__ import annotations
 
 import io
 import json
 import time
+from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Callable
 from urllib.parse import quote
 
@@ -23,6 +24,9 @@ SECRETS = [
     # other vendors' keys
     *(f"xxoxb-{KEY}", f"pk_live_{OPAQUE}", f"rk_live_{OPAQUE}", f"hf_{OPAQUE}", f"pat-penstock-{OPAQUE}"),
     *(f"ghp_{OPAQUE}{OPAQUE}", f"github_pat_{OPAQUE}", f"glpat-{OPAQUE}", f"gsk_{OPAQUE}", f"xai-{OPAQUE}"),
+    *(f"tvly-{OPAQUE}", f"npm_{OPAQUE}", f"r8_{OPAQUE}", f"fw_{OPAQUE}", f"pypi-{OPAQUE}", f"tgp_v1_{OPAQUE}"),
+    *(f"jina_{OPAQUE}", f"lsv2_pt_{OPAQUE}", f"dckr_pat_{OPAQUE}", f"xapp-1-{OPAQUE}", f"SG.{OPAQUE}.{OPAQUE}"),
+    *(f"hvs.{OPAQUE}{OPAQUE}", "dapi9f86d081884c7d659a2feaa0c55ad015"),
     *("AKIAIOSFODNN7EXAMPLE", "keyAKIAIOSFODNN7EXAMPLE", f"AIza{OPAQUE}{OPAQUE}"),
     "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.dozjgNryP4J3jVmNHl0w5N",
     "-----BEGIN RSA PRIVATE KEY-----\nMIIEowIBAAKCAQEA7\n-----END RSA PRIVATE KEY-----",
@@ -66,6 +70,8 @@ ORDINARY = [
     ),
     *("task_queue_is_full", "asterisk-separated-values", "Minsk-Moscow-Express", "sk-learn-pipeline", "dusk-till-dawn"),
     "task-550e8400-e29b-41d4-a716-446655440000",
+    *("npm_config_registry", "npm-package-v2beta", "fw_version_12_release", "r8_release", "jina_reader", "pypi-mirror"),
+    *("dGhlIHF1aWNrIGJyb3duIGZveCBqdW1wcyBvdmVy", "/v1/chat/completions/internationalization"),
     *("benchmark-results-table", "network_interface_name", "framework-agnostic-code", "work-stealing-queue"),
     *(
         "compat-layer-testing",
@@ -147,6 +153,7 @@ def pieces(text: str) -> list[str]:
         "QWxhZGRp",
         "dXNlcjpw",
         "topsecretword",
+        "9f86d081884c7d659a2feaa0c55ad015",
     )
     return [secret for secret in known if secret in text]
 
@@ -166,9 +173,25 @@ def test_a_secret_is_taken_out_in_every_spelling(spelling: str) -> None:
 
 
 @pytest.mark.parametrize("text", ORDINARY)
-def test_words_that_look_alike_stay(text: str) -> None:
+def test_words_that_are_alike_stay(text: str) -> None:
     for written in (text, f"({text})", f"see {text} there", text.upper() if "bearer" not in text.lower() else text):
         assert redact(written) == written
+
+
+@pytest.mark.parametrize("encode", [b64encode, urlsafe_b64encode], ids=["base64", "base64 for URLs"])
+@pytest.mark.parametrize("form", ["%s", "key %s here", "data:text/plain;base64,%s", '{"a": "%s"}', "https://h/a/%s/b"])
+def test_a_secret_in_base64_is_taken_out(encode: Callable[[bytes], bytes], form: str) -> None:
+    for secret in (
+        f"sk-{KEY}",
+        f"Bearer {OPAQUE}",
+        f'{{"api_key": "{OPAQUE}"}}',
+        f"a=1&password={OPAQUE}",
+        f"sk-{KEY}\n",
+    ):
+        for padding in ("", " ", "  ", "  \u00ff"):
+            encoded = encode((padding + secret).encode()).decode()
+            for written in (encoded, encoded.rstrip("=")):
+                assert written not in redact(form % written), (secret, padding)
 
 
 def test_what_stands_around_a_secret_stays() -> None:

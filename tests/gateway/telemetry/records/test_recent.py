@@ -1,4 +1,4 @@
-"""RecentRequests: the last finished requests, explained without what anybody said in them."""
+"""RecentRequests: the last finished requests, explained without what anybody stated in them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gateway.timeline import Outcome, Stage
 from routing_policies.decision import Decision
 
 
-class Told(NamedTuple):
+class Notifications(NamedTuple):
     """What a decision was made by."""
 
     scores: dict[str, dict[str, float]]
@@ -43,7 +43,7 @@ def test_newest_come_first_and_the_oldest_are_forgotten(recent: RecentRequests) 
     assert recent.num_seen == 6
 
 
-def test_only_what_finished_since_is_told_again(recent: RecentRequests) -> None:
+def test_only_what_finished_since_is_reported_again(recent: RecentRequests) -> None:
     recent.note(finished(1))
     recent.note(finished(2))
     seen = recent.num_seen
@@ -60,7 +60,7 @@ def test_filters_must_all_hold(recent: RecentRequests) -> None:
     assert [one.id for one in found] == ["req_1"]
 
 
-def test_instants_are_told_in_wall_time(recent: RecentRequests) -> None:
+def test_instants_are_reported_in_wall_time(recent: RecentRequests) -> None:
     recent.note(finished(1))
     assert recent.newest()[0].at == 990.0
 
@@ -70,21 +70,28 @@ def test_a_request_is_explained_stage_by_stage_with_its_decision_and_neighbour(r
         deployment="large",
         policy="scored",
         dropped={"spare": "not_ready"},
-        ranked=Told({"large": {"latency": 0.8}, "small": {"latency": 0.25}}, {"large": 0.8, "small": 0.25}),
+        ranked=Notifications({"large": {"latency": 0.8}, "small": {"latency": 0.25}}, {"large": 0.8, "small": 0.25}),
     )
-    near = Neighbourhood(entry_id="req_0", similarity=0.93, chance_right=0.9, floor=0.99, served=False, why="chance")
+    near = Neighbourhood(
+        entry_id="req_0", similarity=0.93, match_probability=0.9, threshold=0.99, served=False, why="chance"
+    )
     recent.note(finished(1, decisions=(decision,), neighbour=near, trimmed=(("minify", 12),)))
-    told = recent.find("req_1")
-    assert told is not None
-    assert [(stage.stage, stage.ms) for stage in told.stages] == [
+    notified = recent.find("req_1")
+    assert notified is not None
+    assert [(stage.stage, stage.ms) for stage in notified.stages] == [
         *(("read", 250.0), ("admit", 250.0)),
         *(("upstream_first_byte", 250.0), ("relay", 250.0)),
     ]
-    assert sum(stage.ms for stage in told.stages) == told.total_ms
-    assert told.decisions[0].totals == {"large": 0.8, "small": 0.25}
-    assert told.decisions[0].dropped == {"spare": "not_ready"}
-    assert told.neighbour == near
-    assert (told.ttft_ms, told.tpot_ms, told.cached_tokens, told.trimmed) == (750.0, 62.5, 64, {"minify": 12})
+    assert sum(stage.ms for stage in notified.stages) == notified.total_ms
+    assert notified.decisions[0].totals == {"large": 0.8, "small": 0.25}
+    assert notified.decisions[0].dropped == {"spare": "not_ready"}
+    assert notified.neighbour == near
+    assert (notified.ttft_ms, notified.tpot_ms, notified.cached_tokens, notified.trimmed) == (
+        750.0,
+        62.5,
+        64,
+        {"minify": 12},
+    )
 
 
 def test_the_clients_own_id_finds_it_as_well(recent: RecentRequests) -> None:
@@ -95,13 +102,13 @@ def test_the_clients_own_id_finds_it_as_well(recent: RecentRequests) -> None:
     assert recent.find("req_9") is None
 
 
-def test_a_name_as_long_as_a_body_is_not_kept_whole(recent: RecentRequests) -> None:
+def test_a_name_as_long_as_a_body_is_not_left_whole(recent: RecentRequests) -> None:
     recent.note(finished(1, model="m" * 1_000_000, client_request_id="c" * 30_000))
     assert len(recent._ring[0].model) == 256
     assert len(recent._ring[0].client_request_id or "") == 256
 
 
-def test_what_an_upstream_said_is_shown_without_secrets_and_control_characters(recent: RecentRequests) -> None:
+def test_what_an_upstream_stated_is_shown_without_secrets_and_control_characters(recent: RecentRequests) -> None:
     recent.note(finished(1, detail="refused: authorization: Bearer abc \x1b[2J"))
     found = recent.find("req_1")
     assert found is not None

@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
 from gateway.telemetry.records.tape import Tape, read_tape
 from routing_policies.replay import RecordedRequest
+from tests.gateway.admin.handlers.test_plan import tape
 from tests.gateway.stack import chat, running
 
 
-async def test_text_is_recorded_only_where_it_is_asked_for(tmp_path: Path) -> None:
+async def test_text_is_recorded_only_where_it_is_requested(tmp_path: Path) -> None:
     async with running(tmp_path, settings={"telemetry.recorder.mode": "text"}) as stack:
-        await stack.ask({**chat(), "messages": [{"role": "user", "content": "remember me"}]})
+        await stack.call({**chat(), "messages": [{"role": "user", "content": "remember me"}]})
     (request,) = await asyncio.to_thread(read_tape, tmp_path / "recorded", 10)
     assert request.text == "remember me"
-
-
-def tape(folder: Path, now: list[float], **rules: Any) -> Tape:
-    given = {"max_bytes": 8_000, "retention_s": 1e9, "keeps_text": False, **rules}
-    made = Tape(folder, holder="h", wall=lambda: now[0], **given)
-    made.open()
-    return made
 
 
 def fill(made: Tape, number: int) -> None:
@@ -37,9 +30,9 @@ def test_a_recording_keeps_its_size_and_forgets_the_oldest(tmp_path: Path) -> No
         now[0] += 1
         fill(made, number)
     assert sum(path.stat().st_size for path in tmp_path.glob("*.jsonl")) <= 8_000
-    kept = [request.at for request in read_tape(tmp_path, 1_000)]
-    assert kept == sorted(kept)
-    assert kept[-1] == 299
+    saved = [request.at for request in read_tape(tmp_path, 1_000)]
+    assert saved == sorted(saved)
+    assert saved[-1] == 299
     assert len(read_tape(tmp_path, 5)) == 5
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.telemetry.records.trace_context import parse_traceparent
-
-TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+from tests.gateway.telemetry.tracing.test_tracing import SPAN, TRACE
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Traces: from the client's traceparent through the gateway's stages to what the upstream is told."""
+"""Traces: from the client's traceparent through the gateway's stages to what the upstream is given."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ def by_name(spans: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 async def test_a_trace_goes_from_the_client_through_the_stages_to_the_upstream(tmp_path: Path) -> None:
     with OtlpCollector() as collector:
         async with running(tmp_path, settings=settings(collector.url)) as stack:
-            reply = await stack.ask(chat(stream=True), headers={"traceparent": PARENT, "tracestate": "a=b"})
+            reply = await stack.call(chat(stream=True), headers={"traceparent": PARENT, "tracestate": "a=b"})
             assert reply.status == 200
             spans = by_name(await asyncio.to_thread(collector.wait_for, 4))
-            told = stack.small.received[0].headers
+            notified = stack.small.received[0].headers
         assert collector.services == {"penstock-gateway"}
         own, upstream = spans["POST /v1/chat/completions"], spans["chat auto"]
         assert {span["trace"] for span in spans.values()} == {TRACE}
         assert own["parent"] == SPAN
         assert {spans[name]["parent"] for name in ("prepare", "queue", "chat auto")} == {own["id"]}
-        assert told["traceparent"] == f"00-{TRACE}-{upstream['id']}-01"
-        assert told["tracestate"] == "a=b"
+        assert notified["traceparent"] == f"00-{TRACE}-{upstream['id']}-01"
+        assert notified["tracestate"] == "a=b"
         assert (own["kind"], upstream["kind"]) == (2, 3)
         assert own["start"] <= spans["prepare"]["start"] <= spans["queue"]["start"] <= upstream["start"]
         assert upstream["end"] <= own["end"] + 1000
@@ -55,8 +55,8 @@ async def test_a_trace_goes_from_the_client_through_the_stages_to_the_upstream(t
 
 async def test_without_a_collector_the_clients_header_goes_on_as_it_came(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
-        await stack.ask(chat(), headers={"traceparent": PARENT})
-        await stack.ask(chat())
+        await stack.call(chat(), headers={"traceparent": PARENT})
+        await stack.call(chat())
         assert stack.small.received[0].headers["traceparent"] == PARENT
         assert "traceparent" not in stack.small.received[1].headers
         assert "penstock_traces_total{" not in (await stack.get("/metrics", admin=True)).body.decode()
@@ -65,10 +65,10 @@ async def test_without_a_collector_the_clients_header_goes_on_as_it_came(tmp_pat
 async def test_the_caller_decides_what_is_sampled_and_the_ratio_decides_for_the_rest(tmp_path: Path) -> None:
     with OtlpCollector() as collector:
         async with running(tmp_path, settings=settings(collector.url, 0.0)) as stack:
-            await stack.ask(chat())
-            await stack.ask(chat(), headers={"traceparent": PARENT.removesuffix("01") + "00"})
-            await stack.ask(chat(), headers={"traceparent": "nonsense"})
-            await stack.ask(chat(), headers={"traceparent": PARENT})
+            await stack.call(chat())
+            await stack.call(chat(), headers={"traceparent": PARENT.removesuffix("01") + "00"})
+            await stack.call(chat(), headers={"traceparent": "nonsense"})
+            await stack.call(chat(), headers={"traceparent": PARENT})
             await asyncio.to_thread(collector.wait_for, 4)
         assert {span["trace"] for span in collector.spans} == {TRACE}
         assert stack.small.received[1].headers["traceparent"].endswith("-00")
@@ -77,7 +77,7 @@ async def test_the_caller_decides_what_is_sampled_and_the_ratio_decides_for_the_
 async def test_a_refused_request_is_an_error_with_its_code(tmp_path: Path) -> None:
     with OtlpCollector() as collector:
         async with running(tmp_path, settings=settings(collector.url)) as stack:
-            await stack.ask(chat("nobody"))
+            await stack.call(chat("nobody"))
             spans = by_name(await asyncio.to_thread(collector.wait_for, 2))
         own = spans["POST /v1/chat/completions"]
         assert own["status"] == 2
@@ -90,8 +90,8 @@ async def test_names_from_outside_are_escaped_and_prompts_are_nowhere(tmp_path: 
         async with running(tmp_path, settings=settings(collector.url)) as stack:
             body = chat('"}],\x1b[2J sk-verysecret123')
             body["messages"][0]["content"] = "canary-in-the-prompt"
-            await stack.ask(body)
-            await stack.ask({**chat(stream=True), "messages": body["messages"]})
+            await stack.call(body)
+            await stack.call({**chat(stream=True), "messages": body["messages"]})
             spans = await asyncio.to_thread(collector.wait_for, 6)
         text = str(spans)
         assert "canary-in-the-prompt" not in text
@@ -103,7 +103,7 @@ async def test_names_from_outside_are_escaped_and_prompts_are_nowhere(tmp_path: 
 async def test_a_collector_that_refuses_costs_spans_and_nothing_else(tmp_path: Path, status: int) -> None:
     with OtlpCollector(status) as collector:
         async with running(tmp_path, settings=settings(collector.url)) as stack:
-            assert (await stack.ask(chat())).status == 200
+            assert (await stack.call(chat())).status == 200
             await asyncio.to_thread(collector.wait_for, 3)
             for _ in range(600):
                 text = (await stack.get("/metrics", admin=True)).body.decode()
@@ -118,7 +118,7 @@ async def test_a_collector_that_is_not_there_holds_up_neither_requests_nor_the_e
         nobody.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{nobody.getsockname()[1]}/v1/traces"
         async with running(tmp_path, settings=settings(url)) as stack:
-            assert (await stack.ask(chat())).status == 200
+            assert (await stack.call(chat())).status == 200
 
 
 async def test_an_upstream_that_fails_is_an_error_in_both_spans(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ async def test_an_upstream_that_fails_is_an_error_in_both_spans(tmp_path: Path) 
     with OtlpCollector() as collector:
         async with running(tmp_path, settings=settings(collector.url)) as stack:
             stack.small.otherwise = stack.large.otherwise = fail
-            assert (await stack.ask(chat())).status == 502
+            assert (await stack.call(chat())).status == 502
             spans = by_name(await asyncio.to_thread(collector.wait_for, 3))
         assert (spans["POST /v1/chat/completions"]["status"], spans["chat auto"]["status"]) == (2, 2)
 

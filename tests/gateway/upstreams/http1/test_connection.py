@@ -163,7 +163,7 @@ async def test_heartbeats_do_not_keep_a_stalled_body_alive(serve: Serve) -> None
         await response.relay(lambda piece: None)
 
 
-async def test_the_caller_may_say_that_heartbeats_count(serve: Serve) -> None:
+async def test_the_caller_may_state_that_heartbeats_count(serve: Serve) -> None:
     _, client = await serve(heartbeats)
     response = await client.send(POST, ExchangeTimeouts(inter_chunk_s=0.05, total_s=0.15))
     with pytest.raises(TotalTimeout):

@@ -61,7 +61,7 @@ def test_a_coded_body_that_ends_in_its_middle_is_not_whole(coding: bytes, coded:
 
 
 @pytest.mark.parametrize("coding", [b"gzip", b"deflate"])
-def test_what_is_not_coded_as_it_says_is_refused_and_nothing_is_whole(coding: bytes) -> None:
+def test_what_is_not_coded_as_it_states_is_refused_and_nothing_is_whole(coding: bytes) -> None:
     for junk in (b"plain text", random.Random(1).randbytes(300), gzip.compress(b"x") + b"junk junk junk"):
         with pytest.raises(CodingError):
             inflated(coding, junk)
@@ -86,7 +86,7 @@ def test_a_body_that_is_not_coded_needs_no_decoder(value: list[bytes]) -> None:
 
 
 @pytest.mark.parametrize("value", [[b"br"], [b"zstd"], [b"gzip, br"], [b"gzip", b"gzip"], [b"made-up"]])
-def test_an_unknown_coding_is_named_but_an_errors_status_is_told_all_the_same(value: list[bytes]) -> None:
+def test_an_unknown_coding_is_named_but_an_errors_status_is_reported_all_the_same(value: list[bytes]) -> None:
     with pytest.raises(CodingError, match=value[-1].decode().split(",")[-1].strip()):
         decoder_of(value, 200)
     decoder = decoder_of(value, 400)
@@ -108,6 +108,6 @@ def test_an_unknown_coding_is_named_but_an_errors_status_is_told_all_the_same(va
         (b"", False),
     ],
 )
-def test_media_types_have_no_case_and_parameters_say_nothing_of_them(value: bytes, is_stream: bool) -> None:
+def test_media_types_have_no_case_and_parameters_are_silent_of_them(value: bytes, is_stream: bool) -> None:
     assert is_event_stream(value) is is_stream
     assert media_type(value) == value.split(b";")[0].strip().lower()

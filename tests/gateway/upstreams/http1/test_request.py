@@ -40,7 +40,7 @@ def test_a_get_without_a_body_has_no_length() -> None:
     assert b"content-length" not in ENCODER.encode_head(UpstreamRequest(b"GET", b"/livez"))
 
 
-def test_a_post_without_a_body_says_so() -> None:
+def test_a_post_without_a_body_reports_it() -> None:
     assert b"content-length: 0\r\n" in ENCODER.encode_head(UpstreamRequest(b"POST", b"/x"))
 
 

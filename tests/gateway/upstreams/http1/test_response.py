@@ -129,7 +129,7 @@ async def test_a_paused_connection_is_resumed_before_it_is_used_again(serve: Ser
         response = await client.send(POST, NO_TIMEOUTS)
         await response.relay(lambda piece, response=response: response.pause() if piece == b"b" else None)
         response.resume()
-    assert client.snapshot().num_opened_total == 1
+    assert client.snapshot().num_connected_total == 1
     client.check_integrity()
 
 

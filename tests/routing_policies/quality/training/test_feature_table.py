@@ -1,4 +1,4 @@
-"""What was fitted is what a file says of a prompt, whichever of its figures lie just where something was told apart."""
+"""A file predicts what was fitted, even for figures that lie just at a split."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ FEATURES = [outcome.features for _, outcome in outcomes(1, 500)]
 
 
 @pytest.mark.parametrize(("name", "num_digits"), [("as they are", 17), ("as labels keep them", 5)])
-def test_coefficients_say_of_every_prompt_what_they_were_fitted_to_say(name: str, num_digits: int) -> None:
+def test_coefficients_state_of_every_prompt_what_they_were_fitted_to_state(name: str, num_digits: int) -> None:
     table = FeatureTable(FEATURES)
     found = np.random.default_rng(2).normal(size=table.num_columns)
     head = msgspec.json.decode(msgspec.json.encode(table.head(0.5, found)), type=Head)
     for features, fitted in zip(FEATURES, 0.5 + table.rows(FEATURES) @ found, strict=True):
-        kept = Features([round(number, num_digits) for number in features.numbers], features.words, features.shapes)
-        assert head.log_odds(kept) == pytest.approx(float(fitted), abs=0.01), name
+        stored = Features([round(number, num_digits) for number in features.numbers], features.words, features.shapes)
+        assert head.log_odds(stored) == pytest.approx(float(fitted), abs=0.01), name

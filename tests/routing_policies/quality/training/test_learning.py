@@ -19,7 +19,7 @@ from routing_policies.quality.training.label import decode_label, encode_label, 
 from routing_policies.quality.training.learning import (
     HELD_OUT,
     MIN_LABELS,
-    LabelBook,
+    LabelBuffer,
     learn_pair,
     learned_of,
     squared_error,
@@ -41,15 +41,15 @@ def test_a_model_of_hashes_predicts_what_the_model_of_words_does() -> None:
     model, rng = trained(), random.Random(3)
     plain, hashed = Predictor(model), Predictor(WordHasher().model(model))
     texts = [Prompt(text) for text in (SECRET, "", "Сколько будет?", "\ud800")]
-    for asked in [*texts, *(prompt(rng, is_hard=number % 2 == 0) for number in range(60))]:
-        by_words, by_hashes = plain.judge(asked).prediction, hashed.judge(asked).prediction
+    for requested in [*texts, *(prompt(rng, is_hard=number % 2 == 0) for number in range(60))]:
+        by_words, by_hashes = plain.assess(requested).prediction, hashed.assess(requested).prediction
         assert by_words.log_odds == pytest.approx(by_hashes.log_odds)
         assert by_words.is_known is by_hashes.is_known
     assert WordHasher().model(hashed.model) is hashed.model
     assert decode_model(msgspec.json.encode(hashed.model), "m") == hashed.model
 
 
-def test_a_label_says_all_that_is_learned_from_and_nothing_that_can_be_read() -> None:
+def test_a_label_states_all_that_is_learned_from_and_nothing_that_can_be_read() -> None:
     hasher = WordHasher()
     features = hasher.features(features_of(Prompt(SECRET, earlier="And the day before?", num_chars=130)))
     vector = np.random.default_rng(1).normal(size=384).astype(np.float32)
@@ -77,44 +77,44 @@ def test_a_label_that_is_damaged_or_of_other_figures_is_none(data: bytes) -> Non
     assert labels(1, 1)[0].format == FORMAT
 
 
-def test_a_label_of_before_kinds_of_work_were_kept_has_none() -> None:
+def test_a_label_of_before_kinds_of_work_were_stored_has_none() -> None:
     (label,) = labels(1, 1)
-    told = {**msgspec.msgpack.decode(encode_label(msgspec.structs.replace(label, kind="sums")))}
-    found = decode_label(msgspec.msgpack.encode({key: value for key, value in told.items() if key != "kind"}))
+    notified = {**msgspec.msgpack.decode(encode_label(msgspec.structs.replace(label, kind="sums")))}
+    found = decode_label(msgspec.msgpack.encode({key: value for key, value in notified.items() if key != "kind"}))
     assert found == label
     assert found.outcome.category == ""
 
 
-def test_a_book_keeps_the_latest_and_waits_for_enough_of_both_kinds() -> None:
-    book = LabelBook(max_labels=MIN_LABELS)
+def test_a_buffer_keeps_the_latest_and_waits_for_enough_of_both_kinds() -> None:
+    buffer = LabelBuffer(max_labels=MIN_LABELS)
     good = [label for label in labels(1, 400) if label.lost == 0.0][:MIN_LABELS]
     for number, label in enumerate(good):
-        assert book.add(f"{number:04d}", label) == []
-    assert not book.is_worth_learning  # there is nothing to tell apart
-    (gone,) = book.add("9999", msgspec.structs.replace(good[0], lost=1.0))
+        assert buffer.add(f"{number:04d}", label) == []
+    assert not buffer.is_worth_learning  # there is nothing to distinguish
+    (gone,) = buffer.add("9999", msgspec.structs.replace(good[0], lost=1.0))
     assert gone == "0000"
-    book.remove(gone)
-    assert book.is_worth_learning
-    assert len(book.take()) == MIN_LABELS == len(book)
-    assert not book.is_worth_learning  # nothing has come since
-    book.add("9999", good[0])
-    assert not book.is_worth_learning  # known already
-    book.forget_before(good[-1].at + 1)
-    assert len(book) == 0
+    buffer.remove(gone)
+    assert buffer.is_worth_learning
+    assert len(buffer.take()) == MIN_LABELS == len(buffer)
+    assert not buffer.is_worth_learning  # nothing has come since
+    buffer.add("9999", good[0])
+    assert not buffer.is_worth_learning  # known already
+    buffer.forget_before(good[-1].at + 1)
+    assert len(buffer) == 0
 
 
-def test_what_labels_tell_better_than_the_model_is_learned_and_the_rest_is_kept() -> None:
+def test_what_labels_report_better_than_the_model_is_learned_and_the_rest_is_stored() -> None:
     (base,) = bundled_models()
     learned = learn_pair(labels(3, 320), base)
     assert learned.hashes_words
-    asked = labels(4, 200)
-    assert squared_error(learned, asked) < 0.7 * squared_error(WordHasher().model(base), asked)
+    requested = labels(4, 200)
+    assert squared_error(learned, requested) < 0.7 * squared_error(WordHasher().model(base), requested)
     assert learned.checkpoints == base.checkpoints
     assert set(base.openings) <= set(learned.openings)
     assert Predictor(learned).pair == Predictor(base).pair
 
 
-def test_labels_of_a_route_that_tells_its_kind_of_work_change_what_is_predicted_there() -> None:
+def test_labels_of_a_route_that_reports_its_kind_of_work_change_what_is_predicted_there() -> None:
     rng = random.Random(4)
     kinds = [msgspec.structs.replace(label, kind=rng.choice(("usual", "hapless"))) for label in labels(5, 600)]
     known = [
@@ -122,10 +122,10 @@ def test_labels_of_a_route_that_tells_its_kind_of_work_change_what_is_predicted_
         for label in kinds
     ]
     learned = learned_of(known, trained())
-    easy = Predictor(learned).judge(Prompt("Please add 17 and 45.", num_chars=21)).features
+    easy = Predictor(learned).assess(Prompt("Please add 17 and 45.", num_chars=21)).features
     features = WordHasher().features(easy)
     usual, hapless, untold, new = (
-        learned.predict(features, kind=kind).chance for kind in ("usual", "hapless", "", "a new one")
+        learned.predict(features, kind=kind).probability for kind in ("usual", "hapless", "", "a new one")
     )
     assert usual > untold + 0.05
     assert hapless < untold - 0.05
@@ -135,14 +135,14 @@ def test_labels_of_a_route_that_tells_its_kind_of_work_change_what_is_predicted_
     )
 
 
-def test_a_model_that_knows_better_than_its_labels_is_kept() -> None:
+def test_a_model_that_knows_better_than_its_labels_is_stored() -> None:
     base = trained(num=3000)
     rng = random.Random(2)
-    told = [
+    notified = [
         label if number % HELD_OUT == 0 else msgspec.structs.replace(label, lost=float(rng.random() < 0.5))
         for number, label in enumerate(labels(5, 240))
     ]
-    assert learn_pair(told, base) is base
+    assert learn_pair(notified, base) is base
     assert learn_pair([label for label in labels(5, 240) if label.lost == 0.0], base) is base
 
 

@@ -41,20 +41,20 @@ def test_the_better_member_counts_for_more_and_none_is_negative() -> None:
 def test_together_they_are_right_on_average_and_better_than_each() -> None:
     members = [member(1.5), member(1.5)]
     blend = stacked(members, TARGETS, ONES)
-    chances = 1 / (1 + np.exp(-blend.unseen))
-    assert chances.mean() == pytest.approx(TARGETS.mean(), abs=0.01)
+    probabilities = 1 / (1 + np.exp(-blend.unseen))
+    assert probabilities.mean() == pytest.approx(TARGETS.mean(), abs=0.01)
     alone = max(correlation(one.unseen, TARGETS) for one in members)
     assert correlation(blend.unseen, TARGETS) > alone + 0.01
-    told = sum(weight * one.unseen for weight, one in zip(blend.weights, members, strict=True))
-    assert blend.unseen == pytest.approx(blend.bias + told)
+    notified = sum(weight * one.unseen for weight, one in zip(blend.weights, members, strict=True))
+    assert blend.unseen == pytest.approx(blend.bias + notified)
 
 
-def test_members_that_say_nothing_leave_the_share_of_good_answers() -> None:
+def test_members_that_are_silent_leave_the_share_of_good_answers() -> None:
     blend = stacked([member(0.0, 0.0)], TARGETS, ONES)
     assert blend.unseen == pytest.approx(np.full(NUM, np.log(TARGETS.mean() / (1 - TARGETS.mean()))), abs=0.02)
 
 
-def test_a_linear_member_finds_what_made_the_data_and_is_judged_unseen() -> None:
+def test_a_linear_member_finds_what_made_the_data_and_is_evaluated_unseen() -> None:
     rows = np.stack((TRUTH, RNG.normal(size=NUM)), axis=1)
     found = linear_member(rows, TARGETS, ONES, FOLDS, penalty=0.1)
     assert np.ravel(found.whole.coef_) == pytest.approx([1.0, 0.0], abs=0.15)
@@ -64,7 +64,7 @@ def test_a_linear_member_finds_what_made_the_data_and_is_judged_unseen() -> None
 
 
 def test_every_row_is_predicted_by_a_fit_without_it() -> None:
-    found = cross_fitted(lambda kept: kept, lambda kept, out: (kept & out)[out].astype(float), NUM, FOLDS)
+    found = cross_fitted(lambda stored: stored, lambda stored, out: (stored & out)[out].astype(float), NUM, FOLDS)
     assert not found.unseen.any()
     assert found.whole.all()
 

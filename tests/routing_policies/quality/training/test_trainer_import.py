@@ -1,4 +1,4 @@
-"""A gateway without scikit-learn predicts, and says what training needs."""
+"""A gateway without scikit-learn predicts, and states what training needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RowBound: the number of requests a deployment may run at once while tokens come within a lane's target."""
+"""SequenceBound: the number of requests a deployment may run at once while tokens come within a lane's target."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Final
 from gateway.deployments.forecast import DeploymentForecast
 
 REFRESH_S: Final = 0.25
-MAX_ROWS: Final = 1024
-KEPT_ROWS_DIVISOR: Final = 16
+MAX_SEQS: Final = 1024
+RESERVED_SEQS_DIVISOR: Final = 16
 """Divisor of the rows that the bundled engine reserves for short prompts."""
 
 
-class RowBound:
+class SequenceBound:
     """Schedule of recomputing one deployment's bound, for the tightest target since the last time."""
 
     __slots__ = ("due_at", "tightest_s")
@@ -35,27 +35,27 @@ class RowBound:
         return target_s
 
 
-def rows_within(forecast: DeploymentForecast, now: float, tpot_s: float) -> int | None:
+def seqs_within(forecast: DeploymentForecast, now: float, tpot_s: float) -> int | None:
     """Return the largest number of requests that get a row at once with tokens within `tpot_s`; None for any number.
 
     More requests than rows would wait in the engine's own queue, where targets do not apply. The rows that it reserves
     for short prompts are left free, because long prompts could not start otherwise.
     """
-    paced, there = _rows_in_pace(forecast, now, tpot_s), forecast.max_num_seqs
+    paced, there = _seqs_in_pace(forecast, now, tpot_s), forecast.max_num_seqs
     if not there:
         return paced
-    there -= there // KEPT_ROWS_DIVISOR
+    there -= there // RESERVED_SEQS_DIVISOR
     return there if paced is None else min(paced, there)
 
 
-def _rows_in_pace(forecast: DeploymentForecast, now: float, tpot_s: float) -> int | None:
+def _seqs_in_pace(forecast: DeploymentForecast, now: float, tpot_s: float) -> int | None:
     """Return the largest number of rows within the target.
 
     None where one row already misses the target, as no bound would help, and where any number of rows meets it.
     """
-    if forecast.tpot_s(now, 1) > tpot_s or forecast.tpot_s(now, MAX_ROWS) <= tpot_s:
+    if forecast.tpot_s(now, 1) > tpot_s or forecast.tpot_s(now, MAX_SEQS) <= tpot_s:
         return None
-    fits, misses = 1, MAX_ROWS
+    fits, misses = 1, MAX_SEQS
     while misses - fits > 1:
         middle = (fits + misses) // 2
         if forecast.tpot_s(now, middle) <= tpot_s:

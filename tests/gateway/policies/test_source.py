@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from gateway.policies.book import PolicySource
 from gateway.policies.errors import ReadOnlyPolicy
 from gateway.policies.policy_file import PolicyFile
 from gateway.policies.reading import DocumentReader, PolicyChecks, PolicyHooks
+from gateway.policies.source import PolicySource
 from gateway.store.embedded import EmbeddedStore
 from routing_policies.loading import load_policy
-from tests.gateway.policies.test_stored import GOOD, Replica, changed
+from tests.gateway.policies.replica import GOOD, PolicyReplica, changed
 
 POLICY = load_policy(GOOD, source="policy")
 
@@ -39,7 +39,7 @@ async def test_a_file_is_its_own_editor_and_has_one_revision(tmp_path: Path) -> 
 
 async def test_the_head_of_a_store_is_its_newest_revision_whatever_is_in_force(tmp_path: Path) -> None:
     store = EmbeddedStore(tmp_path / "shared.sqlite3", wall=lambda: 1000.0)
-    replica = Replica(store, tmp_path / "a")
+    replica = PolicyReplica(store, tmp_path / "a")
     await replica.policy.load()
     book = PolicySource(replica.policy, reader=DocumentReader(PolicyChecks()), in_force=lambda: POLICY)
     made = await book.stored.apply(changed(1), author="anna", reason="x", if_match=book.head.etag)

@@ -1,7 +1,7 @@
-"""Guesses: a limit on password attempts, counted in the store for all replicas.
+"""FailedLogins: a limit on password attempts, counted in the store for all replicas.
 
-Each counted name has a few free guesses: a source address, an account at one address, a device. Every further guess
-doubles the delay before the next. No name is an account alone, because a stranger's guesses would lock out its owner.
+Each counted name has a few free attempts: a source address, an account at one address, a device. Every further attempt
+doubles the delay before the next. No name is an account alone, because a stranger's attempts would lock out its owner.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import msgspec
 from gateway.store.base import Store, StoreLoss, StoreUnavailable
 
 SPACE: Final = "logins"
-MAX_GUESSES: Final = 5
-"""Number of free guesses."""
-WINDOW_S: Final = 60.0
-"""First delay, in seconds."""
+MAX_FAILED_LOGINS: Final = 5
+"""Number of free attempts."""
+FIRST_DELAY_S: Final = 2.0
+"""First delay, in seconds: a burst of wrong passwords delays the owner at the same address no longer."""
 MAX_DELAY_S: Final = 900.0
-QUIET_S: Final = 3600.0
-"""Seconds without a guess after which the count restarts and the store drops it."""
+RESET_AFTER_S: Final = 3600.0
+"""Seconds without an attempt after which the count restarts and the store drops it."""
 _TRIES: Final = 20
 """Attempts at a conditional write while other replicas count too."""
 
@@ -31,20 +31,20 @@ class _Count(msgspec.Struct, frozen=True):
     last_at: float = 0.0
 
     def wait_s(self, now: float) -> float:
-        """Return the seconds until the next guess is allowed, capped at the delay whatever the clocks show."""
-        if self.num < MAX_GUESSES:
+        """Return the seconds until the next attempt is allowed, capped at the delay whatever the clocks show."""
+        if self.num < MAX_FAILED_LOGINS:
             return 0.0
-        delay_s = min(WINDOW_S * 2.0 ** min(self.num - MAX_GUESSES, 16), MAX_DELAY_S)
+        delay_s = min(FIRST_DELAY_S * 2.0 ** min(self.num - MAX_FAILED_LOGINS, 16), MAX_DELAY_S)
         return min(max(self.last_at + delay_s - now, 0.0), delay_s)
 
 
 _decoder: Final = msgspec.msgpack.Decoder(_Count)
 
 
-class Guesses:
-    """Counters of password guesses.
+class FailedLogins:
+    """Counters of failed logins.
 
-    A guess is counted before its password is checked, so concurrent guesses gain nothing. The store holds one short
+    An attempt is counted before its password is checked, so concurrent attempts gain nothing. The store holds one short
     value a name for an hour. `Passwords` bounds the number of names, because it checks one password at a time. Methods
     raise StoreUnavailable.
     """
@@ -54,9 +54,9 @@ class Guesses:
         self._wall = wall
 
     async def take(self, *whose: str) -> float:
-        """Count one guess for each name, in order, and return 0.
+        """Count one attempt for each name, in order, and return 0.
 
-        Where a name must wait, return the seconds until its next guess and count none.
+        Where a name must wait, return the seconds until its next attempt and count none.
         """
         taken: list[str] = []
         for name in whose:
@@ -69,8 +69,8 @@ class Guesses:
         return 0.0
 
     async def give_back(self, name: str) -> None:
-        """Uncount the last guess of a name, because it was right or never checked."""
-        await self._change(name, lambda count: _Count(max(min(count.num, MAX_GUESSES) - 1, 0), count.last_at))
+        """Uncount the last attempt of a name, because it was right or never checked."""
+        await self._change(name, lambda count: _Count(max(min(count.num, MAX_FAILED_LOGINS) - 1, 0), count.last_at))
 
     async def forget(self, name: str) -> None:
         """Reset the count of a name."""
@@ -94,16 +94,16 @@ class Guesses:
                 return before
             value = msgspec.msgpack.encode(after)
             expect = 0 if entry is None else entry.version
-            if await self._store.put(SPACE, key, value, ttl_s=QUIET_S, expect=expect) is not None:
+            if await self._store.put(SPACE, key, value, ttl_s=RESET_AFTER_S, expect=expect) is not None:
                 return before
-        raise StoreUnavailable(StoreLoss.REFUSED, f"{_TRIES} others counted guesses at the same time")
+        raise StoreUnavailable(StoreLoss.REFUSED, f"{_TRIES} others counted failed logins at the same time")
 
     def _decoded(self, value: bytes) -> _Count:
         try:
             found = _decoder.decode(value)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return _Count()
-        return found if found.last_at > self._wall() - QUIET_S else _Count()
+        return found if found.last_at > self._wall() - RESET_AFTER_S else _Count()
 
 
 def _key(name: str) -> str:

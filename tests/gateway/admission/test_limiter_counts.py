@@ -1,4 +1,4 @@
-"""Whatever is asked, cancelled, released or changed in whatever order: every request ends once, every token is given
+"""Whatever is called, cancelled, released or changed in whatever order: every request ends once, every token is given
 back once, no queue is longer than its bound, and nobody waits for ever."""
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ class LimiterMachine(RuleBasedStateMachine):
         self.tasks: list[asyncio.Task[None]] = []
         self.held: list[Permit] = []
         self.ends: Counter[str] = Counter()
-        self.asked = 0
+        self.requested = 0
 
     def run(self, delay_s: float = 0.0) -> None:
         self.loop.run_until_complete(asyncio.sleep(delay_s))
         for _ in range(5):
             self.loop.run_until_complete(asyncio.sleep(0))
 
-    async def ask(self, claim: AdmissionRequest) -> None:
+    async def routing_request(self, admission_request: AdmissionRequest) -> None:
         try:
-            permit = await self.limiter.acquire(claim)
+            permit = await self.limiter.acquire(admission_request)
         except Shed:
             self.ends["shed"] += 1
             raise
@@ -65,16 +65,18 @@ class LimiterMachine(RuleBasedStateMachine):
         now = self.loop.time()
         ttft_by = None if within_s is None else now + within_s
         prompt = tokens // 2  # of one token nothing is to be read
-        claim = AdmissionRequest(self.lanes[lane], tenant, tokens, None, ttft_by, is_retry, now, prompt_tokens=prompt)
-        self.asked += 1
-        self.tasks.append(self.loop.create_task(self.ask(claim)))
+        admission_request = AdmissionRequest(
+            self.lanes[lane], tenant, tokens, None, ttft_by, is_retry, now, prompt_tokens=prompt
+        )
+        self.requested += 1
+        self.tasks.append(self.loop.create_task(self.routing_request(admission_request)))
         self.run()
 
     @rule(lane=st.integers(0, 2), tenant=st.sampled_from("abc"))
     def try_it(self, lane: int, tenant: str) -> None:
-        claim = AdmissionRequest(self.lanes[lane], tenant, 10)
-        wait_s = self.limiter.wait_s(self.loop.time(), claim)
-        permit = self.limiter.try_acquire(claim)
+        admission_request = AdmissionRequest(self.lanes[lane], tenant, 10)
+        wait_s = self.limiter.wait_s(self.loop.time(), admission_request)
+        permit = self.limiter.try_acquire(admission_request)
         assert permit is None or wait_s == 0.0
         if permit is not None:
             self.held.append(permit)
@@ -113,23 +115,23 @@ class LimiterMachine(RuleBasedStateMachine):
 
     @rule(cap=st.integers(1, 6), rows=st.none() | st.integers(1, 6), room=st.none() | st.integers(1, 2000))
     def limits_change(self, cap: int, rows: int | None, room: int | None) -> None:
-        self.limiter.bound_rows(rows)
+        self.limiter.bound_seqs(rows)
         self.limiter.set_room(room)
         self.limiter.set_limit(StaticLimit(cap), is_adaptive=True)
         self.run()
 
     @invariant()
-    def books_are_right(self) -> None:
+    def counts_are_right(self) -> None:
         self.limiter.check_integrity()
         assert self.limiter.in_flight == len(self.held)
         assert self.limiter.num_unread == sum(permit.unread > 0 for permit in self.held)
         num_waiting = sum(not task.done() for task in self.tasks)
         assert self.limiter.num_waiting == sum(lane.num_waiting for lane in self.lanes) == num_waiting
         assert all(lane.num_waiting <= MAX_QUEUE for lane in self.lanes)
-        assert self.asked == sum(self.ends.values()) + num_waiting
+        assert self.requested == sum(self.ends.values()) + num_waiting
 
     def teardown(self) -> None:
-        """Nobody waits for ever: as permits come back, all who still wait are served or told."""
+        """Nobody waits for ever: as permits come back, all who still wait are served or given."""
         for _ in range(200):
             if not self.limiter.num_waiting and not self.held:
                 break

@@ -1,4 +1,4 @@
-"""AuditBook: every audit that this process has seen, by request and by entry; bounded."""
+"""AuditRegistry: every audit that this process has seen, by request and by entry; bounded."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ MAX_LISTED: Final = 1000
 """Number of records among which reviewers see the newest."""
 
 
-class AuditBook:
+class AuditRegistry:
     """Audits by request and by entry. Time is passed in. A record replaces an earlier one of its id."""
 
-    __slots__ = ("_books", "_bound_of", "_by_exact", "_on_level", "_records")
+    __slots__ = ("_bound_of", "_by_exact", "_on_level", "_records", "_route_stats")
 
     def __init__(
         self,
-        books: RouteStatsTable,
+        route_stats: RouteStatsTable,
         *,
         bound_of: Callable[[str], float | None],
-        on_level: Callable[[TenantRoute, RouteStats], None] = lambda whose, book: None,
+        on_level: Callable[[TenantRoute, RouteStats], None] = lambda whose, stats: None,
     ) -> None:
-        """Make an empty book.
+        """Make an empty registry.
 
         Args:
-            books: Statistics by tenant and route.
+            route_stats: Statistics by tenant and route.
             bound_of: Returns a route's `max_error_ratio`, None for one without the semantic tier.
             on_level: Called for every route whose level changes.
         """
-        self._books = books
+        self._route_stats = route_stats
         self._bound_of = bound_of
         self._on_level = on_level
         self._records: OrderedDict[str, AuditRecord] = OrderedDict()
@@ -63,18 +63,18 @@ class AuditBook:
         whose, sample = TenantRoute(record.tenant, record.route), record.sample
         if sample is None:
             return
-        book = self._books.of(whose)
-        book.add(sample)
+        stats = self._route_stats.of(whose)
+        stats.add(sample)
         if is_news:
             self.reconsider(whose, now)
 
     def reconsider(self, whose: TenantRoute, now: float) -> None:
         """Adjust the level of a route to the evidence as it is now."""
-        book, bound = self._books.of(whose), self._bound_of(whose.route)
-        book.evidence.expire(now)
-        if bound is not None and book.step(bound):
-            book.since = now
-            self._on_level(whose, book)
+        stats, bound = self._route_stats.of(whose), self._bound_of(whose.route)
+        stats.evidence.expire(now)
+        if bound is not None and stats.step(bound):
+            stats.since = now
+            self._on_level(whose, stats)
 
     def track_of(self, exact: bytes) -> EntryAudits | None:
         """Return the audits of an entry; None where it has none."""

@@ -10,7 +10,7 @@ import pytest
 from engine.models.multi_step import StepTaken
 from engine.step.drafting import DraftRequest, Proposal
 from engine.step.sequence import Sequence
-from engine.step.step_output import RowResult, StepOutput
+from engine.step.step_output import SequenceResult, StepOutput
 from tests.engine.core.drafters import RandomDrafter
 from tests.engine.core.fakes import FakeCore, greedy, make_add, next_tokens
 
@@ -44,7 +44,7 @@ def test_drafts_never_reach_past_max_tokens() -> None:
     core.add(make_add(1, [5], 4))
     core.step()
     batch = core.step()
-    assert len(batch.rows[0].draft_token_ids) == 2
+    assert len(batch.chunks[0].draft_token_ids) == 2
     assert core.ends[1].finish_reason == "length"
 
 
@@ -84,7 +84,7 @@ def test_beside_a_prompts_chunk_nothing_is_drafted() -> None:
     core.step()
     core.add(make_add(2, [3] * 20, 4))
     batch = core.step()
-    assert len(batch.rows) == 2
+    assert len(batch.chunks) == 2
     assert not batch.has_drafts
 
 
@@ -167,14 +167,14 @@ def test_no_steps_follow_a_decode_step_while_a_prompt_waits() -> None:
     assert {seq_id for of_step in drafter.followed for seq_id, _ in of_step} == {2}
 
 
-def test_what_several_steps_said_counts_as_drafts_but_for_one_token_each() -> None:
+def test_what_several_steps_stated_counts_as_drafts_but_for_one_token_each() -> None:
     core = FakeCore(drafter=Following(num_reached=12))
     core.add(make_add(1, [5, 6, 7], 9))
     batch = core.scheduler.schedule(core.clock())
-    said = greedy([5, 6, 7], 9)
+    outputs = greedy([5, 6, 7], 9)
     core.clock.advance(0.010)
     steps = [StepTaken(0.006, 0), StepTaken(0.001, 3), StepTaken(0.003, 2)]
-    output = StepOutput([RowResult(said[:6], num_drafted=5)], steps=steps)
+    output = StepOutput([SequenceResult(outputs[:6], num_drafted=5)], steps=steps)
     core.scheduler.update_from_output(batch, output, core.clock())
     (seq,) = core.scheduler.running()
     assert (seq.num_drafted_tokens, seq.num_accepted_tokens) == (5, 3)
@@ -192,7 +192,9 @@ def test_accepted_drafts_behind_an_answers_end_count_for_nothing() -> None:
     core = FakeCore()
     core.add(make_add(1, [5], 20, stop_token_ids=(greedy([5], 3)[2],)))
     batch = core.scheduler.schedule(core.clock())
-    output = StepOutput([RowResult(greedy([5], 6), num_drafted=4)], steps=[StepTaken(0.001, 0), StepTaken(0.001, 4)])
+    output = StepOutput(
+        [SequenceResult(greedy([5], 6), num_drafted=4)], steps=[StepTaken(0.001, 0), StepTaken(0.001, 4)]
+    )
     core.scheduler.update_from_output(batch, output, core.clock())
     assert core.tally.generation_tokens == 3
     assert (core.tally.drafted_tokens, core.tally.accepted_tokens) == (4, 1)

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.deployments.forecast import DeploymentForecast
 from gateway.deployments.load_report import LoadReport
-from gateway.deployments.row_bound import rows_within
+from gateway.deployments.seq_bound import seqs_within
 
 LOOSE_S, TIGHT_S = 100.0, 0.025
 """A time between tokens that any number of rows keeps, and one that few do before anything was learned."""
@@ -16,13 +16,13 @@ LOOSE_S, TIGHT_S = 100.0, 0.025
 def test_no_more_than_the_engine_gives_rows_to(max_num_seqs: int, expected: int | None) -> None:
     forecast = DeploymentForecast()
     forecast.note_report(0.0, LoadReport(max_num_seqs=max_num_seqs))
-    assert rows_within(forecast, 0.0, LOOSE_S) == expected
+    assert seqs_within(forecast, 0.0, LOOSE_S) == expected
 
 
 def test_the_tighter_of_rows_and_pace_counts() -> None:
     forecast = DeploymentForecast()
-    paced = rows_within(forecast, 0.0, TIGHT_S)
+    paced = seqs_within(forecast, 0.0, TIGHT_S)
     assert paced is not None
     forecast.note_report(0.0, LoadReport(max_num_seqs=1024))
-    assert rows_within(forecast, 0.0, TIGHT_S) == paced
+    assert seqs_within(forecast, 0.0, TIGHT_S) == paced
     assert forecast.tpot_s(0.0, paced) <= TIGHT_S < forecast.tpot_s(0.0, paced + 1)
