@@ -29,7 +29,7 @@ def test_time_measured_elsewhere_is_not_charged_twice() -> None:
     assert timeline.stages_ms() == {"connect": 250.0, "upstream_first_byte": 750.0}
 
 
-def test_a_stage_that_took_no_time_is_told_and_one_never_entered_is_not() -> None:
+def test_a_stage_that_took_no_time_is_reported_and_one_never_entered_is_not() -> None:
     timeline = Timeline(10.0)
     timeline.mark(Stage.TRIM, 10.0)
     assert timeline.stages_ms() == {"trim": 0.0}

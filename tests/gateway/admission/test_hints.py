@@ -33,7 +33,7 @@ def test_the_hint_names_the_target_that_would_have_been_met() -> None:
     assert taken.reason is None
 
 
-def test_a_client_whose_timeout_is_too_short_is_told_one_that_is_long_enough() -> None:
+def test_a_client_whose_timeout_is_too_short_is_reported_one_that_is_long_enough() -> None:
     text = policy().replace("slo: {ttft_p95_ms: 500}, ", "")
 
     async def act(world: World) -> tuple[Fate, Fate]:
@@ -48,7 +48,7 @@ def test_a_client_whose_timeout_is_too_short_is_told_one_that_is_long_enough() -
     assert taken.reason is None
 
 
-def test_a_wait_that_passes_is_told_in_seconds_and_kept() -> None:
+def test_a_wait_that_passes_is_reported_in_seconds_and_stored() -> None:
     async def act(world: World) -> tuple[Fate, Fate]:
         await saturate(world)
         refused = await routing_request(world)

@@ -22,15 +22,15 @@ async def test_an_embedded_store_is_made_by_its_first_operation(tmp_path: Path) 
     await store.aclose()
 
 
-async def test_a_broken_file_is_put_aside_and_said(tmp_path: Path) -> None:
+async def test_a_broken_file_is_put_aside_and_reported(tmp_path: Path) -> None:
     path = tmp_path / "shared.sqlite3"
     path.write_bytes(b"no database" * 1000)
-    said: list[str] = []
-    store = open_store(parse_store(f"embedded:{path}"), timeout_s=5.0, on_damage=said.append)
+    reported: list[str] = []
+    store = open_store(parse_store(f"embedded:{path}"), timeout_s=5.0, on_damage=reported.append)
     with pytest.raises(StoreUnavailable):
         await store.get("s", "k")
     await store.put("s", "k", b"v")
-    assert len(said) == 1
+    assert len(reported) == 1
     await store.aclose()
 
 

@@ -30,11 +30,11 @@ def question(stack: Stack, document: dict[str, Any] | None = None, **fields: Any
 
 async def test_the_clients_request_goes_without_its_transport_and_comes_back_whole(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
-        asked = question(stack, stream=True, stream_options={"include_usage": True}, temperature=0.5)
-        live = requester().choice(asked)
+        requested = question(stack, stream=True, stream_options={"include_usage": True}, temperature=0.5)
+        live = requester().choice(requested)
         assert live is not None
         assert live.id == "small"
-        answer = await requester().deployment(asked, live)
+        answer = await requester().deployment(requested, live)
         assert answer is not None
         assert b"hello" in answer
         (sent,) = stack.small.received
@@ -47,28 +47,28 @@ async def test_the_clients_request_goes_without_its_transport_and_comes_back_who
 
 async def test_a_request_of_the_gateways_own_is_sent_as_it_is_for_that_model(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
-        asked = question(stack, {"messages": [{"role": "user", "content": "same?"}], "max_tokens": 1})
-        live = asked.snapshot.deployments["large"]
-        await requester().deployment(asked, live)
+        requested = question(stack, {"messages": [{"role": "user", "content": "same?"}], "max_tokens": 1})
+        live = requested.snapshot.deployments["large"]
+        await requester().deployment(requested, live)
         assert stack.large.received[0].json["model"] == "big"
         assert stack.large.received[0].json["max_tokens"] == 1
 
 
 async def test_a_busy_deployment_is_left_alone(tmp_path: Path) -> None:
     async with running(tmp_path, permits=2) as stack:
-        asked = question(stack)
-        live = asked.snapshot.deployments["small"]
-        permit = live.limiter.try_acquire(AdmissionRequest(asked.snapshot.lanes["interactive"]))
+        requested = question(stack)
+        live = requested.snapshot.deployments["small"]
+        permit = live.limiter.try_acquire(AdmissionRequest(requested.snapshot.lanes["interactive"]))
         assert permit is not None
-        assert await requester().deployment(asked, live) is None
+        assert await requester().deployment(requested, live) is None
         permit.release()
         live.is_ready = False
-        assert await requester().deployment(asked, live) is None
+        assert await requester().deployment(requested, live) is None
         live.is_ready = True
         assert stack.small.received == []
 
 
-async def test_a_failure_is_no_answer_and_says_nothing_of_the_deployments_health(tmp_path: Path) -> None:
+async def test_a_failure_is_no_answer_and_reports_nothing_of_the_deployments_health(tmp_path: Path) -> None:
     async def broken(wire: Wire) -> None:
         wire.abort()
 
@@ -76,9 +76,9 @@ async def test_a_failure_is_no_answer_and_says_nothing_of_the_deployments_health
         await wire.answer(b'{"error":{}}', 500)
 
     async with running(tmp_path) as stack:
-        asked = question(stack)
-        live = asked.snapshot.deployments["small"]
+        requested = question(stack)
+        live = requested.snapshot.deployments["small"]
         stack.small.scripts = [broken, broken, refused]
-        assert [await requester().deployment(asked, live) for _ in range(2)] == [None, None]
+        assert [await requester().deployment(requested, live) for _ in range(2)] == [None, None]
         assert live.health.is_usual
         assert live.in_flight == 0

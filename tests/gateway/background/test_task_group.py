@@ -8,12 +8,12 @@ from gateway.background.task_group import BackgroundTasks
 
 
 def group() -> tuple[BackgroundTasks, list[tuple[str, str]]]:
-    told: list[tuple[str, str]] = []
-    return BackgroundTasks(lambda name, error: told.append((name, str(error)))), told
+    reported: list[tuple[str, str]] = []
+    return BackgroundTasks(lambda name, error: reported.append((name, str(error)))), reported
 
 
-async def test_a_failure_is_told_with_its_name_and_hurts_no_other() -> None:
-    tasks, told = group()
+async def test_a_failure_is_reported_with_its_name_and_hurts_no_other() -> None:
+    tasks, reported = group()
     go = asyncio.Event()
     ended: list[str] = []
 
@@ -28,7 +28,7 @@ async def test_a_failure_is_told_with_its_name_and_hurts_no_other() -> None:
     tasks.spawn(fail(), "fail")
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    assert (told, tasks.num_running) == ([("fail", "disk full")], 1)
+    assert (reported, tasks.num_running) == ([("fail", "disk full")], 1)
     go.set()
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -36,7 +36,7 @@ async def test_a_failure_is_told_with_its_name_and_hurts_no_other() -> None:
 
 
 async def test_cancelling_waits_for_all_and_reports_no_failure() -> None:
-    tasks, told = group()
+    tasks, reported = group()
     cleaned: list[int] = []
 
     async def work(number: int) -> None:
@@ -50,13 +50,13 @@ async def test_cancelling_waits_for_all_and_reports_no_failure() -> None:
         tasks.spawn(work(number), "work")
     await asyncio.sleep(0)
     await tasks.cancel()
-    assert (sorted(cleaned), told) == ([0, 1, 2], [])
+    assert (sorted(cleaned), reported) == ([0, 1, 2], [])
     await asyncio.sleep(0)
     assert tasks.num_running == 0
 
 
-async def test_what_fails_while_it_is_cancelled_is_told() -> None:
-    tasks, told = group()
+async def test_what_fails_while_it_is_cancelled_is_reported() -> None:
+    tasks, reported = group()
 
     async def work() -> None:
         try:
@@ -68,4 +68,4 @@ async def test_what_fails_while_it_is_cancelled_is_told() -> None:
     await asyncio.sleep(0)
     await tasks.cancel()
     await asyncio.sleep(0)
-    assert told == [("work", "in the end")]
+    assert reported == [("work", "in the end")]

@@ -11,7 +11,7 @@ def row(text: str, name: str) -> str:
     return next(line for line in text.splitlines() if line.strip().startswith(name))
 
 
-def test_it_says_how_many_replicas_and_what_bounds_each() -> None:
+def test_it_reports_how_many_replicas_and_what_bounds_each() -> None:
     found = planned()
     text = render_plan(found, DEMAND, TARGETS, ENGINE)
     assert row(text, "replicas").split()[-1] == str(found.replicas)
@@ -26,7 +26,7 @@ def test_targets_stand_beside_what_they_bound_and_are_left_out_where_there_are_n
     assert "target" not in render_plan(planned(targets=free), DEMAND, free, ENGINE).replace("the target for", "")
 
 
-def test_memory_in_bytes_is_told_only_where_a_token_has_a_size() -> None:
+def test_memory_in_bytes_is_reported_only_where_a_token_has_a_size() -> None:
     lines = [
         line for line in render_plan(planned(), DEMAND, TARGETS, ENGINE).splitlines() if "KV memory in use" in line
     ]

@@ -35,7 +35,7 @@ def fields(**more: Any) -> ChatFields:
         ("top_k", -1, -2),
     ],
 )
-def test_a_range_ends_where_it_says(name: str, good: Any, bad: Any) -> None:
+def test_a_range_ends_where_it_reports(name: str, good: Any, bad: Any) -> None:
     assert getattr(fields(**{name: good}), name) == good
     with pytest.raises(msgspec.ValidationError, match=rf"\$\.{name}"):
         fields(**{name: bad})
@@ -45,7 +45,7 @@ def test_null_is_as_good_as_nothing_and_unknown_fields_are_no_error() -> None:
     assert fields(temperature=None, stop=None, tools=None, somebody_elses=1) == fields()
 
 
-def test_a_message_is_told_by_its_role_and_a_part_by_its_type() -> None:
+def test_a_message_is_reported_by_its_role_and_a_part_by_its_type() -> None:
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
     messages = [
         {"role": "user", "content": [{"type": "text", "text": "what"}, image]},

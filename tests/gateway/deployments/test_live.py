@@ -26,7 +26,7 @@ def test_a_drained_deployment_is_ready_again_only_by_a_probe() -> None:
 
 
 @pytest.mark.parametrize(("state", "is_ready"), [("ready", True), ("starting", False), ("nonsense", True)])
-def test_an_engine_that_says_it_starts_gets_no_more_requests(state: str, is_ready: bool) -> None:
+def test_an_engine_that_reports_it_starts_gets_no_more_requests(state: str, is_ready: bool) -> None:
     live = live_of()
     live.note_stated(10.0, state)
     assert live.is_ready is is_ready

@@ -24,52 +24,52 @@ def flight(sent_at: float, tokens: int = 100, *, lane: str = "interactive", is_s
 
 
 def test_a_request_waits_then_decodes_then_is_gone() -> None:
-    books, one = OutstandingRequests(), flight(0.0)
-    books.send(one, 0.0)
-    assert (books.num_pending, books.num_seqs) == (1, 0)
-    books.begin_answer(one, 1.0)
-    assert (books.num_pending, books.num_seqs) == (0, 1)
-    books.end(one, 2.0)
-    assert (books.num_pending, books.num_seqs, books.most_seqs) == (0, 0, 1)
-    books.check_integrity()
+    tally, one = OutstandingRequests(), flight(0.0)
+    tally.send(one, 0.0)
+    assert (tally.num_pending, tally.num_seqs) == (1, 0)
+    tally.begin_answer(one, 1.0)
+    assert (tally.num_pending, tally.num_seqs) == (0, 1)
+    tally.end(one, 2.0)
+    assert (tally.num_pending, tally.num_seqs, tally.most_seqs) == (0, 0, 1)
+    tally.check_integrity()
 
 
 def test_lanes_are_looked_at_apart() -> None:
-    books = OutstandingRequests()
-    books.send(flight(0.0, 100), 0.0)
-    books.send(flight(0.0, 700, lane="batch"), 0.0)
-    own, others, late, latest = books.look(2.0, "interactive")
+    tally = OutstandingRequests()
+    tally.send(flight(0.0, 100), 0.0)
+    tally.send(flight(0.0, 700, lane="batch"), 0.0)
+    own, others, late, latest = tally.look(2.0, "interactive")
     assert (own, others) == (100.0, 700.0)
     assert late == latest == pytest.approx(2.0), "twice its forecast"
-    assert books.look(0.5, "nobody") == (0.0, 800.0, 0.0, 0.5)
+    assert tally.look(0.5, "nobody") == (0.0, 800.0, 0.0, 0.5)
 
 
 def test_a_plain_answer_is_taken_to_have_begun_at_its_forecast() -> None:
-    books, plain = OutstandingRequests(), flight(0.0, is_stream=False)
-    books.send(plain, 0.0)
-    books.look(0.9, "interactive")
-    assert books.num_pending == 1
-    books.look(1.0, "interactive")
-    assert (books.num_pending, books.num_seqs) == (0, 1)
-    books.end(plain, 3.0)
-    assert books.num_seqs == 0
-    books.check_integrity()
+    tally, plain = OutstandingRequests(), flight(0.0, is_stream=False)
+    tally.send(plain, 0.0)
+    tally.look(0.9, "interactive")
+    assert tally.num_pending == 1
+    tally.look(1.0, "interactive")
+    assert (tally.num_pending, tally.num_seqs) == (0, 1)
+    tally.end(plain, 3.0)
+    assert tally.num_seqs == 0
+    tally.check_integrity()
 
 
 def test_a_request_that_ends_before_its_first_token_leaves_the_queue() -> None:
-    books, plain = OutstandingRequests(), flight(0.0, is_stream=False)
-    books.send(plain, 0.0)
-    books.end(plain, 0.5)
-    assert books.look(9.0, "interactive") == (0.0, 0.0, 0.0, 0.0)
-    books.check_integrity()
+    tally, plain = OutstandingRequests(), flight(0.0, is_stream=False)
+    tally.send(plain, 0.0)
+    tally.end(plain, 0.5)
+    assert tally.look(9.0, "interactive") == (0.0, 0.0, 0.0, 0.0)
+    tally.check_integrity()
 
 
 def test_requests_that_are_not_tracked_count_as_rows() -> None:
-    books = OutstandingRequests()
+    tally = OutstandingRequests()
     for _ in range(3):
-        books.send_unseen()
-    books.end_unseen()
-    assert (books.num_seqs, books.most_seqs, books.num_pending) == (2, 3, 0)
+        tally.send_unseen()
+    tally.end_unseen()
+    assert (tally.num_seqs, tally.most_seqs, tally.num_pending) == (2, 3, 0)
 
 
 def test_the_next_is_the_oldest_that_nobody_overtook() -> None:

@@ -59,7 +59,7 @@ async def test_an_engine_that_is_down_or_gives_no_metrics_is_left_out(
     found = await collector(live).snapshot()
     assert found.engines == {}
     assert not found.deployments["a"].is_ready
-    assert engine.num_asked == 1, "one that is not ready is not asked"
+    assert engine.num_requested == 1, "one that is not ready is not asked"
 
 
 async def test_the_delay_of_the_loop_is_part_of_it(live: dict[str, LiveDeployment]) -> None:

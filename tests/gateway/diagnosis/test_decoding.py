@@ -59,7 +59,7 @@ def test_many_sequences_make_each_step_longer(num_seqs: float, cause: str) -> No
     assert explained(scene).cause == cause
 
 
-def test_longer_answers_are_told_from_slower_ones() -> None:
+def test_longer_answers_are_reported_from_slower_ones() -> None:
     scene = Scene()
     scene.answer_tokens, scene.total = 90.0, 0.9
     window = scene.window()

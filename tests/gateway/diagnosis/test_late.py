@@ -34,5 +34,5 @@ def test_growth_must_be_large_in_ratio_and_in_seconds() -> None:
     assert not is_late(seen(10, 0.02), seen(MIN_BASELINE, 0.01), None, 0.03), "twice as long, and still nothing"
 
 
-def test_growth_over_a_past_of_few_requests_says_nothing() -> None:
+def test_growth_over_a_past_of_few_requests_reports_nothing() -> None:
     assert not is_late(seen(10, 5.0), seen(MIN_BASELINE - 1, 0.1), None, 0.03)

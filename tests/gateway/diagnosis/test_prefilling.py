@@ -71,7 +71,7 @@ def test_without_lookups_there_is_no_share_of_hits() -> None:
     assert prefix_hits_before(window) is None
 
 
-def test_longer_prompts_are_told_from_slower_computation() -> None:
+def test_longer_prompts_are_reported_from_slower_computation() -> None:
     longer, slower = Scene(prefill=0.2), Scene(prefill=0.2)
     longer.prompt_tokens = 30.0
     assert explained(longer).cause == "long_prompts"
@@ -84,7 +84,7 @@ def test_a_lane_of_their_own_is_advised_only_where_short_prompts_exist() -> None
     assert "a lane of their own" in explained(scene).lever
 
 
-def test_time_that_nobody_spent_is_the_paths_and_an_engine_without_metrics_is_said() -> None:
+def test_time_that_nobody_spent_is_the_paths_and_an_engine_without_metrics_is_reported() -> None:
     scene = Scene()
     scene.ttft, scene.has_engine = 0.5, False
     window = scene.window()

@@ -54,7 +54,7 @@ def test_a_tenant_that_newly_takes_most_is_named_and_one_that_always_did_is_not(
     assert explained(alone).cause == "engine_full", "nobody else is kept waiting"
 
 
-def test_refusals_are_told_as_a_share_of_all_that_asked() -> None:
+def test_refusals_are_reported_as_a_share_of_all_that_requested() -> None:
     scene = waiting(in_flight=1)
     scene.gateway["penstock_shed_total"] = [({"lane": "interactive"}, 25.0)]
     refused = explained(scene).evidence[-1]

@@ -33,7 +33,7 @@ def test_path_query_and_length_are_taken_apart() -> None:
     assert head((b"transfer-encoding", b"Chunked")).content_length is None
 
 
-def test_an_escaped_path_is_decoded_and_its_raw_form_kept() -> None:
+def test_an_escaped_path_is_decoded_and_its_raw_form_stored() -> None:
     found = head(target=b"/caf%C3%A9")
     assert (found.path, found.raw_path) == ("/café", b"/caf%C3%A9")
     assert status([HOST], target=b"/%ff") == 400
@@ -81,12 +81,12 @@ def test_other_methods_and_versions_are_refused() -> None:
     assert read_head(method=b"GET", version="1.0", target=b"/", headers=[], limits=LIMITS).path == "/"
 
 
-def test_a_client_of_http_1_0_is_not_told_to_continue() -> None:
+def test_a_client_of_http_1_0_is_not_reported_to_continue() -> None:
     assert head((b"expect", b"100-Continue")).expects_continue
     assert not head((b"expect", b"100-continue"), version="1.0").expects_continue
 
 
-def test_the_scope_has_the_decoded_path_and_says_when_the_server_drains() -> None:
+def test_the_scope_has_the_decoded_path_and_reports_when_the_server_drains() -> None:
     draining, headers = asyncio.Event(), [HOST]
     scope = http_scope(
         head(target=b"/caf%C3%A9?q"), version="1.1", headers=headers, server=None, client=("::1", 5), draining=draining

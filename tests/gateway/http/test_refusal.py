@@ -43,19 +43,19 @@ def test_a_refusal_is_a_whole_answer_that_closes(error: GatewayError, status: in
     assert json.loads(body)["error"]["message"] == error.message
 
 
-def test_a_refusal_for_load_says_when_to_come_back() -> None:
+def test_a_refusal_for_load_reports_when_to_come_back() -> None:
     for error in (too_many_connections(), too_many_unfinished()):
         assert b"\r\nretry-after: 1\r\n" in render_refusal(error, request_id="req_1")
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "reported"),
     [
         (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "HTTP/2 is not served"),
         (b"\x16\x03\x01\x02\x00", "TLS is not served"),
         (b"GARBAGE", "bad method"),
     ],
 )
-def test_another_protocol_is_named_and_else_the_parsers_reason_is_told(data: bytes, said: str) -> None:
-    assert said in explain_refusal("bad method", data).message
+def test_another_protocol_is_named_and_else_the_parsers_reason_is_reported(data: bytes, reported: str) -> None:
+    assert reported in explain_refusal("bad method", data).message
     assert "not HTTP" in explain_refusal("", b"GARBAGE").message

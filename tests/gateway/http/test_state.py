@@ -16,14 +16,14 @@ class Connection:
     def __init__(self, idle_since: float = 0.0) -> None:
         self.idle_since = idle_since
         self.has_given_up = False
-        self.looks: list[float] = []
+        self.checks: list[float] = []
         self.next_look: float | None = None
 
     def give_up(self) -> None:
         self.has_given_up = True
 
     def on_deadline(self, now: float) -> float | None:
-        self.looks.append(now)
+        self.checks.append(now)
         return self.next_look
 
 
@@ -81,7 +81,7 @@ async def test_a_refusal_is_counted_and_has_an_id() -> None:
     assert [(name, error.status) for name, error in world.refused] == [("public", 503)]
 
 
-async def test_connections_are_looked_at_when_due_and_again_when_they_say() -> None:
+async def test_connections_are_looked_at_when_due_and_again_when_they_report() -> None:
     world = World()
     again, once = Connection(), Connection()
     again.next_look = 105.0
@@ -89,10 +89,10 @@ async def test_connections_are_looked_at_when_due_and_again_when_they_say() -> N
         world.admit(connection)
         world.state.wheel.look_at(cast(Any, connection), 101.0)
     world.state.sweep(100.5)
-    assert again.looks == []
+    assert again.checks == []
     world.state.sweep(101.2)
     world.state.sweep(105.2)
-    assert (again.looks, once.looks) == ([101.2, 105.2], [101.2])
+    assert (again.checks, once.checks) == ([101.2, 105.2], [101.2])
     world.release(again)
     world.state.sweep(120.0)
-    assert len(again.looks) == 2
+    assert len(again.checks) == 2

@@ -19,7 +19,7 @@ from gateway.limits.permit import AdmissionRequest
 LANE = LiveLane("interactive", rules=LaneRules(ttft_slo_s=0.5))
 
 
-def claim(tenant: str = "a", tokens: int = 10, **times: float) -> AdmissionRequest:
+def admission_request(tenant: str = "a", tokens: int = 10, **times: float) -> AdmissionRequest:
     return AdmissionRequest(LANE, tenant, tokens, **times)  # type: ignore[arg-type]
 
 
@@ -28,7 +28,7 @@ def share(limit: AdaptiveLimit | None = None) -> LaneShare:
 
 
 def test_permits_are_counted_by_tenant_and_all_come_back() -> None:
-    own, claims = share(), [claim("a"), claim("a"), claim("b", 30)]
+    own, claims = share(), [admission_request("a"), admission_request("a"), admission_request("b", 30)]
     for one in claims:
         own.open(one, False, 0.0)
     assert (own.in_flight, own.tokens, own.by_tenant) == (3, 50, {"a": 2, "b": 1})
@@ -39,9 +39,9 @@ def test_permits_are_counted_by_tenant_and_all_come_back() -> None:
 
 
 def test_a_permit_cannot_come_back_twice() -> None:
-    own, one = share(), claim()
+    own, one = share(), admission_request()
     own.open(one, False, 0.0)
-    own.open(claim(), False, 0.0)
+    own.open(admission_request(), False, 0.0)
     own.close(one, 10)
     own.close(one, 10)
     with pytest.raises((AssertionError, KeyError)):
@@ -51,7 +51,7 @@ def test_a_permit_cannot_come_back_twice() -> None:
 def test_a_tenant_is_sparse_below_a_fair_part_and_crowds_only_a_shared_lane() -> None:
     own = share()
     for tenant in ("a", "a", "a", "b"):
-        own.open(claim(tenant), False, 0.0)
+        own.open(admission_request(tenant), False, 0.0)
     assert not own.is_sparse("a")
     assert own.is_sparse("b")
     assert own.is_sparse("newcomer")
@@ -64,7 +64,7 @@ def test_a_tenant_is_sparse_below_a_fair_part_and_crowds_only_a_shared_lane() ->
 def test_alone_a_tenant_crowds_nobody() -> None:
     own = share()
     for _ in range(5):
-        own.open(claim("a"), False, 0.0)
+        own.open(admission_request("a"), False, 0.0)
     assert not own.is_crowding("a", 1.0)
 
 
@@ -72,7 +72,7 @@ def test_a_limit_always_lets_one_request_through_and_keeps_room_for_sparse_tenan
     own = share(AdaptiveLimit(start=4))
     assert own.has_room
     for tenant in ("a", "a", "b", "a"):
-        own.open(claim(tenant), False, 0.0)
+        own.open(admission_request(tenant), False, 0.0)
     assert not own.has_room
     assert not own.has_room_for("a")
 
@@ -80,16 +80,16 @@ def test_a_limit_always_lets_one_request_through_and_keeps_room_for_sparse_tenan
 def test_a_missed_target_makes_forecasts_longer_once_for_a_group_and_hits_shorten_them() -> None:
     overrun = Overrun()
     for arrived_at in (0.0, 0.5, 0.9):
-        overrun.note(1.0, claim(ttft_by=0.9, arrived_at=arrived_at))
+        overrun.note(1.0, admission_request(ttft_by=0.9, arrived_at=arrived_at))
     assert overrun.ratio == pytest.approx(1.15), "they were admitted before the first miss was seen"
-    overrun.note(2.0, claim(ttft_by=1.9, arrived_at=1.5))
+    overrun.note(2.0, admission_request(ttft_by=1.9, arrived_at=1.5))
     assert overrun.ratio == pytest.approx(1.30)
     before = overrun.ratio
-    overrun.note(2.0, claim(ttft_by=9.0, arrived_at=1.8))
+    overrun.note(2.0, admission_request(ttft_by=9.0, arrived_at=1.8))
     assert 1.0 < overrun.ratio < before
-    overrun.note(500.0, claim(ttft_by=900.0, arrived_at=499.0))
+    overrun.note(500.0, admission_request(ttft_by=900.0, arrived_at=499.0))
     assert overrun.ratio == 1.0, "what went wrong long ago has passed"
-    overrun.note(500.0, claim())
+    overrun.note(500.0, admission_request())
     assert overrun.ratio == 1.0
 
 

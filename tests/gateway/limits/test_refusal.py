@@ -14,7 +14,7 @@ from gateway.limits.refusal import out_of_time, queue_full, still_starting, tena
 LANE = LiveLane("interactive", rules=LaneRules(ttft_slo_s=0.5))
 
 
-def claim(deadline_at: float | None, ttft_by: float | None) -> AdmissionRequest:
+def admission_request(deadline_at: float | None, ttft_by: float | None) -> AdmissionRequest:
     return AdmissionRequest(LANE, "t", 1, deadline_at, ttft_by)
 
 
@@ -31,10 +31,10 @@ def claim(deadline_at: float | None, ttft_by: float | None) -> AdmissionRequest:
 def test_the_limit_that_passed_first_is_the_reason(
     deadline_at: float | None, ttft_by: float | None, reason: ShedReason
 ) -> None:
-    assert out_of_time(claim(deadline_at, ttft_by), 10.0).reason is reason
+    assert out_of_time(admission_request(deadline_at, ttft_by), 10.0).reason is reason
 
 
-def test_a_full_queue_and_a_greedy_tenant_are_told_apart_and_name_the_lane() -> None:
+def test_a_full_queue_and_a_greedy_tenant_are_reported_apart_and_name_the_lane() -> None:
     full, greedy = queue_full(LANE, 0.0), tenant_share(LANE, 0.0)
     assert (full.reason, greedy.reason) == (ShedReason.QUEUE_FULL, ShedReason.TENANT_SHARE)
     for refusal in (full, greedy):
@@ -42,7 +42,7 @@ def test_a_full_queue_and_a_greedy_tenant_are_told_apart_and_name_the_lane() -> 
         assert refusal.lane == "interactive"
 
 
-def test_a_route_that_starts_says_for_how_long() -> None:
+def test_a_route_that_starts_reports_for_how_long() -> None:
     refusal: Shed = still_starting(LANE, "main", 7.2)
     assert (refusal.reason, refusal.retry_after_s) == (ShedReason.OVERLOAD, 7.2)
     assert f"about {math.ceil(7.2)} s" in refusal.degraded.hint

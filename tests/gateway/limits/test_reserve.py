@@ -18,7 +18,7 @@ def test_each_wait_adds_one_up_to_the_bound() -> None:
     assert reserve.level(1.0) == 1, "a smaller bound counts at once"
 
 
-def test_one_is_given_up_for_each_quiet_period_and_a_wait_starts_it_anew() -> None:
+def test_one_is_given_up_for_each_idle_period_and_a_wait_starts_it_anew() -> None:
     reserve = Reserve()
     for _ in range(3):
         reserve.note_wait(0.0, 9)

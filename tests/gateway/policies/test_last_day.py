@@ -75,7 +75,7 @@ async def test_a_day_later_nothing_of_it_counts(shared: Store) -> None:
     assert await process.last_day.sums() == {}
 
 
-async def test_without_the_store_its_own_counts_are_told(tmp_path: Path) -> None:
+async def test_without_the_store_its_own_counts_are_reported(tmp_path: Path) -> None:
     process = Process(Lost(tmp_path / "none.sqlite3", wall=lambda: 0.0), "a")
     process.serve("shop", "faq", 3)
     assert await process.last_day.sums() == {("shop", "faq"): 3}

@@ -52,8 +52,8 @@ def test_another_first_candidate_takes_all_of_them(folder: Path) -> None:
 
 
 def test_a_condition_on_texts_that_were_not_recorded_is_noted(folder: Path) -> None:
-    judged = policy(when=", when: 'request.text.startsWith(\"refund\")'")
-    assert any("request.text" in note for note in compare_policies(policy(), judged, folder)["notes"])
+    evaluated = policy(when=", when: 'request.text.startsWith(\"refund\")'")
+    assert any("request.text" in note for note in compare_policies(policy(), evaluated, folder)["notes"])
     assert compare_policies(policy(), policy(), folder)["notes"] == []
 
 

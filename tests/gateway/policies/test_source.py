@@ -27,22 +27,22 @@ async def test_a_file_is_its_own_editor_and_has_one_revision(tmp_path: Path) -> 
         poll_s=1.0,
     )
     file.load()
-    book = PolicySource(file, reader=DocumentReader(PolicyChecks()), in_force=lambda: POLICY)
-    assert (book.path, book.head.document, book.policy) == (str(path), GOOD, POLICY)
-    assert str(path) in (book.read_only_why or "")
-    assert await book.revision(book.head.number) == book.head
+    stats = PolicySource(file, reader=DocumentReader(PolicyChecks()), in_force=lambda: POLICY)
+    assert (stats.path, stats.head.document, stats.policy) == (str(path), GOOD, POLICY)
+    assert str(path) in (stats.read_only_why or "")
+    assert await stats.revision(stats.head.number) == stats.head
     with pytest.raises(ReadOnlyPolicy, match="change it there"):
-        _ = book.stored
+        _ = stats.stored
     with pytest.raises(ReadOnlyPolicy):
-        await book.revision(5)
+        await stats.revision(5)
 
 
 async def test_the_head_of_a_store_is_its_newest_revision_whatever_is_in_force(tmp_path: Path) -> None:
     store = EmbeddedStore(tmp_path / "shared.sqlite3", wall=lambda: 1000.0)
     replica = PolicyReplica(store, tmp_path / "a")
     await replica.policy.load()
-    book = PolicySource(replica.policy, reader=DocumentReader(PolicyChecks()), in_force=lambda: POLICY)
-    made = await book.stored.apply(changed(1), author="anna", reason="x", if_match=book.head.etag)
-    assert (book.head, book.path, book.read_only_why) == (made, None, None)
-    assert (await book.revision(1)).kind == "seed"
+    stats = PolicySource(replica.policy, reader=DocumentReader(PolicyChecks()), in_force=lambda: POLICY)
+    made = await stats.stored.apply(changed(1), author="anna", reason="x", if_match=stats.head.etag)
+    assert (stats.head, stats.path, stats.read_only_why) == (made, None, None)
+    assert (await stats.revision(1)).kind == "seed"
     await store.aclose()

@@ -58,7 +58,7 @@ def test_a_plain_answer_may_take_the_whole_time_before_its_first_byte() -> None:
     assert route.stream_timeouts.total_s == route.plain_timeouts.total_s == 20.0
 
 
-def test_answers_are_kept_apart_by_the_models_that_may_give_them() -> None:
+def test_answers_are_stored_apart_by_the_models_that_may_give_them() -> None:
     _, route = planned()
     assert route.cache_candidates == b"m\nn"
     assert route.wanted("shop").tenant == "shop"

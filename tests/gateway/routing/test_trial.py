@@ -23,13 +23,13 @@ def trial(percent: int = 30, **options: Any) -> Trial:
     return Trial(SNAPSHOT, percent=percent, **given)
 
 
-def asked(first: Any, *more: str, **fields: Any) -> ChatRequest:
+def requested(first: Any, *more: str, **fields: Any) -> ChatRequest:
     messages = [{"role": "user", "content": text} for text in (first, *more)]
     return ChatRequestParser().parse(msgspec.json.encode({"model": "auto", "messages": messages, **fields}))
 
 
 def test_about_its_share_is_taken_and_another_canary_draws_others() -> None:
-    requests = [asked(f"question {number}") for number in range(400)]
+    requests = [requested(f"question {number}") for number in range(400)]
     taken = [trial().takes("shop", request) for request in requests]
     assert sum(taken) / len(taken) == pytest.approx(0.3, abs=0.08)
     assert taken != [trial(salt="other").takes("shop", request) for request in requests]
@@ -37,16 +37,17 @@ def test_about_its_share_is_taken_and_another_canary_draws_others() -> None:
 
 def test_all_requests_of_a_conversation_take_the_same_side() -> None:
     for number in range(20):
-        first = asked(f"question {number}")
+        first = requested(f"question {number}")
         parts = [{"type": "text", "text": f"question {number}"}]
         sides = {
-            trial(50).takes("shop", one) for one in (first, asked(f"question {number}", "and then?"), asked(parts))
+            trial(50).takes("shop", one)
+            for one in (first, requested(f"question {number}", "and then?"), requested(parts))
         }
         assert len(sides) == 1
 
 
 def test_a_user_counts_more_than_the_words() -> None:
-    sides = {trial(50).takes("shop", asked(f"question {number}", user="anna")) for number in range(50)}
+    sides = {trial(50).takes("shop", requested(f"question {number}", user="anna")) for number in range(50)}
     assert len(sides) == 1
 
 
@@ -62,4 +63,4 @@ def test_a_user_counts_more_than_the_words() -> None:
     ],
 )
 def test_tenants_may_be_named_may_refuse_and_must_exist(options: dict[str, Any], tenant: str, is_taken: bool) -> None:
-    assert trial(**options).takes(tenant, asked("hello")) is is_taken
+    assert trial(**options).takes(tenant, requested("hello")) is is_taken

@@ -72,7 +72,7 @@ def test_what_is_rolled_back_was_never_there(opened: Opened) -> None:
     assert opened.file.read_log("s", "log", after=0, limit=10) == ()
 
 
-def test_of_a_key_that_changed_often_only_the_last_change_is_told(opened: Opened) -> None:
+def test_of_a_key_that_changed_often_only_the_last_change_is_reported(opened: Opened) -> None:
     start = opened.file.changes("s", after=None, limit=100).cursor
     for value in (b"1", b"2"):
         opened.file.put("s", "k", value, ttl_s=None, expect=None)

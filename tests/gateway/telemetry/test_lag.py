@@ -48,7 +48,7 @@ class LateLoop:
         callback()  # type: ignore[operator]
 
 
-def test_delays_add_up_and_the_worst_since_the_last_look_is_told() -> None:
+def test_delays_add_up_and_the_worst_since_the_last_look_is_reported() -> None:
     loop = LateLoop()
     meter = LagMeter(loop, interval_s=0.1)  # type: ignore[arg-type]
     meter.start()

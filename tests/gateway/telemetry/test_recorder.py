@@ -33,7 +33,7 @@ class World:
         return [json.loads(line) for line in self._stream.getvalue().splitlines()]
 
 
-def test_a_request_is_logged_and_told_to_who_watches() -> None:
+def test_a_request_is_logged_and_reported_to_who_watches() -> None:
     world, record = World(), finished(Outcome.COMPLETED)
     world.recorder.record(record)
     assert [line["outcome"] for line in world.lines()] == ["completed"]

@@ -27,7 +27,7 @@ class World:
         return [json.loads(line) for line in self._stream.getvalue().splitlines()]
 
 
-def test_a_store_is_down_until_it_is_said_to_be_up_and_losing_it_is_a_warning() -> None:
+def test_a_store_is_down_until_it_is_reported_to_be_up_and_losing_it_is_a_warning() -> None:
     world = World()
     watch = StoreWatch(world.metrics, world.log, "redis://host")
     assert world.up == 0.0
@@ -41,7 +41,7 @@ def test_a_store_is_down_until_it_is_said_to_be_up_and_losing_it_is_a_warning() 
     ]
 
 
-def test_a_side_connection_counts_its_operations_and_says_nothing_of_the_store() -> None:
+def test_a_side_connection_counts_its_operations_and_reports_nothing_of_the_store() -> None:
     world = World()
     StoreWatch(world.metrics, world.log, "redis://host").is_up(True, "")
     side = StoreWatch(world.metrics, world.log, "redis://host", is_side=True)

@@ -14,7 +14,7 @@ def texts(*contents: str) -> list[str]:
     return [message["content"] for message in dedupe(Conversation([*messages, LAST])).messages]
 
 
-def test_a_block_that_was_said_before_goes_from_later_messages_of_old_turns() -> None:
+def test_a_block_that_was_reported_before_goes_from_later_messages_of_old_turns() -> None:
     assert len(BLOCK) >= MIN_BLOCK_BYTES
     first, second, last = texts(f"One\n\n{BLOCK}", f"Two\n\n{BLOCK}\n\nthree")
     assert first == f"One\n\n{BLOCK}"
@@ -37,6 +37,6 @@ def test_code_and_instructions_stay() -> None:
     assert dedupe(Conversation(messages)).messages[1] == system
 
 
-def test_what_instructions_say_need_not_be_said_again() -> None:
+def test_what_instructions_report_need_not_be_reported_again() -> None:
     talk = Conversation([{"role": "system", "content": BLOCK}, {"role": "user", "content": BLOCK}, LAST])
     assert [message["content"] for message in dedupe(talk).messages[:2]] == [BLOCK, "[said before]"]

@@ -21,17 +21,19 @@ def test_what_fits_stays_whole() -> None:
 
 def test_whole_turns_go_and_the_instructions_and_the_last_turn_stay_whatever_the_budget() -> None:
     conversation = talk(4)
-    kept = recent_turns(conversation, 1)
-    assert kept == [0, 7, 8]
+    stored = recent_turns(conversation, 1)
+    assert stored == [0, 7, 8]
     assert recent_turns(talk(1), 1) == [0, 1, 2], "there is nothing before the last turn"
 
 
 def test_the_rest_fits_and_no_turn_is_split() -> None:
     conversation = talk(20)
     for budget in (3900, 2000, 777, 500):
-        kept = recent_turns(conversation, budget)
-        assert conversation.only(kept).num_bytes <= budget
-        assert [index for index in kept if index % 2 == 1] == [index - 1 for index in kept if index % 2 == 0 and index]
+        stored = recent_turns(conversation, budget)
+        assert conversation.only(stored).num_bytes <= budget
+        assert [index for index in stored if index % 2 == 1] == [
+            index - 1 for index in stored if index % 2 == 0 and index
+        ]
 
 
 def test_a_growing_chat_is_cut_in_the_same_place_for_several_turns() -> None:

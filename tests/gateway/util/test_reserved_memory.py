@@ -25,21 +25,21 @@ def held_by(budget: BodyBudget) -> Iterator[BodyReservation]:
 
 def pieces(num: int, size: int) -> Any:
     """What a server passes on of a body in so many pieces, and how many were asked for."""
-    asked: list[int] = []
+    requested: list[int] = []
 
     async def receive() -> dict[str, Any]:
-        asked.append(len(asked))
-        return {"type": "http.request", "body": b"x" * size, "more_body": len(asked) < num}
+        requested.append(len(requested))
+        return {"type": "http.request", "body": b"x" * size, "more_body": len(requested) < num}
 
-    return receive, asked
+    return receive, requested
 
 
 async def test_a_body_is_read_no_further_than_it_may_be_held() -> None:
     budget = BodyBudget(10_000, wait_s=0.0)
-    receive, asked = pieces(100, 1_000)
+    receive, requested = pieces(100, 1_000)
     with held_by(budget) as held, pytest.raises(RequestTooLarge):
         await read_body(receive, 1_000_000, room=held)
-    assert len(asked) < 20
+    assert len(requested) < 20
     assert budget.used_bytes == 0
 
 

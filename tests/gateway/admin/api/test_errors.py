@@ -56,24 +56,24 @@ def test_each_error_has_its_status_and_code(error: GatewayError, status: int, co
     assert (error.status, error.detail().code) == (status, code)
 
 
-def told(error: GatewayError) -> dict[str, Any]:
+def reported(error: GatewayError) -> dict[str, Any]:
     document: dict[str, Any] = msgspec.to_builtins(error.detail())
     return document
 
 
-def test_a_bad_document_is_told_with_every_problem_and_its_line() -> None:
-    found = told(BadPolicy(BAD))
+def test_a_bad_document_is_reported_with_every_problem_and_its_line() -> None:
+    found = reported(BadPolicy(BAD))
     assert len(found["problems"]) == len(BAD) >= 2
     assert f"(and {len(BAD) - 1} more)" in found["message"]
     assert found["param"] == "document"
 
 
 def test_a_conflict_shows_both_sides_and_other_errors_show_none() -> None:
-    assert told(Outdated("Changed.", {"yours": "r1", "now": "r2"}))["conflict"] == {"yours": "r1", "now": "r2"}
-    assert not {"conflict", "problems"} & told(BadLogin()).keys()
+    assert reported(Outdated("Changed.", {"yours": "r1", "now": "r2"}))["conflict"] == {"yours": "r1", "now": "r2"}
+    assert not {"conflict", "problems"} & reported(BadLogin()).keys()
 
 
-def test_errors_that_pass_say_when_to_come_back() -> None:
+def test_errors_that_pass_report_when_to_come_back() -> None:
     assert dict(TooManyLogins(7.2).headers())[b"retry-after"] == b"8"
     assert dict(TooManyLogins(0.0).headers())[b"retry-after"] == b"1", "never at once"
     assert b"retry-after" in dict(StoreLost().headers())

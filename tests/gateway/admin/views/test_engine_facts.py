@@ -31,11 +31,11 @@ class Engine:
     def __init__(self) -> None:
         self.body = METRICS
         self.status = 200
-        self.num_asked = 0
+        self.num_requested = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        self.num_asked += 1
+        self.num_requested += 1
         writer.write(b"HTTP/1.1 %d X\r\ncontent-length: %d\r\n\r\n%b" % (self.status, len(self.body), self.body))
         writer.close()
 
@@ -56,7 +56,7 @@ async def live(tmp_path: Path) -> AsyncIterator[dict[str, LiveDeployment]]:
         await one.client.aclose()
 
 
-async def test_an_engines_counters_are_read_and_a_hosted_api_is_not_asked(
+async def test_an_engines_counters_are_read_and_a_hosted_api_is_not_requested(
     engine: Engine, live: dict[str, LiveDeployment]
 ) -> None:
     facts = EngineFacts(live.values, ManualClock())
@@ -64,16 +64,16 @@ async def test_an_engines_counters_are_read_and_a_hosted_api_is_not_asked(
     await facts.refresh()
     assert facts.of("a") == EngineCounts(preemptions=3, prefix_hit_tokens=1500, speculates=True)
     assert facts.of("hosted") is None
-    assert engine.num_asked == 1
+    assert engine.num_requested == 1
 
 
-async def test_it_is_asked_again_only_after_a_while(engine: Engine, live: dict[str, LiveDeployment]) -> None:
+async def test_it_is_requested_again_only_after_a_while(engine: Engine, live: dict[str, LiveDeployment]) -> None:
     clock = ManualClock()
     facts = EngineFacts(live.values, clock)
-    for now, num_asked in ((0.0, 1), (1.9, 1), (2.0, 2)):
+    for now, num_requested in ((0.0, 1), (1.9, 1), (2.0, 2)):
         clock.now = now
         await facts.refresh()
-        assert engine.num_asked == num_asked
+        assert engine.num_requested == num_requested
 
 
 @pytest.mark.parametrize(("status", "body"), [(404, METRICS), (200, b"other_total 9\n"), (200, b"\xff\xfe")])

@@ -12,12 +12,12 @@ def table(**wrong: int) -> RouteStatsTable:
     """Ten audits for each route, so many of them wrong."""
     made = RouteStatsTable(NearMatchModel())
     for route, count in wrong.items():
-        book = made.of(TenantRoute("shop", route))
+        stats = made.of(TenantRoute("shop", route))
         for number in range(100):
-            book.note_request(1000.0)
-            book.note_hit(1000.0, b"%d" % number, b"entry", 0.9)
+            stats.note_request(1000.0)
+            stats.note_hit(1000.0, b"%d" % number, b"entry", 0.9)
         for number in range(10):
-            book.add(sample(number, wrong=number < count, weight=10.0))
+            stats.add(sample(number, wrong=number < count, weight=10.0))
     return made
 
 

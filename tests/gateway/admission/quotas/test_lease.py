@@ -17,7 +17,7 @@ class Store:
         self.lease = QuotaLease(Meter("tokens_per_min", Period.MINUTE, limit), Unit.TOKEN, "allow")
         self.now = 0.0
 
-    def ask(self, first: int, waiting: int | None = None, *, ahead: bool = False) -> Grant:
+    def exchange(self, first: int, waiting: int | None = None, *, ahead: bool = False) -> Grant:
         draw = self.lease.draw(first, first if waiting is None else waiting, self.now, ahead=ahead)
         grant = draw_units(self.counts, draw, MIDDAY + self.now, 1)
         self.lease.take(draw, grant, self.now, self.now)
@@ -35,7 +35,7 @@ def test_a_lease_never_drawn_has_nothing() -> None:
 
 def test_what_was_granted_is_left_until_its_time_is_over() -> None:
     store = Store()
-    store.ask(10, ahead=True)
+    store.exchange(10, ahead=True)
     assert store.lease.left >= 10
     assert 0.0 < store.lease.until <= 2 * BUCKET_S
     assert store.used == store.lease.left
@@ -43,26 +43,26 @@ def test_what_was_granted_is_left_until_its_time_is_over() -> None:
 
 def test_units_of_a_lease_that_is_over_go_back_with_the_next_draw() -> None:
     store = Store()
-    store.ask(10)
+    store.exchange(10)
     store.now = store.lease.until
     assert store.lease.has_news(store.now, store.now), "other processes may need them"
-    store.ask(0)
+    store.exchange(0)
     assert (store.used, store.lease.left) == (0, 0)
 
 
 def test_few_unused_units_far_from_the_limit_need_no_call_of_their_own() -> None:
     store = Store(limit=100_000)
-    store.ask(10)
-    asked_at, store.now = store.now, store.lease.until
-    assert not store.lease.has_news(store.now, asked_at)
-    assert store.lease.has_news(asked_at + LAZY_S, asked_at)
+    store.exchange(10)
+    requested_at, store.now = store.now, store.lease.until
+    assert not store.lease.has_news(store.now, requested_at)
+    assert store.lease.has_news(requested_at + LAZY_S, requested_at)
 
 
 def test_a_dry_answer_is_trusted_for_a_moment_and_only_for_such_a_need() -> None:
     store = Store()
-    store.ask(LIMIT)
+    store.exchange(LIMIT)
     store.lease.left = 0  # all of it in use
-    store.ask(5)
+    store.exchange(5)
     assert store.lease.knows_dry(5, store.now)
     assert store.lease.knows_dry(9, store.now)
     assert not store.lease.knows_dry(4, store.now)
@@ -73,16 +73,16 @@ def test_a_dry_answer_is_trusted_for_a_moment_and_only_for_such_a_need() -> None
 
 def test_a_need_above_the_limit_is_never_free() -> None:
     store = Store()
-    store.ask(LIMIT + 1)
+    store.exchange(LIMIT + 1)
     assert store.lease.free_at is None
 
 
 def test_units_of_an_earlier_lease_are_owed_to_its_bucket() -> None:
     store = Store()
-    store.ask(10)
+    store.exchange(10)
     bucket = store.lease.bucket
     store.now = store.lease.until
-    store.ask(10)
+    store.exchange(10)
     store.lease.give_back(bucket, 4)
     assert store.lease.owed == {bucket: 4}
     store.lease.give_back(bucket, -3)

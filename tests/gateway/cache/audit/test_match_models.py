@@ -16,9 +16,9 @@ def test_a_route_whose_matches_are_often_wrong_is_believed_less() -> None:
     models = MatchModels.shipped()
     wrong = models.learn([sample(number, wrong=True) for number in range(60)])
     right = models.learn([sample(number, wrong=False) for number in range(60)])
-    asked, kept = "How do I prune an olive tree?", "How can I prune an olive tree?"
-    chances = [
-        model.match_probability(asked, kept, similarity=0.97, runner_up=None, track=None)
+    requested, stored = "How do I prune an olive tree?", "How can I prune an olive tree?"
+    probabilities = [
+        model.match_probability(requested, stored, similarity=0.97, runner_up=None, track=None)
         for model in (wrong, models.first, right)
     ]
-    assert chances[0] < chances[1] <= chances[2]
+    assert probabilities[0] < probabilities[1] <= probabilities[2]

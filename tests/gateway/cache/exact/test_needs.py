@@ -25,10 +25,10 @@ def answer(**fields: Any) -> bytes:
 WITHOUT, WITH = answer(usage=None), answer(usage=USAGE)
 
 
-def test_a_stream_that_asks_for_usage_needs_it_and_one_that_does_not_takes_any() -> None:
-    asking = needs(stream=True, stream_options={"include_usage": True})
+def test_a_stream_that_requests_for_usage_needs_it_and_one_that_does_not_takes_any() -> None:
+    requesting = needs(stream=True, stream_options={"include_usage": True})
     silent = needs(stream=True)
-    assert (asking.are_met_by(WITH), asking.are_met_by(WITHOUT)) == (True, False)
+    assert (requesting.are_met_by(WITH), requesting.are_met_by(WITHOUT)) == (True, False)
     assert (silent.are_met_by(WITH), silent.are_met_by(WITHOUT)) == (True, True)
 
 
@@ -43,10 +43,10 @@ def test_the_usual_tiers_want_nothing(tier: str | None) -> None:
 
 
 def test_a_tier_must_be_the_answers_own_unless_its_server_names_none() -> None:
-    asked = needs(stream=True, service_tier="priority")
-    assert asked.are_met_by(answer(service_tier="priority"))
-    assert asked.are_met_by(answer(service_tier=None))
-    assert not asked.are_met_by(answer(service_tier="flex"))
+    requested = needs(stream=True, service_tier="priority")
+    assert requested.are_met_by(answer(service_tier="priority"))
+    assert requested.are_met_by(answer(service_tier=None))
+    assert not requested.are_met_by(answer(service_tier="flex"))
 
 
 def test_an_answer_that_cannot_be_read_meets_no_need_and_no_needs_read_nothing() -> None:
@@ -55,9 +55,9 @@ def test_an_answer_that_cannot_be_read_meets_no_need_and_no_needs_read_nothing()
 
 
 def test_an_answer_under_way_is_followed_only_where_it_will_have_the_usage() -> None:
-    plain, asking, silent = needs(), needs(stream=True, stream_options={"include_usage": True}), needs(stream=True)
+    plain, requesting, silent = needs(), needs(stream=True, stream_options={"include_usage": True}), needs(stream=True)
     bare_stream = b'{"stream":true}'
     with_usage = b'{"stream":true,"stream_options":{"include_usage":true}}'
-    assert [need.may_follow(b"") for need in (plain, asking, silent)] == [True, True, True]
-    assert [need.may_follow(bare_stream) for need in (plain, asking, silent)] == [False, False, True]
-    assert [need.may_follow(with_usage) for need in (plain, asking, silent)] == [True, True, True]
+    assert [need.may_follow(b"") for need in (plain, requesting, silent)] == [True, True, True]
+    assert [need.may_follow(bare_stream) for need in (plain, requesting, silent)] == [False, False, True]
+    assert [need.may_follow(with_usage) for need in (plain, requesting, silent)] == [True, True, True]

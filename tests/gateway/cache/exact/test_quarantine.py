@@ -27,7 +27,7 @@ def test_the_same_content_is_the_same_answer_whatever_its_id_time_and_order() ->
     assert digest_of(first) != digest_of(answer("Rome"))
 
 
-def test_bytes_that_are_no_completion_are_told_apart_as_bytes() -> None:
+def test_bytes_that_are_no_completion_are_reported_apart_as_bytes() -> None:
     assert digest_of(b"{") == digest_of(b"{")
     assert len({digest_of(data) for data in (b"{", b"[]", b'{"choices": 3}', b"\xff")}) == 4
 

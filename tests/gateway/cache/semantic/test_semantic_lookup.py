@@ -15,21 +15,21 @@ from tests.gateway.cache.semantic.test_semantic_tier import World, request, want
 class Lookup:
     """A lookup in a world with one answer, whose vector the test brings."""
 
-    def __init__(self, *, has_entry: bool = True, looks: bool = True) -> None:
+    def __init__(self, *, has_entry: bool = True, checks: bool = True) -> None:
         self.world = World()
         if has_entry:
             self.world.keep(request(), wanted_by(), number=1)
         self.vector: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.hits: list[bool] = []
-        asked, wanted = request("Where is the red button of it, then?"), wanted_by()
-        self.key = self.world.key(asked, wanted)
+        requested, wanted = request("Where is the red button of it, then?"), wanted_by()
+        self.key = self.world.key(requested, wanted)
         self.lookup = SemanticLookup(
             self.world.semantic,
             self.vector,
             subject=LookupSubject(self.key, wanted, TenantRoute("acme", "faq"), self.world.stats),
             clock=lambda: self.world.now,
             workers=ThreadPoolExecutor(1),
-            is_lookup=looks,
+            is_lookup=checks,
         )
         self.lookup.on_hit = lambda: self.hits.append(True)
 
@@ -39,7 +39,7 @@ class Lookup:
         await asyncio.sleep(0)
 
 
-async def test_a_hit_is_told_once_its_vector_is_there() -> None:
+async def test_a_hit_is_reported_once_its_vector_is_there() -> None:
     case = Lookup()
     assert case.lookup.reason == "late", "it has not ended"
     case.world.now += 0.5
@@ -59,7 +59,7 @@ async def test_without_a_neighbour_or_without_a_vector_there_is_no_hit_and_a_rea
     assert alone.hits == blind.hits == []
 
 
-async def test_a_lookup_that_was_closed_tells_nobody_and_lets_go_of_its_vector() -> None:
+async def test_a_lookup_that_was_closed_reports_nobody_and_lets_go_of_its_vector() -> None:
     case = Lookup()
     case.lookup.close()
     await asyncio.sleep(0)
@@ -71,7 +71,7 @@ async def test_a_lookup_that_was_closed_tells_nobody_and_lets_go_of_its_vector()
 async def test_an_answer_that_comes_before_the_vector_is_placed_with_it() -> None:
     case = Lookup(has_entry=False)
     shared: list[CacheEntry] = []
-    kept = case.world.keep(request("Something else?"), wanted_by("other"), number=9)
+    stored = case.world.keep(request("Something else?"), wanted_by("other"), number=9)
     entry = CacheEntry(
         id="r2",
         exact=case.key.exact,
@@ -82,7 +82,7 @@ async def test_an_answer_that_comes_before_the_vector_is_placed_with_it() -> Non
         route="faq",
         deployment="small",
         created_at=case.world.now,
-        expires_at=kept.expires_at,
+        expires_at=stored.expires_at,
     )
     case.lookup.stored(entry, shared.append)
     case.lookup.close()
@@ -94,7 +94,7 @@ async def test_an_answer_that_comes_before_the_vector_is_placed_with_it() -> Non
 
 
 async def test_without_a_vector_an_answer_is_shared_as_it_is() -> None:
-    case = Lookup(looks=False)
+    case = Lookup(checks=False)
     shared: list[CacheEntry] = []
     entry = case.world.keep(request("Something else?"), wanted_by(), number=9)
     await case.comes(None)
@@ -103,7 +103,7 @@ async def test_without_a_vector_an_answer_is_shared_as_it_is() -> None:
     assert case.lookup.finding is None
 
 
-async def test_the_routes_book_learns_how_long_lookups_take() -> None:
+async def test_the_routes_stats_learns_how_long_lookups_take() -> None:
     case = Lookup()
     before = case.world.stats.order.lookup_s
     case.world.now += 0.25

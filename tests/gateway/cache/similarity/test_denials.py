@@ -15,7 +15,7 @@ def test_a_word_that_denies_is_an_exception_listed_or_built(word: str) -> None:
 @pytest.mark.parametrize(
     "word", ["under", "until", "unit", "uniform", "bless", "nonetheless", "nevertheless", "regardless", "understand"]
 )
-def test_a_word_that_only_looks_like_one_is_none(word: str) -> None:
+def test_a_word_that_only_checks_like_one_is_none(word: str) -> None:
     assert not is_exception(word)
 
 

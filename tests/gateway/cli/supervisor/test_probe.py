@@ -29,7 +29,7 @@ async def test_a_status_comes_with_its_json_if_it_has_any(tmp_path: Path, body: 
     assert await answer(tmp_path, raw) == ProbeResult(status=503, body=found)
 
 
-async def test_who_is_not_there_or_says_nonsense_gives_nothing(tmp_path: Path) -> None:
+async def test_who_is_not_there_or_reports_nonsense_gives_nothing(tmp_path: Path) -> None:
     assert await get(f"unix:{tmp_path}/none.sock", "/readyz") is None
     assert await answer(tmp_path, b"\x00\x01\r\n\r\n") is None
 

@@ -24,7 +24,7 @@ def test_the_first_end_counts_and_later_ones_do_nothing() -> None:
     assert subject.health.num_under_way == 0
 
 
-def test_a_client_that_leaves_says_nothing_of_the_deployment() -> None:
+def test_a_client_that_leaves_reports_nothing_of_the_deployment() -> None:
     subject, attempt = watch(consecutive_failures=1)
     attempt.dropped()
     attempt.failed(1.0, FailureKind.STATUS)
@@ -44,18 +44,18 @@ def test_a_stream_is_overdue_after_a_multiple_of_what_was_expected() -> None:
 
 def test_the_bound_of_a_whole_answer_is_worked_out_only_when_it_takes_long() -> None:
     _, attempt = watch(stalled_least_s=1.0)
-    asked: list[float] = []
+    requested: list[float] = []
 
     def bound_s() -> float:
-        asked.append(5.0)
+        requested.append(5.0)
         return 5.0
 
     attempt.expect_whole(bound_s)
     assert not attempt.is_overdue(1.0)
-    assert asked == []
+    assert requested == []
     assert not attempt.is_overdue(5.0)
     assert attempt.is_overdue(5.1)
-    assert asked == [5.0], "once"
+    assert requested == [5.0], "once"
 
 
 def test_progress_is_seen_once_and_our_own_pause_is_no_silence() -> None:
@@ -69,13 +69,13 @@ def test_progress_is_seen_once_and_our_own_pause_is_no_silence() -> None:
     assert attempt.has_moved()
 
 
-@pytest.mark.parametrize(("num_progress", "is_told"), [(0, True), (1, False)])
-def test_only_an_exchange_without_a_token_moves_on(num_progress: int, is_told: bool) -> None:
+@pytest.mark.parametrize(("num_progress", "is_reported"), [(0, True), (1, False)])
+def test_only_an_exchange_without_a_token_moves_on(num_progress: int, is_reported: bool) -> None:
     _, attempt = watch()
-    told: list[bool] = []
-    attempt.on_stalled = lambda: told.append(True)
+    reported: list[bool] = []
+    attempt.on_stalled = lambda: reported.append(True)
     response = attempt.response = Progress()
     response.num_progress = num_progress
     attempt.has_moved()
     attempt.leave()
-    assert bool(told) is is_told
+    assert bool(reported) is is_reported

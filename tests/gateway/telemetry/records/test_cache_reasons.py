@@ -8,7 +8,7 @@ from typing import get_args
 from gateway.telemetry.records.cache_reasons import CacheReason, ExactReason, GuardReason, SimilarReason
 
 
-def test_a_reason_tells_by_itself_which_part_of_the_cache_decided() -> None:
+def test_a_reason_reports_by_itself_which_part_of_the_cache_decided() -> None:
     kinds = [set(get_args(kind)) for kind in (ExactReason, GuardReason, SimilarReason)]
     assert sum(map(len, kinds)) == len(set.union(*kinds))
     assert {reason for kind in get_args(CacheReason) for reason in get_args(kind)} == set.union(*kinds)

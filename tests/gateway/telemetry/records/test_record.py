@@ -30,7 +30,7 @@ def test_chunks_stand_in_for_a_usage_that_did_not_come() -> None:
     assert (with_usage["prompt_tokens"], with_usage["completion_tokens"], with_usage["cached_tokens"]) == (10, 6, 4)
 
 
-def test_an_abandoned_answer_is_told_with_all_of_its_tokens() -> None:
+def test_an_abandoned_answer_is_reported_with_all_of_its_tokens() -> None:
     found = line(handed_over=HandedOver("small", Usage(10, 3)))
     assert (found["handed_over_from"], found["handed_over_tokens"]) == ("small", 13)
 

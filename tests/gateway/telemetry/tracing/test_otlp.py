@@ -66,8 +66,8 @@ def test_usage_and_the_first_token_belong_to_the_upstreams_span() -> None:
     made = record(usage=Usage(12, 5))
     made.timeline.first_token_at = 100.5
     chat = spans(made)["chat auto"]
-    told = attributes(chat)
-    assert (told["gen_ai.usage.input_tokens"], told["gen_ai.usage.output_tokens"]) == ("12", "5")
+    reported = attributes(chat)
+    assert (reported["gen_ai.usage.input_tokens"], reported["gen_ai.usage.output_tokens"]) == ("12", "5")
     assert chat["events"] == [{"name": "gen_ai.first_token", "timeUnixNano": str(int(1100.5 * 1e9))}]
 
 
