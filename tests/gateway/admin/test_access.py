@@ -129,7 +129,7 @@ async def test_a_write_by_cookie_needs_the_sessions_token_and_our_own_page(tmp_p
 
 
 async def test_wrong_passwords_are_counted_and_then_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.access.sign_in.guesses.FIRST_DELAY_S", 60.0)
+    monkeypatch.setattr("gateway.access.sign_in.failed_logins.FIRST_DELAY_S", 60.0)
     async with gateway(tmp_path) as stack:
         await with_admins(stack)
         codes = []
