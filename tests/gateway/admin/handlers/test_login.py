@@ -21,7 +21,7 @@ WRONG = "wrong wrong wrong"
 @pytest.fixture
 def long_delay(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep what is refused refused, however slow the machine is."""
-    monkeypatch.setattr("gateway.access.sign_in.guesses.FIRST_DELAY_S", 60.0)
+    monkeypatch.setattr("gateway.access.sign_in.failed_logins.FIRST_DELAY_S", 60.0)
 
 
 async def log_in(
