@@ -18,8 +18,7 @@ from gateway.chat.headers import ChatHead
 from gateway.chat.request import ChatRequest
 from gateway.errors import GatewayError, InternalError, QuotaExceeded, RejectedRequest, Shed, UpstreamTimedOut
 from gateway.forwarding.forward import Forwarder
-from gateway.http.asgi import ClientGone, Receive, Scope, Send
-from gateway.http.disconnect import until_gone
+from gateway.http.asgi import ClientGone, Receive, Scope, Send, until_gone
 from gateway.request_context import RequestContext
 from gateway.routing.planned_route import PlannedRoute
 from gateway.routing.sampling import RecordingSampler
@@ -111,7 +110,8 @@ class ChatPipeline:
                 ctx.held.release()
             record.outcome = record.outcome or Outcome.FAILED
             record.timeline.mark(Stage.RELAY, self._clock())
-            self._quotas.settle(ctx)
+            if ctx.reservation is not None:
+                self._quotas.settle(ctx, ctx.reservation)
             self._recorder.record(record)
 
     async def aclose(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gateway.admission.quotas.quotas import Quotas
+from gateway.admission.quotas.reservation import Reservation
 from gateway.admission.quotas.tenant_quota import TenantQuota
 from gateway.chat.request import ChatRequest
 from gateway.deployments.price import Pricer
@@ -34,10 +35,9 @@ class QuotaStage:
         now = self._clock()
         ctx.reservation = quota.try_reserve(tokens, nano, now) or await quota.reserve(tokens, nano, now)
 
-    def settle(self, ctx: RequestContext) -> None:
-        """Charge what a request used in place of what it reserved, if it reserved anything."""
-        if ctx.reservation is not None:
-            self._quotas.settle(ctx.reservation, ctx.record, ctx.price)
+    def settle(self, ctx: RequestContext, reservation: Reservation) -> None:
+        """Charge what a request used in place of what it reserved."""
+        self._quotas.settle(reservation, ctx.record, ctx.price)
 
     def count_refusal(self, ctx: RequestContext, error: QuotaExceeded) -> None:
         """Count a request that its tenant's quota refused."""

@@ -317,6 +317,8 @@ def _usage(stated: Any) -> Usage | None:
 
 
 def _count(stated: Any) -> int | None:
+    if type(stated) is int:  # as nearly all are
+        return stated if stated >= 0 else None
     number = written_number(stated)
     if isinstance(number, float):
         number = int(number) if number.is_integer() else None

@@ -2,7 +2,7 @@
 
 Retries are off: whether a second try is worth its time is decided above. The library drops the connection of a command
 that was cancelled or timed out, so that the next command cannot read its answer. Old versions did not;
-`tests/gateway/store/test_redis_cancellation.py` holds the installed one to it.
+`tests/gateway/store/test_redis_client.py` holds the installed one to it.
 """
 
 from __future__ import annotations

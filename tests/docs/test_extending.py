@@ -28,7 +28,7 @@ from tests.docs.examples.repeat_drafter import RepeatDrafter
 from tests.engine.core.checkpoints import write_checkpoint
 from tests.engine.core.tiny_core import PROMPTS, TinyCore
 from tests.engine.models.paged import PagedRunner, Row
-from tests.gateway.store.test_contract import TestChanges, TestEntries, TestHolds, TestLog, TestMeters
+from tests.gateway.store.test_base import TestChanges, TestEntries, TestHolds, TestLog, TestMeters
 
 __all__ = ["TestChanges", "TestEntries", "TestHolds", "TestLog", "TestMeters"]
 """The contract of every store, run here against the one of the page."""

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from gateway.access.local_token import read_token
-from tests.gateway.admin.test_policy_cli import Shell, shell
-from tests.gateway.admin.test_policy_life import POLICY, apply, in_force, stored
+from tests.gateway.admin.handlers.test_policy import POLICY, apply, in_force, stored
+from tests.gateway.cli.test_policy_commands import Shell, shell
 from tests.gateway.scripted import ScriptedUpstream, Wire, chunk
 from tests.gateway.stack import Reply, Stack, chat, encode, policy_text
 

@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.cache.exact.capture import UNCOUNTED_BYTES, Capture
 from gateway.cache.exact.shared_answer import SharedAnswers
 from gateway.limits.body_budget import parsed_bytes
 from tests.gateway.quota_policy import quota_policy
@@ -245,20 +244,6 @@ async def until(is_so: Callable[[], bool]) -> None:
 
 
 # Copies and followers
-
-
-async def test_a_copy_for_the_cache_is_given_up_where_there_is_no_room() -> None:
-    requested: list[int] = []
-
-    def has_room(num_bytes: int) -> bool:
-        requested.append(num_bytes)
-        return len(requested) < 2
-
-    capture = Capture(None, has_room)
-    for _ in range(3 * UNCOUNTED_BYTES // 1000):
-        capture.feed(b"x" * 1000)
-    assert requested == [UNCOUNTED_BYTES, UNCOUNTED_BYTES]
-    assert capture.completion() is None
 
 
 async def test_a_follower_that_is_cut_off_ends_and_others_go_on() -> None:

@@ -15,7 +15,7 @@ from gateway.chat.headers import ChatHead
 from gateway.chat.request import require_json
 from gateway.errors import InvalidRequest, UnsupportedMediaType
 from tests.gateway.scripted import COMPLETION, Script, Wire, chunk
-from tests.gateway.stack import NO_EJECTION, Stack, chat, encode, running
+from tests.gateway.stack import Stack, chat, encode, running
 
 STREAM = b"".join(b"data: " + data + b"\n\n" for data in (chunk("hel"), chunk("lo"), chunk(finish="stop"), b"[DONE]"))
 
@@ -291,16 +291,3 @@ async def test_json_that_is_no_utf_8_is_no_completion(tmp_path: Path, coding: st
     async with running(tmp_path) as stack:
         stack.small.scripts = [plain]
         assert (await stack.call(chat())).headers["x-penstock-deployment"] == "large"
-
-
-async def test_a_server_that_knows_no_streams_answers_a_plain_request_that_was_sent_as_one(tmp_path: Path) -> None:
-    async def plain(wire: Wire) -> None:
-        await wire.answer(COMPLETION)
-
-    async with running(tmp_path, ejection=NO_EJECTION) as stack:
-        stack.gateway._current().deployments["small"].plain_as_stream = "always"
-        stack.small.otherwise = plain
-        reply = await stack.call(chat())
-
-        assert (reply.status, reply.headers["x-penstock-deployment"], reply.body) == (200, "small", COMPLETION)
-        assert len(stack.small.received) == 1

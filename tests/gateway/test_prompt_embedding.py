@@ -13,7 +13,6 @@ import msgspec
 import pytest
 
 from gateway.cache.audit.match_models import MatchModels
-from gateway.embedding.encoder import have_same_weights
 from gateway.prompt_embedding import MAX_CHARS, PromptEmbedding
 from routing_policies.quality.model import PairModel
 from routing_policies.quality.training.pair_trainer import PairTrainer
@@ -136,15 +135,3 @@ async def test_what_was_learned_from_another_encoder_or_from_none_is_not_called(
         assert await chosen(stack) == "small"
         assert encoder.texts == []
         assert stack.gateway._embedder.is_ready is bool(encoder_id)
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "same"),
-    [
-        ("all-minilm-l6-v2-0.1.0-int8-r1", "all-MiniLM-L6-v2-0.1.0-fp32", True),
-        ("all-minilm-l6-v2-0.1.0-int8-r1", "all-minilm-l6-v2-0.2.0-int8-r1", False),
-        ("words", "words", True),
-    ],
-)
-def test_precision_and_revision_make_no_other_weights(first: str, second: str, same: bool) -> None:
-    assert have_same_weights(first, second) is same

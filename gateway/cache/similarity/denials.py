@@ -24,7 +24,7 @@ _EXCLUDING: Final = {
 _MEASURING: Final = "how"
 """Word before these that makes them a distance: `how far from`."""
 _BUILT: Final = re.compile(
-    r"un(?!i|der|til|le)[a-z]{3,}(?:ed|able|ible|ing|en)|non[a-z]{4,}|(?!unless|bless|regardless|nonethe|neverthe)[a-z]{3,}less"
+    r"un(?!i|der|til|le)[a-z]{3,}(?:ed|able|ible|ing|en)|non(?!etheless)[a-z]{4,}|(?!unless|bless|regardless|nonethe|neverthe)[a-z]{3,}less"
 )
 
 

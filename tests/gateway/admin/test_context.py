@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from gateway.admin.live_feed import MAX_SUBSCRIBERS
 from tests.gateway.stack import Stack, chat, encode, running
 
 POLICY = """
@@ -91,26 +90,6 @@ async def test_a_gateway_that_served_nothing_reports_it_in_numbers(stack: Stack)
     assert found["cache"]["hit_ratio"] is None
 
 
-async def test_one_request_is_explained_by_its_id(stack: Stack) -> None:
-    reply = await stack.call(chat(stream=True))
-    notified = (await stack.get(f"/admin/api/requests/{reply.headers['x-request-id']}", admin=True)).json["request"]
-    assert notified["outcome"] == "completed"
-    assert notified["decisions"][0]["deployment"] == "small"
-    assert notified["stages"][0]["stage"] == "read"
-    hit = await stack.call(chat(stream=True))
-    cached = (await stack.get(f"/admin/api/requests/{hit.headers['x-request-id']}", admin=True)).json["request"]
-    assert cached["cache_entry"] == reply.headers["x-request-id"]
-
-
-async def test_requests_are_listed_newest_first_and_filtered(stack: Stack) -> None:
-    for model in ("auto", "nobody", "auto"):
-        await stack.call(chat(model))
-    listed = (await stack.get("/admin/api/requests", admin=True)).json["requests"]
-    assert [one["outcome"] for one in listed] == ["cached", "rejected", "completed"]
-    only = (await stack.get("/admin/api/requests?outcome=cached&lane=interactive", admin=True)).json["requests"]
-    assert [one["outcome"] for one in only] == ["cached"]
-
-
 @pytest.mark.parametrize(
     "path", ["/admin/api/overview?window=7", "/admin/api/requests?limit=x", "/admin/api/live?topic=everything"]
 )
@@ -118,27 +97,6 @@ async def test_a_parameter_that_makes_no_sense_is_named(stack: Stack, path: str)
     reply = await stack.get(path, admin=True)
     assert reply.status == 400
     assert reply.error["param"] in path
-
-
-async def test_unknown_requests_and_deployments_are_404(stack: Stack) -> None:
-    assert (await stack.get("/admin/api/requests/req_0", admin=True)).status == 404
-    body = {"drain": True}
-    assert (await stack.call(body, admin=True, path="/admin/api/deployments/none/drain")).status == 404
-    assert (await stack.get("/admin/api/deployments/small/drain", admin=True)).status == 405
-
-
-async def test_a_drained_deployment_gets_nothing_new_until_it_is_taken_back(stack: Stack) -> None:
-    drain = "/admin/api/deployments/small/drain"
-    reply = await stack.call({"drain": True, "reason": "a new card"}, admin=True, path=drain)
-    assert reply.status == 200, reply.body
-    served = await stack.call(chat(temperature=0.5))
-    assert served.headers["x-penstock-deployment"] == "large"
-    states = (await stack.get("/admin/api/deployments", admin=True)).json["deployments"]
-    assert {one["id"]: one["state"] for one in states} == {"small": "draining", "large": "ready"}
-    await stack.call({"drain": False}, admin=True, path=drain)
-    await _until(lambda: stack.gateway.room._deployments()["small"].is_ready)
-    served = await stack.call(chat(temperature=0.6))
-    assert served.headers["x-penstock-deployment"] == "small"
 
 
 async def test_a_drain_that_another_process_ordered_is_followed(stack: Stack) -> None:
@@ -202,17 +160,6 @@ async def test_nothing_is_left_of_a_page_that_closed(stack: Stack) -> None:
     writer.close()
     await _until(lambda: feed.num_subscribers == 0)
     assert feed._made == {}
-
-
-async def test_more_pages_than_may_be_open_are_reported_so(stack: Stack) -> None:
-    writers = [(await _subscribe(stack, "topic=load"))[1] for _ in range(MAX_SUBSCRIBERS)]
-    try:
-        await _until(lambda: stack.gateway.room.feed.num_subscribers == MAX_SUBSCRIBERS)
-        reply = await stack.get("/admin/api/live?topic=load", admin=True)
-        assert (reply.status, reply.error["code"]) == (503, "too_many_live")
-    finally:
-        for writer in writers:
-            writer.close()
 
 
 async def test_an_open_page_does_not_hold_up_the_end(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from tests.gateway.admin.test_policy_life import apply, in_force, slower, stored
+from tests.gateway.admin.handlers.test_policy import apply, in_force, slower, stored
 from tests.gateway.policies.test_canary import CANARY, call, start
 from tests.gateway.stack import Stack, chat
 from tests.gateway.store.redis_server import RedisServer

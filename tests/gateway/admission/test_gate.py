@@ -167,28 +167,3 @@ def test_retries_are_the_first_to_be_refused() -> None:
     busy, retry, first = within(policy(), act)
     assert (busy.reason, retry.reason, first.reason) == (None, "slo_unreachable", None)
     assert retry.hint == "The same request in about 1 s."  # it requested no target that it could give up
-
-
-def test_the_hint_names_a_lane_that_would_have_taken_it_and_does() -> None:
-    text = policy().replace("}]\nroutes", "}, {id: batch, slo: {ttft_p95_ms: 60000}}]\nroutes")
-
-    async def act(world: World) -> tuple[Fate, Fate]:
-        await saturate(world)
-        return await routing_request(world), await routing_request(world, x_penstock_priority="batch")
-
-    refused, taken = within(text, act)
-    assert refused.hint == "The same request in lane 'batch' (x-penstock-priority: batch)."
-    assert taken.reason is None
-
-
-def test_the_hint_names_the_target_that_would_have_been_met() -> None:
-    async def act(world: World) -> tuple[Fate, Fate]:
-        for _ in range(5):
-            await routing_request(world)
-        refused = await routing_request(world, x_slo_ttft_ms="1")
-        named = refused.hint.removeprefix("A latency target of ").split(" ")[0]
-        return refused, await routing_request(world, x_slo_ttft_ms=str(int(named) * 2))
-
-    refused, taken = within(policy(), act)
-    assert refused.hint.endswith("ms or more (x-slo-ttft-ms).")
-    assert taken.reason is None

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from gateway.admission.guard import MEMORY_EVERY_TICKS, OverloadGuard, Strain
 from gateway.errors import Shed
 from gateway.limits.lane import LiveLane
-from gateway.telemetry.memory import group_limit_bytes, resident_bytes
 
 HEAVY, LIGHT = LiveLane("interactive", weight=8), LiveLane("batch", weight=1)
 
@@ -84,13 +81,3 @@ def test_memory_strains_too(used: int, strain: Strain) -> None:
         requested.note_lag(0.0)
 
     assert requested.strain is strain
-
-
-def test_the_process_knows_what_it_holds_and_its_group_what_it_may(tmp_path: Path) -> None:
-    limit, none = tmp_path / "memory.max", tmp_path / "none"
-    limit.write_text("1048576\n")
-    none.write_text("max\n")
-
-    assert (resident_bytes() or 0) > 1_000_000
-    assert group_limit_bytes((none, limit)) == 1048576
-    assert group_limit_bytes((none, tmp_path / "absent")) is None

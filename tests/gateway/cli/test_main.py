@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 import yaml
 
 from gateway.access.api_keys import KeyRing
-from gateway.cli import commands
 from gateway.cli import main as cli
 from gateway.cli.supervisor.runtime_lock import RuntimeLock
-from gateway.config.settings import GatewayConfig
-from gateway.util.version import version
 from routing_policies.loading import load_policy
+from tests.gateway.cli.conftest import Exec
 
 GOOD = """\
 schema_version: 1
@@ -31,12 +26,7 @@ tests: [{name: t, expect: {route: implied-auto}}]
 """
 
 
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A working directory and an environment without settings."""
-    monkeypatch.chdir(tmp_path)
-    for name in [name for name in os.environ if name.startswith("PENSTOCK_")]:
-        monkeypatch.delenv(name)
+pytestmark = pytest.mark.usefixtures("elsewhere")
 
 
 def write(text: str, name: str = "policy.yaml") -> str:
@@ -99,13 +89,6 @@ def test_a_wrong_command_line_is_exit_code_2(
     assert expected in capsys.readouterr().err
 
 
-def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["--version"])
-    assert ended.value.code == 0
-    assert capsys.readouterr().out == f"penstock {version()}\n"
-
-
 def test_help_loads_nothing_heavy() -> None:
     code = (
         "import sys; from gateway.cli.main import build_parser; build_parser().format_help();"
@@ -150,66 +133,12 @@ def test_a_runtime_directory_too_long_for_sockets_is_explained(capsys: pytest.Ca
     assert "over the system's 107; use a shorter directory" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("flags", "public", "admin"),
-    [
-        (["--port", "9000"], "127.0.0.1:9000", "127.0.0.1:8081"),
-        (["--port", "9000", "--admin-port", "9001"], "127.0.0.1:9000", "127.0.0.1:9001"),
-        (["--public-listen", "[::1]:1", "--port", "2"], "[::1]:2", "127.0.0.1:8081"),
-        (["--public-listen", "unix:/p.sock"], "unix:/p.sock", "127.0.0.1:8081"),
-    ],
-)
-def test_flags_change_where_the_gateway_listens(flags: list[str], public: str, admin: str) -> None:
-    found = commands.settings(cli.build_parser().parse_args(["gateway", *flags]))
-    assert (found.public.listen, found.admin.listen) == (public, admin)
-
-
 def test_a_port_for_a_unix_socket_makes_no_sense(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["gateway", "--public-listen", "unix:/p.sock", "--port", "1"]) == 2
     assert "the listener is unix:/p.sock; use --public-listen host:port" in capsys.readouterr().err
 
 
-def test_the_gateway_gets_its_settings_and_its_code_is_returned() -> None:
-    seen: list[GatewayConfig] = []
-
-    async def serve(config: GatewayConfig) -> int:
-        seen.append(config)
-        await asyncio.sleep(0)
-        return 7
-
-    options = cli.build_parser().parse_args(["gateway", "--port", "0", "--policy", "p.yaml"])
-    assert commands.gateway(options, serve) == 7
-    assert (seen[0].public.listen, seen[0].policy.document) == ("127.0.0.1:0", Path("p.yaml").resolve())
-
-
-def test_a_port_in_use_is_one_line_with_the_flag() -> None:
-    async def serve(config: GatewayConfig) -> int:
-        raise OSError(98, "Address already in use")
-
-    with pytest.raises(commands.CommandError, match="is already in use; choose others with --port and --admin-port"):
-        commands.gateway(cli.build_parser().parse_args(["gateway"]), serve)
-
-
 # engine and bench
-
-
-class Exec:
-    """Stands in for `os.execv`."""
-
-    def __init__(self) -> None:
-        self.argv: list[str] = []
-
-    def __call__(self, path: str, argv: Sequence[str]) -> NoReturn:
-        self.argv = list(argv)
-        raise SystemExit(0)
-
-
-@pytest.fixture
-def exec_calls(monkeypatch: pytest.MonkeyPatch) -> Exec:
-    calls = Exec()
-    monkeypatch.setattr(os, "execv", calls)
-    monkeypatch.setenv("PYTHONPATH", "")  # `_become` changes it; this restores it
-    return calls
 
 
 def test_engine_becomes_the_engine_with_every_argument_untouched(exec_calls: Exec) -> None:
@@ -217,19 +146,6 @@ def test_engine_becomes_the_engine_with_every_argument_untouched(exec_calls: Exe
         cli.main(["engine", "--model", "d", "--help"])
     assert exec_calls.argv[0] == sys.executable
     assert exec_calls.argv[-5:] == ["-m", "engine", "--model", "d", "--help"]
-
-
-def test_bench_needs_a_checkout(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], exec_calls: Exec, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(commands, "_root", lambda: tmp_path)
-    assert cli.main(["bench", "overhead"]) == 1
-    assert "benchmarks come with the source" in capsys.readouterr().err
-    (tmp_path / "loadtests").mkdir()
-    (tmp_path / "loadtests" / "__main__.py").touch()
-    with pytest.raises(SystemExit):
-        cli.main(["bench", "overhead", "--seconds", "1"])
-    assert exec_calls.argv[-5:] == ["-m", "loadtests", "overhead", "--seconds", "1"]
 
 
 # policy

@@ -4,31 +4,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from gateway.cli import observe
 from gateway.cli.commands import CommandError, UsageError
-from gateway.cli.explain import render_request
 from gateway.cli.main import build_parser
-from gateway.cli.top import render_top
 from tests.gateway.stack import Stack, chat, running
-
-_TRIMMED = """
-schema_version: 1
-deployments:
-  - {{id: small, url: "unix:{folder}/small.sock", model: tiny}}
-  - {{id: large, url: "unix:{folder}/large.sock", model: big}}
-routes:
-  - id: main
-    select: {{candidates: [small, large]}}
-    trim: {{budget_tokens: 20, strategies: [minify, drop_old_turns]}}
-    cache: {{mode: exact}}
-"""
 
 
 def options(stack: Stack, *arguments: str) -> argparse.Namespace:
@@ -37,12 +20,6 @@ def options(stack: Stack, *arguments: str) -> argparse.Namespace:
     file = config.process.runtime_dir / "penstock.toml"
     file.write_text(f'admin.listen = "{config.admin.listen}"\nprocess.runtime_dir = "{config.process.runtime_dir}"\n')
     return build_parser().parse_args([*arguments, "--config", str(file)])
-
-
-def conversation() -> dict[str, Any]:
-    """Three turns, of which the first is long and the last short."""
-    old = [{"role": "user", "content": "x" * 4000}, {"role": "assistant", "content": "y" * 400}]
-    return {"model": "auto", "messages": [*old, {"role": "user", "content": "and now?"}]}
 
 
 async def test_a_finished_request_is_explained_by_its_id(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,51 +51,6 @@ def test_an_interval_that_nobody_can_wait_for_is_a_usage_error(interval: str) ->
         observe.top(build_parser().parse_args(["top", "--interval-s", interval]))
 
 
-async def test_a_preview_states_what_would_be_cut_and_who_might_answer(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    async with running(tmp_path, policy=_TRIMMED.format(folder=tmp_path)) as stack:
-        file = tmp_path / "request.json"
-        file.write_text(json.dumps(conversation()))
-        assert (
-            await asyncio.to_thread(observe.show_request, options(stack, "explain", "--request", str(file), "--json"))
-            == 0
-        )
-        found = json.loads(capsys.readouterr().out)
-        assert found["route"] == "main"
-        assert found["trim"]["tokens_after"] < found["trim"]["tokens_before"]
-        assert [cut["strategy"] for cut in found["trim"]["cut"]] == ["drop_old_turns"]
-        assert found["trim"]["messages"][-1]["content"] == "and now?"
-        assert [candidate["id"] for candidate in found["candidates"]] == ["small", "large"]
-        assert found["cache"]["mode"] == "exact"
-        assert not stack.small.received
-        assert not stack.large.received
-        assert await asyncio.to_thread(observe.show_request, options(stack, "explain", "--request", str(file))) == 0
-        assert "drop_old_turns" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("document", "param"),
-    [
-        ({"request": {"model": "auto", "messages": []}}, "messages"),
-        ({"request": conversation(), "tenant": "nobody"}, "tenant"),
-        ({"request": {**conversation(), "api_base": "http://x"}}, "api_base"),
-        ({"request": "text"}, "request"),
-        ({}, None),
-    ],
-)
-async def test_a_preview_of_nonsense_is_refused_as_the_request_would_be(
-    tmp_path: Path, document: Mapping[str, Any], param: str | None
-) -> None:
-    async with running(tmp_path) as stack:
-        token = (tmp_path / "admin.token").read_text().strip()
-        reply = await stack.call(
-            document, admin=True, path="/admin/api/explain", headers={"authorization": f"Bearer {token}"}
-        )
-        assert reply.status == 400
-        assert reply.error["param"] == param
-
-
 async def test_top_prints_one_screen_where_there_is_no_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -129,44 +61,3 @@ async def test_top_prints_one_screen_where_there_is_no_terminal(
         assert "\x1b" not in out
         for expected in ("LANE", "interactive", "DEPLOYMENT", "small", "REQUEST", "completed"):
             assert expected in out
-
-
-async def test_tops_numbers_fit_a_small_terminal_and_colour_is_a_choice(tmp_path: Path) -> None:
-    async with running(tmp_path) as stack:
-        await stack.call(chat(stream=True))
-        overview = (await stack.get("/admin/api/overview", admin=True)).json
-        requests = (await stack.get("/admin/api/requests", admin=True)).json["requests"]
-        plain = render_top(overview, requests, width=60, height=12, is_colored=False).splitlines()
-        assert len(plain) == 12
-        assert max(map(len, plain)) <= 60
-        assert "\x1b[1mpenstock" in render_top(overview, requests, width=60, height=12, is_colored=True)
-
-
-def test_what_an_upstream_states_reaches_the_terminal_without_control_characters() -> None:
-    shown = render_request({**_SHED, "detail": "\\x1b[2J gone"})
-    assert "\x1b" not in shown
-    assert "shed reason: queue_full" in shown
-
-
-_SHED: dict[str, Any] = {
-    **dict.fromkeys(
-        ("code", "neighbour", "cancelled_while", "ttft_ms", "tpot_ms", "prompt_tokens", "completion_tokens")
-    ),
-    "id": "r1",
-    "outcome": "shed",
-    "status": 503,
-    "tenant": "",
-    "lane": "batch",
-    "model": "auto",
-    "route": "",
-    "deployment": "",
-    "policy": "p",
-    "cache": "bypass",
-    "cache_reason": "policy",
-    "trimmed": {},
-    "degraded": [],
-    "shed_reason": "queue_full",
-    "total_ms": 1.0,
-    "stages": [],
-    "decisions": [],
-}

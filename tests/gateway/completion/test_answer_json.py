@@ -195,3 +195,10 @@ def test_a_value_too_large_for_its_place_is_still_one(where: str, size: int) -> 
     body[where] = {"error": {"message": "x" * size}} if where == "x_groq" else {"message": "x" * size}
     end = end_of_plain(json.dumps(body).encode())
     assert (end.error is None, end.is_complete) == ((True, True) if where == "usage" else (False, False))
+
+
+def test_documents_with_numbers_that_json_has_not_are_still_read() -> None:
+    assert document_of(b'{"logprob": -Infinity, "a": 1}') == {"logprob": float("-inf"), "a": 1}
+    assert document_of(b"\xef\xbb\xbf[1]") == [1]
+    assert document_of(b"{") is None
+    assert document_of(b"\xff\xfe") is None

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.completion.answer_end import MAX_CHOICES, AnswerEnd, end_of_plain
+from gateway.completion.answer_end import MAX_CHOICES, AnswerEnd
 from gateway.completion.stream_outcome import BLOCK_BYTES, StreamOutcome, end_of_stream
-from tests.gateway.scripted import COMPLETION, chunk
+from tests.gateway.scripted import chunk
 
 DONE = b"data: [DONE]\n\n"
 TEXT = b"data: " + chunk("a") + b"\n\n"
@@ -255,29 +255,3 @@ def test_a_million_choices_are_not_checked_one_by_one() -> None:
     assert end.is_coarse
     assert took_s < 0.25
     assert end_of(b"".join(choices({"index": number}) for number in range(MAX_CHOICES + 2)) + FINISH).is_coarse
-
-
-@pytest.mark.parametrize(
-    ("body", "is_complete", "has_error"),
-    [
-        (COMPLETION, True, False),
-        (b'{"choices":[{"index":0,"message":{},"finish_reason":null}]}', True, False),
-        (b'{"choices":[{"finish_reason":"stop"},{"finish_reason":null}]}', False, False),
-        (b'{"choices":[{"finish_reason":"error"}]}', False, True),
-        (b'{"choices":[{"finish_reason":"stop"}],"error":{"message":"x"}}', False, True),
-        (b'{"choices":[{"finish_reason":"stop"}],"error":null}', True, False),
-        (b'{"choices":[]}', False, False),
-        (b'{"choices":null,"error":"boom"}', False, True),
-        (b'{"detail":"x"}', False, True),
-        (b'{"object":"error","message":"x"}', False, True),
-        (b'{"choices":[{"finish_reason":"stop","logprobs":-Infinity}]}', True, False),
-        (b'{"choices":[{"finish_reason":"stop"}', False, False),
-        (b"", False, False),
-        (b"[]", False, False),
-        (b"<html>", False, False),
-        (b'{"choices":[' + b",".join([b"{}"] * 1_000_000) + b"]}", True, False),
-    ],
-)
-def test_a_plain_answer_ends_by_the_same_rules(body: bytes, is_complete: bool, has_error: bool) -> None:
-    end = end_of_plain(body)
-    assert (end.is_complete, end.error is not None) == (is_complete, has_error)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from gateway.deployments.forecast import REPORT_FRESH_S, DeploymentForecast
-from gateway.deployments.load_report import LaneReport, LoadReport, parse_event, parse_orca
+from gateway.deployments.load_report import LaneReport, LoadReport, parse_event
 from gateway.telemetry.records.record import Usage
 from gateway.upstreams.http1.pulse import Pulse
 from loadtests.engines.modelled_engine import EngineShape
@@ -187,33 +187,6 @@ def test_a_server_without_a_feed_is_known_by_the_header_of_its_answers() -> None
     forecast.note_load_header(0.1, b"TEXT named_metrics.num_requests_running=1")
     assert forecast.num_seqs(0.2) == 9, "ten times a second is enough"
     assert forecast.num_seqs(5.0) == 0
-
-
-@pytest.mark.parametrize(
-    ("header", "expected"),
-    [
-        (
-            b"TEXT named_metrics.kv_cache_utilization=0.25, named_metrics.num_requests_waiting=3, cpu=0.5",
-            {"kv_cache_utilization": 0.25, "num_requests_waiting": 3.0, "cpu": 0.5},
-        ),
-        (b'JSON {"cpu": 0.5, "named_metrics": {"num_requests_waiting": 3}}', {"cpu": 0.5, "num_requests_waiting": 3.0}),
-        (b"BIN aGVsbG8=", None),
-        (b"TEXT a=b", None),
-        (b"TEXT a=-1", None),
-        (b"TEXT a=nan", None),
-        (b"JSON {", None),
-        (b"JSON []", None),
-        (b"", None),
-        (b"TEXT " + b"a=1," * 5000, None),
-    ],
-)
-def test_a_load_header_is_read_in_both_forms_or_not_at_all(header: bytes, expected: dict[str, float] | None) -> None:
-    assert parse_orca(header) == expected
-
-
-@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"\xff", b'{"num_running": "many"}', b'{"lanes": 3}'])
-def test_nonsense_is_no_report(data: bytes) -> None:
-    assert parse_event(data) is None
 
 
 def test_requests_that_are_sent_together_are_learned_from_like_those_that_are_sent_alone() -> None:

@@ -8,7 +8,6 @@ import pytest
 
 from gateway.diagnosis.diagnose import find_cause
 from gateway.diagnosis.finding import Diagnosis
-from gateway.diagnosis.render import render_diagnosis
 from routing_policies.loading import load_policy
 from tests.gateway.diagnosis.snapshots import SECONDS, Scene
 
@@ -281,15 +280,3 @@ def test_tenants_and_prompts_are_compared() -> None:
     assert [tenant.key for tenant in found.tenants] == ["one", "two"]
     assert found.prompts[0].key == "0-256"
     assert found.deployments[0].ttft_s == pytest.approx(0.03)
-
-
-def test_the_terminal_shows_stage_evidence_lever_and_line() -> None:
-    import msgspec
-
-    scene = Scene()
-    limit(scene)
-    text = render_diagnosis(msgspec.to_builtins(reported(scene)))
-    assert "QUEUE: Deployment large has room, but its permits are all out." in text
-    assert "in the policy: deployments.large.limits.max_in_flight" in text
-    assert "500.0 ms" in text
-    assert "Nothing stands out" in render_diagnosis(msgspec.to_builtins(reported(Scene())))

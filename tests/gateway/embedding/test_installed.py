@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from gateway.embedding.installed import InstalledEncoder
-from gateway.embedding.make import graph_file, main
-from gateway.embedding.model_files import EncoderUnavailable, ModelFiles, installed_model, read_model
+from gateway.embedding.make import graph_file
+from gateway.embedding.model_files import EncoderUnavailable, ModelFiles
 from gateway.embedding.onnx_encoder import OnnxEncoder
 
 _IN_A_PROCESS = """
@@ -87,28 +87,3 @@ def test_the_gateway_needs_no_torch_to_encode(graph_folder: Path, int8: OnnxEnco
     command = [sys.executable, "-c", _IN_A_PROCESS, str(graph_folder)]
     run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert run.stdout.split() == ["encoded", "384"], run.stderr
-
-
-def test_making_gives_the_reason_it_could_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "file").write_bytes(b"")
-    assert main([str(tmp_path / "file"), "int8"]) == 1
-    assert "file" in capsys.readouterr().err
-
-
-def test_a_folder_without_a_model_is_stated(tmp_path: Path) -> None:
-    with pytest.raises(EncoderUnavailable, match=r"config\.json"):
-        read_model(tmp_path, "name")
-
-
-def test_another_kind_of_model_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "1_Pooling").mkdir()
-    (tmp_path / "config.json").write_text('{"model_type": "roberta", "hidden_act": "gelu"}')
-    (tmp_path / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": true}')
-    with pytest.raises(EncoderUnavailable, match="mean pooling"):
-        read_model(tmp_path, "name")
-
-
-def test_a_package_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.embedding.model_files.find_spec", lambda name: None)
-    with pytest.raises(EncoderUnavailable, match=r"pip install 'penstock\[embeddings\]'"):
-        installed_model()

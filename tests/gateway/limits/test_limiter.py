@@ -213,10 +213,5 @@ async def test_no_permit_is_lost_whatever_is_cancelled_when(seed: int) -> None:
     assert (limited.in_flight, limited.num_waiting, [lane.num_waiting for lane in lanes]) == (0, 0, [0, 0])
 
 
-def test_a_limit_below_one_is_refused() -> None:
-    with pytest.raises(ValueError, match="max_in_flight"):
-        StaticLimit(0)
-
-
 def test_a_permit_reports_how_long_it_was_waited_for() -> None:
     assert Permit(limiter(1), AdmissionRequest(LiveLane("a")), 1, waited_s=1.5).waited_s == 1.5

@@ -9,14 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from gateway.policies.canaries import Canaries
-from gateway.policies.canary import CanaryTrial
-from gateway.policies.canary_counts import CanaryCounts
-from gateway.telemetry.records.record import RequestRecord
-from gateway.timeline import Outcome
-from tests.gateway.admin.test_policy_life import POLICY, apply, in_force, stored
+from tests.gateway.admin.handlers.test_policy import POLICY, apply, in_force, stored
 from tests.gateway.scripted import Wire, chunk
 from tests.gateway.stack import Reply, Stack, chat
 
@@ -110,44 +103,6 @@ async def test_products_that_call_its_answers_wrong_end_it(tmp_path: Path) -> No
         assert "wrong: " in (await until_ended(stack))["why"]
 
 
-async def test_a_good_canary_is_promoted_by_hand_with_its_evidence(tmp_path: Path) -> None:
-    async with gateway(tmp_path) as stack:
-        seed = await in_force(stack)
-        await start(stack, to_the_other(seed["document"]))
-        await call(stack)
-        done = await stack.call({"reason": "it is good"}, admin=True, path=f"{CANARY}/promote")
-        assert (done.status, done.json["revision"]["kind"]) == (200, "promote")
-        assert done.json["revision"]["evidence"]["metrics"][0]["name"] == "error"
-        assert (await until_ended(stack))["state"] == "promoted"
-        assert {(await call(stack)).headers["x-penstock-deployment"] for _ in range(10)} == {"large"}
-
-
-async def test_a_check_in_the_moment_of_a_promotion_does_not_call_it_stopped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    end = Canaries._end
-    checks: list[str] = []
-
-    async def inspected_first(self: Canaries, state: Any, *more: Any) -> Any:
-        if not checks:
-            checks.append(state)
-            await self.watch()  # as every replica does twice a second
-        return await end(self, state, *more)
-
-    monkeypatch.setattr(Canaries, "_end", inspected_first)
-    async with gateway(tmp_path) as stack:
-        seed = await in_force(stack)
-        await start(stack, to_the_other(seed["document"]))
-        await stack.call({"reason": "it is good"}, admin=True, path=f"{CANARY}/promote")
-        ended = await until_ended(stack)
-        assert (checks, ended["state"], ended["ended_by"], ended["why"]) == (
-            ["promoted"],
-            "promoted",
-            "local",
-            "it is good",
-        )
-
-
 async def test_a_good_canary_is_promoted_by_time(tmp_path: Path) -> None:
     async with gateway(tmp_path) as stack:
         seed = await in_force(stack)
@@ -176,41 +131,6 @@ async def test_a_canary_runs_at_every_replica_and_stops_at_every_one(tmp_path: P
         while (await in_force(one))["canary"] is not None:
             await asyncio.sleep(0.02)
         assert {(await call(one)).headers["x-penstock-policy"] for _ in range(10)} == {seed["revision"]["revision"]}
-
-
-async def test_what_is_shared_by_all_traffic_has_no_canary(tmp_path: Path) -> None:
-    async with gateway(tmp_path) as stack:
-        seed = await in_force(stack)
-        refused = await start(stack, seed["document"].replace("max_queue: 8", "max_queue: 9"))
-        assert (refused.status, refused.error["code"]) == (400, "not_separable")
-        assert (await start(stack, seed["document"] + "# nothing\n")).error["code"] == "not_separable"
-        assert (await start(stack, "schema_version: 1\n")).error["code"] == "invalid_policy"
-
-
-def test_audits_count_for_the_side_that_gave_the_answer_and_for_nobody_elses() -> None:
-    canary = CanaryTrial(
-        id="c1",
-        state="running",
-        base={"revision": "old"},
-        revision="new",
-        document="",
-        at=0.0,
-        percent=10,
-        tenants=None,
-        author="a",
-        reason="r",
-    )
-    counts = CanaryCounts(canary)
-    for request_id, revision in (("r1", "old"), ("r2", "new"), ("r3", "another")):
-        record = RequestRecord(request_id, 0.0)
-        record.tenant, record.policy, record.outcome = "shop", revision, Outcome.CACHED
-        counts.note(record)
-    counts.note_audit("r1", "shop", is_wrong=False)
-    counts.note_audit("r2", "shop", is_wrong=True)
-    counts.note_audit("r2", "bank", is_wrong=True)
-    counts.note_audit("r3", "shop", is_wrong=True)
-    old, new = counts.published.old["audit"], counts.published.new["audit"]
-    assert ((old.events, old.count), (new.events, new.count)) == ((0, 1), (1, 1))
 
 
 async def test_a_canary_whose_streams_fail_inside_is_rolled_back(tmp_path: Path) -> None:

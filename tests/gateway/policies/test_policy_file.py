@@ -14,7 +14,6 @@ from gateway.policies.policy_file import (
     PolicyFileError,
     PolicyRevision,
     PolicyStatus,
-    read_policy,
     revision_of,
 )
 from gateway.policies.reading import PolicyChecks, PolicyHooks
@@ -93,16 +92,6 @@ def test_a_first_read_of_a_bad_file_is_an_error_with_its_place(tmp_path: Path, t
         made.file.load()
     assert expected in str(caught.value)
     assert made.revisions == []
-
-
-def test_a_file_that_is_not_there_or_not_text_is_an_error_that_reports_it(tmp_path: Path) -> None:
-    with pytest.raises(
-        PolicyFileError, match=r"none\.yaml: cannot be read \(No such file or directory\); check --policy"
-    ):
-        read_policy(tmp_path / "none.yaml", PolicyChecks())
-    (tmp_path / "latin.yaml").write_bytes(b"# \xe9\n")
-    with pytest.raises(PolicyFileError, match=r"not UTF-8 \(byte 2\)"):
-        read_policy(tmp_path / "latin.yaml", PolicyChecks())
 
 
 async def test_a_changed_file_is_taken_at_the_next_check(watched: Watched) -> None:
@@ -335,34 +324,6 @@ def test_a_copy_is_this_users_own_and_leaves_nothing_beside_it(tmp_path: Path) -
     assert [path.name for path in life.copy_path.parent.iterdir()] == [life.copy_path.name]
     assert life.copy_path.stat().st_mode & 0o777 == 0o600
     assert life.copy_path.parent.stat().st_mode & 0o777 == 0o700
-
-
-def test_a_copy_of_what_was_read_earlier_never_replaces_a_newer_one(tmp_path: Path) -> None:
-    old, new = (Watched(tmp_path / name, text).file.load().origin for name, text in (("o", GOOD), ("n", OTHER)))
-    copy = PolicyCopy(tmp_path / "copy", wall=lambda: NOW_S)
-    copy.write(new, read_at=NOW_S - 1)
-    copy.write(old, read_at=NOW_S - 2)
-    assert copy.read() == new
-    copy.write(old, read_at=NOW_S)
-    assert copy.read() == old
-
-
-def test_a_copy_from_a_clock_that_ran_ahead_does_not_stay_for_ever(tmp_path: Path) -> None:
-    old, new = (Watched(tmp_path / name, text).file.load().origin for name, text in (("o", GOOD), ("n", OTHER)))
-    copy = PolicyCopy(tmp_path / "copy", wall=lambda: NOW_S)
-    copy.write(old, read_at=NOW_S + 3600)
-    copy.write(new, read_at=NOW_S)
-    assert copy.read() == new
-
-
-def test_a_copy_that_cannot_be_written_is_reported_and_the_policy_is_served(tmp_path: Path) -> None:
-    (tmp_path / "run").write_text("a file where the folder should be")
-    errors: list[OSError] = []
-    path = tmp_path / "policy.yaml"
-    made = Watched(path, copy=PolicyCopy(tmp_path / "run" / "copy", on_unwritten=errors.append))
-    made.file.load()
-    assert made.ids == ["a"]
-    assert len(errors) == 1
 
 
 async def test_a_pipe_in_place_of_the_file_is_refused_and_the_next_good_file_is_taken(watched: Watched) -> None:

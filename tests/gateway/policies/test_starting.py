@@ -17,7 +17,7 @@ from gateway.policies.policy_file import PolicyFile, PolicyFileError
 from gateway.policies.reading import PolicyChecks, PolicyHooks
 from gateway.policies.starting import StartPolicy, starting_policy
 from routing_policies.policy.document import Policy
-from tests.gateway.admin.test_policy_life import apply, in_force, stored
+from tests.gateway.admin.handlers.test_policy import apply, in_force, stored
 
 ONE_ENGINE = """
 schema_version: 1

@@ -8,7 +8,6 @@ import time
 import pytest
 
 from gateway.app.upstream_clients import connector_of
-from gateway.deployments.health.second_attempts import RetryBudget
 from gateway.errors import ModelNotAllowed, NotFound, Shed, ShedReason
 from gateway.limits.permit import AdmissionRequest
 from gateway.routing.snapshot import PolicySnapshot, SnapshotBuilder
@@ -109,22 +108,6 @@ def test_timeouts_are_the_routes_and_a_plain_answer_has_no_first_byte_limit_of_i
 
 def test_a_policy_with_no_lanes_has_one() -> None:
     assert snapshot(TEXT + "lanes: []\n").default_lane == "interactive"
-
-
-def test_the_budget_pays_a_reserve_and_then_a_share() -> None:
-    budget = RetryBudget(ratio=0.1, reserve=2)
-    assert [budget.spend() for _ in range(3)] == [True, True, False]
-    for _ in range(11):
-        budget.earn()
-
-    assert budget.spend()
-    assert not budget.spend()
-
-
-@pytest.mark.parametrize(("ratio", "reserve"), [(-0.1, 10), (1.1, 10), (0.1, 0)])
-def test_a_budget_that_makes_no_sense_is_refused(ratio: float, reserve: float) -> None:
-    with pytest.raises(ValueError, match="expected a ratio"):
-        RetryBudget(ratio=ratio, reserve=reserve)
 
 
 def test_a_foregone_decision_is_the_one_that_forecasts_of_all_would_give() -> None:

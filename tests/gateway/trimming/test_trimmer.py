@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 
 from gateway.chat.request import ChatRequest, ChatRequestParser
 from gateway.trimming.conversation import Conversation
-from gateway.trimming.minify import minify_text
 from gateway.trimming.passages import extract
-from gateway.trimming.tools import cap_text
 from gateway.trimming.trimmer import PolicyTrimmer
 from routing_policies.policy.document import Trim, TrimStrategy
 
@@ -47,24 +45,6 @@ def test_a_prompt_within_its_budget_goes_on_untouched() -> None:
     after = PolicyTrimmer().trim(before, Trim(budget_tokens=100_000, strategies=ALL))
     assert after.request is before
     assert after.cut_bytes == ()
-
-
-def test_spread_out_json_becomes_compact_and_stays_the_same_document() -> None:
-    document = {"items": [{"name": "a b", "price": 1.50, "tags": ["x", 'quote " and \\ slash']}] * 5}
-    compact = minify_text(json.dumps(document, indent=4))
-    assert json.loads(compact) == document
-    assert len(compact) < len(json.dumps(document, indent=4)) / 1.5
-
-
-def test_numbers_in_json_keep_their_spelling() -> None:
-    text = '{ "amount":  1.50,   "big": 12345678901234567890123,' + ' "pad": "' + "x" * 60 + '" }'
-    assert '"amount":1.50,"big":12345678901234567890123' in minify_text(text)
-
-
-def test_white_space_goes_and_code_stays() -> None:
-    code = "```python\ndef f():\n    return   1   \n\n\n\n```"
-    text = f"Hello   \n\n\n\n\nworld\n{code}\nbye      now"
-    assert minify_text(text) == f"Hello\n\nworld\n{code}\nbye  now"
 
 
 def test_a_block_seen_before_is_repeated_once() -> None:
@@ -169,42 +149,6 @@ def test_what_an_output_lost_in_its_middle_is_not_referred_to() -> None:
     messages.append({"role": "user", "content": "Last?"})
     after = trimmed(messages, None, "dedupe", "cap_tool_outputs")
     assert after[-3] == messages[-3]
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        "```python\nx   =   1   \n\n\n\ny = 2",
-        "1. Like this:\n\n   ```python\n   x   =   1   \n   ```",
-        "````md\n```\nx   =   1   \n```\n\n\n\n````",
-        "~~~\nx   =   1   \n~~~~",
-        "```\r\nx   =   1   \r\n```",
-    ],
-    ids=["never closed", "in a list", "around another fence", "tildes", "CRLF"],
-)
-def test_code_stays_however_it_is_fenced(code: str) -> None:
-    assert minify_text(f"See:\n{code}") == f"See:\n{code}"
-
-
-def test_what_stands_behind_a_fence_is_text_again() -> None:
-    assert minify_text("```\na   b\n```\na   b\n```x``` y   z") == "```\na   b\n```\na  b\n```x``` y  z"
-
-
-def test_a_capped_output_is_measured_in_bytes_and_cut_between_characters() -> None:
-    text = "begin " + "é😀x" * 3000 + " end"
-    capped = cap_text(text)
-    assert len(capped.encode()) <= 2048 + 64
-    assert capped.startswith("begin é😀")
-    assert capped.endswith(" end")
-    assert cap_text(capped) == capped
-
-
-def test_a_capped_output_reports_how_much_is_missing() -> None:
-    text = "a" * 3000 + "z" * 3000
-    capped = cap_text(text)
-    assert capped.startswith("aaa")
-    assert capped.endswith("zzz")
-    assert "[3952 characters left out]" in capped
 
 
 FILLER = [f"The ferry number {number} was late again after lunch in spring." for number in range(200)]

@@ -13,6 +13,7 @@ from gateway.upstreams.http1.request import ExchangeTimeouts, UpstreamRequest
 from gateway.upstreams.http1.target import Target
 from gateway.upstreams.pool import PoolLimits
 from tests.gateway.upstreams.conftest import Serve
+from tests.gateway.upstreams.http1.test_connection import full_backlog
 from tests.gateway.upstreams.scripted import (
     CHUNKED_HEAD,
     LAST_CHUNK,
@@ -23,7 +24,6 @@ from tests.gateway.upstreams.scripted import (
     plain,
     sending_then_waiting,
 )
-from tests.gateway.upstreams.test_faults import full_backlog
 
 
 def assert_nothing_left(client: UpstreamClient) -> None:

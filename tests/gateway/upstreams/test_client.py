@@ -6,7 +6,7 @@ import weakref
 import pytest
 
 from gateway.app.upstream_clients import open_upstream
-from gateway.upstreams.http1.errors import ConnectError, ResponseClosed, UpstreamBodyTooLarge, UpstreamError
+from gateway.upstreams.http1.errors import ResponseClosed, UpstreamBodyTooLarge
 from gateway.upstreams.http1.request import UpstreamRequest
 from gateway.upstreams.http1.target import Target
 from gateway.upstreams.pool import PoolLimits
@@ -181,13 +181,3 @@ async def test_speaks_tcp_and_puts_the_base_path_in_front() -> None:
         host = f"host: localhost:{upstream.port}".encode()
         assert upstream.requests[0].startswith(b"POST /openai/v1/chat/completions HTTP/1.1\r\n" + host)
         await client.aclose()
-
-
-def test_every_error_names_the_place_and_whether_to_resend() -> None:
-    error: UpstreamError = ConnectError("refused")
-    assert (error.phase.value, error.response_started, error.request_sent, error.is_safe_to_resend) == (
-        "connect",
-        False,
-        False,
-        True,
-    )

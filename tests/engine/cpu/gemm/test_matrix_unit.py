@@ -89,8 +89,7 @@ def _unit(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def multiplied(weights: torch.Tensor, inputs: Floats, first: int = 0) -> Floats:
     """Return outputs of bfloat16 or int8 weights [outputs, size] from the first on, of inputs [rows, size]."""
-    cut_row = matrix_unit.cut_row
-    multiply = njit(projections._multiply_on_unit.py_func)  # type: ignore[attr-defined]
+    cut_row, multiply = matrix_unit.cut_row, njit(projections._multiply_on_unit.py_func)  # type: ignore[attr-defined]
 
     @njit
     def run(unit, inputs, num_rows, size, room, halves, first, num_outputs, out, stride):  # type: ignore[no-untyped-def]

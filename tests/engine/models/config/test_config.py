@@ -110,7 +110,7 @@ MIXED = ["full_attention", "sliding_attention", "full_attention", "sliding_atten
         ({"architectures": ["LlamaForSequenceClassification"]}, "architectures: expected LlamaForCausalLM"),
         ({"architectures": "LlamaForCausalLM"}, "architectures: expected a list of strings"),
         ({"quantization_config": {"quant_method": "hqq"}}, "quantization_config.quant_method: 'hqq'"),
-        ({"auto_map": {"AutoModel": "evil.Model"}}, "auto_map: the checkpoint asks for code of its own"),
+        ({"auto_map": {"AutoModel": "evil.Model"}}, "auto_map: the checkpoint requires code of its own"),
         ({"hidden_act": "gelu"}, "hidden_act: 'gelu' is not supported"),
         ({"hidden_size": "48"}, "hidden_size: expected a positive integer, got '48'"),
         ({"hidden_size": True}, "hidden_size: expected a positive integer, got True"),

@@ -13,12 +13,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-import pytest
 from joserfc import jwt
 from joserfc.jwk import KeySet, RSAKey
 
-from gateway.config.checks import ConfigError
-from gateway.config.settings import OidcSettings
 from tests.gateway.stack import Reply, Stack, running
 
 CLIENT = "penstock"
@@ -168,13 +165,6 @@ async def test_a_provider_that_does_not_answer_is_reported_plainly(tmp_path: Pat
         refused = await stack.get("/admin/api/oidc/start", admin=True)
         assert (refused.status, "cannot be used" in refused.error["message"]) == (401, True)
         await provider.start()
-
-
-@pytest.mark.parametrize("missing", ["client_id", "redirect_url"])
-def test_half_a_provider_is_no_setting(missing: str) -> None:
-    given = {"client_id": "c", "redirect_url": CALLBACK, missing: ""}
-    with pytest.raises(ConfigError, match=r"^issuer: needs"):
-        OidcSettings(issuer="https://i", **given)
 
 
 def _local(stack: Stack) -> dict[str, str]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
-from gateway.admin.views.live_state import DeploymentState, EngineReport, LaneState, LiveState, added
-from gateway.admin.views.overview import Charts, deployment_state, overview
+from gateway.admin.views.live_state import LaneState, LiveState
+from gateway.admin.views.overview import Charts, overview
 from gateway.telemetry.instruments import SECONDS_BUCKETS
 from gateway.telemetry.window import Observed, Totals
 
@@ -30,31 +28,6 @@ def lane(**fields: object) -> LaneState:
         **fields,
     }
     return LaneState(**values)  # type: ignore[arg-type]
-
-
-def deployment(**fields: object) -> DeploymentState:
-    values = {
-        "id": "small",
-        "model": "tiny",
-        "url": "unix:/s",
-        "zone": None,
-        "is_ready": True,
-        "is_draining": False,
-        "is_warming": False,
-        "is_ejected": False,
-        "in_flight": 3,
-        "limit": 8,
-        "waiting": 1,
-        "forecast_ttft_ms": {},
-        "forecast_tpot_ms": 1.0,
-        "forecast_error_p50": 0.1,
-        "forecast_error_p90": 0.3,
-        "cache_trust": 0.8,
-        "cost_per_mtok": None,
-        "report": None,
-        **fields,
-    }
-    return DeploymentState(**values)  # type: ignore[arg-type]
 
 
 def totals(**fields: object) -> Totals:
@@ -119,44 +92,3 @@ def test_a_series_has_rates_by_outcome() -> None:
     step = totals(until=5.0, counters={"requests_total": {("a", "b", "completed"): 10.0, ("a", "", "shed"): 5.0}})
     (point,) = Charts().points([step])
     assert (point["completed"], point["shed"], point["p50_ms"]) == (2.0, 1.0, None)
-
-
-@pytest.mark.parametrize(
-    ("fields", "state"),
-    [
-        ({}, "ready"),
-        ({"is_ready": False}, "down"),
-        ({"is_ready": False, "is_warming": True}, "starting"),
-        ({"is_ejected": True}, "ejected"),
-        ({"is_ready": False, "is_draining": True}, "draining"),
-    ],
-)
-def test_a_deployments_state_is_one_word(fields: dict[str, object], state: str) -> None:
-    assert deployment_state(deployment(**fields)) == state
-
-
-def test_permits_and_queues_of_processes_add_up_and_their_engine_is_one() -> None:
-    reported = EngineReport(
-        state="ready",
-        running=5,
-        waiting=0,
-        max_num_seqs=16,
-        step_ms=9.0,
-        tokens_per_s=100.0,
-        kv_total=100,
-        kv_free=40,
-        kv_cached=20,
-    )
-    one = LiveState(lanes=(lane(),), deployments=(deployment(report=reported),), cache_entries=7, cache_bytes=10)
-    other = LiveState(
-        lanes=(lane(waiting=3, predicted_wait_s=0.2),),
-        deployments=(deployment(in_flight=1, report=reported, forecast_error_p50=0.4), deployment(id="new")),
-        cache_entries=7,
-        cache_bytes=12,
-    )
-    both = added([one, other])
-    assert (both.lanes[0].waiting, both.lanes[0].max_queue, both.lanes[0].predicted_wait_s) == (5, 20, 0.5)
-    assert (both.deployments[0].in_flight, both.deployments[0].limit) == (4, 16)
-    assert both.deployments[0].forecast_error_p50 == 0.4
-    assert both.deployments[0].report == reported
-    assert [each.id for each in both.deployments] == ["small", "new"]

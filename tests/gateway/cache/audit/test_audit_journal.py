@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from gateway.cache.audit.audit_journal import SPACE, AuditJournal
-from gateway.cache.audit.audit_record import AuditRecord, Texts, decode_record, encode_record
+from gateway.cache.audit.audit_record import AuditRecord, encode_record
 from gateway.cache.audit.audit_registry import AuditRegistry
 from gateway.cache.audit.error_budget import CLOSED
 from gateway.cache.audit.evidence import BUCKET_S
@@ -138,23 +138,6 @@ async def test_requests_are_counted_in_spans_and_only_news_is_written(store: Sto
     process.route_stats.of(MINE).evidence.note_request(process.now)
     await process.announce()
     assert len(await store.keys(SPACE)) == 2
-
-
-def test_a_record_survives_being_stored_and_nothing_else_does() -> None:
-    stored = record(1)
-    assert decode_record(encode_record(stored)) == stored
-    assert decode_record(b"") is None
-
-
-def test_a_purge_takes_the_texts_off_the_records_of_what_it_covers() -> None:
-    stats = AuditRegistry(RouteStatsTable(NearMatchModel()), bound_of=lambda route: None)
-    texts = Texts("asked", "kept", "one", "two")
-    import msgspec
-
-    stats.add(msgspec.structs.replace(record(1), texts=texts), 0.0)
-    stripped = stats.forget_texts(lambda found: found.entry_id == "req_0")
-    assert [found.texts for found in stripped] == [None]
-    assert [found.texts for found in stats] == [None]
 
 
 def test_closed_is_above_every_level_that_serves() -> None:

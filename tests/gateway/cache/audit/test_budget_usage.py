@@ -7,8 +7,6 @@ from random import Random
 import pytest
 
 from gateway.cache.audit.budget_usage import BEGINNING, SHARE, BudgetUsage
-from gateway.cache.audit.route_stats import RouteStats
-from tests.gateway.cache.word_encoder import NearMatchModel
 
 BOUND, THRESHOLD = 0.01, 0.8
 
@@ -52,18 +50,6 @@ def test_the_expected_error_ends_below_the_bound_however_much_there_is_to_serve(
             budget_usage.note_served(b"%d" % number, b"kept", match_probability)
             doubt += 1.0 - match_probability
     assert 0.5 * BOUND < doubt / 30_000 < BOUND
-
-
-def test_the_same_answer_to_the_same_question_is_spent_once_and_not_refused_later() -> None:
-    stats = RouteStats(NearMatchModel())
-    for _ in range(1000):
-        stats.note_request(0.0)
-        stats.note_hit(0.0, b"again", b"kept", 0.8)
-    assert stats.usage.raised(THRESHOLD, BOUND) == THRESHOLD
-    for number in range(1000):
-        stats.note_hit(0.0, b"%d" % number, b"kept", 0.8)
-    plain = stats.threshold(BOUND)
-    assert stats.threshold_for(b"again", b"kept", BOUND) == plain < stats.threshold_for(b"new", b"kept", BOUND)
 
 
 def test_the_first_answers_are_not_refused() -> None:

@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from gateway.cache.exact.entry import CacheEntry, decode_entry, encode_entry
+from gateway.cache.exact.entry import CacheEntry
 from gateway.cache.exact.exact_cache import STALE_S, is_current
 from gateway.cache.exact.exact_tier import ExactTier, Selection
 
@@ -102,15 +102,6 @@ def test_a_purge_is_dry_by_default() -> None:
     assert len(tier) == 2
     assert [found.id for found in tier.purge(Selection(text="QUESTION 1"), dry_run=False)] == ["r1"]
     assert [held.id for held in tier] == ["r2"]
-
-
-def test_the_stored_form_comes_back_and_damage_is_seen() -> None:
-    data = encode_entry(entry(1))
-    assert decode_entry(data) == entry(1)
-    assert decode_entry(data[:-3]) is None
-    assert decode_entry(encode_entry(entry(1, schema=99))) is None
-    flipped = bytes([data[0] ^ 0xFF]) + data[1:]
-    assert decode_entry(flipped) is None
 
 
 class TierMachine(RuleBasedStateMachine):

@@ -93,14 +93,3 @@ def test_its_probabilities_are_calibrated_on_a_new_stream(fitted: MatchModel) ->
     assert np.array(match_probabilities)[with_model].mean() == pytest.approx(
         np.array(right)[with_model].mean(), abs=0.06
     )
-
-
-def test_neighbours_came_before_and_are_the_closest() -> None:
-    rng = np.random.default_rng(3)
-    vectors = rng.normal(size=(700, 8)).astype(np.float32)
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    near = earlier_neighbours(vectors, 3)
-    for number in (0, 1, 2, 300, 699):
-        cosines = vectors[:number] @ vectors[number]
-        best = np.argsort(-cosines)[:3].tolist()
-        assert [int(place) for place in near.places[number] if place >= 0] == best

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gateway.cache.fitting.check import held_out
 from gateway.cache.fitting.questions import Questions
 from gateway.cache.fitting.stream import Played, best_threshold_hits, play
 from gateway.cache.similarity.decision import NEVER, MatchModel
@@ -61,11 +60,3 @@ def test_the_best_threshold_is_the_lowest_that_keeps_the_error() -> None:
     vectors = close_vectors()
     assert best_threshold_hits(questions([1, 1, 1, 1]), vectors, 0.0) > 0.5
     assert best_threshold_hits(questions([1, 2, 3, 4]), vectors, 0.0) == 0.0
-
-
-def test_components_are_held_out_whole() -> None:
-    question_groups = np.repeat(np.arange(50), 4)
-    stream = Questions(texts=["x"] * 200, question_groups=question_groups, components=question_groups)
-    is_out = held_out(stream, seed=1)
-    assert set(question_groups[is_out]).isdisjoint(question_groups[~is_out])
-    assert 40 < is_out.sum() < 120

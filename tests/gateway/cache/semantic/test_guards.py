@@ -7,14 +7,11 @@ from typing import Any
 
 import pytest
 
-from gateway.cache.audit.comparison import auditor_document, auditor_verdict, is_equivalent, text_of, verdict_of
-from gateway.cache.audit.lookup_order import LookupOrder
 from gateway.cache.semantic.guards import guard_of, text_guard
 from gateway.cache.similarity.standalone import MAX_CHARS
 from gateway.cache.similarity.suspicion import is_suspicious
 from gateway.chat.request import ChatRequest, ChatRequestParser
 from routing_policies.policy.document import Cache
-from tests.gateway.cache.similar_stack import completion
 
 PLAIN = "How does one bake bread without yeast?"
 
@@ -149,67 +146,3 @@ def test_foreign_names_and_words_in_english_questions_are_nothing_to_stop_at(tex
 
 def test_an_emoji_and_other_punctuation_are_nothing_to_suspect() -> None:
     assert not is_suspicious("How do I reset it? 🙂 — “quickly”…\nThanks\tall")
-
-
-def test_the_lookup_comes_first_only_where_hits_are_usual_and_deployments_are_loaded() -> None:
-    order = LookupOrder()
-    assert not order.waits(1.0), "nothing is known yet"
-    for _ in range(200):
-        order.note(is_hit=True, took_s=0.008)
-        order.note_upstream(0.5)
-    assert order.waits(1.0)
-    assert not order.waits(0.0), "an idle deployment loses nothing"
-    for _ in range(400):
-        order.note(is_hit=False, took_s=0.008)
-    assert not order.waits(1.0), "every miss would be late for nothing"
-
-
-def test_where_nearly_every_lookup_hits_not_even_an_idle_deployment_is_called_for_nothing() -> None:
-    order = LookupOrder()
-    for _ in range(200):
-        order.note(is_hit=True, took_s=0.005)
-        order.note_called_off(0.0006)
-    assert order.waits(0.0), "each request sent would be work for nothing"
-    for _ in range(4):
-        order.note(is_hit=False, took_s=0.005)
-    assert not order.waits(0.0), "one miss in six, late by a lookup, costs more than five such requests"
-    for _ in range(400):
-        order.note(is_hit=False, took_s=0.005)
-    assert not order.waits(0.0)
-
-
-@pytest.mark.parametrize(
-    ("stored", "fresh", "expected"),
-    [
-        ("It is 10 km.", "it is  10 km", True),
-        ("It is 10 km.", "It is 100 km.", False),
-        ("It is 3.5 km.", "It is 35 km.", False),
-        ("Press the button.", "Use the button.", None),
-        ("Take 10 mg of it.", "Of that, take 10 mg.", None),
-    ],
-)
-def test_answers_are_compared_by_words_then_by_numbers(stored: str, fresh: str, expected: bool | None) -> None:
-    assert is_equivalent(stored, fresh) is expected
-
-
-def test_what_the_encoder_cannot_report_is_unknown() -> None:
-    assert [verdict_of(value) for value in (None, 0.95, 0.5)] == ["unknown", "right", "wrong"]
-
-
-def test_only_plain_texts_are_compared() -> None:
-    assert text_of(completion("hello")) == "hello"
-    assert text_of(b'{"choices": []}') is None
-    assert text_of(b"nonsense") is None
-    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-    message = {"role": "assistant", "content": "x", "tool_calls": [call]}
-    assert text_of(json.dumps({"choices": [{"message": message}]}).encode()) is None
-
-
-@pytest.mark.parametrize(
-    ("reported", "expected"),
-    [("Yes.", True), ("no", False), (" NO, they differ", False), ("perhaps", None), ("", None)],
-)
-def test_a_auditor_states_yes_or_no(reported: str, expected: bool | None) -> None:
-    assert auditor_verdict(completion(reported)) is expected
-    assert auditor_verdict(None) is None
-    assert auditor_document("q", "a", "b")["temperature"] == 0

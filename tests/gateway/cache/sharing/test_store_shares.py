@@ -14,7 +14,6 @@ from gateway.cache.exact.entry import encode_entry
 from gateway.cache.sharing.notices import SPACE, entry_key
 from gateway.cache.sharing.sharing import CacheSharing
 from gateway.cache.sharing.store_shares import StoreShares, stored_bytes
-from gateway.cache.sharing.waiting_entries import WaitingEntries
 from gateway.cache.sharing.write_queue import MAX_ENTRY_BYTES
 from gateway.store.address import parse_store
 from gateway.store.base import Room, StoreLoss
@@ -122,33 +121,6 @@ async def test_a_flood_of_one_tenant_removes_nothing_of_another_below_its_share(
 
 
 # The line before the store
-
-
-class Write:
-    def __init__(self, number: int, tenant: str, size: int = 10) -> None:
-        self.key = f"{tenant}{number}"
-        self.entry = entry(number, tenant=tenant, answer=b"x" * size)
-
-
-def test_tenants_take_turns_to_be_written() -> None:
-    waiting: WaitingEntries[Write] = WaitingEntries(1_000_000)
-    for number in range(5):
-        waiting.add(Write(number, "flood"))
-    waiting.add(Write(0, "calm"))
-    taken = [waiting.take() for _ in range(3)]
-    assert [write.key for write in taken if write is not None] == ["flood0", "calm0", "flood1"]
-
-
-def test_a_flood_drops_its_own_writes() -> None:
-    waiting: WaitingEntries[Write] = WaitingEntries(100_000)
-    waiting.add(Write(0, "calm"))
-    dropped = [each.key for number in range(50) for each in waiting.add(Write(number, "flood", 10_000))]
-    assert "calm0" in waiting
-    assert dropped[0] == "flood0"
-    assert waiting.num_bytes <= 100_000
-    while waiting.take() is not None:
-        pass
-    assert (len(waiting), waiting.num_bytes) == (0, 0)
 
 
 # A real Redis

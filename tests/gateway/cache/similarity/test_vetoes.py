@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.cache.similarity.comparison import Comparison
 from gateway.cache.similarity.differences import differences
 from gateway.cache.similarity.lexicon import OPPOSITES
-from gateway.cache.similarity.vetoes import VETOES, find_veto, is_turned
-from gateway.cache.similarity.wording import Wording
+from gateway.cache.similarity.vetoes import is_turned
 
 FORBIDDEN = [
     ("number", "How do I cook rice for 4 people?", "How do I cook rice for 40 people?"),
@@ -99,13 +97,6 @@ def test_another_wording_of_the_same_is_not_forbidden(requested: str, stored: st
 
 def test_disguised_letters_hide_no_difference() -> None:
     assert differences("How do I en\u0430ble the firewall?", "How do I dis\u200bable the firewall?").veto == "opposite"
-
-
-def test_an_ablation_leaves_a_veto_out() -> None:
-    found = Comparison.of(Wording.of("How do I enable the firewall?"), Wording.of("How do I disable the firewall?"))
-    assert find_veto(found) == "opposite"
-    assert find_veto(found, frozenset({"opposite"})) == "word"
-    assert find_veto(found, frozenset(VETOES)) is None
 
 
 def test_a_text_too_long_to_compare_is_forbidden() -> None:

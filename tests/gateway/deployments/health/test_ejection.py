@@ -5,16 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.deployments.health.ejection import EjectionRules, EjectionTally, FailureKind, StallRules
-from gateway.deployments.health.health import MAX_PUSHBACK_S, DeploymentHealth
-from gateway.deployments.health.second_attempts import MIN_SAMPLES, WINDOW_S, RecentDelays
-
-
-class Progress:
-    """A response under way."""
-
-    def __init__(self) -> None:
-        self.num_progress = 0
-        self.is_paused = False
+from gateway.deployments.health.health import DeploymentHealth
 
 
 def rules_of(**rules: float) -> EjectionRules:
@@ -140,83 +131,6 @@ def test_a_long_good_time_makes_the_next_back_off_short_again() -> None:
     assert subject.notified[-1][1] == 2.0
 
 
-def test_a_new_process_starts_with_a_clean_record() -> None:
-    subject = Subject()
-    subject.fail(0.0, 3)
-    subject.health.note_pushback(0.0, 20.0)
-    subject.health.reset(1.0)
-
-    assert subject.health.is_fit
-    assert not subject.health.pushback_s(1.0)
-
-
-def test_a_request_to_be_left_alone_is_stored_and_bounded() -> None:
-    subject = Subject()
-    subject.health.note_pushback(0.0, 5.0)
-    subject.health.note_pushback(0.0, 2.0)
-    assert subject.health.pushback_s(1.0) == 4.0
-    assert not subject.health.is_fit
-    assert subject.health.pushback_s(5.0) == 0.0
-    assert subject.health.is_fit
-    subject.health.note_pushback(5.0, 1.0)
-    subject.health.sweep(6.0)  # nobody has called since
-    assert subject.health.is_fit
-    subject.health.note_pushback(5.0, 86_400.0)
-    assert subject.health.pushback_s(5.0) == MAX_PUSHBACK_S
-
-
-def test_silence_while_it_holds_requests_is_a_stall() -> None:
-    subject = Subject(stalled_after=4.0, stalled_least_s=1.0)
-    attempt_watch = subject.health.begin(0.0)
-    attempt_watch.response, moved = Progress(), []
-    attempt_watch.on_stalled = lambda: moved.append(True)
-    attempt_watch.expect(0.5)
-    subject.health.sweep(2.0)
-    assert subject.health.is_fit
-
-    subject.health.sweep(2.25)
-    assert subject.notified == [(FailureKind.STALLED, 2.0)]
-    assert moved == [True]
-    subject.health.sweep(3.0)
-    assert (len(subject.notified), len(moved)) == (1, 2), "ejected once; who could not leave is told again"
-    attempt_watch.dropped()
-    subject.health.check_integrity()
-
-
-def test_a_token_for_anybody_is_a_sign_of_life_for_all() -> None:
-    subject = Subject(stalled_least_s=1.0)
-    waiting, decoding = subject.health.begin(0.0), subject.health.begin(0.0)
-    waiting.response, response = Progress(), Progress()
-    decoding.response = response
-    waiting.expect(0.1)
-    for step in range(1, 20):
-        response.num_progress += 1
-        subject.health.sweep(step * 0.5)
-    assert subject.health.is_fit
-
-    subject.health.sweep(10.6)
-    assert subject.health.is_ejected(10.6)
-
-
-def test_a_slow_client_is_not_the_deployments_silence() -> None:
-    subject = Subject(stalled_least_s=1.0)
-    attempt_watch, response = subject.health.begin(0.0), Progress()
-    attempt_watch.response = response
-    attempt_watch.expect(0.1)
-    response.is_paused = True
-    subject.health.sweep(5.0)
-
-    assert subject.health.is_fit
-
-
-def test_where_nothing_is_expected_nothing_is_late() -> None:
-    subject = Subject()
-    subject.health.begin(0.0).response = Progress()
-    subject.health.sweep(1000.0)
-
-    assert subject.health.is_fit
-
-
 @pytest.mark.parametrize(
     "rules",
     [
@@ -235,33 +149,3 @@ def test_where_nothing_is_expected_nothing_is_late() -> None:
 def test_rules_that_make_no_sense_are_refused(rules: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="expected"):
         rules_of(**rules)
-
-
-def test_what_is_late_is_learned_from_recent_delays() -> None:
-    delays = RecentDelays()
-    for number in range(MIN_SAMPLES - 1):
-        delays.add(number / 100, 0.1)
-    assert delays.late_s(0.5) is None
-    for number in range(200):
-        delays.add(1.0, 0.1 if number % 10 else 5.0)
-    late_s, usual_s = delays.late_s(2.0), delays.usual_s(2.0)
-
-    assert late_s is not None
-    assert usual_s is not None
-    assert 5.0 <= late_s <= 5.6
-    assert 0.1 <= usual_s <= 0.112
-
-
-def test_delays_of_long_ago_are_forgotten() -> None:
-    delays = RecentDelays()
-    for _ in range(50):
-        delays.add(0.0, 5.0)
-    for _ in range(50):
-        delays.add(WINDOW_S, 0.1)
-    assert delays.late_s(WINDOW_S) is not None
-    delays.add(2 * WINDOW_S, 0.1)
-    late_s = delays.late_s(2 * WINDOW_S)
-
-    assert late_s is not None
-    assert late_s < 0.2
-    assert delays.late_s(10 * WINDOW_S) is None

@@ -11,7 +11,6 @@ import pytest
 
 from gateway.config.checks import ConfigError
 from gateway.config.sources import config_of
-from gateway.telemetry.records.trace_context import parse_traceparent
 from tests.gateway.scripted import Wire
 from tests.gateway.stack import chat, running
 from tests.support.otlp_collector import OtlpCollector
@@ -132,28 +131,6 @@ async def test_an_upstream_that_fails_is_an_error_in_both_spans(tmp_path: Path) 
             assert (await stack.call(chat())).status == 502
             spans = by_name(await asyncio.to_thread(collector.wait_for, 3))
         assert (spans["POST /v1/chat/completions"]["status"], spans["chat auto"]["status"]) == (2, 2)
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        None,
-        b"",
-        b"00-" + b"0" * 32 + b"-00f067aa0ba902b7-01",
-        b"00-4bf92f3577b34da6a3ce929d0e0e4736-" + b"0" * 16 + b"-01",
-        b"ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
-        b"00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-01",
-        b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7",
-    ],
-)
-def test_what_is_no_traceparent_begins_a_new_trace(value: bytes | None) -> None:
-    assert parse_traceparent(value) is None
-
-
-def test_a_later_version_with_more_fields_is_understood() -> None:
-    found = parse_traceparent(f"01-{TRACE}-{SPAN}-03-more".encode())
-    assert found is not None
-    assert (found.trace_id, found.is_sampled) == (TRACE, True)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from gateway.upstreams.http1.content_coding import MAX_INFLATED_AT_ONCE, decoder_of
 from gateway.upstreams.http1.errors import CodingError
 from gateway.upstreams.http1.sse import is_event_stream
-from gateway.util.header_values import listed, media_type
+from gateway.util.header_values import media_type
 
 BODY = b'{"choices":[' + b'{"index":0},' * 1000 + b"]}"
 
@@ -111,7 +111,3 @@ def test_an_unknown_coding_is_named_but_an_errors_status_is_reported_all_the_sam
 def test_media_types_have_no_case_and_parameters_are_silent_of_them(value: bytes, is_stream: bool) -> None:
     assert is_event_stream(value) is is_stream
     assert media_type(value) == value.split(b";")[0].strip().lower()
-
-
-def test_a_list_may_be_spread_over_headers() -> None:
-    assert listed([b"No-Store, max-age=5", b"", b" ,no-cache\t"]) == [b"no-store", b"max-age=5", b"no-cache"]

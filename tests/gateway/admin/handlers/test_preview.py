@@ -1,0 +1,88 @@
+"""Previews: what would become of a request, without sending it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.cli import observe
+from tests.gateway.cli.test_observe import options
+from tests.gateway.deployments.test_readiness import warming
+from tests.gateway.stack import chat, running
+
+_TRIMMED = """
+schema_version: 1
+deployments:
+  - {{id: small, url: "unix:{folder}/small.sock", model: tiny}}
+  - {{id: large, url: "unix:{folder}/large.sock", model: big}}
+routes:
+  - id: main
+    select: {{candidates: [small, large]}}
+    trim: {{budget_tokens: 20, strategies: [minify, drop_old_turns]}}
+    cache: {{mode: exact}}
+"""
+
+
+def conversation() -> dict[str, Any]:
+    """Three turns, of which the first is long and the last short."""
+    old = [{"role": "user", "content": "x" * 4000}, {"role": "assistant", "content": "y" * 400}]
+    return {"model": "auto", "messages": [*old, {"role": "user", "content": "and now?"}]}
+
+
+async def test_a_preview_states_what_would_be_cut_and_who_might_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with running(tmp_path, policy=_TRIMMED.format(folder=tmp_path)) as stack:
+        file = tmp_path / "request.json"
+        file.write_text(json.dumps(conversation()))
+        assert (
+            await asyncio.to_thread(observe.show_request, options(stack, "explain", "--request", str(file), "--json"))
+            == 0
+        )
+        found = json.loads(capsys.readouterr().out)
+        assert found["route"] == "main"
+        assert found["trim"]["tokens_after"] < found["trim"]["tokens_before"]
+        assert [cut["strategy"] for cut in found["trim"]["cut"]] == ["drop_old_turns"]
+        assert found["trim"]["messages"][-1]["content"] == "and now?"
+        assert [candidate["id"] for candidate in found["candidates"]] == ["small", "large"]
+        assert found["cache"]["mode"] == "exact"
+        assert not stack.small.received
+        assert not stack.large.received
+        assert await asyncio.to_thread(observe.show_request, options(stack, "explain", "--request", str(file))) == 0
+        assert "drop_old_turns" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("document", "param"),
+    [
+        ({"request": {"model": "auto", "messages": []}}, "messages"),
+        ({"request": conversation(), "tenant": "nobody"}, "tenant"),
+        ({"request": {**conversation(), "api_base": "http://x"}}, "api_base"),
+        ({"request": "text"}, "request"),
+        ({}, None),
+    ],
+)
+async def test_a_preview_of_nonsense_is_refused_as_the_request_would_be(
+    tmp_path: Path, document: Mapping[str, Any], param: str | None
+) -> None:
+    async with running(tmp_path) as stack:
+        token = (tmp_path / "admin.token").read_text().strip()
+        reply = await stack.call(
+            document, admin=True, path="/admin/api/explain", headers={"authorization": f"Bearer {token}"}
+        )
+        assert reply.status == 400
+        assert reply.error["param"] == param
+
+
+async def test_a_preview_states_when_a_deployment_will_be_ready(tmp_path: Path) -> None:
+    async with running(tmp_path) as stack:
+        await warming(stack)
+        shown = (await stack.call({"request": chat()}, path="/admin/api/explain", admin=True)).json
+        assert [5.0 < candidate["ready_in_s"] <= 8.0 for candidate in shown["candidates"]] == [True, True]
+        deployments = (await stack.get("/admin/api/deployments", admin=True)).json["deployments"]
+        assert {one["state"] for one in deployments} == {"starting"}

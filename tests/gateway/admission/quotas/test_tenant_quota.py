@@ -1,0 +1,104 @@
+"""One tenant's quota in one process: without its store, and under a changed policy."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.errors import RateLimited
+from tests.gateway.admission.quotas.test_quotas import admitted
+from tests.gateway.admission.shared_meters import LATE, LOST, Replica, SharedMeters, Time, limited
+
+
+class TestStoreLost:
+    async def test_a_tenant_goes_on_within_this_process_share(self, time: Time, shared: SharedMeters) -> None:
+        rules = limited("{requests_per_min: 90}")
+        replicas = [Replica(shared, time, rules, name) for name in "abc"]
+        for replica in replicas:
+            await replica.routing_request()
+        await replicas[0].flush()
+        time.now += 1.0
+        for replica in replicas:
+            await replica.routing_request()  # each knows of three by now
+        shared.loss = LOST
+        time.now += 1.5
+        served = [await admitted(replica, 200) for replica in replicas]
+        assert all(27 <= count <= 30 for count in served)
+
+    async def test_a_tenant_whose_policy_reports_it_is_refused(self, time: Time, shared: SharedMeters) -> None:
+        replica = Replica(shared, time, limited("{requests_per_min: 90, on_store_loss: refuse}"))
+        shared.loss = LOST
+        with pytest.raises(RateLimited, match="cannot be checked"):
+            await replica.routing_request()
+        shared.loss = None
+        await replica.routing_request()
+
+    async def test_a_budget_may_refuse_where_a_rate_allows(self, time: Time, shared: SharedMeters) -> None:
+        rules = "{requests_per_min: 90, budget: {tokens_per_day: 100, on_store_loss: refuse}}"
+        replica = Replica(shared, time, limited(rules))
+        shared.loss = LOST
+        with pytest.raises(RateLimited, match="tokens_per_day"):
+            await replica.routing_request(tokens=1)
+
+    async def test_in_flight_is_held_to_here_too(self, time: Time, shared: SharedMeters) -> None:
+        replica = Replica(shared, time, limited("{max_in_flight: 3}"))
+        shared.loss = LOST
+        assert await admitted(replica, 9) == 3
+        refusing = Replica(shared, time, limited("{max_in_flight: 3, on_store_loss: refuse}"))
+        assert await admitted(refusing, 9) == 0
+
+    async def test_what_was_used_meanwhile_is_reported_when_it_is_back(self, time: Time, shared: SharedMeters) -> None:
+        replica = Replica(shared, time, limited("{tokens_per_min: 1000, budget: {tokens_per_day: 10000}}"))
+        (await replica.routing_request(tokens=10)).settle(10)
+        shared.loss = LOST
+        for _ in range(5):
+            time.now += 1.1
+            (await replica.routing_request(tokens=100)).settle(80)
+            await replica.flush()
+        shared.loss = None
+        await replica.rest()
+        assert shared.used("tokens_per_min") == 410
+        assert shared.used("tokens_per_day") == 410
+
+    async def test_an_exchange_that_may_have_happened_never_frees_twice(self, time: Time, shared: SharedMeters) -> None:
+        replica = Replica(shared, time, limited("{tokens_per_min: 1000}"))
+        await replica.routing_request(tokens=500)
+        back = await replica.routing_request(tokens=500)
+        back.settle(0)
+        time.now += 1.5  # the slice is over: its rest will be given back
+        shared.loss, shared.is_done_when_lost = LATE, True
+        await replica.flush()
+        shared.loss = None
+        time.now += 0.5
+        await replica.flush()
+        assert shared.used("tokens_per_min") >= 500
+
+    async def test_a_request_larger_than_the_share_is_not_locked_out(self, time: Time, shared: SharedMeters) -> None:
+        rules = limited("{tokens_per_min: 900}")
+        replicas = [Replica(shared, time, rules, name) for name in "abc"]
+        for replica in (*replicas, replicas[0]):
+            (await replica.routing_request(tokens=1)).cancel()
+            time.now += 1.1
+            await replica.flush()
+        time.now += 70
+        shared.loss = LOST
+        assert await admitted(replicas[0], 3, tokens=400) == 1
+
+
+class TestPolicyChanges:
+    async def test_what_was_used_stays_used(self, time: Time, shared: SharedMeters) -> None:
+        replica = Replica(shared, time, limited("{requests_per_min: 10}"))
+        stored = await replica.routing_request()
+        assert await admitted(replica, 20) == 9
+        replica.quotas.configure(limited("{requests_per_min: 15, max_in_flight: 30}"))
+        time.now += 0.1
+        assert await admitted(replica, 20) == 5
+        stored.settle(0)
+        replica.quotas.configure(limited("{max_in_flight: 30}"))
+        assert await admitted(replica, 50) == 16
+
+    async def test_a_lower_limit_holds_at_once_for_what_is_drawn_anew(self, time: Time, shared: SharedMeters) -> None:
+        replica = Replica(shared, time, limited("{requests_per_min: 1000}"))
+        await admitted(replica, 8)
+        replica.quotas.configure(limited("{requests_per_min: 5}"))
+        time.now += 1.1
+        assert await admitted(replica, 8) == 0

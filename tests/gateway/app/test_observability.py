@@ -1,0 +1,80 @@
+"""Metrics, log and traces of one process, put together from its settings."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+from typing import Any
+
+from gateway.app.observability import Observability
+from gateway.app.runtime import Runtime
+from gateway.config.sources import config_of
+from gateway.telemetry.logs.log import LogWriter
+from gateway.telemetry.metrics import GatewayMetrics
+from gateway.telemetry.records.record import RequestRecord
+from gateway.timeline import Outcome, RequestIds
+from gateway.util.workers import Workers
+
+
+class World:
+    def __init__(self, **settings: Any) -> None:
+        self._stream = io.BytesIO()
+        self.metrics, self.seen = GatewayMetrics(), list[RequestRecord]()
+        rng = random.Random(1)
+        self.runtime = Runtime(
+            holder="h",
+            log=LogWriter(self._stream, wall_clock=lambda: 1.5),
+            metrics=self.metrics,
+            ids=RequestIds(rng),
+            rng=rng,
+            clock=lambda: 0.0,
+            wall=lambda: 0.0,
+            workers=Workers(1, name="test"),
+        )
+        config = config_of({path.replace("__", "."): value for path, value in settings.items()})
+        self.watch = Observability(config, self.runtime, (self.seen.append,))
+
+    def finish(self) -> RequestRecord:
+        record = RequestRecord(self.runtime.ids.next(), 0.0)
+        record.outcome, record.tenant = Outcome.COMPLETED, "shop"
+        self.watch.recorder.record(record)
+        return record
+
+    def lines(self) -> list[dict[str, Any]]:
+        self.runtime.log.flush()
+        return [json.loads(line) for line in self._stream.getvalue().splitlines()]
+
+
+def test_without_a_collector_nothing_is_traced_and_everything_is_written() -> None:
+    world = World()
+    assert world.watch.tracing is None
+    world.watch.start()
+    record = world.finish()
+    world.watch.close()
+    assert [line["request_id"] for line in world.lines()] == [record.request_id]
+    assert world.seen == [record]
+
+
+def test_the_settings_of_the_log_reach_its_lines() -> None:
+    world = World(telemetry__log__omit="tenant", telemetry__log__sample_ratio=1.0)
+    world.finish()
+    assert "tenant" not in world.lines()[0]
+    silent = World(telemetry__log__sample_ratio=0.0)
+    silent.finish()
+    assert silent.lines() == []
+
+
+def test_with_a_collector_finished_requests_go_to_the_traces_too() -> None:
+    world = World(telemetry__trace__otlp_endpoint="http://127.0.0.1:9/v1/traces")
+    assert world.watch.tracing is not None
+    world.finish()
+    assert len(world.watch.recorder.watchers) == 2
+
+
+def test_what_fails_in_the_background_is_logged_by_its_name() -> None:
+    world = World()
+    world.runtime.note_failed_task("store_response", ValueError("disk full"))
+    (line,) = world.lines()
+    assert (line["event"], line["task"], line["level"]) == ("background_task_failed", "store_response", "error")
+    assert "disk full" in line["error"]

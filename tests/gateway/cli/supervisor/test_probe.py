@@ -1,0 +1,50 @@
+"""One GET to a local process: an answer, or nothing in time."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from gateway.cli.supervisor.probe import ProbeResult, get, reachable
+
+
+async def answer(folder: Path, raw: bytes) -> ProbeResult | None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(raw)
+        writer.close()
+
+    server = await asyncio.start_unix_server(serve, folder / "s.sock")
+    try:
+        return await get(f"unix:{folder}/s.sock", "/readyz")
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize(("body", "found"), [(b'{"ready":true}', {"ready": True}), (b"ok", None), (b"", None)])
+async def test_a_status_comes_with_its_json_if_it_has_any(tmp_path: Path, body: bytes, found: object) -> None:
+    raw = b"HTTP/1.1 503 X\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+    assert await answer(tmp_path, raw) == ProbeResult(status=503, body=found)
+
+
+async def test_who_is_not_there_or_reports_nonsense_gives_nothing(tmp_path: Path) -> None:
+    assert await get(f"unix:{tmp_path}/none.sock", "/readyz") is None
+    assert await answer(tmp_path, b"\x00\x01\r\n\r\n") is None
+
+
+async def test_who_does_not_answer_in_time_gives_nothing(tmp_path: Path) -> None:
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_unix_server(hang, tmp_path / "s.sock")
+    assert await get(f"unix:{tmp_path}/s.sock", "/", timeout_s=0.01) is None
+    server.close()
+
+
+def test_every_interface_is_reached_through_this_machines_own() -> None:
+    assert reachable("0.0.0.0:80") == "127.0.0.1:80"
+    assert reachable("[::]:80") == "[::1]:80"
+    assert reachable("10.0.0.1:80") == "10.0.0.1:80"

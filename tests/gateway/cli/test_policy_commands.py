@@ -1,0 +1,151 @@
+"""`penstock policy`, `keys`, `tenants`, `admin` and `audit` against a running gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.cli.main import main
+from tests.gateway.stack import Stack, policy_text, running
+
+
+class Shell:
+    """Commands beside a running gateway."""
+
+    def __init__(self, stack: Stack, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.stack = stack
+        self.folder = folder
+        self._capsys = capsys
+        self._settings = folder / "penstock.toml"
+
+    async def run(self, *arguments: str) -> tuple[int, str, str]:
+        """Exit code, stdout and stderr."""
+        self._capsys.readouterr()
+        code = await asyncio.to_thread(main, [*arguments, "--config", str(self._settings)])
+        reported = self._capsys.readouterr()
+        return code, reported.out, reported.err
+
+    async def json(self, *arguments: str) -> Any:
+        """What a command that works prints with --json."""
+        code, out, err = await self.run(*arguments, "--json")
+        assert code == 0, err
+        return json.loads(out)
+
+    def file(self, text: str, name: str = "new.yaml") -> str:
+        """A policy file."""
+        path = self.folder / name
+        path.write_text(text)
+        return str(path)
+
+
+@asynccontextmanager
+async def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str], **settings: Any) -> AsyncIterator[Shell]:
+    lines = [f'admin.listen = "unix:{tmp_path}/admin.sock"', f'process.runtime_dir = "{tmp_path}"']
+    (tmp_path / "penstock.toml").write_text("\n".join(lines))
+    text = policy_text(tmp_path).replace("routes:\n", "tenants:\n  - {id: shop}\n\nroutes:\n")
+    async with running(tmp_path, policy=text, settings={"policy.source": "store", **settings}) as stack:
+        yield Shell(stack, tmp_path, capsys)
+
+
+async def test_an_apply_shows_what_it_reaches_calls_and_is_reported_in_the_history(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with shell(tmp_path, capsys) as sh:
+        later = (tmp_path / "policy.yaml").read_text().replace("total_ms: 20000", "total_ms: 25000", 1)
+        file = sh.file(later)
+        monkeypatch.setattr("sys.stdin", io.StringIO())
+        code, out, err = await sh.run("policy", "apply", file, "--reason", "longer answers")
+        assert (code, "--yes" in err) == (2, True)
+        assert "~ route main: timeouts.total_ms 20000 → 25000" in out
+        assert "reaches: every tenant; routes: main" in out
+        code, out, _ = await sh.run("policy", "apply", file, "--reason", "longer answers", "--yes")
+        assert (code, "revision 2 (" in out) == (0, True)
+        code, out, _ = await sh.run("policy", "history")
+        assert [line.split()[0] for line in out.splitlines()] == ["2", "1"]
+        assert "longer answers" in out.splitlines()[0]
+        assert (await sh.run("policy", "export"))[1] == later
+        code, out, _ = await sh.run("policy", "rollback", "1", "--reason", "no", "--yes")
+        assert code == 0
+        assert (await sh.json("policy", "history"))["revisions"][0]["of"] == 1
+
+
+async def test_a_bad_file_is_refused_with_its_lines_and_a_late_one_with_what_was_changed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with shell(tmp_path, capsys) as sh:
+        text = (tmp_path / "policy.yaml").read_text()
+        bad = sh.file(text.replace("select: {policy", "selct: {policy", 1), "bad.yaml")
+        code, _, err = await sh.run("policy", "apply", bad, "--reason", "typo", "--yes")
+        assert code == 1
+        assert f"{bad}:15:5: routes[0].selct: unknown key; did you mean" in err
+        etag = (await sh.json("policy", "history"))["revisions"][0]["etag"]
+        first = sh.file(text.replace("total_ms: 20000", "total_ms: 25000"))
+        assert (await sh.run("policy", "apply", first, "--reason", "one", "--yes"))[0] == 0
+        late = sh.file(text + "# late\n", "late.yaml")
+        code, _, err = await sh.run("policy", "apply", late, "--reason", "two", "--yes", "--if-match", etag)
+        assert code == 1
+        assert "local has made revision 2 since (one)" in err
+        assert "timeouts.total_ms 20000 → 25000" in err
+
+
+async def test_two_files_are_compared_without_a_gateway(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old, new = tmp_path / "old.yaml", tmp_path / "new.yaml"
+    old.write_text(policy_text(tmp_path))
+    new.write_text(policy_text(tmp_path).replace("max_in_flight: 8", "max_in_flight: 9"))
+    assert main(["policy", "diff", str(old), str(new)]) == 0
+    assert "~ deployment small: limits.max_in_flight 8 → 9" in capsys.readouterr().out
+    assert main(["policy", "diff", str(old), str(new), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["new"] == 9
+
+
+async def test_a_starter_is_written_once_and_is_good(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(tmp_path / "policy.yaml")
+    assert main(["policy", "init", file]) == 0
+    assert main(["policy", "init", file]) == 2
+    assert main(["policy", "check", file]) == 0
+    assert "2 tests passed" in capsys.readouterr().out
+
+
+async def test_an_edit_by_path_keeps_comments_and_changes_nothing_yet(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with shell(tmp_path, capsys) as sh:
+        body = {"set": [{"path": "routes[0].timeouts.total_ms", "value": 25000}]}
+        reply = await sh.stack.call(body, admin=True, path="/admin/api/policy/edit")
+        assert [change["text"] for change in reply.json["changes"]] == ["route main: timeouts.total_ms 20000 → 25000"]
+        assert reply.json["document"].count("\n") == (tmp_path / "policy.yaml").read_text().count("\n")
+        bad = {"set": [{"path": "routes[7].id", "value": "x"}]}
+        assert (await sh.stack.call(bad, admin=True, path="/admin/api/policy/edit")).error["param"] == "set"
+
+
+async def test_every_command_of_a_policy_and_of_keys_speaks_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with shell(tmp_path, capsys) as sh:
+        assert (await sh.json("policy", "export"))["revision"]["number"] == 1
+    file = str(tmp_path / "new.yaml")
+    litellm = tmp_path / "litellm.yaml"
+    litellm.write_text("model_list:\n  - {model_name: m, litellm_params: {model: openai/x, api_base: 'http://h:1'}}\n")
+    found = {}
+    for command in (
+        ["policy", "init", file],
+        ["policy", "check", file],
+        ["policy", "show", file],
+        ["policy", "schema"],
+        ["policy", "import-litellm", str(litellm)],
+        ["keys", "new", "--tenant", "shop", "--id", "web"],
+    ):
+        capsys.readouterr()
+        assert main([*command, "--json"]) == 0
+        found[" ".join(command[:2])] = json.loads(capsys.readouterr().out)
+    assert found["policy check"] == {"file": file, "ok": True, "num_tests": 2, "problems": []}
+    assert found["policy show"]["policy"]["schema_version"] == 1
+    assert found["policy import-litellm"]["policy"]["deployments"][0]["url"].startswith("http://h:1")
+    assert (found["keys new"]["tenant"], found["keys new"]["id"]) == ("shop", "web")

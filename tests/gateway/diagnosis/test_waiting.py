@@ -1,0 +1,62 @@
+"""A queue that grew: one tenant, a full engine, too few permits, or more demand than the lane is given."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.diagnosis.budget import budget_before, budget_now
+from gateway.diagnosis.finding import Finding
+from gateway.diagnosis.policy_lines import place_of
+from gateway.diagnosis.waiting import explain_waiting
+from tests.gateway.diagnosis.snapshots import Scene
+from tests.gateway.diagnosis.test_diagnose import POLICY
+
+
+def waiting(**state: float) -> Scene:
+    scene = Scene()
+    scene.ttft, scene.stages["queue"] = 0.53, 0.5
+    scene.state = {"limit": 64, "max_num_seqs": 64, **state}
+    return scene
+
+
+def explained(scene: Scene) -> Finding:
+    window = scene.window()
+    return explain_waiting(window, place_of(window, POLICY), budget_now(window), budget_before(window))
+
+
+@pytest.mark.parametrize(
+    ("state", "cause", "path"),
+    [
+        ({"num_seqs": 58, "in_flight": 60}, "engine_full", "routes.all.select.candidates"),
+        ({"num_seqs": 40, "in_flight": 58}, "limit", "deployments.large.limits.max_in_flight"),
+        ({"num_seqs": 40, "in_flight": 40}, "admission", "lanes.interactive.on_overload"),
+    ],
+)
+def test_the_place_that_is_full_is_the_cause(state: dict[str, float], cause: str, path: str) -> None:
+    finding = explained(waiting(**state))
+    assert (finding.cause, finding.policy_path) == (cause, path)
+
+
+def test_sequences_that_wait_inside_an_engine_mean_that_it_is_full() -> None:
+    scene = waiting(num_seqs=1, in_flight=64)
+    scene.gauges["engine_waiting"] = 1.0
+    assert explained(scene).cause == "engine_full"
+
+
+def test_a_tenant_that_newly_takes_most_is_named_and_one_that_always_did_is_not() -> None:
+    scene = waiting(num_seqs=64, in_flight=64)
+    scene.tenants["two"] = 50_000.0
+    finding = explained(scene)
+    assert (finding.cause, finding.policy_path) == ("one_tenant", "tenants.two.limits.max_in_flight")
+
+    alone = waiting(num_seqs=64, in_flight=64)
+    alone.tenants = {"one": 500.0}
+    assert explained(alone).cause == "engine_full", "nobody else is kept waiting"
+
+
+def test_refusals_are_reported_as_a_share_of_all_that_requested() -> None:
+    scene = waiting(in_flight=1)
+    scene.gateway["penstock_shed_total"] = [({"lane": "interactive"}, 25.0)]
+    refused = explained(scene).evidence[-1]
+    assert (refused.name, refused.measure) == ("refused for load", "ratio")
+    assert refused.now == pytest.approx(0.25)

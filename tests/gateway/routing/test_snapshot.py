@@ -1,0 +1,99 @@
+"""Snapshots of policy revisions: what a reload carries over, and what a bad one leaves alone."""
+
+from __future__ import annotations
+
+import random
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from gateway.routing.snapshot import PolicyInForce, PolicySnapshot, SnapshotBuilder
+from gateway.upstreams.client import UpstreamClient
+from gateway.upstreams.http1.pulse import Pulse
+from gateway.upstreams.reach import ReachError, UpstreamReach
+from routing_policies.loading import load_policy
+
+TEXT = """schema_version: 1
+deployments:
+  - {{id: a, url: 'http://{host}', model: m, limits: {{max_in_flight: {permits}}}{auth}}}
+  - {{id: b, url: 'http://b', model: n}}
+lanes: [{{id: chat, weight: {weight}}}]
+tenants: [{{id: shop, flags: {{canary: 0}}}}, {{id: lab}}]
+"""
+
+
+class Builds:
+    """A builder, and whom it connected to."""
+
+    def __init__(self) -> None:
+        self.connected: list[str] = []
+        self.builder = SnapshotBuilder(
+            clock=lambda: 0.0, rng=random.Random(1), environment={"KEY": "k" * 20}, connect=self._connect
+        )
+
+    def _connect(self, name: str, reach: UpstreamReach) -> UpstreamClient:
+        self.connected.append(name)
+        return cast(UpstreamClient, SimpleNamespace(pulse=Pulse()))
+
+    def build(
+        self,
+        previous: PolicySnapshot | None = None,
+        *,
+        host: str = "a",
+        permits: int = 4,
+        weight: int = 1,
+        auth: str = "",
+    ) -> PolicySnapshot:
+        text = TEXT.format(host=host, permits=permits, weight=weight, auth=auth)
+        return self.builder.build(load_policy(text, source="test"), "r", previous)
+
+
+def test_what_did_not_change_is_carried_over_with_its_new_numbers() -> None:
+    builds = Builds()
+    first = builds.build()
+    second = builds.build(first, permits=9, weight=5)
+    assert second.deployments["a"] is first.deployments["a"]
+    assert second.deployments["a"].limiter.limit == 9
+    assert second.lanes["chat"] is first.lanes["chat"]
+    assert second.lanes["chat"].rules.weight == 5
+    assert builds.connected == ["a", "b"]
+
+
+def test_a_deployment_that_moved_is_a_new_one_and_taken_for_ready() -> None:
+    builds = Builds()
+    first = builds.build()
+    assert not first.is_servable, "nobody was probed yet"
+    first.deployments["b"].is_ready = True
+    second = builds.build(first, host="elsewhere")
+    assert second.deployments["a"] is not first.deployments["a"]
+    assert second.deployments["a"].is_ready
+    assert builds.connected == ["a", "b", "a"]
+
+
+def test_a_revision_whose_key_is_missing_changes_nothing() -> None:
+    builds = Builds()
+    first = builds.build(auth=", auth: {bearer_env: KEY}")
+    with pytest.raises(ReachError):
+        builds.build(first, permits=9, auth=", auth: {bearer_env: OTHER}")
+    live = first.deployments["a"]
+    assert (live.limiter.limit, live.authorization) == (4, b"Bearer " + b"k" * 20)
+
+
+def test_a_trial_shares_lanes_permits_and_connections_with_what_is_in_force() -> None:
+    builds = Builds()
+    base = builds.build()
+    policy = load_policy(TEXT.format(host="a", permits=9, weight=7, auth=""), source="test")
+    trial = builds.builder.build_trial(policy, "r2", base, salt="s", percent=10, tenants=None)
+    assert trial.snapshot.lanes is base.lanes
+    assert trial.snapshot.deployments["a"] is base.deployments["a"]
+    assert base.deployments["a"].limiter.limit == 4, "a trial changes no limit"
+    assert base.lanes["chat"].rules.weight == 1
+
+
+def test_requests_begin_with_the_snapshot_in_force() -> None:
+    holder = PolicyInForce()
+    with pytest.raises(AssertionError):
+        _ = holder.current
+    holder.snapshot = Builds().build()
+    assert holder.current is holder.snapshot

@@ -1,0 +1,56 @@
+"""A conversation in turns: where they begin, what may be changed, and what code is."""
+
+from __future__ import annotations
+
+from gateway.trimming.conversation import Conversation, edited, has_code, outside_code, size_of
+
+SYSTEM, USER, ANSWER, TOOL = (
+    {"role": role, "content": f"{role} says"} for role in ("system", "user", "assistant", "tool")
+)
+
+
+def test_a_turn_begins_with_every_user_message_and_keeps_its_tools() -> None:
+    talk = Conversation([SYSTEM, USER, ANSWER, TOOL, ANSWER, USER, ANSWER])
+    assert talk.turns() == [range(1), range(1, 5), range(5, 7)]
+    assert talk.last_turn_begins() == 5
+    assert talk.old_messages() == range(1, 5)
+
+
+def test_without_instructions_the_first_turn_is_empty_and_a_greeting_is_a_turn_of_its_own() -> None:
+    talk = Conversation([ANSWER, USER])
+    assert talk.turns() == [range(0), range(1), range(1, 2)]
+    assert talk.old_messages() == range(1)
+
+
+def test_only_instructions_have_no_turn_that_may_change() -> None:
+    talk = Conversation([SYSTEM, SYSTEM])
+    assert talk.turns() == [range(2)]
+    assert not talk.old_messages()
+
+
+def test_sizes_are_bytes_of_texts_and_of_tool_calls() -> None:
+    assert size_of({"role": "user", "content": "né"}) == 3
+    parts = [{"type": "text", "text": "abc"}, {"type": "image_url", "image_url": {"url": "data:"}}]
+    assert size_of({"role": "user", "content": parts}) == 3
+    call = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"function": {"name": "find", "arguments": '{"é":1}'}}],
+    }
+    assert size_of(call) == len("find") + len('{"é":1}'.encode())
+
+
+def test_an_edit_that_changes_nothing_gives_the_same_object() -> None:
+    parts = {"role": "user", "content": [{"type": "text", "text": "abc"}, {"type": "image_url"}]}
+    for message in (USER, parts, {"role": "assistant", "content": None}):
+        assert edited(message, lambda text: text) is message
+    upper = edited(parts, str.upper)
+    assert upper["content"] == [{"type": "text", "text": "ABC"}, {"type": "image_url"}]
+    assert parts["content"][0] == {"type": "text", "text": "abc"}, "the message itself stays"
+
+
+def test_fences_may_be_indented_long_or_never_closed() -> None:
+    text = "say\n  ````\nx  y\n```\n  ````\nthen\n~~~\nno end"
+    assert outside_code(text, str.upper) == "SAY\n  ````\nx  y\n```\n  ````\nTHEN\n~~~\nno end"
+    assert has_code("a\n```\nb\n```")
+    assert not has_code("a ``` b ``` in a line")

@@ -1,0 +1,46 @@
+"""Text without redundant bytes: compact JSON, narrow gaps, and code as it was written."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gateway.trimming.minify import minify_text
+
+
+def test_spread_out_json_becomes_compact_and_stays_the_same_document() -> None:
+    document = {"items": [{"name": "a b", "price": 1.50, "tags": ["x", 'quote " and \\ slash']}] * 5}
+    compact = minify_text(json.dumps(document, indent=4))
+    assert json.loads(compact) == document
+    assert len(compact) < len(json.dumps(document, indent=4)) / 1.5
+
+
+def test_numbers_in_json_keep_their_spelling() -> None:
+    text = '{ "amount":  1.50,   "big": 12345678901234567890123,' + ' "pad": "' + "x" * 60 + '" }'
+    assert '"amount":1.50,"big":12345678901234567890123' in minify_text(text)
+
+
+def test_white_space_goes_and_code_stays() -> None:
+    code = "```python\ndef f():\n    return   1   \n\n\n\n```"
+    text = f"Hello   \n\n\n\n\nworld\n{code}\nbye      now"
+    assert minify_text(text) == f"Hello\n\nworld\n{code}\nbye  now"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "```python\nx   =   1   \n\n\n\ny = 2",
+        "1. Like this:\n\n   ```python\n   x   =   1   \n   ```",
+        "````md\n```\nx   =   1   \n```\n\n\n\n````",
+        "~~~\nx   =   1   \n~~~~",
+        "```\r\nx   =   1   \r\n```",
+    ],
+    ids=["never closed", "in a list", "around another fence", "tildes", "CRLF"],
+)
+def test_code_stays_however_it_is_fenced(code: str) -> None:
+    assert minify_text(f"See:\n{code}") == f"See:\n{code}"
+
+
+def test_what_stands_behind_a_fence_is_text_again() -> None:
+    assert minify_text("```\na   b\n```\na   b\n```x``` y   z") == "```\na   b\n```\na  b\n```x``` y  z"
