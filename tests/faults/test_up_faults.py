@@ -15,7 +15,7 @@ import pytest
 
 from tests.faults.processes import ROOT, gateway_process
 from tests.faults.up import POLICY, UpProcess, up_process
-from tests.gateway.scripted import ScriptedUpstream
+from tests.gateway.scripted import ScriptedUpstream, Wire, complete
 from tests.gateway.stack import Reply, chat, encode
 
 NUM_CLIENTS = 4
@@ -202,8 +202,9 @@ async def test_a_gateway_under_up_refuses_connections_once_it_drains(tmp_path: P
             port = up.port
             is_answering = asyncio.Event()
 
-            async def hold(wire: object) -> None:
+            async def hold(wire: Wire) -> None:
                 await is_answering.wait()
+                await complete(wire)
 
             engine.scripts = [hold]
             under_way = asyncio.create_task(call(port))
@@ -214,7 +215,7 @@ async def test_a_gateway_under_up_refuses_connections_once_it_drains(tmp_path: P
             with pytest.raises(ConnectionRefusedError):
                 await asyncio.open_connection("127.0.0.1", port)
             is_answering.set()
-            await asyncio.gather(under_way, return_exceptions=True)
+            assert (await under_way).status == 200
             assert await asyncio.wait_for(up.process.wait(), 40) == 0
 
 

@@ -139,7 +139,19 @@ def test_the_simulator_repeats_itself(tmp_path: Path) -> None:
 @pytest.mark.e2e
 def test_cache_mixes_no_scopes() -> None:
     record = bench(
-        "cache", "--seconds", "1", "--lookups", "800", "--connections", "8", "--questions", "80", "--pairs", "2"
+        "cache",
+        "--seconds",
+        "1",
+        "--lookups",
+        "800",
+        "--connections",
+        "8",
+        "--questions",
+        "80",
+        "--pairs",
+        "2",
+        "--crafted",
+        "2",
     )
     assert (record["error_ratio"], record["changed_meaning_served"]) == (0.0, 0.0)
     assert record["hit_ratio"] > 0
