@@ -199,8 +199,27 @@ def circle(graph: dict[str, dict[str, str]]) -> list[str]:
     return next((found for package in sorted(graph) if (found := search(package, []))), [])
 
 
+def layers(graph: dict[str, dict[str, str]]) -> list[list[str]]:
+    """Packages by height, lowest first: a package stands above all that it imports. There must be no circle."""
+    names = sorted(set(graph).union(*graph.values()))
+
+    @cache
+    def height(package: str) -> int:
+        return 1 + max((height(target) for target in graph.get(package, ())), default=-1)
+
+    found: list[list[str]] = [[] for _ in range(1 + max(map(height, names)))]
+    for name in names:
+        found[height(name)].append(name)
+    return found
+
+
 def test_packages_form_layers_without_circles() -> None:
     assert circle(edges()) == []
+
+
+def test_layers_are_as_low_as_imports_allow() -> None:
+    graph = {"a": {"b": "…", "d": "…"}, "b": {"c": "…"}, "e": {"d": "…"}}
+    assert layers(graph) == [["c", "d"], ["b", "e"], ["a"]]
 
 
 def test_the_search_for_circles_names_the_edges_that_close_one() -> None:
@@ -412,3 +431,8 @@ def test_what_only_trains_fits_or_evaluates_is_not_in_the_package() -> None:
 def test_the_walk_sees_every_package() -> None:
     seen = {module.split(".")[0] for module, _ in ALL_MODULES}
     assert seen == set(PACKAGES)
+
+
+if __name__ == "__main__":
+    for number, packages in reversed(list(enumerate(layers(edges())))):
+        print(f"{number:2}  {'  '.join(packages)}")
