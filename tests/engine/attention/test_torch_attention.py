@@ -378,7 +378,7 @@ def test_steps_over_another_pool_in_between_do_not_mix() -> None:
 
 
 def test_too_many_tokens_are_gathered_and_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.attention.torch_attention._MAX_KEPT_BYTES", 1000)
+    monkeypatch.setattr("engine.attention.torch_attention._MAX_RETAINED_BYTES", 1000)
     steps = Steps([3, 9], seed=3)
 
     for _ in range(4):

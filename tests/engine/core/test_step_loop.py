@@ -141,7 +141,7 @@ def test_a_core_that_only_fails_gives_up() -> None:
     script: dict[int, list[ToCore]] = {step: [make_add(step, [1], 3)] for step in range(9)}
     harness = Harness(script)
     harness.core.model.poisoned = set(range(9))
-    with pytest.raises(CoreBrokenError, match="5 steps in a row"):
+    with pytest.raises(CoreBrokenError, match="5 consecutive steps"):
         harness.loop.run()
 
 
