@@ -220,4 +220,4 @@ def test_capacity_compares_what_is_predicted_with_what_is_held() -> None:
     assert record["predicted_per_s"] > 0.1
     assert record["measured_per_s"] > 0.1
     assert record["predicted_over_measured"] == pytest.approx(record["predicted_per_s"] / record["measured_per_s"])
-    assert record["bound"] in ("ttft", "tpot", "rows", "kv_memory", "step_tokens", "time")
+    assert record["bound"] in ("ttft", "tpot", "num_seqs", "kv_memory", "step_tokens", "time")

@@ -12,7 +12,7 @@ from tests.gateway.stack import Stack, chat, encode, running
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 MAX_FILES: Final = 56
-NUM_TRIES: Final = 5
+NUM_TRIES: Final = 25
 _REQUEST: Final = encode(chat(stream=True), headers={"connection": "keep-alive"})
 _END: Final = b"data: [DONE]\n\n\r\n0\r\n\r\n"
 
