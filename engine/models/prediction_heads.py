@@ -55,7 +55,7 @@ class Seen(NamedTuple):
     """Predictions made within the call that computed a step."""
 
     chosen: list[int]
-    """Most likely token of each sequence behind its accepted draft tokens."""
+    """Token that the model chose for each sequence after its accepted draft tokens: the most likely one."""
     predictions: HeadPredictions
 
 

@@ -1,4 +1,4 @@
-"""What all trainings share: optimizer steps, checkpoints, the loop and its command line."""
+"""Shared parts of all trainings: optimizer steps, checkpoints, the loop and its command line."""
 
 import argparse
 import signal

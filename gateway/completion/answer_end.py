@@ -9,7 +9,8 @@ import msgspec
 from msgspec import Meta
 
 from gateway.chat.json_members import encoded
-from gateway.completion.answer_json import LONG_BYTES, as_written, decode_answer, document_of, written_number
+from gateway.chat.strict_json import LONG_BYTES
+from gateway.completion.answer_json import as_written, decode_answer, document_of, written_number
 from gateway.completion.stated_errors import (
     StatedError,
     is_failed_reason,

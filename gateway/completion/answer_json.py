@@ -11,8 +11,6 @@ from typing import Any, Final
 
 import msgspec
 
-LONG_BYTES: Final = 64 * 1024
-"""Size beyond which an answer is read beside the event loop."""
 _MAX_NUMBER_BYTES: Final = 64
 
 

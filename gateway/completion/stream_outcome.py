@@ -11,8 +11,9 @@ from typing import Final
 
 import msgspec
 
+from gateway.chat.strict_json import LONG_BYTES
 from gateway.completion.answer_end import AnswerEnd, frames_of, is_too_detailed
-from gateway.completion.answer_json import LONG_BYTES, document_of
+from gateway.completion.answer_json import document_of
 from gateway.completion.stated_errors import ERROR_EVENT
 from gateway.upstreams.http1.sse import STRAY, SseDecoder, SseError, SseEvent
 

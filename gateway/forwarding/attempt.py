@@ -16,8 +16,8 @@ from gateway.admission.admitter import too_late
 from gateway.admission.gate import AdmissionDecision
 from gateway.chat.headers import ChatHead
 from gateway.chat.request import ChatRequest
+from gateway.chat.strict_json import LONG_BYTES
 from gateway.completion.answer_end import AnswerEnd, end_of_plain
-from gateway.completion.answer_json import LONG_BYTES
 from gateway.completion.stated_errors import StatedError
 from gateway.deployments.flight import InFlightRequest, hidden_stream_bound_s, plain_bound_s, stream_bound_s
 from gateway.deployments.health.attempt_watch import AttemptWatch

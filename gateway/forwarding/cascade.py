@@ -18,8 +18,8 @@ import msgspec
 
 from gateway.cache.exact.capture import MAX_READ_HERE_BYTES
 from gateway.chat.request import ChatRequest
+from gateway.chat.strict_json import LONG_BYTES
 from gateway.completion.answer_end import usage_of
-from gateway.completion.answer_json import LONG_BYTES
 from gateway.completion.assembly import assembled
 from gateway.completion.stream_outcome import end_of_stream
 from gateway.deployments.health.ejection import FailureKind

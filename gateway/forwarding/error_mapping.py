@@ -8,7 +8,8 @@ from typing import Any, Final
 import msgspec
 
 from gateway.chat.json_members import encoded
-from gateway.completion.answer_json import LONG_BYTES, decode_answer, document_of
+from gateway.chat.strict_json import LONG_BYTES
+from gateway.completion.answer_json import decode_answer, document_of
 from gateway.deployments.health.ejection import FailureKind
 from gateway.errors import GatewayError, Shed, ShedReason, UpstreamFailed, UpstreamTimedOut
 from gateway.telemetry.logs.redaction import REDACTED

@@ -10,8 +10,8 @@ from gateway.cache.exact.fingerprint import stream_shape
 from gateway.cache.exact.needs import needs_of
 from gateway.cache.exact.shared_answer import SharedAnswer
 from gateway.chat.request import ChatRequest
+from gateway.chat.strict_json import LONG_BYTES
 from gateway.completion.answer_end import AnswerEnd, has_first_token, merge_timing, usage_of
-from gateway.completion.answer_json import LONG_BYTES
 from gateway.completion.replay import as_event_stream
 from gateway.completion.stream_outcome import DONE, StreamOutcome
 from gateway.errors import UpstreamFailed

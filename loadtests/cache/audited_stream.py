@@ -62,7 +62,7 @@ class Stream:
 
     @cached_property
     def neighbours(self) -> Neighbours:
-        """Of every question, among those that are sent at all."""
+        """Return the neighbours of every question among those that the stream sends."""
         return neighbours_among(self.vectors, np.unique(self.order), _NEIGHBOURS)
 
 

@@ -224,7 +224,7 @@ def _encoder(folder: Path) -> OnnxEncoder:
 
 
 def _vectors(encoder: TextEncoder, questions: Questions, options: argparse.Namespace, name: str) -> Vectors:
-    """Of every question; read where a run before this one stored them."""
+    """Return the vectors of all questions, from the file of an earlier run if there is one."""
     file = None if options.vectors is None else options.vectors / f"{name}.npy"
     if file is not None and file.exists() and options.data is not None:
         return np.asarray(np.load(file), np.float32)

@@ -1,4 +1,4 @@
-"""What the bench of replicas does to them: write, wait until another one knows, send again, change the policy."""
+"""Clients of the replicas bench: write, wait until another one knows, send again, change the policy."""
 
 from __future__ import annotations
 

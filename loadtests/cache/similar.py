@@ -18,7 +18,7 @@ from loadtests.harness.stack import chat_body, metric
 
 RATE_PER_S = 50.0
 SLOW = "script:first_byte_ms=400,num_chunks=4"
-"""What the upstream is given, in the field `user`: far slower than any lookup."""
+"""Script for the upstream, in the field `user`: far slower than any lookup."""
 _HIT = b"\r\nx-penstock-cache: hit-semantic"
 _PATIENCE_S = 120.0
 _PAUSE_S = 0.02
@@ -44,7 +44,7 @@ class SimilarResult:
     steady_s: list[float]
     num_sent: int
     num_served: int
-    """Of other wordings, those that the match model let pass."""
+    """Number of other wordings that the match model let pass."""
     num_failed: int
 
 

@@ -35,7 +35,7 @@ _TEACHING_RATE = 2.0
 _TAUGHT_AT_ONCE = (1, 2, 4, 8)
 """Requests, before those: an engine that is done with each before the next comes has seen no step of several rows."""
 _SETTLE_SHARE = 0.25
-"""Of a trial, at its start: rows fill, and what is due meanwhile is not evaluated."""
+"""Share of a trial, at its start, that is not evaluated because sequences still fill the engine."""
 _DRAIN_TARGETS = 4.0
 """So many first-token targets after the last request whoever has no first token yet is given up."""
 

@@ -12,8 +12,9 @@ import pytest
 from gateway.cache.audit.comparison import text_of
 from gateway.cache.exact.needs import Needs
 from gateway.cache.exact.quarantine import digest_of
+from gateway.chat.strict_json import LONG_BYTES
 from gateway.completion.answer_end import end_of_plain, merge_timing, usage_of
-from gateway.completion.answer_json import LONG_BYTES, document_of
+from gateway.completion.answer_json import document_of
 from gateway.completion.assembly import assembled, completion_of_stream, is_whole
 from gateway.completion.replay import as_event_stream
 from gateway.completion.stream_outcome import end_of_stream
