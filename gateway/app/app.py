@@ -235,7 +235,13 @@ class Gateway:
         bodies = JsonBodies(self.bodies, self._workers)
         feedback = FeedbackHandlers(self._current, self._cache, bodies, self._note_wrong)
         public: ASGIApp = PublicApplication(
-            self.pipeline, models, probes, feedback, ids=self._runtime.ids, log=self.log
+            self.pipeline,
+            models,
+            probes,
+            feedback,
+            dialects=self._path.dialects,
+            ids=self._runtime.ids,
+            log=self.log,
         )
         if config.public.origins:
             public = CrossOrigin(public, config.public.origins)
