@@ -10,8 +10,8 @@ from gateway.errors import UpstreamFailed
 STREAM = (
     b'data: {"id":"c1","model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}\n\n'
     b": a comment\n\n"
-    b'data: {"id":"c1","choices":[{"index":0,"delta":{"content":"caf\xc3\xa9"},"logprobs":null}],"unknown":{"a":[1]}}\r\n\r\n'
-    b'data: {"id":"c1","choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"t","function":{"name":"f"}}]}}]}\n\n'
+    b'data: {"choices":[{"index":0,"delta":{"content":"caf\xc3\xa9"},"logprobs":null}],"unknown":{"a":[1]}}\r\n\r\n'
+    b'data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"t","function":{"name":"f"}}]}}]}\n\n'
     b'data: {"id":"c1","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
     b'data: {"id":"c1","choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2}}\n\n'
     b"data: [DONE]\n\n"
