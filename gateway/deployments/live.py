@@ -62,6 +62,7 @@ class LiveDeployment:
         client: UpstreamClient,
         limiter: Limiter,
         health: DeploymentHealth,
+        dialect: UpstreamDialect | None = None,
     ) -> None:
         self.id = deployment.id
         self.model = deployment.model
@@ -71,7 +72,7 @@ class LiveDeployment:
         """Path after the URL; a URL with a path is the base of the whole API."""
         self.chat_path = self.path_of(CHAT.path)
         """Path of chat completions after the URL."""
-        self.dialect: UpstreamDialect | None = None
+        self.dialect = dialect
         """Translation of requests and answers; None for chat completions."""
         self.is_bare = not reach.target.base_path
         """True if the URL is the server's root, where an engine also serves its own endpoints."""
@@ -137,8 +138,9 @@ class LiveDeployment:
         return self.limiter.in_flight
 
     def serves(self, deployment: Deployment) -> bool:
-        """Return whether this state continues under a new revision's entry, with the same address and model."""
-        return (self.url, self.tls, self.model) == (deployment.url, deployment.tls, deployment.model)
+        """Return whether this state continues under a new revision's entry: same address, model and dialect."""
+        known = (self.url, self.tls, self.model, "openai" if self.dialect is None else self.dialect.name)
+        return known == (deployment.url, deployment.tls, deployment.model, deployment.dialect)
 
     async def retire(self) -> None:
         """Close its connections after its last request has ended; for a deployment that left the policy."""
