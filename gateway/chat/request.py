@@ -43,7 +43,17 @@ class ChatRequest:
     """A request as the client sent it: raw bytes, JSON document and typed fields. Never changed in place."""
 
     __slots__ = (
-        *("document", "fields", "max_output_tokens", "messages", "model", "num_choices", "operation", "outline"),
+        *(
+            "document",
+            "extra",
+            "fields",
+            "max_output_tokens",
+            "messages",
+            "model",
+            "num_choices",
+            "operation",
+            "outline",
+        ),
         *("_spans", "raw", "stream", "text_bytes"),
     )
 
@@ -84,6 +94,8 @@ class ChatRequest:
         """Number of answers requested."""
         self.max_output_tokens = fields.max_completion_tokens or fields.max_tokens
         """Client's limit for one answer, in tokens; the newer field takes precedence, None when neither is set."""
+        self.extra: dict[str, Any] = {}
+        """Fields of the client's own API that chat completions do not have; deployments of that API get them."""
         self.outline: object | None = None
         """Value that the cache derived from the request; None until it has done so."""
 
@@ -134,7 +146,9 @@ class ChatRequest:
         if fields.messages is self.messages:
             text = max(1, self.text_bytes + len(raw) - len(self.raw))
         document = {**self.document, **changes}
-        return ChatRequest(raw, document, fields, num_text_bytes=text, spans=spans, operation=self.operation)
+        changed = ChatRequest(raw, document, fields, num_text_bytes=text, spans=spans, operation=self.operation)
+        changed.extra = self.extra
+        return changed
 
 
 def _edited(
