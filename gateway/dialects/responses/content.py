@@ -77,7 +77,7 @@ def _responses_part(part: Any, text_type: str) -> Any:
     return part
 
 
-def text_of(content: Any) -> str:
+def item_text(content: Any) -> str:
     """Return the text of an item's content: a string, or the texts of its parts."""
     if isinstance(content, str):
         return content

@@ -115,7 +115,7 @@ class ResponsesExchange(StatefulExchange):
 
     def refusal(self, status: int, body: bytes) -> bytes:
         """Return an error envelope with the field in the client's words."""
-        return body if self._request is None else refusal_in_own_words(body, self._request.conversation.paths)
+        return body if self._request is None else refusal_in_own_words(body, self._request.messages.paths)
 
     def feed(self, events: bytes) -> bytes:
         """Translate a piece of a stream; raises UpstreamFailed."""

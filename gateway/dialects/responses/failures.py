@@ -33,8 +33,10 @@ def refusal_in_own_words(body: bytes, paths: FieldPaths) -> bytes:
     """Return an error envelope with the field, if it names one, as the client wrote it."""
     document = document_of(body)
     error = document.get("error") if isinstance(document, dict) else None
-    param = error.get("param") if isinstance(error, dict) else None
-    if not isinstance(param, str) or (path := paths.of(param)) == param:
+    if not isinstance(error, dict) or not isinstance(param := error.get("param"), str):
+        return body
+    path = paths.of(param)
+    if path == param:
         return body
     message = error.get("message")
     changed = {"param": path}

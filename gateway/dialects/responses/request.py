@@ -10,9 +10,9 @@ import msgspec
 from gateway.chat.json_members import encoded
 from gateway.chat.request import ChatRequest, ChatRequestParser
 from gateway.chat.strict_json import JsonGuard
+from gateway.dialects.chunked_json import encoded_in_parts
 from gateway.dialects.client_dialect import StateNeeded
-from gateway.dialects.responses.chunked_json import encoded_in_parts
-from gateway.dialects.responses.conversation import Conversation
+from gateway.dialects.responses.input_messages import InputMessages
 from gateway.dialects.responses.tools import chat_tool_choice, chat_tools
 from gateway.errors import InvalidRequest
 
@@ -56,7 +56,7 @@ class ResponsesRequest(msgspec.Struct, frozen=True, gc=False):
     """Input items of the conversation: those of earlier responses, then the client's own."""
     num_recalled: int
     """Number of items that come from earlier responses."""
-    conversation: Conversation
+    messages: InputMessages
     chat: ChatRequest
 
     @property
@@ -101,23 +101,23 @@ class ResponsesParser:
         before = _before(document, recalled)
         sent = _sent_items(document, has_history=bool(before))
         items = [*before, *_resolved(sent, recalled)]
-        conversation = Conversation()
+        messages = InputMessages()
         if "instructions" in document:
-            conversation.add_text("system", _text(document, "instructions"), "instructions")
+            messages.add_text("system", _text(document, "instructions"), "instructions")
         for item in before:
-            conversation.add(item, "previous_response_id")
+            messages.add(item, "previous_response_id")
         if isinstance(document.get("input"), str):
-            conversation.add_text("user", document["input"], "input")
+            messages.add_text("user", document["input"], "input")
         else:
             for index, item in enumerate(items[len(before) :]):
-                conversation.add(item, f"input[{index}]")
-        chat = {**_chat_fields(document), "messages": conversation.messages}
+                messages.add(item, f"input[{index}]")
+        chat = {**_chat_fields(document), "messages": messages.messages}
         try:
             request = self._chat.parse(encoded_in_parts(chat) if is_long else encoded(chat))
         except InvalidRequest as error:
-            raise conversation.paths.translated(error) from None
+            raise messages.paths.translated(error) from None
         request.extra = {name: document[name] for name in sorted(_OWN & document.keys())} | _details(document)
-        return ResponsesRequest(document, items, len(before), conversation, request)
+        return ResponsesRequest(document, items, len(before), messages, request)
 
 
 def _refuse_stateful(document: dict[str, Any]) -> None:

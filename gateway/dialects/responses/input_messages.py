@@ -1,4 +1,4 @@
-"""Conversation: the messages of a chat request, made from the input items of a Responses request.
+"""InputMessages: the messages of a chat request, made from the input items of a Responses request.
 
 The model's consecutive items, such as reasoning, text and tool calls, become one assistant message. Items that chat
 completions have no words for travel in its member `output_items`, each with its place among the message's own pieces.
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from gateway.dialects.responses.content import chat_content, text_of
+from gateway.dialects.responses.content import chat_content, item_text
 from gateway.dialects.responses.field_paths import FieldPaths
 from gateway.errors import InvalidRequest
 
@@ -19,7 +19,7 @@ _ROLES: Final = frozenset({"user", "system", "developer"})
 _OUTPUTS: Final = frozenset({"function_call_output", "custom_tool_call_output"})
 
 
-class Conversation:
+class InputMessages:
     """Messages in the making: `add` the items in order, then read `messages`."""
 
     __slots__ = ("_turn", "messages", "paths")
@@ -87,7 +87,7 @@ class Conversation:
 
     def _add_reasoning(self, item: dict[str, Any], path: str) -> None:
         """Add reasoning: as text where the item has it, and whole where it is encrypted."""
-        text = text_of(item.get("content"))
+        text = item_text(item.get("content"))
         if not text and not item.get("encrypted_content"):
             return  # a summary, which is for people
         turn = self._turn
