@@ -44,6 +44,7 @@ class LiveDeployment:
         "plain_as_stream",
         "refuses_streams",
         "retries",
+        "root_path",
         "seq_bound",
         "starting",
         "tls",
@@ -65,6 +66,8 @@ class LiveDeployment:
         self.tls = deployment.tls
         self.chat_path = b"/chat/completions" if reach.target.base_path else b"/v1/chat/completions"
         """Path after the URL; a URL with a path is the base of the whole API."""
+        self.root_path = reach.target.base_path.removesuffix("/v1").encode("ascii")
+        """Path of the server's root, below which servers such as vLLM have endpoints beside those of the API."""
         self.is_bare = not reach.target.base_path
         """True if the URL is the server's root, where an engine also serves its own endpoints."""
         self.authorization = reach.authorization
