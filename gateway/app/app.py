@@ -240,7 +240,14 @@ class Gateway:
         feedback = FeedbackHandlers(self._current, self._cache, bodies, self._note_wrong)
         tokenization = TokenizationHandlers(self._current, bodies, config.edge.body.max_bytes)
         public: ASGIApp = PublicApplication(
-            self.pipeline, models, probes, feedback, tokenization, ids=self._runtime.ids, log=self.log
+            self.pipeline,
+            models,
+            probes,
+            feedback,
+            tokenization,
+            dialects=self._path.dialects,
+            ids=self._runtime.ids,
+            log=self.log,
         )
         if config.public.origins:
             public = CrossOrigin(public, config.public.origins)
