@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from gateway.chat.absent import without_absent
 from gateway.chat.item_limits import item_limits
-from gateway.chat.json_members import may_escape_a_name, with_members, without_members
+from gateway.chat.json_members import encoded, may_escape_a_name, with_members, without_members
 from gateway.chat.member_spans import MemberSpans
 from gateway.chat.operation import CHAT, Operation
 from gateway.chat.schema import (
@@ -24,7 +24,7 @@ from gateway.chat.schema import (
     ImagePart,
     Message,
 )
-from gateway.chat.strict_json import JsonGuard
+from gateway.chat.strict_json import LONG_BYTES, JsonGuard
 from gateway.errors import InvalidRequest, UnsupportedMediaType
 from gateway.util.header_values import listed
 
@@ -39,12 +39,19 @@ _MEDIA_TEXT_BYTES: Final = 1024
 """Bytes of text that one image or audio part counts for; its encoded size is no measure of its tokens."""
 
 
+class Projection(Protocol):
+    """Way from a chat document with members of another API to the body that servers of chat completions take."""
+
+    def body(self, document: dict[str, Any], model: str) -> bytes:
+        """Return the body for `model`; raises InvalidRequest for what such a server cannot be told."""
+
+
 class ChatRequest:
     """A request as the client sent it: raw bytes, JSON document and typed fields. Never changed in place."""
 
     __slots__ = (
         *("document", "fields", "max_output_tokens", "messages", "model", "num_choices", "operation", "outline"),
-        *("_spans", "raw", "stream", "text_bytes"),
+        *("_spans", "projection", "raw", "stream", "text_bytes"),
     )
 
     def __init__(
@@ -56,6 +63,7 @@ class ChatRequest:
         num_text_bytes: int | None = None,
         spans: MemberSpans | None = None,
         operation: Operation = CHAT,
+        projection: Projection | None = None,
     ) -> None:
         """Wrap a parsed request.
 
@@ -66,7 +74,9 @@ class ChatRequest:
             num_text_bytes: Value of `text_bytes` where the caller has computed it.
             spans: Positions of the known members of a long body, which is too long to be searched for them.
             operation: What the request wants from a model; `raw` has the form of that endpoint.
+            projection: Way to the body for servers of chat completions; None where `raw` is that body.
         """
+        self.projection = projection
         self.operation = operation
         self._spans = spans
         self.raw = raw
@@ -89,6 +99,8 @@ class ChatRequest:
 
     def body_for(self, model: str) -> bytes:
         """Return the body with `model` as model name; the raw bytes when equal, else with only the name replaced."""
+        if self.projection is not None:
+            return self.projection.body(self.document, model)
         if model == self.fields.model:
             return self.raw
         raw = self.raw
@@ -134,7 +146,15 @@ class ChatRequest:
         if fields.messages is self.messages:
             text = max(1, self.text_bytes + len(raw) - len(self.raw))
         document = {**self.document, **changes}
-        return ChatRequest(raw, document, fields, num_text_bytes=text, spans=spans, operation=self.operation)
+        return ChatRequest(
+            raw,
+            document,
+            fields,
+            num_text_bytes=text,
+            spans=spans,
+            operation=self.operation,
+            projection=self.projection,
+        )
 
 
 def _edited(
@@ -205,6 +225,18 @@ class ChatRequestParser:
         except InvalidRequest:
             return self._mended(document, body, spans)
         return ChatRequest(body, document, fields, spans=spans)
+
+    def accept(self, document: dict[str, Any], projection: Projection | None = None) -> ChatRequest:
+        """Return the request of a document that was translated from another API.
+
+        Raises:
+            InvalidRequest: The document is not valid; `param` is the path of the first wrong field in it.
+        """
+        if not PRIVILEGED_FIELDS.isdisjoint(document):
+            _refuse_privileged(document)
+        raw = encoded(document)
+        fields = _checked_fields(document, is_long=len(raw) > LONG_BYTES)
+        return ChatRequest(raw, document, fields, projection=projection)
 
     def _mended(self, document: dict[str, Any], body: bytes, spans: MemberSpans | None) -> ChatRequest:
         """Return the request without absent members, and with integers in place of floats such as 7.0.
