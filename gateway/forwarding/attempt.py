@@ -542,8 +542,7 @@ def _fixed_headers(live: LiveDeployment, accept: bytes, priority: bytes) -> tupl
         (b"content-type", _JSON),
         (b"accept", accept),
         (b"x-penstock-priority", priority),
-        *(() if live.dialect is None else live.dialect.headers()),
-        *live.credentials,
+        *(live.credentials if live.dialect is None else live.dialect.headers(live.credentials)),
     )
     live.fixed_headers[accept, priority] = fixed
     return fixed
@@ -560,6 +559,8 @@ def _message(work: ForwardRequest, live: LiveDeployment, timeouts: ExchangeTimeo
     ]
     if timeouts.total_s is not None:
         headers.append((b"x-penstock-deadline-ms", b"%d" % max(timeouts.total_s * 1000, 1)))
+    if live.dialect is not None:
+        headers += live.dialect.request_headers(request)
     path, body = _target(request, live)
     return UpstreamRequest(b"POST", path, headers, body, fixed)
 

@@ -1,9 +1,9 @@
 """MessageStream: the events of a chat completion as those of a message, event by event.
 
-    message_start
-      content_block_start   content_block_delta …   content_block_stop      for each block, one after another
-    message_delta           the stop reason and the usage
-    message_stop
+message_start
+content_block_start   content_block_delta …   content_block_stop      for each block, one after another
+message_delta           the stop reason and the usage
+message_stop
 """
 
 from __future__ import annotations
@@ -110,9 +110,7 @@ class MessageStream:
         for choice in event.choices or ():
             if choice.index == 0:
                 self._take_choice(choice)
-        if event.penstock is not None or event.container is not None or event.stop_details is not None:
-            self._note_extra(event)
-        elif event.context_management is not None:
+        if self._finish is not None:
             self._note_extra(event)
 
     def _start(self, event: ChatEvent) -> None:
