@@ -48,6 +48,7 @@ class LiveDeployment:
         "plain_as_stream",
         "refuses_streams",
         "retries",
+        "root_path",
         "seq_bound",
         "starting",
         "tls",
@@ -70,6 +71,8 @@ class LiveDeployment:
         self.tls = deployment.tls
         self._base_path = b"" if reach.target.base_path else b"/v1"
         """Path after the URL; a URL with a path is the base of the whole API."""
+        self.root_path = reach.target.base_path.removesuffix("/v1").encode("ascii")
+        """Path of the server's root, below which servers such as vLLM have endpoints beside those of the API."""
         self.chat_path = self.path_of(CHAT.path)
         """Path of chat completions after the URL."""
         self.dialect = dialect
