@@ -20,8 +20,12 @@ class UpstreamDialect(Protocol):
     def path(self, operation: Operation) -> bytes | None:
         """Return the endpoint below the base of the deployment's API; None for an operation that it does not have."""
 
-    def headers(self, credentials: Sequence[Header]) -> Sequence[Header]:
-        """Return the headers that every request carries, with the deployment's credentials in this API's names."""
+    def headers(self, own: Sequence[Header]) -> Sequence[Header]:
+        """Return the headers that every request carries.
+
+        Args:
+            own: Headers that the policy adds, credentials included; they count more than the dialect's.
+        """
 
     def request_headers(self, request: ChatRequest) -> Sequence[Header]:
         """Return the headers of one request beside those."""

@@ -29,9 +29,10 @@ class AnthropicDialect:
         """Return the endpoint below the base of the API; None for operations other than chat."""
         return _PATH if operation is CHAT else None
 
-    def headers(self, credentials: Sequence[Header]) -> Sequence[Header]:
-        """Return the version, and the deployment's bearer key as `x-api-key`."""
-        return (_VERSION, *(_own_credential(header) for header in credentials))
+    def headers(self, own: Sequence[Header]) -> Sequence[Header]:
+        """Return the version and the policy's headers, a bearer key among them as `x-api-key`."""
+        sent = [_own_credential(header) for header in own]
+        return sent if any(name == _VERSION[0] for name, _ in sent) else [_VERSION, *sent]
 
     def request_headers(self, request: ChatRequest) -> Sequence[Header]:
         """Return the `anthropic-beta` of the client."""
