@@ -12,8 +12,8 @@ from starlette.responses import Response
 from gateway.access.api_keys import Caller
 from gateway.api.application import NO_STORE
 from gateway.api.json_bodies import JsonBodies
-from gateway.chat.request import invalid_field
-from gateway.chat.schema import PRIVILEGED_FIELDS
+from gateway.chat.conversion import invalid_field
+from gateway.chat.fields.table import PRIVILEGED_FIELDS
 from gateway.deployments.live import LiveDeployment
 from gateway.errors import GatewayError, InvalidRequest, NotFound, Shed, ShedReason
 from gateway.forwarding.error_mapping import enveloped, from_status, from_transport, without_secrets
@@ -100,7 +100,7 @@ class TokenizationHandlers:
             try:
                 model = msgspec.convert(document, kind).model or AUTO
             except msgspec.ValidationError as error:
-                raise invalid_field(str(error)) from None
+                raise invalid_field(str(error), document) from None
             planned = self._match(snapshot, model, caller, request)
             return await _first_answer(planned, model, path, document)
 

@@ -6,14 +6,13 @@ Messages API get it back.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from gateway.chat.json_members import encoded
-from gateway.chat.request import invalid_field
 from gateway.dialects.messages.kept_blocks import CONTENT_BLOCKS, Block, is_own_thinking, kept
+from gateway.dialects.messages.rules import block_fault, wrong_member
 from gateway.dialects.messages.schema import (
     Base64Source,
     ImageBlock,
@@ -44,7 +43,7 @@ _MEMBERS: Final = {
 class ChatTurns:
     """Messages of a chat document, in the making: `add` the turns of the conversation in order."""
 
-    __slots__ = ("is_extended", "kept", "messages", "origins")
+    __slots__ = ("is_extended", "kept", "media_bytes", "messages", "origins")
 
     def __init__(self) -> None:
         self.messages: list[dict[str, Any]] = []
@@ -52,6 +51,8 @@ class ChatTurns:
         """Of each message: its path in the client's request, and the paths of its content's parts."""
         self.kept: list[tuple[str, Block]] = []
         """Blocks of users and tools that have no form in chat completions, by their paths."""
+        self.media_bytes = 0
+        """Bytes of documents that are no text."""
         self.is_extended = False
         """True if a message has members beyond those of chat completions."""
 
@@ -121,9 +122,9 @@ class ChatTurns:
             is_inline = isinstance(found, Base64Source)
             url = f"data:{found.media_type};base64,{found.data}" if isinstance(found, Base64Source) else found.url
             if is_inline and not found.media_type.startswith("image/"):
-                raise _wrong(f"{path}.source.media_type", "expected the type of an image, such as image/png")
+                raise wrong_member(f"{path}.source.media_type", "be the type of an image, such as image/png")
             if not is_inline and not url.startswith(("https://", "data:image/")):
-                raise _wrong(f"{path}.source.url", "expected an address that begins with https://")
+                raise wrong_member(f"{path}.source.url", "begin with https://")
             return self._with_rest({"type": "image_url", "image_url": {"url": url}}, block, "image")
         if kind == "document" and source.get("type") == "base64" and source.get("media_type") == _PDF:
             return self._file(block, source, path)
@@ -134,11 +135,12 @@ class ChatTurns:
     def _file(self, block: Block, source: dict[str, Any], path: str) -> Block:
         data, title = source.get("data"), block.get("title")
         if not isinstance(data, str):
-            raise _wrong(f"{path}.source.data", "expected `str`")
+            raise wrong_member(f"{path}.source.data", "be a string")
         name = title if isinstance(title, str) and title else "document.pdf"
         part: Block = {"type": "file", "file": {"filename": name, "file_data": f"data:{_PDF};base64,{data}"}}
         rest = _rest(block, "document")
         self.is_extended = True
+        self.media_bytes += len(data)
         part[DOCUMENT] = {**rest, **({"title": title} if title else {})}
         return part
 
@@ -233,19 +235,7 @@ def checked(block: Block, kind: type[_T], path: str) -> _T:
     try:
         return msgspec.convert(block, kind)
     except msgspec.ValidationError as error:
-        raise at_path(invalid_field(str(error)), lambda inner: f"{path}.{inner}" if inner else path) from None
-
-
-def at_path(error: InvalidRequest, rename: Callable[[str], str]) -> InvalidRequest:
-    """Return the error with another path of the field, in the message too."""
-    inner = error.param or ""
-    path = rename(inner)
-    message = error.message
-    if inner and inner in message:
-        message = message.replace(inner, path, 1)
-    elif message.startswith(":"):
-        message = path + message
-    return InvalidRequest(message, param=path, code=error.code)
+        raise block_fault(str(error), block, path) from None
 
 
 def _content(texts: list[Block]) -> str | list[Block] | None:
@@ -263,12 +253,8 @@ def _rest(block: Block, kind: str) -> Block:
 def _kind(block: Block, path: str) -> str:
     kind = block.get("type")
     if not isinstance(kind, str) or not kind:
-        raise _wrong(f"{path}.type", "this field is required")
+        raise InvalidRequest(f"`{path}.type` is required.", param=f"{path}.type")
     return kind
-
-
-def _wrong(path: str, reason: str) -> InvalidRequest:
-    return InvalidRequest(f"{path}: {reason}.", param=path)
 
 
 def _indexed(path: str, indexes: range) -> list[str]:

@@ -8,12 +8,13 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from gateway.chat.fields.table import PRIVILEGED_FIELDS
 from gateway.chat.item_limits import item_limits
-from gateway.chat.request import ChatRequest, ChatRequestParser, invalid_field
-from gateway.chat.schema import PRIVILEGED_FIELDS
+from gateway.chat.request import ChatRequest, ChatRequestParser
 from gateway.chat.strict_json import JsonGuard
-from gateway.dialects.messages.conversation import ChatTurns, at_path
+from gateway.dialects.messages.conversation import ChatTurns
 from gateway.dialects.messages.projection import BETAS, NEEDED, NO_EFFECT, PlainProjection, needs_anthropic
+from gateway.dialects.messages.rules import at_path, message_fault
 from gateway.dialects.messages.schema import CountTokensFields, MessageFields
 from gateway.dialects.messages.tools import OWN_TOOLS, chat_tool_choice, chat_tools
 from gateway.errors import InvalidRequest
@@ -98,7 +99,7 @@ class MessagesParser:
             found[BETAS] = betas
         projection = PlainProjection(_refusal(found, turns)) if is_extended else None
         try:
-            return self._parser.accept(found, projection)
+            return self._parser.accept(found, projection, turns.media_bytes)
         except InvalidRequest as error:
             raise at_path(error, lambda path: client_path(path, turns)) from None
 
@@ -129,7 +130,7 @@ def _converted(document: dict[str, Any], kind: type[_T]) -> _T:
         whole = {name: int(value) for name, value in document.items() if _is_whole(value)}
         if whole:
             return _converted({**document, **whole}, kind)
-        raise invalid_field(str(error)) from None
+        raise message_fault(str(error), document) from None
 
 
 def _is_whole(value: Any) -> bool:
@@ -169,7 +170,7 @@ def _refusal(chat: dict[str, Any], turns: ChatTurns) -> InvalidRequest | None:
         path = next(_paths_in_need(turns), None)
     if path is None:
         return None
-    message = f"{path}: only a deployment of Anthropic's API can serve this, and this model has none. Remove it."
+    message = f"`{path}`: only a deployment of Anthropic's API can serve this, and this model has none. Remove it."
     return InvalidRequest(message, param=path, code="unsupported_parameter")
 
 
