@@ -15,7 +15,7 @@ from gateway.cache.exact.capture import Capture
 from gateway.cache.semantic.semantic_lookup import SemanticLookup
 from gateway.cache.semantic.semantic_tier import Embeds, Vector
 from gateway.deployments.flight import InFlightRequest
-from gateway.dialects.client_dialect import DialectExchange, StatefulExchange, TranslatedChannel, translated
+from gateway.dialects.client_dialect import DialectExchange, StatefulExchange, TranslatedChannel, translated_response
 from gateway.errors import GatewayError, error_body, error_event, error_headers
 from gateway.http.asgi import Header, Scope, Send, edge_channel, respond
 from gateway.limits.body_budget import BodyReservation
@@ -210,7 +210,7 @@ class RequestContext:
     async def answer(self, status: int, headers: list[Header], body: bytes) -> None:
         """Send a whole response."""
         if self.exchange is not None:
-            headers, body = await translated(self.exchange, status, headers, body)
+            headers, body = await translated_response(self.exchange, status, headers, body)
             if isinstance(self.exchange, StatefulExchange):
                 body = await self.exchange.keep(body)
         self.record.status = status

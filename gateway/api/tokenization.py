@@ -12,11 +12,11 @@ from starlette.responses import Response
 from gateway.access.api_keys import Caller
 from gateway.api.application import NO_STORE
 from gateway.api.json_bodies import JsonBodies
-from gateway.chat.request import invalid_field
-from gateway.chat.schema import PRIVILEGED_FIELDS
+from gateway.chat.conversion import invalid_field
+from gateway.chat.fields.table import PRIVILEGED_FIELDS
 from gateway.deployments.live import LiveDeployment
 from gateway.errors import GatewayError, InvalidRequest, NotFound, Shed, ShedReason
-from gateway.forwarding.error_mapping import enveloped, from_status, from_transport, without_credential
+from gateway.forwarding.error_mapping import enveloped, from_status, from_transport, without_secrets
 from gateway.http.asgi import find_headers
 from gateway.limits.body_budget import NOBODY
 from gateway.routing.planned_route import PlannedRoute
@@ -100,7 +100,7 @@ class TokenizationHandlers:
             try:
                 model = msgspec.convert(document, kind).model or AUTO
             except msgspec.ValidationError as error:
-                raise invalid_field(str(error)) from None
+                raise invalid_field(str(error), document) from None
             planned = self._match(snapshot, model, caller, request)
             return await _first_answer(planned, model, path, document)
 
@@ -149,7 +149,7 @@ async def _answer_of(live: LiveDeployment, path: str, document: dict[str, Any]) 
         live.root_path + path.encode("ascii"),
         (),
         msgspec.json.encode({**document, "model": live.model}),
-        (*_FIXED, *live.credentials),
+        (*_FIXED, *live.headers.sent),
         is_at_root=True,
     )
     try:
@@ -164,6 +164,6 @@ async def _answer_of(live: LiveDeployment, path: str, document: dict[str, Any]) 
         failure = from_status(status, response.headers, live.id, "")
         if failure is not None:
             raise failure
-        body = without_credential(enveloped(body, status, live.id), live.authorization)
+        body = without_secrets(enveloped(body, status, live.id), live.headers.secrets)
     headers = {**NO_STORE, "x-penstock-deployment": live.id}
     return Response(body, status, headers, media_type="application/json")

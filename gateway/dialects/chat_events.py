@@ -48,10 +48,10 @@ class DeltaPiece(msgspec.Struct, gc=False):
     refusal: str | None = None
     tool_calls: list[CallPiece] | None = None
     annotations: list[Any] | None = None
-    thinking_blocks: list[dict[str, Any]] | None = None
-    """Thinking blocks of an Anthropic deployment, with their signatures; an extension of ours."""
     output_items: list[dict[str, Any]] | None = None
     """Items of a Responses deployment that chat completions have no words for; an extension of ours."""
+    content_blocks: list[dict[str, Any]] | None = None
+    """Whole blocks of an Anthropic deployment that chat completions cannot express, such as signed thinking."""
 
 
 class ChoicePiece(msgspec.Struct, gc=False):
@@ -61,6 +61,10 @@ class ChoicePiece(msgspec.Struct, gc=False):
     delta: DeltaPiece | None = None
     finish_reason: str | None = None
     logprobs: Any = None
+    stop_reason: Any = None
+    matched_stop: Any = None
+    """Stop string that ended the choice, in the words of two servers."""
+    native_finish_reason: Any = None
 
 
 class ChatEvent(msgspec.Struct, gc=False):
@@ -72,9 +76,12 @@ class ChatEvent(msgspec.Struct, gc=False):
     choices: list[ChoicePiece] | None = None
     usage: dict[str, Any] | None = None
     service_tier: Any = None
-    penstock: Any = None
-    """Timing of the request, where the client wants it."""
     error: Any = None
+    penstock: Any = None
+    container: Any = None
+    context_management: Any = None
+    stop_details: Any = None
+    """Members of a message of Anthropic's API; chat completions have none like them."""
 
 
 _decode: Final = msgspec.json.Decoder(ChatEvent, float_hook=as_written).decode

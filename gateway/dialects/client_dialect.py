@@ -30,7 +30,7 @@ class DialectExchange(Protocol):
         """
 
     def headers(self, headers: Sequence[Header]) -> list[Header]:
-        """Translate the headers of an answer, which begin with its content type."""
+        """Translate the headers of an answer, which begin with its content type; called before its body comes."""
 
     def answer(self, completion: bytes) -> bytes:
         """Translate a whole chat completion; raises UpstreamFailed if it is none. On a thread for a long one."""
@@ -84,7 +84,7 @@ class ClientDialect(Protocol):
         """Begin one exchange."""
 
 
-async def translated(
+async def translated_response(
     exchange: DialectExchange, status: int, headers: Sequence[Header], body: bytes
 ) -> tuple[list[Header], bytes]:
     """Return a whole response in the client's dialect; a thread translates a long one.
@@ -92,9 +92,10 @@ async def translated(
     Raises:
         UpstreamFailed: The body is no chat completion.
     """
+    own = exchange.headers(headers)  # before the body: an envelope may hold the request id
     translate = _translation(exchange, status, headers)
     found = translate(body) if len(body) <= LONG_BYTES else await asyncio.to_thread(translate, body)
-    return exchange.headers(headers), found
+    return own, found
 
 
 def _translation(exchange: DialectExchange, status: int, headers: Sequence[Header]) -> Callable[[bytes], bytes]:

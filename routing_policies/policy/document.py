@@ -32,6 +32,13 @@ ModelName = Annotated[
 HeaderName = Annotated[
     str, Meta(pattern=r"^[a-z0-9][a-z0-9-]{0,63}(?!\n)$", description="a header's name in lower case")
 ]
+HeaderText = Annotated[
+    str,
+    Meta(
+        pattern=r"^[\x21-\x7e](?:[\x20-\x7e]{0,1022}[\x21-\x7e])?(?!\n)$",
+        description="1 to 1,024 printable ASCII characters without spaces around them",
+    ),
+]
 Sha256Hex = Annotated[
     str,
     Meta(
@@ -115,8 +122,30 @@ class DeploymentLimits(_Strict, frozen=True, kw_only=True):
 class UpstreamAuth(_Strict, frozen=True, kw_only=True):
     """Credentials of the gateway at a deployment; a client's own key is never sent there."""
 
-    bearer_env: EnvironmentName
+    bearer_env: EnvironmentName | None = None
     """Environment variable of the gateway's process with the key, which is sent as `authorization: Bearer`."""
+    header: HeaderName | None = None
+    """Header that carries the key as it is, such as `api-key` or `x-api-key`, in place of `bearer_env`."""
+    value_env: EnvironmentName | None = None
+    """Environment variable of the gateway's process with the value of `header`."""
+
+    def __post_init__(self) -> None:
+        if (self.header is None) != (self.value_env is None) or (self.header is None) == (self.bearer_env is None):
+            raise ValueError("give either bearer_env, or header and value_env")
+
+
+class HeaderFromEnv(_Strict, frozen=True, kw_only=True):
+    """Secret value of a header."""
+
+    value_env: EnvironmentName
+    """Environment variable of the gateway's process with the value."""
+
+
+class ProxyFromEnv(_Strict, frozen=True, kw_only=True):
+    """Forward proxy whose URL holds a password."""
+
+    url_env: EnvironmentName
+    """Environment variable of the gateway's process with the URL, `http://user:password@host:port`."""
 
 
 class UpstreamTls(_Strict, frozen=True, kw_only=True):
@@ -150,6 +179,13 @@ class Deployment(_Strict, frozen=True, kw_only=True):
     cost_per_mtok: CostPerMtok | None = None
     limits: DeploymentLimits = DeploymentLimits()
     auth: UpstreamAuth | None = None
+    headers: dict[HeaderName, HeaderText | HeaderFromEnv] = {}
+    """Headers of every request to it, beside the gateway's own: a text, or `value_env` for a secret."""
+    proxy: str | ProxyFromEnv | None = None
+    """Forward proxy to it: `http://host:port`, `url_env` for a URL with a password, or `none` for a direct connection.
+
+    None means that of the environment: `HTTPS_PROXY`, `HTTP_PROXY`, `NO_PROXY`.
+    """
     tls: UpstreamTls | None = None
     zone: Id | None = None
     """Zone that it runs in; None means near every gateway.

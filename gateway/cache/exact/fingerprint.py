@@ -27,8 +27,6 @@ INSTRUCTING: Final = frozenset({"system", "developer"})
 """Roles whose messages hold for every question."""
 
 
-_EXTRA: Final = "\0extra"
-"""Name of the fields that only the client's own API has, among those of the chat request."""
 _LONG_CHARS: Final = 64 * 1024
 """Length beyond which the last text is digested without the escapes of JSON."""
 
@@ -56,8 +54,6 @@ class Outline:
         """Digest a request's content. Raises OverflowError or TypeError for a number that JSON cannot carry exactly."""
         document = request.document
         shaping = {name: value for name, value in document.items() if name not in SHAPELESS and value is not None}
-        if request.extra:
-            shaping[_EXTRA] = request.extra
         messages: list[Any] = shaping.pop("messages")
         encode = self._encode = encode_narrow if request.raw.count(b":") <= WIDE else encode_ordered
         self.text = last_user_text(request)

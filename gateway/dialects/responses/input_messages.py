@@ -15,6 +15,13 @@ from gateway.errors import InvalidRequest
 
 OUTPUT_ITEMS: Final = "output_items"
 """Member of an assistant message with items in the form of Responses: an extension of this gateway."""
+_TELLING: Final = frozenset(
+    {
+        *("reasoning", "web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call"),
+        *("mcp_call", "mcp_list_tools", "tool_search_call", "tool_search_output"),
+    }
+)
+"""Types of items that tell how an answer was found; the conversation has its meaning without them."""
 _ROLES: Final = frozenset({"user", "system", "developer"})
 _OUTPUTS: Final = frozenset({"function_call_output", "custom_tool_call_output"})
 
@@ -22,12 +29,18 @@ _OUTPUTS: Final = frozenset({"function_call_output", "custom_tool_call_output"})
 class InputMessages:
     """Messages in the making: `add` the items in order, then read `messages`."""
 
-    __slots__ = ("_turn", "messages", "paths")
+    __slots__ = ("_turn", "has_items", "media_bytes", "messages", "paths", "refusal")
 
     def __init__(self) -> None:
         self.messages: list[dict[str, Any]] = []
         self.paths = FieldPaths()
         """Path of each message in the client's request."""
+        self.has_items = False
+        """True if a message has items that chat completions have no words for."""
+        self.refusal: InvalidRequest | None = None
+        """Refusal of a server of chat completions, where the conversation has no meaning without such an item."""
+        self.media_bytes = 0
+        """Bytes of files."""
         self._turn: dict[str, Any] | None = None
         """Assistant message that further items of the model join."""
 
@@ -99,6 +112,14 @@ class InputMessages:
             self._add_item(item, path)
 
     def _add_item(self, item: dict[str, Any], path: str) -> None:
+        self.has_items = True
+        if item["type"] not in _TELLING and self.refusal is None:
+            self.refusal = InvalidRequest(
+                f"`{path}.type`: only a deployment of the Responses API can serve '{item['type']:.40}', and this model "
+                "has none. Remove the item.",
+                param=f"{path}.type",
+                code="unsupported_parameter",
+            )
         turn = self._turn or self._begin_turn(path)
         at = bool(turn.get("content")) + len(turn.get("tool_calls", ()))
         turn.setdefault(OUTPUT_ITEMS, []).append({"at": at, "item": item})
@@ -111,6 +132,9 @@ class InputMessages:
 
     def _append(self, message: dict[str, Any], path: str, content_path: str) -> None:
         self._turn = None
+        content = message["content"]
+        if isinstance(content, list):
+            self.media_bytes += sum(len(str(part["file"].get("file_data", ""))) for part in content if "file" in part)
         self.messages.append(message)
         self.paths.add_message(path, content_path)
 

@@ -7,12 +7,11 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.chat.json_members import encoded
 from gateway.chat.request import ChatRequest, ChatRequestParser
 from gateway.chat.strict_json import JsonGuard
-from gateway.dialects.chunked_json import encoded_in_parts
 from gateway.dialects.client_dialect import StateNeeded
 from gateway.dialects.responses.input_messages import InputMessages
+from gateway.dialects.responses.projection import OWN_FIELDS, ChatProjection
 from gateway.dialects.responses.tools import chat_tool_choice, chat_tools
 from gateway.errors import InvalidRequest
 
@@ -24,13 +23,6 @@ _SAME: Final = frozenset(
 _TRANSLATED: Final = frozenset(
     {"input", "instructions", "max_output_tokens", "reasoning", "text", "tools", "tool_choice", "top_logprobs"}
 )
-_OWN: Final = frozenset(
-    {
-        *("include", "truncation", "max_tool_calls", "context_management", "moderation", "prompt_cache_options"),
-        *("image", "access_programs"),
-    }
-)
-"""Fields that only Responses has; a deployment that speaks it gets them, and chat completions do without."""
 _OF_GATEWAY: Final = frozenset({"metadata", "store", "previous_response_id", "stream_options", "background_options"})
 """Fields that end here: chat completions have none of that meaning."""
 _STATEFUL: Final[dict[str, str]] = {
@@ -42,7 +34,7 @@ _STATEFUL: Final[dict[str, str]] = {
 _LOGPROBS: Final = "message.output_text.logprobs"
 _WITH_USAGE: Final = {"include_usage": True}
 _REFERENCE: Final = "item_reference"
-_TOP_LEVEL: Final = _SAME | _TRANSLATED | _OWN | _OF_GATEWAY | _STATEFUL.keys()
+_TOP_LEVEL: Final = _SAME | _TRANSLATED | OWN_FIELDS | _OF_GATEWAY | _STATEFUL.keys()
 
 Items = Sequence[Mapping[str, Any]]
 
@@ -111,12 +103,13 @@ class ResponsesParser:
         else:
             for index, item in enumerate(items[len(before) :]):
                 messages.add(item, f"input[{index}]")
-        chat = {**_chat_fields(document), "messages": messages.messages}
+        own = {name: value for name, value in document.items() if name in OWN_FIELDS} | _details(document)
+        chat = {**_chat_fields(document), "messages": messages.messages, **own}
+        projection = ChatProjection(messages.refusal) if own or messages.has_items else None
         try:
-            request = self._chat.parse(encoded_in_parts(chat) if is_long else encoded(chat))
+            request = self._chat.accept(chat, projection, messages.media_bytes, may_be_long=is_long)
         except InvalidRequest as error:
             raise messages.paths.translated(error) from None
-        request.extra = {name: document[name] for name in sorted(_OWN & document.keys())} | _details(document)
         return ResponsesRequest(document, items, len(before), messages, request)
 
 

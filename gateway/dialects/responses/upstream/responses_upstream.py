@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from gateway.chat.chunked_json import encoded_in_parts
 from gateway.chat.json_members import encoded
 from gateway.chat.operation import CHAT, Operation
 from gateway.chat.request import ChatRequest
 from gateway.chat.strict_json import LONG_BYTES
-from gateway.dialects.chunked_json import encoded_in_parts
 from gateway.dialects.responses.upstream.upstream_answer import completion_of
 from gateway.dialects.responses.upstream.upstream_request import responses_body
 from gateway.dialects.responses.upstream.upstream_stream import ResponsesTranslator
@@ -27,8 +27,12 @@ class ResponsesUpstream:
         """Return the endpoint of chat requests; Responses has no other."""
         return _PATH if operation is CHAT else None
 
-    def headers(self) -> Sequence[Header]:
-        """Return no headers: there are none beyond those of chat completions."""
+    def headers(self, own: Sequence[Header]) -> Sequence[Header]:
+        """Return the headers that the policy adds; the dialect has none."""
+        return own
+
+    def request_headers(self, request: ChatRequest) -> Sequence[Header]:
+        """Return no headers: a request has none beside those."""
         return ()
 
     def body(self, request: ChatRequest, model: str) -> bytes:

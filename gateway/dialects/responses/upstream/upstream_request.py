@@ -43,7 +43,7 @@ def responses_body(request: ChatRequest, model: str) -> dict[str, Any]:
     if document.get("tool_choice") is not None:
         body["tool_choice"] = responses_tool_choice(document["tool_choice"])
     body |= _text(document)
-    _add_extra(body, request)
+    _add_settings(body, document)
     return body
 
 
@@ -74,15 +74,14 @@ def _text(document: dict[str, Any]) -> dict[str, Any]:
     return {"text": text} if text else {}
 
 
-def _add_extra(body: dict[str, Any], request: ChatRequest) -> None:
-    """Add the fields that only Responses has, and those that both sides put into one object."""
-    body |= request.extra
-    document = request.document
+def _add_settings(body: dict[str, Any], document: dict[str, Any]) -> None:
+    """Add the settings of reasoning and of log probabilities, which Responses has in other places."""
     if document.get("reasoning_effort") is not None:
-        body["reasoning"] = {**request.extra.get("reasoning", {}), "effort": document["reasoning_effort"]}
+        settings = document.get("reasoning")
+        body["reasoning"] = {**(settings if isinstance(settings, dict) else {}), "effort": document["reasoning_effort"]}
     if document.get("logprobs"):
         body["top_logprobs"] = document.get("top_logprobs") or 0
-        body["include"] = list(dict.fromkeys([*request.extra.get("include", ()), _LOGPROBS]))
+        body["include"] = list(dict.fromkeys([*(document.get("include") or ()), _LOGPROBS]))
 
 
 def _input_of(messages: list[dict[str, Any]]) -> tuple[str | None, list[Any]]:
