@@ -12,7 +12,7 @@ from gateway.chat.strict_json import JsonGuard
 from gateway.dialects.client_dialect import StateNeeded
 from gateway.dialects.responses.input_messages import InputMessages
 from gateway.dialects.responses.projection import OWN_FIELDS, ChatProjection
-from gateway.dialects.responses.tools import chat_tool_choice, chat_tools
+from gateway.dialects.responses.tools import choice_as_chat, tools_as_chat
 from gateway.errors import InvalidRequest
 
 _MAX_ITEMS: Final = 4096
@@ -207,9 +207,9 @@ def _chat_fields(document: dict[str, Any]) -> dict[str, Any]:
         fields["reasoning_effort"] = effort
     fields |= _text_fields(document)
     if tools := _list(document, "tools"):
-        fields["tools"] = chat_tools(tools)
+        fields["tools"] = tools_as_chat(tools)
     if "tool_choice" in document:
-        fields["tool_choice"] = chat_tool_choice(document["tool_choice"])
+        fields["tool_choice"] = choice_as_chat(document["tool_choice"])
     if document.get("top_logprobs") or _LOGPROBS in _list(document, "include"):
         fields |= {"logprobs": True, "top_logprobs": document.get("top_logprobs", 0)}
     return fields

@@ -13,7 +13,7 @@ _WRAPPED: Final = ("function", "custom")
 """Types of tools that chat completions wrap into an object under the name of the type."""
 
 
-def chat_tools(tools: list[Any]) -> list[Any]:
+def tools_as_chat(tools: list[Any]) -> list[Any]:
     """Return tools of a Responses request as those of a chat request."""
     return [_chat_tool(tool, f"tools[{index}]") for index, tool in enumerate(tools)]
 
@@ -31,7 +31,7 @@ def _chat_tool(tool: Any, path: str) -> Any:
     return {"type": kind, kind: inner}
 
 
-def chat_tool_choice(choice: Any) -> Any:
+def choice_as_chat(choice: Any) -> Any:
     """Return the tool choice of a Responses request as that of a chat request."""
     if not isinstance(choice, dict):
         return choice

@@ -10,7 +10,7 @@ from gateway.chat.json_members import encoded
 from gateway.chat.operation import CHAT, Operation
 from gateway.chat.request import ChatRequest
 from gateway.chat.strict_json import LONG_BYTES
-from gateway.dialects.responses.upstream.upstream_answer import completion_of
+from gateway.dialects.responses.upstream.upstream_answer import completion_of_response
 from gateway.dialects.responses.upstream.upstream_request import responses_body
 from gateway.dialects.responses.upstream.upstream_stream import ResponsesTranslator
 from gateway.http.asgi import Header
@@ -46,7 +46,7 @@ class ResponsesUpstream:
 
     def answer(self, body: bytes) -> bytes:
         """Return a whole response as a chat completion; raises UpstreamFailed if it is none."""
-        return encoded(completion_of(body))
+        return encoded(completion_of_response(body))
 
     def refusal(self, status: int, body: bytes) -> bytes:
         """Return an error as it is: both APIs have one envelope."""

@@ -16,7 +16,7 @@ _FINISH: Final = {"max_output_tokens": "length", "content_filter": "content_filt
 _SUMMARY_SEAM: Final = "\n\n"
 
 
-def completion_of(body: bytes) -> dict[str, Any]:
+def completion_of_response(body: bytes) -> dict[str, Any]:
     """Return a whole response as a chat completion, or the error that it states as an envelope.
 
     Raises:
@@ -32,16 +32,16 @@ def completion_of(body: bytes) -> dict[str, Any]:
     if response.get("status") not in (None, "completed", "incomplete"):
         raise UpstreamFailed(f"The upstream's response is not finished: {response['status']!s:.20}. Try again.")
     try:
-        message, logprobs = message_of(response["output"])
+        message, logprobs = message_of_output(response["output"])
     except (AttributeError, KeyError, TypeError):
         raise UpstreamFailed("The upstream's response has an item of an unknown form. Try again.") from None
     choice = {
         "index": 0,
         "message": message,
         "logprobs": logprobs,
-        "finish_reason": finish_reason_of(response, has_calls="tool_calls" in message),
+        "finish_reason": finish_reason_of_response(response, has_calls="tool_calls" in message),
     }
-    return {**envelope_of(response), "object": "chat.completion", "choices": [choice], "usage": chat_usage(response)}
+    return {**envelope_of(response), "object": "chat.completion", "choices": [choice], "usage": usage_of_response(response)}
 
 
 def envelope_of(response: dict[str, Any]) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def envelope_of(response: dict[str, Any]) -> dict[str, Any]:
     return shared if tier is None else {**shared, "service_tier": tier}
 
 
-def finish_reason_of(response: dict[str, Any], *, has_calls: bool) -> str:
+def finish_reason_of_response(response: dict[str, Any], *, has_calls: bool) -> str:
     """Return the finish reason of a response that ended."""
     if response.get("status") == "incomplete":
         details = response.get("incomplete_details")
@@ -64,7 +64,7 @@ def finish_reason_of(response: dict[str, Any], *, has_calls: bool) -> str:
     return "tool_calls" if has_calls else "stop"
 
 
-def chat_usage(response: dict[str, Any]) -> dict[str, Any] | None:
+def usage_of_response(response: dict[str, Any]) -> dict[str, Any] | None:
     """Return the usage of a response in the words of chat completions; None without one."""
     usage = response.get("usage")
     if not isinstance(usage, dict) or not isinstance(usage.get("input_tokens"), int):
@@ -83,7 +83,7 @@ def chat_usage(response: dict[str, Any]) -> dict[str, Any] | None:
     }
 
 
-def message_of(output: list[dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any] | None]:
+def message_of_output(output: list[dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """Return the message that output items make, and its log probabilities."""
     message: dict[str, Any] = {"role": "assistant", "content": None}
     calls: list[Any] = []

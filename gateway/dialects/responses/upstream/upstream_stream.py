@@ -12,10 +12,10 @@ from gateway.dialects.responses.input_messages import OUTPUT_ITEMS
 from gateway.dialects.responses.upstream.upstream_answer import (
     chat_annotation,
     chat_call,
-    chat_usage,
+    usage_of_response,
     envelope_of,
-    finish_reason_of,
-    message_of,
+    finish_reason_of_response,
+    message_of_output,
     reasoning_text,
 )
 from gateway.errors import UpstreamFailed
@@ -174,15 +174,15 @@ class ResponsesTranslator:
         if not (self._has_text or self._calls) and response.get("output"):
             self._send_whole(response["output"])
         self._is_over = True
-        reason = finish_reason_of(response, has_calls=bool(self._calls))
+        reason = finish_reason_of_response(response, has_calls=bool(self._calls))
         self._send({}, finish_reason=reason)
-        if (usage := chat_usage(response)) is not None:
+        if (usage := usage_of_response(response)) is not None:
             self._write({"choices": [], "usage": usage})
         self._written.append(_DONE)
 
     def _send_whole(self, output: list[Any]) -> None:
         """Send an output of which no event told."""
-        message, _ = message_of(output)
+        message, _ = message_of_output(output)
         calls = message.get("tool_calls", ())
         delta = {name: value for name, value in message.items() if name in ("content", "refusal") and value}
         if delta:
