@@ -10,6 +10,7 @@ from starlette.routing import Route
 from gateway.api.application import starlette_application
 from gateway.api.feedback import FEEDBACK_PATH, FeedbackHandlers
 from gateway.api.health import Probes
+from gateway.api.message_tokens import MessageTokens
 from gateway.api.models import MODELS_PATH, Models
 from gateway.api.tokenization import DETOKENIZE_PATH, TOKENIZE_PATH, TokenizationHandlers
 from gateway.http.asgi import ASGIApp, Receive, Scope, Send
@@ -31,11 +32,12 @@ class PublicApplication:
         feedback: FeedbackHandlers,
         tokenization: TokenizationHandlers,
         *,
-        dialects: Sequence[DialectEndpoint] = (),
+        dialects: Sequence[DialectEndpoint | MessageTokens] = (),
         ids: RequestIds,
         log: LogWriter,
     ) -> None:
-        """Create the application; `dialects` are the other APIs on the chat pipeline."""
+        """Create the application; `dialects` are the endpoints of other APIs, which refuse in their own words."""
+        self._chat = chat
         self._posts: dict[str, ASGIApp] = {CHAT_PATH: chat, **{endpoint.path: endpoint for endpoint in dialects}}
         routes = [
             *(Route(path, application, methods=["POST"]) for path, application in self._posts.items()),
@@ -51,6 +53,6 @@ class PublicApplication:
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Serve one request."""
         application = self._posts.get(scope.get("path", ""))
-        if application is not None and scope["method"] == "POST":
+        if application is not None and (scope["method"] == "POST" or application is not self._chat):
             return application(scope, receive, send)
         return self._others(scope, receive, send)

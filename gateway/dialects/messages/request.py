@@ -64,17 +64,16 @@ class MessagesParser:
             chat["service_tier"] = _TIERS.get(fields.service_tier, fields.service_tier)
         return self._request(document, fields, chat, betas)
 
-    def parse_count(self, body: bytes) -> ChatRequest:
+    def parse_count(self, document: dict[str, Any]) -> ChatRequest:
         """Return a request whose tokens are to be counted, without a limit to its answer. Raises InvalidRequest."""
-        document = self._document(body)
-        return self._request(document, _converted(document, CountTokensFields), {}, None)
+        present = _present(document)
+        return self._request(present, _converted(present, CountTokensFields), {}, None)
 
     def _document(self, body: bytes) -> dict[str, Any]:
         if body.startswith(_BYTE_ORDER_MARK):
             message = "The body begins with a byte-order mark. Send plain UTF-8 without one."
             raise InvalidRequest(message, code="invalid_json")
-        document, _ = self._guard.read(body)
-        return {name: value for name, value in document.items() if not _is_absent(value)}
+        return _present(self._guard.read(body)[0])
 
     def _request(
         self, document: dict[str, Any], fields: CountTokensFields, chat: dict[str, Any], betas: list[str] | None
@@ -133,12 +132,13 @@ def _converted(document: dict[str, Any], kind: type[_T]) -> _T:
         raise message_fault(str(error), document) from None
 
 
+def _present(document: dict[str, Any]) -> dict[str, Any]:
+    """Return the members that are neither null nor empty."""
+    return {name: value for name, value in document.items() if value is not None and value not in ({}, [])}
+
+
 def _is_whole(value: Any) -> bool:
     return type(value) is float and value.is_integer()
-
-
-def _is_absent(value: Any) -> bool:
-    return value is None or value == {} or value == []
 
 
 def _add_tools(chat: dict[str, Any], tools: list[dict[str, Any]]) -> bool:

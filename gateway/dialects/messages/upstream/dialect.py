@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from gateway.chat.json_members import without_members
 from gateway.chat.operation import CHAT, Operation
 from gateway.chat.request import ChatRequest
 from gateway.dialects.messages.projection import BETAS
@@ -16,6 +17,7 @@ from gateway.upstreams.http1.response import BodyTranslator
 
 _PATH: Final = b"/messages"
 _VERSION: Final = (b"anthropic-version", b"2023-06-01")
+_ONLY_FOR_ANSWERS: Final = frozenset({"max_tokens", "stream", "metadata", "service_tier"})
 _AUTHORIZATION: Final = b"authorization"
 _BEARER: Final = b"bearer"
 
@@ -24,6 +26,8 @@ class AnthropicDialect:
     """Translation to Anthropic's Messages API, and of its answers into chat completions."""
 
     name = "anthropic"
+    count_path = b"/messages/count_tokens"
+    """Endpoint that counts tokens, below the base of the API."""
 
     def path(self, operation: Operation) -> bytes | None:
         """Return the endpoint below the base of the API; None for operations other than chat."""
@@ -44,6 +48,10 @@ class AnthropicDialect:
     def body(self, request: ChatRequest, model: str) -> bytes:
         """Return the request for `model`; raises InvalidRequest for a field whose loss would change the answer."""
         return messages_body(request, model)
+
+    def count_body(self, request: ChatRequest, model: str) -> bytes:
+        """Return the request that counts the tokens of `model`'s prompt. Raises InvalidRequest."""
+        return without_members(messages_body(request, model), _ONLY_FOR_ANSWERS)
 
     def stream(self) -> BodyTranslator:
         """Return the translator of one event stream."""
