@@ -180,11 +180,11 @@ def _text(document: dict[str, Any], name: str) -> str:
     return value
 
 
-def _object(document: dict[str, Any], name: str) -> dict[str, Any]:
+def _object(document: dict[str, Any], name: str, path: str | None = None) -> dict[str, Any]:
     """Return the present members of an object; empty when it is absent."""
     value = document.get(name, {})
     if not isinstance(value, dict):
-        raise InvalidRequest(f"`{name}` must be an object.", param=name)
+        raise InvalidRequest(f"`{path or name}` must be an object.", param=path or name)
     return {key: member for key, member in value.items() if member is not None}
 
 
@@ -218,7 +218,7 @@ def _chat_fields(document: dict[str, Any]) -> dict[str, Any]:
 def _text_fields(document: dict[str, Any]) -> dict[str, Any]:
     text = _object(document, "text")
     fields = {} if "verbosity" not in text else {"verbosity": text["verbosity"]}
-    form = _object(text, "format") if "format" in text else {}
+    form = _object(text, "format", "text.format") if "format" in text else {}
     if form.get("type") == "json_schema":
         inner = {name: value for name, value in form.items() if name != "type"}
         fields["response_format"] = {"type": "json_schema", "json_schema": inner}

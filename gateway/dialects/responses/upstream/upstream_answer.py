@@ -41,7 +41,12 @@ def completion_of_response(body: bytes) -> dict[str, Any]:
         "logprobs": logprobs,
         "finish_reason": finish_reason_of_response(response, has_calls="tool_calls" in message),
     }
-    return {**envelope_of(response), "object": "chat.completion", "choices": [choice], "usage": usage_of_response(response)}
+    return {
+        **envelope_of(response),
+        "object": "chat.completion",
+        "choices": [choice],
+        "usage": usage_of_response(response),
+    }
 
 
 def envelope_of(response: dict[str, Any]) -> dict[str, Any]:
