@@ -154,7 +154,7 @@ def test_refuses_images_that_would_have_to_be_fetched(url: str) -> None:
 def test_a_name_with_other_characters_is_refused_in_words() -> None:
     error = refusal(tools=[{"type": "function", "function": {"name": "a/b"}}])
     assert error.message == (
-        "`tools[0].function.name` must be 1 to 256 characters without slashes and control characters; got \"a/b\"."
+        '`tools[0].function.name` must be 1 to 256 characters without slashes and control characters; got "a/b".'
     )
     assert refusal(temperature=7).message == "`temperature` must be between 0 and 2; got 7."
 
