@@ -64,6 +64,7 @@ class LiveDeployment:
         client: UpstreamClient,
         limiter: Limiter,
         health: DeploymentHealth,
+        dialect: UpstreamDialect | None = None,
     ) -> None:
         self.id = deployment.id
         self.model = deployment.model
@@ -75,7 +76,7 @@ class LiveDeployment:
         """Path of the server's root, below which servers such as vLLM have endpoints beside those of the API."""
         self.chat_path = self.path_of(CHAT.path)
         """Path of chat completions after the URL."""
-        self.dialect: UpstreamDialect | None = None
+        self.dialect = dialect
         """Translation of requests and answers; None for chat completions."""
         self.is_bare = not reach.target.base_path
         """True if the URL is the server's root, where an engine also serves its own endpoints."""
@@ -147,9 +148,10 @@ class LiveDeployment:
         return self.limiter.in_flight
 
     def serves(self, deployment: Deployment) -> bool:
-        """Return whether this state continues under a new revision's entry, with the same address and model."""
-        mine = (self.url, self.tls, self.proxy, self.model)
-        return mine == (deployment.url, deployment.tls, deployment.proxy, deployment.model)
+        """Return whether this state continues under a new revision's entry: same address, way, model and dialect."""
+        dialect = "openai" if self.dialect is None else self.dialect.name
+        known = (self.url, self.tls, self.proxy, self.model, dialect)
+        return known == (deployment.url, deployment.tls, deployment.proxy, deployment.model, deployment.dialect)
 
     async def retire(self) -> None:
         """Close its connections after its last request has ended; for a deployment that left the policy."""
