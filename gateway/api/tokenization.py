@@ -17,7 +17,7 @@ from gateway.chat.fields.faults import privileged
 from gateway.chat.fields.table import FIELD_RULES, PRIVILEGED_FIELDS, FieldRule
 from gateway.deployments.live import LiveDeployment
 from gateway.errors import GatewayError, NotFound, Shed, ShedReason
-from gateway.forwarding.error_mapping import enveloped, from_status, from_transport, without_credential
+from gateway.forwarding.error_mapping import enveloped, from_status, from_transport, without_secrets
 from gateway.http.asgi import find_headers
 from gateway.limits.body_budget import NOBODY
 from gateway.routing.planned_route import PlannedRoute
@@ -157,7 +157,7 @@ async def _answer_of(live: LiveDeployment, path: str, document: dict[str, Any]) 
         live.root_path + path.encode("ascii"),
         (),
         msgspec.json.encode({**document, "model": live.model}),
-        (*_FIXED, *live.credentials),
+        (*_FIXED, *live.headers.sent),
         is_at_root=True,
     )
     try:
@@ -172,6 +172,6 @@ async def _answer_of(live: LiveDeployment, path: str, document: dict[str, Any]) 
         failure = from_status(status, response.headers, live.id, "")
         if failure is not None:
             raise failure
-        body = without_credential(enveloped(body, status, live.id), live.authorization)
+        body = without_secrets(enveloped(body, status, live.id), live.headers.secrets)
     headers = {**NO_STORE, "x-penstock-deployment": live.id}
     return Response(body, status, headers, media_type="application/json")

@@ -87,7 +87,7 @@ class BackgroundRequester:
             (b"content-type", b"application/json"),
             (b"accept", b"application/json"),
             (b"x-penstock-priority", lane.upstream_priority),
-            *live.credentials,
+            *live.headers.sent,
         )
         if question.document is None:
             body = without_members(question.request.body_for(live.model), _NOT_SENT)

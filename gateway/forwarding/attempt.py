@@ -41,7 +41,7 @@ from gateway.forwarding.error_mapping import (
     is_retryable,
     no_completion,
     overloaded,
-    without_credential,
+    without_secrets,
 )
 from gateway.forwarding.relay import MAX_PLAIN_BYTES, relay_plain, relay_stream
 from gateway.forwarding.stream_head import StreamHead, head_of
@@ -394,7 +394,7 @@ class AttemptRunner:
         assert response is not None, "an answer is open once its request was sent"
         if response.status != OK:
             refusal = enveloped(body, response.status, live.id)
-            attempt.body = without_credential(refusal, live.authorization)
+            attempt.body = without_secrets(refusal, live.headers.secrets)
             if attempt.body is not body:
                 attempt.pass_as_json()
             return
@@ -542,11 +542,17 @@ def _fixed_headers(live: LiveDeployment, accept: bytes, priority: bytes) -> tupl
         (b"content-type", _JSON),
         (b"accept", accept),
         (b"x-penstock-priority", priority),
-        *(() if live.dialect is None else live.dialect.headers()),
-        *live.credentials,
+        *(() if live.dialect is None else _beside(live.dialect.headers(), live.headers.sent)),
+        *live.headers.sent,
     )
     live.fixed_headers[accept, priority] = fixed
     return fixed
+
+
+def _beside(headers: Sequence[Header], stronger: Sequence[Header]) -> list[Header]:
+    """Return the headers that none of the stronger ones replaces."""
+    names = {name for name, _ in stronger}
+    return [header for header in headers if header[0] not in names]
 
 
 def _message(work: ForwardRequest, live: LiveDeployment, timeouts: ExchangeTimeouts) -> UpstreamRequest:
