@@ -12,6 +12,7 @@ from gateway.cli.supervisor.child import Child, ChildGaveUp
 from gateway.cli.supervisor.console import Console
 from gateway.cli.supervisor.first_request import first_request
 from gateway.cli.supervisor.launch import EngineLaunch, LaunchPlan
+from gateway.cli.supervisor.login_link import login_line
 from gateway.cli.supervisor.probe import ProbeResult, reachable
 
 POLL_S = 0.2
@@ -135,6 +136,9 @@ class Supervisor:
         )
         if not self._admin.startswith("unix:"):
             self._console.print_line(f"admin page: http://{reachable(self._admin)}/admin/")
+        token = self._plan.admin_token
+        if token is not None and (line := await login_line(self._admin, token)) is not None:
+            self._console.print_line(line)
         self._console.block(first_request(self._public, needs_key=self._needs_key))
 
     async def _probe_gateway(self) -> ProbeResult | None:
