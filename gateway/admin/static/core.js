@@ -73,8 +73,16 @@ export const empty = (title, text) => h("div.empty", h("b", title), text);
 // The text that a card of the page has for when there is nothing to show.
 export const none = (box) => $("[data-none]", $(box).closest(".card")).content.cloneNode(true);
 export const facts = (...pairs) => h("dl", pairs.filter((pair) => !["", false, null, undefined].includes(pair[1])).map(([name, value]) => [h("dt", name), h("dd", value)]));
-// A figure; the whole of it leads to `href`, where its detail is.
-export const tile = (label, value, note, href) => h("div.tile", href ? h("a.sub", { href }, label) : h("span.sub", label), h("b", value), h("span.sub", note));
+// Figures as [label, value, note, href]; the whole of one leads to `href`. Only what changed is replaced, so that a click
+// never falls on an element that is gone.
+export function tiles(...list) {
+  const box = $("#tiles");
+  if (box.children.length !== list.length) fill(box, list.map(([label, , , href]) => h("div.tile", h(href ? "a.sub" : "span.sub", { href }, label), h("b"), h("span.sub"))));
+  for (const [i, [, ...parts]] of list.entries()) for (const k of [0, 1]) {
+    const [old, made] = [box.children[i].children[k + 1], h("i", parts[k])];
+    if (old.innerHTML !== made.innerHTML) old.replaceChildren(...made.childNodes);
+  }
+}
 
 // ── API ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 export class ApiError extends Error {

@@ -1,4 +1,4 @@
-import { h, segment, onClick, fill, num, many, short, ms, pct, bytes, money, words, sum, level, meter, empty, none, facts, tile, sub, grid, frame, api, Table, livePage } from "./core.js";
+import { h, segment, onClick, fill, num, many, short, ms, pct, bytes, money, words, sum, level, meter, empty, none, facts, tiles, sub, grid, frame, api, Table, livePage } from "./core.js";
 import { Chart } from "./chart.js";
 
 const attained = (ratio) => (ratio == null ? "–" : h(`span.${ratio >= 0.95 ? "good" : ratio >= 0.9 ? "warn" : "bad"}`, pct(ratio)));
@@ -14,7 +14,7 @@ const tables = {
 const rate = new Chart("#rate", "Requests per second over time by outcome; the tables below have the totals.");
 const firstToken = new Chart("#first", "Time to first token over time, p50, p95 and p99; the table below has the totals by prompt length.", "s");
 
-function tiles(d) {
+function showTiles(d) {
   const all = d.ttft.at(-1);
   const worst = d.slo.filter((row) => row.ratio != null).sort((a, b) => a.ratio - b.ratio)[0];
   const { count, per_s, failed } = d.requests;
@@ -23,14 +23,14 @@ function tiles(d) {
   const { routes_without_cache: off, num_routes } = d.cache;
   const rejected = sum(d.rejected, "count");
   const cacheOff = off.length > 0 && [`cache is off on ${num(off.length)} of ${many(num_routes, "route")}, `, h("a", { href: `/admin/policy?focus=routes.${segment(off[0])}.cache.mode` }, "turn it on")];
-  fill("#tiles",
-    tile("Requests", [short(per_s), h("small", " /s")], `${short(count)} in the window, ${num(failed)} failed`, "/admin/requests"),
-    tile("TTFT p95", ms(all?.p95_ms), all ? `p50 ${ms(all.p50_ms)} · p99 ${ms(all.p99_ms)}` : "no answer yet", "#ttft-title"),
-    tile("Targets met", attained(worst?.ratio), worst ? `worst: ${worst.lane}, ${worst.target} ≤ ${ms(worst.limit_ms)}` : d.slo.length ? "no answer with a target yet" : "no lane has a target", "/admin/load#targets-title"),
-    tile("Cache hits", d.cache.lookups ? of(d.cache.hit_exact + d.cache.shared + d.cache.hit_semantic) : "–", d.cache.lookups ? [`exact ${of(d.cache.hit_exact)} · semantic ${of(d.cache.hit_semantic)}`, off.length > 0 && h("br"), cacheOff] : cacheOff || "no lookups in the window", "/admin/cache"),
-    tile("Shed", count ? pct(shed / count) : "–", shed ? `${num(shed)}, most: ${words(d.shed[0]?.reason)}` : "no request refused for load", "/admin/requests?outcome=shed"),
-    tile("Rejected", num(rejected), rejected ? d.rejected.slice(0, 3).map((r) => `${r.status}: ${num(r.count)}`).join(" · ") : "no 400, 401 or 403", "/admin/requests?outcome=rejected"),
-    tile("Saved", [short(saved), h("small", " tokens")], d.saved.has_prices ? `${money(money_)} saved, ${money(d.saved.spent)} spent` : "no prices in the policy", "#saved-title"));
+  tiles(
+    ["Requests", [short(per_s), h("small", " /s")], `${short(count)} in the window, ${num(failed)} failed`, "/admin/requests"],
+    ["TTFT p95", ms(all?.p95_ms), all ? `p50 ${ms(all.p50_ms)} · p99 ${ms(all.p99_ms)}` : "no answer yet", "#ttft-title"],
+    ["Targets met", attained(worst?.ratio), worst ? `worst: ${worst.lane}, ${worst.target} ≤ ${ms(worst.limit_ms)}` : d.slo.length ? "no answer with a target yet" : "no lane has a target", "/admin/load#targets-title"],
+    ["Cache hits", d.cache.lookups ? of(d.cache.hit_exact + d.cache.shared + d.cache.hit_semantic) : "–", d.cache.lookups ? [`exact ${of(d.cache.hit_exact)} · semantic ${of(d.cache.hit_semantic)}`, off.length > 0 && h("br"), cacheOff] : cacheOff || "no lookups in the window", "/admin/cache"],
+    ["Shed", count ? pct(shed / count) : "–", shed ? `${num(shed)}, most: ${words(d.shed[0]?.reason)}` : "no request refused for load", "/admin/requests?outcome=shed"],
+    ["Rejected", num(rejected), rejected ? d.rejected.slice(0, 3).map((r) => `${r.status}: ${num(r.count)}`).join(" · ") : "no 400, 401 or 403", "/admin/requests?outcome=rejected"],
+    ["Saved", [short(saved), h("small", " tokens")], d.saved.has_prices ? `${money(money_)} saved, ${money(d.saved.spent)} spent` : "no prices in the policy", "#saved-title"]);
 }
 
 function stages(d) {
@@ -84,7 +84,7 @@ function charts({ series, requests }) {
 
 livePage("overview", (d) => {
   frame(d);
-  tiles(d);
+  showTiles(d);
   stages(d);
   cache(d);
   saved(d);

@@ -7,6 +7,7 @@ from typing import Final
 from gateway.telemetry.records.recent import ExplainedRequest, ShownDecision
 from gateway.telemetry.records.record import CacheResult
 from gateway.timeline import Outcome
+from routing_policies.matching import IMPLIED_DIRECT
 
 _BY_CAUSE: Final = {
     "within_slo": "it is the cheapest candidate that meets the latency targets",
@@ -37,7 +38,7 @@ def explanation_of(found: ExplainedRequest) -> str:
     if not found.decisions:
         return _not_sent(found)
     *earlier, last = found.decisions
-    sentences = [_chosen(last, found.deployment)]
+    sentences = [_chosen(last, found)]
     if failed := [decision.deployment for decision in earlier if decision.deployment]:
         sentences.insert(0, f"{', '.join(failed)} failed first.")
     if found.handed_over is not None:
@@ -66,11 +67,13 @@ def _not_sent(found: ExplainedRequest) -> str:
     return f"No deployment was chosen: the request ended with status {found.status}{code}."
 
 
-def _chosen(decision: ShownDecision, deployment: str) -> str:
+def _chosen(decision: ShownDecision, found: ExplainedRequest) -> str:
     if decision.deployment is None:
-        return f"No candidate had a free permit, so the request waited for {deployment}."
+        return f"No candidate had a free permit, so the request waited for {found.deployment}."
     num = len(decision.totals)
-    if num == 1:
+    if found.route == IMPLIED_DIRECT:
+        reason = "the request names its model"
+    elif num == 1 and decision.policy != "first_available":
         reason = "it is the only candidate" + (" left" if decision.dropped else "")
     else:
         reason = _BY_CAUSE.get(decision.cause) or _BY_POLICY.get(decision.policy, _BEST_SCORE)
