@@ -49,7 +49,7 @@ PAGES: Final = (
     Page(id="overview", path="/admin/", title="Overview", key="o", has_window=True),
     Page(id="requests", path="/admin/requests", title="Requests", key="r", has_below=True),
     Page(id="policy", path="/admin/policy", title="Policy", key="p"),
-    Page(id="cache", path="/admin/cache", title="Cache lab", key="c"),
+    Page(id="cache", path="/admin/cache", title="Cache", key="c"),
     Page(id="deployments", path="/admin/deployments", title="Deployments", key="d", has_window=True),
     Page(id="load", path="/admin/load", title="Load", key="l", has_window=True),
     Page(id="tenants", path="/admin/tenants", title="Tenants", key="t"),

@@ -163,20 +163,20 @@ def test_a_policy_is_edited_by_form_checked_diffed_applied_and_rolled_back(
 ) -> None:
     page = context.new_page()  # its console states that the first try was refused
     page.goto("/admin/policy")
-    expect(page.locator("#verdict")).to_contain_text("As in force")
-    field = page.get_by_label("TTL, s")
+    expect(page.locator("#verdict")).to_contain_text("In force")
+    field = page.get_by_label("TTL, s").first
     field.fill("1234")
     field.press("Tab")
     expect(page.locator("#yaml")).to_have_value(re.compile("ttl_s: 1234"))
     expect(page.locator("#diff")).to_contain_text("1234")
     page.locator("#plan").click()
-    expect(page.locator("#planned")).to_contain_text("Reaches")
+    expect(page.locator("#planned")).to_contain_text("Tenants")
     page.locator("#apply").click()
     page.locator("dialog[open] [name=reason]").fill("keep answers for less long")
     page.locator("dialog[open] button[value=ok]").click()
     unlock(page, admin_token)
     expect(page.locator("#history")).to_contain_text("keep answers for less long", timeout=PATIENCE_MS)
-    expect(page.locator("#verdict")).to_contain_text("As in force")
+    expect(page.locator("#verdict")).to_contain_text("In force")
     page.get_by_role("button", name="Roll back to 1").click()
     page.locator("dialog[open] [name=reason]").fill("after all not")
     page.locator("dialog[open] button[value=ok]").click()
@@ -186,14 +186,14 @@ def test_a_policy_is_edited_by_form_checked_diffed_applied_and_rolled_back(
 
 def test_a_mistake_is_shown_where_it_is_and_cannot_be_applied(page: Page, site: Addresses) -> None:
     page.goto("/admin/policy")
-    expect(page.locator("#verdict")).to_contain_text("As in force")
+    expect(page.locator("#verdict")).to_contain_text("In force")
     text = page.locator("#yaml").input_value()
     page.locator("#yaml").fill(text + "\nrotues: []\n")
     expect(page.locator("#verdict")).to_contain_text('did you mean "routes"')
     page.locator("#verdict button").first.click()
     assert page.evaluate("document.activeElement.id") == "yaml"
     page.locator("#reset").click()
-    expect(page.locator("#verdict")).to_contain_text("As in force")
+    expect(page.locator("#verdict")).to_contain_text("In force")
 
 
 def test_a_policy_file_is_not_written_but_given_a_patch(chromium: Browser, tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_a_policy_file_is_not_written_but_given_a_patch(chromium: Browser, tmp_p
         expect(page.locator("#banners")).to_contain_text("change it there", timeout=PATIENCE_MS)
         text = page.locator("#yaml").input_value()
         page.locator("#yaml").fill(text + "lanes: [{id: batch}]\n")
-        expect(page.locator("#verdict")).to_contain_text("Good")
+        expect(page.locator("#verdict")).to_contain_text("Valid")
         expect(page.locator("#apply")).to_be_disabled()
         with page.expect_download() as download:
             page.locator("#patch").click()
@@ -249,10 +249,9 @@ def test_cached_responses_are_purged_after_a_preview(
     page.locator("#purge [name=route]").fill("faq")
     page.locator("#purge button").click()
     unlock(page, admin_token)
-    expect(page.locator("#covered")).to_contain_text("dev / faq")
-    page.get_by_role("button", name="Remove them").click()
-    page.locator("dialog[open] button[value=ok]").click()
-    expect(page.locator("#message")).to_contain_text("Removed")
+    expect(page.locator("#covered")).to_contain_text("faq")
+    page.get_by_role("button", name="Remove th").click()
+    expect(page.locator("#message")).to_contain_text("removed")
 
 
 def test_nothing_that_others_state_runs_on_a_page(page: Page, site: Addresses) -> None:

@@ -1,4 +1,4 @@
-import { $, h, fill, num, short, ms, pct, money, state, meter, level, facts, sub, mono, button, none, grid, frame, Table, livePage, act, popup, settle, segment } from "./core.js";
+import { $, h, fill, update, num, short, ms, pct, money, state, meter, level, facts, sub, mono, button, none, grid, frame, Table, livePage, act, popup, settle, segment } from "./core.js";
 
 const ratio = (part, whole) => (whole ? part / whole : null);
 const kvUsed = (d) => (d.report?.kv_total ? 1 - d.report.kv_free / d.report.kv_total : null);
@@ -29,8 +29,8 @@ const forecasts = (d) => [grid(`Forecast of ${d.id}`, ["Prompt tokens", "Forecas
   sub(d.forecast_error_p50 == null ? "No forecast was put to the test yet." : `Of the last forecasts half were off by up to ${whole(d.forecast_error_p50)}, nine in ten by up to ${whole(d.forecast_error_p90)}.`)];
 function card(d) {
   const [prices, back] = [d.cost_per_mtok, d.state === "draining"];
-  return h("section.card", { id: d.id, "aria-label": d.id },
-    h("header", h("h2", d.id), state(d.state), h("span.sub", d.model), button(back ? "Take back" : "Drain", () => drain(d), { "data-drain": d.id, class: back ? "" : "danger" })),
+  return h("section.card", { id: d.id, "data-key": d.id, "aria-label": d.id },
+    h("header", h("h2", d.id), state(d.state), h("span.sub", d.model), button(back ? "Take back" : "Drain", () => drain(d), { class: back ? "" : "danger" })),
     facts(["In flight", [meter(d.in_flight / d.limit), `${num(d.in_flight)} of ${num(d.limit)} permits, ${num(d.waiting)} waiting`]], ["Traffic", `${num(d.requests)} requests, ${num(d.failed)} failed`], ["First token", `p50 ${ms(d.ttft.p50_ms)}, p95 ${ms(d.ttft.p95_ms)}`],
       ["Per token", `${ms(d.forecast_tpot_ms)} forecast`], ["Price", prices && `${prices.prompt} in, ${prices.completion} out a million tokens; spent ${money(d.cost)}`], ["Zone", d.zone], ["Address", mono(d.url)]),
     h("h3", "Engine"), engine(d), h("h3", "Forecast against real, time to first token"), forecasts(d));
@@ -41,9 +41,7 @@ const reload = livePage("deployments", (found) => {
   table.show(found.deployments.map((d) => ({ ...d, kv_used: kvUsed(d), prefix_hits: prefix(d), accepted: accepted(d) })));
   const box = $("#cards");
   const selected = getSelection();
-  const focused = box.contains(document.activeElement) && document.activeElement.dataset.drain;
-  if (focused || selected.isCollapsed || !box.contains(selected.anchorNode)) fill(box, found.deployments.map(card)); // else somebody is copying
-  if (focused) $(`[data-drain="${CSS.escape(focused)}"]`, box)?.focus();
+  if (selected.isCollapsed || !box.contains(selected.anchorNode)) update(box, found.deployments.map(card)); // else somebody is copying
   if (!found.deployments.length) fill(box, none("#compare"));
   if (location.hash && !isScrolled) document.getElementById(decodeURIComponent(location.hash.slice(1)))?.scrollIntoView();
   isScrolled = true;
