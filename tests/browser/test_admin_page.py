@@ -8,12 +8,10 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
 
 import httpx
 import pytest
-from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Route, expect
 
 from gateway.access.local_token import FILE_NAME, read_token
 from gateway.admin.pages import PAGES
@@ -377,22 +375,50 @@ def test_a_page_that_is_open_for_long_keeps_a_bounded_list(page: Page, site: Add
     assert page.locator("#list tbody tr").count() <= 200
 
 
-@pytest.mark.parametrize("page_", PAGES, ids=lambda one: one.id)
-def test_a_page_fits_a_telephone_and_axe_finds_nothing_in_either_colour_scheme(
-    context: BrowserContext, site: Addresses, page_: AdminPage
-) -> None:
-    call(site, text="axe")
-    page = context.new_page()
-    open_page(page, page_.path)
-    expect(page.locator("main")).not_to_contain_text("Loading…", timeout=PATIENCE_MS)
-    page.set_viewport_size({"width": 360, "height": 740})
-    assert page.evaluate("document.documentElement.scrollWidth") <= 360
-    page.set_viewport_size({"width": 1360, "height": 900})
-    if page_.id == "requests":
-        page.locator("#list tbody tr").first.click()
-        expect(page.locator("#detail")).to_be_visible()
-    schemes: list[Literal["light", "dark"]] = ["light", "dark"]
-    for scheme in schemes:
-        page.emulate_media(color_scheme=scheme)
-        found = Axe().run(page)
-        assert found.violations_count == 0, found.generate_report()
+def test_rows_come_only_while_no_pointer_is_over_the_list(page: Page, site: Addresses) -> None:
+    first = call(site, text="under the pointer").headers["x-request-id"]
+    open_page(page, "/admin/requests")
+    rows = page.locator("#list tbody tr")
+    expect(rows.first).to_have_attribute("data-key", first)
+    before = rows.count()
+    rows.first.hover()
+    newer = call(site, text="while it is there").headers["x-request-id"]
+    expect(page.locator(".card header", has_text="Finished requests")).to_contain_text("New rows wait")
+    expect(rows.first).to_have_attribute("data-key", first)
+    assert rows.count() == before
+    page.locator("h1").hover()
+    expect(rows.first).to_have_attribute("data-key", newer)
+    expect(rows.nth(1)).to_have_attribute("data-key", first)
+
+
+def test_what_is_pressed_stays_the_same_element_while_numbers_change(page: Page, site: Addresses) -> None:
+    open_page(page, "/admin/deployments")
+    button = page.get_by_role("button", name="Drain").element_handle()
+    traffic = page.locator("#only dd", has_text="requests")
+    before = traffic.inner_text()
+    call(site, text="another one")
+    expect(traffic).not_to_have_text(before)
+    assert button is not None
+    assert button.evaluate("(one) => one.isConnected")
+
+
+def test_a_bar_stays_within_its_track_and_covers_no_number(page: Page, site: Addresses) -> None:
+    request_id = call(site, text="overlapping stages").headers["x-request-id"]
+
+    def overlap(route: Route) -> None:
+        document = route.fetch().json()
+        document["request"] |= {"total_ms": 100.0, "stages": [{"stage": "one", "ms": 80.0}, {"stage": "two", "ms": 90.0}]}
+        route.fulfill(json=document)
+
+    page.route(f"**/admin/api/requests/{request_id}", overlap)
+    for width in (1440, 390):
+        page.set_viewport_size({"width": width, "height": 900})
+        open_page(page, f"/admin/requests/{request_id}")
+        expect(page.locator(".flow i")).to_have_count(2)
+        places = page.locator(".flow").evaluate(
+            """(flow) => [...flow.querySelectorAll(".track")].map((track) => {
+                const [bar, number] = [track.firstElementChild, track.nextElementSibling];
+                return [track, bar, number].map((one) => one.getBoundingClientRect());
+            }).map(([track, bar, number]) => [bar.left - track.left, track.right - bar.right, number.left - bar.right])"""
+        )
+        assert all(space > -0.5 for place in places for space in place), places

@@ -62,7 +62,7 @@ async function validate() {
     enable(found.ok || failing.length > 0);
     if (!found.ok) fill("#verdict", failing.length ? dot("warn", `${many(failing.length, "test")} of the policy would fail`) : dot("bad", many(found.problems.length, "problem")), problems(found.problems));
     else fill("#verdict", dot("good", `Valid; ${many(found.num_tests, "test")} passed`));
-    if (!found.policy) return;
+    if (!found.policy) return fill("#diff", sub("The changes show once the draft can be read."));
     const diff = await api("policy/diff", { body: { document: text } });
     if (mine !== serial) return;
     changed = diff.changes.map((c) => c.text);
@@ -81,7 +81,7 @@ const blast = (b) => facts(["Tenants", b.tenants === "all" ? "all" : b.tenants.j
   ["Requests of the last day", b.share_of_last_day == null ? "none yet" : `${pct(b.share_of_last_day)} of ${num(b.requests_last_day)} (known for ${span(b.known_for_s)})`]);
 const REPLAYED = [["Cache hits", (s) => pct(s.hit_ratio)], ["Wrong hits", (s) => pct(s.hit_ratio_error)], ["Cost of 1,000 requests", (s) => money(s.cost_per_1k)], ["Shed", (s) => pct(s.shed_ratio)], ["TTFT p50", (s) => ms(s.ttft_p50_ms)], ["TTFT p95", (s) => ms(s.ttft_p95_ms)],
   ["Deployments", (s) => Object.entries(s.deployments).map(([id, v]) => `${id} ${pct(v, 0)}`).join(", ")]];
-const replay = (r) => [h("h3", `${num(r.num_requests)} recorded requests, replayed in ${r.took_s.toFixed(1)} s`), grid("Replay", ["", "In force", "Draft"], REPLAYED.map(([label, of]) => [label, of(r.old), of(r.new)]), 9),
+const replay = (r) => [h("h3", `${num(r.num_requests)} recorded requests, replayed in ${r.took_s.toFixed(1)} s`), grid("Replay", ["Measure", "In force", "Draft"], REPLAYED.map(([label, of]) => [label, of(r.old), of(r.new)]), 9),
   r.moved.length > 0 && h("p", r.moved.map((m) => `${num(m.count)} from ${m.route_from} to ${m.route_to}`).join("; ")), r.notes.map((note) => sub(note))];
 const show = (...content) => {
   fill("#planned", ...content);
@@ -129,7 +129,7 @@ async function end(verb) {
   if (given) commit(`/canary/${verb}`, { reason: given.reason }, verb === "promote" ? "Promoted." : "Stopped.");
 }
 const MEASURES = { error: "Failed requests", slow: "Slow first tokens", shed: "Refused for load", wrong: "Marked wrong by feedback", audit: "Found wrong by audits" };
-const arm = (a) => `${pct(a.ratio, 2)} of ${num(a.count)} (${pct(a.low, 2)} to ${pct(a.high, 2)})`;
+const arm = (a) => a.count === 0 ? "none yet" : `${pct(a.ratio, 2)} of ${num(a.count)} (${pct(a.low, 2)} to ${pct(a.high, 2)})`;
 const diffs = new Map(); // of canaries, by id
 async function diffOf(c) {
   if (!diffs.has(c.id)) diffs.set(c.id, await api("policy/diff", { body: { document: c.document, against: c.base?.number } }).then((d) => d.changes ?? [], () => []));
@@ -146,7 +146,7 @@ function verdict({ state: is, guard, evidence: { metrics } }) {
 const canary = (c, diff) => h("div", { "data-key": c.id }, facts(["Verdict", verdict(c)], ["State", state(c.state)], ["Traffic", `${c.percent} % of requests` + (c.tenants ? ` of ${c.tenants.join(", ")}` : "")], ["Started", `by ${c.author}, ${ago(c.at)}: ${c.reason}`], ["Ended", c.ended_at && `${day(c.ended_at)} by ${c.ended_by}: ${c.why ?? ""}`]),
   c.state === "running" && h("div.bar-of-tools", button("Promote", () => end("promote"), { class: "main" }), button("Stop", () => end("stop"), { class: "danger" })),
   diff.length > 0 && [h("h3", c.base ? `Changes from revision ${c.base.number}` : "Changes"), changeList(diff)], h("h3", "Measured"),
-  grid("Evidence", ["", "In force", "Canary", "May rise by", "Verdict"], c.evidence.metrics.map((m) => [MEASURES[m.name] ?? m.name, arm(m.old), arm(m.new), pct(m.limit), h(m.verdict === "worse" ? "b.bad" : "span", m.verdict)]), 9));
+  grid("Evidence", ["Measure", "In force", "Canary", "May rise by", "Verdict"], c.evidence.metrics.map((m) => [MEASURES[m.name] ?? m.name, arm(m.old), arm(m.new), pct(m.limit), h(m.verdict === "worse" ? "b.bad" : "span", m.verdict)]), 9));
 const ended = (list) => h("details", { "data-key": "ended" }, h("summary", "Earlier canaries"), h("ul", list.map((one) => h("li", `${day(one.at)} by ${one.author}, ${words(one.state)}: ${[one.reason, one.why].filter(Boolean).join("; ")}`))));
 let watched; // the canary that ran at the last refresh
 async function watch() {
