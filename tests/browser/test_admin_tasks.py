@@ -74,7 +74,7 @@ def test_a_cache_that_is_off_is_on_overview_with_a_link_to_turn_it_on(page: Page
         return
     expect(tile).to_contain_text(f"cache is off on {len(off['routes_without_cache'])} of {off['num_routes']} route")
     admin.click(tile.get_by_role("link", name="turn it on"))
-    expect(page).to_have_url(re.compile(r"/admin/policy\?focus=routes\."))
+    expect(page).to_have_url(re.compile(r"/admin/policy\#routes\."))
 
 
 def test_a_deployment_is_drained_and_resumed(page: Page, shipped: Shipped) -> None:

@@ -101,10 +101,17 @@ class PolicyHandlers:
 
     @serves(f"{PATH}/check", "POST", role=Role.VIEWER, max_bytes=MAX_DOCUMENT_SUBMISSION_BYTES)
     async def check(self, request: AdminRequest) -> Response:
-        """List everything that is wrong with a document."""
+        """List everything that is wrong with a document; show the policy that it stands for if it can be read."""
         form = request.fill(_Document)
         found = await asyncio.to_thread(self._source.reader.examine, form.document)
-        return ApiResponse({"ok": not found.problems, "num_tests": found.num_tests, "problems": found.problems})
+        return ApiResponse(
+            {
+                "ok": not found.problems,
+                "num_tests": found.num_tests,
+                "problems": found.problems,
+                "policy": found.policy and msgspec.to_builtins(found.policy),
+            }
+        )
 
     @serves(f"{PATH}/diff", "POST", role=Role.VIEWER, max_bytes=MAX_DOCUMENT_SUBMISSION_BYTES)
     async def compare(self, request: AdminRequest) -> Response:

@@ -32,6 +32,39 @@ export const fill = (target, ...children) => {
   element?.replaceChildren(...shown(children));
 };
 
+// Makes `box` hold these elements in this order. One with the data-key of a child takes that child's place by turning
+// the child into it, so what is focused, open, marked or being pressed stays the same element. Buttons and links that
+// differ are replaced, since what they do may differ too.
+export function update(box, elements) {
+  const known = new Map([...box.children].map((child) => [child.dataset.key, child]));
+  const wanted = elements.map((fresh) => {
+    const child = known.get(fresh.dataset.key);
+    known.delete(fresh.dataset.key);
+    return child ? morph(child, fresh) : fresh;
+  });
+  const stays = new Set(wanted);
+  for (const child of [...box.childNodes]) if (!stays.has(child)) child.remove();
+  let next = box.firstChild;
+  for (const one of wanted) if (one === next) next = next.nextSibling; else box.insertBefore(one, next);
+}
+function morph(old, fresh) {
+  if (old.isEqualNode(fresh)) return old;
+  if (old.nodeName !== fresh.nodeName || !old.attributes || old.matches("a,button")) return fresh;
+  for (const { name } of [...old.attributes]) if (name !== "open" && !fresh.hasAttribute(name)) old.removeAttribute(name);
+  for (const { name, value } of [...fresh.attributes]) if (name === "style") old.style.cssText = value; else old.setAttribute(name, value);
+  const before = [...old.childNodes];
+  [...fresh.childNodes].forEach((child, i) => {
+    const kept = before[i] && morph(before[i], child);
+    if (!kept) return old.append(child);
+    const isFocused = before[i] === document.activeElement;
+    if (kept !== before[i]) before[i].replaceWith(kept);
+    if (isFocused) kept.focus();
+    before[i] = null;
+  });
+  for (const child of before) child?.remove();
+  return old;
+}
+
 const plain = (digits) => new Intl.NumberFormat("en", { maximumFractionDigits: digits }).format;
 const [whole, one, two] = [0, 1, 2].map(plain);
 // A number and its unit never stand on two lines: the space between them does not break.
@@ -50,11 +83,12 @@ export const bytes = known_((value) => (value >= 1 << 20 ? `${one(value / (1 << 
 export const money = known_((value) => (value === 0 ? "0" : value < 0.01 ? value.toPrecision(2) : two(value)));
 export const clock = known_((at) => new Date(at * 1000).toLocaleTimeString("en-GB"));
 export const day = known_((at) => new Date(at * 1000).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "medium" }));
-export const ago = (at) => {
-  const s = Math.max(0, Date.now() / 1000 - at);
+export const span = (seconds) => {
+  const s = Math.max(0, seconds);
   const [, size, unit] = [[90, 1, "s"], [5400, 60, "min"], [129600, 3600, "h"], [Infinity, 86400, "d"]].find(([below]) => s < below);
-  return `${Math.round(s / size)} ${unit} ago`;
+  return `${Math.round(s / size)}\u00a0${unit}`;
 };
+export const ago = (at) => `${span(Date.now() / 1000 - at)} ago`;
 export const words = (text) => String(text).replaceAll("_", " ");
 export const sum = (list, name) => list.reduce((total, row) => total + (name ? row[name] : row), 0);
 
@@ -73,16 +107,8 @@ export const empty = (title, text) => h("div.empty", h("b", title), text);
 // The text that a card of the page has for when there is nothing to show.
 export const none = (box) => $("[data-none]", $(box).closest(".card")).content.cloneNode(true);
 export const facts = (...pairs) => h("dl", pairs.filter((pair) => !["", false, null, undefined].includes(pair[1])).map(([name, value]) => [h("dt", name), h("dd", value)]));
-// Figures as [label, value, note, href]; the whole of one leads to `href`. Only what changed is replaced, so that a click
-// never falls on an element that is gone.
-export function tiles(...list) {
-  const box = $("#tiles");
-  if (box.children.length !== list.length) fill(box, list.map(([label, , , href]) => h("div.tile", h(href ? "a.sub" : "span.sub", { href }, label), h("b"), h("span.sub"))));
-  for (const [i, [, ...parts]] of list.entries()) for (const k of [0, 1]) {
-    const [old, made] = [box.children[i].children[k + 1], h("i", parts[k])];
-    if (old.innerHTML !== made.innerHTML) old.replaceChildren(...made.childNodes);
-  }
-}
+// Figures as [label, value, note, href]; the whole of one leads to `href`, where its detail is.
+export const tiles = (...list) => update($("#tiles"), list.map(([label, value, note, href]) => h("div.tile", { "data-key": label }, h(href ? "a.sub" : "span.sub", { href }, label), h("b", value), h("span.sub", note))));
 
 // ── API ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 export class ApiError extends Error {
@@ -138,13 +164,14 @@ async function signIn(why) {
 export const settle = (work) => work.catch(() => {}); // act() has notified of it already
 
 // ── Dialogs and messages ─────────────────────────────────────────────────────────────────────────────────────────
-// Shows a dialog of the page's templates and gives what was filled in, null when it was left; `subject` is in its title.
-// `prepare` may change the dialog before it is seen.
-export function popup(name, subject = "", note, prepare) {
+// Shows a dialog of the page's templates and gives what was filled in, null when it was left. `subject` is in its title,
+// `note` (a text or an element) below it, `values` are what its fields begin with; `prepare` may change it further.
+export function popup(name, subject = "", note, values = {}, prepare) {
   const dialog = $(`#dialog-${name}`).content.firstElementChild.cloneNode(true);
   const form = $("form", dialog);
   $("[data-subject]", dialog)?.replaceWith(subject);
-  if (note) $("h2", dialog).after(sub(note));
+  $("h2", dialog).after(note instanceof Node ? note : note ? sub(note) : "");
+  for (const [key, value] of Object.entries(values)) form.elements[key].value = value;
   prepare?.(dialog);
   dialog.ariaLabel = $("h2", dialog).textContent;
   $("[type=button]", form).addEventListener("click", () => dialog.close(""));
@@ -266,7 +293,11 @@ export class Table {
       $("button", head)?.addEventListener("click", () => this.by(path));
       return { head, path, style: `${head.className} ${as === "wrap" ? as : ""}`, show: cells[path] ?? FORMATS[as] ?? ((value) => value ?? "–"), isData: as !== "action" };
     });
-    $("header", card).append(h("span.tools", ["csv", "json"].map((kind) => plainButton(kind.toUpperCase(), () => this.export(kind), { "aria-label": `Export ${this.name} as ${kind.toUpperCase()}` }))));
+    const point = (isPointedAt) => () => ((this.isPointedAt = isPointedAt), isPointedAt || this.held.hidden || this.show(this.rows));
+    this.body.addEventListener("pointerenter", point(true));
+    this.body.addEventListener("pointerleave", point(false));
+    this.held = h("span.sub", { hidden: true }, "New rows wait for the pointer to leave.");
+    $("header", card).append(this.held, h("span.tools", ["csv", "json"].map((kind) => plainButton(kind.toUpperCase(), () => this.export(kind), { "aria-label": `Export ${this.name} as ${kind.toUpperCase()}` }))));
   }
   by(path) {
     this.sort = { path, way: this.sort?.path === path ? -this.sort.way : 1 };
@@ -281,20 +312,28 @@ export class Table {
     });
   }
   row(row) {
-    const key = this.key(row);
-    return h("tr", { class: this.open ? "link" : "", "data-key": key, "aria-selected": this.open && String(key === this.selected), onclick: this.open && ((event) => event.target.closest("a,button") || this.open(row)) },
+    const key = String(this.key(row));
+    const open = (event) => event.target.closest("a,button") || this.open(this.rows.find((one) => String(this.key(one)) === key));
+    return h("tr", { class: this.open ? "link" : "", "data-key": key, "aria-selected": this.open && key === this.selected, onclick: this.open && open },
       this.columns.map((c) => h("td", { class: c.style }, c.show(read(row, c.path), row))));
   }
+  // Rows come, go and change places only while no pointer is over them; values change at any time.
   show(rows) {
     this.rows = rows;
     if (!rows.length) return fill(this.box, none(this.target));
     const selected = getSelection();
     if (!selected.isCollapsed && this.body.contains(selected.anchorNode)) return; // somebody is copying
-    const focused = this.body.contains(document.activeElement) && document.activeElement.closest("tr")?.dataset.key;
     for (const { head, path } of this.columns) head.ariaSort = this.sort?.path !== path ? null : this.sort.way < 0 ? "descending" : "ascending";
-    fill(this.body, this.sorted().map((row) => this.row(row)));
+    let fresh = this.sorted().map((row) => this.row(row));
+    const order = (list) => list.map((row) => row.dataset.key).join("\n");
+    const isHeld = this.isPointedAt && this.table.isConnected && order(fresh) !== order([...this.body.children]);
+    if (isHeld) {
+      const known = new Map(fresh.map((row) => [row.dataset.key, row]));
+      fresh = [...this.body.children].map((row) => known.get(row.dataset.key) ?? row);
+    }
+    this.held.hidden = !isHeld;
+    update(this.body, fresh);
     if (!this.table.isConnected) fill(this.box, this.table);
-    if (focused) $(`tr[data-key="${CSS.escape(focused)}"] :is(a,button)`, this.body)?.focus();
   }
   export(kind) {
     const [rows, paths] = [this.sorted(), this.columns.filter((c) => c.isData).map((c) => c.path)];

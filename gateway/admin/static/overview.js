@@ -22,7 +22,7 @@ function showTiles(d) {
   const of = (n) => pct(n / d.cache.lookups);
   const { routes_without_cache: off, num_routes } = d.cache;
   const rejected = sum(d.rejected, "count");
-  const cacheOff = off.length > 0 && [`cache is off on ${num(off.length)} of ${many(num_routes, "route")}, `, h("a", { href: `/admin/policy?focus=routes.${segment(off[0])}.cache.mode` }, "turn it on")];
+  const cacheOff = off.length > 0 && [`cache is off on ${num(off.length)} of ${many(num_routes, "route")}, `, h("a", { href: `/admin/policy#routes.${segment(off[0])}.cache.mode` }, "turn it on")];
   tiles(
     ["Requests", [short(per_s), h("small", " /s")], `${short(count)} in the window, ${num(failed)} failed`, "/admin/requests"],
     ["TTFT p95", ms(all?.p95_ms), all ? `p50 ${ms(all.p50_ms)} · p99 ${ms(all.p99_ms)}` : "no answer yet", "#ttft-title"],

@@ -56,13 +56,14 @@ function hide({ push = true } = {}) {
 }
 const heading = (id) => h("header", h("h2.mono", id), h("span.tools", plainButton("Copy id", () => copy(id)), plainButton("Close", () => hide())));
 
+// Stages may overlap, so that together they are longer than the request: a bar stays within its track.
 function stages(r) {
+  const whole = Math.max(r.total_ms, 0.001);
   let before = 0;
-  const share = (part) => `${Math.min(100, (part / Math.max(r.total_ms, 0.001)) * 100)}%`;
   return h("div.flow", r.stages.map((s) => {
-    const left = share(before);
+    const left = Math.min(before, whole - Math.min(s.ms, whole)) / whole;
     before += s.ms;
-    return [h("span", words(s.stage)), h("span.track", h("i", { left, width: share(s.ms) })), h("span.num", ms(s.ms))];
+    return [h("span", words(s.stage)), h("span.track", h("i", { left: `${left * 100}%`, width: `${Math.min(1 - left, s.ms / whole) * 100}%` })), h("span.num", ms(s.ms))];
   }));
 }
 const score = (value) => value?.toFixed(2) ?? "–";

@@ -22,7 +22,7 @@ const needed = (given) => given.when && { required: given.when === "now" };
 const make_ = (path, body) => settle(act(path, { body }).then((key) => (once(key), refresh())));
 const pathOf = (k, verb) => `keys/${segment(k.tenant)}/${segment(k.id)}/${verb}`;
 async function make(tenant) {
-  const given = await popup("key", tenant, "", asks("first", isFirst()));
+  const given = await popup("key", tenant, "", {}, asks("first", isFirst()));
   if (given) make_("keys", { tenant, ...(given.id && { id: given.id }), ...(given.days && { expires_in_s: Number(given.days) * 86400 }), ...needed(given) });
 }
 async function rotate(k) {
@@ -31,7 +31,7 @@ async function rotate(k) {
 }
 async function revoke(k) {
   const isLast = access.is_required && access.num_usable === 1;
-  const given = await popup("revoke", `${k.id} of ${k.tenant}`, isLast && "It is the last key that works.", asks("last", isLast && !access.why_required));
+  const given = await popup("revoke", `${k.id} of ${k.tenant}`, isLast && "It is the last key that works.", {}, asks("last", isLast && !access.why_required));
   if (given) settle(act(pathOf(k, "revoke"), { body: { ...(given.reason && { reason: given.reason }), ...(isLast && { then: given.then ?? "nobody" }) } }, "Revoked.").then(refresh));
 }
 async function decide(required) {
@@ -45,7 +45,7 @@ function showAccess() {
     required ? !why && h("p", button("Make keys optional", () => decide(false), edit)) : n > 0 && h("p", button("Require keys", () => decide(true), edit)));
 }
 onClick("#add", async () => {
-  const given = await popup("tenant", "", "", asks("first", isFirst()));
+  const given = await popup("tenant", "", "", {}, asks("first", isFirst()));
   if (!given) return;
   const { etag } = await api("policy");
   const models = given.models.split(",").map((m) => m.trim()).filter(Boolean);

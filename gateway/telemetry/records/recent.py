@@ -258,6 +258,8 @@ class Count(msgspec.Struct, frozen=True):
     tenant: str
     route: str
     requests: int
+    since: float = 0.0
+    """Instant in this hour from which the process counted; 0 from an earlier version, which counts whole hours."""
 
 
 class RouteTraffic:
@@ -265,6 +267,7 @@ class RouteTraffic:
 
     def __init__(self, wall: Callable[[], float]) -> None:
         self._wall = wall
+        self._began_at = wall()
         self._hour = -1
         self._now: dict[Pair, int] = {}
         self._hours: dict[int, dict[Pair, int]] = {}
@@ -292,7 +295,7 @@ class RouteTraffic:
     def counts(self) -> list[Count]:
         """Return all counts."""
         return [
-            Count(hour, tenant, route, requests)
+            Count(hour, tenant, route, requests, max(hour * HOUR_S, self._began_at))
             for hour, pairs in self._hours.items()
             for (tenant, route), requests in pairs.items()
         ]
@@ -307,6 +310,13 @@ def last_day(counts: list[Count], now: float) -> Mapping[Pair, int]:
             pair = (count.tenant, count.route)
             sums[pair] = sums.get(pair, 0) + count.requests
     return sums
+
+
+def known_for_s(counts: list[Count], now: float) -> float:
+    """Return the time that the counts of the last 24 hours span, in seconds; 0 without any."""
+    oldest = int(now // HOUR_S) - HOURS
+    begun = [max(count.since, count.hour * HOUR_S) for count in counts if count.hour > oldest]
+    return max(0.0, now - min(begun)) if begun else 0.0
 
 
 def encode_counts(counts: list[Count]) -> bytes:
