@@ -45,7 +45,7 @@ def changed(**fields: Any) -> ShownDecision:
          "large was chosen: it is the only candidate left."),
         ({"decisions": [changed(totals={"large": 1.0})], "route": "implied-direct"},
          "large was chosen: the request names its model."),
-        ({"decisions": [changed(policy="first_available", totals={"large": 1.0})]},
+        ({"decisions": [changed(cause="first", policy="first_available", totals={"large": 1.0})]},
          "large was chosen: it is the first candidate of the route that can serve."),
         ({"decisions": [changed(cause="first", policy="first_available", qualities={}, quality_threshold=None)]},
          "large was chosen from 2 candidates: it is the first candidate of the route that can serve."),
