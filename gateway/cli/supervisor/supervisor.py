@@ -12,6 +12,7 @@ from gateway.cli.supervisor.child import Child, ChildGaveUp
 from gateway.cli.supervisor.console import Console
 from gateway.cli.supervisor.first_request import first_request
 from gateway.cli.supervisor.launch import EngineLaunch, LaunchPlan
+from gateway.cli.supervisor.login_link import login_line
 from gateway.cli.supervisor.probe import ProbeResult, base_url_of
 
 POLL_S = 0.2
@@ -134,8 +135,12 @@ class Supervisor:
             f"ready after {self._clock() - started_at:.1f} s; admin on {self._admin}; Ctrl-C stops"
         )
         if not self._admin.startswith("unix:"):
-            page = base_url_of(self._admin, is_tls=self._plan.admin.tls_cert is not None)
+            tls_cert = self._plan.admin.tls_cert
+            page = base_url_of(self._admin, is_tls=tls_cert is not None)
             self._console.print_line(f"admin page: {page}/admin/")
+            token = self._plan.admin_token
+            if token is not None and (line := await login_line(self._admin, token, tls_cert=tls_cert)) is not None:
+                self._console.print_line(line)
         is_tls = self._plan.public.tls_cert is not None
         self._console.block(first_request(self._public, needs_key=self._needs_key, is_tls=is_tls))
 
