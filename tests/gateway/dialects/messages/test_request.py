@@ -14,7 +14,7 @@ from tests.gateway.dialects.messages.client import message
 
 PARSER = MessagesParser(ChatRequestParser())
 CACHED = {"cache_control": {"type": "ephemeral"}}
-PNG = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
+PNG: dict[str, Any] = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
 
 
 def parsed(**fields: Any) -> ChatRequest:
@@ -60,7 +60,10 @@ def test_a_conversation_with_tools() -> None:
     found = plain(
         messages=turns(
             ("user", [{"type": "text", "text": "weather?"}]),
-            ("assistant", [{"type": "text", "text": "I look."}, _use("t1", "get", {"city": "Lyon"}), _use("t2", "get")]),
+            (
+                "assistant",
+                [{"type": "text", "text": "I look."}, _use("t1", "get", {"city": "Lyon"}), _use("t2", "get")],
+            ),
             (
                 "user",
                 [
@@ -169,7 +172,10 @@ def test_an_image_at_an_address_passes_on() -> None:
     ("fields", "path"),
     [
         ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools[0].type"),
-        ({"messages": turns(("user", [_text("a"), {"type": "container_upload", "file_id": "f"}]))}, "messages[0].content[1].type"),
+        (
+            {"messages": turns(("user", [_text("a"), {"type": "container_upload", "file_id": "f"}]))},
+            "messages[0].content[1].type",
+        ),
         (
             {"messages": turns(("user", [{"type": "image", "source": {"type": "file", "file_id": "f"}}]))},
             "messages[0].content[0].source",
@@ -234,11 +240,19 @@ def test_a_trimmed_conversation_is_projected_too() -> None:
         ({"messages": turns(("user", [{"type": "text", "text": 7}]))}, "messages[0].content[0].text"),
         ({"messages": turns(("user", [{"type": "image"}]))}, "messages[0].content[0].source"),
         (
-            {"messages": turns(("user", [_text("a"), {"type": "image", "source": {"type": "url", "url": "file:///a"}}]))},
+            {
+                "messages": turns(
+                    ("user", [_text("a"), {"type": "image", "source": {"type": "url", "url": "file:///a"}}])
+                )
+            },
             "messages[0].content[1].source.url",
         ),
         (
-            {"messages": turns(("user", [{"type": "image", "source": {"type": "base64", "media_type": "a", "data": ""}}]))},
+            {
+                "messages": turns(
+                    ("user", [{"type": "image", "source": {"type": "base64", "media_type": "a", "data": ""}}])
+                )
+            },
             "messages[0].content[0].source.media_type",
         ),
         ({"messages": turns(("user", [{"type": "tool_result"}]))}, "messages[0].content[0].tool_use_id"),
