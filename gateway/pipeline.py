@@ -17,7 +17,7 @@ from gateway.background.follow_up import FollowUp
 from gateway.cache.cache_stage import CacheStage
 from gateway.chat.headers import ChatHead
 from gateway.chat.request import ChatRequest
-from gateway.dialects.client_dialect import ClientDialect, DialectExchange, translated
+from gateway.dialects.client_dialect import ClientDialect, DialectExchange, translated_response
 from gateway.errors import (
     GatewayError,
     InternalError,
@@ -133,7 +133,7 @@ class ChatPipeline:
     async def refuse(self, scope: Scope, send: Send, exchange: DialectExchange, error: GatewayError) -> None:
         """Answer a request that cannot be served at this path, in its dialect; it is not recorded."""
         headers = [*error_headers(error), (b"x-request-id", self._ids.next().encode("ascii"))]
-        headers, body = await translated(exchange, error.status, headers, error_body(error))
+        headers, body = await translated_response(exchange, error.status, headers, error_body(error))
         await respond(send, error.status, headers, b"" if scope["method"] == "HEAD" else body)
 
     async def aclose(self) -> None:

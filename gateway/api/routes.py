@@ -9,7 +9,6 @@ from starlette.routing import Route
 
 from gateway.api.application import starlette_application
 from gateway.api.feedback import FEEDBACK_PATH, FeedbackHandlers
-from gateway.api.health import Probes
 from gateway.api.message_tokens import MessageTokens
 from gateway.api.models import MODELS_PATH, Models
 from gateway.api.tokenization import DETOKENIZE_PATH, TOKENIZE_PATH, TokenizationHandlers
@@ -28,15 +27,26 @@ class PublicApplication:
         self,
         chat: ASGIApp,
         models: Models,
-        probes: Probes,
         feedback: FeedbackHandlers,
         tokenization: TokenizationHandlers,
         *,
         dialects: Sequence[DialectEndpoint | MessageTokens] = (),
+        others: Sequence[Route] = (),
         ids: RequestIds,
         log: LogWriter,
     ) -> None:
-        """Create the application; `dialects` are the endpoints of other APIs, which refuse in their own words."""
+        """Create the application.
+
+        Args:
+            chat: Chat completions.
+            models: Models that a key may call.
+            feedback: Feedback on answers.
+            tokenization: Text to tokens, and back.
+            dialects: Endpoints of other APIs, which refuse in their own words.
+            others: Further routes, such as those of probes.
+            ids: Source of request ids.
+            log: Log of errors without a handler.
+        """
         self._chat = chat
         self._posts: dict[str, ASGIApp] = {CHAT_PATH: chat, **{endpoint.path: endpoint for endpoint in dialects}}
         routes = [
@@ -46,7 +56,7 @@ class PublicApplication:
             Route(FEEDBACK_PATH, feedback.submit, methods=["POST"]),
             Route(TOKENIZE_PATH, tokenization.tokenize, methods=["POST"]),
             Route(DETOKENIZE_PATH, tokenization.detokenize, methods=["POST"]),
-            *probes.routes(),
+            *others,
         ]
         self._others = starlette_application(routes, ids=ids, log=log)
 

@@ -32,6 +32,7 @@ from gateway.api.json_bodies import JsonBodies
 from gateway.api.message_tokens import MessageTokens, TokenCounter
 from gateway.api.models import Models
 from gateway.api.routes import PublicApplication
+from gateway.api.stored_responses import ResponseHandlers
 from gateway.api.tokenization import TokenizationHandlers
 from gateway.app.certificates import CertificateWatch, read_certificates
 from gateway.app.control_plane import ControlPlane
@@ -253,10 +254,10 @@ class Gateway:
         public: ASGIApp = PublicApplication(
             self.pipeline,
             models,
-            probes,
             feedback,
             tokenization,
             dialects=(*self._path.dialects, counts),
+            others=(*ResponseHandlers(self._current, self._stores.responses).routes(), *probes.routes()),
             ids=self._runtime.ids,
             log=self.log,
         )

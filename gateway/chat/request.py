@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from gateway.chat.absent import without_absent
+from gateway.chat.chunked_json import encoded_in_parts
 from gateway.chat.conversion import lenient_fields, refused, typed_fields, typed_messages
 from gateway.chat.fields.faults import privileged
 from gateway.chat.fields.table import FIELD_RULES, PRIVILEGED_FIELDS
@@ -236,7 +237,12 @@ class ChatRequestParser:
         return ChatRequest(body, document, fields, spans=spans)
 
     def accept(
-        self, document: dict[str, Any], projection: Projection | None = None, media_bytes: int = 0
+        self,
+        document: dict[str, Any],
+        projection: Projection | None = None,
+        media_bytes: int = 0,
+        *,
+        may_be_long: bool = False,
     ) -> ChatRequest:
         """Return the request of a document that was translated from another API.
 
@@ -244,13 +250,14 @@ class ChatRequestParser:
             document: Members of the request.
             projection: Way to the body for servers of chat completions; None where the document is that.
             media_bytes: Bytes of parts that are no text and that the gateway does not read.
+            may_be_long: Whether encoding the document in one call could hold the interpreter's lock for long.
 
         Raises:
             InvalidRequest: The document is not valid; `param` is the path of the first wrong field in it.
         """
         if not PRIVILEGED_FIELDS.isdisjoint(document):
             _refuse_privileged(document)
-        raw = encoded(document)
+        raw = encoded_in_parts(document) if may_be_long else encoded(document)
         is_long = len(raw) > LONG_BYTES
         try:
             fields = typed_fields(document, is_long=is_long)

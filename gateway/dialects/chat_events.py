@@ -23,12 +23,20 @@ class CallFunction(msgspec.Struct, gc=False):
     arguments: str | None = None
 
 
+class CallInput(msgspec.Struct, gc=False):
+    """Piece of the call of a custom tool."""
+
+    name: str | None = None
+    input: str | None = None
+
+
 class CallPiece(msgspec.Struct, gc=False):
     """Piece of a tool call; pieces of one call share their index."""
 
     index: int | None = None
     id: str | None = None
     function: CallFunction | None = None
+    custom: CallInput | None = None
 
 
 class DeltaPiece(msgspec.Struct, gc=False):
@@ -39,6 +47,9 @@ class DeltaPiece(msgspec.Struct, gc=False):
     reasoning: str | None = None
     refusal: str | None = None
     tool_calls: list[CallPiece] | None = None
+    annotations: list[Any] | None = None
+    output_items: list[dict[str, Any]] | None = None
+    """Items of a Responses deployment that chat completions have no words for; an extension of ours."""
     content_blocks: list[dict[str, Any]] | None = None
     """Whole blocks of an Anthropic deployment that chat completions cannot express, such as signed thinking."""
 
@@ -64,6 +75,7 @@ class ChatEvent(msgspec.Struct, gc=False):
     created: Any = None
     choices: list[ChoicePiece] | None = None
     usage: dict[str, Any] | None = None
+    service_tier: Any = None
     error: Any = None
     penstock: Any = None
     container: Any = None

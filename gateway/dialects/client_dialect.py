@@ -8,12 +8,13 @@ record see chat completions only.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 from gateway.chat.request import ChatRequest
 from gateway.chat.strict_json import LONG_BYTES
 from gateway.http.asgi import EdgeChannel, Header
+from routing_policies.policy.document import Policy
 
 _EVENT_STREAM: Final = b"text/event-stream"
 OK: Final = 200
@@ -44,6 +45,32 @@ class DialectExchange(Protocol):
         """Translate the last piece of a stream, and end it."""
 
 
+class StateNeeded(Exception):
+    """A request refers to earlier answers; `names` are the ids that it refers to, by the path of the field."""
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        super().__init__(", ".join(names))
+        self.names = names
+
+
+class StatefulExchange:
+    """Base of exchanges of an API that keeps answers; the others need none of this."""
+
+    __slots__ = ()
+
+    def enter(self, tenant: str, policy: Policy) -> None:
+        """Take the owner of what is kept, and the policy in force; called before `parse`."""
+        raise NotImplementedError
+
+    async def recall(self, needed: StateNeeded) -> None:
+        """Read what `parse` needs, which is then called again; raises RejectedRequest or Shed."""
+        raise NotImplementedError
+
+    async def keep(self, last: bytes) -> bytes:
+        """Keep the answer before its last bytes are sent; return these, changed where it could not be kept."""
+        raise NotImplementedError
+
+
 class ClientDialect(Protocol):
     """An API of the public listener."""
 
@@ -57,7 +84,7 @@ class ClientDialect(Protocol):
         """Begin one exchange."""
 
 
-async def translated(
+async def translated_response(
     exchange: DialectExchange, status: int, headers: Sequence[Header], body: bytes
 ) -> tuple[list[Header], bytes]:
     """Return a whole response in the client's dialect; a thread translates a long one.

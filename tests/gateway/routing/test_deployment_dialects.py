@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from gateway.routing.deployment_dialects import upstream_dialect_of
 from routing_policies.policy.document import Deployment
 
@@ -18,7 +20,8 @@ def test_chat_completions_need_no_translation() -> None:
     assert upstream_dialect_of(deployment(dialect="openai")) is None
 
 
-def test_a_deployment_of_anthropics_api_has_its_translation() -> None:
-    dialect = upstream_dialect_of(deployment(dialect="anthropic"))
+@pytest.mark.parametrize("name", ["anthropic", "responses"])
+def test_a_deployment_of_another_api_has_its_translation(name: str) -> None:
+    dialect = upstream_dialect_of(deployment(dialect=name))
     assert dialect is not None
-    assert dialect.name == "anthropic"
+    assert dialect.name == name
