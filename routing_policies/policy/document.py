@@ -482,6 +482,17 @@ class Route(_Strict, frozen=True, kw_only=True):
     timeouts: Timeouts = Timeouts()
 
 
+class StoredResponses(_Strict, frozen=True, kw_only=True):
+    """Responses of `/v1/responses` that are kept for later requests of the same tenant."""
+
+    store: bool = False
+    """True to keep the responses of clients that do not send `store: false`.
+
+    Clients may then refer to them with `previous_response_id`, read them and delete them.
+    """
+    ttl_s: Seconds = 86_400
+
+
 class GivenDeployment(_Strict, frozen=True, kw_only=True):
     """State that a test assumes for one deployment; by default it is ready and idle."""
 
@@ -583,6 +594,7 @@ class Policy(_Strict, frozen=True, kw_only=True):
 
     The scorer `session` and the policy `sticky` keep a session at the deployment that holds its prefix.
     """
+    responses: StoredResponses = StoredResponses()
 
     @property
     def has_keys(self) -> bool:
