@@ -175,7 +175,8 @@ class EngineService:
                 request.messages, [tool.as_json() for tool in tools], template_options(request, self._template.options)
             )
         except TemplateError as error:
-            raise invalid_value("messages", f"`messages` must suit the model's chat template, which refused them: {error}.") from error
+            message = f"`messages` must suit the model's chat template, which refused them: {error}."
+            raise invalid_value("messages", message) from error
         return self.tokenizer.encode_segments(segments)
 
     async def _off_loop(self, encode: Callable[[_T], list[int]], argument: _T) -> list[int]:

@@ -1,6 +1,7 @@
 """The field table as the engine reads it: `fields.json`, equal to the gateway's, with the engine's narrower limits.
 
-A row stands under the field's path, where `[]` is an item of a list and `{}` a member under a name of the client's choice.
+A row stands under the field's path. There `[]` is an item of a list, and `{}` a member under a name of the client's
+choice.
 """
 
 from __future__ import annotations
@@ -34,8 +35,6 @@ class KnownField(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """The condition in words, where type and bounds do not tell it."""
     only_with: str | None = None
     """Field that must be true beside this one."""
-    is_free: bool = False
-    """True if the client chooses the names of its members."""
     is_closed: bool = False
     """True if no unknown member may stand in it."""
     because: str | None = None
@@ -108,9 +107,7 @@ def _narrowed(row: KnownField) -> KnownField:
     )
 
 
-_ROWS: Final = msgspec.json.decode(
-    files(__package__).joinpath("fields.json").read_bytes(), type=dict[str, KnownField]
-)
+_ROWS: Final = msgspec.json.decode(files(__package__).joinpath("fields.json").read_bytes(), type=dict[str, KnownField])
 KNOWN_FIELDS: Final = {path: _narrowed(row) for path, row in _ROWS.items()}
 """The table, by path."""
 

@@ -91,5 +91,7 @@ def _cache_salt(headers: Headers) -> bytes:
     """
     given = headers.get("x-penstock-cache-salt") or ""
     if len(given) > MAX_SALT_CHARS:
-        raise invalid_value("x-penstock-cache-salt", f"`x-penstock-cache-salt` must have at most {MAX_SALT_CHARS} characters.")
+        raise invalid_value(
+            "x-penstock-cache-salt", f"`x-penstock-cache-salt` must have at most {MAX_SALT_CHARS} characters."
+        )
     return given.encode("latin-1")

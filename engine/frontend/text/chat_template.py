@@ -146,7 +146,13 @@ class ChatTemplate:
 
     def _render(self, turns: list[dict[str, str]], calls: list[list[Any]], tools: Any, options: Any) -> str:
         messages = [{**turn, "tool_calls": made} if made else turn for turn, made in zip(turns, calls, strict=True)]
-        variables = {**options, **self._special_tokens, "messages": messages, "add_generation_prompt": True, "tools": tools}
+        variables = {
+            **options,
+            **self._special_tokens,
+            "messages": messages,
+            "add_generation_prompt": True,
+            "tools": tools,
+        }
         return render(self._template, {**variables, "documents": None}, self._clock)
 
 

@@ -56,7 +56,10 @@ def sampling_params(
         if token_id >= ready.vocab_size:
             raise invalid_value("logit_bias", f"`logit_bias` must name tokens of the vocabulary; got {token_id}.")
     if (request.min_tokens or 0) > max_tokens:
-        raise invalid_value("min_tokens", f"`min_tokens` must be at most the {max_tokens} tokens of the answer; got {request.min_tokens}.")
+        raise invalid_value(
+            "min_tokens",
+            f"`min_tokens` must be at most the {max_tokens} tokens of the answer; got {request.min_tokens}.",
+        )
     # Some checkpoints name an end token that is outside the model's vocabulary.
     stops = tuple(sorted(token_id for token_id in stop_token_ids if 0 <= token_id < ready.vocab_size))
     is_first_only = request.top_p == 0  # the smallest nucleus there is: the most likely token

@@ -47,7 +47,10 @@ def allowing(mode: str, *names: str) -> dict[str, Any]:
         ({"tools": [tool(strict="yes")]}, "tools[0].function.strict"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"tools": [tool()], "tool_choice": "f"}, "tool_choice"),
-        ({"tools": [tool()], "tool_choice": {"type": "function", "function": {"name": "g"}}}, "tool_choice.function.name"),
+        (
+            {"tools": [tool()], "tool_choice": {"type": "function", "function": {"name": "g"}}},
+            "tool_choice.function.name",
+        ),
         ({"tools": [tool()], "tool_choice": {"type": "function"}}, "tool_choice.function.name"),
         ({"tools": [tool()], "tool_choice": {"function": {"name": "f"}}}, "tool_choice"),
         ({"tools": [tool()], "tool_choice": {"type": "allowed_tools"}}, "tool_choice.allowed_tools"),
