@@ -99,6 +99,8 @@ OverloadStep = Literal["trim", "small_model", "max_tokens", "stale_cache", "shed
 EnginePriority = Literal["interactive", "batch"]
 PlainAsStream = Literal["suspected", "always", "never"]
 DialectName = Literal["openai", "responses", "anthropic"]
+ImageRule = Literal["any", "inline_only"]
+UnknownFields = Literal["pass", "reject"]
 NoRouteCode = Literal["model_not_found", "model_not_allowed"]
 
 
@@ -480,6 +482,16 @@ class Route(_Strict, frozen=True, kw_only=True):
     trim: Trim = Trim()
     cache: Cache = Cache()
     timeouts: Timeouts = Timeouts()
+    images: ImageRule = "any"
+    """Images that requests may have.
+
+    `any` passes https addresses on, which the gateway never fetches; `inline_only` refuses all but `data:` URLs.
+    """
+    unknown_fields: UnknownFields = "pass"
+    """Fields that are not in the field table, at any depth.
+
+    `pass` sends them on as they were written; `reject` refuses the request and names the field.
+    """
 
 
 class StoredResponses(_Strict, frozen=True, kw_only=True):

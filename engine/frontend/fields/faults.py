@@ -1,4 +1,4 @@
-"""Faults of fields in the client's words: `` `temperature` must be between 0 and 2; got 7. ``
+"""Faults of fields in the client's words, such as "`temperature` must be between 0 and 2; got 7.".
 
 The decoder reports the path of a wrong value and its own description. The path is kept; the words come from the table.
 """
@@ -27,7 +27,7 @@ class FieldRefusal(NamedTuple):
     message: str
 
 
-def refusal_of(report: str, document: object, rules: Mapping[str, KnownField] = KNOWN_FIELDS) -> FieldRefusal:
+def field_refusal(report: str, document: object, rules: Mapping[str, KnownField] = KNOWN_FIELDS) -> FieldRefusal:
     """Translate msgspec's report of a wrong value.
 
     Args:
@@ -46,6 +46,8 @@ def refusal_of(report: str, document: object, rules: Mapping[str, KnownField] = 
         return missing_field(path) if named[1] == "missing required" else surplus_field(path)
     if "[...]" not in path:
         value = _value_at(document, path)
+    if value is None and not path.endswith("]"):
+        return missing_field(path)
     return wrong_field(path, value, rules)
 
 

@@ -1,6 +1,7 @@
 """The field table as the engine reads it: `fields.json`, equal to the gateway's, with the engine's narrower limits.
 
-A row stands under the field's path, where `[]` is an item of a list and `{}` a member under a name of the client's choice.
+A row stands under the field's path. There `[]` is an item of a list, and `{}` a member under a name of the client's
+choice.
 """
 
 from __future__ import annotations
@@ -34,8 +35,6 @@ class KnownField(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """The condition in words, where type and bounds do not tell it."""
     only_with: str | None = None
     """Field that must be true beside this one."""
-    is_free: bool = False
-    """True if the client chooses the names of its members."""
     is_closed: bool = False
     """True if no unknown member may stand in it."""
     because: str | None = None

@@ -28,7 +28,9 @@ def _modern(message: dict[str, Any]) -> dict[str, Any]:
         changed["tool_calls"] = [{"id": _call_id(call.get("name")), "type": "function", "function": call}]
     if changed.keys() - _TURN:
         changed.setdefault("content", changed.get("refusal", ""))  # such as an answer that ended during its reasoning
-    if isinstance(content, list):
+    if content == []:  # as good as absent
+        changed["content"] = ""
+    elif isinstance(content, list):
         changed["content"] = [_as_text(part) for part in content]
     return changed
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 import msgspec
 
 from engine.config import FrontConfig
-from engine.frontend.fields.faults import lonely_field, missing_field, refusal_of, unserved_field
+from engine.frontend.fields.faults import field_refusal, lonely_field, missing_field, unserved_field
 from engine.frontend.fields.table import KNOWN_FIELDS, KnownField, bounds, key_bounds
 from engine.frontend.request.absent import without_absent
 from engine.frontend.request.errors import ApiError, invalid_value, unsupported, wrong_request
@@ -51,7 +51,7 @@ class Message(msgspec.Struct, frozen=True):
     """One chat message. Only an assistant message may lack content, and only if it calls tools or refuses."""
 
     role: Role
-    content: str | list[TextPart] | None = None
+    content: str | Annotated[list[TextPart], bounds("messages[].content")] | None = None
     name: str | None = None
     tool_call_id: str | None = None
     tool_calls: list[ToolCall] | None = None
@@ -229,7 +229,7 @@ def _convert(document: dict[str, Any], kind: type[_Request], rules: dict[str, Kn
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise wrong_request(refusal_of(str(error), value, rules)) from error
+        raise wrong_request(field_refusal(str(error), value, rules)) from error
 
 
 def _check_common(request: SamplingFields, config: FrontConfig) -> None:
@@ -274,9 +274,8 @@ def template_options(request: ChatBody, known: frozenset[str]) -> dict[str, Any]
     for name in sorted(options.keys() - known):
         where = f"chat_template_kwargs.{name[:64]}"
         read = ", ".join(sorted(known)) or "none"
-        raise invalid_value(
-            where, f"`{where}` is not a variable that the model's chat template reads; it reads {read}."
-        )
+        message = f"`{where}` is not a variable that the model's chat template reads; it reads {read}."
+        raise ApiError(400, message, param=where, code="unsupported_parameter")
     effort = request.reasoning_effort
     if "reasoning_effort" in known and isinstance(effort, str) and len(effort) <= MAX_OPTION_CHARS:
         options.setdefault("reasoning_effort", effort)

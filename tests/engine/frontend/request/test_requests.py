@@ -137,8 +137,9 @@ def test_what_is_not_served_is_named(fields: dict[str, Any], param: str) -> None
 
 
 ADVISORY: dict[str, Any] = {
-    "reasoning_effort": "low", "verbosity": "low", "modalities": ["text"], "prediction": {"type": "content", "content": "a"},
-    "cache_control": {"type": "ephemeral"}, "store": True, "metadata": {"a": 1}, "safety_identifier": "s", "x_unknown": [1],
+    "reasoning_effort": "low", "verbosity": "low", "modalities": ["text"], "prediction": {"content": "a"},
+    "cache_control": {"type": "ephemeral"}, "store": True, "metadata": {"a": 1}, "safety_identifier": "s",
+    "x_unknown": [1],
     "web_search_options": None, "thinking": {"type": "disabled"}, "provider": {"order": ["a"]}, "service_tier": "gold",
     "echo": False, "use_beam_search": False, "top_k": -1, "top_p": 0, "best_of": 1, "trust_remote_code": True,
 }  # fmt: skip
