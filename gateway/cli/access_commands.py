@@ -14,6 +14,7 @@ from gateway.cli.actions import add_action, print_done
 from gateway.cli.admin_client import open_client
 from gateway.cli.arguments import count, duration_s
 from gateway.cli.commands import CommandError, UsageError
+from gateway.cli.parsing.command_parser import command_group
 
 Json = dict[str, Any]
 Command = Callable[[argparse.Namespace], int]
@@ -182,7 +183,7 @@ def verify_audit(options: argparse.Namespace) -> int:
 
 def _noun(commands_of: Any, name: str, message: str) -> Any:
     parser: argparse.ArgumentParser = commands_of.add_parser(name, help=message)
-    return parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    return command_group(parser)
 
 
 def _shown_once(options: argparse.Namespace, made: Json) -> int:

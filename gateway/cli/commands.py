@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from gateway.util.import_root import IMPORT_ROOT
 
 if TYPE_CHECKING:
+    from gateway.cli.supervisor.launch import LaunchPlan
+    from gateway.config.running import RunningFile
     from gateway.config.settings import GatewayConfig
 
 KEY_PREFIX = "sk-penstock-"
@@ -67,12 +69,19 @@ def up(options: argparse.Namespace) -> int:
             console = Console(sys.stdout)
             if note is not None:
                 console.print_line(note)
-            with plan_launch(config, policy, num_cores=available_cores()) as plan:
+            with plan_launch(config, policy, num_cores=available_cores()) as plan, _announced(config, plan):
                 return asyncio.run(supervise(supervised(plan, console, needs_key=policy.has_keys)))
     except (ConfigError, PolicyFileError) as error:
         raise UsageError(str(error)) from error
     except (RuntimeDirError, LaunchError) as error:
         raise CommandError(str(error)) from error
+
+
+def _announced(config: GatewayConfig, plan: LaunchPlan) -> RunningFile:
+    """Return the file that names the listeners to commands in the same runtime directory."""
+    from gateway.config.running import RunningFile
+
+    return RunningFile(config.process.runtime_dir, public=plan.public.shown, admin=plan.admin.shown)
 
 
 def gateway(options: argparse.Namespace, serve: Callable[[GatewayConfig], Coroutine[None, None, int]]) -> int:
