@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from gateway.cli import access_commands, commands, observe, policy_commands
+from gateway.cli import access_commands, commands, observe, policy_commands, policy_file_commands
 from gateway.cli.admin_client import add_connection
 from gateway.cli.parsing.command_parser import EXIT_USAGE, CommandListFormatter, CommandParser, command_group
 from gateway.util.version import version
@@ -109,16 +109,16 @@ def _add_policy(commands_of: argparse._SubParsersAction[CommandParser]) -> None:
     check = actions.add_parser("check", help="check a policy and run the tests inside it; 1 when it is not good")
     check.add_argument("--format", choices=["text", "json"], default="text", help="default %(default)s")
     check.add_argument("--json", action="store_const", const="json", dest="format", help="the same as --format json")
-    check.set_defaults(command=commands.policy_check)
+    check.set_defaults(command=policy_file_commands.policy_check)
     show = actions.add_parser("show", help="print a policy with every default filled in")
     show.add_argument("--json", action="store_true", help="machine-readable")
-    show.set_defaults(command=commands.policy_show)
+    show.set_defaults(command=policy_file_commands.policy_show)
     for action in (check, show):
         action.add_argument("file", nargs="?", type=Path, help="default: the configured policy, else the bundled one")
         _add_config(action)
     schema = actions.add_parser("schema", help="print the JSON Schema of policies, for editors")
     schema.add_argument("--json", action="store_true", help="it always is")
-    schema.set_defaults(command=commands.policy_schema)
+    schema.set_defaults(command=policy_file_commands.policy_schema)
     policy_commands.add_policy_life(actions)
     _add_train(actions)
 
@@ -135,7 +135,7 @@ def _add_train(actions: argparse._SubParsersAction[CommandParser]) -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="where the coefficients go")
     parser.add_argument("--embed", action="store_true", help="learn from the embedding of each prompt too")
     add_connection(parser)
-    parser.set_defaults(command=commands.policy_train)
+    parser.set_defaults(command=policy_file_commands.policy_train)
 
 
 def _add_doctor(commands_of: argparse._SubParsersAction[CommandParser]) -> None:

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from gateway.cli.supervisor.child import Child, ChildGaveUp
 from gateway.cli.supervisor.console import Console
-from gateway.cli.supervisor.first_request import first_request
+from gateway.cli.supervisor.first_request import FirstRun, first_request
 from gateway.cli.supervisor.launch import EngineLaunch, LaunchPlan
 from gateway.cli.supervisor.probe import ProbeResult, reachable
 
@@ -34,7 +34,7 @@ class Supervisor:
         *,
         console: Console,
         probe: Probe,
-        needs_key: bool,
+        first_run: FirstRun,
         clock: Callable[[], float],
         poll_s: float = POLL_S,
     ) -> None:
@@ -43,7 +43,7 @@ class Supervisor:
         self._public, self._admin = plan.public.shown, plan.admin.shown
         self._console = console
         self._probe = probe
-        self._needs_key = needs_key
+        self._first_run = first_run
         self._clock = clock
         self._poll_s = poll_s
         self._engines = engines
@@ -135,7 +135,7 @@ class Supervisor:
         )
         if not self._admin.startswith("unix:"):
             self._console.print_line(f"admin page: http://{reachable(self._admin)}/admin/")
-        self._console.block(first_request(self._public, needs_key=self._needs_key))
+        self._console.block(first_request(self._public, self._first_run))
 
     async def _probe_gateway(self) -> ProbeResult | None:
         answer = await self._probe(self._public, "/readyz")
