@@ -70,8 +70,14 @@ async def _stop(gateway: Gateway, timeout_s: float) -> None:
 
 def _announced(gateway: Gateway) -> RunningFile:
     """Return the file that names the listeners to commands; below `penstock up`, that process has written it."""
-    public, admin = (gateway.server.addresses[name][0] for name in ("public", "admin"))
-    return RunningFile(gateway.config.process.runtime_dir, public=public, admin=admin)
+    config, (public, admin) = gateway.config, (gateway.server.addresses[name][0] for name in ("public", "admin"))
+    return RunningFile(
+        config.process.runtime_dir,
+        public=public,
+        admin=admin,
+        public_cert=config.public.tls_cert,
+        admin_cert=config.admin.tls_cert,
+    )
 
 
 def _release(descriptors: tuple[int, ...]) -> None:

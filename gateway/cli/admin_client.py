@@ -10,6 +10,8 @@ from gateway.access.local_token import FILE_NAME, read_token
 from gateway.cli.commands import CommandError, UsageError, settings
 
 if TYPE_CHECKING:
+    import ssl
+
     import httpx
 
     from gateway.config.settings import GatewayConfig
@@ -88,16 +90,16 @@ def open_client(options: argparse.Namespace, *, source: str = "policy") -> Admin
     """
     import httpx
 
-    from gateway.cli.supervisor.probe import reachable
+    from gateway.cli.supervisor.probe import base_url_of
     from gateway.config.running import running_product
 
     config = settings(options)
     running = running_product(config.process.runtime_dir)
-    listen = config.admin.listen if running is None else running.admin
+    listen, tls_cert = (config.admin.listen, config.admin.tls_cert) if running is None else running.admin_listener
     token = _token(options, config, is_expected=bool(options.url) or running is not None)
     is_socket = listen.startswith("unix:") and not options.url
     transport = httpx.HTTPTransport(uds=listen.removeprefix("unix:")) if is_socket else None
-    url = options.url or ("http://localhost" if is_socket else f"http://{reachable(listen)}")
+    url = options.url or ("http://localhost" if is_socket else base_url_of(listen, is_tls=tls_cert is not None))
     try:
         client = httpx.Client(
             base_url=url,
@@ -105,10 +107,23 @@ def open_client(options: argparse.Namespace, *, source: str = "policy") -> Admin
             timeout=TIMEOUT_S,
             transport=transport,
             trust_env=False,
+            verify=_verification(None if options.url else tls_cert),
         )
     except httpx.InvalidURL as error:
         raise UsageError(f"--url: {error}; expected one such as http://127.0.0.1:8081") from error
     return AdminClient(client, shown=listen if is_socket else url, source=source)
+
+
+def _verification(tls_cert: Path | None) -> ssl.SSLContext:
+    """Return the context that trusts a listener's own certificate, or without one the system's authorities."""
+    import ssl
+
+    from gateway.http.certificate import CertificateError, pinning_context
+
+    try:
+        return ssl.create_default_context() if tls_cert is None else pinning_context(tls_cert)
+    except CertificateError as error:
+        raise UsageError(f"admin.{error}") from error
 
 
 def _token(options: argparse.Namespace, config: GatewayConfig, *, is_expected: bool) -> str:

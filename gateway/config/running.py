@@ -28,6 +28,19 @@ class RunningProduct(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     public: str
     admin: str
+    public_cert: str | None = None
+    """Path of the listener's certificate; None without TLS."""
+    admin_cert: str | None = None
+
+    @property
+    def public_listener(self) -> tuple[str, Path | None]:
+        """Return the address for clients, and its certificate."""
+        return self.public, None if self.public_cert is None else Path(self.public_cert)
+
+    @property
+    def admin_listener(self) -> tuple[str, Path | None]:
+        """Return the address for operators, and its certificate."""
+        return self.admin, None if self.admin_cert is None else Path(self.admin_cert)
 
 
 class RunningFile:
@@ -36,10 +49,24 @@ class RunningFile:
     The first process in a directory has it. A further one, such as the gateway below `penstock up`, changes nothing.
     """
 
-    def __init__(self, directory: Path, *, public: str, admin: str) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        public: str,
+        admin: str,
+        public_cert: Path | None = None,
+        admin_cert: Path | None = None,
+    ) -> None:
         """Prepare the file; relative paths of sockets are those of this process."""
         self._path = directory / RUNNING_FILE
-        self._product = RunningProduct(pid=os.getpid(), public=_absolute(public), admin=_absolute(admin))
+        self._product = RunningProduct(
+            pid=os.getpid(),
+            public=_absolute(public),
+            admin=_absolute(admin),
+            public_cert=None if public_cert is None else str(public_cert),
+            admin_cert=None if admin_cert is None else str(admin_cert),
+        )
         self._fd: int | None = None
 
     def __enter__(self) -> RunningFile:

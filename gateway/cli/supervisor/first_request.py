@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.cli.supervisor.probe import reachable
+from gateway.cli.supervisor.probe import base_url_of
 from routing_policies.policy.document import Policy
 
 BUNDLED_MODELS: Final = frozenset({"penstock-small", "penstock-large"})
@@ -43,13 +43,12 @@ def first_run_of(policy: Policy, explain: str = "penstock explain ID") -> FirstR
     return FirstRun(needs_key=policy.has_keys, has_tour=has_tour, explain=explain)
 
 
-def first_request(public: str, first_run: FirstRun) -> str:
+def first_request(public: str, first_run: FirstRun, *, is_tls: bool = False) -> str:
     """Return example requests for curl and OpenAI's library; `public` is the address of the listener."""
-    return "\n\n".join(_parts(public, first_run))
+    return "\n\n".join(_parts(_Curl(public, needs_key=first_run.needs_key, is_tls=is_tls), first_run))
 
 
-def _parts(public: str, first_run: FirstRun) -> Iterator[str]:
-    curl = _Curl(public, needs_key=first_run.needs_key)
+def _parts(curl: _Curl, first_run: FirstRun) -> Iterator[str]:
     if not first_run.has_tour:
         yield curl.request(QUESTION)
         if not curl.is_socket:
@@ -77,9 +76,9 @@ def _parts(public: str, first_run: FirstRun) -> Iterator[str]:
 class _Curl:
     """Requests as curl sends them to one address."""
 
-    def __init__(self, public: str, *, needs_key: bool) -> None:
+    def __init__(self, public: str, *, needs_key: bool, is_tls: bool) -> None:
         self.is_socket = public.startswith("unix:")
-        self.base = "http://penstock" if self.is_socket else f"http://{reachable(public)}"
+        self.base = "http://penstock" if self.is_socket else base_url_of(public, is_tls=is_tls)
         self._option = f" --unix-socket {shlex.quote(public.removeprefix('unix:'))}" if self.is_socket else ""
         self._key = ' -H "authorization: Bearer $OPENAI_API_KEY"' if needs_key else ""
 
