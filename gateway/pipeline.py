@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,9 +17,10 @@ from gateway.background.follow_up import FollowUp
 from gateway.cache.cache_stage import CacheStage
 from gateway.chat.headers import ChatHead
 from gateway.chat.request import ChatRequest
+from gateway.dialects.client_dialect import ClientDialect, DialectExchange
 from gateway.errors import GatewayError, InternalError, QuotaExceeded, RejectedRequest, Shed, UpstreamTimedOut
 from gateway.forwarding.forward import Forwarder
-from gateway.http.asgi import ClientGone, Receive, Scope, Send, until_gone
+from gateway.http.asgi import ClientGone, Header, Receive, Scope, Send, until_gone
 from gateway.request_context import RequestContext
 from gateway.routing.planned_route import PlannedRoute
 from gateway.routing.sampling import RecordingSampler
@@ -49,7 +51,7 @@ class Stages:
 
 
 class ChatPipeline:
-    """The ASGI application of `POST /v1/chat/completions`; every request is recorded exactly once, however it ends."""
+    """The ASGI application of chat completions and of every dialect; each request is recorded exactly once."""
 
     def __init__(
         self,
@@ -79,11 +81,15 @@ class ChatPipeline:
         self._sampler = sampler
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
+        """Serve one chat completion."""
+        await self.serve(scope, receive, send, None)
+
+    async def serve(self, scope: Scope, receive: Receive, send: Send, exchange: DialectExchange | None) -> None:
+        """Serve one request, in the dialect of its exchange; None for chat completions."""
         snapshot = self._policy.snapshot
         assert snapshot is not None, "requests are served only after the first policy was loaded"
         record = RequestRecord(self._ids.next(), self._clock())
-        ctx = RequestContext(scope, send, record, snapshot, self._clock)
+        ctx = RequestContext(scope, send, record, snapshot, self._clock, exchange)
         record.policy = snapshot.revision
         try:
             async with until_gone(scope, receive) as client:
@@ -209,6 +215,28 @@ class ChatPipeline:
         if isinstance(error, Shed):
             record.shed_reason = error.reason
         await ctx.fail(error)
+
+
+class DialectEndpoint:
+    """The ASGI application of one dialect's endpoint."""
+
+    __slots__ = ("_dialect", "_pipeline")
+
+    def __init__(self, pipeline: ChatPipeline, dialect: ClientDialect) -> None:
+        self._pipeline = pipeline
+        self._dialect = dialect
+
+    @property
+    def path(self) -> str:
+        """Return the path of the endpoint."""
+        return self._dialect.path
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Serve one request."""
+        sent: list[Header] = scope["headers"]
+        exchange = self._dialect.begin(sent)
+        headers = self._dialect.request_headers(sent)
+        return self._pipeline.serve({**scope, "headers": headers}, receive, send, exchange)
 
 
 def _enter(trial: Trial, ctx: RequestContext, caller: Caller) -> tuple[PolicySnapshot, Caller]:

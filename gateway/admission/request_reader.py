@@ -51,10 +51,11 @@ class RequestReader:
             ctx.close_after()  # the rest of the client's body stays unread
             raise
         record.bytes_in = len(body)
+        parser = ctx.exchange or self._parser
         if is_long(body):
-            request = await self._workers.run(self._parser.parse, body)
+            request = await self._workers.run(parser.parse, body)
         else:
-            request = self._parser.parse(body)
+            request = parser.parse(body)
         record.model = request.model
         record.stream = request.stream
         return request

@@ -27,9 +27,10 @@ from gateway.chat.request import ChatRequestParser
 from gateway.config.settings import GatewayConfig
 from gateway.deployments.health.second_attempts import RetryBudget
 from gateway.deployments.price import Pricer
+from gateway.dialects.client_dialect import ClientDialect
 from gateway.forwarding.forward import Forwarder
 from gateway.limits.body_budget import BodyBudget
-from gateway.pipeline import ChatPipeline, Stages
+from gateway.pipeline import ChatPipeline, DialectEndpoint, Stages
 from gateway.prompt_embedding import PromptEmbedding
 from gateway.routing.snapshot import PolicyInForce
 from gateway.trimming.images import ImageShrinker
@@ -111,6 +112,9 @@ class RequestPath:
             clock=clock,
             sampler=records.sampler,
         )
+        dialects: tuple[ClientDialect, ...] = ()
+        self.dialects = tuple(DialectEndpoint(self.pipeline, dialect) for dialect in dialects)
+        """Endpoints of the other APIs that the pipeline serves."""
 
     def _make_learner(
         self,

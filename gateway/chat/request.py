@@ -12,6 +12,7 @@ from gateway.chat.absent import without_absent
 from gateway.chat.item_limits import item_limits
 from gateway.chat.json_members import may_escape_a_name, with_members, without_members
 from gateway.chat.member_spans import MemberSpans
+from gateway.chat.operation import CHAT, Operation
 from gateway.chat.schema import (
     IN_WORDS,
     MAX_MESSAGES,
@@ -42,8 +43,8 @@ class ChatRequest:
     """A request as the client sent it: raw bytes, JSON document and typed fields. Never changed in place."""
 
     __slots__ = (
-        *("document", "fields", "max_output_tokens", "messages", "model", "num_choices", "outline", "raw", "stream"),
-        *("_spans", "text_bytes"),
+        *("document", "fields", "max_output_tokens", "messages", "model", "num_choices", "operation", "outline"),
+        *("_spans", "raw", "stream", "text_bytes"),
     )
 
     def __init__(
@@ -54,6 +55,7 @@ class ChatRequest:
         *,
         num_text_bytes: int | None = None,
         spans: MemberSpans | None = None,
+        operation: Operation = CHAT,
     ) -> None:
         """Wrap a parsed request.
 
@@ -63,7 +65,9 @@ class ChatRequest:
             fields: Typed members.
             num_text_bytes: Value of `text_bytes` where the caller has computed it.
             spans: Positions of the known members of a long body, which is too long to be searched for them.
+            operation: What the request wants from a model; `raw` has the form of that endpoint.
         """
+        self.operation = operation
         self._spans = spans
         self.raw = raw
         self.document = document
@@ -129,7 +133,8 @@ class ChatRequest:
         text = None
         if fields.messages is self.messages:
             text = max(1, self.text_bytes + len(raw) - len(self.raw))
-        return ChatRequest(raw, {**self.document, **changes}, fields, num_text_bytes=text, spans=spans)
+        document = {**self.document, **changes}
+        return ChatRequest(raw, document, fields, num_text_bytes=text, spans=spans, operation=self.operation)
 
 
 def _edited(

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from gateway.chat.operation import CHAT
 from gateway.deployments.forecast import DeploymentForecast
 from gateway.deployments.health.health import DeploymentHealth
 from gateway.deployments.health.second_attempts import RecentDelays, RetryBudget
 from gateway.deployments.seq_bound import SequenceBound
 from gateway.deployments.starting import StartProgress, StartReport
+from gateway.dialects.upstream_dialect import UpstreamDialect
 from gateway.limits.limiter import Limiter
 from gateway.upstreams.client import UpstreamClient
 from gateway.upstreams.reach import UpstreamReach
@@ -27,10 +29,12 @@ class LiveDeployment:
 
     __slots__ = (
         "__weakref__",
+        "_base_path",
         "authorization",
         "chat_path",
         "client",
         "context_tokens",
+        "dialect",
         "first_bytes",
         "fixed_headers",
         "forecast",
@@ -44,6 +48,7 @@ class LiveDeployment:
         "plain_as_stream",
         "refuses_streams",
         "retries",
+        "root_path",
         "seq_bound",
         "starting",
         "tls",
@@ -58,13 +63,20 @@ class LiveDeployment:
         client: UpstreamClient,
         limiter: Limiter,
         health: DeploymentHealth,
+        dialect: UpstreamDialect | None = None,
     ) -> None:
         self.id = deployment.id
         self.model = deployment.model
         self.url = deployment.url
         self.tls = deployment.tls
-        self.chat_path = b"/chat/completions" if reach.target.base_path else b"/v1/chat/completions"
+        self._base_path = b"" if reach.target.base_path else b"/v1"
         """Path after the URL; a URL with a path is the base of the whole API."""
+        self.root_path = reach.target.base_path.removesuffix("/v1").encode("ascii")
+        """Path of the server's root, below which servers such as vLLM have endpoints beside those of the API."""
+        self.chat_path = self.path_of(CHAT.path)
+        """Path of chat completions after the URL."""
+        self.dialect = dialect
+        """Translation of requests and answers; None for chat completions."""
         self.is_bare = not reach.target.base_path
         """True if the URL is the server's root, where an engine also serves its own endpoints."""
         self.authorization = reach.authorization
@@ -98,6 +110,10 @@ class LiveDeployment:
         self.is_draining = False
         """True if operators admit no new requests there; those in flight end normally."""
 
+    def path_of(self, endpoint: bytes) -> bytes:
+        """Return the path of an endpoint after the URL, such as `/chat/completions`."""
+        return self._base_path + endpoint
+
     @property
     def credentials(self) -> tuple[tuple[bytes, bytes], ...]:
         """Header that authenticates the gateway to the deployment, a secret; empty without one."""
@@ -125,8 +141,9 @@ class LiveDeployment:
         return self.limiter.in_flight
 
     def serves(self, deployment: Deployment) -> bool:
-        """Return whether this state continues under a new revision's entry, with the same address and model."""
-        return (self.url, self.tls, self.model) == (deployment.url, deployment.tls, deployment.model)
+        """Return whether this state continues under a new revision's entry: same address, model and dialect."""
+        known = (self.url, self.tls, self.model, "openai" if self.dialect is None else self.dialect.name)
+        return known == (deployment.url, deployment.tls, deployment.model, deployment.dialect)
 
     async def retire(self) -> None:
         """Close its connections after its last request has ended; for a deployment that left the policy."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -15,6 +16,7 @@ import msgspec
 from gateway.admission.admitter import too_late
 from gateway.admission.gate import AdmissionDecision
 from gateway.chat.headers import ChatHead
+from gateway.chat.operation import CHAT
 from gateway.chat.request import ChatRequest
 from gateway.chat.strict_json import LONG_BYTES
 from gateway.completion.answer_end import AnswerEnd, end_of_plain
@@ -24,7 +26,8 @@ from gateway.deployments.health.attempt_watch import AttemptWatch
 from gateway.deployments.health.ejection import FailureKind
 from gateway.deployments.live import LiveDeployment
 from gateway.deployments.load_report import ORCA_HEADER
-from gateway.errors import GatewayError, RequestTooLarge, UpstreamFailed
+from gateway.dialects.upstream_dialect import UpstreamDialect
+from gateway.errors import GatewayError, InvalidRequest, RequestTooLarge, UpstreamFailed
 from gateway.forwarding.error_mapping import (
     OVERLOADED,
     PASSED_BACK,
@@ -319,6 +322,8 @@ class AttemptRunner:
             may_stream = response.is_events or media_type(content_type) != _JSON
             if work.request.stream and response.status == OK and may_stream:
                 response.expect_events()  # whatever its type: its first event decides
+                if live.dialect is not None:
+                    response.translate(live.dialect.stream())
                 head = await head_of(response)
                 if head.beginning != "answer":
                     self._take_failed_head(work, attempt, head, is_leading=is_leading)
@@ -328,6 +333,8 @@ class AttemptRunner:
                 attempt.note_first_byte(now)
             else:
                 body = await _whole(attempt, response)
+                if live.dialect is not None:
+                    body = await _translated(live.dialect, response.status, body)
                 is_long = len(body) > LONG_BYTES and response.status == OK
                 end = await asyncio.to_thread(end_of_plain, body) if is_long else None
                 self._take_whole(work, attempt, body, end, is_leading=is_leading)
@@ -519,12 +526,23 @@ async def _whole(attempt: UpstreamAttempt, response: UpstreamResponse) -> bytes:
         raise UpstreamFailed(f"{explanation} Request a shorter one, or a stream.") from None
 
 
+async def _translated(dialect: UpstreamDialect, status: int, body: bytes) -> bytes:
+    """Return a whole answer of a deployment as one of chat completions; a thread translates a long one.
+
+    Raises:
+        UpstreamFailed: The answer is none of its dialect.
+    """
+    translate = dialect.answer if status == OK else partial(dialect.refusal, status)
+    return translate(body) if len(body) <= LONG_BYTES else await asyncio.to_thread(translate, body)
+
+
 def _fixed_headers(live: LiveDeployment, accept: bytes, priority: bytes) -> tuple[Header, ...]:
     """Return the headers that all such requests to the deployment share, and store them there."""
     fixed = (
         (b"content-type", _JSON),
         (b"accept", accept),
         (b"x-penstock-priority", priority),
+        *(() if live.dialect is None else live.dialect.headers()),
         *live.credentials,
     )
     live.fixed_headers[accept, priority] = fixed
@@ -542,4 +560,21 @@ def _message(work: ForwardRequest, live: LiveDeployment, timeouts: ExchangeTimeo
     ]
     if timeouts.total_s is not None:
         headers.append((b"x-penstock-deadline-ms", b"%d" % max(timeouts.total_s * 1000, 1)))
-    return UpstreamRequest(b"POST", live.chat_path, headers, request.body_for(live.model), fixed)
+    path, body = _target(request, live)
+    return UpstreamRequest(b"POST", path, headers, body, fixed)
+
+
+def _target(request: ChatRequest, live: LiveDeployment) -> tuple[bytes, bytes]:
+    """Return the path and the body with which the deployment takes the request.
+
+    Raises:
+        InvalidRequest: The deployment's API has no such operation, or cannot express the request.
+    """
+    operation = request.operation
+    if live.dialect is None:
+        path = live.chat_path if operation is CHAT else live.path_of(operation.path)
+        return path, request.body_for(live.model)
+    endpoint = live.dialect.path(operation)
+    if endpoint is None:
+        raise InvalidRequest(f"Deployment '{live.id}' speaks '{live.dialect.name}', which has no {operation.name}.")
+    return live.path_of(endpoint), live.dialect.body(request, live.model)

@@ -226,7 +226,7 @@ class _StreamRelay:
         """Relay the stream through a server without our channel: one `send` per piece, which waits on a slow client."""
         async for piece in self._response.chunks():
             if ready := self._observe(piece):
-                await self._turn.send({"type": "http.response.body", "body": ready, "more_body": True})
+                await self._turn.write(ready)
 
     def end(self) -> AnswerEnd:
         """Return how the stream ended."""
