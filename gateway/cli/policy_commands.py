@@ -15,6 +15,7 @@ from gateway.cli.actions import add_action, print_json
 from gateway.cli.admin_client import AdminClient, open_client
 from gateway.cli.arguments import count, duration_s
 from gateway.cli.commands import CommandError, UsageError
+from gateway.cli.parsing.command_parser import command_group
 from gateway.cli.supervisor.console import plain
 
 Json = dict[str, Any]
@@ -64,7 +65,7 @@ def _add_change(parser: argparse.ArgumentParser) -> None:
 def add_canary(actions: Any) -> None:
     """Add the command `penstock policy canary`."""
     parser = actions.add_parser("canary", help="a policy in force for some of the traffic, watched against the other")
-    verbs = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    verbs = command_group(parser)
     start = add_action(verbs, "start", start_canary, "begin one; it rolls back by itself when it is surely worse")
     start.add_argument("file", type=Path)
     start.add_argument("--percent", type=int, required=True, metavar="N", help="of the traffic, 1 to 100")
