@@ -12,8 +12,8 @@ from typing import Any
 from gateway.cli import commands
 from gateway.cli.actions import add_action, print_done
 from gateway.cli.admin_client import open_client
-from gateway.cli.arguments import count, duration_s
 from gateway.cli.commands import CommandError, UsageError
+from gateway.cli.parsing.arguments import count, duration_s
 from gateway.cli.parsing.command_parser import command_group
 
 Json = dict[str, Any]

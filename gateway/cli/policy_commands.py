@@ -13,8 +13,8 @@ from typing import Any
 
 from gateway.cli.actions import add_action, print_json
 from gateway.cli.admin_client import AdminClient, open_client
-from gateway.cli.arguments import count, duration_s
 from gateway.cli.commands import CommandError, UsageError
+from gateway.cli.parsing.arguments import count, duration_s
 from gateway.cli.parsing.command_parser import command_group
 from gateway.cli.supervisor.console import plain
 
