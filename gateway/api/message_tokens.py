@@ -17,7 +17,6 @@ from gateway.deployments.live import LiveDeployment
 from gateway.deployments.price import Pricer
 from gateway.dialects.messages.errors import envelope
 from gateway.dialects.messages.headers import in_own_names, with_authorization
-from gateway.dialects.messages.projection import PlainProjection
 from gateway.dialects.messages.request import MessagesParser
 from gateway.dialects.messages.schema import CountedTokens
 from gateway.dialects.messages.upstream.dialect import AnthropicDialect
@@ -161,14 +160,10 @@ def _question(live: LiveDeployment, request: ChatRequest) -> UpstreamRequest | N
             return UpstreamRequest(b"POST", path, (), body, (*_JSON, *sent))
         if live.dialect is not None:
             return None
-        plain = _plain(request)
+        plain = request.plain().document
     except InvalidRequest:
         return None
-    body = encoded({"model": live.model, **{name: plain[name] for name in _CONVERSATION if name in plain}})
+    told: dict[str, Any] = {name: plain[name] for name in _CONVERSATION if name in plain}
+    body = encoded({**told, "model": live.model})
     path = live.root_path + _TOKENIZE
     return UpstreamRequest(b"POST", path, (), body, (*_JSON, *live.headers.sent), is_at_root=True)
-
-
-def _plain(request: ChatRequest) -> dict[str, Any]:
-    projection = request.projection
-    return projection.plain(request.document) if isinstance(projection, PlainProjection) else request.document

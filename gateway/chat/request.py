@@ -42,10 +42,10 @@ _MEDIA_TEXT_BYTES: Final = 1024
 
 
 class Projection(Protocol):
-    """Way from a chat document with members of another API to the body that servers of chat completions take."""
+    """Way from a chat document with members of another API to one that every server of chat completions takes."""
 
-    def body(self, document: dict[str, Any], model: str) -> bytes:
-        """Return the body for `model`; raises InvalidRequest for what such a server cannot be told."""
+    def plain(self, document: dict[str, Any]) -> dict[str, Any]:
+        """Return the document without those members; raises InvalidRequest where one of them is needed."""
 
 
 class ChatRequest:
@@ -102,7 +102,7 @@ class ChatRequest:
     def body_for(self, model: str) -> bytes:
         """Return the body with `model` as model name; the raw bytes when equal, else with only the name replaced."""
         if self.projection is not None:
-            return self.projection.body(self.document, model)
+            return encoded({**self.projection.plain(self.document), "model": model})
         if model == self.fields.model:
             return self.raw
         raw = self.raw
@@ -112,6 +112,14 @@ class ChatRequest:
         if match is not None and _is_top_level(raw, match):
             return b"".join((raw[: match.start(1)], msgspec.json.encode(model), raw[match.end(1) :]))
         return with_members(raw, {"model": model})
+
+    def plain(self) -> ChatRequest:
+        """Return the request without members of another API; raises InvalidRequest where one of them is needed."""
+        if self.projection is None:
+            return self
+        document = self.projection.plain(self.document)
+        size = self.text_bytes
+        return ChatRequest(encoded(document), document, self.fields, num_text_bytes=size, operation=self.operation)
 
     def with_max_tokens(self, limit: int) -> ChatRequest:
         """Return the request with an answer of at most `limit` tokens, in each field that bounds it.

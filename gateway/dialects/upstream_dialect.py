@@ -16,6 +16,8 @@ class UpstreamDialect(Protocol):
 
     name: str
     """Name in the policy."""
+    takes_content_blocks: bool
+    """True if it reads the members of the Messages API in a chat document; else it gets the plain document."""
 
     def path(self, operation: Operation) -> bytes | None:
         """Return the endpoint below the base of the deployment's API; None for an operation that it does not have."""

@@ -41,6 +41,7 @@ from gateway.forwarding.error_mapping import (
     is_retryable,
     no_completion,
     overloaded,
+    refusal_in,
     without_secrets,
 )
 from gateway.forwarding.relay import MAX_PLAIN_BYTES, relay_plain, relay_stream
@@ -314,7 +315,11 @@ class AttemptRunner:
         ctx, live = work.ctx, attempt.live
         timeouts = self._timeouts(work)
         try:
-            response = await live.client.send(_message(work, live, timeouts), timeouts, attempt.note_sent)
+            message = _message(work, live, timeouts)
+        except InvalidRequest as error:  # a deployment of another dialect may be able to express it
+            raise RetryElsewhere(error) from None
+        try:
+            response = await live.client.send(message, timeouts, attempt.note_sent)
             if is_leading:
                 ctx.record.timeline.charge(Stage.CONNECT, response.connect_s)
             self._check_response(work, attempt, response, is_leading=is_leading)
@@ -395,6 +400,9 @@ class AttemptRunner:
         if response.status != OK:
             refusal = enveloped(body, response.status, live.id)
             attempt.body = without_secrets(refusal, live.headers.secrets)
+            if is_leading:
+                stated = refusal_in(attempt.body, response.status)
+                work.ctx.record.code, work.ctx.record.detail = stated.code, stated.text
             if attempt.body is not body:
                 attempt.pass_as_json()
             return
@@ -578,4 +586,5 @@ def _target(request: ChatRequest, live: LiveDeployment) -> tuple[bytes, bytes]:
     endpoint = live.dialect.path(operation)
     if endpoint is None:
         raise InvalidRequest(f"Deployment '{live.id}' speaks '{live.dialect.name}', which has no {operation.name}.")
-    return live.path_of(endpoint), live.dialect.body(request, live.model)
+    told = request if live.dialect.takes_content_blocks else request.plain()
+    return live.path_of(endpoint), live.dialect.body(told, live.model)

@@ -7,8 +7,9 @@ from typing import Any, Final
 import msgspec
 
 from gateway.chat.json_members import encoded
+from gateway.chat.schema import CONTENT_BLOCKS
 from gateway.completion.answer_json import document_of
-from gateway.dialects.messages.kept_blocks import CONTENT_BLOCKS, OWN_SIGNATURE, Block, restored
+from gateway.dialects.messages.kept_blocks import OWN_SIGNATURE, Block, restored
 from gateway.dialects.messages.stop_reasons import NATIVE_REASON, stop_reason_of
 from gateway.dialects.messages.usage import message_usage
 from gateway.errors import UpstreamFailed

@@ -11,7 +11,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from gateway.chat.json_members import encoded
-from gateway.dialects.messages.kept_blocks import CONTENT_BLOCKS, Block, is_own_thinking, kept
+from gateway.chat.schema import CONTENT_BLOCKS
+from gateway.dialects.messages.kept_blocks import Block, is_own_thinking, kept
 from gateway.dialects.messages.rules import block_fault, wrong_member
 from gateway.dialects.messages.schema import (
     Base64Source,
@@ -21,6 +22,7 @@ from gateway.dialects.messages.schema import (
     ThinkingBlock,
     ToolResultBlock,
     ToolUseBlock,
+    UrlSource,
 )
 from gateway.errors import InvalidRequest
 
@@ -118,13 +120,7 @@ class ChatTurns:
         source = block.get("source")
         source = source if isinstance(source, dict) else {}
         if kind == "image" and source.get("type") not in _UNSERVED_SOURCES:
-            found = checked(block, ImageBlock, path).source
-            is_inline = isinstance(found, Base64Source)
-            url = f"data:{found.media_type};base64,{found.data}" if isinstance(found, Base64Source) else found.url
-            if is_inline and not found.media_type.startswith("image/"):
-                raise wrong_member(f"{path}.source.media_type", "be the type of an image, such as image/png")
-            if not is_inline and not url.startswith(("https://", "data:image/")):
-                raise wrong_member(f"{path}.source.url", "begin with https://")
+            url = _image_url(checked(block, ImageBlock, path).source, f"{path}.source")
             return self._with_rest({"type": "image_url", "image_url": {"url": url}}, block, "image")
         if kind == "document" and source.get("type") == "base64" and source.get("media_type") == _PDF:
             return self._file(block, source, path)
@@ -236,6 +232,16 @@ def checked(block: Block, kind: type[_T], path: str) -> _T:
         return msgspec.convert(block, kind)
     except msgspec.ValidationError as error:
         raise block_fault(str(error), block, path) from None
+
+
+def _image_url(source: Base64Source | UrlSource, path: str) -> str:
+    if isinstance(source, Base64Source):
+        if not source.media_type.startswith("image/"):
+            raise wrong_member(f"{path}.media_type", "be the type of an image, such as image/png")
+        return f"data:{source.media_type};base64,{source.data}"
+    if not source.url.startswith(("https://", "data:image/")):
+        raise wrong_member(f"{path}.url", "begin with https://")
+    return source.url
 
 
 def _content(texts: list[Block]) -> str | list[Block] | None:

@@ -12,7 +12,6 @@ from typing import Any, Final
 
 Block = dict[str, Any]
 
-CONTENT_BLOCKS: Final = "content_blocks"
 OWN_SIGNATURE: Final = "penstock"
 """Signature of thinking that a deployment of chat completions made, which signs nothing."""
 _EXPRESSIBLE: Final = frozenset({"text", "tool_use"})

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from gateway.chat.json_members import encoded
+from gateway.chat.schema import CONTENT_BLOCKS
 from gateway.dialects.messages.conversation import DOCUMENT, TOOL_RESULT
-from gateway.dialects.messages.kept_blocks import CONTENT_BLOCKS, Block, is_thought, restored
+from gateway.dialects.messages.kept_blocks import Block, is_thought, restored
 from gateway.dialects.messages.tools import OWN_TOOLS
 from gateway.errors import InvalidRequest
 
@@ -39,16 +39,12 @@ class PlainProjection:
     def __init__(self, refusal: InvalidRequest | None) -> None:
         self._refusal = refusal
 
-    def body(self, document: dict[str, Any], model: str) -> bytes:
-        """Return the request for a server of chat completions.
+    def plain(self, document: dict[str, Any]) -> dict[str, Any]:
+        """Return the document without members that only Anthropic's API has.
 
         Raises:
             InvalidRequest: A part of the request needs Anthropic's API.
         """
-        return encoded({**self.plain(document), "model": model})
-
-    def plain(self, document: dict[str, Any]) -> dict[str, Any]:
-        """Return the document without members that only Anthropic's API has; raises InvalidRequest."""
         if self._refusal is not None:
             raise self._refusal
         found = {name: value for name, value in document.items() if name not in NO_EFFECT}

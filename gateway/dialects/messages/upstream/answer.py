@@ -6,9 +6,10 @@ import time
 from typing import Any, Final
 
 from gateway.chat.json_members import encoded
+from gateway.chat.schema import CONTENT_BLOCKS
 from gateway.completion.answer_json import document_of
 from gateway.dialects.messages.answer import MESSAGE_MEMBERS
-from gateway.dialects.messages.kept_blocks import CONTENT_BLOCKS, Block, kept_of_answer
+from gateway.dialects.messages.kept_blocks import Block, kept_of_answer
 from gateway.dialects.messages.stop_reasons import choice_end
 from gateway.dialects.messages.usage import chat_usage
 from gateway.errors import UpstreamFailed

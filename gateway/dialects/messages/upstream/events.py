@@ -7,9 +7,10 @@ from typing import Any, Final
 import msgspec
 
 from gateway.chat.json_members import encoded
+from gateway.chat.schema import CONTENT_BLOCKS
 from gateway.completion.answer_json import as_written, document_of
 from gateway.dialects.messages.answer import MESSAGE_MEMBERS
-from gateway.dialects.messages.kept_blocks import CONTENT_BLOCKS, Block, is_expressible, is_thought, kept
+from gateway.dialects.messages.kept_blocks import Block, is_expressible, is_thought, kept
 from gateway.dialects.messages.stop_reasons import choice_end
 from gateway.dialects.messages.upstream.answer import chat_error, completion_head
 from gateway.dialects.messages.usage import chat_usage

@@ -135,7 +135,9 @@ def _add_others(found: dict[str, Any], document: dict[str, Any]) -> None:
 def _add_format(found: dict[str, Any], document: dict[str, Any]) -> None:
     """Add the form of the answer, unless the request has it in Anthropic's words."""
     stated = document.get("response_format")
-    kind = stated.get("type") if isinstance(stated, dict) else None
+    if not isinstance(stated, dict):
+        return
+    kind = stated.get("type")
     if kind in (None, "text") or "output_format" in document:
         return
     setting = document.get("output_config") or {}

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+from gateway.chat.schema import CONTENT_BLOCKS
 from gateway.dialects.messages.answer import input_of
 from gateway.dialects.messages.conversation import DOCUMENT, TOOL_RESULT
-from gateway.dialects.messages.kept_blocks import CONTENT_BLOCKS, Block, restored
+from gateway.dialects.messages.kept_blocks import Block, restored
 from gateway.errors import InvalidRequest
 
 _ID_MARKS: Final = re.compile(r"[^A-Za-z0-9_-]")
