@@ -12,11 +12,11 @@ from gateway.dialects.responses.input_messages import OUTPUT_ITEMS
 from gateway.dialects.responses.upstream.upstream_answer import (
     chat_annotation,
     chat_call,
-    usage_of_response,
     envelope_of,
     finish_reason_of_response,
     message_of_output,
     reasoning_text,
+    usage_of_response,
 )
 from gateway.errors import UpstreamFailed
 from gateway.upstreams.http1.sse import SseDecoder, SseError
