@@ -203,11 +203,13 @@ class ChatPipeline:
         self._conclude(ctx, request, admitted, planned)
 
     async def _match(self, ctx: RequestContext, request: ChatRequest, head: ChatHead, caller: Caller) -> PlannedRoute:
-        """Return the request's route; raises NotFound or ModelNotAllowed."""
+        """Return the request's route; raises NotFound, ModelNotAllowed, or InvalidRequest for what it does not take."""
         record, router = ctx.record, ctx.snapshot.router
         headers = head.all() if router.reads_headers else _NO_HEADERS
         planned = router.match(request.model, caller.tenant, headers, request)
         record.route = planned.route.id
+        if planned.has_field_rules:
+            await self._reader.hold_route_rules(request, planned.route)
         if self._sampler is not None:
             await self._reader.outline(request)
             record.sample = self._sampler.sample(request, head, router.header_names)

@@ -9,6 +9,7 @@ from gateway.cache.exact.fingerprint import outline_of
 from gateway.chat.headers import ChatHead
 from gateway.chat.request import ChatRequest, ChatRequestParser, require_json
 from gateway.chat.strict_json import LONG_BYTES, is_long
+from gateway.chat.strictness import refuse_addressed_images, refuse_unknown_fields
 from gateway.dialects.client_dialect import StatefulExchange, StateNeeded
 from gateway.errors import RequestTooLarge, Shed
 from gateway.http.asgi import BodyTooLarge, Receive, read_body
@@ -16,6 +17,7 @@ from gateway.limits.body_budget import READ_RATIO, BodyBudget, parsed_bytes
 from gateway.request_context import RequestContext
 from gateway.routing.planned_route import PlannedRoute
 from gateway.util.workers import Workers
+from routing_policies.policy.document import Route
 
 MAX_BODY_BYTES: Final = 16 * 1024 * 1024
 
@@ -76,6 +78,16 @@ class RequestReader:
         """Prepare what the cache and recordings read of a long request."""
         if len(request.raw) > LONG_BYTES:
             await self._workers.run(outline_of, request)
+
+    async def hold_route_rules(self, request: ChatRequest, route: Route) -> None:
+        """Raise InvalidRequest for fields or images that the route does not take."""
+        if route.images == "inline_only":
+            refuse_addressed_images(request)
+        if route.unknown_fields == "reject":
+            if len(request.raw) > LONG_BYTES:
+                await self._workers.run(refuse_unknown_fields, request)
+            else:
+                refuse_unknown_fields(request)
 
     async def refuse_hopeless(self, request: ChatRequest, planned: PlannedRoute) -> None:
         """Raise InvalidRequest for a prompt that fits none of the route's deployments."""

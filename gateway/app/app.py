@@ -424,6 +424,7 @@ class Gateway:
             "policy": policy,
             "store": {"is_up": self._stores.limits.is_up, "where": self.config.store_address.shown},
             "is_draining": self.server.leaving.is_set(),
+            "callers": self.control.access.state,
         }
 
     def _count_refusal(self, listener: str, error: GatewayError) -> None:
@@ -431,6 +432,8 @@ class Gateway:
         self.metrics.requests.labels("", "", outcome).inc()
         if isinstance(error, Shed):
             self.metrics.shed.labels(error.lane, error.reason).inc()
+        else:
+            self.metrics.rejected.labels(str(error.status)).inc()
 
     def _count_ejection(self, deployment: str, kind: FailureKind, backoff_s: float) -> None:
         self.metrics.ejections.labels(deployment, kind).inc()

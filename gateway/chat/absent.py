@@ -37,7 +37,7 @@ def _cleaned(value: Any, path: str) -> Any:
     if isinstance(value, list):
         items = [_cleaned(item, path + "[]") for item in value]
         return value if all(map(operator.is_, items, value)) else items
-    if not isinstance(value, dict) or ((rule := FIELD_RULES.get(path)) is not None and rule.is_free):
+    if not isinstance(value, dict):
         return value
     cleaned: dict[str, Any] = {}
     is_changed = False

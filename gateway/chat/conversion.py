@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.chat.fields.faults import FieldFault, fault_of, missing, only_with
+from gateway.chat.fields.faults import FieldFault, fault_of, missing_fault, only_with
 from gateway.chat.fields.table import FIELD_RULES, FieldRule
 from gateway.chat.schema import KNOWN_PARTS, MAX_MESSAGES, OTHER_PART, AssistantMessage, ChatFields, Message
 from gateway.errors import InvalidRequest
@@ -117,7 +117,7 @@ def _check_relations(fields: ChatFields, sent: list[dict[str, Any]]) -> None:
     if fields.tools:
         for index, tool in enumerate(fields.tools):
             if tool.function is None and tool.type == _FUNCTION:
-                raise refused(missing(f"tools[{index}].function"))
+                raise refused(missing_fault(f"tools[{index}].function"))
     if fields.stream_options is not None and not fields.stream:
         raise refused(only_with("stream_options", "stream"))
     if fields.top_logprobs is not None and not fields.logprobs:
@@ -129,4 +129,4 @@ def _check_silent_assistant(index: int, message: AssistantMessage, sent: dict[st
         return
     if any(value for name, value in sent.items() if name not in ("role", "name", "content")):
         return  # an answer of reasoning, audio or another extension alone
-    raise refused(missing(f"messages[{index}].content"))
+    raise refused(missing_fault(f"messages[{index}].content"))

@@ -148,7 +148,7 @@ class LiveDeployment:
         return self.limiter.in_flight
 
     def serves(self, deployment: Deployment) -> bool:
-        """Return whether this state continues under a new revision's entry: same address, model and dialect."""
+        """Return whether this state continues under a new revision's entry: same address, way, model and dialect."""
         dialect = "openai" if self.dialect is None else self.dialect.name
         known = (self.url, self.tls, self.proxy, self.model, dialect)
         return known == (deployment.url, deployment.tls, deployment.proxy, deployment.model, deployment.dialect)

@@ -41,6 +41,7 @@ from gateway.forwarding.error_mapping import (
     is_retryable,
     no_completion,
     overloaded,
+    refusal_in,
     without_secrets,
 )
 from gateway.forwarding.relay import MAX_PLAIN_BYTES, relay_plain, relay_stream
@@ -399,6 +400,9 @@ class AttemptRunner:
         if response.status != OK:
             refusal = enveloped(body, response.status, live.id)
             attempt.body = without_secrets(refusal, live.headers.secrets)
+            if is_leading:
+                stated = refusal_in(attempt.body, response.status)
+                work.ctx.record.code, work.ctx.record.detail = stated.code, stated.text
             if attempt.body is not body:
                 attempt.pass_as_json()
             return

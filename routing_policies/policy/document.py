@@ -99,6 +99,8 @@ OverloadStep = Literal["trim", "small_model", "max_tokens", "stale_cache", "shed
 EnginePriority = Literal["interactive", "batch"]
 PlainAsStream = Literal["suspected", "always", "never"]
 DialectName = Literal["openai", "responses", "anthropic"]
+ImageRule = Literal["any", "inline_only"]
+UnknownFields = Literal["pass", "reject"]
 NoRouteCode = Literal["model_not_found", "model_not_allowed"]
 
 
@@ -344,6 +346,12 @@ class Cache(_Strict, frozen=True, kw_only=True):
     """Deployment that compares two differently worded answers in audits; None: the encoder decides alone."""
     review_texts: bool = False
     """True to keep the texts of prompts and answers in audit records, for reviewers."""
+    regenerate_window_s: Annotated[int, Meta(ge=0, le=3600)] = 0
+    """Seconds in which an equal conversation of the same user asks for a new response ("Regenerate"), as with
+    `cache-control: no-cache`; 0 for never.
+
+    The user is named by `user` or by a session header; without either nothing is such a request, nor is a retry.
+    """
 
 
 class Candidate(_Strict, frozen=True, kw_only=True):
@@ -474,6 +482,16 @@ class Route(_Strict, frozen=True, kw_only=True):
     trim: Trim = Trim()
     cache: Cache = Cache()
     timeouts: Timeouts = Timeouts()
+    images: ImageRule = "any"
+    """Images that requests may have.
+
+    `any` passes https addresses on, which the gateway never fetches; `inline_only` refuses all but `data:` URLs.
+    """
+    unknown_fields: UnknownFields = "pass"
+    """Fields that are not in the field table, at any depth.
+
+    `pass` sends them on as they were written; `reject` refuses the request and names the field.
+    """
 
 
 class StoredResponses(_Strict, frozen=True, kw_only=True):
@@ -559,6 +577,21 @@ class PolicyTest(_Strict, frozen=True, kw_only=True):
     expect: Expectation
 
 
+SessionPlace = Annotated[
+    str,
+    Meta(
+        pattern=r"^(?:field:(?:prompt_cache_key|user)|header:[a-z0-9][a-z0-9_-]{0,63})(?!\n)$",
+        description="field:prompt_cache_key, field:user, or header: and a header's name in lower case",
+    ),
+]
+DEFAULT_SESSION_PLACES = (
+    *("field:prompt_cache_key", "header:x-session-id", "header:x-session-affinity"),
+    *("header:x-claude-code-session-id", "header:session_id", "header:session-id", "header:x-opencode-session"),
+    *("header:x-kilocode-taskid", "header:x-conversation-id", "header:conversation_id", "field:user"),
+)
+"""Places where clients and coding agents name the session of a request."""
+
+
 class Policy(_Strict, frozen=True, kw_only=True):
     """The whole document."""
 
@@ -568,6 +601,11 @@ class Policy(_Strict, frozen=True, kw_only=True):
     tenants: tuple[Tenant, ...] = ()
     routes: tuple[Route, ...] = ()
     tests: tuple[PolicyTest, ...] = ()
+    session_places: tuple[SessionPlace, ...] = DEFAULT_SESSION_PLACES
+    """Places where a request names its session, the first with a value counts.
+
+    The scorer `session` and the policy `sticky` keep a session at the deployment that holds its prefix.
+    """
     responses: StoredResponses = StoredResponses()
 
     @property

@@ -67,6 +67,10 @@ def reference_problems(policy: Policy) -> Iterator[PathProblem]:
     names = _Names(policy)
     for index, route in enumerate(policy.routes):
         yield from _route_problems(names, route, ("routes", index))
+    yield from _repeated(policy.session_places, ("session_places",))
+    for index, place in enumerate(policy.session_places):
+        if place.removeprefix("header:") in SECRET_HEADERS:
+            yield PathProblem(path=("session_places", index), message="a session cannot depend on a credential")
     yield from _test_problems(policy)
 
 

@@ -1,4 +1,4 @@
-"""Faults of fields in the client's words: `` `temperature` must be between 0 and 2; got 7. ``
+"""Faults of fields in the client's words, such as "`temperature` must be between 0 and 2; got 7.".
 
 The decoder reports the path of a wrong value and its own description. The path is kept; the words come from the table.
 """
@@ -43,9 +43,11 @@ def fault_of(report: str, document: object, rules: Mapping[str, FieldRule] = FIE
     named = _NAMED.search(reason)
     if named is not None:
         path = f"{path}.{named[2]}" if path else named[2]
-        return missing(path) if named[1] == "missing required" else unknown_field(path)
+        return missing_fault(path) if named[1] == "missing required" else unknown_fault(path)
     if "[...]" not in path:
         value = _value_at(document, path)
+    if value is None and not path.endswith("]"):
+        return missing_fault(path)
     return wrong_value(path, value, rules)
 
 
@@ -62,12 +64,12 @@ def wrong_value(path: str, value: object = _ABSENT, rules: Mapping[str, FieldRul
     return FieldFault(path, f"`{path}` must {condition}{_got(value)}.")
 
 
-def missing(path: str) -> FieldFault:
+def missing_fault(path: str) -> FieldFault:
     """Return the fault of a required field that is absent."""
     return FieldFault(path, f"`{path}` is required.")
 
 
-def unknown_field(path: str) -> FieldFault:
+def unknown_fault(path: str) -> FieldFault:
     """Return the fault of a field that may not be there."""
     return FieldFault(path, f"`{path}` is not a field of this API; remove it.")
 

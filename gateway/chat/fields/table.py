@@ -1,7 +1,8 @@
 """The field table as values: `fields.json`, of which the engine's package holds an equal copy.
 
 The table is the one source of what the gateway and the engine check, of the OpenAPI document and of the reference page.
-A row stands under the field's path, where `[]` is an item of a list and `{}` a member under a name of the client's choice.
+A row stands under the field's path. There `[]` is an item of a list, and `{}` a member under a name of the client's
+choice.
 """
 
 from __future__ import annotations
@@ -35,8 +36,6 @@ class FieldRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """The condition in words, where type and bounds do not tell it."""
     only_with: str | None = None
     """Field that must be true beside this one."""
-    is_free: bool = False
-    """True if the client chooses the names of its members."""
     is_closed: bool = False
     """True if no unknown member may stand in it."""
     because: str | None = None

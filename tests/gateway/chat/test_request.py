@@ -154,7 +154,7 @@ def test_refuses_images_that_would_have_to_be_fetched(url: str) -> None:
 def test_a_name_with_other_characters_is_refused_in_words() -> None:
     error = refusal(tools=[{"type": "function", "function": {"name": "a/b"}}])
     assert error.message == (
-        "`tools[0].function.name` must be 1 to 256 characters without slashes and control characters; got \"a/b\"."
+        '`tools[0].function.name` must be 1 to 256 characters without slashes and control characters; got "a/b".'
     )
     assert refusal(temperature=7).message == "`temperature` must be between 0 and 2; got 7."
 
@@ -299,9 +299,9 @@ def _with_unknown_fields(value: Any) -> bytes:
     """A request with an unknown field at five depths, in a spelling that no encoder has."""
     own = json.dumps(value).replace("50000", "5e4").encode()
     return (
-        b'{ "x_top" :%b, "model":"auto" ,"messages":[{"role":"user","x_message": %b,"content":[{"type":"text","text":"a"'
-        b',"x_part":%b},{"type":"x_kind", "x_kind":{"x_in_kind" : %b}}]}],"tools":[ {"type":"function","function":{"name"'
-        b':"f","x_function":%b,"description":null}}]}' % ((own,) * 5)
+        b'{ "x_top" :%b, "model":"auto" ,"messages":[{"role":"user","x_message": %b,"content":[{"type":"text",'
+        b'"text":"a","x_part":%b},{"type":"x_kind", "x_kind":{"x_in_kind" : %b}}]}],"tools":[ {"type":"function",'
+        b'"function":{"name":"f","x_function":%b,"description":null}}]}' % ((own,) * 5)
     )
 
 
@@ -321,7 +321,8 @@ def test_beside_absent_members_an_unknown_field_keeps_its_bytes(padding: int) ->
     long = b',"x_long":"' + b"y" * padding + b'"' if padding else b""
     body = (
         b'{"model":"auto","stop":"", "x":%b,"messages":[{"role":"user","x": %b,"content":[{"type":"image_url",'
-        b'"image_url":{"url":"data:image/png;base64,AA","x":%b,"detail":""}}]},{"role":"user","name":[], "content":"b"}]%b}'
+        b'"image_url":{"url":"data:image/png;base64,AA","x":%b,"detail":""}}]},{"role":"user","name":[], '
+        b'"content":"b"}]%b}'
     ) % (own, own, own, long)
     raw = PARSER.parse(body).raw
     assert raw.count(own) == 3
