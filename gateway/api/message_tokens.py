@@ -23,6 +23,7 @@ from gateway.dialects.messages.upstream.dialect import AnthropicDialect
 from gateway.errors import GatewayError, InternalError, InvalidRequest, MethodNotAllowed, error_body, error_headers
 from gateway.http.asgi import ClientGone, Header, Receive, Scope, Send, find_headers, respond
 from gateway.limits.body_budget import NOBODY
+from gateway.routing.deployment_dialects import CHAT_DIALECT
 from gateway.routing.planned_route import PlannedRoute
 from gateway.routing.snapshot import PolicySnapshot
 from gateway.telemetry.logs.log import LogWriter
@@ -160,7 +161,7 @@ def _question(live: LiveDeployment, request: ChatRequest) -> UpstreamRequest | N
             return UpstreamRequest(b"POST", path, (), body, (*_JSON, *sent))
         if live.dialect is not None:
             return None
-        plain = request.plain().document
+        plain = request.in_dialect(CHAT_DIALECT).document
     except InvalidRequest:
         return None
     given: dict[str, Any] = {name: plain[name] for name in _CONVERSATION if name in plain}

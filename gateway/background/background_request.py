@@ -117,5 +117,4 @@ class BackgroundRequester:
             raise InvalidRequest(
                 f"Deployment '{live.id}' speaks '{dialect.name}', which has no {request.operation.name}."
             )
-        given = request if dialect.takes_content_blocks else request.plain()
-        return live.path_of(endpoint), dialect.body(given, live.model)
+        return live.path_of(endpoint), dialect.body(request.in_dialect(dialect.name), live.model)

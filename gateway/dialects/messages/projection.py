@@ -35,6 +35,7 @@ class PlainProjection:
     """Projection of one request; `refusal` is raised where a part of it needs Anthropic's API."""
 
     __slots__ = ("_refusal",)
+    dialect = "anthropic"
 
     def __init__(self, refusal: InvalidRequest | None) -> None:
         self._refusal = refusal

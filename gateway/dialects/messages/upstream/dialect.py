@@ -26,7 +26,6 @@ class AnthropicDialect:
     """Translation to Anthropic's Messages API, and of its answers into chat completions."""
 
     name = "anthropic"
-    takes_content_blocks = True
     count_path = b"/messages/count_tokens"
     """Endpoint that counts tokens, below the base of the API."""
 
