@@ -45,16 +45,15 @@ _STREAM_HEADERS: Final[list[Header]] = [
 
 
 async def relay_plain(ctx: RequestContext, status: int, headers: list[Header], body: bytes) -> None:
-    """Send a whole answer as it came."""
+    """Send a whole answer as it came; its end tells nothing of its first token."""
     record = ctx.record
     if 200 <= status < 300:
-        record.timeline.first_token_at = now = ctx.clock()
         is_long = len(body) > LONG_BYTES
         record.usage = await asyncio.to_thread(usage_of, body) if is_long else usage_of(body)
         if ctx.hides_odds:
             body = await asyncio.to_thread(without_odds, body) if is_long else without_odds(body)
         if ctx.flight is not None:
-            ctx.flight.ended(now, record.usage)
+            ctx.flight.ended(ctx.clock(), record.usage)
         if ctx.capture is not None:
             ctx.capture.take(body)
         if ctx.wants_timing:
