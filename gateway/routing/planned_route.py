@@ -60,6 +60,7 @@ class PlannedRoute:
         "context_tokens",
         "deployment_ids",
         "fallbacks",
+        "has_field_rules",
         "hedges",
         "is_panicking",
         "options",
@@ -82,6 +83,8 @@ class PlannedRoute:
         rng: random.Random,
     ) -> None:
         self.route = route
+        self.has_field_rules = route.images != "any" or route.unknown_fields != "pass"
+        """True if the route takes fewer fields or images than the API."""
         self._rng = rng
         self._zone = zone
         self._first = Attempt(zone=zone)

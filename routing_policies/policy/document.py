@@ -99,6 +99,8 @@ OverloadStep = Literal["trim", "small_model", "max_tokens", "stale_cache", "shed
 EnginePriority = Literal["interactive", "batch"]
 PlainAsStream = Literal["suspected", "always", "never"]
 DialectName = Literal["openai", "responses", "anthropic"]
+ImageRule = Literal["any", "inline_only"]
+UnknownFields = Literal["pass", "reject"]
 NoRouteCode = Literal["model_not_found", "model_not_allowed"]
 
 
@@ -480,6 +482,27 @@ class Route(_Strict, frozen=True, kw_only=True):
     trim: Trim = Trim()
     cache: Cache = Cache()
     timeouts: Timeouts = Timeouts()
+    images: ImageRule = "any"
+    """Images that requests may have.
+
+    `any` passes https addresses on, which the gateway never fetches; `inline_only` refuses all but `data:` URLs.
+    """
+    unknown_fields: UnknownFields = "pass"
+    """Fields that are not in the field table, at any depth.
+
+    `pass` sends them on as they were written; `reject` refuses the request and names the field.
+    """
+
+
+class StoredResponses(_Strict, frozen=True, kw_only=True):
+    """Responses of `/v1/responses` that are kept for later requests of the same tenant."""
+
+    store: bool = False
+    """True to keep the responses of clients that do not send `store: false`.
+
+    Clients may then refer to them with `previous_response_id`, read them and delete them.
+    """
+    ttl_s: Seconds = 86_400
 
 
 class GivenDeployment(_Strict, frozen=True, kw_only=True):
@@ -583,6 +606,7 @@ class Policy(_Strict, frozen=True, kw_only=True):
 
     The scorer `session` and the policy `sticky` keep a session at the deployment that holds its prefix.
     """
+    responses: StoredResponses = StoredResponses()
 
     @property
     def has_keys(self) -> bool:
