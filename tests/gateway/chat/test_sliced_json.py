@@ -180,7 +180,9 @@ def test_limits_name_the_field() -> None:
     assert (error.param, error.status) == ("messages[1].content", 400)
     assert "1 to 4096 parts" in error.message
     bias = ",".join(f'"{number}":1' for number in range(50_000))
-    assert "an object of at most 1024 members" in fault(f'{{"logit_bias":{{{bias}}}}}'.encode(), logit_bias=1024).message
+    assert (
+        "an object of at most 1024 members" in fault(f'{{"logit_bias":{{{bias}}}}}'.encode(), logit_bias=1024).message
+    )
 
 
 @pytest.mark.parametrize("num", [MAX_VALUES - 10, MAX_VALUES + 10])
