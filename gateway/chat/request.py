@@ -11,8 +11,7 @@ import msgspec
 
 from gateway.chat.absent import without_absent
 from gateway.chat.chunked_json import encoded_in_parts
-from gateway.chat.conversion import lenient_fields, refused, typed_fields, typed_messages
-from gateway.chat.fields.faults import privileged
+from gateway.chat.conversion import lenient_fields, typed_fields, typed_messages
 from gateway.chat.fields.table import FIELD_RULES, PRIVILEGED_FIELDS
 from gateway.chat.item_limits import item_limits
 from gateway.chat.json_members import (
@@ -335,5 +334,9 @@ def _whole_numbers(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _refuse_privileged(document: dict[str, Any]) -> None:
-    fault = privileged(min(PRIVILEGED_FIELDS & document.keys()))
-    raise refused(fault, code="unsupported_parameter")
+    name = min(PRIVILEGED_FIELDS & document.keys())
+    raise InvalidRequest(
+        f"`{name}` must not be part of a request; {FIELD_RULES[name].because}.",
+        param=name,
+        code="unsupported_parameter",
+    )
