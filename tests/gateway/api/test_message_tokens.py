@@ -51,7 +51,7 @@ async def test_without_such_a_deployment_it_is_an_estimate(tmp_path: Path) -> No
         short = (await count(stack)).json["input_tokens"]
         assert short > 0
         assert (await count(stack, system="word " * 1000)).json["input_tokens"] > short + 500
-        assert (len(stack.small.received), len(stack.large.received)) == (1, 1)  # they are not asked again
+        assert (len(stack.small.received), len(stack.large.received)) == (1, 1)  # once each
 
 
 async def test_anthropics_api_counts_by_its_own_endpoint(tmp_path: Path) -> None:

@@ -22,7 +22,6 @@ class ResponsesUpstream:
     """Translation between chat completions and a deployment that speaks Responses; it keeps no state."""
 
     name = "responses"
-    takes_content_blocks = False
 
     def path(self, operation: Operation) -> bytes | None:
         """Return the endpoint of chat requests; Responses has no other."""

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.dialects.messages.client import accumulated, ask, events_of, message
+from tests.gateway.dialects.messages.client import accumulated, events_of, message, post
 from tests.gateway.dialects.messages.upstream.anthropic_server import (
     CALL,
     POLICY,
+    REASONED,
     REDACTED,
     SEARCHED,
     TEXT,
-    THINKING,
     USAGE,
     answering,
     message_with,
@@ -32,7 +32,7 @@ def policy(folder: Path, extra: str = "") -> str:
 
 
 async def test_a_chat_client_is_served(tmp_path: Path) -> None:
-    answer = message_with([THINKING, TEXT, CALL], stop_reason="tool_use")
+    answer = message_with([REASONED, TEXT, CALL], stop_reason="tool_use")
     tool = {"type": "function", "function": {"name": "get", "parameters": {"type": "object"}}}
     async with running(tmp_path, policy=policy(tmp_path)) as stack:
         stack.small.scripts = [answering(answer), answering(answer)]
@@ -63,13 +63,13 @@ async def test_a_chat_client_is_served(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
-@pytest.mark.parametrize("blocks", [[THINKING, REDACTED, TEXT, CALL], SEARCHED])
+@pytest.mark.parametrize("blocks", [[REASONED, REDACTED, TEXT, CALL], SEARCHED])
 async def test_a_messages_client_gets_the_message_as_it_is(
     tmp_path: Path, blocks: list[dict[str, Any]], is_stream: bool
 ) -> None:
     async with running(tmp_path, policy=policy(tmp_path)) as stack:
         stack.small.scripts = [answering(message_with(blocks, container={"id": "c"}))]
-        reply = await ask(stack, message(stream=is_stream, thinking={"type": "adaptive"}))
+        reply = await post(stack, message(stream=is_stream, thinking={"type": "adaptive"}))
         found = accumulated(events_of(reply.body)) if is_stream else reply.json
         assert found["content"] == blocks
         assert found["usage"] == USAGE
@@ -93,7 +93,7 @@ async def test_a_request_reaches_the_api_as_it_was_sent(tmp_path: Path) -> None:
         system=[{"type": "text", "text": "be brief", **CACHED}],
         messages=[
             {"role": "user", "content": "q"},
-            {"role": "assistant", "content": [THINKING, REDACTED, TEXT, CALL]},
+            {"role": "assistant", "content": [REASONED, REDACTED, TEXT, CALL]},
             {"role": "user", "content": content},
         ],
         tools=[
@@ -114,7 +114,7 @@ async def test_a_request_reaches_the_api_as_it_was_sent(tmp_path: Path) -> None:
     async with running(tmp_path, policy=policy(tmp_path)) as stack:
         stack.small.scripts = [answering(message_with([TEXT]))]
         headers = {"anthropic-beta": "context-management-2025-06-27, other-2026-01-01"}
-        assert (await ask(stack, sent, headers=headers)).status == 200
+        assert (await post(stack, sent, headers=headers)).status == 200
         received = stack.small.received[0]
         assert received.json == {**sent, "model": "claude"}
         assert received.headers["anthropic-beta"] == "context-management-2025-06-27,other-2026-01-01"
@@ -124,7 +124,7 @@ async def test_the_key_goes_as_x_api_key(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("CLAUDE_KEY", "sk-ant-secret-of-the-gateway")
     async with running(tmp_path, policy=policy(tmp_path, ", auth: {bearer_env: CLAUDE_KEY}")) as stack:
         stack.small.scripts = [answering(message_with([TEXT]))]
-        assert (await ask(stack, headers={"x-api-key": "the-clients-own"})).status == 200
+        assert (await post(stack, headers={"x-api-key": "the-clients-own"})).status == 200
         headers = stack.small.received[0].headers
         assert headers["x-api-key"] == "sk-ant-secret-of-the-gateway"
         assert "authorization" not in headers
@@ -132,12 +132,12 @@ async def test_the_key_goes_as_x_api_key(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("is_stream", [False, True])
 async def test_a_hit_is_the_message_again(tmp_path: Path, is_stream: bool) -> None:
-    blocks = [THINKING, *SEARCHED]
+    blocks = [REASONED, *SEARCHED]
     async with running(tmp_path, policy=policy(tmp_path)) as stack:
         stack.small.scripts = [answering(message_with(blocks))]
         body = message(model="cached", thinking={"type": "adaptive"})
-        await ask(stack, {**body, "stream": is_stream})
-        plain, streamed = await ask(stack, body), await ask(stack, {**body, "stream": True})
+        await post(stack, {**body, "stream": is_stream})
+        plain, streamed = await post(stack, body), await post(stack, {**body, "stream": True})
         assert [reply.headers["x-penstock-cache"] for reply in (plain, streamed)] == ["hit-exact", "hit-exact"]
         assert plain.json["content"] == blocks
         assert accumulated(events_of(streamed.body))["content"] == blocks
@@ -146,13 +146,13 @@ async def test_a_hit_is_the_message_again(tmp_path: Path, is_stream: bool) -> No
 
 async def test_history_of_a_chat_client_keeps_the_signature(tmp_path: Path) -> None:
     async with running(tmp_path, policy=policy(tmp_path)) as stack:
-        stack.small.scripts = [answering(message_with([THINKING, TEXT, CALL])), answering(message_with([TEXT]))]
+        stack.small.scripts = [answering(message_with([REASONED, TEXT, CALL])), answering(message_with([TEXT]))]
         body = chat()
         answer = (await stack.call(body)).json["choices"][0]["message"]
         output = {"role": "tool", "tool_call_id": "toolu_1", "content": "sunny"}
         assert (await stack.call({**body, "messages": [*body["messages"], answer, output]})).status == 200
         turns = stack.small.received[1].json["messages"]
-        assert turns[1] == {"role": "assistant", "content": [THINKING, TEXT, CALL]}
+        assert turns[1] == {"role": "assistant", "content": [REASONED, TEXT, CALL]}
         assert turns[2]["content"] == [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "sunny"}]
 
 
@@ -184,7 +184,7 @@ async def test_a_request_goes_where_it_can_be_expressed(tmp_path: Path) -> None:
     async with running(tmp_path, policy=policy(tmp_path)) as stack:
         stack.small.scripts = [answering(message_with(SEARCHED))]
         body = message(model="either", tools=[{"type": "web_search_20250305", "name": "web_search"}])
-        reply = await ask(stack, body)
+        reply = await post(stack, body)
         assert reply.headers["x-penstock-deployment"] == "small"
         assert reply.json["content"] == SEARCHED
         assert stack.large.received == []
@@ -198,7 +198,7 @@ async def test_its_errors_are_translated(tmp_path: Path, is_stream: bool) -> Non
 
     async with running(tmp_path, policy=policy(tmp_path)) as stack:
         stack.small.scripts = [too_long, too_long]
-        own = await ask(stack, message(stream=is_stream))
+        own = await post(stack, message(stream=is_stream))
         assert own.json["error"] == {
             "type": "invalid_request_error",
             "message": "prompt is too long: 9 tokens > 8 maximum",
@@ -218,6 +218,6 @@ async def test_an_error_inside_of_a_stream_is_the_last_event(tmp_path: Path) -> 
 
     async with running(tmp_path, policy=policy(tmp_path)) as stack:
         stack.small.scripts = [overloaded]
-        events = events_of((await ask(stack, message(stream=True))).body)
+        events = events_of((await post(stack, message(stream=True))).body)
         assert events[-1] == {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
         assert stack.lines()[-1]["outcome"] == "upstream_failed"
