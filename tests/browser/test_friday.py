@@ -149,7 +149,7 @@ async def _log_in(page: Page) -> None:
     await page.get_by_role("button", name="Log in").click()
     await expect(page.locator("#who")).to_contain_text("anna (editor)", timeout=PATIENCE_MS)
     await page.goto("/admin/policy")
-    await expect(page.locator("#verdict")).to_contain_text("As in force", timeout=PATIENCE_MS)
+    await expect(page.locator("#verdict")).to_contain_text("In force", timeout=PATIENCE_MS)
 
 
 async def _lower_the_bound_and_look_at_it(page: Page) -> None:
@@ -225,7 +225,7 @@ async def _until_everywhere(stacks: list[Stack], text: str) -> None:
 
 async def _the_audit_log_has_all_of_it(page: Page) -> None:
     await page.goto("/admin/audit")
-    await expect(page.locator("#chain")).to_contain_text("hang together", timeout=PATIENCE_MS)
+    await expect(page.locator("#chain")).to_contain_text("Verified", timeout=PATIENCE_MS)
     for action, who in (
         ("canary.start", "anna"),
         ("canary.rolled_back", "system"),

@@ -1,4 +1,4 @@
-"""An admin's tasks with the policy and the cache, by form, from Overview within five clicks, on a desk and a telephone."""
+"""An admin's tasks with policy and cache, by form, from Overview within five clicks, on a desk and on a telephone."""
 
 from __future__ import annotations
 
@@ -82,7 +82,9 @@ class Hand:
 
 
 @pytest.fixture(scope="module", params=POLICIES)
-def gateway(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Addresses, Path]]:
+def gateway(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Addresses, Path]]:
     """A gateway under each policy, with an editor."""
     folder = tmp_path_factory.mktemp("tasks")
     with scripted_gateway(folder, POLICIES[request.param], settings={"policy.source": "store"}) as at:

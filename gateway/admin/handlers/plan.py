@@ -38,7 +38,7 @@ _Place = Annotated[str, Meta(min_length=1, max_length=256)]
 
 class _Value(RequestBody, frozen=True, kw_only=True):
     path: _Place
-    value: str | int | float | bool | None | list[Any] | dict[str, Any]
+    value: str | int | float | bool | list[Any] | dict[str, Any] | None
 
 
 class _Edit(RequestBody, frozen=True, kw_only=True):
@@ -85,6 +85,8 @@ class PlanHandlers:
         list of changes.
         """
         form = request.fill(_Edit)
+        if not form.set and not form.remove:
+            raise InvalidRequest("Name at least one value in set or remove.", param="set")
         before = form.document or self._source.head.document
         try:
             document = await asyncio.to_thread(_edited, before, form)

@@ -25,15 +25,15 @@ function engine(d) {
       ["Speculation", !e.speculates ? "off" : drafts == null ? "on, nothing drafted yet" : [level(drafts), `${pct(drafts)} of ${short(e.drafted_tokens)} drafted tokens accepted`]],
       ["Preempted", `${num(e.preemptions)} since it started`]] : []));
 }
-const forecasts = (d) => [grid(`Forecast of ${d.id}`, ["Prompt tokens", "Forecast, none held", "Measured p50", "p95", "Answers"], d.forecast.map((f) => [f.bucket, ms(f.forecast_ms), ms(f.measured?.p50_ms), ms(f.measured?.p95_ms), num(f.measured?.count ?? 0)])),
-  sub(d.forecast_error_p50 == null ? "No forecast was put to the test yet." : `Of the last forecasts half were off by up to ${whole(d.forecast_error_p50)}, nine in ten by up to ${whole(d.forecast_error_p90)}.`)];
+const forecasts = (d) => [grid(`Forecast of ${d.id}`, ["Prompt tokens", "Forecast, no cached prefix", "Measured p50", "p95", "Answers"], d.forecast.map((f) => [f.bucket, ms(f.forecast_ms), ms(f.measured?.p50_ms), ms(f.measured?.p95_ms), num(f.measured?.count ?? 0)])),
+  sub(d.forecast_error_p50 == null ? "No forecast was compared with an answer yet." : `Forecast error: p50 ${whole(d.forecast_error_p50)}, p90 ${whole(d.forecast_error_p90)}.`)];
 function card(d) {
   const [prices, back] = [d.cost_per_mtok, d.state === "draining"];
   return h("section.card", { id: d.id, "data-key": d.id, "aria-label": d.id },
     h("header", h("h2", d.id), state(d.state), h("span.sub", d.model), button(back ? "Take back" : "Drain", () => drain(d), { class: back ? "" : "danger" })),
     facts(["In flight", [meter(d.in_flight / d.limit), `${num(d.in_flight)} of ${num(d.limit)} permits, ${num(d.waiting)} waiting`]], ["Traffic", `${num(d.requests)} requests, ${num(d.failed)} failed`], ["First token", `p50 ${ms(d.ttft.p50_ms)}, p95 ${ms(d.ttft.p95_ms)}`],
       ["Per token", `${ms(d.forecast_tpot_ms)} forecast`], ["Price", prices && `${prices.prompt} in, ${prices.completion} out a million tokens; spent ${money(d.cost)}`], ["Zone", d.zone], ["Address", mono(d.url)]),
-    h("h3", "Engine"), engine(d), h("h3", "Forecast against real, time to first token"), forecasts(d));
+    h("h3", "Engine"), engine(d), h("h3", "TTFT: forecast and measured"), forecasts(d));
 }
 let isScrolled = false;
 const reload = livePage("deployments", (found) => {

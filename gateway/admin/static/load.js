@@ -12,7 +12,7 @@ livePage("load", (d) => {
   const refused = sum(d.shed, "count");
   fill("#tiles",
     tile("Waiting now", num(sum(d.queues, "waiting")), `in ${many(d.queues.length, "lane")}`),
-    tile("A newcomer waits up to", ms(Math.max(0, ...d.queues.map((q) => q.predicted_wait_ms))), "by what is leaving now"),
+    tile("Wait forecast", ms(Math.max(0, ...d.queues.map((q) => q.predicted_wait_ms))), "of a new request, in the slowest lane"),
     tile("In flight", num(sum(d.deployments, "in_flight")), `of ${num(sum(d.deployments, "limit"))} permits`),
     tile("Refused for load", num(refused), d.requests.count ? `${pct(refused / d.requests.count)} of ${num(d.requests.count)}` : "no requests yet"));
   lanes.show(d.queues);

@@ -30,13 +30,18 @@ tenants:
     ("path", "value", "old", "new"),
     [
         ("routes[0].cache.ttl_s", 3600, "ttl_s: 60", "ttl_s: 3600"),
-        ("routes[0].cache.scope", "user", "ttl_s: 60}", 'ttl_s: 60, scope: user}'),
+        ("routes[0].cache.scope", "user", "ttl_s: 60}", "ttl_s: 60, scope: user}"),
         ("routes[0].id", "on", "id: faq ", 'id: "on" '),
         ("routes[0].trim.budget_tokens", None, "budget_tokens: 100", "budget_tokens: null"),
         ("routes[0].trim.other", 1.5, "budget_tokens: 100", "budget_tokens: 100\n      other: 1.5"),
         ("routes[0].when", "a == 1", "tokens: 100", 'tokens: 100\n    when: "a == 1"'),
         ("routes[0].timeouts.total_ms", 5, "tokens: 100", "tokens: 100\n    timeouts: {total_ms: 5}"),
-        ("tenants[0].limits.budget.tokens_per_day", 7, "{id: shop}", "{id: shop, limits: {budget: {tokens_per_day: 7}}}"),
+        (
+            "tenants[0].limits.budget.tokens_per_day",
+            7,
+            "{id: shop}",
+            "{id: shop, limits: {budget: {tokens_per_day: 7}}}",
+        ),
         ("routes[0].cache", {"mode": "off"}, "{mode: exact, ttl_s: 60}", '{mode: "off"}'),
         ("routes[0].trim", {"a": [1]}, "trim:\n      budget_tokens: 100", "trim: {a: [1]}"),
     ],
@@ -157,7 +162,9 @@ def test_an_alias_is_neither_edited_nor_its_place_guessed() -> None:
 
 
 TREES = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(-99, 99), st.sampled_from(["a", "off", "it's # no", "line\nbreak"])),
+    st.one_of(
+        st.none(), st.booleans(), st.integers(-99, 99), st.sampled_from(["a", "off", "it's # no", "line\nbreak"])
+    ),
     lambda inner: st.one_of(
         st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(["k", "l", "m", "n"]), inner, max_size=3)
     ),
