@@ -54,7 +54,7 @@ PAGES: Final = (
     Page(id="load", path="/admin/load", title="Load", key="l", has_window=True),
     Page(id="tenants", path="/admin/tenants", title="Tenants", key="t"),
     Page(id="audit", path="/admin/audit", title="Audit", key="a"),
-    Page(id="login", path="/admin/login", title="Log in", key="i", in_menu=False),
+    Page(id="login", path="/admin/login", title="Sign in", key="i", in_menu=False),
 )
 
 

@@ -8,8 +8,20 @@ import msgspec
 
 from gateway.api.feedback import FEEDBACK_PATH, Feedback, Noted
 from gateway.api.models import MODELS_PATH, ListedModel, ModelList
+from gateway.api.responses_schema import ResponseObject, ResponsesFields
 from gateway.api.routes import CHAT_PATH
-from gateway.chat.schema import PRIVILEGED_FIELDS, ChatFields, ChatToolCall
+from gateway.api.stored_responses import INPUT_ITEMS_PATH, RESPONSE_PATH, DeletedResponse, ResponseItems
+from gateway.api.tokenization import (
+    DETOKENIZE_PATH,
+    TOKENIZE_PATH,
+    DetokenizeBody,
+    DetokenizedText,
+    TokenizeBody,
+    TokenList,
+)
+from gateway.chat.fields.table import FIELD_RULES, PRIVILEGED_FIELDS
+from gateway.chat.schema import KNOWN_PARTS, OTHER_PART, ChatFields, ChatToolCall
+from gateway.dialects.responses.exchange import RESPONSES_PATH
 from gateway.errors import ErrorEnvelope, ShedReason
 from gateway.telemetry.records.record import CacheResult
 from routing_policies.matching import AUTO
@@ -86,6 +98,12 @@ class ChatCompletion(msgspec.Struct, frozen=True):
     model: str
     choices: list[ChoiceSchema]
     usage: CompletionUsage | None = None
+
+
+class InstalledVersion(msgspec.Struct, frozen=True):
+    """The version of this gateway."""
+
+    version: str
 
 
 class ProbeState(msgspec.Struct, frozen=True):
@@ -172,31 +190,42 @@ def openapi_document(*, needs_key: bool = True) -> Json:
     """Return the document, as values that encode to JSON; `needs_key` is true if the policy has keys."""
     structs = (
         *(ChatFields, ChatCompletion, ChatCompletionChunk, ModelList, ListedModel, ProbeState, ErrorEnvelope),
-        *(Feedback, Noted),
+        *(Feedback, Noted, TokenizeBody, TokenList, DetokenizeBody, DetokenizedText, InstalledVersion),
+        *(ResponsesFields, ResponseObject, DeletedResponse, ResponseItems),
     )
     _, schemas = msgspec.json.schema_components(structs, ref_template=_REF)
     _allow_absent(schemas)
     _add_relations(schemas)
+    _describe_fields(schemas)
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "Penstock",
             "version": "1",
-            "description": "One OpenAI-compatible chat endpoint. Every error has the same envelope. "
+            "description": "OpenAI-compatible endpoints. Every error has the same envelope. "
             "A request header with a malformed value counts as absent.",
         },
         "security": [{"key": []}] if needs_key else [],
         "paths": {
             CHAT_PATH: {"post": _chat()},
+            **_responses_paths(),
             MODELS_PATH: {"get": _get("listModels", "The models this key may call.", ModelList, (401,))},
             MODELS_PATH + "/{model}": {
                 "get": _get("getModel", "One model.", ListedModel, (401, 404)),
                 "parameters": [_parameter("model", "path", "Its name", schema=_MODEL_NAME, required=True)],
             },
             FEEDBACK_PATH: {"post": _feedback()},
+            TOKENIZE_PATH: {"post": _conversion("tokenize", "The tokens of a prompt.", TokenizeBody, TokenList)},
+            DETOKENIZE_PATH: {
+                "post": _conversion("detokenize", "The text of tokens.", DetokenizeBody, DetokenizedText)
+            },
             "/livez": {"get": _probe("livez", "The process answers.")},
             "/readyz": {"get": _probe("readyz", "Requests can be served.")},
             "/startupz": {"get": _probe("startupz", "The start has finished.")},
+            "/health": {"get": _probe("health", "Requests can be served, as of `/readyz`.")},
+            "/version": {
+                "get": {**_get("version", "The version of this gateway.", InstalledVersion, ()), "security": []}
+            },
         },
         "components": {
             "schemas": schemas,
@@ -232,11 +261,23 @@ def _referred(schema: Any) -> list[str]:
     return [name for value in schema for name in _referred(value)] if isinstance(schema, list) else []
 
 
+def _describe_fields(schemas: Json) -> None:
+    """Tell of each top-level field of the table who acts on it."""
+    members = schemas["ChatFields"]["properties"]
+    for path, rule in FIELD_RULES.items():
+        if path.isidentifier() and path not in PRIVILEGED_FIELDS:
+            members[path] = {**members.get(path, {}), "description": rule.meaning}
+
+
 def _add_relations(schemas: Json) -> None:
-    """Add the relations between fields that `gateway.chat.request` checks."""
+    """Add the relations between fields that `gateway.chat.conversion` checks."""
     chat = schemas["ChatFields"]
     chat["properties"]["model"]["examples"] = [AUTO]
-    chat["not"] = {"anyOf": [_refused(name) for name in sorted(PRIVILEGED_FIELDS)]}
+    chat["not"] = {"anyOf": [{"required": [name]} for name in sorted(PRIVILEGED_FIELDS)]}
+    kind = {"type": "string", "not": {"enum": sorted(KNOWN_PARTS - {OTHER_PART})}}
+    schemas["OtherPart"] |= {"required": ["type"], "properties": {"type": kind}}
+    is_function = _given("type", {"const": "function"})
+    schemas["ChatTool"] |= {"if": is_function, "then": _given("function", {"not": _ABSENT})}
     arguments = schemas["ChatFunctionCall"]["properties"]["arguments"]
     schemas["ChatFunctionCall"]["properties"]["arguments"] = {"anyOf": [arguments, {"type": "null"}]}
     chat["allOf"] = [_only_with("top_logprobs", "logprobs"), _only_with("stream_options", "stream")]
@@ -257,11 +298,6 @@ def _only_with(name: str, switch: str) -> Json:
     return {"if": _given(name, {"not": _ABSENT}), "then": _given(switch, {"const": True})}
 
 
-def _refused(name: str) -> Json:
-    """Match a request with a privileged field; one of them may be absent like other fields."""
-    return _given(name, {"not": _ABSENT}) if name == "chat_template_kwargs" else {"required": [name]}
-
-
 def _chat() -> Json:
     answer = _response(
         "The answer; with `stream` a series of events `data: {ChatCompletionChunk}` that ends with `data: [DONE]`, "
@@ -279,6 +315,41 @@ def _chat() -> Json:
     }
 
 
+def _responses_paths() -> Json:
+    """Describe the Responses API."""
+    answer = _response(
+        "The response; with `stream` a series of events `event: {type}`, `data: {…}` with a `sequence_number`, from "
+        "`response.created` to `response.completed`, `response.incomplete`, or `error` and `response.failed`.",
+        ResponseObject,
+    )
+    answer["headers"] |= _headers(_HEADERS, required=True) | _headers(_RATE_HEADERS)
+    answer["content"]["text/event-stream"] = {"schema": {"type": "object", "required": ["event", "data"]}}
+    name = _parameter("response_id", "path", "Its id", required=True)
+    page = [
+        _parameter("limit", "query", "Items of a page", schema={"type": "integer", "minimum": 1, "maximum": 100}),
+        _parameter("order", "query", "Order of the items", schema={"enum": ["asc", "desc"]}),
+        _parameter("after", "query", "Id of the item before the page"),
+    ]
+    deletion = _get("deleteResponse", "Delete a stored response.", DeletedResponse, (401, 404))
+    items = _get("listInputItems", "The items that a stored response answers.", ResponseItems, (401, 404))
+    return {
+        RESPONSES_PATH: {
+            "post": {
+                "operationId": "createResponse",
+                "summary": "Answer a conversation, in the form of OpenAI's Responses.",
+                "requestBody": {"required": True, "content": {_JSON: {"schema": _ref(ResponsesFields)}}},
+                "responses": {"200": answer, **_errors(_CHAT_ERRORS)},
+            }
+        },
+        RESPONSE_PATH: {
+            "get": _get("getResponse", "A stored response.", ResponseObject, (401, 404)),
+            "delete": deletion,
+            "parameters": [name],
+        },
+        INPUT_ITEMS_PATH: {"get": {**items, "parameters": page}, "parameters": [name]},
+    }
+
+
 def _feedback() -> Json:
     done = "Noted; a cached response is not served again."
     return {
@@ -286,6 +357,16 @@ def _feedback() -> Json:
         "summary": "Report a wrong answer.",
         "requestBody": {"required": True, "content": {_JSON: {"schema": _ref(Feedback)}}},
         "responses": {"200": _response(done, Noted), **_errors(tuple(sorted({*_EDGE_ERRORS, 401, 404})))},
+    }
+
+
+def _conversion(operation_id: str, summary: str, body: type, answer: type) -> Json:
+    """Describe an endpoint that a deployment of the model's route answers."""
+    return {
+        "operationId": operation_id,
+        "summary": summary,
+        "requestBody": {"required": True, "content": {_JSON: {"schema": _ref(body)}}},
+        "responses": {"200": _response(summary, answer), **_errors(_CHAT_ERRORS)},
     }
 
 

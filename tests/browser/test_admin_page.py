@@ -145,7 +145,7 @@ def test_a_deployment_is_drained_and_taken_back(context: BrowserContext, site: A
     card = page.locator("section#only")
     expect(card).to_contain_text("draining", timeout=PATIENCE_MS)
     assert call(site, text="while drained").status_code == 503
-    page.get_by_role("button", name="Take back").click()
+    page.get_by_role("button", name="Resume").click()
     page.locator("dialog[open] button[value=ok]").click()
     expect(card).to_contain_text("ready", timeout=PATIENCE_MS)
 
@@ -221,7 +221,7 @@ def test_a_key_is_made_shown_once_used_revoked_and_all_of_it_written_down(chromi
         unlock(page, read_token(tmp_path / FILE_NAME))
         secret = page.locator("#secret").inner_text()
         assert secret.startswith("sk-penstock-")
-        page.get_by_role("button", name="I have it").click()
+        page.get_by_role("button", name="Done").click()
         row = page.locator("#keyring tr", has_text="page-test")
         expect(row).to_contain_text("active", timeout=PATIENCE_MS)
         assert secret not in page.content()
@@ -230,7 +230,7 @@ def test_a_key_is_made_shown_once_used_revoked_and_all_of_it_written_down(chromi
         page.locator("dialog[open] button[value=ok]").click()
         expect(row).to_contain_text("revoked", timeout=PATIENCE_MS)
         page.goto("/admin/audit")
-        expect(page.locator("#chain")).to_contain_text("Verified", timeout=PATIENCE_MS)
+        expect(page.locator("#chain")).to_contain_text("verified", timeout=PATIENCE_MS)
         page.locator("#find").fill("key.revoke")
         expect(page.locator("#entries tbody tr")).to_have_count(1, timeout=PATIENCE_MS)
         page.locator("#entries tbody tr button").click()
@@ -260,7 +260,7 @@ def test_nothing_that_others_state_runs_on_a_page(page: Page, site: Addresses) -
     row.click()
     expect(page.locator("#detail")).to_contain_text(HOSTILE)
     page.goto(f"/admin/requests/unknown-{HOSTILE.replace('/', '%2F')}")
-    expect(page.locator("#detail")).to_contain_text("Not known here")
+    expect(page.locator("#detail")).to_contain_text("Request not found")
     assert page.evaluate("window.hacked") is None
     assert page.locator("main img").count() == 0
 
@@ -312,9 +312,9 @@ def test_a_token_that_is_not_the_one_is_reported_to_be_wrong(context: BrowserCon
     open_page(page, "/admin/deployments")
     page.get_by_role("button", name="Drain").click()
     page.locator("dialog[open] button[value=ok]").click()
-    expect(page.locator("dialog[open]")).not_to_contain_text("wrong")
+    expect(page.locator("dialog[open]")).not_to_contain_text("not the admin token")
     unlock(page, "not-this-one")
-    expect(page.locator("dialog[open]")).to_contain_text("That one was wrong", timeout=PATIENCE_MS)
+    expect(page.locator("dialog[open]")).to_contain_text("not the admin token", timeout=PATIENCE_MS)
     page.keyboard.press("Escape")
 
 

@@ -146,7 +146,7 @@ async def _log_in(page: Page) -> None:
     await expect(page).to_have_url(re.compile("/admin/login"))
     await page.get_by_label("Name").fill("anna")
     await page.get_by_label("Password").fill(PASSWORD)
-    await page.get_by_role("button", name="Log in").click()
+    await page.get_by_role("button", name="Sign in", exact=True).click()
     await expect(page.locator("#who")).to_contain_text("anna (editor)", timeout=PATIENCE_MS)
     await page.goto("/admin/policy")
     await expect(page.locator("#verdict")).to_contain_text("In force", timeout=PATIENCE_MS)
@@ -225,7 +225,7 @@ async def _until_everywhere(stacks: list[Stack], text: str) -> None:
 
 async def _the_audit_log_has_all_of_it(page: Page) -> None:
     await page.goto("/admin/audit")
-    await expect(page.locator("#chain")).to_contain_text("Verified", timeout=PATIENCE_MS)
+    await expect(page.locator("#chain")).to_contain_text("verified", timeout=PATIENCE_MS)
     for action, who in (
         ("canary.start", "anna"),
         ("canary.rolled_back", "system"),

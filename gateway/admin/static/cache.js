@@ -10,7 +10,7 @@ const table = new Table("#scopes", { route: (route, b) => plainButton(route, () 
 const texts = (a) => a.texts && h("details", h("summary", "Texts"), facts(...Object.entries(a.texts).map(([k, v]) => [words(k), v])));
 const audits = new Table("#audits", {
   verdict: (verdict, a) => [state(verdict), h("span.sub", ` by ${a.reviewed_by ?? a.by}`)], differences: (list, a) => [list.join(", ") || "none", texts(a)], id: (id) => h("a.mono", { href: `/admin/requests/${segment(id)}` }, id.slice(4, 12)),
-  do: (_, a) => ["right", "wrong"].map((v) => plainButton(v, () => review(a, v), { disabled: a.verdict === v, "aria-label": `${v}: audit ${a.id}` })),
+  do: (_, a) => ["right", "wrong"].map((v) => plainButton(v, () => review(a, v), { disabled: a.verdict === v, "aria-label": `${v}: audit ${a.id}`, "data-edit": true })),
 });
 const review = (a, verdict) => settle(act(`cache/audits/${segment(a.id)}`, { body: { verdict } }, "Verdict recorded.").then(refresh));
 

@@ -145,7 +145,7 @@ function verdict({ state: is, guard, evidence: { metrics } }) {
   return dot("good", is === "running" ? `No worse so far, after ${many(seen, "request")}` : `No worse, after ${many(seen, "request")}`);
 }
 const canary = (c, diff) => h("div", { "data-key": c.id }, facts(["Verdict", verdict(c)], ["State", state(c.state)], ["Traffic", `${c.percent} % of requests` + (c.tenants ? ` of ${c.tenants.join(", ")}` : "")], ["Started", `by ${c.author}, ${ago(c.at)}: ${c.reason}`], ["Ended", c.ended_at && `${day(c.ended_at)} by ${c.ended_by}: ${c.why ?? ""}`]),
-  c.state === "running" && h("div.bar-of-tools", button("Promote", () => end("promote"), { class: "main" }), button("Stop", () => end("stop"), { class: "danger" })),
+  c.state === "running" && h("div.bar-of-tools", { "data-edit": true }, button("Promote", () => end("promote"), { class: "main" }), button("Stop", () => end("stop"), { class: "danger" })),
   diff.length > 0 && [h("h3", c.base ? `Changes from revision ${c.base.number}` : "Changes"), changeList(diff)], h("h3", "Measured"),
   grid("Evidence", ["Measure", "In force", "Canary", "May rise by", "Verdict"], c.evidence.metrics.map((m) => [MEASURES[m.name] ?? m.name, arm(m.old), arm(m.new), pct(m.limit), h(m.verdict === "worse" ? "b.bad" : "span", m.verdict)]), 9));
 const ended = (list) => h("details", { "data-key": "ended" }, h("summary", "Earlier canaries"), h("ul", list.map((one) => h("li", `${day(one.at)} by ${one.author}, ${words(one.state)}: ${[one.reason, one.why].filter(Boolean).join("; ")}`))));
@@ -167,7 +167,7 @@ setInterval(() => document.hidden || !watched || $("dialog[open]") || watch().ca
 
 // ── History ──────────────────────────────────────────────────────────────────────────────────────────────────────
 const link = (revision, r) => (r.number > 0 ? h("a.mono", { href: `?revision=${r.number}`, onclick: (e) => (e.preventDefault(), reveal(r.number)) }, revision) : mono(revision));
-const history_ = new Table("#history", { revision: link, kind: (kind, r) => (r.of ? `${kind} of ${r.of}` : kind), do: (_, r) => r.number > 0 && r.revision !== inForce.revision.revision && plainButton("Roll back", () => back(r), { "aria-label": `Roll back to ${r.number}` }) }, { key: (r) => r.revision });
+const history_ = new Table("#history", { revision: link, kind: (kind, r) => (r.of ? `${kind} of ${r.of}` : kind), do: (_, r) => r.number > 0 && r.revision !== inForce.revision.revision && plainButton("Roll back", () => back(r), { "aria-label": `Roll back to ${r.number}`, "data-edit": true }) }, { key: (r) => r.revision });
 async function reveal(number) {
   setParams({ revision: number });
   try {
