@@ -126,7 +126,7 @@ def _replace(text: str, node: yaml.Node, key_end: int, value: Value, path: Path)
     is_single = not isinstance(value, Mapping) and (isinstance(value, str) or not isinstance(value, Sequence))
     if is_single and (not isinstance(node, yaml.ScalarNode) or node.style in ("|", ">")):
         raise EditError(f"{dotted(path)}: is no single value")
-    if isinstance(node, yaml.ScalarNode) and end > start or getattr(node, "flow_style", False) or not key_end:
+    if (isinstance(node, yaml.ScalarNode) and end > start) or getattr(node, "flow_style", False) or not key_end:
         return text[:start] + _written(value) + text[end:]
     return f"{text[:key_end]}: {_written(value)}{text[end:]}"
 
