@@ -90,7 +90,7 @@ class UnknownPath:
         """Raise NotFound, or what the gate raises."""
         if is_below_admin(scope["path"]) or scope["method"] in READING:
             await self._gate.admit(HTTPConnection(scope), _least_role(scope["method"]))
-        raise nothing_at(scope["path"])
+        raise nothing_at(scope)
 
 
 def _least_role(method: str) -> Role:

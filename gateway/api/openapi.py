@@ -9,6 +9,14 @@ import msgspec
 from gateway.api.feedback import FEEDBACK_PATH, Feedback, Noted
 from gateway.api.models import MODELS_PATH, ListedModel, ModelList
 from gateway.api.routes import CHAT_PATH
+from gateway.api.tokenization import (
+    DETOKENIZE_PATH,
+    TOKENIZE_PATH,
+    DetokenizeBody,
+    DetokenizedText,
+    TokenizeBody,
+    TokenList,
+)
 from gateway.chat.schema import PRIVILEGED_FIELDS, ChatFields, ChatToolCall
 from gateway.errors import ErrorEnvelope, ShedReason
 from gateway.telemetry.records.record import CacheResult
@@ -86,6 +94,12 @@ class ChatCompletion(msgspec.Struct, frozen=True):
     model: str
     choices: list[ChoiceSchema]
     usage: CompletionUsage | None = None
+
+
+class InstalledVersion(msgspec.Struct, frozen=True):
+    """The version of this gateway."""
+
+    version: str
 
 
 class ProbeState(msgspec.Struct, frozen=True):
@@ -172,7 +186,7 @@ def openapi_document(*, needs_key: bool = True) -> Json:
     """Return the document, as values that encode to JSON; `needs_key` is true if the policy has keys."""
     structs = (
         *(ChatFields, ChatCompletion, ChatCompletionChunk, ModelList, ListedModel, ProbeState, ErrorEnvelope),
-        *(Feedback, Noted),
+        *(Feedback, Noted, TokenizeBody, TokenList, DetokenizeBody, DetokenizedText, InstalledVersion),
     )
     _, schemas = msgspec.json.schema_components(structs, ref_template=_REF)
     _allow_absent(schemas)
@@ -194,9 +208,17 @@ def openapi_document(*, needs_key: bool = True) -> Json:
                 "parameters": [_parameter("model", "path", "Its name", schema=_MODEL_NAME, required=True)],
             },
             FEEDBACK_PATH: {"post": _feedback()},
+            TOKENIZE_PATH: {"post": _conversion("tokenize", "The tokens of a prompt.", TokenizeBody, TokenList)},
+            DETOKENIZE_PATH: {
+                "post": _conversion("detokenize", "The text of tokens.", DetokenizeBody, DetokenizedText)
+            },
             "/livez": {"get": _probe("livez", "The process answers.")},
             "/readyz": {"get": _probe("readyz", "Requests can be served.")},
             "/startupz": {"get": _probe("startupz", "The start has finished.")},
+            "/health": {"get": _probe("health", "Requests can be served, as of `/readyz`.")},
+            "/version": {
+                "get": {**_get("version", "The version of this gateway.", InstalledVersion, ()), "security": []}
+            },
         },
         "components": {
             "schemas": schemas,
@@ -286,6 +308,16 @@ def _feedback() -> Json:
         "summary": "Report a wrong answer.",
         "requestBody": {"required": True, "content": {_JSON: {"schema": _ref(Feedback)}}},
         "responses": {"200": _response(done, Noted), **_errors(tuple(sorted({*_EDGE_ERRORS, 401, 404})))},
+    }
+
+
+def _conversion(operation_id: str, summary: str, body: type, answer: type) -> Json:
+    """Describe an endpoint that a deployment of the model's route answers."""
+    return {
+        "operationId": operation_id,
+        "summary": summary,
+        "requestBody": {"required": True, "content": {_JSON: {"schema": _ref(body)}}},
+        "responses": {"200": _response(summary, answer), **_errors(_CHAT_ERRORS)},
     }
 
 

@@ -11,6 +11,7 @@ from gateway.api.application import starlette_application
 from gateway.api.feedback import FEEDBACK_PATH, FeedbackHandlers
 from gateway.api.health import Probes
 from gateway.api.models import MODELS_PATH, Models
+from gateway.api.tokenization import DETOKENIZE_PATH, TOKENIZE_PATH, TokenizationHandlers
 from gateway.http.asgi import ASGIApp, Receive, Scope, Send
 from gateway.pipeline import DialectEndpoint
 from gateway.telemetry.logs.log import LogWriter
@@ -28,6 +29,7 @@ class PublicApplication:
         models: Models,
         probes: Probes,
         feedback: FeedbackHandlers,
+        tokenization: TokenizationHandlers,
         *,
         dialects: Sequence[DialectEndpoint] = (),
         ids: RequestIds,
@@ -40,6 +42,8 @@ class PublicApplication:
             Route(MODELS_PATH, models.list),
             Route(MODELS_PATH + "/{model:path}", models.one),
             Route(FEEDBACK_PATH, feedback.submit, methods=["POST"]),
+            Route(TOKENIZE_PATH, tokenization.tokenize, methods=["POST"]),
+            Route(DETOKENIZE_PATH, tokenization.detokenize, methods=["POST"]),
             *probes.routes(),
         ]
         self._others = starlette_application(routes, ids=ids, log=log)

@@ -31,6 +31,8 @@ from gateway.api.health import Probes
 from gateway.api.json_bodies import JsonBodies
 from gateway.api.models import Models
 from gateway.api.routes import PublicApplication
+from gateway.api.tokenization import TokenizationHandlers
+from gateway.app.certificates import CertificateWatch, read_certificates
 from gateway.app.control_plane import ControlPlane
 from gateway.app.live_gauges import read_live_gauges
 from gateway.app.observability import Observability
@@ -230,15 +232,19 @@ class Gateway:
 
     def _make_server(self) -> Server:
         config = self.config
+        certificates = read_certificates(config)
+        self._certificates = CertificateWatch(certificates, self.log)
         probes = Probes(lambda: self.snapshot, lambda: self.server.leaving.is_set())
         models = Models(self._current, int(time.time()))
         bodies = JsonBodies(self.bodies, self._workers)
         feedback = FeedbackHandlers(self._current, self._cache, bodies, self._note_wrong)
+        tokenization = TokenizationHandlers(self._current, bodies, config.edge.body.max_bytes)
         public: ASGIApp = PublicApplication(
             self.pipeline,
             models,
             probes,
             feedback,
+            tokenization,
             dialects=self._path.dialects,
             ids=self._runtime.ids,
             log=self.log,
@@ -256,12 +262,14 @@ class Gateway:
                     app=public,
                     limits=config.edge,
                     reuse_port=config.public.shared,
+                    certificate=certificates.get("public"),
                 ),
                 Listener(
                     name="admin",
                     address=config.admin.listen,
                     app=self._make_admin(probes),
                     limits=admin_limits,
+                    certificate=certificates.get("admin"),
                 ),
             ],
             new_request_id=self._runtime.ids.next,
@@ -284,6 +292,7 @@ class Gateway:
         self._tasks.spawn(self._prober.run(), "readiness")
         self._tasks.spawn(self._liveness.run(), "liveness")
         self._tasks.spawn(self._feeds.run(), "load_feeds")
+        self._tasks.spawn(self._certificates.run(), "certificates")
         self.control.start(self._tasks.spawn)
         self._stores.start(self._tasks.spawn)
         self.room.start(self._tasks.spawn)
@@ -313,6 +322,7 @@ class Gateway:
         """Read the policy file in the loop's next turns."""
         if self.snapshot is not None:
             self._tasks.spawn(self.control.look(), "reload")
+            self._tasks.spawn(asyncio.to_thread(self._certificates.look), "certificates")
 
     def _note_wrong(self, request_id: str, tenant: str) -> bool:
         """Pass on a wrong verdict; return whether a canary or a quality prediction waited for it."""

@@ -222,7 +222,8 @@ class ControlPlane:
         """Return its part of the admin listener behind the gate."""
         directory, audit, wall = self.directory, self.audit, self._wall
         passwords = Passwords()
-        is_secure = self._config.admin.oidc.redirect_url.startswith("https://")
+        admin = self._config.admin
+        is_secure = admin.tls_files is not None or admin.oidc.redirect_url.startswith("https://")
         login = LoginHandlers(
             gate,
             SignIn(

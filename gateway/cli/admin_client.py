@@ -68,7 +68,12 @@ class AdminClient:
 
 def open_client(options: argparse.Namespace, *, source: str = "policy") -> AdminClient:
     """Open a client for the gateway that `--url` names, else for that of the settings. Raises UsageError."""
+    import ssl
+
     import httpx
+
+    from gateway.cli.supervisor.probe import base_url_of
+    from gateway.http.certificate import CertificateError, pinning_context
 
     config = settings(options)
     path: Path = options.token_file or config.admin.token_file or config.process.runtime_dir / FILE_NAME
@@ -85,12 +90,17 @@ def open_client(options: argparse.Namespace, *, source: str = "policy") -> Admin
         if listen.startswith("unix:") and not options.url
         else None
     )
-    url = options.url or ("http://localhost" if transport else f"http://{listen}")
+    tls_cert = config.admin.tls_cert
+    try:
+        verify = ssl.create_default_context() if options.url or tls_cert is None else pinning_context(tls_cert)
+    except CertificateError as error:
+        raise UsageError(f"admin.{error}") from error
+    url = options.url or ("http://localhost" if transport else base_url_of(listen, is_tls=tls_cert is not None))
     headers = {"authorization": f"Bearer {token}"}
-    return AdminClient(
-        httpx.Client(base_url=url, headers=headers, timeout=TIMEOUT_S, transport=transport, trust_env=False),
-        source=source,
+    client = httpx.Client(
+        base_url=url, headers=headers, timeout=TIMEOUT_S, transport=transport, trust_env=False, verify=verify
     )
+    return AdminClient(client, source=source)
 
 
 def add_connection(parser: argparse.ArgumentParser) -> None:

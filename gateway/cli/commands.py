@@ -44,6 +44,7 @@ class UsageError(CommandError):
 
 def up(options: argparse.Namespace) -> int:
     """Start engines and gateway, and restart them as needed until a signal."""
+    from gateway.app.certificates import read_certificates
     from gateway.app.policy_acceptance import policy_checks
     from gateway.app.store_opening import open_store
     from gateway.app.supervision import supervised
@@ -59,6 +60,7 @@ def up(options: argparse.Namespace) -> int:
 
     config = settings(options)
     try:
+        read_certificates(config)
         checks = policy_checks(config, os.environ, load_predictors(config.policy.quality_dir))
         # A bad policy file is an error before anything is made; only the folder's holder reads the store.
         found = None if config.policy.is_in_store else starting_policy(config, open_store, checks)

@@ -19,6 +19,7 @@ from typing import Literal
 
 import msgspec
 
+from gateway.app.certificates import read_certificates
 from gateway.app.policy_acceptance import policy_checks
 from gateway.app.store_opening import open_examined
 from gateway.cli.supervisor.launch import (
@@ -85,6 +86,7 @@ def examine(config: GatewayConfig) -> Iterator[Check]:
     yield check_memory(available_memory_bytes())
     yield check_open_files(resource.getrlimit(resource.RLIMIT_NOFILE))
     yield check_runtime_dir(config.process.runtime_dir)
+    yield from check_certificates(config)
     yield check_policy(config)
     yield from check_store(config)
     for size in () if missing_engine_packages() else SIZES:
@@ -175,6 +177,18 @@ def check_runtime_dir(directory: Path) -> Check:
     return Check(name="runtime", level="ok", message=str(directory))
 
 
+def check_certificates(config: GatewayConfig) -> Iterator[Check]:
+    """Check that the listeners with TLS would start with their certificates; nothing without any."""
+    try:
+        found = read_certificates(config)
+    except ConfigError as error:
+        remedy = "give PEM files: the certificate with its issuers, and its key without a passphrase"
+        yield Check(name="tls", level="fail", message=str(error), remedy=remedy)
+        return
+    if found:
+        yield Check(name="tls", level="ok", message=f"certificates of {', '.join(found)} fit their keys")
+
+
 def check_policy(config: GatewayConfig) -> Check:
     """Check that the gateway would start with its policy."""
     try:
@@ -209,7 +223,7 @@ def check_weights(size: str, folder: Path) -> Check:
 def check_instance(config: GatewayConfig) -> Iterator[Check]:
     """Check that a running instance is ready, or that the ports are free for a new one."""
     pid = running_pid(config.process.runtime_dir)
-    answer = asyncio.run(get(config.public.listen, "/readyz"))
+    answer = asyncio.run(get(config.public.listen, "/readyz", tls_cert=config.public.tls_cert))
     if pid is not None or answer is not None:
         who = f"pid {pid} on {config.public.listen}" if pid is not None else config.public.listen
         if answer is not None and answer.status == 200:

@@ -48,6 +48,7 @@ class LiveDeployment:
         "plain_as_stream",
         "refuses_streams",
         "retries",
+        "root_path",
         "seq_bound",
         "starting",
         "tls",
@@ -62,6 +63,7 @@ class LiveDeployment:
         client: UpstreamClient,
         limiter: Limiter,
         health: DeploymentHealth,
+        dialect: UpstreamDialect | None = None,
     ) -> None:
         self.id = deployment.id
         self.model = deployment.model
@@ -69,9 +71,11 @@ class LiveDeployment:
         self.tls = deployment.tls
         self._base_path = b"" if reach.target.base_path else b"/v1"
         """Path after the URL; a URL with a path is the base of the whole API."""
+        self.root_path = reach.target.base_path.removesuffix("/v1").encode("ascii")
+        """Path of the server's root, below which servers such as vLLM have endpoints beside those of the API."""
         self.chat_path = self.path_of(CHAT.path)
         """Path of chat completions after the URL."""
-        self.dialect: UpstreamDialect | None = None
+        self.dialect = dialect
         """Translation of requests and answers; None for chat completions."""
         self.is_bare = not reach.target.base_path
         """True if the URL is the server's root, where an engine also serves its own endpoints."""
@@ -137,8 +141,9 @@ class LiveDeployment:
         return self.limiter.in_flight
 
     def serves(self, deployment: Deployment) -> bool:
-        """Return whether this state continues under a new revision's entry, with the same address and model."""
-        return (self.url, self.tls, self.model) == (deployment.url, deployment.tls, deployment.model)
+        """Return whether this state continues under a new revision's entry: same address, model and dialect."""
+        known = (self.url, self.tls, self.model, "openai" if self.dialect is None else self.dialect.name)
+        return known == (deployment.url, deployment.tls, deployment.model, deployment.dialect)
 
     async def retire(self) -> None:
         """Close its connections after its last request has ended; for a deployment that left the policy."""

@@ -15,6 +15,7 @@ from gateway.deployments.live import LiveDeployment
 from gateway.limits.lane import LaneRules, LiveLane, lane_rules
 from gateway.limits.limit import StaticLimit
 from gateway.limits.limiter import Limiter
+from gateway.routing.deployment_dialects import upstream_dialect_of
 from gateway.routing.router import Router
 from gateway.routing.trial import Trial
 from gateway.timeline import Clock
@@ -120,7 +121,7 @@ class SnapshotBuilder:
         """Build the snapshot of a policy, with the live state of `previous` carried over.
 
         Raises:
-            ReachError: A deployment's URL, certificates or key is invalid; `previous` is then unchanged.
+            ReachError: A deployment's URL, certificates, key or dialect is invalid; `previous` is then unchanged.
         """
         authorizations = {item.id: authorization_of(item, self._environment) for item in policy.deployments}
         deployments = {
@@ -214,13 +215,13 @@ class SnapshotBuilder:
     def _deployment(self, item: Deployment, retained: LiveDeployment | None) -> LiveDeployment:
         if retained is not None and retained.serves(item):
             return retained
-        reach = reach_of(item, self._environment)
+        reach, dialect = reach_of(item, self._environment), upstream_dialect_of(item)
         client = self._connect(item.id, reach)
         limiter = Limiter(StaticLimit(item.limits.max_in_flight), clock=self._clock)
         health = DeploymentHealth(
             rules=self._ejections.rules, tally=self._tally, on_ejected=partial(self._ejections.report, item.id)
         )
-        return LiveDeployment(item, reach, client, limiter, health)
+        return LiveDeployment(item, reach, client, limiter, health, dialect)
 
 
 def _presume_ready(now: Iterable[LiveDeployment], before: Iterable[LiveDeployment]) -> None:

@@ -91,6 +91,7 @@ CacheHistory = Literal["exact", "standalone"]
 OverloadStep = Literal["trim", "small_model", "max_tokens", "stale_cache", "shed"]
 EnginePriority = Literal["interactive", "batch"]
 PlainAsStream = Literal["suspected", "always", "never"]
+DialectName = Literal["openai", "responses", "anthropic"]
 NoRouteCode = Literal["model_not_found", "model_not_allowed"]
 
 
@@ -136,6 +137,11 @@ class Deployment(_Strict, frozen=True, kw_only=True):
     """
     model: ModelName
     """Model name sent upstream; clients may request it too."""
+    dialect: DialectName = "openai"
+    """API that it speaks: chat completions, OpenAI's Responses, or Anthropic's Messages.
+
+    Clients of any API of the gateway are served by every dialect.
+    """
     context_tokens: Count | None = None
     """Context length in tokens, prompt and answer together.
 

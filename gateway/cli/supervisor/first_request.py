@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import shlex
 
-from gateway.cli.supervisor.probe import reachable
+from gateway.cli.supervisor.probe import base_url_of
 
 QUESTION = "What is 12 plus 30?"
 
 
-def first_request(public: str, *, needs_key: bool) -> str:
+def first_request(public: str, *, needs_key: bool, is_tls: bool = False) -> str:
     """Return one example request, for curl and for OpenAI's library."""
     if public.startswith("unix:"):
         path = shlex.quote(public.removeprefix("unix:"))
         return _curl("http://penstock", f" --unix-socket {path}", needs_key=needs_key)
-    base = f"http://{reachable(public)}"
+    base = base_url_of(public, is_tls=is_tls)
     return f"{_curl(base, '', needs_key=needs_key)}\n\n{_python(base, needs_key=needs_key)}"
 
 

@@ -149,8 +149,10 @@ def bundled_model_dir(size: Size) -> Path:
 def _hold(config: GatewayConfig) -> tuple[HeldAddress, HeldAddress]:
     try:
         public = hold_address(config.public.listen, "--port", is_shared=config.public.shared)
+        public = replace(public, tls_cert=config.public.tls_cert)
         try:
-            return public, hold_address(config.admin.listen, "--admin-port")
+            admin = hold_address(config.admin.listen, "--admin-port")
+            return public, replace(admin, tls_cert=config.admin.tls_cert)
         except AddressError:
             public.close()
             raise

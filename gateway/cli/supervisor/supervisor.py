@@ -12,7 +12,7 @@ from gateway.cli.supervisor.child import Child, ChildGaveUp
 from gateway.cli.supervisor.console import Console
 from gateway.cli.supervisor.first_request import first_request
 from gateway.cli.supervisor.launch import EngineLaunch, LaunchPlan
-from gateway.cli.supervisor.probe import ProbeResult, reachable
+from gateway.cli.supervisor.probe import ProbeResult, base_url_of
 
 POLL_S = 0.2
 STILL_WAITING_S = 15.0
@@ -134,8 +134,10 @@ class Supervisor:
             f"ready after {self._clock() - started_at:.1f} s; admin on {self._admin}; Ctrl-C stops"
         )
         if not self._admin.startswith("unix:"):
-            self._console.print_line(f"admin page: http://{reachable(self._admin)}/admin/")
-        self._console.block(first_request(self._public, needs_key=self._needs_key))
+            page = base_url_of(self._admin, is_tls=self._plan.admin.tls_cert is not None)
+            self._console.print_line(f"admin page: {page}/admin/")
+        is_tls = self._plan.public.tls_cert is not None
+        self._console.block(first_request(self._public, needs_key=self._needs_key, is_tls=is_tls))
 
     async def _probe_gateway(self) -> ProbeResult | None:
         answer = await self._probe(self._public, "/readyz")
