@@ -17,9 +17,11 @@ def benchmark() -> None:
     with tempfile.TemporaryDirectory() as name:
         ran(
             [
-                *("guidellm", "benchmark", "--target", URL, "--model", MODEL, "--profile", "synchronous"),
-                *("--max-requests", "4", "--processor", tokenizer, "--data", "prompt_tokens=32,output_tokens=8"),
-                *("--output-dir", name, "--disable-console-interactive"),
+                *("guidellm", "run", "--backend", f"kind=openai_http,target={URL},model={MODEL}"),
+                *("--profile", "kind=synchronous", "--constraint", "kind=max_requests,count=4"),
+                *("--tokenizer", f"kind=hf_auto,model={tokenizer}"),
+                *("--data", "kind=synthetic_text,prompt_tokens=32,output_tokens=8"),
+                *("--output", f"kind=json,path={name}/report.json", "--disable-console-interactive"),
             ],
             Path(name),
             {"HF_HUB_OFFLINE": "1"},
