@@ -17,7 +17,8 @@ from gateway.api.tokenization import (
     TokenizeBody,
     TokenList,
 )
-from gateway.chat.schema import PRIVILEGED_FIELDS, ChatFields, ChatToolCall
+from gateway.chat.fields.table import FIELD_RULES, PRIVILEGED_FIELDS
+from gateway.chat.schema import KNOWN_PARTS, OTHER_PART, ChatFields, ChatToolCall
 from gateway.errors import ErrorEnvelope, ShedReason
 from gateway.telemetry.records.record import CacheResult
 from routing_policies.matching import AUTO
@@ -191,6 +192,7 @@ def openapi_document(*, needs_key: bool = True) -> Json:
     _, schemas = msgspec.json.schema_components(structs, ref_template=_REF)
     _allow_absent(schemas)
     _add_relations(schemas)
+    _describe_fields(schemas)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -254,11 +256,23 @@ def _referred(schema: Any) -> list[str]:
     return [name for value in schema for name in _referred(value)] if isinstance(schema, list) else []
 
 
+def _describe_fields(schemas: Json) -> None:
+    """Tell of each top-level field of the table who acts on it."""
+    members = schemas["ChatFields"]["properties"]
+    for path, rule in FIELD_RULES.items():
+        if path.isidentifier() and path not in PRIVILEGED_FIELDS:
+            members[path] = {**members.get(path, {}), "description": rule.meaning}
+
+
 def _add_relations(schemas: Json) -> None:
-    """Add the relations between fields that `gateway.chat.request` checks."""
+    """Add the relations between fields that `gateway.chat.conversion` checks."""
     chat = schemas["ChatFields"]
     chat["properties"]["model"]["examples"] = [AUTO]
-    chat["not"] = {"anyOf": [_refused(name) for name in sorted(PRIVILEGED_FIELDS)]}
+    chat["not"] = {"anyOf": [{"required": [name]} for name in sorted(PRIVILEGED_FIELDS)]}
+    kind = {"type": "string", "not": {"enum": sorted(KNOWN_PARTS - {OTHER_PART})}}
+    schemas["OtherPart"] |= {"required": ["type"], "properties": {"type": kind}}
+    is_function = _given("type", {"const": "function"})
+    schemas["ChatTool"] |= {"if": is_function, "then": _given("function", {"not": _ABSENT})}
     arguments = schemas["ChatFunctionCall"]["properties"]["arguments"]
     schemas["ChatFunctionCall"]["properties"]["arguments"] = {"anyOf": [arguments, {"type": "null"}]}
     chat["allOf"] = [_only_with("top_logprobs", "logprobs"), _only_with("stream_options", "stream")]
@@ -277,11 +291,6 @@ def _given(name: str, schema: Json) -> Json:
 def _only_with(name: str, switch: str) -> Json:
     """Allow `name` only where `switch` is true."""
     return {"if": _given(name, {"not": _ABSENT}), "then": _given(switch, {"const": True})}
-
-
-def _refused(name: str) -> Json:
-    """Match a request with a privileged field; one of them may be absent like other fields."""
-    return _given(name, {"not": _ABSENT}) if name == "chat_template_kwargs" else {"required": [name]}
 
 
 def _chat() -> Json:

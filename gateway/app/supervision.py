@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from gateway.cli.supervisor import probe as probing
 from gateway.cli.supervisor.child import BackOff, Child
 from gateway.cli.supervisor.console import Console
+from gateway.cli.supervisor.first_request import FirstRun
 from gateway.cli.supervisor.launch import LaunchPlan
 from gateway.cli.supervisor.probe import ProbeResult
 from gateway.cli.supervisor.supervisor import POLL_S, Probe, Supervisor
@@ -17,7 +18,7 @@ def supervised(
     plan: LaunchPlan,
     console: Console,
     *,
-    needs_key: bool,
+    first_run: FirstRun,
     probe: Probe | None = None,
     clock: Callable[[], float] = time.monotonic,
     poll_s: float = POLL_S,
@@ -30,5 +31,5 @@ def supervised(
     engines = [Child(engine.child, report=console.line, backoff=BackOff()) for engine in plan.engines]
     gateway = Child(plan.gateway, report=console.line, backoff=BackOff())
     return Supervisor(
-        plan, engines, gateway, console=console, probe=probe or get, needs_key=needs_key, clock=clock, poll_s=poll_s
+        plan, engines, gateway, console=console, probe=probe or get, first_run=first_run, clock=clock, poll_s=poll_s
     )

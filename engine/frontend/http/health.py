@@ -104,6 +104,8 @@ class EngineProbes:
             "block_size": 0 if ready is None else ready.block_size,
             "max_model_len": 0 if ready is None else ready.max_model_len,
             "max_num_batched_tokens": 0 if ready is None else ready.max_num_batched_tokens,
+            "device": "" if ready is None else ready.device,
+            "num_threads": 0 if ready is None else ready.num_threads,
             **msgspec.structs.asdict(self._service.link.load),
         }
 

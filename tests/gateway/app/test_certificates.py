@@ -16,7 +16,7 @@ import pytest
 from gateway.app.certificates import read_certificates
 from gateway.cli.admin_client import open_client
 from gateway.cli.doctor import check_certificates, check_instance
-from gateway.cli.supervisor.first_request import first_request
+from gateway.cli.supervisor.first_request import FirstRun, first_request
 from gateway.cli.supervisor.probe import get
 from gateway.config.checks import ConfigError
 from gateway.config.settings import GatewayConfig, PublicSettings
@@ -109,4 +109,4 @@ def test_unusable_files_are_an_error_at_start_and_in_the_doctors_report(tmp_path
 
 
 def test_the_first_request_is_by_https() -> None:
-    assert "https://127.0.0.1:8080/v1" in first_request("0.0.0.0:8080", needs_key=True, is_tls=True)
+    assert "https://127.0.0.1:8080/v1" in first_request("0.0.0.0:8080", FirstRun(needs_key=True), is_tls=True)
