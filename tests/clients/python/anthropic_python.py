@@ -76,7 +76,7 @@ def refusal() -> None:
     """A bad request is a BadRequestError in Anthropic's envelope."""
     error = refused(
         anthropic.BadRequestError,
-        lambda: CLIENT.messages.create(model=MODEL, max_tokens=16, messages=USER, temperature=7),
+        lambda: CLIENT.messages.create(model=MODEL, max_tokens=16, messages=USER, extra_body={"temperature": 7}),
     )
     assert error.body["type"] == "error", error.body
     assert "temperature" in error.body["error"]["message"]
