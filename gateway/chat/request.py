@@ -44,6 +44,9 @@ _MEDIA_TEXT_BYTES: Final = 1024
 class Projection(Protocol):
     """Way from a chat document with members of another API to one that every server of chat completions takes."""
 
+    dialect: str
+    """Name of the dialect whose deployments read those members."""
+
     def plain(self, document: dict[str, Any]) -> dict[str, Any]:
         """Return the document without those members; raises InvalidRequest where one of them is needed."""
 
@@ -113,9 +116,9 @@ class ChatRequest:
             return b"".join((raw[: match.start(1)], msgspec.json.encode(model), raw[match.end(1) :]))
         return with_members(raw, {"model": model})
 
-    def plain(self) -> ChatRequest:
-        """Return the request without members of another API; raises InvalidRequest where one of them is needed."""
-        if self.projection is None:
+    def in_dialect(self, name: str) -> ChatRequest:
+        """Return the request without members of other dialects; raises InvalidRequest where one of them is needed."""
+        if self.projection is None or self.projection.dialect == name:
             return self
         document = self.projection.plain(self.document)
         size = self.text_bytes
