@@ -231,7 +231,7 @@ class ChatRequestParser:
             )
         document, spans = self._guard.read(body)
         if not PRIVILEGED_FIELDS.isdisjoint(document):
-            _refuse_privileged(document)
+            check_privileged(document)
         try:
             fields = typed_fields(document, is_long=spans is not None)
         except InvalidRequest:
@@ -258,7 +258,7 @@ class ChatRequestParser:
             InvalidRequest: The document is not valid; `param` is the path of the first wrong field in it.
         """
         if not PRIVILEGED_FIELDS.isdisjoint(document):
-            _refuse_privileged(document)
+            check_privileged(document)
         raw = encoded_in_parts(document) if may_be_long else encoded(document)
         is_long = len(raw) > LONG_BYTES
         try:
@@ -333,8 +333,12 @@ def _whole_numbers(document: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _refuse_privileged(document: dict[str, Any]) -> None:
-    name = min(PRIVILEGED_FIELDS & document.keys())
+def check_privileged(document: dict[str, Any]) -> None:
+    """Raise InvalidRequest for a field that only the operator sets."""
+    found = PRIVILEGED_FIELDS & document.keys()
+    if not found:
+        return
+    name = min(found)
     raise InvalidRequest(
         f"`{name}` must not be part of a request; {FIELD_RULES[name].because}.",
         param=name,
