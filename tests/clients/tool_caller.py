@@ -77,7 +77,8 @@ def message_for(document: dict[str, Any]) -> dict[str, Any]:
 
 def _pieces(message: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the deltas of a message: a few characters each."""
-    deltas: list[dict[str, Any]] = [{"role": "assistant", "content": None if message.get("tool_calls") else ""}]
+    content = None if message.get("tool_calls") else ""
+    deltas: list[dict[str, Any]] = [{"role": "assistant", "content": content}]
     text = message["content"] or ""
     deltas += [{"content": text[at : at + 5]} for at in range(0, len(text), 5)]
     for index, call in enumerate(message.get("tool_calls", ())):
@@ -91,7 +92,8 @@ def _pieces(message: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 async def _events(document: dict[str, Any], message: dict[str, Any]) -> AsyncIterator[bytes]:
-    common = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": document["model"]}
+    common: dict[str, Any] = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1}
+    common["model"] = document["model"]
     reason = "tool_calls" if message.get("tool_calls") else "stop"
     choices = [{"index": 0, "delta": delta, "finish_reason": None} for delta in _pieces(message)]
     choices.append({"index": 0, "delta": {}, "finish_reason": reason})
