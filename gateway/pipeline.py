@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,9 +17,20 @@ from gateway.background.follow_up import FollowUp
 from gateway.cache.cache_stage import CacheStage
 from gateway.chat.headers import ChatHead
 from gateway.chat.request import ChatRequest
-from gateway.errors import GatewayError, InternalError, QuotaExceeded, RejectedRequest, Shed, UpstreamTimedOut
+from gateway.dialects.client_dialect import ClientDialect, DialectExchange, translated_response
+from gateway.errors import (
+    GatewayError,
+    InternalError,
+    MethodNotAllowed,
+    QuotaExceeded,
+    RejectedRequest,
+    Shed,
+    UpstreamTimedOut,
+    error_body,
+    error_headers,
+)
 from gateway.forwarding.forward import Forwarder
-from gateway.http.asgi import ClientGone, Receive, Scope, Send, until_gone
+from gateway.http.asgi import ClientGone, Header, Receive, Scope, Send, respond, until_gone
 from gateway.request_context import RequestContext
 from gateway.routing.planned_route import PlannedRoute
 from gateway.routing.sampling import RecordingSampler
@@ -49,7 +61,7 @@ class Stages:
 
 
 class ChatPipeline:
-    """The ASGI application of `POST /v1/chat/completions`; every request is recorded exactly once, however it ends."""
+    """The ASGI application of chat completions and of every dialect; each request is recorded exactly once."""
 
     def __init__(
         self,
@@ -79,11 +91,15 @@ class ChatPipeline:
         self._sampler = sampler
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
+        """Serve one chat completion."""
+        await self.serve(scope, receive, send, None)
+
+    async def serve(self, scope: Scope, receive: Receive, send: Send, exchange: DialectExchange | None) -> None:
+        """Serve one request, in the dialect of its exchange; None for chat completions."""
         snapshot = self._policy.snapshot
         assert snapshot is not None, "requests are served only after the first policy was loaded"
         record = RequestRecord(self._ids.next(), self._clock())
-        ctx = RequestContext(scope, send, record, snapshot, self._clock)
+        ctx = RequestContext(scope, send, record, snapshot, self._clock, exchange)
         record.policy = snapshot.revision
         try:
             async with until_gone(scope, receive) as client:
@@ -113,6 +129,12 @@ class ChatPipeline:
             if ctx.reservation is not None:
                 self._quotas.settle(ctx, ctx.reservation)
             self._recorder.record(record)
+
+    async def refuse(self, scope: Scope, send: Send, exchange: DialectExchange, error: GatewayError) -> None:
+        """Answer a request that cannot be served at this path, in its dialect; it is not recorded."""
+        headers = [*error_headers(error), (b"x-request-id", self._ids.next().encode("ascii"))]
+        headers, body = await translated_response(exchange, error.status, headers, error_body(error))
+        await respond(send, error.status, headers, b"" if scope["method"] == "HEAD" else body)
 
     async def aclose(self) -> None:
         """Call off what requests left behind."""
@@ -211,6 +233,30 @@ class ChatPipeline:
         if isinstance(error, Shed):
             record.shed_reason = error.reason
         await ctx.fail(error)
+
+
+class DialectEndpoint:
+    """The ASGI application of one dialect's endpoint."""
+
+    __slots__ = ("_dialect", "_pipeline")
+
+    def __init__(self, pipeline: ChatPipeline, dialect: ClientDialect) -> None:
+        self._pipeline = pipeline
+        self._dialect = dialect
+
+    @property
+    def path(self) -> str:
+        """Return the path of the endpoint."""
+        return self._dialect.path
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Serve one request."""
+        sent: list[Header] = scope["headers"]
+        exchange = self._dialect.begin(sent)
+        if scope["method"] != "POST":
+            return self._pipeline.refuse(scope, send, exchange, MethodNotAllowed(scope["method"], ["POST"]))
+        headers = self._dialect.request_headers(sent)
+        return self._pipeline.serve({**scope, "headers": headers}, receive, send, exchange)
 
 
 def _enter(trial: Trial, ctx: RequestContext, caller: Caller) -> tuple[PolicySnapshot, Caller]:

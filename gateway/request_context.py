@@ -15,8 +15,9 @@ from gateway.cache.exact.capture import Capture
 from gateway.cache.semantic.semantic_lookup import SemanticLookup
 from gateway.cache.semantic.semantic_tier import Embeds, Vector
 from gateway.deployments.flight import InFlightRequest
+from gateway.dialects.client_dialect import DialectExchange, StatefulExchange, TranslatedChannel, translated_response
 from gateway.errors import GatewayError, error_body, error_event, error_headers
-from gateway.http.asgi import EdgeChannel, Header, Scope, Send, edge_channel, respond
+from gateway.http.asgi import Header, Scope, Send, edge_channel, respond
 from gateway.limits.body_budget import BodyReservation
 from gateway.routing.routing_request import RoutingRequest
 from gateway.routing.snapshot import PolicySnapshot
@@ -24,6 +25,8 @@ from gateway.telemetry.records.record import RequestPhase, RequestRecord
 from gateway.timeline import Clock, Stage
 from routing_policies.estimation.estimators import Price
 
+_LONG_STREAM_BYTES: Final = 256 * 1024
+"""Size of a stream whose translated end is made on a thread, because it may repeat all of the text."""
 _TIMING: Final = b"admit;dur=%.3f, trim;dur=%.3f, cache;dur=%.3f, route;dur=%.3f, queue;dur=%.3f"
 
 
@@ -38,6 +41,7 @@ class RequestContext:
         "capture",
         "channel",
         "clock",
+        "exchange",
         "flight",
         "gone_at",
         "has_started",
@@ -59,8 +63,19 @@ class RequestContext:
         "was_left",
     )
 
-    def __init__(self, scope: Scope, send: Send, record: RequestRecord, snapshot: PolicySnapshot, clock: Clock) -> None:
-        self.channel: EdgeChannel | None = edge_channel(scope)
+    def __init__(
+        self,
+        scope: Scope,
+        send: Send,
+        record: RequestRecord,
+        snapshot: PolicySnapshot,
+        clock: Clock,
+        exchange: DialectExchange | None = None,
+    ) -> None:
+        channel = edge_channel(scope)
+        self.channel = channel if channel is None or exchange is None else TranslatedChannel(channel, exchange)
+        self.exchange = exchange
+        """Translation of the request and of its answer; None for chat completions."""
         self.send = send
         self.record = record
         self._timeline = record.timeline
@@ -171,14 +186,33 @@ class RequestContext:
         """Send the status line and the headers; they leave with the first bytes of the body."""
         self.record.status = status
         self.has_started = True
+        if self.exchange is not None:
+            headers = self.exchange.headers(headers)
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def write(self, piece: bytes) -> None:
+        """Send a piece of a stream through a server without a channel; waits for a slow client."""
+        if self.exchange is not None:
+            piece = self.exchange.feed(piece)
+        if piece:
+            await self.send({"type": "http.response.body", "body": piece, "more_body": True})
 
     async def end(self, body: bytes = b"") -> None:
         """Send the last bytes of the body."""
+        if self.exchange is not None:
+            is_long = self.record.bytes_out > _LONG_STREAM_BYTES
+            finish = self.exchange.finish
+            body = await asyncio.to_thread(finish, body) if is_long else finish(body)
+            if isinstance(self.exchange, StatefulExchange):
+                body = await self.exchange.keep(body)
         await self.send({"type": "http.response.body", "body": body, "more_body": False})
 
     async def answer(self, status: int, headers: list[Header], body: bytes) -> None:
         """Send a whole response."""
+        if self.exchange is not None:
+            headers, body = await translated_response(self.exchange, status, headers, body)
+            if isinstance(self.exchange, StatefulExchange):
+                body = await self.exchange.keep(body)
         self.record.status = status
         self.record.bytes_out = len(body)
         self.has_started = True

@@ -8,9 +8,20 @@ import msgspec
 
 from gateway.api.feedback import FEEDBACK_PATH, Feedback, Noted
 from gateway.api.models import MODELS_PATH, ListedModel, ModelList
+from gateway.api.responses_schema import ResponseObject, ResponsesFields
 from gateway.api.routes import CHAT_PATH
+from gateway.api.stored_responses import INPUT_ITEMS_PATH, RESPONSE_PATH, DeletedResponse, ResponseItems
+from gateway.api.tokenization import (
+    DETOKENIZE_PATH,
+    TOKENIZE_PATH,
+    DetokenizeBody,
+    DetokenizedText,
+    TokenizeBody,
+    TokenList,
+)
 from gateway.chat.fields.table import FIELD_RULES, PRIVILEGED_FIELDS
 from gateway.chat.schema import KNOWN_PARTS, OTHER_PART, ChatFields, ChatToolCall
+from gateway.dialects.responses.exchange import RESPONSES_PATH
 from gateway.errors import ErrorEnvelope, ShedReason
 from gateway.telemetry.records.record import CacheResult
 from routing_policies.matching import AUTO
@@ -87,6 +98,12 @@ class ChatCompletion(msgspec.Struct, frozen=True):
     model: str
     choices: list[ChoiceSchema]
     usage: CompletionUsage | None = None
+
+
+class InstalledVersion(msgspec.Struct, frozen=True):
+    """The version of this gateway."""
+
+    version: str
 
 
 class ProbeState(msgspec.Struct, frozen=True):
@@ -173,7 +190,8 @@ def openapi_document(*, needs_key: bool = True) -> Json:
     """Return the document, as values that encode to JSON; `needs_key` is true if the policy has keys."""
     structs = (
         *(ChatFields, ChatCompletion, ChatCompletionChunk, ModelList, ListedModel, ProbeState, ErrorEnvelope),
-        *(Feedback, Noted),
+        *(Feedback, Noted, TokenizeBody, TokenList, DetokenizeBody, DetokenizedText, InstalledVersion),
+        *(ResponsesFields, ResponseObject, DeletedResponse, ResponseItems),
     )
     _, schemas = msgspec.json.schema_components(structs, ref_template=_REF)
     _allow_absent(schemas)
@@ -184,21 +202,30 @@ def openapi_document(*, needs_key: bool = True) -> Json:
         "info": {
             "title": "Penstock",
             "version": "1",
-            "description": "One OpenAI-compatible chat endpoint. Every error has the same envelope. "
+            "description": "OpenAI-compatible endpoints. Every error has the same envelope. "
             "A request header with a malformed value counts as absent.",
         },
         "security": [{"key": []}] if needs_key else [],
         "paths": {
             CHAT_PATH: {"post": _chat()},
+            **_responses_paths(),
             MODELS_PATH: {"get": _get("listModels", "The models this key may call.", ModelList, (401,))},
             MODELS_PATH + "/{model}": {
                 "get": _get("getModel", "One model.", ListedModel, (401, 404)),
                 "parameters": [_parameter("model", "path", "Its name", schema=_MODEL_NAME, required=True)],
             },
             FEEDBACK_PATH: {"post": _feedback()},
+            TOKENIZE_PATH: {"post": _conversion("tokenize", "The tokens of a prompt.", TokenizeBody, TokenList)},
+            DETOKENIZE_PATH: {
+                "post": _conversion("detokenize", "The text of tokens.", DetokenizeBody, DetokenizedText)
+            },
             "/livez": {"get": _probe("livez", "The process answers.")},
             "/readyz": {"get": _probe("readyz", "Requests can be served.")},
             "/startupz": {"get": _probe("startupz", "The start has finished.")},
+            "/health": {"get": _probe("health", "Requests can be served, as of `/readyz`.")},
+            "/version": {
+                "get": {**_get("version", "The version of this gateway.", InstalledVersion, ()), "security": []}
+            },
         },
         "components": {
             "schemas": schemas,
@@ -288,6 +315,41 @@ def _chat() -> Json:
     }
 
 
+def _responses_paths() -> Json:
+    """Describe the Responses API."""
+    answer = _response(
+        "The response; with `stream` a series of events `event: {type}`, `data: {…}` with a `sequence_number`, from "
+        "`response.created` to `response.completed`, `response.incomplete`, or `error` and `response.failed`.",
+        ResponseObject,
+    )
+    answer["headers"] |= _headers(_HEADERS, required=True) | _headers(_RATE_HEADERS)
+    answer["content"]["text/event-stream"] = {"schema": {"type": "object", "required": ["event", "data"]}}
+    name = _parameter("response_id", "path", "Its id", required=True)
+    page = [
+        _parameter("limit", "query", "Items of a page", schema={"type": "integer", "minimum": 1, "maximum": 100}),
+        _parameter("order", "query", "Order of the items", schema={"enum": ["asc", "desc"]}),
+        _parameter("after", "query", "Id of the item before the page"),
+    ]
+    deletion = _get("deleteResponse", "Delete a stored response.", DeletedResponse, (401, 404))
+    items = _get("listInputItems", "The items that a stored response answers.", ResponseItems, (401, 404))
+    return {
+        RESPONSES_PATH: {
+            "post": {
+                "operationId": "createResponse",
+                "summary": "Answer a conversation, in the form of OpenAI's Responses.",
+                "requestBody": {"required": True, "content": {_JSON: {"schema": _ref(ResponsesFields)}}},
+                "responses": {"200": answer, **_errors(_CHAT_ERRORS)},
+            }
+        },
+        RESPONSE_PATH: {
+            "get": _get("getResponse", "A stored response.", ResponseObject, (401, 404)),
+            "delete": deletion,
+            "parameters": [name],
+        },
+        INPUT_ITEMS_PATH: {"get": {**items, "parameters": page}, "parameters": [name]},
+    }
+
+
 def _feedback() -> Json:
     done = "Noted; a cached response is not served again."
     return {
@@ -295,6 +357,16 @@ def _feedback() -> Json:
         "summary": "Report a wrong answer.",
         "requestBody": {"required": True, "content": {_JSON: {"schema": _ref(Feedback)}}},
         "responses": {"200": _response(done, Noted), **_errors(tuple(sorted({*_EDGE_ERRORS, 401, 404})))},
+    }
+
+
+def _conversion(operation_id: str, summary: str, body: type, answer: type) -> Json:
+    """Describe an endpoint that a deployment of the model's route answers."""
+    return {
+        "operationId": operation_id,
+        "summary": summary,
+        "requestBody": {"required": True, "content": {_JSON: {"schema": _ref(body)}}},
+        "responses": {"200": _response(summary, answer), **_errors(_CHAT_ERRORS)},
     }
 
 

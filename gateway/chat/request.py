@@ -5,18 +5,27 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from gateway.chat.absent import without_absent
+from gateway.chat.chunked_json import encoded_in_parts
 from gateway.chat.conversion import lenient_fields, typed_fields, typed_messages
 from gateway.chat.fields.table import FIELD_RULES, PRIVILEGED_FIELDS
 from gateway.chat.item_limits import item_limits
-from gateway.chat.json_members import may_escape_a_name, members_of, mended_json, with_members, without_members
+from gateway.chat.json_members import (
+    encoded,
+    may_escape_a_name,
+    members_of,
+    mended_json,
+    with_members,
+    without_members,
+)
 from gateway.chat.member_spans import MemberSpans
+from gateway.chat.operation import CHAT, Operation
 from gateway.chat.schema import AudioPart, ChatFields, ChatStreamOptions, ImagePart, Message
-from gateway.chat.strict_json import JsonGuard
+from gateway.chat.strict_json import LONG_BYTES, JsonGuard
 from gateway.errors import InvalidRequest, UnsupportedMediaType
 from gateway.util.header_values import listed
 
@@ -31,12 +40,22 @@ _MEDIA_TEXT_BYTES: Final = 1024
 """Bytes of text that one image or audio part counts for; its encoded size is no measure of its tokens."""
 
 
+class Projection(Protocol):
+    """Way from a chat document with members of another API to one that every server of chat completions takes."""
+
+    dialect: str
+    """Name of the dialect whose deployments read those members."""
+
+    def plain(self, document: dict[str, Any]) -> dict[str, Any]:
+        """Return the document without those members; raises InvalidRequest where one of them is needed."""
+
+
 class ChatRequest:
     """A request as the client sent it: raw bytes, JSON document and typed fields. Never changed in place."""
 
     __slots__ = (
-        *("document", "fields", "max_output_tokens", "messages", "model", "num_choices", "outline", "raw", "stream"),
-        *("_spans", "text_bytes"),
+        *("document", "fields", "max_output_tokens", "messages", "model", "num_choices", "operation", "outline"),
+        *("_spans", "projection", "raw", "stream", "text_bytes"),
     )
 
     def __init__(
@@ -47,6 +66,8 @@ class ChatRequest:
         *,
         num_text_bytes: int | None = None,
         spans: MemberSpans | None = None,
+        operation: Operation = CHAT,
+        projection: Projection | None = None,
     ) -> None:
         """Wrap a parsed request.
 
@@ -56,7 +77,11 @@ class ChatRequest:
             fields: Typed members.
             num_text_bytes: Value of `text_bytes` where the caller has computed it.
             spans: Positions of the known members of a long body, which is too long to be searched for them.
+            operation: What the request wants from a model; `raw` has the form of that endpoint.
+            projection: Way to the body for servers of chat completions; None where `raw` is that body.
         """
+        self.projection = projection
+        self.operation = operation
         self._spans = spans
         self.raw = raw
         self.document = document
@@ -78,6 +103,8 @@ class ChatRequest:
 
     def body_for(self, model: str) -> bytes:
         """Return the body with `model` as model name; the raw bytes when equal, else with only the name replaced."""
+        if self.projection is not None:
+            return encoded({**self.projection.plain(self.document), "model": model})
         if model == self.fields.model:
             return self.raw
         raw = self.raw
@@ -87,6 +114,14 @@ class ChatRequest:
         if match is not None and _is_top_level(raw, match):
             return b"".join((raw[: match.start(1)], msgspec.json.encode(model), raw[match.end(1) :]))
         return with_members(raw, {"model": model})
+
+    def in_dialect(self, name: str) -> ChatRequest:
+        """Return the request without members of other dialects; raises InvalidRequest where one of them is needed."""
+        if self.projection is None or self.projection.dialect == name:
+            return self
+        document = self.projection.plain(self.document)
+        size = self.text_bytes
+        return ChatRequest(encoded(document), document, self.fields, num_text_bytes=size, operation=self.operation)
 
     def with_max_tokens(self, limit: int) -> ChatRequest:
         """Return the request with an answer of at most `limit` tokens, in each field that bounds it.
@@ -122,7 +157,16 @@ class ChatRequest:
         text = None
         if fields.messages is self.messages:
             text = max(1, self.text_bytes + len(raw) - len(self.raw))
-        return ChatRequest(raw, {**self.document, **changes}, fields, num_text_bytes=text, spans=spans)
+        document = {**self.document, **changes}
+        return ChatRequest(
+            raw,
+            document,
+            fields,
+            num_text_bytes=text,
+            spans=spans,
+            operation=self.operation,
+            projection=self.projection,
+        )
 
 
 def _edited(
@@ -187,12 +231,42 @@ class ChatRequestParser:
             )
         document, spans = self._guard.read(body)
         if not PRIVILEGED_FIELDS.isdisjoint(document):
-            _refuse_privileged(document)
+            check_privileged(document)
         try:
             fields = typed_fields(document, is_long=spans is not None)
         except InvalidRequest:
             return self._read_leniently(document, body, spans)
         return ChatRequest(body, document, fields, spans=spans)
+
+    def accept(
+        self,
+        document: dict[str, Any],
+        projection: Projection | None = None,
+        media_bytes: int = 0,
+        *,
+        may_be_long: bool = False,
+    ) -> ChatRequest:
+        """Return the request of a document that was translated from another API.
+
+        Args:
+            document: Members of the request.
+            projection: Way to the body for servers of chat completions; None where the document is that.
+            media_bytes: Bytes of parts that are no text and that the gateway does not read.
+            may_be_long: Whether encoding the document in one call could hold the interpreter's lock for long.
+
+        Raises:
+            InvalidRequest: The document is not valid; `param` is the path of the first wrong field in it.
+        """
+        if not PRIVILEGED_FIELDS.isdisjoint(document):
+            check_privileged(document)
+        raw = encoded_in_parts(document) if may_be_long else encoded(document)
+        is_long = len(raw) > LONG_BYTES
+        try:
+            fields = typed_fields(document, is_long=is_long)
+        except InvalidRequest:
+            fields = lenient_fields(document, is_long=is_long)
+        num_text_bytes = max(text_bytes(raw, fields.messages) - media_bytes, 1) if media_bytes else None
+        return ChatRequest(raw, document, fields, num_text_bytes=num_text_bytes, projection=projection)
 
     def _read_leniently(self, document: dict[str, Any], body: bytes, spans: MemberSpans | None) -> ChatRequest:
         """Return a request that has parts of unread kinds, or else members to be mended."""
@@ -259,8 +333,12 @@ def _whole_numbers(document: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _refuse_privileged(document: dict[str, Any]) -> None:
-    name = min(PRIVILEGED_FIELDS & document.keys())
+def check_privileged(document: dict[str, Any]) -> None:
+    """Raise InvalidRequest for a field that only the operator sets."""
+    found = PRIVILEGED_FIELDS & document.keys()
+    if not found:
+        return
+    name = min(found)
     raise InvalidRequest(
         f"`{name}` must not be part of a request; {FIELD_RULES[name].because}.",
         param=name,

@@ -15,6 +15,8 @@ from gateway.chat.fields.table import FIELD_RULES, key_limits, limits
 MAX_MESSAGES: Final = FIELD_RULES["messages"].most or 0
 MAX_PARTS: Final = FIELD_RULES["messages[].content"].most or 0
 
+CONTENT_BLOCKS: Final = "content_blocks"
+"""Member of a message with content that only Anthropic's API can express."""
 OTHER_PART: Final = "other"
 """Type under which a part that the gateway does not read is converted."""
 

@@ -53,9 +53,13 @@ def add_top(commands_of: Any) -> None:
 
 def add_capacity(commands_of: Any) -> None:
     """Add the command `penstock capacity`."""
-    parser = commands_of.add_parser("capacity", help="replicas, memory and GPU hours for a peak, from measured steps")
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--engine", metavar="ADDRESS", help="a running engine: http://host:port or unix:/path")
+    parser = commands_of.add_parser("capacity", help="replicas, memory and hours of GPUs or cores for a peak")
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument(
+        "--engine",
+        metavar="NAME",
+        help="a running engine: small or large of penstock up, http://host:port or unix:/path (default: the only one)",
+    )
     source.add_argument("--load", type=Path, metavar="FILE", help="one event of its /engine/load, saved as JSON")
     source.add_argument("--steps", type=Path, metavar="FILE", help="JSON of penstock engine steps; see the next four")
     parser.add_argument("--prefill-token-us", type=float, metavar="US", help="with --steps: for each prompt token")
@@ -70,14 +74,20 @@ def add_capacity(commands_of: Any) -> None:
     parser.add_argument("--ttft-p95-ms", type=float, metavar="MS", help="target; default none")
     parser.add_argument("--tpot-ms", type=float, metavar="MS", help="target; default none")
     parser.add_argument("--headroom", type=_ratio, default=0.3, metavar="R", help="reserved at the peak (%(default)s)")
-    parser.add_argument("--gpus-per-replica", type=float, default=1.0, metavar="N", help="default %(default)s")
+    counted = parser.add_mutually_exclusive_group()
+    counted.add_argument("--gpus-per-replica", type=float, metavar="N", help="default 1 for an engine on a GPU")
+    counted.add_argument("--cores-per-replica", type=float, metavar="N", help="default: the threads of a CPU engine")
     parser.add_argument("--kv-bytes-per-token", type=float, metavar="N", help="to give memory in bytes")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="settings (default: penstock.toml if it exists)")
+    parser.add_argument("--runtime-dir", type=Path, metavar="DIR", help="of penstock up (default: ./run)")
     parser.add_argument("--json", action="store_true", help="machine-readable")
     parser.set_defaults(command=_capacity)
 
 
 def show_diagnosis(options: argparse.Namespace) -> int:
     """Measure for some seconds and print what is slow; return 1 when anything is."""
+    if not 0.2 <= options.seconds <= 60.0:
+        raise UsageError(f"--seconds: expected 0.2 to 60, got {options.seconds:g}")
     from gateway.diagnosis.render import render_diagnosis
 
     with open_client(options) as client:
@@ -91,16 +101,18 @@ def show_request(options: argparse.Namespace) -> int:
     from gateway.cli.explain import render_preview, render_request
 
     if options.request is None:
+        if options.tenant is not None:
+            raise UsageError("--tenant: belongs to --request; a finished request has its own")
         from urllib.parse import quote
 
         with open_client(options) as client:
             found = client.get(f"requests/{quote(options.request_id, safe='')}")["request"]
         print(json.dumps(found) if options.json else plain(render_request(found)))
         return 0
-    document = {"request": _read_request(options.request)}
-    if options.tenant is not None:
-        document["tenant"] = options.tenant
-    with open_client(options) as client:
+    with open_client(options) as client:  # before stdin is read: the flags may be wrong
+        document = {"request": _read_request(options.request)}
+        if options.tenant is not None:
+            document["tenant"] = options.tenant
         found = client.call("POST", "explain", document)
     print(json.dumps(found) if options.json else plain(render_preview(found)))
     return 0
@@ -110,6 +122,10 @@ def top(options: argparse.Namespace) -> int:
     """Until interrupted on a terminal; one screen elsewhere."""
     if not 0 < options.interval_s < math.inf:
         raise UsageError(f"--interval-s: expected a positive number, got {options.interval_s:g}")
+    from gateway.telemetry.window import WINDOWS_S
+
+    if options.window_s not in WINDOWS_S:
+        raise UsageError(f"--window-s: expected one of {', '.join(map(str, WINDOWS_S))}, got {options.window_s}")
     with open_client(options) as client:
         if options.once or options.json or not sys.stdout.isatty():
             found = _look(client, options.window_s)

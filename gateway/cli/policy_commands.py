@@ -13,8 +13,9 @@ from typing import Any
 
 from gateway.cli.actions import add_action, print_json
 from gateway.cli.admin_client import AdminClient, open_client
-from gateway.cli.arguments import count, duration_s
 from gateway.cli.commands import CommandError, UsageError
+from gateway.cli.parsing.arguments import count, duration_s
+from gateway.cli.parsing.command_parser import command_group
 from gateway.cli.supervisor.console import plain
 
 Json = dict[str, Any]
@@ -64,7 +65,7 @@ def _add_change(parser: argparse.ArgumentParser) -> None:
 def add_canary(actions: Any) -> None:
     """Add the command `penstock policy canary`."""
     parser = actions.add_parser("canary", help="a policy in force for some of the traffic, watched against the other")
-    verbs = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    verbs = command_group(parser)
     start = add_action(verbs, "start", start_canary, "begin one; it rolls back by itself when it is surely worse")
     start.add_argument("file", type=Path)
     start.add_argument("--percent", type=int, required=True, metavar="N", help="of the traffic, 1 to 100")
@@ -82,6 +83,9 @@ def add_canary(actions: Any) -> None:
 
 def start_canary(options: argparse.Namespace) -> int:
     """Start a canary after showing its changes and a confirmation."""
+    if not 1 <= options.percent <= 100:
+        raise UsageError(f"--percent: expected 1 to 100, got {options.percent}")
+    _require_terminal(options)
     document, reason = _text(options.file), _reason(options)
     body: Json = {"document": document, "reason": reason, "percent": options.percent}
     body |= {"tenants": options.tenant} if options.tenant else {}
@@ -174,6 +178,7 @@ def plan_policy(options: argparse.Namespace) -> int:
 
 def apply_policy(options: argparse.Namespace) -> int:
     """Apply a document after showing its changes and a confirmation."""
+    _require_terminal(options)
     document, reason = _text(options.file), _reason(options)
     with open_client(options, source=str(options.file)) as client:
         etag = options.if_match or client.get("policy")["etag"]
@@ -186,6 +191,7 @@ def apply_policy(options: argparse.Namespace) -> int:
 
 def roll_back(options: argparse.Namespace) -> int:
     """Apply an older revision's document."""
+    _require_terminal(options)
     reason = _reason(options)
     with open_client(options) as client:
         etag = options.if_match or client.get("policy")["etag"]
@@ -281,11 +287,15 @@ def _confirmed(options: argparse.Namespace, client: AdminClient, document: str) 
         _print_blast(plan["blast_radius"])
     if options.yes:
         return plan
-    if not sys.stdin.isatty():
-        raise UsageError("no terminal to prompt; give --yes to go ahead")
     if input("go ahead? [y/N] ").strip().lower() not in ("y", "yes"):
         raise CommandError("nothing was changed")
     return plan
+
+
+def _require_terminal(options: argparse.Namespace) -> None:
+    """Raise UsageError where a confirmation is needed and nobody can give it."""
+    if not options.yes and not sys.stdin.isatty():
+        raise UsageError("no terminal to prompt; give --yes to go ahead, or see the changes with penstock policy plan")
 
 
 def _report(options: argparse.Namespace, done: Json) -> int:
@@ -324,7 +334,8 @@ def _print_blast(blast: Json) -> None:
     routes = ", ".join(blast["routes"]) or "none"
     share = blast["share_of_last_day"]
     traffic = "no traffic is known" if share is None else f"{share:.1%} of {blast['requests_last_day']} requests"
-    print(f"reaches: {tenants}; routes: {routes}; last day: {traffic} ({blast['hours_known']} hours known)")
+    known = f"known for {blast['known_for_s'] / 3600:.1f} h"
+    print(f"reaches: {tenants}; routes: {routes}; last day: {traffic} ({known})")
 
 
 def _print_replay(plan: Json) -> None:

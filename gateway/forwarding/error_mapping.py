@@ -125,12 +125,12 @@ def refusal_in(envelope: bytes, status: int) -> StatedRefusal:
     return StatedRefusal(code, f"upstream status {status}: {text}")
 
 
-def without_credential(body: bytes, authorization: bytes | None) -> bytes:
-    """Return a refusal without the gateway's own credential, which some servers repeat with the request."""
-    secret = (authorization or b"").rpartition(b" ")[2]
-    if len(secret) < _LEAST_SECRET_BYTES or secret not in body:
-        return body
-    return body.replace(secret, REDACTED.encode())
+def without_secrets(body: bytes, secrets: Sequence[bytes]) -> bytes:
+    """Return a refusal without the gateway's own credentials, which some servers repeat with the request."""
+    for secret in secrets:
+        if len(secret) >= _LEAST_SECRET_BYTES and secret in body:
+            body = body.replace(secret, REDACTED.encode())
+    return body
 
 
 def _object(body: bytes) -> tuple[dict[str, Any], bool]:

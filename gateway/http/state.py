@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,17 +14,19 @@ from uvicorn.server import ServerState
 
 from gateway.errors import GatewayError
 from gateway.http.limits import EdgeLimits
-from gateway.http.refusal import render_refusal, too_many_connections
+from gateway.http.refusal import MalformedRequest, render_refusal, too_many_connections
 from gateway.http.wheel import DeadlineWheel
 
 if TYPE_CHECKING:
     from gateway.http.protocol import EdgeProtocol
 
+_LOGGER = logging.getLogger("penstock.edge")
 MAX_UNREAD_BYTES = 64 * 1024 * 1024
 _MIN_IDLE_S = 1.0  # a younger one may have its next request on the wire
 _MAX_DUE_PER_TICK = 1000  # about a millisecond's work
 
 RefusalHook = Callable[[str, GatewayError], None]
+Envelope = Callable[[bytes, GatewayError, str], bytes | None]
 """Callback with the listener's name and the error of each answer that the edge gives by itself."""
 
 
@@ -46,6 +49,8 @@ class EdgeHooks:
 
     new_request_id: Callable[[], str]
     on_refusal: RefusalHook
+    envelope: Envelope | None = None
+    """Callback for the body of a refusal of a request to this target; it returns None for the usual envelope."""
 
 
 class EdgeState(ServerState):
@@ -73,7 +78,9 @@ class EdgeState(ServerState):
         self.draining = shutdown.draining
         self.new_request_id = hooks.new_request_id
         self.on_refusal = hooks.on_refusal
+        self._envelope = hooks.envelope
         self.max_unread_bytes = max_unread_bytes
+        self._has_met_http2 = False
         self.unread_bytes = 0
         """Bytes that clients have sent too early (behind a request that is being answered) or of unfinished heads."""
         self.date_line = date_line()
@@ -115,14 +122,25 @@ class EdgeState(ServerState):
         longest.give_up()
         return True
 
-    def refuse(self, error: GatewayError) -> bytes:
-        """Return the bytes of the edge's own answer, and count it."""
+    def refuse(self, error: GatewayError, target: bytes = b"") -> bytes:
+        """Return the bytes of the edge's own answer to a request for `target`, and count it."""
         self.on_refusal(self.name, error)
-        return render_refusal(error, request_id=self.new_request_id(), date_line=self.date_line)
+        request_id = self.new_request_id()
+        body = None if self._envelope is None else self._envelope(target, error, request_id)
+        return render_refusal(error, request_id=request_id, date_line=self.date_line, body=body)
 
     def refuse_connection(self) -> bytes:
         """Return the bytes for a connection that was not admitted."""
         return self.refuse(too_many_connections())
+
+    def note_http2(self) -> None:
+        """Count a connection that begins as HTTP/2; the first one is logged."""
+        self.on_refusal(self.name, MalformedRequest("HTTP/2 is not served on this port"))
+        if not self._has_met_http2:
+            self._has_met_http2 = True
+            _LOGGER.warning(
+                "listener %s: a client speaks HTTP/2, which is not served; let it use HTTP/1.1. Logged once.", self.name
+            )
 
     def sweep(self, now: float) -> None:
         """Check the connections whose time has come."""

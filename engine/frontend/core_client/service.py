@@ -38,6 +38,7 @@ from engine.frontend.tools.tool_parser import ToolParser
 from engine.protocol import Ready
 
 _T = TypeVar("_T")
+_Result = TypeVar("_Result")
 
 _NO_TOOLS = "`tools` is not supported by this engine: the model's chat template has no tools."
 ServiceState = CoreState | Literal["warming", "draining"]
@@ -46,6 +47,8 @@ CHARS_PER_TURN = 16
 """Estimated characters of template text around each message."""
 INLINE_CHARS = 4096
 """Maximum number of characters that is rendered and tokenized on the event loop; longer prompts use a thread."""
+INLINE_TOKENS = 1024
+"""Maximum number of tokens whose text is decoded on the event loop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,18 +119,8 @@ class EngineService:
         Raises:
             ApiError: The engine cannot serve, or the request is wrong.
         """
-        ready = self._ready()
-        if request.tool_use is not None and self._tool_format is None:
-            raise unsupported(FieldRefusal("tools", _NO_TOOLS))
-        num_chars = sum(message.num_chars for message in request.messages)
-        if request.tool_use is not None:
-            num_chars += len(json.dumps([tool.as_json() for tool in request.tool_use.tools], ensure_ascii=False))
-        self._check_chars(num_chars, ready, "messages")
         started_at = self.clock()
-        if not request.tools and num_chars + CHARS_PER_TURN * len(request.messages) <= INLINE_CHARS:
-            token_ids = self._encode_chat(request)
-        else:
-            token_ids = await self._off_loop(self._encode_chat, request)
+        token_ids = await self.tokenize_chat(request)
         grammar = make_grammar(request.response_format, request.tool_use, self._tool_format)
         return self._generation(request, token_ids, options, received_at, self.clock() - started_at, grammar)
 
@@ -137,19 +130,56 @@ class EngineService:
         Raises:
             ApiError: The engine cannot serve, or the request is wrong.
         """
-        ready = self._ready()
         started_at = self.clock()
         if isinstance(request.prompt, str):
-            self._check_chars(len(request.prompt), ready, "prompt")
-            if len(request.prompt) <= INLINE_CHARS:
-                token_ids = self.tokenizer.encode_text(request.prompt)
-            else:
-                token_ids = await self._off_loop(self.tokenizer.encode_text, request.prompt)
+            token_ids = await self.tokenize_text(request.prompt)
         else:
             token_ids = request.prompt
-            if max(token_ids) >= ready.vocab_size:
-                raise invalid_value("prompt", f"`prompt` must have tokens of the vocabulary; got {max(token_ids)}.")
+            self._check_tokens(token_ids, self._ready(), "prompt")
         return self._generation(request, token_ids, options, received_at, self.clock() - started_at)
+
+    async def tokenize_chat(self, request: ChatBody) -> list[int]:
+        """Return the tokens of a conversation, rendered with the chat template.
+
+        Raises:
+            ApiError: The engine cannot serve, or the request is wrong.
+        """
+        ready = self._ready()
+        if request.tool_use is not None and self._tool_format is None:
+            raise unsupported(FieldRefusal("tools", _NO_TOOLS))
+        num_chars = sum(message.num_chars for message in request.messages)
+        if request.tool_use is not None:
+            num_chars += len(json.dumps([tool.as_json() for tool in request.tool_use.tools], ensure_ascii=False))
+        self._check_chars(num_chars, ready, "messages")
+        if not request.tools and num_chars + CHARS_PER_TURN * len(request.messages) <= INLINE_CHARS:
+            return self._encode_chat(request)
+        return await self._off_loop(self._encode_chat, request)
+
+    async def tokenize_text(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Return the tokens of a raw prompt, by default with the model's start tokens.
+
+        Raises:
+            ApiError: The engine cannot serve, or the prompt cannot fit into the context.
+        """
+        self._check_chars(len(text), self._ready(), "prompt")
+        encode = self.tokenizer.encode_text if add_special_tokens else self.tokenizer.encode_bare
+        return encode(text) if len(text) <= INLINE_CHARS else await self._off_loop(encode, text)
+
+    async def detokenize(self, token_ids: list[int]) -> str:
+        """Return the text of tokens, special ones included.
+
+        Raises:
+            ApiError: The engine cannot serve, or a token is not in the vocabulary.
+        """
+        self._check_tokens(token_ids, self._ready(), "tokens")
+        if len(token_ids) <= INLINE_TOKENS:
+            return self.tokenizer.decode(token_ids)
+        return await self._off_loop(self.tokenizer.decode, token_ids)
+
+    @property
+    def max_model_len(self) -> int:
+        """Context length in tokens. Raises ApiError while the engine cannot serve."""
+        return self._ready().max_model_len
 
     def _ready(self) -> Ready:
         if self.is_draining:
@@ -163,6 +193,11 @@ class EngineService:
         most = self.tokenizer.max_chars_per_token
         if most is not None and num_chars > ready.max_model_len * most:
             raise context_length_exceeded(-(-num_chars // most), ready.max_model_len, None, param, is_at_least=True)
+
+    def _check_tokens(self, token_ids: Sequence[int], ready: Ready, param: str) -> None:
+        largest = max(token_ids, default=0)
+        if largest >= ready.vocab_size:
+            raise invalid_value(param, f"`{param}` must have tokens of the vocabulary; got {largest}.")
 
     def _encode_chat(self, request: ChatBody) -> list[int]:
         if self._template is None:
@@ -178,8 +213,8 @@ class EngineService:
             raise invalid_value("messages", message) from error
         return self.tokenizer.encode_segments(segments)
 
-    async def _off_loop(self, encode: Callable[[_T], list[int]], argument: _T) -> list[int]:
-        return await asyncio.get_running_loop().run_in_executor(self._executor, encode, argument)
+    async def _off_loop(self, convert: Callable[[_T], _Result], argument: _T) -> _Result:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, convert, argument)
 
     def _generation(
         self,

@@ -41,6 +41,16 @@ class ResponseSource(Protocol):
         """Close the connection at once, because the response is no longer needed."""
 
 
+class BodyTranslator(Protocol):
+    """Translator of a body from one form into another, piece by piece; its errors end the exchange."""
+
+    def feed(self, piece: bytes) -> bytes:
+        """Return the translation of what is whole so far, which may be empty."""
+
+    def finish(self) -> bytes:
+        """Return the rest at the end of the body."""
+
+
 class UpstreamResponse:
     """Response of `UpstreamClient.send`, for use with `async with`: leaving before the end closes the connection.
 
@@ -60,6 +70,7 @@ class UpstreamResponse:
         "_progress",
         "_sink",
         "_source",
+        "_translator",
         "_waiter",
         "connect_s",
         "first_byte_at",
@@ -93,6 +104,7 @@ class UpstreamResponse:
         self._sink: Sink | None = None
         self._progress: Progress | None = None
         self._decoder: ContentDecoder | None = None
+        self._translator: BodyTranslator | None = None
         self._waiter: asyncio.Future[None] | None = None
 
     # For the caller.
@@ -221,6 +233,16 @@ class UpstreamResponse:
         if self._progress is None:
             self._progress = SseProgress()
 
+    def translate(self, translator: BodyTranslator) -> None:
+        """Translate the body, with what has arrived of it and was not read yet."""
+        pieces = [piece for waiting in self._buffer if (piece := translator.feed(waiting))]
+        if self._is_finished:
+            pieces.append(translator.finish())
+        else:
+            self._translator = translator
+        self._buffer = deque(pieces)
+        self._buffer_bytes = sum(map(len, pieces))
+
     def pause(self) -> None:
         """Stop reading from the upstream, because the client behind `sink` is slow. Idempotent."""
         if not self._is_paused and self._source is not None:
@@ -345,6 +367,15 @@ class UpstreamResponse:
         counts = self._progress is None or self._progress(piece)
         if counts:
             self.num_progress += 1
+        if self._translator is not None:
+            piece = self._translator.feed(piece)
+            if not piece:
+                return counts
+        self._take_in(piece)
+        return counts
+
+    def _take_in(self, piece: bytes) -> None:
+        """Pass a piece to the sink, or store it for the reader."""
         if self._sink is not None:
             self._sink(piece)
         else:
@@ -354,7 +385,6 @@ class UpstreamResponse:
                 self.pause()
             if self._waiter is not None:
                 self._wake()
-        return counts
 
     def on_end(self) -> None:
         """Complete the body and detach from the connection."""
@@ -364,10 +394,17 @@ class UpstreamResponse:
             except CodingError as error:
                 self.on_error(error)
                 return
+        if self._translator is not None:
+            self._finish_translation(self._translator)
         self._source = None
         self._is_finished = True
         if self._waiter is not None:
             self._wake()
+
+    def _finish_translation(self, translator: BodyTranslator) -> None:
+        self._translator = None
+        if rest := translator.finish():
+            self._take_in(rest)
 
     def on_error(self, error: BaseException) -> None:
         """Fail the response; pieces that came earlier can still be read."""

@@ -17,6 +17,7 @@ from gateway.app.supervision import supervised
 from gateway.cli.supervisor import probe
 from gateway.cli.supervisor.child import BackOff, Child
 from gateway.cli.supervisor.console import Console
+from gateway.cli.supervisor.first_request import FirstRun
 from gateway.cli.supervisor.held_address import HeldAddress
 from gateway.cli.supervisor.launch import EngineLaunch, LaunchPlan
 from gateway.cli.supervisor.probe import ProbeResult
@@ -47,7 +48,7 @@ class Running:
             a_plan,
             Console(self.out),
             probe=a_probe,
-            needs_key=False,
+            first_run=FirstRun(needs_key=False),
             clock=lambda: self.now_s,
             poll_s=0.01,
         )
@@ -86,6 +87,19 @@ async def test_the_first_request_is_shown_once_and_only_when_the_gateway_is_read
         assert "large    | ready after 0.0 s (weights 0.2 s)" in before
         assert "small    | ready after" in before
         assert "gateway  | gateway listens" in before
+
+
+async def test_a_login_link_is_printed_after_the_address_of_the_admin_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def line(admin: HeldAddress, token_file: Path) -> str:
+        return f"sign in: http://{admin.shown}/admin/login#link=s3cret by {token_file.name}"
+
+    monkeypatch.setattr("gateway.cli.supervisor.supervisor.login_line", line)
+    async with running(replace(plan(tmp_path), admin_token=tmp_path / "admin.token")) as up:
+        await until(up.reported("curl --unix-socket"))
+        after = up.text.partition("admin page: http://127.0.0.1:8081/admin/")[2]
+        assert "penstock | sign in: http://127.0.0.1:8081/admin/login#link=s3cret by admin.token" in after
 
 
 async def test_the_first_request_waits_for_the_slowest_engine_and_states_which_it_is(tmp_path: Path) -> None:
