@@ -611,5 +611,4 @@ def _target(request: ChatRequest, live: LiveDeployment) -> tuple[bytes, bytes]:
     endpoint = live.dialect.path(operation)
     if endpoint is None:
         raise InvalidRequest(f"Deployment '{live.id}' speaks '{live.dialect.name}', which has no {operation.name}.")
-    told = request if live.dialect.takes_content_blocks else request.plain()
-    return live.path_of(endpoint), live.dialect.body(told, live.model)
+    return live.path_of(endpoint), live.dialect.body(request.in_dialect(live.dialect.name), live.model)

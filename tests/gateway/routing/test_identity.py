@@ -43,11 +43,8 @@ def test_conversations_are_distinguished(name: str, one: ChatRequest, other: Cha
     ("one", "other", "is_same"),
     [
         (NamedSession("field:prompt_cache_key", "k"), NamedSession("field:prompt_cache_key", "k"), True),
-        (
-            NamedSession("field:prompt_cache_key", "k"),
-            NamedSession("header:x-session-id", "k"),
-            True,
-        ),  # whatever carries it
+        # One key is one session, whatever carries it.
+        (NamedSession("field:prompt_cache_key", "k"), NamedSession("header:x-session-id", "k"), True),
         (NamedSession("field:prompt_cache_key", "k"), NamedSession("field:prompt_cache_key", "l"), False),
         (NamedSession("field:user", "k"), NamedSession("field:user", "k"), False),  # two conversations of one user
     ],
