@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from gateway.access.key_requirement import KeyRequirement
 from gateway.errors import InvalidApiKey, InvalidRequest
 from gateway.http.address import is_loopback_host
 from routing_policies.policy.document import Policy
@@ -51,17 +52,40 @@ class StoredKeys:
     def __init__(self, wall: Callable[[], float]) -> None:
         self._wall = wall
         self._by_name: dict[str, StoredKey] = {}
-        self._usable: dict[bytes, StoredKey] = {}
+        self._by_digest: dict[bytes, StoredKey] = {}
+        self._requirement: KeyRequirement | None = None
+        self._is_exposed = False
+        self.are_required = False
+        """True if a request without a key is refused: by the operators' decision, else from the first key on."""
 
     def __len__(self) -> int:
         return len(self._by_name)
 
+    @property
+    def requirement(self) -> KeyRequirement | None:
+        """The operators' decision; None until one was made."""
+        return self._requirement
+
+    @property
+    def is_exposed(self) -> bool:
+        """True if other machines reach the listeners, so the first key ends calls without one in any case."""
+        return self._is_exposed
+
     def tenant_of(self, digest: bytes) -> str | None:
         """Return the tenant whose key has this sha256; None when no usable key has it."""
-        key = self._usable.get(digest)
-        if key is None or (key.expires_at is not None and key.expires_at <= self._wall()):
+        key = self._by_digest.get(digest)
+        if key is None or key.revoked_at is not None:
             return None
-        return key.tenant
+        return None if key.expires_at is not None and key.expires_at <= self._wall() else key.tenant
+
+    def has_ended(self, digest: bytes) -> bool:
+        """Return whether the key with this sha256 is revoked or expired."""
+        key = self._by_digest.get(digest)
+        return key is not None and not self.is_usable(key)
+
+    def is_usable(self, key: StoredKey) -> bool:
+        """Return whether a key is neither revoked nor expired."""
+        return key.revoked_at is None and (key.expires_at is None or key.expires_at > self._wall())
 
     def get(self, tenant: str, id: str) -> StoredKey | None:
         """Return one key, whatever its state."""
@@ -76,12 +100,27 @@ class StoredKeys:
         """Take the current state of one named key; None removes it."""
         before = self._by_name.pop(name, None)
         if before is not None:
-            self._usable.pop(bytes.fromhex(before.sha256), None)
-        if key is None:
-            return
-        self._by_name[name] = key
-        if key.revoked_at is None:
-            self._usable[bytes.fromhex(key.sha256)] = key
+            self._by_digest.pop(bytes.fromhex(before.sha256), None)
+        if key is not None:
+            self._by_name[name] = key
+            self._by_digest[bytes.fromhex(key.sha256)] = key
+        self._settle()
+
+    def take_requirement(self, requirement: KeyRequirement | None) -> None:
+        """Take the operators' decision."""
+        self._requirement = requirement
+        self._settle()
+
+    def expose(self) -> None:
+        """Note that other machines reach the listeners."""
+        self._is_exposed = True
+        self._settle()
+
+    def _settle(self) -> None:
+        if self._requirement is None or self._is_exposed:
+            self.are_required = bool(self._by_name)
+        else:
+            self.are_required = self._requirement.is_required
 
 
 def key_name(tenant: str, id: str) -> str:
@@ -127,7 +166,7 @@ class Caller:
 class KeyRing:
     """Keys of one policy revision and of the store, held only as SHA-256 digests.
 
-    Without any key, loopback clients are tenant `dev`.
+    While none is required, loopback clients without a key are tenant `dev`.
     """
 
     __slots__ = ("_callers", "_dev", "_stored", "_tenants")
@@ -158,31 +197,39 @@ class KeyRing:
         """Return the caller behind the values of the Authorization headers.
 
         An absent, malformed or unknown key costs the same as a valid one: one hash, one lookup, one comparison.
+        Where no key is required, a valid one still identifies its tenant, so keys can be handed out first.
 
         Raises:
-            InvalidApiKey: No valid key was sent.
+            InvalidApiKey: A key is required and no valid one was sent, or the key is revoked or expired.
             InvalidRequest: There is more than one header.
         """
         if len(authorization) > 1:
             raise InvalidRequest("There is more than one Authorization header. Send one.")
-        if self._dev is not None and not self._stored and _is_loopback(client_host):
-            return self._dev
+        stored, dev = self._stored, self._dev
+        if dev is not None:
+            if (stored is not None and stored.are_required) or not _is_loopback(client_host):
+                dev = None
+            elif not stored:
+                return dev
         digest = sha256(_bearer(authorization)).digest()
         known, caller = self._callers.get(digest) or self._find_stored(digest)
-        if not hmac.compare_digest(known, digest) or caller is None:
+        if hmac.compare_digest(known, digest) and caller is not None:
+            return caller
+        if dev is None or (stored is not None and stored.has_ended(digest)):
             raise InvalidApiKey
-        return caller
+        return dev
 
     @property
     def is_open(self) -> bool:
         """True if clients on this machine need no key."""
-        return self._dev is not None and not self._stored
+        return self._dev is not None and not (self._stored is not None and self._stored.are_required)
 
     def caller_of(self, tenant: str) -> Caller | None:
         """Return the caller of a tenant of this revision, or None when there is no such tenant."""
         return self._dev if self._dev is not None and tenant == DEV_TENANT else self._tenants.get(tenant)
 
     def _find_stored(self, digest: bytes) -> tuple[bytes, Caller | None]:
+        """Return the digest and the caller of a usable key; a key whose tenant this revision lacks is unknown."""
         tenant = self._stored.tenant_of(digest) if self._stored else None
         return (_ABSENT_DIGEST, None) if tenant is None else (digest, self._tenants.get(tenant))
 

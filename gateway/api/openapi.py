@@ -8,7 +8,9 @@ import msgspec
 
 from gateway.api.feedback import FEEDBACK_PATH, Feedback, Noted
 from gateway.api.models import MODELS_PATH, ListedModel, ModelList
+from gateway.api.responses_schema import ResponseObject, ResponsesFields
 from gateway.api.routes import CHAT_PATH
+from gateway.api.stored_responses import INPUT_ITEMS_PATH, RESPONSE_PATH, DeletedResponse, ResponseItems
 from gateway.api.tokenization import (
     DETOKENIZE_PATH,
     TOKENIZE_PATH,
@@ -17,7 +19,9 @@ from gateway.api.tokenization import (
     TokenizeBody,
     TokenList,
 )
-from gateway.chat.schema import PRIVILEGED_FIELDS, ChatFields, ChatToolCall
+from gateway.chat.fields.table import FIELD_RULES, PRIVILEGED_FIELDS
+from gateway.chat.schema import KNOWN_PARTS, OTHER_PART, ChatFields, ChatToolCall
+from gateway.dialects.responses.exchange import RESPONSES_PATH
 from gateway.errors import ErrorEnvelope, ShedReason
 from gateway.telemetry.records.record import CacheResult
 from routing_policies.matching import AUTO
@@ -187,21 +191,24 @@ def openapi_document(*, needs_key: bool = True) -> Json:
     structs = (
         *(ChatFields, ChatCompletion, ChatCompletionChunk, ModelList, ListedModel, ProbeState, ErrorEnvelope),
         *(Feedback, Noted, TokenizeBody, TokenList, DetokenizeBody, DetokenizedText, InstalledVersion),
+        *(ResponsesFields, ResponseObject, DeletedResponse, ResponseItems),
     )
     _, schemas = msgspec.json.schema_components(structs, ref_template=_REF)
     _allow_absent(schemas)
     _add_relations(schemas)
+    _describe_fields(schemas)
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "Penstock",
             "version": "1",
-            "description": "One OpenAI-compatible chat endpoint. Every error has the same envelope. "
+            "description": "OpenAI-compatible endpoints. Every error has the same envelope. "
             "A request header with a malformed value counts as absent.",
         },
         "security": [{"key": []}] if needs_key else [],
         "paths": {
             CHAT_PATH: {"post": _chat()},
+            **_responses_paths(),
             MODELS_PATH: {"get": _get("listModels", "The models this key may call.", ModelList, (401,))},
             MODELS_PATH + "/{model}": {
                 "get": _get("getModel", "One model.", ListedModel, (401, 404)),
@@ -254,11 +261,23 @@ def _referred(schema: Any) -> list[str]:
     return [name for value in schema for name in _referred(value)] if isinstance(schema, list) else []
 
 
+def _describe_fields(schemas: Json) -> None:
+    """Tell of each top-level field of the table who acts on it."""
+    members = schemas["ChatFields"]["properties"]
+    for path, rule in FIELD_RULES.items():
+        if path.isidentifier() and path not in PRIVILEGED_FIELDS:
+            members[path] = {**members.get(path, {}), "description": rule.meaning}
+
+
 def _add_relations(schemas: Json) -> None:
-    """Add the relations between fields that `gateway.chat.request` checks."""
+    """Add the relations between fields that `gateway.chat.conversion` checks."""
     chat = schemas["ChatFields"]
     chat["properties"]["model"]["examples"] = [AUTO]
-    chat["not"] = {"anyOf": [_refused(name) for name in sorted(PRIVILEGED_FIELDS)]}
+    chat["not"] = {"anyOf": [{"required": [name]} for name in sorted(PRIVILEGED_FIELDS)]}
+    kind = {"type": "string", "not": {"enum": sorted(KNOWN_PARTS - {OTHER_PART})}}
+    schemas["OtherPart"] |= {"required": ["type"], "properties": {"type": kind}}
+    is_function = _given("type", {"const": "function"})
+    schemas["ChatTool"] |= {"if": is_function, "then": _given("function", {"not": _ABSENT})}
     arguments = schemas["ChatFunctionCall"]["properties"]["arguments"]
     schemas["ChatFunctionCall"]["properties"]["arguments"] = {"anyOf": [arguments, {"type": "null"}]}
     chat["allOf"] = [_only_with("top_logprobs", "logprobs"), _only_with("stream_options", "stream")]
@@ -279,11 +298,6 @@ def _only_with(name: str, switch: str) -> Json:
     return {"if": _given(name, {"not": _ABSENT}), "then": _given(switch, {"const": True})}
 
 
-def _refused(name: str) -> Json:
-    """Match a request with a privileged field; one of them may be absent like other fields."""
-    return _given(name, {"not": _ABSENT}) if name == "chat_template_kwargs" else {"required": [name]}
-
-
 def _chat() -> Json:
     answer = _response(
         "The answer; with `stream` a series of events `data: {ChatCompletionChunk}` that ends with `data: [DONE]`, "
@@ -298,6 +312,41 @@ def _chat() -> Json:
         "parameters": [_parameter(name, "header", text) for name, text in _REQUEST_HEADERS.items()],
         "requestBody": {"required": True, "content": {_JSON: {"schema": _ref(ChatFields)}}},
         "responses": {"200": answer, **_errors(_CHAT_ERRORS)},
+    }
+
+
+def _responses_paths() -> Json:
+    """Describe the Responses API."""
+    answer = _response(
+        "The response; with `stream` a series of events `event: {type}`, `data: {…}` with a `sequence_number`, from "
+        "`response.created` to `response.completed`, `response.incomplete`, or `error` and `response.failed`.",
+        ResponseObject,
+    )
+    answer["headers"] |= _headers(_HEADERS, required=True) | _headers(_RATE_HEADERS)
+    answer["content"]["text/event-stream"] = {"schema": {"type": "object", "required": ["event", "data"]}}
+    name = _parameter("response_id", "path", "Its id", required=True)
+    page = [
+        _parameter("limit", "query", "Items of a page", schema={"type": "integer", "minimum": 1, "maximum": 100}),
+        _parameter("order", "query", "Order of the items", schema={"enum": ["asc", "desc"]}),
+        _parameter("after", "query", "Id of the item before the page"),
+    ]
+    deletion = _get("deleteResponse", "Delete a stored response.", DeletedResponse, (401, 404))
+    items = _get("listInputItems", "The items that a stored response answers.", ResponseItems, (401, 404))
+    return {
+        RESPONSES_PATH: {
+            "post": {
+                "operationId": "createResponse",
+                "summary": "Answer a conversation, in the form of OpenAI's Responses.",
+                "requestBody": {"required": True, "content": {_JSON: {"schema": _ref(ResponsesFields)}}},
+                "responses": {"200": answer, **_errors(_CHAT_ERRORS)},
+            }
+        },
+        RESPONSE_PATH: {
+            "get": _get("getResponse", "A stored response.", ResponseObject, (401, 404)),
+            "delete": deletion,
+            "parameters": [name],
+        },
+        INPUT_ITEMS_PATH: {"get": {**items, "parameters": page}, "parameters": [name]},
     }
 
 

@@ -12,11 +12,12 @@ from starlette.responses import Response
 from gateway.access.api_keys import Caller
 from gateway.api.application import NO_STORE
 from gateway.api.json_bodies import JsonBodies
-from gateway.chat.request import invalid_field
-from gateway.chat.schema import PRIVILEGED_FIELDS
+from gateway.chat.conversion import invalid_field
+from gateway.chat.fields.table import FIELD_RULES, FieldRule
+from gateway.chat.request import check_privileged
 from gateway.deployments.live import LiveDeployment
-from gateway.errors import GatewayError, InvalidRequest, NotFound, Shed, ShedReason
-from gateway.forwarding.error_mapping import enveloped, from_status, from_transport, without_credential
+from gateway.errors import GatewayError, NotFound, Shed, ShedReason
+from gateway.forwarding.error_mapping import enveloped, from_status, from_transport, without_secrets
 from gateway.http.asgi import find_headers
 from gateway.limits.body_budget import NOBODY
 from gateway.routing.planned_route import PlannedRoute
@@ -33,7 +34,16 @@ _TIMEOUTS: Final = ExchangeTimeouts(connect_s=5.0, first_byte_s=30.0, inter_chun
 _MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
 _LACKING: Final = frozenset({404, 405, 501})
 """Statuses of a server without the endpoint."""
-_ALLOWED_PRIVILEGED: Final = frozenset({"chat_template_kwargs"})
+_RULES: Final = {
+    "model": FIELD_RULES["model"],
+    "prompt": FieldRule(type="string", gateway="checks", engine="serves"),
+    "messages": FieldRule(type="list", gateway="checks", engine="serves"),
+    "messages[]": FieldRule(type="object", gateway="checks", engine="serves"),
+    "add_special_tokens": FieldRule(type="boolean", gateway="checks", engine="serves"),
+    "return_token_strs": FieldRule(type="boolean", gateway="checks", engine="serves"),
+    "tokens": FieldRule(type="list", gateway="checks", engine="serves"),
+    "tokens[]": FieldRule(type="integer", gateway="checks", engine="serves"),
+}
 _FIXED: Final = ((b"content-type", b"application/json"), (b"accept", b"application/json"))
 
 
@@ -93,14 +103,11 @@ class TokenizationHandlers:
         host = request.client.host if request.client else None
         caller = snapshot.keys.authenticate(find_headers(request.scope, b"authorization"), host)
         async with self._bodies.read(request, caller.tenant or NOBODY, self._max_bytes) as document:
-            for name in PRIVILEGED_FIELDS - _ALLOWED_PRIVILEGED & document.keys():
-                raise InvalidRequest(
-                    f"{name}: a request may not set this field.", param=name, code="unsupported_parameter"
-                )
+            check_privileged(document)
             try:
                 model = msgspec.convert(document, kind).model or AUTO
             except msgspec.ValidationError as error:
-                raise invalid_field(str(error)) from None
+                raise invalid_field(str(error), document, _RULES) from None
             planned = self._match(snapshot, model, caller, request)
             return await _first_answer(planned, model, path, document)
 
@@ -149,7 +156,7 @@ async def _answer_of(live: LiveDeployment, path: str, document: dict[str, Any]) 
         live.root_path + path.encode("ascii"),
         (),
         msgspec.json.encode({**document, "model": live.model}),
-        (*_FIXED, *live.credentials),
+        (*_FIXED, *live.headers.sent),
         is_at_root=True,
     )
     try:
@@ -164,6 +171,6 @@ async def _answer_of(live: LiveDeployment, path: str, document: dict[str, Any]) 
         failure = from_status(status, response.headers, live.id, "")
         if failure is not None:
             raise failure
-        body = without_credential(enveloped(body, status, live.id), live.authorization)
+        body = without_secrets(enveloped(body, status, live.id), live.headers.secrets)
     headers = {**NO_STORE, "x-penstock-deployment": live.id}
     return Response(body, status, headers, media_type="application/json")

@@ -29,8 +29,10 @@ from gateway.api.cross_origin import CrossOrigin
 from gateway.api.feedback import FeedbackHandlers
 from gateway.api.health import Probes
 from gateway.api.json_bodies import JsonBodies
+from gateway.api.message_tokens import MessageTokens, TokenCounter
 from gateway.api.models import Models
 from gateway.api.routes import PublicApplication
+from gateway.api.stored_responses import ResponseHandlers
 from gateway.api.tokenization import TokenizationHandlers
 from gateway.app.certificates import CertificateWatch, read_certificates
 from gateway.app.control_plane import ControlPlane
@@ -50,6 +52,7 @@ from gateway.deployments.liveness import LivenessWatch
 from gateway.deployments.load_feed import LoadFeeds
 from gateway.deployments.readiness import ReadinessProber
 from gateway.diagnosis.collect import SampleCollector
+from gateway.dialects.messages.errors import refusal_at
 from gateway.embedding.embedder import Embedder
 from gateway.embedding.encoder import TextEncoder
 from gateway.embedding.installed import InstalledEncoder
@@ -239,13 +242,23 @@ class Gateway:
         bodies = JsonBodies(self.bodies, self._workers)
         feedback = FeedbackHandlers(self._current, self._cache, bodies, self._note_wrong)
         tokenization = TokenizationHandlers(self._current, bodies, config.edge.body.max_bytes)
+        counts = MessageTokens(
+            self._current,
+            self._path.messages,
+            TokenCounter(self._path.pricer),
+            bodies,
+            self._workers,
+            max_bytes=config.edge.body.max_bytes,
+            ids=self._runtime.ids,
+            log=self.log,
+        )
         public: ASGIApp = PublicApplication(
             self.pipeline,
             models,
-            probes,
             feedback,
             tokenization,
-            dialects=self._path.dialects,
+            dialects=(*self._path.dialects, counts),
+            others=(*ResponseHandlers(self._current, self._stores.responses).routes(), *probes.routes()),
             ids=self._runtime.ids,
             log=self.log,
         )
@@ -263,6 +276,7 @@ class Gateway:
                     limits=config.edge,
                     reuse_port=config.public.shared,
                     certificate=certificates.get("public"),
+                    envelope=refusal_at,
                 ),
                 Listener(
                     name="admin",
@@ -410,6 +424,7 @@ class Gateway:
             "policy": policy,
             "store": {"is_up": self._stores.limits.is_up, "where": self.config.store_address.shown},
             "is_draining": self.server.leaving.is_set(),
+            "callers": self.control.access.state,
         }
 
     def _count_refusal(self, listener: str, error: GatewayError) -> None:
@@ -417,6 +432,8 @@ class Gateway:
         self.metrics.requests.labels("", "", outcome).inc()
         if isinstance(error, Shed):
             self.metrics.shed.labels(error.lane, error.reason).inc()
+        else:
+            self.metrics.rejected.labels(str(error.status)).inc()
 
     def _count_ejection(self, deployment: str, kind: FailureKind, backoff_s: float) -> None:
         self.metrics.ejections.labels(deployment, kind).inc()

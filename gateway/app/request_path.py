@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,6 +29,9 @@ from gateway.config.settings import GatewayConfig
 from gateway.deployments.health.second_attempts import RetryBudget
 from gateway.deployments.price import Pricer
 from gateway.dialects.client_dialect import ClientDialect
+from gateway.dialects.messages.exchange import MessagesDialect
+from gateway.dialects.messages.request import MessagesParser
+from gateway.dialects.responses.exchange import ResponsesDialect
 from gateway.forwarding.forward import Forwarder
 from gateway.limits.body_budget import BodyBudget
 from gateway.pipeline import ChatPipeline, DialectEndpoint, Stages
@@ -112,7 +116,14 @@ class RequestPath:
             clock=clock,
             sampler=records.sampler,
         )
-        dialects: tuple[ClientDialect, ...] = ()
+        responses = ResponsesDialect(
+            ChatRequestParser(), stores.responses, wall=runtime.wall, new_token=lambda: secrets.token_hex(24)
+        )
+        self.messages = MessagesParser(ChatRequestParser())
+        """Parser of the Messages API, for the count of tokens too."""
+        self.pricer = pricer
+        """Estimator of the tokens of requests."""
+        dialects: tuple[ClientDialect, ...] = (MessagesDialect(self.messages, runtime.wall), responses)
         self.dialects = tuple(DialectEndpoint(self.pipeline, dialect) for dialect in dialects)
         """Endpoints of the other APIs that the pipeline serves."""
 

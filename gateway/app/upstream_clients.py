@@ -37,6 +37,6 @@ def connector_of(clock: Clock) -> Connect:
 
     def connect(deployment: str, reach: UpstreamReach) -> UpstreamClient:
         limits = _LOCAL_POOL_LIMITS if reach.target.socket_path is not None else _POOL_LIMITS
-        return open_upstream(reach.target, limits=limits, clock=clock, ssl=reach.tls)
+        return open_upstream(reach.target, limits=limits, clock=clock, ssl=reach.tls, proxy=reach.proxy)
 
     return connect

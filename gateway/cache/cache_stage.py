@@ -6,6 +6,8 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Final
 
+import msgspec
+
 from gateway.background.task_group import BackgroundTasks
 from gateway.cache.exact.cache_lookup import CacheLookup
 from gateway.cache.exact.capture import Capture
@@ -39,6 +41,9 @@ class CacheStage:
         """Serve a hit or join an answer under way; return whether that was done. If not, `ctx` copies its response."""
         record = ctx.record
         wanted = planned.wanted(record.tenant, parse_cache_control(head.cache_control))
+        if wanted.rule.regenerate_window_s and not head.is_retry:
+            user = ctx.snapshot.router.user_of(request, head)
+            wanted = msgspec.structs.replace(wanted, regenerating_user=user)
         is_similar_wanted = wanted.rule.mode == SIMILAR_MODE
         if is_similar_wanted:
             self._similar.note_request(ctx, planned)
@@ -48,7 +53,7 @@ class CacheStage:
                 break
             record.cache, record.cache_reason = CacheResult.HIT_EXACT, "shared"
             ctx.mark(Stage.CACHE)
-            if await relay_followed(ctx, request, lookup.following):
+            if await relay_followed(ctx, request, lookup.following, created=self._cache.unix_time()):
                 record.outcome = Outcome.CACHED
                 record.cache_entry = lookup.following.entry_id
                 if lookup.following.entry_id is not None:
@@ -98,7 +103,7 @@ class CacheStage:
         record.cache_entry = lookup.entry_id
         if lookup.entry_id is not None:
             self._cache.note_hit(record.request_id, lookup.entry_id)
-        await relay_cached(ctx, request, lookup.answer, lookup.age_s)
+        await relay_cached(ctx, request, lookup.answer, created=self._cache.unix_time(), age_s=lookup.age_s)
         record.outcome = Outcome.CACHED
 
     def store(self, ctx: RequestContext, lookup: CacheLookup, *, is_as_requested: bool) -> None:

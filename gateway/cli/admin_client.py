@@ -45,7 +45,8 @@ class AdminClient:
             source: Name of the document in problems that the gateway reports.
         """
         self._client = client
-        self._shown = shown
+        self.shown = shown
+        """Address of the listener: a URL, or `unix:` and a path."""
         self._remedy = remedy
         self._source = source
 
@@ -71,14 +72,14 @@ class AdminClient:
         try:
             answer: Json = reply.json()
         except ValueError:
-            message = f"{self._shown} answers {reply.status_code} and no JSON; --url names the admin listener"
+            message = f"{self.shown} answers {reply.status_code} and no JSON; --url names the admin listener"
             raise CommandError(message) from None
         if reply.is_error:
             raise CommandError(self._explained(answer.get("error", {}), reply.status_code))
         return answer
 
     def _unreachable(self, reason: str) -> str:
-        return f"no gateway answers at {self._shown} ({reason}); {self._remedy}"
+        return f"no gateway answers at {self.shown} ({reason}); {self._remedy}"
 
     def _explained(self, error: Json, status: int) -> str:
         problems = [

@@ -334,7 +334,8 @@ def _print_blast(blast: Json) -> None:
     routes = ", ".join(blast["routes"]) or "none"
     share = blast["share_of_last_day"]
     traffic = "no traffic is known" if share is None else f"{share:.1%} of {blast['requests_last_day']} requests"
-    print(f"reaches: {tenants}; routes: {routes}; last day: {traffic} ({blast['hours_known']} hours known)")
+    known = f"known for {blast['known_for_s'] / 3600:.1f} h"
+    print(f"reaches: {tenants}; routes: {routes}; last day: {traffic} ({known})")
 
 
 def _print_replay(plan: Json) -> None:

@@ -14,7 +14,7 @@ from gateway.deployments.starting import StartProgress, StartReport
 from gateway.dialects.upstream_dialect import UpstreamDialect
 from gateway.limits.limiter import Limiter
 from gateway.upstreams.client import UpstreamClient
-from gateway.upstreams.reach import UpstreamReach
+from gateway.upstreams.reach import UpstreamHeaders, UpstreamReach
 from routing_policies.estimation.estimators import PeakEwma
 from routing_policies.policy.document import Deployment, PlainAsStream
 
@@ -30,7 +30,7 @@ class LiveDeployment:
     __slots__ = (
         "__weakref__",
         "_base_path",
-        "authorization",
+        "_headers",
         "chat_path",
         "client",
         "context_tokens",
@@ -46,6 +46,7 @@ class LiveDeployment:
         "limiter",
         "model",
         "plain_as_stream",
+        "proxy",
         "refuses_streams",
         "retries",
         "root_path",
@@ -79,8 +80,8 @@ class LiveDeployment:
         """Translation of requests and answers; None for chat completions."""
         self.is_bare = not reach.target.base_path
         """True if the URL is the server's root, where an engine also serves its own endpoints."""
-        self.authorization = reach.authorization
-        """Value of the Authorization header, a secret; None where the deployment requires none."""
+        self.proxy = deployment.proxy
+        self._headers = reach.headers
         self.fixed_headers: dict[tuple[bytes, bytes], tuple[tuple[bytes, bytes], ...]] = {}
         """Headers common to many requests, by accepted type and priority; built once."""
         self.context_tokens = deployment.context_tokens
@@ -115,9 +116,15 @@ class LiveDeployment:
         return self._base_path + endpoint
 
     @property
-    def credentials(self) -> tuple[tuple[bytes, bytes], ...]:
-        """Header that authenticates the gateway to the deployment, a secret; empty without one."""
-        return () if self.authorization is None else ((b"authorization", self.authorization),)
+    def headers(self) -> UpstreamHeaders:
+        """Headers that the policy adds to every request, the gateway's credentials included."""
+        return self._headers
+
+    @headers.setter
+    def headers(self, headers: UpstreamHeaders) -> None:
+        if headers != self._headers:
+            self._headers = headers
+            self.fixed_headers.clear()
 
     def drain(self, *, is_draining: bool) -> None:
         """Stop sending new requests there, or resume after the next successful probe."""
@@ -141,9 +148,10 @@ class LiveDeployment:
         return self.limiter.in_flight
 
     def serves(self, deployment: Deployment) -> bool:
-        """Return whether this state continues under a new revision's entry: same address, model and dialect."""
-        known = (self.url, self.tls, self.model, "openai" if self.dialect is None else self.dialect.name)
-        return known == (deployment.url, deployment.tls, deployment.model, deployment.dialect)
+        """Return whether this state continues under a new revision's entry: same address, way, model and dialect."""
+        dialect = "openai" if self.dialect is None else self.dialect.name
+        known = (self.url, self.tls, self.proxy, self.model, dialect)
+        return known == (deployment.url, deployment.tls, deployment.proxy, deployment.model, deployment.dialect)
 
     async def retire(self) -> None:
         """Close its connections after its last request has ended; for a deployment that left the policy."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from gateway.dialects.messages.upstream.dialect import AnthropicDialect
+from gateway.dialects.responses.upstream.responses_upstream import ResponsesUpstream
 from gateway.dialects.upstream_dialect import UpstreamDialect
 from gateway.upstreams.reach import ReachError
 from routing_policies.policy.document import Deployment
@@ -12,7 +14,9 @@ from routing_policies.policy.document import Deployment
 CHAT_DIALECT: Final = "openai"
 """Name of chat completions, which need no translation."""
 
-_DIALECTS: Final[Mapping[str, UpstreamDialect]] = {}
+_DIALECTS: Final[Mapping[str, UpstreamDialect]] = {
+    dialect.name: dialect for dialect in (AnthropicDialect(), ResponsesUpstream())
+}
 
 
 def upstream_dialect_of(deployment: Deployment) -> UpstreamDialect | None:

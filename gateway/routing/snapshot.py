@@ -20,7 +20,7 @@ from gateway.routing.router import Router
 from gateway.routing.trial import Trial
 from gateway.timeline import Clock
 from gateway.upstreams.client import UpstreamClient
-from gateway.upstreams.reach import UpstreamReach, authorization_of, reach_of
+from gateway.upstreams.reach import UpstreamReach, headers_of, reach_of
 from routing_policies.policy.document import DEFAULT_LANES, Deployment, Policy
 from routing_policies.quality.predictor import Predictors
 
@@ -123,7 +123,7 @@ class SnapshotBuilder:
         Raises:
             ReachError: A deployment's URL, certificates, key or dialect is invalid; `previous` is then unchanged.
         """
-        authorizations = {item.id: authorization_of(item, self._environment) for item in policy.deployments}
+        headers = {item.id: headers_of(item, self._environment) for item in policy.deployments}
         deployments = {
             item.id: self._deployment(item, previous.deployments.get(item.id) if previous else None)
             for item in policy.deployments
@@ -131,7 +131,7 @@ class SnapshotBuilder:
         rules = policy.lanes or DEFAULT_LANES
         has_targets = any(rule.slo is not None for rule in rules)
         for item in policy.deployments:  # from here on nothing can fail, and what is shared may change
-            deployments[item.id].authorization = authorizations[item.id]
+            deployments[item.id].headers = headers[item.id]
             deployments[item.id].context_tokens = item.context_tokens
             deployments[item.id].plain_as_stream = item.plain_as_stream
             deployments[item.id].limiter.set_limit(StaticLimit(item.limits.max_in_flight), is_adaptive=has_targets)
@@ -186,7 +186,7 @@ class SnapshotBuilder:
         for item in policy.deployments:
             live = deployments[item.id]
             if base.deployments.get(item.id) is not live:
-                live.authorization = authorization_of(item, self._environment)
+                live.headers = headers_of(item, self._environment)
                 live.context_tokens = item.context_tokens
         _presume_ready(deployments.values(), base.deployments.values())
         snapshot = PolicySnapshot(

@@ -15,6 +15,7 @@ from engine.config import FrontConfig
 from engine.frontend.core_client.generation import EnginePrompt, Generation
 from engine.frontend.core_client.link import CoreLink, CoreState
 from engine.frontend.core_client.metrics import EngineMetrics
+from engine.frontend.fields.faults import FieldRefusal
 from engine.frontend.request.errors import (
     ApiError,
     context_length_exceeded,
@@ -23,7 +24,7 @@ from engine.frontend.request.errors import (
     unsupported,
 )
 from engine.frontend.request.headers import RequestOptions
-from engine.frontend.request.requests import ChatBody, CompletionRequest
+from engine.frontend.request.requests import ChatBody, CompletionRequest, template_options
 from engine.frontend.request.tools import ToolUse
 from engine.frontend.text.chat_template import ChatTemplate, Segment
 from engine.frontend.text.choice import Choice
@@ -38,6 +39,7 @@ from engine.protocol import Ready
 _T = TypeVar("_T")
 _Result = TypeVar("_Result")
 
+_NO_TOOLS = "`tools` is not supported by this engine: the model's chat template has no tools."
 ServiceState = CoreState | Literal["warming", "draining"]
 
 CHARS_PER_TURN = 16
@@ -143,7 +145,7 @@ class EngineService:
         """
         ready = self._ready()
         if request.tool_use is not None and self._tool_format is None:
-            raise unsupported("tools", "tools: this model's chat template does not support tools.")
+            raise unsupported(FieldRefusal("tools", _NO_TOOLS))
         num_chars = sum(message.num_chars for message in request.messages)
         if request.tool_use is not None:
             num_chars += len(json.dumps([tool.as_json() for tool in request.tool_use.tools], ensure_ascii=False))
@@ -194,17 +196,20 @@ class EngineService:
     def _check_tokens(self, token_ids: Sequence[int], ready: Ready, param: str) -> None:
         largest = max(token_ids, default=0)
         if largest >= ready.vocab_size:
-            raise invalid_value(param, f"{param}: token {largest} is not in the vocabulary.")
+            raise invalid_value(param, f"`{param}` must have tokens of the vocabulary; got {largest}.")
 
     def _encode_chat(self, request: ChatBody) -> list[int]:
         if self._template is None:
-            message = "This model has no chat template; use /v1/completions."
+            message = "`messages` is not supported by this engine: the model has no chat template; use /v1/completions."
             raise ApiError(400, message, param="messages", code="unsupported_parameter")
         try:
             tools = request.tool_use.tools if request.tool_use is not None else ()
-            segments: list[Segment] = self._template.segments(request.messages, [tool.as_json() for tool in tools])
+            segments: list[Segment] = self._template.segments(
+                request.messages, [tool.as_json() for tool in tools], template_options(request, self._template.options)
+            )
         except TemplateError as error:
-            raise invalid_value("messages", f"messages: the model's chat template refused them: {error}.") from error
+            message = f"`messages` must suit the model's chat template, which refused them: {error}."
+            raise invalid_value("messages", message) from error
         return self.tokenizer.encode_segments(segments)
 
     async def _off_loop(self, convert: Callable[[_T], _Result], argument: _T) -> _Result:

@@ -54,14 +54,17 @@ class TokenUsage:
 class Wire(Protocol):
     """The shape of one endpoint's answers. `extra` is a JSON object's members, or None."""
 
-    def opening(self, index: int) -> bytes:
-        """Return the event ahead of a choice's first text; may be empty."""
+    def opening(self, index: int, *, has_text: bool = True) -> bytes:
+        """Return the event ahead of a choice's first text or tool call; may be empty."""
 
     def delta(self, index: int, delta: Delta) -> bytes:
         """Return an event with text."""
 
     def finish(self, index: int, finish: Finish, extra: dict[str, Any] | None) -> bytes:
         """Return a choice's last event."""
+
+    def show_usage(self, usage: TokenUsage) -> None:
+        """Put the usage so far into the events from here on."""
 
     def usage(self, usage: TokenUsage, extra: dict[str, Any] | None) -> bytes:
         """Return the event with the usage."""
@@ -100,6 +103,10 @@ class _EventWire:
         self._head = b"data: " + _encode(self._members | {"object": event_kind})[:-1] + b',"choices":'
         self._tail = b',"usage":null}\n\n' if identity.include_usage else b"}\n\n"
 
+    def show_usage(self, usage: TokenUsage) -> None:
+        """Put the usage so far into the events from here on."""
+        self._tail = b"".join((b',"usage":', _encode(usage.as_json()), b"}\n\n"))
+
     def usage(self, usage: TokenUsage, extra: dict[str, Any] | None) -> bytes:
         """Return the event without choices that has the usage."""
         return _with_members(b"".join((self._head, b'[],"usage":', _encode(usage.as_json()), b"}\n\n")), extra)
@@ -126,9 +133,10 @@ class ChatWire(_EventWire):
     def __init__(self, identity: AnswerIdentity) -> None:
         super().__init__(identity, "chat.completion.chunk", "chat.completion")
 
-    def opening(self, index: int) -> bytes:
-        """Return the delta with the role."""
-        return self._event(index, b'"delta":{"role":"assistant","content":""}', b"null", b"null")
+    def opening(self, index: int, *, has_text: bool = True) -> bytes:
+        """Return the delta with the role; its content is null if tool calls come first."""
+        content = b'""' if has_text else b"null"
+        return self._event(index, b'"delta":{"role":"assistant","content":%b}' % content, b"null", b"null")
 
     def delta(self, index: int, delta: Delta) -> bytes:
         """Return a delta with content, then one for each piece of a call."""
@@ -177,7 +185,7 @@ class CompletionWire(_EventWire):
     def __init__(self, identity: AnswerIdentity) -> None:
         super().__init__(identity, "text_completion", "text_completion")
 
-    def opening(self, index: int) -> bytes:
+    def opening(self, index: int, *, has_text: bool = True) -> bytes:
         """Return nothing: completions have no role."""
         return b""
 

@@ -8,10 +8,12 @@ import msgspec
 from msgspec import Meta
 
 from engine.config import FrontConfig
+from engine.frontend.fields.faults import FieldRefusal, surplus_field
 from engine.frontend.request.absent import without_absent
 from engine.frontend.request.errors import ApiError, invalid_value, unsupported
-from engine.frontend.request.requests import PRIVILEGED, ChatBody, parse_chat
+from engine.frontend.request.requests import ChatBody, parse_chat
 from engine.frontend.request.strict_json import parse_object
+from engine.frontend.request.unserved import refuse_privileged
 
 _TOKENIZE_FIELDS: Final = ("prompt", "add_special_tokens", "return_token_strs")
 _CONVERSATION_FIELDS: Final = frozenset({"messages", "tools", "chat_template_kwargs"})
@@ -47,20 +49,19 @@ def parse_tokenize(body: bytes, config: FrontConfig) -> TokenizeRequest:
     for name in ("prompt", "messages"):
         if document.get(name, "") is None:
             del document[name]
-    for name in PRIVILEGED & document.keys() - _CONVERSATION_FIELDS:
-        raise unsupported(name, f"{name}: may not be set by a request.")
+    refuse_privileged(document)
     for name in ("add_special_tokens", "return_token_strs", *_UNSERVED):
         if not isinstance(document.get(name, False), bool):
-            raise invalid_value(name, f"{name}: expected true or false.")
+            raise invalid_value(name, f"`{name}` must be true or false.")
     is_conversation = "messages" in document
     if is_conversation == ("prompt" in document):
-        raise invalid_value("prompt", "prompt: expected either prompt, a string, or messages, a conversation.")
+        raise invalid_value("prompt", "Send either `prompt`, a string, or `messages`, a conversation.")
     return_token_strs = document.get("return_token_strs", False)
     if not is_conversation:
         _check_names(document, {*_TOKENIZE_FIELDS, "model"})
         prompt = document["prompt"]
         if not isinstance(prompt, str):
-            raise invalid_value("prompt", "prompt: expected a string.")
+            raise invalid_value("prompt", "`prompt` must be a string.")
         add_special_tokens = document.get("add_special_tokens", True)
         return TokenizeRequest(
             prompt=prompt, add_special_tokens=add_special_tokens, return_token_strs=return_token_strs
@@ -68,7 +69,8 @@ def parse_tokenize(body: bytes, config: FrontConfig) -> TokenizeRequest:
     _check_names(document, {*_TOKENIZE_FIELDS, *_UNSERVED, *_CONVERSATION_FIELDS, "model"})
     for name, value in (*_UNSERVED.items(), ("add_special_tokens", True)):
         if document.get(name) is value:
-            raise unsupported(name, f"{name}: {str(value).lower()} is not served with messages; leave it out.")
+            message = f"`{name}` must not be {str(value).lower()} beside `messages` at this engine; leave it out."
+            raise unsupported(FieldRefusal(name, message))
     chat = {name: document[name] for name in _CONVERSATION_FIELDS & document.keys()}
     conversation = parse_chat(msgspec.json.encode({"model": config.model_name, **chat}), config)
     return TokenizeRequest(conversation=conversation, return_token_strs=return_token_strs)
@@ -85,7 +87,7 @@ def parse_detokenize(body: bytes, config: FrontConfig) -> DetokenizeRequest:
     try:
         return msgspec.convert(document, DetokenizeRequest)
     except msgspec.ValidationError:
-        raise invalid_value("tokens", "tokens: expected a list of token ids, 0 or more.") from None
+        raise invalid_value("tokens", "`tokens` must be a list of token ids, 0 or more.") from None
 
 
 def _document(body: bytes, config: FrontConfig) -> dict[str, Any]:
@@ -93,7 +95,7 @@ def _document(body: bytes, config: FrontConfig) -> dict[str, Any]:
     document = parse_object(body)
     model = document.get("model")
     if model is not None and not isinstance(model, str):
-        raise invalid_value("model", "model: expected a string.")
+        raise invalid_value("model", "`model` must be a string.")
     if model is not None and model != config.model_name:
         message = f"The model {model[:128]!r} does not exist here; this engine serves {config.model_name!r}."
         raise ApiError(404, message, param="model", code="model_not_found")
@@ -104,4 +106,4 @@ def _check_names(document: dict[str, Any], served: set[str]) -> None:
     for name in document:
         if name not in served:
             shown = name[:64]
-            raise unsupported(shown, f"{shown}: this endpoint does not serve this field; remove it.")
+            raise unsupported(surplus_field(shown))

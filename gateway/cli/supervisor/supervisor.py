@@ -12,6 +12,7 @@ from gateway.cli.supervisor.child import Child, ChildGaveUp
 from gateway.cli.supervisor.console import Console
 from gateway.cli.supervisor.first_request import FirstRun, first_request
 from gateway.cli.supervisor.launch import EngineLaunch, LaunchPlan
+from gateway.cli.supervisor.login_link import login_line
 from gateway.cli.supervisor.probe import ProbeResult, base_url_of
 
 POLL_S = 0.2
@@ -136,6 +137,9 @@ class Supervisor:
         if not self._admin.startswith("unix:"):
             page = base_url_of(self._admin, is_tls=self._plan.admin.tls_cert is not None)
             self._console.print_line(f"admin page: {page}/admin/")
+        token = self._plan.admin_token
+        if token is not None and (line := await login_line(self._plan.admin, token)) is not None:
+            self._console.print_line(line)
         is_tls = self._plan.public.tls_cert is not None
         self._console.block(first_request(self._public, self._first_run, is_tls=is_tls))
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from gateway.routing.deployment_dialects import upstream_dialect_of
-from gateway.upstreams.reach import ReachError
 from routing_policies.policy.document import Deployment
 
 
@@ -21,8 +20,8 @@ def test_chat_completions_need_no_translation() -> None:
     assert upstream_dialect_of(deployment(dialect="openai")) is None
 
 
-def test_a_dialect_that_nothing_speaks_is_refused_with_those_that_are_spoken() -> None:
-    with pytest.raises(
-        ReachError, match=r"deployments\.d\.dialect: this version cannot speak anthropic; it speaks openai"
-    ):
-        upstream_dialect_of(deployment(dialect="anthropic"))
+@pytest.mark.parametrize("name", ["anthropic", "responses"])
+def test_a_deployment_of_another_api_has_its_translation(name: str) -> None:
+    dialect = upstream_dialect_of(deployment(dialect=name))
+    assert dialect is not None
+    assert dialect.name == name
