@@ -192,7 +192,7 @@ async def test_a_chat_conversation_becomes_input_items(tmp_path: Path) -> None:
 @pytest.mark.parametrize("fields", [{"n": 2}, {"stop": "x"}, {"logit_bias": {"1": 1}}])
 async def test_what_responses_cannot_express_is_refused_by_name(tmp_path: Path, fields: dict[str, Any]) -> None:
     async with running(tmp_path, policy=POLICY.format(folder=tmp_path)) as stack:
-        reply = await stack.call(chat(**fields))
+        reply = await stack.call(chat("tiny", **fields))
         assert stack.small.received == []
     assert (reply.status, reply.error["param"]) == (400, next(iter(fields)))
 
