@@ -9,7 +9,9 @@ import msgspec
 from gateway.api.feedback import FEEDBACK_PATH, Feedback, Noted
 from gateway.api.message_tokens import COUNT_TOKENS_PATH
 from gateway.api.models import MODELS_PATH, ListedModel, ModelList
+from gateway.api.responses_schema import ResponseObject, ResponsesFields
 from gateway.api.routes import CHAT_PATH
+from gateway.api.stored_responses import INPUT_ITEMS_PATH, RESPONSE_PATH, DeletedResponse, ResponseItems
 from gateway.api.tokenization import (
     DETOKENIZE_PATH,
     TOKENIZE_PATH,
@@ -28,6 +30,7 @@ from gateway.dialects.messages.schema import (
     MessageErrorEnvelope,
     MessageFields,
 )
+from gateway.dialects.responses.exchange import RESPONSES_PATH
 from gateway.errors import ErrorEnvelope, ShedReason
 from gateway.telemetry.records.record import CacheResult
 from routing_policies.matching import AUTO
@@ -213,6 +216,7 @@ def openapi_document(*, needs_key: bool = True) -> Json:
         *(ChatFields, ChatCompletion, ChatCompletionChunk, ModelList, ListedModel, ProbeState, ErrorEnvelope),
         *(Feedback, Noted, TokenizeBody, TokenList, DetokenizeBody, DetokenizedText, InstalledVersion),
         *(MessageFields, CountTokensFields, MessageAnswer, CountedTokens, MessageErrorEnvelope),
+        *(ResponsesFields, ResponseObject, DeletedResponse, ResponseItems),
     )
     _, schemas = msgspec.json.schema_components(structs, ref_template=_REF)
     _allow_absent(schemas)
@@ -223,12 +227,13 @@ def openapi_document(*, needs_key: bool = True) -> Json:
         "info": {
             "title": "Penstock",
             "version": "1",
-            "description": "One OpenAI-compatible chat endpoint. Every error has the same envelope. "
+            "description": "OpenAI-compatible endpoints. Every error has the same envelope. "
             "A request header with a malformed value counts as absent.",
         },
         "security": [{"key": []}] if needs_key else [],
         "paths": {
             CHAT_PATH: {"post": _chat()},
+            **_responses_paths(),
             MODELS_PATH: {"get": _get("listModels", "The models this key may call.", ModelList, (401,))},
             MODELS_PATH + "/{model}": {
                 "get": _get("getModel", "One model.", ListedModel, (401, 404)),
@@ -381,6 +386,41 @@ def _message_errors(statuses: tuple[int, ...]) -> Json:
     if 429 in statuses:
         errors["429"]["headers"] |= _headers(_MESSAGE_LIMITS)
     return errors
+
+
+def _responses_paths() -> Json:
+    """Describe the Responses API."""
+    answer = _response(
+        "The response; with `stream` a series of events `event: {type}`, `data: {…}` with a `sequence_number`, from "
+        "`response.created` to `response.completed`, `response.incomplete`, or `error` and `response.failed`.",
+        ResponseObject,
+    )
+    answer["headers"] |= _headers(_HEADERS, required=True) | _headers(_RATE_HEADERS)
+    answer["content"]["text/event-stream"] = {"schema": {"type": "object", "required": ["event", "data"]}}
+    name = _parameter("response_id", "path", "Its id", required=True)
+    page = [
+        _parameter("limit", "query", "Items of a page", schema={"type": "integer", "minimum": 1, "maximum": 100}),
+        _parameter("order", "query", "Order of the items", schema={"enum": ["asc", "desc"]}),
+        _parameter("after", "query", "Id of the item before the page"),
+    ]
+    deletion = _get("deleteResponse", "Delete a stored response.", DeletedResponse, (401, 404))
+    items = _get("listInputItems", "The items that a stored response answers.", ResponseItems, (401, 404))
+    return {
+        RESPONSES_PATH: {
+            "post": {
+                "operationId": "createResponse",
+                "summary": "Answer a conversation, in the form of OpenAI's Responses.",
+                "requestBody": {"required": True, "content": {_JSON: {"schema": _ref(ResponsesFields)}}},
+                "responses": {"200": answer, **_errors(_CHAT_ERRORS)},
+            }
+        },
+        RESPONSE_PATH: {
+            "get": _get("getResponse", "A stored response.", ResponseObject, (401, 404)),
+            "delete": deletion,
+            "parameters": [name],
+        },
+        INPUT_ITEMS_PATH: {"get": {**items, "parameters": page}, "parameters": [name]},
+    }
 
 
 def _feedback() -> Json:

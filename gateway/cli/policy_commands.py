@@ -83,6 +83,9 @@ def add_canary(actions: Any) -> None:
 
 def start_canary(options: argparse.Namespace) -> int:
     """Start a canary after showing its changes and a confirmation."""
+    if not 1 <= options.percent <= 100:
+        raise UsageError(f"--percent: expected 1 to 100, got {options.percent}")
+    _require_terminal(options)
     document, reason = _text(options.file), _reason(options)
     body: Json = {"document": document, "reason": reason, "percent": options.percent}
     body |= {"tenants": options.tenant} if options.tenant else {}
@@ -175,6 +178,7 @@ def plan_policy(options: argparse.Namespace) -> int:
 
 def apply_policy(options: argparse.Namespace) -> int:
     """Apply a document after showing its changes and a confirmation."""
+    _require_terminal(options)
     document, reason = _text(options.file), _reason(options)
     with open_client(options, source=str(options.file)) as client:
         etag = options.if_match or client.get("policy")["etag"]
@@ -187,6 +191,7 @@ def apply_policy(options: argparse.Namespace) -> int:
 
 def roll_back(options: argparse.Namespace) -> int:
     """Apply an older revision's document."""
+    _require_terminal(options)
     reason = _reason(options)
     with open_client(options) as client:
         etag = options.if_match or client.get("policy")["etag"]
@@ -282,11 +287,15 @@ def _confirmed(options: argparse.Namespace, client: AdminClient, document: str) 
         _print_blast(plan["blast_radius"])
     if options.yes:
         return plan
-    if not sys.stdin.isatty():
-        raise UsageError("no terminal to prompt; give --yes to go ahead")
     if input("go ahead? [y/N] ").strip().lower() not in ("y", "yes"):
         raise CommandError("nothing was changed")
     return plan
+
+
+def _require_terminal(options: argparse.Namespace) -> None:
+    """Raise UsageError where a confirmation is needed and nobody can give it."""
+    if not options.yes and not sys.stdin.isatty():
+        raise UsageError("no terminal to prompt; give --yes to go ahead, or see the changes with penstock policy plan")
 
 
 def _report(options: argparse.Namespace, done: Json) -> int:

@@ -139,7 +139,7 @@ def _require_keys_and_find_the_way_back(admin: Admin, shipped: Shipped) -> None:
     expect(page.locator("#rejected")).to_contain_text("no valid API key", timeout=PATIENCE_MS)
 
 
-def test_the_admin_token_is_asked_for_once_a_session_and_its_path_is_shown(page: Page, shipped: Shipped) -> None:
+def test_the_admin_token_is_needed_once_a_session_and_its_path_is_shown(page: Page, shipped: Shipped) -> None:
     page.set_default_timeout(PATIENCE_MS)
     token_file = shipped.folder / FILE_NAME
     page.goto(f"{shipped.admin_url}/admin/deployments")
@@ -155,7 +155,7 @@ def test_the_admin_token_is_asked_for_once_a_session_and_its_path_is_shown(page:
     expect(page.locator("#who")).to_contain_text("admin token (admin)")
 
 
-def test_a_login_link_works_once_and_says_then_how_to_get_another(page: Page, shipped: Shipped) -> None:
+def test_a_login_link_works_once_and_shows_then_how_to_get_another(page: Page, shipped: Shipped) -> None:
     link = shipped.login_link()
     page.goto(f"{shipped.admin_url}{link}")
     expect(page.locator("#who")).to_contain_text("admin token", timeout=PATIENCE_MS)
@@ -184,7 +184,7 @@ def test_a_sign_in_never_leads_to_another_site(page: Page, shipped: Shipped, tar
     assert page.url == f"{shipped.admin_url}/admin/"
 
 
-def test_the_page_asked_for_is_shown_after_the_sign_in_and_viewers_see_no_button_of_a_change(
+def test_the_requested_page_is_shown_after_the_sign_in_and_viewers_see_no_button_of_a_change(
     chromium: Browser, tmp_path: Path
 ) -> None:
     with shipped_policy(tmp_path) as shipped:

@@ -56,10 +56,9 @@ async def test_create(tmp_path: Path) -> None:
 
 
 async def test_stream_helper(tmp_path: Path) -> None:
-    async with served(tmp_path) as (_, client):
-        async with client.responses.stream(model="auto", input="hi") as stream:
-            texts = [event.delta async for event in stream if event.type == "response.output_text.delta"]
-            final = await stream.get_final_response()
+    async with served(tmp_path) as (_, client), client.responses.stream(model="auto", input="hi") as stream:
+        texts = [event.delta async for event in stream if event.type == "response.output_text.delta"]
+        final = await stream.get_final_response()
     assert texts == ["hel", "lo"]
     assert final.output_text == "hello"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -59,7 +60,7 @@ WHOLE = translated([STREAM])
 @given(st.lists(st.integers(0, len(STREAM)), max_size=20))
 def test_cuts_anywhere_change_nothing(cuts: list[int]) -> None:
     edges = [0, *sorted(cuts), len(STREAM)]
-    assert translated([STREAM[begin:end] for begin, end in zip(edges, edges[1:], strict=False)]) == WHOLE
+    assert translated([STREAM[begin:end] for begin, end in pairwise(edges)]) == WHOLE
 
 
 def test_what_the_events_tell_is_what_the_last_one_holds() -> None:
