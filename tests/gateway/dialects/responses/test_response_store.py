@@ -87,6 +87,22 @@ async def test_a_response_is_read_listed_and_deleted(tmp_path: Path) -> None:
         assert (await create(stack, previous_response_id=made["id"])).error["code"] == "previous_response_not_found"
 
 
+async def test_another_gateway_with_the_same_store_continues_a_response(tmp_path: Path, url: str) -> None:
+    settings = {"store.address": url}
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    async with running(tmp_path / "a", policy=keeping(tmp_path / "a"), settings=settings) as stack:
+        made = (await create(stack)).json
+        assert made["store"] is True
+    async with running(tmp_path / "b", policy=keeping(tmp_path / "b"), settings=settings) as stack:
+        assert (await get(stack, made["id"])).json == made
+        reply = await create(stack, input="again", previous_response_id=made["id"])
+        assert reply.status == 200
+        assert len(stack.small.received[0].json["messages"]) == 3
+        assert (await stack.call(None, path=f"{PATH}/{made['id']}", method="DELETE")).status == 200
+        assert (await get(stack, made["id"])).status == 404
+
+
 @pytest.mark.parametrize("query", ["order=up", "limit=0", "limit=101", "limit=x", "after=msg_x"])
 async def test_wrong_pages_are_refused(tmp_path: Path, query: str) -> None:
     async with running(tmp_path, policy=keeping(tmp_path)) as stack:
