@@ -28,6 +28,8 @@ from gateway.config.settings import GatewayConfig
 from gateway.deployments.health.second_attempts import RetryBudget
 from gateway.deployments.price import Pricer
 from gateway.dialects.client_dialect import ClientDialect
+from gateway.dialects.completions.dialect import completions_dialect
+from gateway.dialects.embeddings.dialect import embeddings_dialect
 from gateway.forwarding.forward import Forwarder
 from gateway.limits.body_budget import BodyBudget
 from gateway.pipeline import ChatPipeline, DialectEndpoint, Stages
@@ -112,7 +114,7 @@ class RequestPath:
             clock=clock,
             sampler=records.sampler,
         )
-        dialects: tuple[ClientDialect, ...] = ()
+        dialects: tuple[ClientDialect, ...] = (completions_dialect(), embeddings_dialect())
         self.dialects = tuple(DialectEndpoint(self.pipeline, dialect) for dialect in dialects)
         """Endpoints of the other APIs that the pipeline serves."""
 

@@ -129,7 +129,7 @@ class ChatRequest:
 
     def _changed(self, changes: dict[str, Any], fields: ChatFields) -> ChatRequest:
         """Return the request with other top-level members; all others keep the client's spelling."""
-        raw, spans = _edited(self.raw, self._spans, changes)
+        raw, spans = edited(self.raw, self._spans, changes)
         text = None
         if fields.messages is self.messages:
             text = max(1, self.text_bytes + len(raw) - len(self.raw))
@@ -137,7 +137,7 @@ class ChatRequest:
         return ChatRequest(raw, document, fields, num_text_bytes=text, spans=spans, operation=self.operation)
 
 
-def _edited(
+def edited(
     body: bytes, spans: MemberSpans | None, changes: dict[str, Any], removed: frozenset[str] = frozenset()
 ) -> tuple[bytes, MemberSpans | None]:
     """Return the body with members set and removed, and their positions there; all others keep their bytes."""
@@ -199,7 +199,7 @@ class ChatRequestParser:
             )
         document, spans = self._guard.read(body)
         if not PRIVILEGED_FIELDS.isdisjoint(document):
-            _refuse_privileged(document)
+            refuse_privileged(document)
         try:
             fields = _checked_fields(document, is_long=spans is not None)
         except InvalidRequest:
@@ -212,14 +212,14 @@ class ChatRequestParser:
         Members that need no change keep their bytes.
         """
         present = without_absent(document, self._names)
-        mended = {**present, **_whole_numbers(present)}
+        mended = {**present, **whole_numbers(present, _INTEGER_FIELDS)}
         fields = _checked_fields(mended, is_long=spans is not None)
-        changes = {name: value for name, value in mended.items() if not _is_same(value, document[name])}
-        raw, spans = _edited(body, spans, changes, frozenset(document.keys() - mended.keys()))
+        changes = {name: value for name, value in mended.items() if not is_same(value, document[name])}
+        raw, spans = edited(body, spans, changes, frozenset(document.keys() - mended.keys()))
         return ChatRequest(raw, mended, fields, spans=spans)
 
 
-def _is_same(mended: Any, sent: Any) -> bool:
+def is_same(mended: Any, sent: Any) -> bool:
     """Return whether the value is as it was sent; 7 and 7.0 are not."""
     return mended is sent or (type(mended) is type(sent) and bool(mended == sent))
 
@@ -277,16 +277,13 @@ def _in_message(reason: str, number: int) -> str:
     return reason.replace("`$", f"`$.messages[{number}]", 1)
 
 
-def _whole_numbers(document: dict[str, Any]) -> dict[str, Any]:
+def whole_numbers(document: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
     """Return the integer fields written as whole floats, such as 7.0, as integers; to JSON both are one number."""
-    return {
-        name: int(value)
-        for name in _INTEGER_FIELDS
-        if type(value := document.get(name)) is float and value.is_integer()
-    }
+    return {name: int(value) for name in names if type(value := document.get(name)) is float and value.is_integer()}
 
 
-def _refuse_privileged(document: dict[str, Any]) -> None:
+def refuse_privileged(document: dict[str, Any]) -> None:
+    """Raise InvalidRequest for a field that only the operator may set."""
     found = PRIVILEGED_FIELDS & document.keys()
     if not document.get("chat_template_kwargs"):
         found -= {"chat_template_kwargs"}  # null or empty, it counts as absent like other fields

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from gateway.chat.operation import CHAT
+from gateway.chat.operation import CHAT, Operation
 from gateway.deployments.forecast import DeploymentForecast
 from gateway.deployments.health.health import DeploymentHealth
 from gateway.deployments.health.second_attempts import RecentDelays, RetryBudget
@@ -16,6 +16,7 @@ from gateway.limits.limiter import Limiter
 from gateway.upstreams.client import UpstreamClient
 from gateway.upstreams.reach import UpstreamReach
 from routing_policies.estimation.estimators import PeakEwma
+from routing_policies.operations import operations_of
 from routing_policies.policy.document import Deployment, PlainAsStream
 
 _RETIRE_POLL_S: Final = 0.1
@@ -45,6 +46,7 @@ class LiveDeployment:
         "is_ready",
         "limiter",
         "model",
+        "operations",
         "plain_as_stream",
         "refuses_streams",
         "retries",
@@ -73,7 +75,9 @@ class LiveDeployment:
         """Path of chat completions after the URL."""
         self.dialect: UpstreamDialect | None = None
         """Translation of requests and answers; None for chat completions."""
-        self.is_bare = not reach.target.base_path
+        self.operations = operations_of(deployment)
+        """Names of the operations that it serves."""
+        self.is_bare = not reach.target.base_path and not reach.target.is_builtin
         """True if the URL is the server's root, where an engine also serves its own endpoints."""
         self.authorization = reach.authorization
         """Value of the Authorization header, a secret; None where the deployment requires none."""
@@ -109,6 +113,11 @@ class LiveDeployment:
     def path_of(self, endpoint: bytes) -> bytes:
         """Return the path of an endpoint after the URL, such as `/chat/completions`."""
         return self._base_path + endpoint
+
+    def serves_operation(self, operation: Operation) -> bool:
+        """Return whether the deployment, in its dialect, serves an operation."""
+        has_endpoint = self.dialect is None or self.dialect.path(operation) is not None
+        return has_endpoint and operation.name in self.operations
 
     @property
     def credentials(self) -> tuple[tuple[bytes, bytes], ...]:

@@ -19,7 +19,8 @@ from gateway.chat.headers import ChatHead
 from gateway.chat.operation import CHAT
 from gateway.chat.request import ChatRequest
 from gateway.chat.strict_json import LONG_BYTES
-from gateway.completion.answer_end import AnswerEnd, end_of_plain
+from gateway.completion.answer_end import AnswerEnd
+from gateway.completion.answers import end_of_answer
 from gateway.completion.stated_errors import StatedError
 from gateway.deployments.flight import InFlightRequest, hidden_stream_bound_s, plain_bound_s, stream_bound_s
 from gateway.deployments.health.attempt_watch import AttemptWatch
@@ -39,7 +40,7 @@ from gateway.forwarding.error_mapping import (
     from_status,
     from_transport,
     is_retryable,
-    no_completion,
+    no_answer,
     overloaded,
     without_credential,
 )
@@ -246,7 +247,7 @@ class AttemptRunner:
                 attempt.can_move = can_move
                 attempt.attempt_watch.on_stalled = attempt.move
             attempt.routing_request, attempt.is_stream, attempt.is_assembled = (
-                ctx.routing_request,
+                ctx.routing_request if work.request.operation.generates else None,
                 work.request.stream,
                 work.is_assembled,
             )
@@ -298,7 +299,7 @@ class AttemptRunner:
             if attempt.body is None:
                 await relay_stream(ctx, attempt.response)
             else:
-                await relay_plain(ctx, attempt.response.status, attempt.passed, attempt.body)
+                await relay_plain(ctx, attempt.response.status, attempt.passed, attempt.body, work.request.operation)
         except UpstreamError as error:
             raise self._lost(work, attempt, error) from None
         except UpstreamFailed:
@@ -336,7 +337,8 @@ class AttemptRunner:
                 if live.dialect is not None:
                     body = await _translated(live.dialect, response.status, body)
                 is_long = len(body) > LONG_BYTES and response.status == OK
-                end = await asyncio.to_thread(end_of_plain, body) if is_long else None
+                operation = work.request.operation
+                end = await asyncio.to_thread(end_of_answer, body, operation) if is_long else None
                 self._take_whole(work, attempt, body, end, is_leading=is_leading)
         except UpstreamError as error:
             failure = self._lost(work, attempt, error, is_leading=is_leading)
@@ -359,7 +361,7 @@ class AttemptRunner:
             self._take_error(work, attempt, head.error, is_leading=is_leading)
             return
         attempt.attempt_watch.failed(self._clock(), FailureKind.BROKEN)
-        raise RetryElsewhere(no_completion(attempt.live.id))
+        raise RetryElsewhere(no_answer(attempt.live.id, work.request.operation))
 
     def _take_error(
         self, work: ForwardRequest, attempt: UpstreamAttempt, stated: StatedError, *, is_leading: bool
@@ -398,18 +400,19 @@ class AttemptRunner:
             if attempt.body is not body:
                 attempt.pass_as_json()
             return
-        end = end or end_of_plain(body)
+        end = end or end_of_answer(body, work.request.operation)
         if end.error is not None:
             self._take_error(work, attempt, end.error, is_leading=is_leading)
         elif (work.request.stream and not work.is_assembled) or not end.is_complete:
             attempt.attempt_watch.failed(self._clock(), FailureKind.BROKEN)
-            raise RetryElsewhere(no_completion(live.id))
+            raise RetryElsewhere(no_answer(live.id, work.request.operation))
         else:
             attempt.body = body
             if attempt.passed[0][1] != _JSON:  # clients read nothing else, and some mind its case
                 attempt.pass_as_json()
-            now = self._clock()
-            live.whole_answers.observe(now, now - attempt.sent_at)
+            if work.request.operation.generates:
+                now = self._clock()
+                live.whole_answers.observe(now, now - attempt.sent_at)
 
     def _heed(self, live: LiveDeployment, response: UpstreamResponse) -> tuple[bytes, list[Header]]:
         """Read the content type, and the headers that the client sees of an answer that is passed on whole.
@@ -576,5 +579,7 @@ def _target(request: ChatRequest, live: LiveDeployment) -> tuple[bytes, bytes]:
         return path, request.body_for(live.model)
     endpoint = live.dialect.path(operation)
     if endpoint is None:
-        raise InvalidRequest(f"Deployment '{live.id}' speaks '{live.dialect.name}', which has no {operation.name}.")
+        raise InvalidRequest(
+            f"model: deployment '{live.id}' speaks '{live.dialect.name}', which has no {operation.name}.", param="model"
+        )
     return live.path_of(endpoint), live.dialect.body(request, live.model)

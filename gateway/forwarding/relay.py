@@ -9,6 +9,7 @@ from typing import Final
 from gateway.cache.exact.fingerprint import stream_shape
 from gateway.cache.exact.needs import needs_of
 from gateway.cache.exact.shared_answer import SharedAnswer
+from gateway.chat.operation import Operation
 from gateway.chat.request import ChatRequest
 from gateway.chat.strict_json import LONG_BYTES
 from gateway.completion.answer_end import AnswerEnd, has_first_token, merge_timing, usage_of
@@ -43,11 +44,15 @@ _STREAM_HEADERS: Final[list[Header]] = [
 ]
 
 
-async def relay_plain(ctx: RequestContext, status: int, headers: list[Header], body: bytes) -> None:
+async def relay_plain(
+    ctx: RequestContext, status: int, headers: list[Header], body: bytes, operation: Operation
+) -> None:
     """Send a whole answer as it came."""
     record = ctx.record
     if 200 <= status < 300:
-        record.timeline.first_token_at = now = ctx.clock()
+        now = ctx.clock()
+        if operation.generates:
+            record.timeline.first_token_at = now
         is_long = len(body) > LONG_BYTES
         record.usage = await asyncio.to_thread(usage_of, body) if is_long else usage_of(body)
         if ctx.hides_odds:
@@ -68,7 +73,8 @@ async def relay_cached(ctx: RequestContext, request: ChatRequest, answer: bytes,
     """Send a stored response, a whole JSON completion, in the form that this request needs."""
     record = ctx.record
     record.deployment = FROM_CACHE
-    record.timeline.first_token_at = ctx.clock()
+    if request.operation.generates:
+        record.timeline.first_token_at = ctx.clock()
     timing = None
     if ctx.wants_timing:
         ctx.mark(Stage.RELAY)
@@ -140,7 +146,8 @@ def _served(answer: bytes, request: ChatRequest, timing: dict[str, float] | None
     if not request.stream:
         return (answer if timing is None else merge_timing(answer, timing)), usage
     options = request.fields.stream_options
-    stream = as_event_stream(answer, include_usage=options is not None and options.include_usage is True)
+    include_usage = options is not None and options.include_usage is True
+    stream = as_event_stream(answer, include_usage=include_usage, operation=request.operation)
     if timing is None:
         return stream, usage
     events = TimingEvents()

@@ -8,7 +8,7 @@ import ssl as ssl_module
 import time
 from collections.abc import Callable
 
-from gateway.upstreams.connector import Connector
+from gateway.upstreams.connector import Connector, Join
 from gateway.upstreams.http1.connection import Clock, Connection
 from gateway.upstreams.http1.errors import ClosedEarly, ConnectError, ExchangePhase, ResponseClosed, UpstreamError
 from gateway.upstreams.http1.pulse import Pulse
@@ -36,7 +36,9 @@ class UpstreamClient:
         resolver: Resolver | None = None,
         wire_limits: WireLimits | None = None,
         max_buffer_bytes: int = _MAX_BUFFER_BYTES,
+        join: Join | None = None,
     ) -> None:
+        """Create a client without connections; `join` opens those to a target in this process."""
         self._name = str(target)
         self._clock = clock
         self._wire_limits = wire_limits or WireLimits()
@@ -45,7 +47,7 @@ class UpstreamClient:
         self._pool = pool
         self._owns_resolver = resolver is None
         self._resolver = resolver or Resolver(clock=clock)
-        self._connector = Connector(target, self._resolver, ssl)
+        self._connector = Connector(target, self._resolver, ssl, join)
         self.pulse = Pulse()
         self._is_closed = False
         self._spares: set[asyncio.Task[None]] = set()
