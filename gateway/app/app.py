@@ -34,6 +34,7 @@ from gateway.api.routes import PublicApplication
 from gateway.app.control_plane import ControlPlane
 from gateway.app.live_gauges import read_live_gauges
 from gateway.app.observability import Observability
+from gateway.app.own_encoder import OwnEncoder
 from gateway.app.request_path import Protection, RequestPath
 from gateway.app.response_cache import ResponseCache
 from gateway.app.runtime import Runtime, Surroundings
@@ -128,6 +129,7 @@ class Gateway:
             on_trial=self._take_trial,
         )
         self._answers.on_audit = self.control.note_audit
+        self._own_encoder = OwnEncoder(config, runtime)
         self._builder = self._make_builder(around, ejection or EjectionRules(), predictors)
         observers = (*self.control.watchers(), self.recent.note)
         self._records = Observability(config, runtime, observers, self.control.sampler)
@@ -173,7 +175,7 @@ class Gateway:
             clock=around.clock,
             rng=around.rng,
             environment=around.environment,
-            connect=around.connect or connector_of(around.clock),
+            connect=around.connect or connector_of(around.clock, self._own_encoder.joins),
             ejections=Ejections(rules=ejection, report=self._count_ejection),
             zone=self.config.process.zone or None,
             stored_keys=self.control.directory.keys,
@@ -273,6 +275,7 @@ class Gateway:
         """Load the policy, probe once, listen. Raises PolicyFileError or OSError; nothing is left open then."""
         self._records.start()
         try:
+            await self._own_encoder.start()
             await self.control.load()
             await asyncio.gather(self._prober.probe_all(), self._stores.try_reach())
             await self.server.start()
@@ -333,6 +336,7 @@ class Gateway:
         await self._stores.aclose()
         for deployment in self._deployments():
             await deployment.client.aclose()
+        await self._own_encoder.aclose()
         await asyncio.to_thread(self._records.close)
 
     # Policy
@@ -355,6 +359,7 @@ class Gateway:
         self.metrics.follow(revision.policy, revision.revision)
         self.room.drains.apply()
         self._answers.note_policy(revision.policy)
+        self._own_encoder.note_policy(revision.policy)
         if snapshot.router.learns:
             self._path.labels.begin()
         self._replace(before)

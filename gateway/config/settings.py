@@ -221,6 +221,26 @@ class CacheSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddingsSettings:
+    """`[embeddings]`: the encoder of deployments whose URL is `builtin:encoder`."""
+
+    model: str = ""
+    """Folder of a sentence-transformers model, or name of an installed package with one; empty: all-MiniLM-L6-v2.
+
+    BERT and RoBERTa models are served, pooled by the mean or the first token.
+    """
+    precision: Literal["fp32", "int8"] = "fp32"
+    """Precision of the weights: `int8` takes less time and memory, and changes similarities by less than a hundredth.
+    """
+    threads: int = 1
+    """Threads that encode."""
+
+    def __post_init__(self) -> None:
+        """Reject values no type can; ConfigError starts with the key."""
+        require_range("threads", self.threads, 1, 64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayConfig:
     """Settings of one gateway process. A field is a section of `penstock.toml`, a field of a section a key in it.
 
@@ -235,6 +255,7 @@ class GatewayConfig:
     policy: PolicySettings = field(default_factory=PolicySettings)
     store: StoreSettings = field(default_factory=StoreSettings)
     cache: CacheSettings = field(default_factory=CacheSettings)
+    embeddings: EmbeddingsSettings = field(default_factory=EmbeddingsSettings)
     telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)
 
     def __post_init__(self) -> None:

@@ -52,6 +52,10 @@ class OperationParser(Generic[F]):
 
     def parse(self, body: bytes) -> ChatRequest:
         """Return the request in `body`; raises InvalidRequest with the path of the first wrong field."""
+        return self._make(self.read(body))
+
+    def read(self, body: bytes) -> ParsedBody[F]:
+        """Return the body with its typed fields; raises InvalidRequest with the path of the first wrong one."""
         if body.startswith(_BYTE_ORDER_MARK):
             raise InvalidRequest(
                 "The body begins with a byte-order mark. Send plain UTF-8 without one.", code="invalid_json"
@@ -60,10 +64,9 @@ class OperationParser(Generic[F]):
         if not PRIVILEGED_FIELDS.isdisjoint(document):
             refuse_privileged(document)
         try:
-            parsed = ParsedBody(body, document, self._converted(document), spans)
+            return ParsedBody(body, document, self._converted(document), spans)
         except InvalidRequest:
-            parsed = self._mended(document, body, spans)
-        return self._make(parsed)
+            return self._mended(document, body, spans)
 
     def _converted(self, document: dict[str, Any]) -> F:
         try:
