@@ -11,6 +11,7 @@ from routing_policies.policy.document import (
     BUILTIN_ENCODER,
     Candidate,
     Deployment,
+    Modality,
     OperationName,
     Route,
     Select,
@@ -28,6 +29,13 @@ def operations_of(deployment: Deployment) -> tuple[OperationName, ...]:
     if deployment.operations is not None:
         return deployment.operations
     return _EMBEDDED if deployment.url == BUILTIN_ENCODER else _GENERATED
+
+
+def input_modalities_of(deployment: Deployment) -> tuple[Modality, ...] | None:
+    """Return the kinds of content that a deployment's model reads; None where they are unknown."""
+    if deployment.input_modalities is None and deployment.url == BUILTIN_ENCODER:
+        return ("text",)
+    return deployment.input_modalities
 
 
 def route_for(

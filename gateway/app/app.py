@@ -233,7 +233,7 @@ class Gateway:
     def _make_server(self) -> Server:
         config = self.config
         probes = Probes(lambda: self.snapshot, lambda: self.server.leaving.is_set())
-        models = Models(self._current, int(time.time()))
+        models = Models(self._current, int(time.time()), [endpoint.path for endpoint in self._path.dialects])
         bodies = JsonBodies(self.bodies, self._workers)
         feedback = FeedbackHandlers(self._current, self._cache, bodies, self._note_wrong)
         public: ASGIApp = PublicApplication(

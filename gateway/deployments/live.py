@@ -16,7 +16,7 @@ from gateway.limits.limiter import Limiter
 from gateway.upstreams.client import UpstreamClient
 from gateway.upstreams.reach import UpstreamReach
 from routing_policies.estimation.estimators import PeakEwma
-from routing_policies.operations import operations_of
+from routing_policies.operations import input_modalities_of, operations_of
 from routing_policies.policy.document import Deployment, PlainAsStream
 
 _RETIRE_POLL_S: Final = 0.1
@@ -41,6 +41,7 @@ class LiveDeployment:
         "forecast",
         "health",
         "id",
+        "input_modalities",
         "is_bare",
         "is_draining",
         "is_ready",
@@ -77,6 +78,8 @@ class LiveDeployment:
         """Translation of requests and answers; None for chat completions."""
         self.operations = operations_of(deployment)
         """Names of the operations that it serves."""
+        self.input_modalities = input_modalities_of(deployment)
+        """Kinds of content that its model reads; None where they are unknown."""
         self.is_bare = not reach.target.base_path and not reach.target.is_builtin
         """True if the URL is the server's root, where an engine also serves its own endpoints."""
         self.authorization = reach.authorization
@@ -113,6 +116,12 @@ class LiveDeployment:
     def path_of(self, endpoint: bytes) -> bytes:
         """Return the path of an endpoint after the URL, such as `/chat/completions`."""
         return self._base_path + endpoint
+
+    def describe(self, deployment: Deployment) -> None:
+        """Take from a new revision what the model can do."""
+        self.context_tokens = deployment.context_tokens
+        self.operations = operations_of(deployment)
+        self.input_modalities = input_modalities_of(deployment)
 
     def serves_operation(self, operation: Operation) -> bool:
         """Return whether the deployment, in its dialect, serves an operation."""

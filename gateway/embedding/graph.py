@@ -84,7 +84,7 @@ class _Bert:
         return graph.one("LayerNormalization", graph.one("Add", biased, residual), *norm, epsilon=self._shape.epsilon)
 
     def _pool(self, value: str) -> str:
-        """Normalise the first token's vector, or the sum over a text's tokens, which has the direction of their mean."""
+        """Normalise the first token's vector, or the sum over a text's tokens, which points to their mean."""
         graph = self._graph
         if self._shape.pooling == "cls":
             first = graph.constant(np.zeros((), np.int64))

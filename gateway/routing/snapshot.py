@@ -20,7 +20,6 @@ from gateway.routing.trial import Trial
 from gateway.timeline import Clock
 from gateway.upstreams.client import UpstreamClient
 from gateway.upstreams.reach import UpstreamReach, authorization_of, reach_of
-from routing_policies.operations import operations_of
 from routing_policies.policy.document import DEFAULT_LANES, Deployment, Policy
 from routing_policies.quality.predictor import Predictors
 
@@ -132,8 +131,7 @@ class SnapshotBuilder:
         has_targets = any(rule.slo is not None for rule in rules)
         for item in policy.deployments:  # from here on nothing can fail, and what is shared may change
             deployments[item.id].authorization = authorizations[item.id]
-            deployments[item.id].context_tokens = item.context_tokens
-            deployments[item.id].operations = operations_of(item)
+            deployments[item.id].describe(item)
             deployments[item.id].plain_as_stream = item.plain_as_stream
             deployments[item.id].limiter.set_limit(StaticLimit(item.limits.max_in_flight), is_adaptive=has_targets)
         if previous is not None:
@@ -188,8 +186,7 @@ class SnapshotBuilder:
             live = deployments[item.id]
             if base.deployments.get(item.id) is not live:
                 live.authorization = authorization_of(item, self._environment)
-                live.context_tokens = item.context_tokens
-                live.operations = operations_of(item)
+                live.describe(item)
         _presume_ready(deployments.values(), base.deployments.values())
         snapshot = PolicySnapshot(
             revision=revision,
