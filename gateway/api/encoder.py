@@ -73,9 +73,8 @@ class EncoderApplication:
         return failure.status, error_headers(failure), error_body(failure)
 
     def _readiness(self) -> tuple[int, list[Header], bytes]:
-        is_ready = self._encoder.is_ready
-        state = {"state": "ready" if is_ready else "starting"}
-        return 200 if is_ready else 503, [_JSON], msgspec.json.encode(state)
+        state = self._encoder.state
+        return 200 if state == "ready" else 503, [_JSON], msgspec.json.encode({"state": state})
 
     async def _embed(self, body: bytes) -> bytes:
         parsed = await asyncio.to_thread(self._parser.read, body) if is_long(body) else self._parser.read(body)

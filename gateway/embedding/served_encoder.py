@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,10 @@ LoadEncoder = Callable[[Executor], "Awaitable[OnnxEncoder]"]
 """Loader of the encoder, given the threads that encode."""
 
 
+EncoderState = Literal["starting", "ready", "failed"]
+"""State of an encoder; one that failed to load is loaded again later."""
+
+
 class TextVectors(NamedTuple):
     """Vectors of some inputs."""
 
@@ -53,11 +57,14 @@ class ServedEncoder:
         self._threads: Workers | None = None
         self._task: asyncio.Task[None] | None = None
         self._encoder: OnnxEncoder | None = None
+        self._num_failures = 0
 
     @property
-    def is_ready(self) -> bool:
-        """True if the encoder is loaded."""
-        return self._encoder is not None
+    def state(self) -> EncoderState:
+        """State for probes."""
+        if self._encoder is not None:
+            return "ready"
+        return "failed" if self._num_failures else "starting"
 
     def start(self) -> None:
         """Begin to load, unless that has begun; returns at once."""
@@ -120,16 +127,15 @@ class ServedEncoder:
         return rows
 
     async def _load_patiently(self, threads: Executor) -> None:
-        failures = 0
         while True:
             try:
                 self._encoder = await self._load(threads)
             except EncoderUnavailable as error:
+                self._num_failures += 1
                 self._on_failure(error)
             else:
                 return
-            await asyncio.sleep(_RETRY_PAUSES_S[min(failures, len(_RETRY_PAUSES_S) - 1)])
-            failures += 1
+            await asyncio.sleep(_RETRY_PAUSES_S[min(self._num_failures, len(_RETRY_PAUSES_S)) - 1])
 
 
 def _check_row(row: list[int], place: int, num_rows: int, encoder: OnnxEncoder, name: str) -> None:

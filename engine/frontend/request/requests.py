@@ -31,6 +31,8 @@ MAX_STOPS = 16
 MAX_STOP_CHARS = 512
 MAX_LOGIT_BIASES = 300
 MAX_SERVED_TOP_LOGPROBS = 20
+MAX_PROMPTS = 64
+"""Prompts of one completion request."""
 
 PositiveInt = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Penalty = Annotated[float, Meta(ge=-2.0, le=2.0)]
@@ -156,13 +158,20 @@ class ChatBody(SamplingFields, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class CompletionRequest(SamplingFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Body of `POST /v1/completions`: one prompt as text or as token ids."""
+    """Body of `POST /v1/completions`: a prompt as text or as token ids, or a list of either."""
 
     prompt: str | list[Any]
     logprobs: Annotated[int, Meta(ge=0)] | None = None
     echo: bool | None = None
     suffix: str | None = None
     best_of: int | None = None
+
+    @property
+    def prompts(self) -> list[str | list[int]]:
+        """Prompts in the client's order; the request must have passed `parse_completion`."""
+        if isinstance(self.prompt, str) or isinstance(self.prompt[0], int):
+            return [self.prompt]
+        return self.prompt
 
     @property
     def output_limit(self) -> int | None:
@@ -379,8 +388,21 @@ def _check_prompt(prompt: str | list[Any]) -> None:
         return
     if not prompt:
         raise invalid_value("prompt", "prompt: expected at least one token.")
-    if all(isinstance(item, str | list) for item in prompt):
-        raise unsupported("prompt", "prompt: one prompt a request; a list of prompts is not served.")
-    for i, token in enumerate(prompt):
+    if not isinstance(prompt[0], str | list):
+        _check_tokens("prompt", prompt)
+        return
+    if len(prompt) > MAX_PROMPTS:
+        raise invalid_value("prompt", f"prompt: {len(prompt)} prompts exceed the limit of {MAX_PROMPTS}.")
+    for i, item in enumerate(prompt):
+        if type(item) is not type(prompt[0]):
+            raise invalid_value(f"prompt[{i}]", f"prompt[{i}]: expected the same kind of prompt as the first one.")
+        if not item:
+            raise invalid_value(f"prompt[{i}]", f"prompt[{i}]: expected at least one character or token.")
+        if isinstance(item, list):
+            _check_tokens(f"prompt[{i}]", item)
+
+
+def _check_tokens(place: str, tokens: list[Any]) -> None:
+    for i, token in enumerate(tokens):
         if type(token) is not int or not 0 <= token < 2**31:
-            raise invalid_value(f"prompt[{i}]", f"prompt[{i}]: expected a token id.")
+            raise invalid_value(f"{place}[{i}]", f"{place}[{i}]: expected a token id.")
