@@ -10,6 +10,10 @@ from gateway.api.feedback import FEEDBACK_PATH, Feedback, Noted
 from gateway.api.models import MODELS_PATH, ListedModel, ModelList
 from gateway.api.routes import CHAT_PATH
 from gateway.chat.schema import PRIVILEGED_FIELDS, ChatFields, ChatToolCall
+from gateway.dialects.completions.dialect import COMPLETIONS_PATH
+from gateway.dialects.completions.schema import CompletionFields
+from gateway.dialects.embeddings.dialect import EMBEDDINGS_PATH
+from gateway.dialects.embeddings.schema import EmbeddingFields, EmbeddingList
 from gateway.errors import ErrorEnvelope, ShedReason
 from gateway.telemetry.records.record import CacheResult
 from routing_policies.matching import AUTO
@@ -88,6 +92,26 @@ class ChatCompletion(msgspec.Struct, frozen=True):
     usage: CompletionUsage | None = None
 
 
+class TextChoice(msgspec.Struct, frozen=True):
+    """One choice of a text completion, or the part of it that an event adds."""
+
+    index: int
+    text: str
+    finish_reason: FinishReason | None = None
+    logprobs: dict[str, Any] | None = None
+
+
+class TextCompletion(msgspec.Struct, frozen=True):
+    """A whole text completion, or one event of its stream."""
+
+    id: str
+    object: Literal["text_completion"]
+    created: int
+    model: str
+    choices: list[TextChoice]
+    usage: CompletionUsage | None = None
+
+
 class ProbeState(msgspec.Struct, frozen=True):
     """The result of a probe."""
 
@@ -96,9 +120,11 @@ class ProbeState(msgspec.Struct, frozen=True):
     deployments: dict[str, bool] | None = None
 
 
+_REQUESTS: Final = (ChatFields, CompletionFields, EmbeddingFields)
+
 _ERRORS: Final[dict[int, str]] = {
     400: "The request is wrong: `invalid_json`, `invalid_value`, `unsupported_parameter` (see `param`), "
-    "`context_length_exceeded`, or `invalid_request` for malformed HTTP.",
+    "`context_length_exceeded`, `unsupported_operation`, or `invalid_request` for malformed HTTP.",
     401: "No valid API key: `invalid_api_key`.",
     403: "The key may not use the model: `model_not_allowed`.",
     404: "No such model (`model_not_found`) or path (`not_found`).",
@@ -172,7 +198,7 @@ def openapi_document(*, needs_key: bool = True) -> Json:
     """Return the document, as values that encode to JSON; `needs_key` is true if the policy has keys."""
     structs = (
         *(ChatFields, ChatCompletion, ChatCompletionChunk, ModelList, ListedModel, ProbeState, ErrorEnvelope),
-        *(Feedback, Noted),
+        *(Feedback, Noted, CompletionFields, TextCompletion, EmbeddingFields, EmbeddingList),
     )
     _, schemas = msgspec.json.schema_components(structs, ref_template=_REF)
     _allow_absent(schemas)
@@ -182,12 +208,14 @@ def openapi_document(*, needs_key: bool = True) -> Json:
         "info": {
             "title": "Penstock",
             "version": "1",
-            "description": "One OpenAI-compatible chat endpoint. Every error has the same envelope. "
+            "description": "OpenAI-compatible endpoints. Every error has the same envelope. "
             "A request header with a malformed value counts as absent.",
         },
         "security": [{"key": []}] if needs_key else [],
         "paths": {
             CHAT_PATH: {"post": _chat()},
+            COMPLETIONS_PATH: {"post": _completions()},
+            EMBEDDINGS_PATH: {"post": _embeddings()},
             MODELS_PATH: {"get": _get("listModels", "The models this key may call.", ModelList, (401,))},
             MODELS_PATH + "/{model}": {
                 "get": _get("getModel", "One model.", ListedModel, (401, 404)),
@@ -207,7 +235,7 @@ def openapi_document(*, needs_key: bool = True) -> Json:
 
 def _allow_absent(schemas: Json) -> None:
     """Let every optional member of a request be null or empty, which is as good as absent."""
-    names, found = [ChatFields.__name__], set[str]()
+    names, found = [kind.__name__ for kind in _REQUESTS], set[str]()
     while names:
         name = names.pop()
         if name not in found:
@@ -236,7 +264,9 @@ def _add_relations(schemas: Json) -> None:
     """Add the relations between fields that `gateway.chat.request` checks."""
     chat = schemas["ChatFields"]
     chat["properties"]["model"]["examples"] = [AUTO]
-    chat["not"] = {"anyOf": [_refused(name) for name in sorted(PRIVILEGED_FIELDS)]}
+    for kind in _REQUESTS:
+        schemas[kind.__name__]["not"] = {"anyOf": [_refused(name) for name in sorted(PRIVILEGED_FIELDS)]}
+    schemas[CompletionFields.__name__]["allOf"] = [_only_with("stream_options", "stream")]
     arguments = schemas["ChatFunctionCall"]["properties"]["arguments"]
     schemas["ChatFunctionCall"]["properties"]["arguments"] = {"anyOf": [arguments, {"type": "null"}]}
     chat["allOf"] = [_only_with("top_logprobs", "logprobs"), _only_with("stream_options", "stream")]
@@ -268,13 +298,33 @@ def _chat() -> Json:
         "or, where a failure cuts it, with `data: {ErrorEnvelope}`.",
         ChatCompletion,
     )
+    answer["content"]["text/event-stream"] = {"schema": _event(ChatCompletionChunk)}
+    return _generated("createChatCompletion", "Answer a conversation.", ChatFields, answer)
+
+
+def _completions() -> Json:
+    answer = _response(
+        "The answer; with `stream` a series of events `data: {TextCompletion}` that ends with `data: [DONE]`, or with "
+        "`data: {ErrorEnvelope}` where a failure cuts it.",
+        TextCompletion,
+    )
+    answer["content"]["text/event-stream"] = {"schema": _event(TextCompletion)}
+    return _generated("createCompletion", "Continue a raw prompt, or each of a list.", CompletionFields, answer)
+
+
+def _embeddings() -> Json:
+    answer = _response("The vectors, in the order of the inputs.", EmbeddingList)
+    return _generated("createEmbedding", "Turn texts into vectors.", EmbeddingFields, answer)
+
+
+def _generated(operation_id: str, summary: str, kind: type, answer: Json) -> Json:
+    """Describe an endpoint on the path of chat completions."""
     answer["headers"] |= _headers(_HEADERS, required=True) | _headers(_RATE_HEADERS)
-    answer["content"]["text/event-stream"] = {"schema": _event()}
     return {
-        "operationId": "createChatCompletion",
-        "summary": "Answer a conversation.",
+        "operationId": operation_id,
+        "summary": summary,
         "parameters": [_parameter(name, "header", text) for name, text in _REQUEST_HEADERS.items()],
-        "requestBody": {"required": True, "content": {_JSON: {"schema": _ref(ChatFields)}}},
+        "requestBody": {"required": True, "content": {_JSON: {"schema": _ref(kind)}}},
         "responses": {"200": answer, **_errors(_CHAT_ERRORS)},
     }
 
@@ -289,9 +339,9 @@ def _feedback() -> Json:
     }
 
 
-def _event() -> Json:
+def _event(kind: type) -> Json:
     """Describe one event of a stream by its fields."""
-    payload = {"anyOf": [_ref(ChatCompletionChunk), _ref(ErrorEnvelope)]}
+    payload = {"anyOf": [_ref(kind), _ref(ErrorEnvelope)]}
     data = {"type": "string", "contentMediaType": _JSON, "contentSchema": payload}
     return {
         "type": "object",

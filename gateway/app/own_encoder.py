@@ -21,7 +21,7 @@ class OwnEncoder:
     """The encoder and its listener; the encoder loads with the first policy that has a deployment of it."""
 
     def __init__(self, config: GatewayConfig, runtime: Runtime, load: LoadEncoder | None = None) -> None:
-        settings, folder = config.embeddings, config.process.runtime_dir / "encoder"
+        settings, folder = config.process.embeddings, config.process.runtime_dir / "encoder"
         self._encoder = ServedEncoder(
             load or InstalledEncoder(folder, settings.precision, settings.model).load,
             num_threads=settings.threads,

@@ -129,7 +129,7 @@ class ChatRequest:
 
     def _changed(self, changes: dict[str, Any], fields: ChatFields) -> ChatRequest:
         """Return the request with other top-level members; all others keep the client's spelling."""
-        raw, spans = edited(self.raw, self._spans, changes)
+        raw, spans = edited_body(self.raw, self._spans, changes)
         text = None
         if fields.messages is self.messages:
             text = max(1, self.text_bytes + len(raw) - len(self.raw))
@@ -137,7 +137,7 @@ class ChatRequest:
         return ChatRequest(raw, document, fields, num_text_bytes=text, spans=spans, operation=self.operation)
 
 
-def edited(
+def edited_body(
     body: bytes, spans: MemberSpans | None, changes: dict[str, Any], removed: frozenset[str] = frozenset()
 ) -> tuple[bytes, MemberSpans | None]:
     """Return the body with members set and removed, and their positions there; all others keep their bytes."""
@@ -215,7 +215,7 @@ class ChatRequestParser:
         mended = {**present, **whole_numbers(present, _INTEGER_FIELDS)}
         fields = _checked_fields(mended, is_long=spans is not None)
         changes = {name: value for name, value in mended.items() if not is_same(value, document[name])}
-        raw, spans = edited(body, spans, changes, frozenset(document.keys() - mended.keys()))
+        raw, spans = edited_body(body, spans, changes, frozenset(document.keys() - mended.keys()))
         return ChatRequest(raw, mended, fields, spans=spans)
 
 

@@ -10,7 +10,7 @@ import msgspec
 from gateway.chat.absent import without_absent
 from gateway.chat.item_limits import item_limits
 from gateway.chat.member_spans import MemberSpans
-from gateway.chat.request import ChatRequest, edited, invalid_field, is_same, refuse_privileged, whole_numbers
+from gateway.chat.request import ChatRequest, edited_body, invalid_field, is_same, refuse_privileged, whole_numbers
 from gateway.chat.schema import PRIVILEGED_FIELDS, UserMessage
 from gateway.chat.strict_json import JsonGuard
 from gateway.errors import InvalidRequest
@@ -80,7 +80,7 @@ class OperationParser(Generic[F]):
         mended = {**present, **whole_numbers(present, self._integers)}
         fields = self._converted(mended)
         changes = {name: value for name, value in mended.items() if not is_same(value, document[name])}
-        raw, spans = edited(body, spans, changes, frozenset(document.keys() - mended.keys()))
+        raw, spans = edited_body(body, spans, changes, frozenset(document.keys() - mended.keys()))
         return ParsedBody(raw, mended, fields, spans)
 
 

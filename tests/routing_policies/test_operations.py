@@ -43,7 +43,7 @@ def candidates(route: Route | None) -> list[str]:
     return [] if route is None else [candidate.id for candidate in route.select.resolved()]
 
 
-def test_a_deployment_serves_what_it_says_or_what_is_usual() -> None:
+def test_a_deployment_serves_what_it_states_or_what_is_usual() -> None:
     small, _, encoder, vectors = policy_with("{candidates: [small]}").deployments
 
     assert operations_of(small) == ("chat", "completions")

@@ -184,7 +184,7 @@ async def test_a_client_that_leaves_ends_its_work(stack: Stack) -> None:
 
 
 async def test_an_encoder_that_is_not_loaded_is_not_ready(tmp_path: Path) -> None:
-    settings = {"embeddings.model": str(tmp_path / "none")}
+    settings = {"process.embeddings.model": str(tmp_path / "none")}
     async with running(tmp_path, policy=POLICY.format(folder=tmp_path), settings=settings) as stack:
         reply = await embed(stack)
 

@@ -29,7 +29,7 @@ routes:
 """
 
 
-async def test_each_model_says_what_it_can_do(tmp_path: Path) -> None:
+async def test_each_model_states_what_it_can_do(tmp_path: Path) -> None:
     async with running(tmp_path, policy=CAPABLE.format(folder=tmp_path)) as stack:
         models = {model["id"]: model for model in (await stack.get("/v1/models")).json["data"]}
         chats = ["chat", *(path for path in models["tiny"]["capabilities"] if path in ("responses", "messages"))]
