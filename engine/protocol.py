@@ -242,6 +242,8 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
     """True if steps may verify draft tokens."""
     max_num_batched_tokens: int = 0
     """Maximum number of tokens in one step."""
+    num_threads: int = 0
+    """Number of threads that compute, over all processes of the model; 0 on a GPU."""
     load: Load | None = None
     """Load before the first step, with the forecasts that the warm-up measured."""
 

@@ -18,10 +18,20 @@ from gateway.cache.cache_stage import CacheStage
 from gateway.chat.headers import ChatHead
 from gateway.chat.operation import CHAT
 from gateway.chat.request import ChatRequest
-from gateway.dialects.client_dialect import ClientDialect, DialectExchange
-from gateway.errors import GatewayError, InternalError, QuotaExceeded, RejectedRequest, Shed, UpstreamTimedOut
+from gateway.dialects.client_dialect import ClientDialect, DialectExchange, translated_response
+from gateway.errors import (
+    GatewayError,
+    InternalError,
+    MethodNotAllowed,
+    QuotaExceeded,
+    RejectedRequest,
+    Shed,
+    UpstreamTimedOut,
+    error_body,
+    error_headers,
+)
 from gateway.forwarding.forward import Forwarder
-from gateway.http.asgi import ClientGone, Header, Receive, Scope, Send, until_gone
+from gateway.http.asgi import ClientGone, Header, Receive, Scope, Send, respond, until_gone
 from gateway.request_context import RequestContext
 from gateway.routing.planned_route import PlannedRoute
 from gateway.routing.sampling import RecordingSampler
@@ -121,6 +131,12 @@ class ChatPipeline:
                 self._quotas.settle(ctx, ctx.reservation)
             self._recorder.record(record)
 
+    async def refuse(self, scope: Scope, send: Send, exchange: DialectExchange, error: GatewayError) -> None:
+        """Answer a request that cannot be served at this path, in its dialect; it is not recorded."""
+        headers = [*error_headers(error), (b"x-request-id", self._ids.next().encode("ascii"))]
+        headers, body = await translated_response(exchange, error.status, headers, error_body(error))
+        await respond(send, error.status, headers, b"" if scope["method"] == "HEAD" else body)
+
     async def aclose(self) -> None:
         """Call off what requests left behind."""
         await self._cache.aclose()
@@ -188,11 +204,13 @@ class ChatPipeline:
         self._conclude(ctx, request, admitted, planned)
 
     async def _match(self, ctx: RequestContext, request: ChatRequest, head: ChatHead, caller: Caller) -> PlannedRoute:
-        """Return the request's route; raises NotFound or ModelNotAllowed."""
+        """Return the request's route; raises NotFound, ModelNotAllowed, or InvalidRequest for what it does not take."""
         record, router = ctx.record, ctx.snapshot.router
         headers = head.all() if router.reads_headers else _NO_HEADERS
         planned = router.match(request.model, caller.tenant, headers, request)
         record.route = planned.route.id
+        if planned.has_field_rules and request.operation is CHAT:
+            await self._reader.hold_route_rules(request, planned.route)
         if self._sampler is not None and request.operation is CHAT:  # a simulation replays conversations
             await self._reader.outline(request)
             record.sample = self._sampler.sample(request, head, router.header_names)
@@ -236,6 +254,8 @@ class DialectEndpoint:
         """Serve one request."""
         sent: list[Header] = scope["headers"]
         exchange = self._dialect.begin(sent)
+        if scope["method"] != "POST":
+            return self._pipeline.refuse(scope, send, exchange, MethodNotAllowed(scope["method"], ["POST"]))
         headers = self._dialect.request_headers(sent)
         return self._pipeline.serve({**scope, "headers": headers}, receive, send, exchange)
 

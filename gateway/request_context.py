@@ -15,7 +15,7 @@ from gateway.cache.exact.capture import Capture
 from gateway.cache.semantic.semantic_lookup import SemanticLookup
 from gateway.cache.semantic.semantic_tier import Embeds, Vector
 from gateway.deployments.flight import InFlightRequest
-from gateway.dialects.client_dialect import DialectExchange, TranslatedChannel, translated
+from gateway.dialects.client_dialect import DialectExchange, StatefulExchange, TranslatedChannel, translated_response
 from gateway.errors import GatewayError, error_body, error_event, error_headers
 from gateway.http.asgi import Header, Scope, Send, edge_channel, respond
 from gateway.limits.body_budget import BodyReservation
@@ -25,6 +25,8 @@ from gateway.telemetry.records.record import RequestPhase, RequestRecord
 from gateway.timeline import Clock, Stage
 from routing_policies.estimation.estimators import Price
 
+_LONG_STREAM_BYTES: Final = 256 * 1024
+"""Size of a stream whose translated end is made on a thread, because it may repeat all of the text."""
 _TIMING: Final = b"admit;dur=%.3f, trim;dur=%.3f, cache;dur=%.3f, route;dur=%.3f, queue;dur=%.3f"
 
 
@@ -198,13 +200,19 @@ class RequestContext:
     async def end(self, body: bytes = b"") -> None:
         """Send the last bytes of the body."""
         if self.exchange is not None:
-            body = self.exchange.finish(body)
+            is_long = self.record.bytes_out > _LONG_STREAM_BYTES
+            finish = self.exchange.finish
+            body = await asyncio.to_thread(finish, body) if is_long else finish(body)
+            if isinstance(self.exchange, StatefulExchange):
+                body = await self.exchange.keep(body)
         await self.send({"type": "http.response.body", "body": body, "more_body": False})
 
     async def answer(self, status: int, headers: list[Header], body: bytes) -> None:
         """Send a whole response."""
         if self.exchange is not None:
-            headers, body = await translated(self.exchange, status, headers, body)
+            headers, body = await translated_response(self.exchange, status, headers, body)
+            if isinstance(self.exchange, StatefulExchange):
+                body = await self.exchange.keep(body)
         self.record.status = status
         self.record.bytes_out = len(body)
         self.has_started = True

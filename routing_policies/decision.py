@@ -28,6 +28,16 @@ class RankedCandidates(Protocol):
         """Weighted mean of the scores by candidate."""
         ...
 
+    @property
+    def qualities(self) -> Mapping[str, float]:
+        """Quality in [0, 1] by candidate; empty where no scorer compares it."""
+        ...
+
+    @property
+    def quality_threshold(self) -> float | None:
+        """Least quality that a scorer takes; None without a threshold."""
+        ...
+
 
 class Decision(msgspec.Struct, frozen=True):
     """Chosen deployment and the reasons; every candidate considered is in `dropped` or in `scores`."""
@@ -49,6 +59,16 @@ class Decision(msgspec.Struct, frozen=True):
     def totals(self) -> Mapping[str, float]:
         """Weighted mean of the scores by candidate, in [0, 1]."""
         return {} if self.ranked is None else self.ranked.totals
+
+    @property
+    def qualities(self) -> Mapping[str, float]:
+        """Quality in [0, 1] by candidate, predicted or configured; empty where the policy does not compare it."""
+        return {} if self.ranked is None else self.ranked.qualities
+
+    @property
+    def quality_threshold(self) -> float | None:
+        """Least quality that the policy takes; None without a threshold."""
+        return None if self.ranked is None else self.ranked.quality_threshold
 
     @property
     def reason(self) -> str:

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from routing_policies.scorers.base import Scorer
+from routing_policies.scorers.base import ComparesQuality, Scorer
 from routing_policies.views import Attempt, DeploymentView
 
 _CRUMB: Final = 1e-6
@@ -84,6 +84,19 @@ class Ranking(msgspec.Struct, eq=False):
                 assert 0.0 <= total <= 1.0001, f"a score of {view.id} is out of range: {row}"
                 found[view.id] = total if total < 1.0 else 1.0  # rounding may exceed 1 slightly
         return self._totals
+
+    @property
+    def qualities(self) -> Mapping[str, float]:
+        """Quality by candidate; empty where no scorer compares it."""
+        return {view.id: view.quality for view in self.views} if self._comparing() else {}
+
+    @property
+    def quality_threshold(self) -> float | None:
+        """Least quality that a scorer takes; None without a threshold."""
+        return next((scorer.quality_threshold for scorer in self._comparing()), None)
+
+    def _comparing(self) -> list[ComparesQuality]:
+        return [scorer for scorer in self.scorer_weights.scorers if isinstance(scorer, ComparesQuality)]
 
     def __eq__(self, other: object) -> bool:
         """Compare by scores and totals, not by how far they are computed."""

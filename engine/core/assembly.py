@@ -150,6 +150,7 @@ def _ready(
         model_type=model.config.model_type,
         speculates=speculates,
         max_num_batched_tokens=config.batch.max_num_batched_tokens,
+        num_threads=torch.get_num_threads() * config.compute.tensor_parallel if machine.device.type == "cpu" else 0,
         load=meter.load(),
     )
 

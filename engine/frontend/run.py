@@ -22,6 +22,7 @@ from engine.frontend.http.app import EngineApp
 from engine.frontend.http.completions import WRITE_STALL_S, Completions
 from engine.frontend.http.health import EngineProbes
 from engine.frontend.http.server import DrainingServer, bind, server_config
+from engine.frontend.http.tokenization import Tokenization
 from engine.frontend.http.tracing import Tracer
 from engine.frontend.text.chat_template import load_chat_template
 from engine.frontend.text.tokenizer import load_tokenizer
@@ -89,7 +90,7 @@ class Front:
         self._supervisor = CoreSupervisor(self._link, spawn, clock, patience, standbys)
         self._tracer = Tracer(config, clock, time.time, secrets.randbits) if config.otlp_endpoint else None
         completions = Completions(self._service, time.time, write_stall_s, self._tracer)
-        app = EngineApp(completions, EngineProbes(self._service, time.time))
+        app = EngineApp(completions, EngineProbes(self._service, time.time), Tokenization(self._service))
         self._server = DrainingServer(server_config(app), self._signalled)
         self._stop = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -103,6 +103,7 @@ def measure_steps(
         figures.append(_figures(runner, batch, context, num_steps, bound_s, machine.device, clock))
     return {
         "card": torch.cuda.get_device_name(machine.device) if machine.device.type == "cuda" else "cpu",
+        "num_threads": torch.get_num_threads() if machine.device.type == "cpu" else 0,
         "torch": torch.__version__,
         "dtype": str(machine.dtype).removeprefix("torch."),
         "quantization": config.compute.quantization,

@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from gateway.access.key_requirement import KeyRequirement
 from gateway.errors import InvalidApiKey, InvalidRequest
 from gateway.http.address import is_loopback_host
 from routing_policies.policy.document import Policy
@@ -51,17 +52,29 @@ class StoredKeys:
     def __init__(self, wall: Callable[[], float]) -> None:
         self._wall = wall
         self._by_name: dict[str, StoredKey] = {}
-        self._usable: dict[bytes, StoredKey] = {}
+        self._by_digest: dict[bytes, StoredKey] = {}
+        self.requirement: KeyRequirement | None = None
+        """The operators' decision; None until one was made."""
+        self.is_exposed = False
+        """True if other machines reach the listeners, so the first key ends calls without one in any case."""
 
     def __len__(self) -> int:
         return len(self._by_name)
 
-    def tenant_of(self, digest: bytes) -> str | None:
-        """Return the tenant whose key has this sha256; None when no usable key has it."""
-        key = self._usable.get(digest)
-        if key is None or (key.expires_at is not None and key.expires_at <= self._wall()):
-            return None
-        return key.tenant
+    @property
+    def are_required(self) -> bool:
+        """True if a request without a key is refused: by the operators' decision, else from the first key on."""
+        if self.requirement is None or self.is_exposed:
+            return bool(self._by_name)
+        return self.requirement.is_required
+
+    def find(self, digest: bytes) -> StoredKey | None:
+        """Return the key with this sha256, whatever its state."""
+        return self._by_digest.get(digest)
+
+    def is_usable(self, key: StoredKey) -> bool:
+        """Return whether a key is neither revoked nor expired."""
+        return key.revoked_at is None and (key.expires_at is None or key.expires_at > self._wall())
 
     def get(self, tenant: str, id: str) -> StoredKey | None:
         """Return one key, whatever its state."""
@@ -76,12 +89,10 @@ class StoredKeys:
         """Take the current state of one named key; None removes it."""
         before = self._by_name.pop(name, None)
         if before is not None:
-            self._usable.pop(bytes.fromhex(before.sha256), None)
-        if key is None:
-            return
-        self._by_name[name] = key
-        if key.revoked_at is None:
-            self._usable[bytes.fromhex(key.sha256)] = key
+            self._by_digest.pop(bytes.fromhex(before.sha256), None)
+        if key is not None:
+            self._by_name[name] = key
+            self._by_digest[bytes.fromhex(key.sha256)] = key
 
 
 def key_name(tenant: str, id: str) -> str:
@@ -127,7 +138,7 @@ class Caller:
 class KeyRing:
     """Keys of one policy revision and of the store, held only as SHA-256 digests.
 
-    Without any key, loopback clients are tenant `dev`.
+    While none is required, loopback clients without a key are tenant `dev`.
     """
 
     __slots__ = ("_callers", "_dev", "_stored", "_tenants")
@@ -158,33 +169,46 @@ class KeyRing:
         """Return the caller behind the values of the Authorization headers.
 
         An absent, malformed or unknown key costs the same as a valid one: one hash, one lookup, one comparison.
+        Where no key is required, a valid one still identifies its tenant, so keys can be handed out first.
 
         Raises:
-            InvalidApiKey: No valid key was sent.
+            InvalidApiKey: A key is required and no valid one was sent, or the key is revoked or expired.
             InvalidRequest: There is more than one header.
         """
         if len(authorization) > 1:
             raise InvalidRequest("There is more than one Authorization header. Send one.")
-        if self._dev is not None and not self._stored and _is_loopback(client_host):
-            return self._dev
+        dev = self._dev if self.is_open and _is_loopback(client_host) else None
+        if dev is not None and not self._stored:
+            return dev
         digest = sha256(_bearer(authorization)).digest()
         known, caller = self._callers.get(digest) or self._find_stored(digest)
-        if not hmac.compare_digest(known, digest) or caller is None:
+        is_known = hmac.compare_digest(known, digest)
+        caller = caller if is_known else dev
+        if caller is None:
             raise InvalidApiKey
         return caller
 
     @property
     def is_open(self) -> bool:
         """True if clients on this machine need no key."""
-        return self._dev is not None and not self._stored
+        return self._dev is not None and not (self._stored is not None and self._stored.are_required)
 
     def caller_of(self, tenant: str) -> Caller | None:
         """Return the caller of a tenant of this revision, or None when there is no such tenant."""
         return self._dev if self._dev is not None and tenant == DEV_TENANT else self._tenants.get(tenant)
 
     def _find_stored(self, digest: bytes) -> tuple[bytes, Caller | None]:
-        tenant = self._stored.tenant_of(digest) if self._stored else None
-        return (_ABSENT_DIGEST, None) if tenant is None else (digest, self._tenants.get(tenant))
+        """Return the digest of a stored key and its caller, None for a key that has ended.
+
+        A key whose tenant this revision lacks is unknown.
+        """
+        key = self._stored.find(digest) if self._stored else None
+        if self._stored is None or key is None:
+            return _ABSENT_DIGEST, None
+        if not self._stored.is_usable(key):
+            return digest, None
+        caller = self._tenants.get(key.tenant)
+        return (_ABSENT_DIGEST, None) if caller is None else (digest, caller)
 
 
 def _cache_salt(tenant: str) -> bytes:

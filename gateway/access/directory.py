@@ -18,6 +18,7 @@ import msgspec
 
 from gateway.access.accounts import Accounts, Admin, ApiToken
 from gateway.access.api_keys import StoredKey, StoredKeys
+from gateway.access.key_requirement import KeyRequirement
 from gateway.access.local_copy import AccessCopy, saved_of
 from gateway.access.records import Record, following_record, has_expired, joined, name_of, read_record
 from gateway.access.restored import Restored
@@ -110,6 +111,14 @@ class Directory:
     async def put_key(self, key: StoredKey, *, is_new: bool) -> bool:
         """Write a key; return False when a new one has the name of an existing one."""
         return await self._put(key, is_new=is_new)
+
+    async def require_keys(self, *, is_required: bool, by: str) -> None:
+        """Write the decision whether programs on this machine need a key."""
+        await self._catch_up()
+        before = self.keys.requirement
+        number = 1 if before is None else before.number + 1
+        decision = KeyRequirement(is_required=is_required, number=number, changed_at=self._wall(), changed_by=by)
+        await self._put(decision, is_new=False)
 
     async def put_admin(self, admin: Admin, *, is_new: bool) -> bool:
         """Write an admin; return False when a new one has the name of an existing one that is not deleted."""
@@ -234,6 +243,8 @@ class Directory:
                 self.accounts.take_admin(record.name, record if is_there else None)
             case ApiToken():
                 self.accounts.take_token(record.sha256, record if is_there else None)
+            case KeyRequirement():
+                self.keys.requirement = record if is_there else None
 
     def _forget_everything(self) -> None:
         for name, record in self._known.items():

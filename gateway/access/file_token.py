@@ -6,7 +6,7 @@ import hmac
 from pathlib import Path
 from typing import Final
 
-from gateway.access.local_token import read_token
+from gateway.access.local_token import fingerprint_of, read_token
 
 _Seen = tuple[int, int, int]
 
@@ -26,6 +26,12 @@ class FileToken:
         """Return whether `given` is the token, in constant time."""
         self._refresh()
         return bool(self._token) and hmac.compare_digest(self._token, given)
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the token, in hex; empty while the file holds none."""
+        self._refresh()
+        return fingerprint_of(self._token)
 
     def _refresh(self) -> None:
         seen = _state(self.path)

@@ -44,5 +44,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
 ANYBODY: Final = Identity(name="anybody", role=Role.VIEWER, mode="open")
 """Identity of every request to a gateway without admins, on a listener that only this machine reaches."""
+LOCAL: Final = Identity(name="local", role=Role.ADMIN, mode="local")
+"""Holder of the admin token in the runtime directory."""
 SYSTEM: Final = Identity(name="system", role=Role.ADMIN, mode="local")
 """The gateway itself, where it changes something."""

@@ -11,6 +11,7 @@ import msgspec
 
 from gateway.access.accounts import Admin, ApiToken
 from gateway.access.api_keys import StoredKey
+from gateway.access.key_requirement import KeyRequirement
 from gateway.access.records import Record
 from gateway.util.private_files import replace_file
 from gateway.util.regular_file import read_regular_file
@@ -27,11 +28,13 @@ class SavedAccess(msgspec.Struct, frozen=True, kw_only=True):
     keys: list[StoredKey] = msgspec.field(default_factory=list)
     admins: list[Admin] = msgspec.field(default_factory=list)
     tokens: list[ApiToken] = msgspec.field(default_factory=list)
+    requirement: KeyRequirement | None = None
 
     @property
     def records(self) -> list[Record]:
         """All records of the copy."""
-        return [*self.keys, *self.admins, *self.tokens]
+        decided = () if self.requirement is None else (self.requirement,)
+        return [*self.keys, *self.admins, *self.tokens, *decided]
 
 
 def saved_of(records: Iterable[Record], origin: str | None) -> SavedAccess:
@@ -45,6 +48,8 @@ def saved_of(records: Iterable[Record], origin: str | None) -> SavedAccess:
                 saved.admins.append(record)
             case ApiToken():
                 saved.tokens.append(record)
+            case KeyRequirement():
+                saved = msgspec.structs.replace(saved, requirement=record)
     return saved
 
 

@@ -6,6 +6,7 @@ import hmac
 import os
 import secrets
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
@@ -41,6 +42,16 @@ class LocalToken:
     def matches(self, given: bytes) -> bool:
         """Return whether `given` is the token, in constant time."""
         return self._token is not None and hmac.compare_digest(self._token, given)
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the token, in hex; empty without a token."""
+        return fingerprint_of(self._token)
+
+
+def fingerprint_of(token: bytes | None) -> str:
+    """Return the SHA-256 of a token, in hex; empty without a token."""
+    return sha256(token).hexdigest() if token else ""
 
 
 def read_token(path: Path) -> str:

@@ -1,8 +1,8 @@
 """Records of keys, admins and tokens in the store, and the join of two states of one record.
 
 A record changes in one direction only. A key expires sooner or is revoked; a token ends; an admin changes (its epoch
-grows) or is deleted. Two states therefore join to the same state in either order, whatever replica wrote them. Once a
-process has seen an end, nothing undoes it.
+grows) or is deleted; the decision whether keys are required has a growing number. Two states therefore join to the same
+state in either order, whatever replica wrote them. Once a process has seen an end, nothing undoes it.
 """
 
 from __future__ import annotations
@@ -14,10 +14,18 @@ import msgspec
 
 from gateway.access.accounts import ADMIN_PREFIX, TOKEN_PREFIX, Admin, ApiToken
 from gateway.access.api_keys import PREFIX, StoredKey
+from gateway.access.key_requirement import NAME as REQUIREMENT_NAME
+from gateway.access.key_requirement import PREFIX as REQUIREMENT_PREFIX
+from gateway.access.key_requirement import KeyRequirement, newer
 
-Record = StoredKey | Admin | ApiToken
+Record = StoredKey | Admin | ApiToken | KeyRequirement
 
-_TYPES: Final[dict[str, type[Record]]] = {PREFIX: StoredKey, ADMIN_PREFIX: Admin, TOKEN_PREFIX: ApiToken}
+_TYPES: Final[dict[str, type[Record]]] = {
+    PREFIX: StoredKey,
+    ADMIN_PREFIX: Admin,
+    TOKEN_PREFIX: ApiToken,
+    REQUIREMENT_PREFIX: KeyRequirement,
+}
 
 
 def read_record(name: str, value: bytes) -> Record | None:
@@ -38,10 +46,14 @@ def name_of(record: Record) -> str:
             return ADMIN_PREFIX + record.name
         case ApiToken():
             return TOKEN_PREFIX + record.sha256
+        case KeyRequirement():
+            return REQUIREMENT_NAME
 
 
 def has_expired(record: Record) -> bool:
     """Return whether the record is revoked or deleted."""
+    if isinstance(record, KeyRequirement):
+        return False
     return (record.revoked_at if isinstance(record, StoredKey) else record.deleted_at) is not None
 
 
@@ -54,12 +66,16 @@ def joined(mine: Record | None, theirs: Record) -> Record:
             return _joined_admins(mine, theirs)
         case ApiToken(), ApiToken():
             return _joined_tokens(mine, theirs)
+        case KeyRequirement(), KeyRequirement():
+            return newer(mine, theirs)
     return theirs
 
 
 def following_record(before: Record | None, new: Record) -> Record:
     """Return the new record, dated later than a deleted one of its name even when the clock disagrees."""
-    if before is None or new.created_at > before.created_at:
+    if before is None or isinstance(before, KeyRequirement) or isinstance(new, KeyRequirement):
+        return new
+    if new.created_at > before.created_at:
         return new
     return msgspec.structs.replace(new, created_at=nextafter(before.created_at, float("inf")))
 

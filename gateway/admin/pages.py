@@ -49,12 +49,12 @@ PAGES: Final = (
     Page(id="overview", path="/admin/", title="Overview", key="o", has_window=True),
     Page(id="requests", path="/admin/requests", title="Requests", key="r", has_below=True),
     Page(id="policy", path="/admin/policy", title="Policy", key="p"),
-    Page(id="cache", path="/admin/cache", title="Cache lab", key="c"),
+    Page(id="cache", path="/admin/cache", title="Cache", key="c"),
     Page(id="deployments", path="/admin/deployments", title="Deployments", key="d", has_window=True),
     Page(id="load", path="/admin/load", title="Load", key="l", has_window=True),
     Page(id="tenants", path="/admin/tenants", title="Tenants", key="t"),
     Page(id="audit", path="/admin/audit", title="Audit", key="a"),
-    Page(id="login", path="/admin/login", title="Log in", key="i", in_menu=False),
+    Page(id="login", path="/admin/login", title="Sign in", key="i", in_menu=False),
 )
 
 

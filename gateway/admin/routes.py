@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
+from urllib.parse import quote
 
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.applications import Starlette
@@ -16,6 +17,7 @@ from gateway.access.identity import Role
 from gateway.admin.api.errors import AuditUnreadable, NotLoggedIn, StoreLost
 from gateway.admin.api.gate import METRICS_PATH, READING, AdminGate, is_below_admin
 from gateway.admin.api.request import AdminEndpoint, AdminRequest, serves
+from gateway.admin.api.return_path import login_path
 from gateway.api.application import NO_STORE, ApiResponse, error_response, nothing_at, starlette_application
 from gateway.api.json_bodies import JsonBodies
 from gateway.api.openapi import openapi_document
@@ -28,7 +30,6 @@ from gateway.telemetry.metrics import GatewayMetrics
 from gateway.timeline import RequestIds
 
 API: Final = "/admin/api/"
-LOGIN_PAGE: Final = "/admin/login"
 
 
 def admin_application(
@@ -90,7 +91,7 @@ class UnknownPath:
         """Raise NotFound, or what the gate raises."""
         if is_below_admin(scope["path"]) or scope["method"] in READING:
             await self._gate.admit(HTTPConnection(scope), _least_role(scope["method"]))
-        raise nothing_at(scope["path"])
+        raise nothing_at(scope)
 
 
 def _least_role(method: str) -> Role:
@@ -137,7 +138,7 @@ async def _redirect_to_login(request: Request, error: Exception) -> Response:
     is_for_page = request.method in ("GET", "HEAD") and is_below_admin(path) and not path.startswith(API)
     if not is_for_page or "authorization" in request.headers:
         return error_response(error)
-    return RedirectResponse(LOGIN_PAGE, 303, NO_STORE)
+    return RedirectResponse(login_path(quote(path), request.scope["query_string"].decode("latin-1")), 303, NO_STORE)
 
 
 async def _warn_store_lost(request: Request, error: Exception) -> Response:

@@ -75,8 +75,8 @@ def refuse_hopeless(request: ChatRequest, context_tokens: int | None) -> None:
     num_tokens = max(num_tokens, len(request.messages))
     if num_tokens > context_tokens:
         raise InvalidRequest(
-            f"messages: the prompt is over {num_tokens} tokens long, more than the {context_tokens} that the largest "
-            "context here holds. Shorten it.",
+            f"`messages` must fit into the largest context here, {context_tokens} tokens; got a prompt of over "
+            f"{num_tokens} tokens. Shorten it.",
             param="messages",
             code="context_length_exceeded",
         )
@@ -90,8 +90,8 @@ def _refuse_long_prompt(request: ChatRequest, context_tokens: int) -> None:
         if num_tokens > context_tokens:
             path = f"{name}[{place}]" if len(request.messages) > 1 else name
             raise InvalidRequest(
-                f"{path}: over {num_tokens} tokens long, more than the {context_tokens} that the largest context here "
-                "holds. Shorten it.",
+                f"`{path}` is over {num_tokens} tokens long, more than the {context_tokens} that the largest context "
+                "here holds. Shorten it.",
                 param=path,
                 code="context_length_exceeded",
             )
@@ -144,7 +144,8 @@ def _texts_of(message: Message) -> Iterator[bytes]:
     yield _text_of(message)
     if isinstance(message, AssistantMessage):
         for call in message.tool_calls or ():
-            yield call.function.arguments.encode()
+            if call.function is not None:
+                yield call.function.arguments.encode()
         if message.function_call is not None:
             yield message.function_call.arguments.encode()
 
@@ -153,8 +154,9 @@ def _descriptions_of(request: ChatRequest) -> Iterator[bytes]:
     """Yield the descriptions of offered tools and of their parameters, which templates render in any format."""
     if request.fields.tool_choice == "none":
         return
-    waiting: list[Any] = [tool.function.parameters for tool in request.fields.tools or ()]
-    yield from ((tool.function.description or "").encode() for tool in request.fields.tools or ())
+    functions = [tool.function for tool in request.fields.tools or () if tool.function is not None]
+    waiting: list[Any] = [function.parameters for function in functions]
+    yield from ((function.description or "").encode() for function in functions)
     while waiting:
         part = waiting.pop()
         if isinstance(part, dict):

@@ -234,16 +234,17 @@ class AdmissionStage:
         admission_request, tpot_slo_s = self._admitter.admission_request(ctx.snapshot, head, admission, price)
         record.lane = admission_request.lane.id
         routing_request = RoutingRequest(price, admission_request, tpot_slo_s=tpot_slo_s)
+        session = ctx.snapshot.router.session_of(planned, request, head)
         if planned.reads_prompt:
             vector = (
                 await self._embeddings.of(ctx, planned, request)
                 if planned.pair_predictors and planned.encoders
                 else None
             )
-            routing_request = planned.weighed(routing_request, request, record.tenant, vector)
+            routing_request = planned.weighed(routing_request, request, record.tenant, vector, session)
             if record.sample is not None and routing_request.verdict is not None:
                 note_verdict(record.sample, routing_request.verdict)
-        routing_request = ctx.snapshot.router.with_history(routing_request, request)
+        routing_request = ctx.snapshot.router.with_history(routing_request, request, session)
         record.ignored_headers = head.ignored
         try:
             return self._gate.decide(ctx, request, planned, routing_request)

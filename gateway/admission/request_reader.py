@@ -9,12 +9,15 @@ from gateway.cache.exact.fingerprint import outline_of
 from gateway.chat.headers import ChatHead
 from gateway.chat.request import ChatRequest, ChatRequestParser, require_json
 from gateway.chat.strict_json import LONG_BYTES, is_long
+from gateway.chat.strictness import refuse_addressed_images, refuse_unknown_fields
+from gateway.dialects.client_dialect import StatefulExchange, StateNeeded
 from gateway.errors import RequestTooLarge, Shed
 from gateway.http.asgi import BodyTooLarge, Receive, read_body
 from gateway.limits.body_budget import READ_RATIO, BodyBudget, parsed_bytes
 from gateway.request_context import RequestContext
 from gateway.routing.planned_route import PlannedRoute
 from gateway.util.workers import Workers
+from routing_policies.policy.document import Route
 
 MAX_BODY_BYTES: Final = 16 * 1024 * 1024
 
@@ -43,6 +46,8 @@ class RequestReader:
             body = await read_body(receive, self._max_body_bytes, ctx.channel, held)
             is_slow = len(body) > LONG_BYTES
             num_bytes = await self._workers.run(parsed_bytes, body) if is_slow else parsed_bytes(body)
+            if ctx.exchange is not None:
+                num_bytes *= 2  # the request of the client and its translation
             if not held.try_cover(num_bytes):
                 await held.cover(num_bytes)
         except BodyTooLarge as error:
@@ -51,19 +56,38 @@ class RequestReader:
             ctx.close_after()  # the rest of the client's body stays unread
             raise
         record.bytes_in = len(body)
-        parser = ctx.exchange or self._parser
-        if is_long(body):
-            request = await self._workers.run(parser.parse, body)
-        else:
-            request = parser.parse(body)
+        request = await self._parsed(ctx, body)
         record.model = request.model
         record.stream = request.stream
         return request
+
+    async def _parsed(self, ctx: RequestContext, body: bytes) -> ChatRequest:
+        """Parse the body in the client's API, with the earlier answers that it refers to."""
+        exchange = ctx.exchange
+        parse = self._parser.parse if exchange is None else exchange.parse
+        if not isinstance(exchange, StatefulExchange):
+            return await self._workers.run(parse, body) if is_long(body) else parse(body)
+        exchange.enter(ctx.record.tenant, ctx.snapshot.policy)
+        try:
+            return await self._workers.run(parse, body) if is_long(body) else parse(body)
+        except StateNeeded as needed:
+            await exchange.recall(needed)
+        return await self._workers.run(parse, body)  # whatever its size: what it refers to may be long
 
     async def outline(self, request: ChatRequest) -> None:
         """Prepare what the cache and recordings read of a long request."""
         if len(request.raw) > LONG_BYTES:
             await self._workers.run(outline_of, request)
+
+    async def hold_route_rules(self, request: ChatRequest, route: Route) -> None:
+        """Raise InvalidRequest for fields or images that the route does not take."""
+        if route.images == "inline_only":
+            refuse_addressed_images(request)
+        if route.unknown_fields == "reject":
+            if len(request.raw) > LONG_BYTES:
+                await self._workers.run(refuse_unknown_fields, request)
+            else:
+                refuse_unknown_fields(request)
 
     async def refuse_hopeless(self, request: ChatRequest, planned: PlannedRoute) -> None:
         """Raise InvalidRequest for a prompt that fits none of the route's deployments."""

@@ -11,14 +11,17 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, Route
 
+from gateway.api.nearest import nearest_endpoint, shown_path
 from gateway.errors import GatewayError, InternalError, MethodNotAllowed, NotFound, error_body, error_headers
 from gateway.http.asgi import ASGIApp, ClientGone, Message, Receive, Scope, Send
 from gateway.telemetry.logs.log import LogWriter
 from gateway.timeline import RequestIds
 
 NO_STORE: Final = {"cache-control": "no-store"}
+
+_OPERATORS_PATHS: Final = ("/metrics", "/openapi.json")
 
 ErrorHandler = Callable[[Request, Exception], Awaitable[Response]]
 
@@ -129,13 +132,23 @@ async def _answer_http_error(request: Request, error: Exception) -> Response:
     """Answer what Starlette itself raises: a path without a route, or a route without the method."""
     assert isinstance(error, HTTPException), "registered for that"
     if error.status_code != 405:
-        return error_response(nothing_at(request.scope["path"]))
+        return error_response(nothing_at(request.scope))
     allowed = (error.headers or {}).get("Allow", "")
     return error_response(MethodNotAllowed(request.method, sorted(allowed.split(", "))))
 
 
-def nothing_at(path: str) -> NotFound:
-    """Return the 404 of a path that has no route, with a pointer to the routes."""
-    is_admin = path.startswith("/admin/")
-    where = "The admin API is under /admin/api/ of the listener that `admin.listen` names." if is_admin else ""
-    return NotFound(f"There is nothing at this path. {where or 'The API is under /v1/.'}")
+def nothing_at(scope: Scope) -> NotFound:
+    """Return the 404 of a path that has no route: it names the path and the nearest endpoint of the application."""
+    path: str = scope["path"]
+    endpoints = [route.path for route in scope["app"].routes if isinstance(route, Route)]
+    found = nearest_endpoint(path, endpoints)
+    if found is not None:
+        where = f"Did you mean {found}?"
+    elif not any(endpoint.startswith("/v1/") for endpoint in endpoints):
+        where = "The admin API is under /admin/api/; the API for clients is at the listener that `public.listen` names."
+    elif path.startswith("/admin") or path in _OPERATORS_PATHS:
+        where = f"For operators there is {path if path in _OPERATORS_PATHS else '/admin'} at the listener that "
+        where += "`admin.listen` names."
+    else:
+        where = "The API is under /v1/."
+    return NotFound(f"There is nothing at '{shown_path(path)}'. {where}")

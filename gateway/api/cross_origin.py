@@ -9,7 +9,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from gateway.http.asgi import ASGIApp, Receive, Scope, Send
 
-_METHODS: Final = ("GET", "HEAD", "POST")
+_METHODS: Final = ("DELETE", "GET", "HEAD", "POST")
 
 
 class CrossOrigin:

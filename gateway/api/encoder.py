@@ -82,7 +82,7 @@ class EncoderApplication:
         encoding = fields.encoding_format or "float"
         if encoding not in _FORMATS:
             raise InvalidRequest(
-                f"encoding_format: expected float or base64; got {encoding[:32]!r}.", param="encoding_format"
+                f"`encoding_format` must be float or base64; got {encoding[:32]!r}.", param="encoding_format"
             )
         found = await self._encoder.vectors(_inputs(fields), fields.dimensions, fields.model)
         if found.vectors.size > _LONG_NUMBERS:

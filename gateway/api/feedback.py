@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 from starlette.requests import Request
@@ -13,13 +13,18 @@ from gateway.access.api_keys import Caller
 from gateway.api.application import ApiResponse
 from gateway.api.json_bodies import JsonBodies
 from gateway.cache.exact.exact_cache import ExactCache
-from gateway.chat.request import invalid_field
+from gateway.chat.conversion import invalid_field
+from gateway.chat.fields.table import FieldRule
 from gateway.errors import NotFound
 from gateway.http.asgi import find_headers
 from gateway.limits.body_budget import NOBODY
 from gateway.routing.snapshot import PolicySnapshot
 
 FEEDBACK_PATH = "/v1/feedback"
+_RULES: Final = {
+    "request_id": FieldRule(type="string", gateway="reads", engine="ignores", least=1, most=128),
+    "verdict": FieldRule(type="string", gateway="reads", engine="ignores", must='be "wrong"'),
+}
 
 
 class Feedback(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -66,7 +71,7 @@ class FeedbackHandlers:
             try:
                 feedback = msgspec.convert(document, Feedback)
             except msgspec.ValidationError as error:
-                raise invalid_field(str(error)) from None
+                raise invalid_field(str(error), document, _RULES) from None
         return ApiResponse(self._noted(feedback, caller))
 
     def _noted(self, feedback: Feedback, caller: Caller) -> Noted:

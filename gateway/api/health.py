@@ -1,4 +1,4 @@
-"""Probes: is the loop alive, can requests be served, has the start finished."""
+"""Probes: is the loop alive, can requests be served, has the start finished, which version is it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from gateway.api.application import ApiResponse
 from gateway.errors import ErrorType, GatewayError
 from gateway.http.address import is_loopback_host
 from gateway.routing.snapshot import PolicySnapshot
+from gateway.util.version import version
 
 
 class NotReady(GatewayError):
@@ -23,12 +24,13 @@ class NotReady(GatewayError):
 
 
 class Probes:
-    """`/livez`, `/readyz` and `/startupz`, the same on both listeners."""
+    """`/livez`, `/readyz`, `/startupz`, `/health` and `/version`, the same on both listeners."""
 
     def __init__(self, policy: Callable[[], PolicySnapshot | None], is_draining: Callable[[], bool]) -> None:
         self._policy = policy
         self._is_draining = is_draining
         self._has_started = False
+        self._version = version()
 
     def missing(self) -> list[str]:
         """Return the reasons why requests cannot be served now; empty when they can."""
@@ -44,7 +46,13 @@ class Probes:
 
     def routes(self) -> list[Route]:
         """Return the probes' routes."""
-        return [Route("/livez", self.livez), Route("/readyz", self.readyz), Route("/startupz", self.startupz)]
+        return [
+            Route("/livez", self.livez),
+            Route("/readyz", self.readyz),
+            Route("/startupz", self.startupz),
+            Route("/health", self.readyz),
+            Route("/version", self.version),
+        ]
 
     async def livez(self, request: Request) -> Response:
         """Answer 200 while the event loop runs."""
@@ -64,6 +72,10 @@ class Probes:
         if not self._has_started:
             raise NotReady(f"Still starting: {', '.join(missing)}.")
         return ApiResponse({"status": "started", **self._state(request)})
+
+    async def version(self, request: Request) -> Response:
+        """Return the installed version of this package."""
+        return ApiResponse({"version": self._version})
 
     def _state(self, request: Request) -> dict[str, object]:
         """Report more to this machine; names of deployments are not for strangers."""

@@ -9,7 +9,16 @@ import msgspec
 from gateway.api.feedback import FEEDBACK_PATH, Feedback, Noted
 from gateway.api.models import MODELS_PATH, ListedModel, ModelList
 from gateway.api.routes import CHAT_PATH
-from gateway.chat.schema import PRIVILEGED_FIELDS, ChatFields, ChatToolCall
+from gateway.api.tokenization import (
+    DETOKENIZE_PATH,
+    TOKENIZE_PATH,
+    DetokenizeBody,
+    DetokenizedText,
+    TokenizeBody,
+    TokenList,
+)
+from gateway.chat.fields.table import FIELD_RULES, PRIVILEGED_FIELDS
+from gateway.chat.schema import KNOWN_PARTS, OTHER_PART, ChatFields, ChatToolCall
 from gateway.dialects.completions.dialect import COMPLETIONS_PATH
 from gateway.dialects.completions.schema import CompletionFields
 from gateway.dialects.embeddings.dialect import EMBEDDINGS_PATH
@@ -90,6 +99,12 @@ class ChatCompletion(msgspec.Struct, frozen=True):
     model: str
     choices: list[ChoiceSchema]
     usage: CompletionUsage | None = None
+
+
+class InstalledVersion(msgspec.Struct, frozen=True):
+    """The version of this gateway."""
+
+    version: str
 
 
 class TextChoice(msgspec.Struct, frozen=True):
@@ -198,17 +213,19 @@ def openapi_document(*, needs_key: bool = True) -> Json:
     """Return the document, as values that encode to JSON; `needs_key` is true if the policy has keys."""
     structs = (
         *(ChatFields, ChatCompletion, ChatCompletionChunk, ModelList, ListedModel, ProbeState, ErrorEnvelope),
-        *(Feedback, Noted, CompletionFields, TextCompletion, EmbeddingFields, EmbeddingList),
+        *(CompletionFields, TextCompletion, EmbeddingFields, EmbeddingList),
+        *(Feedback, Noted, TokenizeBody, TokenList, DetokenizeBody, DetokenizedText, InstalledVersion),
     )
     _, schemas = msgspec.json.schema_components(structs, ref_template=_REF)
     _allow_absent(schemas)
     _add_relations(schemas)
+    _describe_fields(schemas)
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "Penstock",
             "version": "1",
-            "description": "OpenAI-compatible endpoints. Every error has the same envelope. "
+            "description": "One OpenAI-compatible chat endpoint. Every error has the same envelope. "
             "A request header with a malformed value counts as absent.",
         },
         "security": [{"key": []}] if needs_key else [],
@@ -222,9 +239,17 @@ def openapi_document(*, needs_key: bool = True) -> Json:
                 "parameters": [_parameter("model", "path", "Its name", schema=_MODEL_NAME, required=True)],
             },
             FEEDBACK_PATH: {"post": _feedback()},
+            TOKENIZE_PATH: {"post": _conversion("tokenize", "The tokens of a prompt.", TokenizeBody, TokenList)},
+            DETOKENIZE_PATH: {
+                "post": _conversion("detokenize", "The text of tokens.", DetokenizeBody, DetokenizedText)
+            },
             "/livez": {"get": _probe("livez", "The process answers.")},
             "/readyz": {"get": _probe("readyz", "Requests can be served.")},
             "/startupz": {"get": _probe("startupz", "The start has finished.")},
+            "/health": {"get": _probe("health", "Requests can be served, as of `/readyz`.")},
+            "/version": {
+                "get": {**_get("version", "The version of this gateway.", InstalledVersion, ()), "security": []}
+            },
         },
         "components": {
             "schemas": schemas,
@@ -260,13 +285,25 @@ def _referred(schema: Any) -> list[str]:
     return [name for value in schema for name in _referred(value)] if isinstance(schema, list) else []
 
 
+def _describe_fields(schemas: Json) -> None:
+    """Tell of each top-level field of the table who acts on it."""
+    members = schemas["ChatFields"]["properties"]
+    for path, rule in FIELD_RULES.items():
+        if path.isidentifier() and path not in PRIVILEGED_FIELDS:
+            members[path] = {**members.get(path, {}), "description": rule.meaning}
+
+
 def _add_relations(schemas: Json) -> None:
-    """Add the relations between fields that `gateway.chat.request` checks."""
+    """Add the relations between fields that `gateway.chat.conversion` checks."""
     chat = schemas["ChatFields"]
     chat["properties"]["model"]["examples"] = [AUTO]
-    for kind in _REQUESTS:
-        schemas[kind.__name__]["not"] = {"anyOf": [_refused(name) for name in sorted(PRIVILEGED_FIELDS)]}
+    for request in _REQUESTS:
+        schemas[request.__name__]["not"] = {"anyOf": [{"required": [name]} for name in sorted(PRIVILEGED_FIELDS)]}
     schemas[CompletionFields.__name__]["allOf"] = [_only_with("stream_options", "stream")]
+    kind = {"type": "string", "not": {"enum": sorted(KNOWN_PARTS - {OTHER_PART})}}
+    schemas["OtherPart"] |= {"required": ["type"], "properties": {"type": kind}}
+    is_function = _given("type", {"const": "function"})
+    schemas["ChatTool"] |= {"if": is_function, "then": _given("function", {"not": _ABSENT})}
     arguments = schemas["ChatFunctionCall"]["properties"]["arguments"]
     schemas["ChatFunctionCall"]["properties"]["arguments"] = {"anyOf": [arguments, {"type": "null"}]}
     chat["allOf"] = [_only_with("top_logprobs", "logprobs"), _only_with("stream_options", "stream")]
@@ -285,11 +322,6 @@ def _given(name: str, schema: Json) -> Json:
 def _only_with(name: str, switch: str) -> Json:
     """Allow `name` only where `switch` is true."""
     return {"if": _given(name, {"not": _ABSENT}), "then": _given(switch, {"const": True})}
-
-
-def _refused(name: str) -> Json:
-    """Match a request with a privileged field; one of them may be absent like other fields."""
-    return _given(name, {"not": _ABSENT}) if name == "chat_template_kwargs" else {"required": [name]}
 
 
 def _chat() -> Json:
@@ -336,6 +368,16 @@ def _feedback() -> Json:
         "summary": "Report a wrong answer.",
         "requestBody": {"required": True, "content": {_JSON: {"schema": _ref(Feedback)}}},
         "responses": {"200": _response(done, Noted), **_errors(tuple(sorted({*_EDGE_ERRORS, 401, 404})))},
+    }
+
+
+def _conversion(operation_id: str, summary: str, body: type, answer: type) -> Json:
+    """Describe an endpoint that a deployment of the model's route answers."""
+    return {
+        "operationId": operation_id,
+        "summary": summary,
+        "requestBody": {"required": True, "content": {_JSON: {"schema": _ref(body)}}},
+        "responses": {"200": _response(summary, answer), **_errors(_CHAT_ERRORS)},
     }
 
 

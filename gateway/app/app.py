@@ -29,8 +29,12 @@ from gateway.api.cross_origin import CrossOrigin
 from gateway.api.feedback import FeedbackHandlers
 from gateway.api.health import Probes
 from gateway.api.json_bodies import JsonBodies
+from gateway.api.message_tokens import MessageTokens, TokenCounter
 from gateway.api.models import Models
 from gateway.api.routes import PublicApplication
+from gateway.api.stored_responses import ResponseHandlers
+from gateway.api.tokenization import TokenizationHandlers
+from gateway.app.certificates import CertificateWatch, read_certificates
 from gateway.app.control_plane import ControlPlane
 from gateway.app.live_gauges import read_live_gauges
 from gateway.app.observability import Observability
@@ -232,16 +236,30 @@ class Gateway:
 
     def _make_server(self) -> Server:
         config = self.config
+        certificates = read_certificates(config)
+        self._certificates = CertificateWatch(certificates, self.log)
         probes = Probes(lambda: self.snapshot, lambda: self.server.leaving.is_set())
         models = Models(self._current, int(time.time()), [endpoint.path for endpoint in self._path.dialects])
         bodies = JsonBodies(self.bodies, self._workers)
         feedback = FeedbackHandlers(self._current, self._cache, bodies, self._note_wrong)
+        tokenization = TokenizationHandlers(self._current, bodies, config.edge.body.max_bytes)
+        counts = MessageTokens(
+            self._current,
+            self._path.messages,
+            TokenCounter(self._path.pricer),
+            bodies,
+            self._workers,
+            max_bytes=config.edge.body.max_bytes,
+            ids=self._runtime.ids,
+            log=self.log,
+        )
         public: ASGIApp = PublicApplication(
             self.pipeline,
             models,
-            probes,
             feedback,
-            dialects=self._path.dialects,
+            tokenization,
+            dialects=(*self._path.dialects, counts),
+            others=(*ResponseHandlers(self._current, self._stores.responses).routes(), *probes.routes()),
             ids=self._runtime.ids,
             log=self.log,
         )
@@ -258,12 +276,14 @@ class Gateway:
                     app=public,
                     limits=config.edge,
                     reuse_port=config.public.shared,
+                    certificate=certificates.get("public"),
                 ),
                 Listener(
                     name="admin",
                     address=config.admin.listen,
                     app=self._make_admin(probes),
                     limits=admin_limits,
+                    certificate=certificates.get("admin"),
                 ),
             ],
             new_request_id=self._runtime.ids.next,
@@ -287,6 +307,7 @@ class Gateway:
         self._tasks.spawn(self._prober.run(), "readiness")
         self._tasks.spawn(self._liveness.run(), "liveness")
         self._tasks.spawn(self._feeds.run(), "load_feeds")
+        self._tasks.spawn(self._certificates.run(), "certificates")
         self.control.start(self._tasks.spawn)
         self._stores.start(self._tasks.spawn)
         self.room.start(self._tasks.spawn)
@@ -316,6 +337,7 @@ class Gateway:
         """Read the policy file in the loop's next turns."""
         if self.snapshot is not None:
             self._tasks.spawn(self.control.look(), "reload")
+            self._tasks.spawn(asyncio.to_thread(self._certificates.look), "certificates")
 
     def _note_wrong(self, request_id: str, tenant: str) -> bool:
         """Pass on a wrong verdict; return whether a canary or a quality prediction waited for it."""
@@ -405,6 +427,7 @@ class Gateway:
             "policy": policy,
             "store": {"is_up": self._stores.limits.is_up, "where": self.config.store_address.shown},
             "is_draining": self.server.leaving.is_set(),
+            "callers": self.control.access.state,
         }
 
     def _count_refusal(self, listener: str, error: GatewayError) -> None:
@@ -412,6 +435,8 @@ class Gateway:
         self.metrics.requests.labels("", "", outcome).inc()
         if isinstance(error, Shed):
             self.metrics.shed.labels(error.lane, error.reason).inc()
+        else:
+            self.metrics.rejected.labels(str(error.status)).inc()
 
     def _count_ejection(self, deployment: str, kind: FailureKind, backoff_s: float) -> None:
         self.metrics.ejections.labels(deployment, kind).inc()

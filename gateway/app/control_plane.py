@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from gateway.access.audit_log import AuditBroken, AuditEntry, AuditLog
+from gateway.access.caller_access import CallerAccess
 from gateway.access.directory import Directory
 from gateway.access.file_token import FileToken
 from gateway.access.identity import SYSTEM
@@ -21,6 +22,7 @@ from gateway.access.local_peers import LocalPeers
 from gateway.access.local_token import LocalToken
 from gateway.access.restored import Restored
 from gateway.access.sign_in.failed_logins import FailedLogins
+from gateway.access.sign_in.login_links import LoginLinks
 from gateway.access.sign_in.passwords import Passwords
 from gateway.access.sign_in.sessions import Sessions
 from gateway.admin.api.gate import AdminGate
@@ -28,10 +30,12 @@ from gateway.admin.api.request import AdminEndpoint, endpoints_of
 from gateway.admin.handlers.accounts import AccountHandlers
 from gateway.admin.handlers.audit import AuditHandlers
 from gateway.admin.handlers.canary import CanaryHandlers
+from gateway.admin.handlers.key_requirement import KeyRequirementHandlers
 from gateway.admin.handlers.keys import KeyHandlers
-from gateway.admin.handlers.login import OIDC_START, LoginHandlers, SignIn
 from gateway.admin.handlers.plan import PlanHandlers
 from gateway.admin.handlers.policy import PolicyHandlers
+from gateway.admin.handlers.sign_in.local import LocalSignInHandlers
+from gateway.admin.handlers.sign_in.login import OIDC_START, LoginHandlers, SignIn
 from gateway.admin.handlers.tenants import TenantHandlers
 from gateway.api.json_bodies import JsonBodies
 from gateway.app.policy_acceptance import policy_checks
@@ -39,6 +43,7 @@ from gateway.app.runtime import Runtime
 from gateway.app.shared_state import Spawn
 from gateway.cache.audit.audit_record import AuditRecord
 from gateway.config.checks import ConfigError
+from gateway.config.exposure import exposure_problem
 from gateway.config.settings import GatewayConfig
 from gateway.limits.body_budget import BodyBudget
 from gateway.policies.canaries import Canaries, OnTrial
@@ -102,7 +107,10 @@ class ControlPlane:
         self._admin_token = _token_file("token_file", config.admin.token_file)
         self._metrics_token = _token_file("metrics_token_file", config.admin.metrics_token_file)
         self._failed_logins = FailedLogins(store, wall)
-        self._sessions = Sessions(store, self.directory.accounts, wall)
+        token = self._admin_token or self.token
+        self._sessions = Sessions(store, self.directory.accounts, wall, token=token)
+        self._links = LoginLinks(store, token)
+        self.access = CallerAccess(self.directory.keys, self._in_force)
         self._oidc = _oidc(config, store, environment, wall)
         checks = policy_checks(config, environment, predictors, has_stored_keys=lambda: bool(self.directory.keys))
         reader = DocumentReader(checks)
@@ -134,7 +142,7 @@ class ControlPlane:
 
     def _make_directory(self, store: Store) -> Directory:
         log = self._log
-        return Directory(
+        directory = Directory(
             store,
             self._wall,
             copy=self._config.process.runtime_dir / KEYS_FILE,
@@ -142,6 +150,8 @@ class ControlPlane:
             on_ignored=lambda path: log.event("access_copy_ignored", level="warning", path=str(path)),
             on_unreadable=lambda name, error: log.failure("access_unreadable", error, record=name),
         )
+        directory.keys.is_exposed = exposure_problem(self._config) is not None
+        return directory
 
     def _make_stored(self, store: Store, reader: DocumentReader, hooks: PolicyHooks) -> StoredPolicy:
         """Create the policy of the store; its seed is the document of the settings."""
@@ -222,7 +232,8 @@ class ControlPlane:
         """Return its part of the admin listener behind the gate."""
         directory, audit, wall = self.directory, self.audit, self._wall
         passwords = Passwords()
-        is_secure = self._config.admin.oidc.redirect_url.startswith("https://")
+        admin = self._config.admin
+        is_secure = admin.tls_files is not None or admin.oidc.redirect_url.startswith("https://")
         login = LoginHandlers(
             gate,
             SignIn(
@@ -236,23 +247,27 @@ class ControlPlane:
             oidc_start=None if self._oidc is None else OIDC_START,
             is_secure=is_secure,
         )
-        policy = PolicyHandlers(self.source, audit, self.last_day, canary=self._running_canary)
+        local = LocalSignInHandlers(gate, self._links, self._sessions, audit, login, clock=time.monotonic)
+        policy = PolicyHandlers(self.source, audit, self.last_day, self.access, canary=self._running_canary)
         canaries = CanaryHandlers(self.source, policy, self.canaries)
-        keys = KeyHandlers(directory, audit, policy=self._in_force, wall=wall)
+        requirement = KeyRequirementHandlers(directory, audit, self.access)
+        keys = KeyHandlers(directory, audit, self.access, requirement, policy=self._in_force, wall=wall)
         accounts = AccountHandlers(directory, passwords, audit, wall=wall)
         tenants = TenantHandlers(self.source, policy, directory, self.last_day)
         handlers: list[object] = [
             login,
+            local,
             policy,
             canaries,
             PlanHandlers(self.source, policy, self._config, self.tape),
             tenants,
+            requirement,
             keys,
             accounts,
             AuditHandlers(audit),
         ]
         if self._oidc is not None:
-            from gateway.admin.handlers.oidc import OidcHandlers  # as in `_oidc`
+            from gateway.admin.handlers.sign_in.oidc import OidcHandlers  # as in `_oidc`
 
             handlers.append(
                 OidcHandlers(self._oidc, directory.accounts, login, clock=time.monotonic, is_secure=is_secure)

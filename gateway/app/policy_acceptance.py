@@ -8,6 +8,7 @@ from gateway.config.checks import ConfigError
 from gateway.config.exposure import exposure_problem
 from gateway.config.settings import GatewayConfig
 from gateway.policies.reading import PolicyChecks
+from gateway.routing.deployment_dialects import upstream_dialect_of
 from gateway.upstreams.reach import reach_of
 from routing_policies.policy.document import Policy
 from routing_policies.quality.predictor import Predictors
@@ -18,7 +19,8 @@ def acceptance(
 ) -> Callable[[Policy], None]:
     """Return a check of policies.
 
-    It raises ConfigError for listeners open without keys, and ReachError for a deployment out of reach.
+    It raises ConfigError for listeners open without keys, and ReachError for a deployment that this process cannot
+    reach, or whose dialect it cannot speak.
     """
     exposed = exposure_problem(config)
 
@@ -27,6 +29,7 @@ def acceptance(
             raise ConfigError(exposed)
         for deployment in policy.deployments:
             reach_of(deployment, environment)
+            upstream_dialect_of(deployment)
 
     return accept
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,6 +31,9 @@ from gateway.deployments.price import Pricer
 from gateway.dialects.client_dialect import ClientDialect
 from gateway.dialects.completions.dialect import completions_dialect
 from gateway.dialects.embeddings.dialect import embeddings_dialect
+from gateway.dialects.messages.exchange import MessagesDialect
+from gateway.dialects.messages.request import MessagesParser
+from gateway.dialects.responses.exchange import ResponsesDialect
 from gateway.forwarding.forward import Forwarder
 from gateway.limits.body_budget import BodyBudget
 from gateway.pipeline import ChatPipeline, DialectEndpoint, Stages
@@ -114,7 +118,17 @@ class RequestPath:
             clock=clock,
             sampler=records.sampler,
         )
-        dialects: tuple[ClientDialect, ...] = (completions_dialect(), embeddings_dialect())
+        responses = ResponsesDialect(
+            ChatRequestParser(), stores.responses, wall=runtime.wall, new_token=lambda: secrets.token_hex(24)
+        )
+        self.messages = MessagesParser(ChatRequestParser())
+        """Parser of the Messages API, for the count of tokens too."""
+        self.pricer = pricer
+        """Estimator of the tokens of requests."""
+        dialects: tuple[ClientDialect, ...] = (
+            *(responses, MessagesDialect(self.messages, runtime.wall)),
+            *(completions_dialect(), embeddings_dialect()),
+        )
         self.dialects = tuple(DialectEndpoint(self.pipeline, dialect) for dialect in dialects)
         """Endpoints of the other APIs that the pipeline serves."""
 

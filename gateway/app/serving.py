@@ -10,6 +10,7 @@ import sys
 from typing import BinaryIO, Final
 
 from gateway.app.app import Gateway, LoadEncoder
+from gateway.config.running import RunningFile
 from gateway.config.settings import GatewayConfig
 from gateway.http.descriptors import raise_open_file_limit
 from gateway.telemetry.logs.bridge import LoggingBridge
@@ -45,10 +46,11 @@ async def run_gateway(
     try:
         await gateway.start()
         _release(config.inherited_descriptors)
-        collector.start()
-        watching = loop.create_task(collector.run(), name="collector")
-        await stopping.wait()
-        watching.cancel()
+        with _announced(gateway):
+            collector.start()
+            watching = loop.create_task(collector.run(), name="collector")
+            await stopping.wait()
+            watching.cancel()
         await gateway.leave()
         await _stop(gateway, config.process.drain_timeout_s + CLOSE_S)
     finally:
@@ -64,6 +66,18 @@ async def _stop(gateway: Gateway, timeout_s: float) -> None:
     except TimeoutError:
         gateway.log.event("stop_abandoned", level="error", after_s=timeout_s)
         gateway.log.flush()
+
+
+def _announced(gateway: Gateway) -> RunningFile:
+    """Return the file that names the listeners to commands; below `penstock up`, that process has written it."""
+    config, (public, admin) = gateway.config, (gateway.server.addresses[name][0] for name in ("public", "admin"))
+    return RunningFile(
+        config.process.runtime_dir,
+        public=public,
+        admin=admin,
+        public_cert=config.public.tls_cert,
+        admin_cert=config.admin.tls_cert,
+    )
 
 
 def _release(descriptors: tuple[int, ...]) -> None:

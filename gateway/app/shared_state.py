@@ -14,6 +14,7 @@ from gateway.app.store_opening import open_store
 from gateway.cache.exact.exact_cache import ExactCache
 from gateway.cache.sharing.sharing import CacheSharing
 from gateway.config.settings import GatewayConfig
+from gateway.dialects.responses.response_store import ResponseStore
 from gateway.store.address import StoreAddress
 from gateway.store.base import StoreUnavailable
 from gateway.store.guarded import GuardedStore
@@ -46,12 +47,13 @@ class SharedState:
             report=lambda error: log.failure("quota_failed", error),
             count_refusal=lambda tenant, limit: metrics.quota_refused.labels(tenant, limit).inc(),
         )
+        # On connections and with a breaker of its own: however much of the answers travels, limits do not wait.
+        self._entries = self._open(_SHARING_TIMEOUT_S, is_side=True, address=config.answers_address)
+        self.responses = ResponseStore(self._entries)
+        """Responses that clients refer to; without `responses.store` in the policy it is not used."""
         self.sharing: CacheSharing | None = None
         """The shared cache; None where the cache stays in memory."""
-        self._entries: GuardedStore | None = None
         if config.cache.shared is not False:
-            # On connections and with a breaker of its own: however much of the cache travels, limits do not wait.
-            self._entries = self._open(_SHARING_TIMEOUT_S, is_side=True, address=config.answers_address)
             self.sharing = CacheSharing(
                 cache,
                 self._entries,
@@ -75,9 +77,9 @@ class SharedState:
         spawn(self.limits.watch(), "store")
         spawn(self.control.watch(), "control_store")
         spawn(self.quotas.run(), "quotas")
-        if self.sharing is not None and self._entries is not None:
+        spawn(self._entries.watch(), "answer_store")
+        if self.sharing is not None:
             spawn(self.sharing.run(), "cache_sharing")
-            spawn(self._entries.watch(), "cache_store")
 
     async def aclose(self) -> None:
         """Give back what is held, publish what waits, close; nothing that `start` spawned runs any more."""
@@ -88,8 +90,7 @@ class SharedState:
             await store.aclose()
 
     def _connected(self) -> Iterator[GuardedStore]:
-        if self._entries is not None:
-            yield self._entries
+        yield self._entries
         yield self.control
         yield self.limits
 

@@ -42,7 +42,7 @@ def connector_of(clock: Clock, builtin: Mapping[str, Join] | None = None) -> Con
         target = reach.target
         is_local = target.socket_path is not None or target.is_builtin
         limits = _LOCAL_POOL_LIMITS if is_local else _POOL_LIMITS
-        join = joins.get(target.host) if target.is_builtin else None
-        return open_upstream(target, limits=limits, clock=clock, ssl=reach.tls, join=join)
+        proxy = joins.get(target.host) if target.is_builtin else reach.proxy
+        return open_upstream(target, limits=limits, clock=clock, ssl=reach.tls, proxy=proxy)
 
     return connect

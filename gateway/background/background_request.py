@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from typing import Any, Final
 
 import msgspec
 
 from gateway.chat.json_members import encoded, without_members
-from gateway.chat.request import ChatRequest
+from gateway.chat.request import ChatRequest, ChatRequestParser
 from gateway.completion.answer_end import end_of_plain
 from gateway.deployments.live import LiveDeployment
+from gateway.errors import InvalidRequest, UpstreamFailed
 from gateway.limits.lane import LiveLane
 from gateway.limits.permit import AdmissionRequest, Permit
 from gateway.routing.planned_route import PlannedRoute
@@ -43,11 +45,12 @@ class BackgroundRequest(msgspec.Struct, frozen=True):
 class BackgroundRequester:
     """Sender of background requests: no wait for a permit, no retry, and no effect on a deployment's health."""
 
-    __slots__ = ("_ids", "_rng")
+    __slots__ = ("_ids", "_parser", "_rng")
 
     def __init__(self, *, rng: random.Random, ids: RequestIds) -> None:
         self._rng = rng
         self._ids = ids
+        self._parser = ChatRequestParser()
 
     def choice(self, question: BackgroundRequest) -> LiveDeployment | None:
         """Return the deployment that the route chooses; None when it can choose none."""
@@ -62,7 +65,7 @@ class BackgroundRequester:
             return None
         try:
             return await self._send(question, live, lane)
-        except UpstreamError:
+        except (UpstreamError, InvalidRequest, UpstreamFailed):
             return None  # clients of the deployment find out by themselves what is wrong with it
         finally:
             permit.release()
@@ -87,13 +90,32 @@ class BackgroundRequester:
             (b"content-type", b"application/json"),
             (b"accept", b"application/json"),
             (b"x-penstock-priority", lane.upstream_priority),
-            *live.credentials,
+            *(live.headers.sent if live.dialect is None else live.dialect.headers(live.headers.sent)),
         )
-        if question.document is None:
-            body = without_members(question.request.body_for(live.model), _NOT_SENT)
-        else:
-            body = encoded({**question.document, "model": live.model})
-        request = UpstreamRequest(b"POST", live.chat_path, headers, body, fixed)
+        path, body = self._target(question, live)
+        request = UpstreamRequest(b"POST", path, headers, without_members(body, _NOT_SENT), fixed)
         async with await live.client.send(request, question.planned.plain_timeouts) as response:
             answer = await response.read(MAX_ANSWER_BYTES)
-            return answer if response.status == 200 and end_of_plain(answer).is_complete else None
+            if response.status != 200:
+                return None
+        if live.dialect is not None:
+            answer = await asyncio.to_thread(live.dialect.answer, answer)
+        return answer if end_of_plain(answer).is_complete else None
+
+    def _target(self, question: BackgroundRequest, live: LiveDeployment) -> tuple[bytes, bytes]:
+        """Return the path and the body; raises InvalidRequest if the deployment cannot be told the question."""
+        document, dialect = question.document, live.dialect
+        if dialect is None:
+            if document is not None:
+                return live.chat_path, encoded({**document, "model": live.model})
+            return live.chat_path, question.request.body_for(live.model)
+        request = question.request
+        if document is not None:
+            request = self._parser.accept({**document, "model": live.model})
+        endpoint = dialect.path(request.operation)
+        if endpoint is None:
+            raise InvalidRequest(
+                f"Deployment '{live.id}' speaks '{dialect.name}', which has no {request.operation.name}."
+            )
+        told = request if dialect.takes_content_blocks else request.plain()
+        return live.path_of(endpoint), dialect.body(told, live.model)

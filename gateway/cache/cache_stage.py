@@ -6,6 +6,8 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Final
 
+import msgspec
+
 from gateway.background.task_group import BackgroundTasks
 from gateway.cache.exact.cache_lookup import CacheLookup
 from gateway.cache.exact.capture import Capture
@@ -39,6 +41,9 @@ class CacheStage:
         """Serve a hit or join an answer under way; return whether that was done. If not, `ctx` copies its response."""
         record = ctx.record
         wanted = planned.wanted(record.tenant, parse_cache_control(head.cache_control))
+        if wanted.rule.regenerate_window_s and not head.is_retry:
+            user = ctx.snapshot.router.user_of(request, head)
+            wanted = msgspec.structs.replace(wanted, regenerating_user=user)
         is_similar_wanted = wanted.rule.mode == SIMILAR_MODE
         if is_similar_wanted:
             self._similar.note_request(ctx, planned)

@@ -38,6 +38,10 @@ class EngineFigures(msgspec.Struct, frozen=True, kw_only=True):
 
     The default is the engine's own.
     """
+    device: str = ""
+    """Device that was measured, such as `cpu` or `cuda:0`; empty where it was not reported."""
+    num_threads: int = 0
+    """Threads that computed, on a CPU; 0 where they were not reported."""
 
 
 class FiguresMissing(ValueError):
@@ -50,6 +54,8 @@ class _Load(msgspec.Struct):
     num_blocks_total: int = 0
     block_size: int = 0
     step_time: StepTerms | None = None
+    device: str = ""
+    num_threads: int = 0
 
 
 def figures_of_load(document: Mapping[str, Any]) -> EngineFigures:
@@ -76,6 +82,8 @@ def figures_of_load(document: Mapping[str, Any]) -> EngineFigures:
         max_num_seqs=load.max_num_seqs,
         step_tokens=load.max_num_batched_tokens,
         kv_tokens=load.num_blocks_total * load.block_size,
+        device=load.device,
+        num_threads=load.num_threads,
     )
 
 

@@ -19,6 +19,8 @@ import msgspec
 
 from gateway.capacity.engine import EngineFigures
 
+Unit = Literal["GPU", "core"]
+"""What a replica computes on, and what is counted."""
 Bound = Literal["ttft", "tpot", "num_seqs", "kv_memory", "step_tokens", "time"]
 
 _LATE: Final = 0.05
@@ -60,7 +62,9 @@ class Targets(msgspec.Struct, frozen=True, kw_only=True):
 class Hardware(msgspec.Struct, frozen=True, kw_only=True):
     """Hardware of one replica."""
 
-    gpus: float = 1.0
+    unit: Unit = "GPU"
+    units: float = 1.0
+    """GPUs of a replica, or its cores."""
     kv_bytes_per_token: float | None = None
 
 
@@ -94,11 +98,13 @@ class CapacityPlan(msgspec.Struct, frozen=True, kw_only=True):
     kv_tokens_at_peak: float
     """Tokens in KV memory at the peak, over all replicas."""
     kv_bytes_at_peak: float | None
-    gpus: float
-    gpu_hours_per_day: float
-    """GPU hours with all replicas all day."""
-    gpu_hours_per_day_scaled: float
-    """GPU hours with replicas in proportion to the load, at least one."""
+    unit: Unit
+    units: float
+    """GPUs or cores of all replicas."""
+    unit_hours_per_day: float
+    """Hours of GPUs or cores with all replicas all day."""
+    unit_hours_per_day_scaled: float
+    """Hours with replicas in proportion to the load, at least one."""
 
 
 class Impossible(ValueError):
@@ -134,9 +140,10 @@ def plan_capacity(
         headroom_ratio=1.0 - uncached_per_s / replicas / most,
         kv_tokens_at_peak=kv_tokens,
         kv_bytes_at_peak=None if hardware.kv_bytes_per_token is None else kv_tokens * hardware.kv_bytes_per_token,
-        gpus=replicas * hardware.gpus,
-        gpu_hours_per_day=replicas * hardware.gpus * _HOURS_PER_DAY,
-        gpu_hours_per_day_scaled=scaled * hardware.gpus * _HOURS_PER_DAY,
+        unit=hardware.unit,
+        units=replicas * hardware.units,
+        unit_hours_per_day=replicas * hardware.units * _HOURS_PER_DAY,
+        unit_hours_per_day_scaled=scaled * hardware.units * _HOURS_PER_DAY,
     )
 
 

@@ -46,9 +46,9 @@ def _lines(found: CapacityPlan, demand: Demand, targets: Targets, engine: Engine
     yield f"  free at the peak              {found.headroom_ratio:>12.0%} of each"
     memory = "" if found.kv_bytes_at_peak is None else f", {found.kv_bytes_at_peak / 1e9:,.1f} GB"
     yield f"  KV memory in use at the peak  {found.kv_tokens_at_peak:>12,.0f} tokens{memory}"
-    yield f"  GPUs                          {found.gpus:>12,.1f}"
-    scaled = f"{found.gpu_hours_per_day_scaled:,.0f} when scaled with the load"
-    yield f"  GPU hours a day               {found.gpu_hours_per_day:>12,.0f}, {scaled}"
+    yield f"  {f'{found.unit}s':<30}{found.units:>12,.1f}"
+    scaled = f"{found.unit_hours_per_day_scaled:,.0f} when scaled with the load"
+    yield f"  {f'{found.unit} hours a day':<30}{found.unit_hours_per_day:>12,.0f}, {scaled}"
     yield "each of them at the peak"
     yield from _state(found.at_peak, targets)
 

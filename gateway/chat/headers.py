@@ -143,6 +143,10 @@ class ChatHead:
             if name in values and len(values[name]) <= MAX_TRACE_BYTES
         ]
 
+    def named(self, names: frozenset[bytes]) -> dict[bytes, bytes]:
+        """Return those headers that are among `names`, which the policy chooses; of repeated ones the last."""
+        return {name: value for name, value in self._headers if name in names}
+
     def all(self) -> dict[str, str]:
         """Return every header by name, for routes that match on headers; of repeated ones the last."""
         return {name.decode("latin-1"): value.decode("latin-1") for name, value in self._headers}

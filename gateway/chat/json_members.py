@@ -16,13 +16,14 @@ import msgspec
 _SIMPLE_RUN: Final = re.compile(rb'(?:[^"{}\[\]]++|"[^"\\]{0,256}+")*+')
 """Run of bytes without brackets: anything between strings, and short strings without escapes."""
 _SPACE: Final = re.compile(rb"[ \t\n\r]*+")
-_SCALAR: Final = re.compile(rb"[^,}\s]++")
+_SCALAR: Final = re.compile(rb"[^,}\]\s]++")
 _ESCAPED_NAME: Final = re.compile(rb"\\u00(?:5[fF]|[67])")
 _COMMA: Final = ord(",")
 _QUOTE: Final = ord('"')
 _BACKSLASH: Final = ord("\\")
 _OPENING: Final = frozenset(b"{[")
 _CLOSING: Final = ord("}")
+_LIST_END: Final = ord("]")
 
 
 class JsonMember(NamedTuple):
@@ -74,6 +75,41 @@ def without_members(body: bytes, names: Container[str]) -> bytes:
     if len(remaining) == len(members):
         return body
     return b"{" + b",".join(body[member.start : member.end] for member in remaining) + b"}"
+
+
+def mended_json(text: bytes, sent: Any, mended: Any) -> bytes:
+    """Return the JSON text of a value of which parts were removed or replaced; equal parts keep their bytes.
+
+    Args:
+        text: JSON text of `sent`, without white space around it.
+        sent: The decoded value.
+        mended: The value wanted; a part that is the same object as in `sent` is unchanged.
+    """
+    if mended is sent:
+        return text
+    if isinstance(sent, dict) and isinstance(mended, dict):
+        members = [
+            text[found.start : found.value_start]
+            + mended_json(text[found.value_start : found.end], sent[found.name], mended[found.name])
+            for found in members_of(text)
+            if found.name in mended
+        ]
+        return b"{" + b",".join(members) + b"}"
+    if isinstance(sent, list) and isinstance(mended, list) and len(sent) == len(mended):
+        values = zip(_items_of(text), sent, mended, strict=True)
+        return b"[" + b",".join([mended_json(*each) for each in values]) + b"]"
+    return encoded(mended)
+
+
+def _items_of(text: bytes) -> Iterator[bytes]:
+    """Iterate over the texts of a list's items."""
+    at = _past_space(text, 1)
+    while text[at] != _LIST_END:
+        start, at = at, _past_value(text, at)
+        yield text[start:at]
+        at = _past_space(text, at)
+        if text[at] == _COMMA:
+            at = _past_space(text, at + 1)
 
 
 def may_escape_a_name(body: bytes) -> bool:

@@ -36,6 +36,11 @@ class MemberSpans:
         self._found = found
         self._close = close
 
+    def value_of(self, body: bytes, name: str) -> bytes:
+        """Return the JSON text of a member's value."""
+        span = self._found[name]
+        return body[span.value_start : span.end]
+
     def edited(
         self, body: bytes, changes: Mapping[str, Any], removed: Collection[str] = ()
     ) -> tuple[bytes, MemberSpans]:

@@ -3,35 +3,37 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from gateway.chat.absent import without_absent
+from gateway.chat.chunked_json import encoded_in_parts
+from gateway.chat.conversion import lenient_fields, refused, typed_fields, typed_messages
+from gateway.chat.fields.faults import privileged
+from gateway.chat.fields.table import FIELD_RULES, PRIVILEGED_FIELDS
 from gateway.chat.item_limits import item_limits
-from gateway.chat.json_members import may_escape_a_name, with_members, without_members
+from gateway.chat.json_members import (
+    encoded,
+    may_escape_a_name,
+    members_of,
+    mended_json,
+    with_members,
+    without_members,
+)
 from gateway.chat.member_spans import MemberSpans
 from gateway.chat.operation import CHAT, Operation
-from gateway.chat.schema import (
-    IN_WORDS,
-    MAX_MESSAGES,
-    PRIVILEGED_FIELDS,
-    AssistantMessage,
-    AudioPart,
-    ChatFields,
-    ChatStreamOptions,
-    ImagePart,
-    Message,
-)
-from gateway.chat.strict_json import JsonGuard
+from gateway.chat.schema import AudioPart, ChatFields, ChatStreamOptions, ImagePart, Message
+from gateway.chat.strict_json import LONG_BYTES, JsonGuard
 from gateway.errors import InvalidRequest, UnsupportedMediaType
 from gateway.util.header_values import listed
 
 _MODEL_VALUE: Final = re.compile(rb'"model"\s*:\s*("(?:[^"\\]|\\.)*")')
-_MISSING_FIELD: Final = re.compile(r"missing required field `([^`]+)`")
-_UNKNOWN_FIELD: Final = re.compile(r"unknown field `([^`]+)`")
-_INTEGER_FIELDS: Final = ("best_of", "max_completion_tokens", "max_tokens", "n", "seed", "top_k", "top_logprobs")
+_INTEGER_FIELDS: Final = tuple(
+    path for path, rule in FIELD_RULES.items() if rule.type == "integer" and path in ChatFields.__struct_fields__
+)
 _LIMITS: Final = ("max_tokens", "max_completion_tokens")
 """Fields that bound the length of an answer; servers reject requests in which they differ."""
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
@@ -39,12 +41,19 @@ _MEDIA_TEXT_BYTES: Final = 1024
 """Bytes of text that one image or audio part counts for; its encoded size is no measure of its tokens."""
 
 
+class Projection(Protocol):
+    """Way from a chat document with members of another API to one that every server of chat completions takes."""
+
+    def plain(self, document: dict[str, Any]) -> dict[str, Any]:
+        """Return the document without those members; raises InvalidRequest where one of them is needed."""
+
+
 class ChatRequest:
     """A request as the client sent it: raw bytes, JSON document and typed fields. Never changed in place."""
 
     __slots__ = (
         *("document", "fields", "max_output_tokens", "messages", "model", "num_choices", "operation", "outline"),
-        *("_spans", "raw", "stream", "text_bytes"),
+        *("_spans", "projection", "raw", "stream", "text_bytes"),
     )
 
     def __init__(
@@ -56,6 +65,7 @@ class ChatRequest:
         num_text_bytes: int | None = None,
         spans: MemberSpans | None = None,
         operation: Operation = CHAT,
+        projection: Projection | None = None,
     ) -> None:
         """Wrap a parsed request.
 
@@ -66,7 +76,9 @@ class ChatRequest:
             num_text_bytes: Value of `text_bytes` where the caller has computed it.
             spans: Positions of the known members of a long body, which is too long to be searched for them.
             operation: What the request wants from a model; `raw` has the form of that endpoint.
+            projection: Way to the body for servers of chat completions; None where `raw` is that body.
         """
+        self.projection = projection
         self.operation = operation
         self._spans = spans
         self.raw = raw
@@ -89,6 +101,8 @@ class ChatRequest:
 
     def body_for(self, model: str) -> bytes:
         """Return the body with `model` as model name; the raw bytes when equal, else with only the name replaced."""
+        if self.projection is not None:
+            return encoded({**self.projection.plain(self.document), "model": model})
         if model == self.fields.model:
             return self.raw
         raw = self.raw
@@ -98,6 +112,14 @@ class ChatRequest:
         if match is not None and _is_top_level(raw, match):
             return b"".join((raw[: match.start(1)], msgspec.json.encode(model), raw[match.end(1) :]))
         return with_members(raw, {"model": model})
+
+    def plain(self) -> ChatRequest:
+        """Return the request without members of another API; raises InvalidRequest where one of them is needed."""
+        if self.projection is None:
+            return self
+        document = self.projection.plain(self.document)
+        size = self.text_bytes
+        return ChatRequest(encoded(document), document, self.fields, num_text_bytes=size, operation=self.operation)
 
     def with_max_tokens(self, limit: int) -> ChatRequest:
         """Return the request with an answer of at most `limit` tokens, in each field that bounds it.
@@ -124,20 +146,28 @@ class ChatRequest:
 
     def with_messages(self, messages: list[dict[str, Any]]) -> ChatRequest:
         """Return the request with another conversation, which must be valid."""
-        fields = msgspec.structs.replace(self.fields, messages=msgspec.convert(messages, list[Message]))
+        fields = msgspec.structs.replace(self.fields, messages=typed_messages(messages))
         return self._changed({"messages": messages}, fields)
 
     def _changed(self, changes: dict[str, Any], fields: ChatFields) -> ChatRequest:
         """Return the request with other top-level members; all others keep the client's spelling."""
-        raw, spans = edited_body(self.raw, self._spans, changes)
+        raw, spans = _edited(self.raw, self._spans, changes)
         text = None
         if fields.messages is self.messages:
             text = max(1, self.text_bytes + len(raw) - len(self.raw))
         document = {**self.document, **changes}
-        return ChatRequest(raw, document, fields, num_text_bytes=text, spans=spans, operation=self.operation)
+        return ChatRequest(
+            raw,
+            document,
+            fields,
+            num_text_bytes=text,
+            spans=spans,
+            operation=self.operation,
+            projection=self.projection,
+        )
 
 
-def edited_body(
+def _edited(
     body: bytes, spans: MemberSpans | None, changes: dict[str, Any], removed: frozenset[str] = frozenset()
 ) -> tuple[bytes, MemberSpans | None]:
     """Return the body with members set and removed, and their positions there; all others keep their bytes."""
@@ -201,27 +231,80 @@ class ChatRequestParser:
         if not PRIVILEGED_FIELDS.isdisjoint(document):
             refuse_privileged(document)
         try:
-            fields = _checked_fields(document, is_long=spans is not None)
+            fields = typed_fields(document, is_long=spans is not None)
         except InvalidRequest:
-            return self._mended(document, body, spans)
+            return self._read_leniently(document, body, spans)
         return ChatRequest(body, document, fields, spans=spans)
+
+    def accept(
+        self,
+        document: dict[str, Any],
+        projection: Projection | None = None,
+        media_bytes: int = 0,
+        *,
+        may_be_long: bool = False,
+    ) -> ChatRequest:
+        """Return the request of a document that was translated from another API.
+
+        Args:
+            document: Members of the request.
+            projection: Way to the body for servers of chat completions; None where the document is that.
+            media_bytes: Bytes of parts that are no text and that the gateway does not read.
+            may_be_long: Whether encoding the document in one call could hold the interpreter's lock for long.
+
+        Raises:
+            InvalidRequest: The document is not valid; `param` is the path of the first wrong field in it.
+        """
+        if not PRIVILEGED_FIELDS.isdisjoint(document):
+            refuse_privileged(document)
+        raw = encoded_in_parts(document) if may_be_long else encoded(document)
+        is_long = len(raw) > LONG_BYTES
+        try:
+            fields = typed_fields(document, is_long=is_long)
+        except InvalidRequest:
+            fields = lenient_fields(document, is_long=is_long)
+        num_text_bytes = max(text_bytes(raw, fields.messages) - media_bytes, 1) if media_bytes else None
+        return ChatRequest(raw, document, fields, num_text_bytes=num_text_bytes, projection=projection)
+
+    def _read_leniently(self, document: dict[str, Any], body: bytes, spans: MemberSpans | None) -> ChatRequest:
+        """Return a request that has parts of unread kinds, or else members to be mended."""
+        with suppress(InvalidRequest):
+            return ChatRequest(body, document, lenient_fields(document, is_long=spans is not None), spans=spans)
+        return self._mended(document, body, spans)
 
     def _mended(self, document: dict[str, Any], body: bytes, spans: MemberSpans | None) -> ChatRequest:
         """Return the request without absent members, and with integers in place of floats such as 7.0.
 
-        Members that need no change keep their bytes.
+        All else keeps its bytes, at every depth.
         """
         present = without_absent(document, self._names)
         mended = {**present, **whole_numbers(present, _INTEGER_FIELDS)}
-        fields = _checked_fields(mended, is_long=spans is not None)
-        changes = {name: value for name, value in mended.items() if not is_same(value, document[name])}
-        raw, spans = edited_body(body, spans, changes, frozenset(document.keys() - mended.keys()))
+        fields = lenient_fields(mended, is_long=spans is not None)
+        raw, spans = mended_body(body, spans, document, mended)
         return ChatRequest(raw, mended, fields, spans=spans)
 
 
-def is_same(mended: Any, sent: Any) -> bool:
-    """Return whether the value is as it was sent; 7 and 7.0 are not."""
-    return mended is sent or (type(mended) is type(sent) and bool(mended == sent))
+def mended_body(
+    body: bytes, spans: MemberSpans | None, document: dict[str, Any], mended: dict[str, Any]
+) -> tuple[bytes, MemberSpans | None]:
+    """Return the body of a mended document, and its members' positions; what is unchanged keeps its bytes."""
+    changed = {name for name, value in mended.items() if value is not document[name]}
+    removed = frozenset(document.keys() - mended.keys())
+    changes = {
+        name: msgspec.Raw(mended_json(value, document[name], mended[name]))
+        for name, value in _values_of(body, spans, changed)
+    }
+    return _edited(body, spans, changes, removed)
+
+
+def _values_of(body: bytes, spans: MemberSpans | None, names: set[str]) -> Iterator[tuple[str, bytes]]:
+    """Yield the JSON text of members."""
+    if spans is not None:
+        yield from ((name, spans.value_of(body, name)) for name in names)
+    elif names:
+        for member in members_of(body):
+            if member.name in names:
+                yield member.name, body[member.value_start : member.end]
 
 
 def require_json(content_type: bytes | None, content_encoding: bytes | None) -> None:
@@ -246,37 +329,6 @@ def _is_json(content_type: bytes | None) -> bool:
     return all(part in (b"charset=utf-8", b"charset=utf8") for part in parameters if part.startswith(b"charset"))
 
 
-def _checked_fields(document: dict[str, Any], *, is_long: bool) -> ChatFields:
-    try:
-        fields = _converted_in_parts(document) if is_long else msgspec.convert(document, ChatFields)
-    except msgspec.ValidationError as error:
-        raise invalid_field(str(error)) from None
-    _check_relations(fields, document["messages"])
-    return fields
-
-
-def _converted_in_parts(document: dict[str, Any]) -> ChatFields:
-    """Convert a long document, its messages one by one: a call holds the interpreter's lock to its end."""
-    sent = document.get("messages")
-    if not isinstance(sent, list) or not 0 < len(sent) <= MAX_MESSAGES:
-        return msgspec.convert(document, ChatFields)
-    fields = msgspec.convert({**document, "messages": sent[:1]}, ChatFields)
-    messages: list[Message] = []
-    for number, message in enumerate(sent):
-        try:
-            messages.append(msgspec.convert(message, Message))
-        except msgspec.ValidationError as error:
-            raise msgspec.ValidationError(_in_message(str(error), number)) from None
-    return msgspec.structs.replace(fields, messages=messages)
-
-
-def _in_message(reason: str, number: int) -> str:
-    """Return msgspec's reason with the path of a message before the path inside of it."""
-    if "`$" not in reason:
-        return f"{reason} - at `$.messages[{number}]`"
-    return reason.replace("`$", f"`$.messages[{number}]", 1)
-
-
 def whole_numbers(document: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
     """Return the integer fields written as whole floats, such as 7.0, as integers; to JSON both are one number."""
     return {name: int(value) for name in names if type(value := document.get(name)) is float and value.is_integer()}
@@ -284,66 +336,5 @@ def whole_numbers(document: dict[str, Any], names: Sequence[str]) -> dict[str, A
 
 def refuse_privileged(document: dict[str, Any]) -> None:
     """Raise InvalidRequest for a field that only the operator may set."""
-    found = PRIVILEGED_FIELDS & document.keys()
-    if not document.get("chat_template_kwargs"):
-        found -= {"chat_template_kwargs"}  # null or empty, it counts as absent like other fields
-    if not found:
-        return
-    name = min(found)
-    raise InvalidRequest(
-        f"{name}: this field is set by the operator and cannot be part of a request. Remove it.",
-        param=name,
-        code="unsupported_parameter",
-    )
-
-
-def invalid_field(text: str) -> InvalidRequest:
-    """Translate msgspec's "Expected … - at `$.a[0].b`" into a message and a `param` path."""
-    reason, _, where = text.partition(" - at `")
-    path = where.removeprefix("key` in `").rstrip("`").lstrip("$.")
-    reason = _in_words(reason)
-    missing = _MISSING_FIELD.search(reason)
-    if missing is not None:
-        path = f"{path}.{missing.group(1)}" if path else missing.group(1)
-        return InvalidRequest(f"{path}: this field is required.", param=path)
-    unknown = _UNKNOWN_FIELD.search(reason)
-    if unknown is not None and not path:
-        path = unknown.group(1)
-        return InvalidRequest(f"{path}: there is no such field. Remove it.", param=path)
-    return InvalidRequest(f"{path}: {reason[:1].lower()}{reason[1:]}.", param=path or None)
-
-
-def _in_words(reason: str) -> str:
-    """Replace a regular expression in the reason by its description."""
-    pattern = reason.partition(" matching regex ")[2]
-    return f"Expected {IN_WORDS[pattern]}" if pattern in IN_WORDS else reason
-
-
-def _check_relations(fields: ChatFields, sent: list[dict[str, Any]]) -> None:
-    """Check the rules between fields, which types cannot express.
-
-    Args:
-        fields: The typed fields.
-        sent: The messages as the client wrote them.
-
-    Raises:
-        InvalidRequest: A field is only allowed beside another one.
-    """
-    for index, message in enumerate(fields.messages):
-        if type(message) is AssistantMessage and message.content is None:
-            _check_silent_assistant(index, message, sent[index])
-    if fields.stream_options is not None and not fields.stream:
-        raise InvalidRequest("stream_options: only allowed together with 'stream': true.", param="stream_options")
-    if fields.top_logprobs is not None and not fields.logprobs:
-        raise InvalidRequest("top_logprobs: only allowed together with 'logprobs': true.", param="top_logprobs")
-
-
-def _check_silent_assistant(index: int, message: AssistantMessage, sent: dict[str, Any]) -> None:
-    if message.tool_calls or message.function_call is not None or message.refusal is not None:
-        return
-    if any(value for name, value in sent.items() if name not in ("role", "name", "content")):
-        return  # an answer of reasoning, audio or another extension alone
-    raise InvalidRequest(
-        f"messages[{index}].content: may be null only beside 'tool_calls', 'function_call' or 'refusal'.",
-        param=f"messages[{index}].content",
-    )
+    fault = privileged(min(PRIVILEGED_FIELDS & document.keys()))
+    raise refused(fault, code="unsupported_parameter")

@@ -1,54 +1,29 @@
-"""Typed fields of a chat completion request; the published schema is generated from them.
+"""Typed fields of a chat completion request: those that the gateway reads or whose range it checks.
 
-Field names and ranges follow OpenAI's chat completions; `top_k`, `min_p` and `repetition_penalty` follow vLLM. A field
-may be null where OpenAI allows it. Unknown fields are not listed here and go upstream unchanged.
+The bounds come from the field table (`gateway.chat.fields`). Fields that are not here go upstream unchanged, and so do
+parts of a kind that is not here. A field may be null where OpenAI allows it.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
-MAX_MESSAGES = 4096
-MAX_CHOICES = 128
-MAX_OUTPUT_TOKENS = 1_000_000
-MAX_STOP_STRINGS = 16
-MAX_LOGIT_BIAS = 1024
-MAX_TOOLS = 128
-MAX_PARTS = 4096
+from gateway.chat.fields.table import FIELD_RULES, key_limits, limits
 
-# In Python `$` also matches before a final line feed; the look-ahead gives it JSON Schema's meaning.
-_NAME: Final = r"^[A-Za-z0-9_-]+(?!\n)$"
-_TOKEN_ID: Final = r"^[0-9]{1,9}(?!\n)$"
-_IMAGE: Final = r"^data:image/"
-IN_WORDS: Final = {
-    repr(_NAME): "letters, digits, _ and - only",
-    repr(_TOKEN_ID): "a token id, 1 to 9 digits",
-    repr(_IMAGE): "the image itself as data:image/png;base64,…; addresses are not fetched",
-}
-"""Description of each pattern in words, keyed by the pattern as error messages quote it."""
+MAX_MESSAGES: Final = FIELD_RULES["messages"].most or 0
+MAX_PARTS: Final = FIELD_RULES["messages[].content"].most or 0
 
-Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=_NAME)]
-TokenCount = Annotated[int, Meta(ge=1, le=MAX_OUTPUT_TOKENS)]
-Penalty = Annotated[float, Meta(ge=-2, le=2)]
-Ratio = Annotated[float, Meta(ge=0, le=1)]
-StopString = Annotated[str, Meta(min_length=1, max_length=1024)]
-TokenId = Annotated[str, Meta(pattern=_TOKEN_ID)]
-Bias = Annotated[float, Meta(ge=-100, le=100)]
-Label = Annotated[str, Meta(max_length=512)]
+CONTENT_BLOCKS: Final = "content_blocks"
+"""Member of a message with content that only Anthropic's API can express."""
+OTHER_PART: Final = "other"
+"""Type under which a part that the gateway does not read is converted."""
 
 
 class ChatTextPart(Struct, frozen=True, tag_field="type", tag="text"):
     """Text content."""
 
-    text: str
-
-
-class PlainTextPart(Struct, frozen=True):
-    """Text content in a place where no other kind is allowed, so a tag would be optional."""
-
-    type: Literal["text"]
     text: str
 
 
@@ -59,10 +34,14 @@ class RefusalPart(Struct, frozen=True, tag_field="type", tag="refusal"):
 
 
 class ImageUrl(Struct, frozen=True):
-    """The image itself, always inside the request as a `data:` URL."""
+    """An image as a `data:` URL, or an `https:` address, which the gateway never fetches."""
 
-    url: Annotated[str, Meta(pattern=_IMAGE)]
-    detail: Literal["auto", "low", "high"] | None = None
+    url: Annotated[str, limits("messages[].content[].image_url.url")]
+
+    @property
+    def is_inline(self) -> bool:
+        """True if the request holds the image itself."""
+        return self.url.startswith("data:")
 
 
 class ImagePart(Struct, frozen=True, tag_field="type", tag="image_url"):
@@ -77,69 +56,75 @@ class AudioPart(Struct, frozen=True, tag_field="type", tag="input_audio"):
     input_audio: dict[str, Any]
 
 
-UserContent = Annotated[list[ChatTextPart | ImagePart | AudioPart], Meta(min_length=1, max_length=MAX_PARTS)]
-AssistantContent = Annotated[list[ChatTextPart | RefusalPart], Meta(min_length=1, max_length=MAX_PARTS)]
-TextContent = Annotated[list[PlainTextPart], Meta(min_length=1, max_length=MAX_PARTS)]
+class OtherPart(Struct, frozen=True, tag_field="type", tag=OTHER_PART):
+    """Content of a kind that the gateway passes on unread, such as a file or a video."""
+
+
+KNOWN_PARTS: Final = frozenset({"text", "refusal", "image_url", "input_audio", OTHER_PART})
+
+ContentParts = Annotated[
+    list[ChatTextPart | ImagePart | AudioPart | RefusalPart | OtherPart], limits("messages[].content")
+]
 
 
 class ChatFunctionCall(Struct, frozen=True):
     """A function call by the model; `arguments` is JSON as text."""
 
-    name: Name
+    name: str
     arguments: str
 
 
 class ChatToolCall(Struct, frozen=True):
-    """One tool call by the model."""
+    """One tool call by the model; of another type than `function`, its content is not read."""
 
-    id: str
-    function: ChatFunctionCall
-    type: Literal["function"] = "function"
+    id: str | None = None
+    function: ChatFunctionCall | None = None
+    type: str = "function"
 
 
 class SystemMessage(Struct, frozen=True, tag_field="role", tag="system"):
     """Instructions from the application."""
 
-    content: str | TextContent
+    content: str | ContentParts
     name: str | None = None
 
 
 class DeveloperMessage(Struct, frozen=True, tag_field="role", tag="developer"):
     """Instructions from the application, in OpenAI's newer spelling."""
 
-    content: str | TextContent
+    content: str | ContentParts
     name: str | None = None
 
 
 class UserMessage(Struct, frozen=True, tag_field="role", tag="user"):
     """A message from the user."""
 
-    content: str | UserContent
+    content: str | ContentParts
     name: str | None = None
 
 
 class AssistantMessage(Struct, frozen=True, tag_field="role", tag="assistant"):
     """A message from the model; content may be null only beside tool calls or a refusal."""
 
-    content: str | AssistantContent | None = None
+    content: str | ContentParts | None = None
     name: str | None = None
     refusal: str | None = None
-    tool_calls: Annotated[list[ChatToolCall], Meta(max_length=MAX_TOOLS)] | None = None
+    tool_calls: Annotated[list[ChatToolCall], limits("messages[].tool_calls")] | None = None
     function_call: ChatFunctionCall | None = None
 
 
 class ToolMessage(Struct, frozen=True, tag_field="role", tag="tool"):
     """The output of a tool call."""
 
-    content: str | TextContent
-    tool_call_id: Annotated[str, Meta(min_length=1, max_length=256)]
+    content: str | ContentParts
+    tool_call_id: Annotated[str, limits("messages[].tool_call_id")]
 
 
 class FunctionMessage(Struct, frozen=True, tag_field="role", tag="function"):
     """The output of a function call, in OpenAI's older spelling."""
 
     content: str | None
-    name: Name
+    name: str
 
 
 Message = SystemMessage | DeveloperMessage | UserMessage | AssistantMessage | ToolMessage | FunctionMessage
@@ -153,60 +138,54 @@ class ChatStreamOptions(Struct, frozen=True, forbid_unknown_fields=True):
     continuous_usage_stats: bool | None = None
 
 
-class ChatResponseFormat(Struct, frozen=True):
-    """Required format of the response; the upstream validates the schema itself."""
-
-    type: Literal["text", "json_object", "json_schema"]
-    json_schema: dict[str, Any] | None = None
-
-
 class ChatFunction(Struct, frozen=True):
     """A function that the model may call; `parameters` is a JSON Schema."""
 
-    name: Name
+    name: Annotated[str, limits("tools[].function.name")]
     description: str | None = None
     parameters: dict[str, Any] | None = None
 
 
 class ChatTool(Struct, frozen=True):
-    """A tool that the model may use."""
+    """A tool that the model may use; `function` belongs to type `function`, and other types are not read."""
 
-    type: Literal["function"]
-    function: ChatFunction
+    type: str | None = None
+    function: ChatFunction | None = None
+
+
+StopString = Annotated[str, limits("stop[]")]
+TokenId = Annotated[str, key_limits("logit_bias")]
+Bias = Annotated[float, limits("logit_bias{}")]
 
 
 class ChatFields(Struct, frozen=True, kw_only=True):
     """A chat completion request."""
 
-    model: Annotated[str, Meta(min_length=1, max_length=256)]
-    messages: Annotated[list[Message], Meta(min_length=1, max_length=MAX_MESSAGES)]
+    model: Annotated[str, limits("model")]
+    messages: Annotated[list[Message], limits("messages")]
     stream: bool | None = None
     stream_options: ChatStreamOptions | None = None
-    max_tokens: TokenCount | None = None
-    max_completion_tokens: TokenCount | None = None
-    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
-    top_p: Ratio | None = None
-    top_k: Annotated[int, Meta(ge=-1, le=1_000_000)] | None = None
-    min_p: Ratio | None = None
-    n: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
-    best_of: Annotated[int, Meta(ge=1, le=1)] | None = None
-    stop: StopString | Annotated[list[StopString], Meta(max_length=MAX_STOP_STRINGS)] | None = None
-    seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
-    presence_penalty: Penalty | None = None
-    frequency_penalty: Penalty | None = None
-    repetition_penalty: Annotated[float, Meta(gt=0, le=10)] | None = None
-    logit_bias: Annotated[dict[TokenId, Bias], Meta(max_length=MAX_LOGIT_BIAS)] | None = None
+    max_tokens: Annotated[int, limits("max_tokens")] | None = None
+    max_completion_tokens: Annotated[int, limits("max_completion_tokens")] | None = None
+    temperature: Annotated[float, limits("temperature")] | None = None
+    top_p: Annotated[float, limits("top_p")] | None = None
+    top_k: Annotated[int, limits("top_k")] | None = None
+    min_p: Annotated[float, limits("min_p")] | None = None
+    n: Annotated[int, limits("n")] | None = None
+    best_of: Annotated[int, limits("best_of")] | None = None
+    stop: StopString | Annotated[list[StopString], limits("stop")] | None = None
+    seed: Annotated[int, limits("seed")] | None = None
+    presence_penalty: Annotated[float, limits("presence_penalty")] | None = None
+    frequency_penalty: Annotated[float, limits("frequency_penalty")] | None = None
+    repetition_penalty: Annotated[float, limits("repetition_penalty")] | None = None
+    logit_bias: Annotated[dict[TokenId, Bias], limits("logit_bias")] | None = None
     logprobs: bool | None = None
-    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
-    response_format: ChatResponseFormat | None = None
-    tools: Annotated[list[ChatTool], Meta(max_length=MAX_TOOLS)] | None = None
-    tool_choice: Annotated[str, Meta(max_length=64)] | dict[str, Any] | None = None
+    top_logprobs: Annotated[int, limits("top_logprobs")] | None = None
+    response_format: dict[str, Any] | None = None
+    tools: Annotated[list[ChatTool], limits("tools")] | None = None
+    tool_choice: Annotated[str, limits("tool_choice")] | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
-    user: Label | None = None
-    metadata: Annotated[dict[Label, Label], Meta(max_length=16)] | None = None
-    prompt_cache_key: Label | None = None
-    service_tier: Label | None = None
-
-
-PRIVILEGED_FIELDS = frozenset({"api_base", "base_url", "custom_host", "chat_template", "chat_template_kwargs"})
-"""Fields by which a client could choose the upstream or the prompt template; always rejected."""
+    user: Annotated[str, limits("user")] | None = None
+    metadata: dict[str, Any] | None = None
+    prompt_cache_key: Annotated[str, limits("prompt_cache_key")] | None = None
+    service_tier: Annotated[str, limits("service_tier")] | None = None

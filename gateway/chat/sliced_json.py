@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 import msgspec
 
+from gateway.chat.fields.faults import too_many
 from gateway.chat.json_faults import (
     MAX_DEPTH,
     MAX_VALUES,
@@ -117,9 +118,8 @@ class _Items:
         """Raise InvalidRequest above the limit; without one, store no more than a bounded number of items."""
         if self.limit is not None:
             if self.num > self.limit:
-                kind = "object" if self.is_object else "array"
-                path = self.place.path
-                raise InvalidRequest(f"{path}: expected `{kind}` of length <= {self.limit}.", param=path)
+                fault = too_many(self.place.path)
+                raise InvalidRequest(fault.message, param=fault.param)
         elif self.is_stored and (self.num > MAX_ITEMS or num_values > MAX_VALUES):
             self.is_stored = False
             self.found = dict.fromkeys(self.found) if self.is_object else []

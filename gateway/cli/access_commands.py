@@ -12,8 +12,9 @@ from typing import Any
 from gateway.cli import commands
 from gateway.cli.actions import add_action, print_done
 from gateway.cli.admin_client import open_client
-from gateway.cli.arguments import count, duration_s
 from gateway.cli.commands import CommandError, UsageError
+from gateway.cli.parsing.arguments import count, duration_s
+from gateway.cli.parsing.command_parser import command_group
 
 Json = dict[str, Any]
 Command = Callable[[argparse.Namespace], int]
@@ -36,6 +37,16 @@ def add_keys(commands_of: Any) -> None:
         parser.add_argument("id")
     rotate.add_argument("--overlap-s", type=duration_s, default=86_400.0, metavar="SECONDS", help="default %(default)s")
     revoke.add_argument("--reason", default="", metavar="TEXT")
+    revoke.add_argument(
+        "--then",
+        choices=["keyless", "nobody"],
+        help="for the last key: who may call then, programs on this machine without a key or nobody",
+    )
+    new.add_argument("--optional", action="store_true", help="with --store: calls without a key go on, as before")
+    require = add_action(actions, "require", require_keys, "from now on every call needs a key")
+    optional = add_action(actions, "optional", make_keys_optional, "programs on this machine may call without a key")
+    for parser in (require, optional):
+        parser.add_argument("--reason", default="", metavar="TEXT")
 
 
 def add_tenants(commands_of: Any) -> None:
@@ -56,6 +67,7 @@ def add_admin(commands_of: Any) -> None:
     create.add_argument("--password-stdin", action="store_true", help="read the password from stdin; default: prompt")
     create.add_argument("--oidc-subject", metavar="TEXT", help="as the identity provider has it; no password then")
     add_action(actions, "list", list_admins, "everybody who may log in")
+    add_action(actions, "link", print_login_link, "print a login link for a browser on this machine; it works once")
     delete = add_action(actions, "delete", delete_admin, "end an admin's sessions and tokens, and the admin")
     delete.add_argument("name")
 
@@ -74,7 +86,13 @@ def new_key(options: argparse.Namespace) -> int:
         if options.expires_in_s is not None:
             raise UsageError("--expires-in-s: needs --store; keys in the policy document do not expire")
         return commands.keys_new(options)
-    body = {"tenant": options.tenant, "id": options.key_id, "expires_in_s": options.expires_in_s}
+    required = False if options.optional else None
+    body = {
+        "tenant": options.tenant,
+        "id": options.key_id,
+        "expires_in_s": options.expires_in_s,
+        "required": required,
+    }
     with open_client(options) as client:
         made = client.call("POST", "keys", {name: value for name, value in body.items() if value is not None})
     return _shown_once(options, made)
@@ -91,8 +109,26 @@ def rotate_key(options: argparse.Namespace) -> int:
 def revoke_key(options: argparse.Namespace) -> int:
     """Good nowhere any more."""
     with open_client(options) as client:
-        done = client.call("POST", f"keys/{options.tenant}/{options.id}/revoke", {"reason": options.reason})
+        body = {"reason": options.reason, **({"then": options.then} if options.then else {})}
+        done = client.call("POST", f"keys/{options.tenant}/{options.id}/revoke", body)
     return print_done(options, done, f"{options.tenant}/{options.id} is revoked")
+
+
+def require_keys(options: argparse.Namespace) -> int:
+    """Refuse calls without a key from now on."""
+    return _decide(options, is_required=True)
+
+
+def make_keys_optional(options: argparse.Namespace) -> int:
+    """Serve programs on this machine without a key again."""
+    return _decide(options, is_required=False)
+
+
+def _decide(options: argparse.Namespace, *, is_required: bool) -> int:
+    with open_client(options) as client:
+        done = client.call("POST", "keys/requirement", {"required": is_required, "reason": options.reason})
+    words = "every call needs a key" if is_required else "programs on this machine may call without a key"
+    return print_done(options, done, f"{words}; {done['num_usable']} keys work")
 
 
 def list_keys(options: argparse.Namespace) -> int:
@@ -150,6 +186,17 @@ def list_admins(options: argparse.Namespace) -> int:
     )
 
 
+def print_login_link(options: argparse.Namespace) -> int:
+    """Print a new login link with the rights of the admin token."""
+    with open_client(options) as client:
+        if client.shown.startswith("unix:"):
+            raise CommandError("browsers cannot open a Unix socket; set admin.listen to 127.0.0.1 and a port")
+        made = client.call("POST", "login/links", {})
+        link = client.shown + made["path"]
+    minutes = made["expires_in_s"] / 60
+    return print_done(options, {**made, "url": link}, f"{link}\nworks once, within {minutes:.0f} minutes")
+
+
 def delete_admin(options: argparse.Namespace) -> int:
     """Sessions and tokens end with it."""
     with open_client(options) as client:
@@ -182,7 +229,7 @@ def verify_audit(options: argparse.Namespace) -> int:
 
 def _noun(commands_of: Any, name: str, message: str) -> Any:
     parser: argparse.ArgumentParser = commands_of.add_parser(name, help=message)
-    return parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    return command_group(parser)
 
 
 def _shown_once(options: argparse.Namespace, made: Json) -> int:

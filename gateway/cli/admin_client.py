@@ -10,10 +10,16 @@ from gateway.access.local_token import FILE_NAME, read_token
 from gateway.cli.commands import CommandError, UsageError, settings
 
 if TYPE_CHECKING:
+    import ssl
+
     import httpx
+
+    from gateway.config.settings import GatewayConfig
 
 TIMEOUT_S: Final = 90.0
 """Timeout of one request: a plan over many recorded requests takes a while."""
+
+START_REMEDY: Final = "start one with penstock up, or name the folder of one that runs with --runtime-dir"
 
 Json = dict[str, Any]
 
@@ -21,9 +27,17 @@ Json = dict[str, Any]
 class AdminClient:
     """One command's connection; use it as a context manager."""
 
-    def __init__(self, client: httpx.Client, *, source: str = "policy") -> None:
-        """Connect to an admin listener; `source` names the document in problems that the gateway reports."""
+    def __init__(self, client: httpx.Client, *, shown: str, source: str = "policy") -> None:
+        """Connect to an admin listener.
+
+        Args:
+            client: The connection.
+            shown: The listener's address in messages.
+            source: Name of the document in problems that the gateway reports.
+        """
         self._client = client
+        self.shown = shown
+        """Address of the listener: a URL, or `unix:` and a path."""
         self._source = source
 
     def __enter__(self) -> AdminClient:
@@ -44,16 +58,18 @@ class AdminClient:
         try:
             reply = self._client.request(method, f"/admin/api/{path}", json=body, headers=headers)
         except httpx.HTTPError as error:
-            message = f"no gateway answers at {self._client.base_url} ({error}); start one, or name it with --url"
-            raise CommandError(message) from error
+            raise CommandError(self._unreachable(str(error))) from error
         try:
             answer: Json = reply.json()
         except ValueError:
-            message = f"{self._client.base_url} answers {reply.status_code} and no JSON; --url names the admin listener"
+            message = f"{self.shown} answers {reply.status_code} and no JSON; --url names the admin listener"
             raise CommandError(message) from None
         if reply.is_error:
             raise CommandError(self._explained(answer.get("error", {}), reply.status_code))
         return answer
+
+    def _unreachable(self, reason: str) -> str:
+        return f"no gateway answers at {self.shown} ({reason}); {START_REMEDY}"
 
     def _explained(self, error: Json, status: int) -> str:
         problems = [
@@ -67,36 +83,71 @@ class AdminClient:
 
 
 def open_client(options: argparse.Namespace, *, source: str = "policy") -> AdminClient:
-    """Open a client for the gateway that `--url` names, else for that of the settings. Raises UsageError."""
+    """Open a client for the gateway that `--url` names, else for the one in the runtime directory.
+
+    Raises:
+        CommandError: No gateway runs there.
+        UsageError: The token or an argument is wrong.
+    """
     import httpx
 
+    from gateway.cli.supervisor.probe import base_url_of
+    from gateway.config.running import running_product
+
     config = settings(options)
+    running = running_product(config.process.runtime_dir)
+    listen, tls_cert = (config.admin.listen, config.admin.tls_cert) if running is None else running.admin_listener
+    token = _token(options, config, is_expected=bool(options.url) or running is not None)
+    is_socket = listen.startswith("unix:") and not options.url
+    transport = httpx.HTTPTransport(uds=listen.removeprefix("unix:")) if is_socket else None
+    url = options.url or ("http://localhost" if is_socket else base_url_of(listen, is_tls=tls_cert is not None))
+    try:
+        client = httpx.Client(
+            base_url=url,
+            headers={"authorization": f"Bearer {token}"},
+            timeout=TIMEOUT_S,
+            transport=transport,
+            trust_env=False,
+            verify=_verification(None if options.url else tls_cert),
+        )
+    except httpx.InvalidURL as error:
+        raise UsageError(f"--url: {error}; expected one such as http://127.0.0.1:8081") from error
+    return AdminClient(client, shown=listen if is_socket else url, source=source)
+
+
+def _verification(tls_cert: Path | None) -> ssl.SSLContext:
+    """Return the context that trusts a listener's own certificate, or without one the system's authorities."""
+    import ssl
+
+    from gateway.http.certificate import CertificateError, pinning_context
+
+    try:
+        return ssl.create_default_context() if tls_cert is None else pinning_context(tls_cert)
+    except CertificateError as error:
+        raise UsageError(f"admin.{error}") from error
+
+
+def _token(options: argparse.Namespace, config: GatewayConfig, *, is_expected: bool) -> str:
+    """Return the API token; without one, `is_expected` tells whether a gateway runs that should have made it."""
     path: Path = options.token_file or config.admin.token_file or config.process.runtime_dir / FILE_NAME
     try:
-        token = read_token(path)
+        return read_token(path)
+    except FileNotFoundError as error:
+        if options.token_file is None and not is_expected:
+            raise CommandError(f"no penstock runs in {config.process.runtime_dir}; {START_REMEDY}") from error
+        message = f"{path}: there is no such file; give --token-file with an API token, or --runtime-dir"
+        raise UsageError(message) from error
     except OSError as error:
         message = f"{path}: cannot be read ({error.strerror}); give --token-file with an API token, or --runtime-dir"
         raise UsageError(message) from error
     except ValueError as error:
         raise UsageError(str(error)) from error
-    listen = config.admin.listen
-    transport = (
-        httpx.HTTPTransport(uds=listen.removeprefix("unix:"))
-        if listen.startswith("unix:") and not options.url
-        else None
-    )
-    url = options.url or ("http://localhost" if transport else f"http://{listen}")
-    headers = {"authorization": f"Bearer {token}"}
-    return AdminClient(
-        httpx.Client(base_url=url, headers=headers, timeout=TIMEOUT_S, transport=transport, trust_env=False),
-        source=source,
-    )
 
 
 def add_connection(parser: argparse.ArgumentParser) -> None:
     """Flags of every command that talks to a gateway."""
     group = parser.add_argument_group("the gateway")
-    group.add_argument("--url", metavar="URL", help="its admin listener (default: admin.listen of the settings)")
+    group.add_argument("--url", metavar="URL", help="its admin listener (default: that of what runs in RUNTIME_DIR)")
     group.add_argument("--token-file", type=Path, metavar="FILE", help=f"API token (default: RUNTIME_DIR/{FILE_NAME})")
     group.add_argument("--config", type=Path, metavar="FILE", help="settings (default: penstock.toml if it exists)")
     group.add_argument("--runtime-dir", type=Path, metavar="DIR", help="of the gateway (default: ./run)")

@@ -13,9 +13,12 @@ import msgspec
 from gateway.capacity.engine import EngineFigures, FiguresMissing, figures_of_load, terms_of_steps
 from gateway.capacity.plan import Demand, Hardware, Impossible, Targets, plan_capacity
 from gateway.capacity.worksheet import render_plan
-from gateway.cli.commands import CommandError, UsageError
+from gateway.cli.admin_client import START_REMEDY
+from gateway.cli.commands import CommandError, UsageError, settings
 
 _TIMEOUT_S = 10.0
+_LISTENERS = ("public", "admin")
+"""Usual names of the gateway's own sockets, which are no engines."""
 
 
 def capacity(options: argparse.Namespace) -> int:
@@ -34,12 +37,13 @@ def capacity(options: argparse.Namespace) -> int:
         ttft_p95_s=_seconds(options.ttft_p95_ms, "--ttft-p95-ms"), tpot_s=_seconds(options.tpot_ms, "--tpot-ms")
     )
     kv_bytes = options.kv_bytes_per_token
-    hardware = Hardware(
-        gpus=_positive(options.gpus_per_replica, "--gpus-per-replica"),
-        kv_bytes_per_token=None if kv_bytes is None else _positive(kv_bytes, "--kv-bytes-per-token"),
-    )
+    for flag in ("gpus", "cores"):
+        if (given := getattr(options, f"{flag}_per_replica")) is not None:
+            _positive(given, f"--{flag}-per-replica")
+    kv_bytes_per_token = None if kv_bytes is None else _positive(kv_bytes, "--kv-bytes-per-token")
     try:
         engine = _figures(options)
+        hardware = _hardware(options, engine, kv_bytes_per_token)
         found = plan_capacity(demand, targets, engine, hardware, headroom_ratio=options.headroom)
     except (FiguresMissing, Impossible) as error:
         raise CommandError(str(error)) from error
@@ -51,11 +55,20 @@ def capacity(options: argparse.Namespace) -> int:
     return 0
 
 
+def _hardware(options: argparse.Namespace, engine: EngineFigures, kv_bytes_per_token: float | None) -> Hardware:
+    """Return what a replica computes on: what was given, else cores for an engine that was measured on a CPU."""
+    is_cpu = engine.device == "cpu" and options.gpus_per_replica is None
+    if options.cores_per_replica is not None or is_cpu:
+        cores = options.cores_per_replica or float(max(1, engine.num_threads))
+        return Hardware(unit="core", units=cores, kv_bytes_per_token=kv_bytes_per_token)
+    return Hardware(units=options.gpus_per_replica or 1.0, kv_bytes_per_token=kv_bytes_per_token)
+
+
 def _figures(options: argparse.Namespace) -> EngineFigures:
-    if options.engine is not None:
-        return figures_of_load(_first_event(options.engine))
     if options.load is not None:
         return figures_of_load(_read(options.load))
+    if options.steps is None:
+        return figures_of_load(_first_event(engine_address(options)))
     missing = [
         f"--{name.replace('_', '-')}"
         for name in ("prefill_token_us", "max_num_seqs", "step_tokens", "kv_tokens")
@@ -67,12 +80,39 @@ def _figures(options: argparse.Namespace) -> EngineFigures:
         _positive(getattr(options, name), f"--{name.replace('_', '-')}")
     prefill_token_s = _positive(options.prefill_token_us, "--prefill-token-us") / 1e6
     try:
-        steps = terms_of_steps(_read(options.steps), prefill_token_s=prefill_token_s)
+        document = _read(options.steps)
+        steps = terms_of_steps(document, prefill_token_s=prefill_token_s)
     except (KeyError, TypeError) as error:
         raise CommandError(f"{options.steps}: this is not the JSON of penstock engine steps ({error})") from error
     return EngineFigures(
-        steps=steps, max_num_seqs=options.max_num_seqs, step_tokens=options.step_tokens, kv_tokens=options.kv_tokens
+        steps=steps,
+        max_num_seqs=options.max_num_seqs,
+        step_tokens=options.step_tokens,
+        kv_tokens=options.kv_tokens,
+        device=str(document.get("card", "")),
+        num_threads=int(document.get("num_threads", 0)),
     )
+
+
+def engine_address(options: argparse.Namespace) -> str:
+    """Return the address of an engine: as given, or that of the one with this name in the runtime directory.
+
+    Raises:
+        CommandError: No engine runs there.
+        UsageError: Several run there, and none was named.
+    """
+    given: str | None = options.engine
+    if given is not None and ("/" in given or ":" in given):
+        return given
+    folder = settings(options).process.runtime_dir
+    names = sorted(path.stem for path in folder.glob("*.sock") if path.stem not in _LISTENERS)
+    if given is None and len(names) > 1:
+        raise UsageError(f"--engine: {' and '.join(names)} run in {folder}; name one")
+    if not names or (given is not None and given not in names):
+        what = "no engine" if given is None else f"no engine '{given}'"
+        known = f"; known: {', '.join(names)}" if names else f"; {START_REMEDY}"
+        raise CommandError(f"{what} runs in {folder}{known}")
+    return f"unix:{folder / f'{given or names[0]}.sock'}"
 
 
 def _first_event(address: str) -> Any:
@@ -88,7 +128,7 @@ def _first_event(address: str) -> Any:
                 if line.startswith("data: "):
                     return json.loads(line[6:])
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise CommandError(f"no engine answers at {address} ({error}); name one with --engine") from error
+        raise CommandError(f"no engine answers at {address} ({error}); {START_REMEDY}") from error
     raise CommandError(f"{address} has no load feed; it is not a Penstock engine")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 _BAR = 30
@@ -42,7 +42,9 @@ def _particulars(found: Mapping[str, Any]) -> Iterator[str]:
     yield f"  cache {found['cache']} ({found['cache_reason']})"
     near = found.get("neighbour")
     if near:
-        yield "  nearest cached: " + ", ".join(f"{name} {value}" for name, value in near.items() if value is not None)
+        yield "  nearest cached: " + ", ".join(
+            f"{_worded(name)} {_rounded(value)}" for name, value in near.items() if value is not None
+        )
     if found["trimmed"]:
         yield "  trimmed " + ", ".join(f"{tokens} tokens by {name}" for name, tokens in found["trimmed"].items())
     if found["degraded"]:
@@ -54,11 +56,15 @@ def _particulars(found: Mapping[str, Any]) -> Iterator[str]:
 
 def _decision(number: int, decision: Mapping[str, Any]) -> Iterator[str]:
     yield f"  attempt {number}: {decision['deployment'] or 'nobody'} by {decision['policy']} ({decision['reason']})"
+    qualities, threshold = decision.get("qualities") or {}, decision.get("quality_threshold")
+    against = "" if threshold is None else f" against {threshold:g}"
     for name, total in sorted(decision["totals"].items(), key=lambda item: -item[1]):
-        scores = ", ".join(f"{what} {score:g}" for what, score in decision["scores"].get(name, {}).items())
-        yield f"    {name:<20} {total:g}" + (f"  ({scores})" if scores else "")
+        scores = [f"{_worded(what)} {score:.2f}" for what, score in decision["scores"].get(name, {}).items()]
+        quality = [f"quality {qualities[name]:.2f}{against}"] if name in qualities else []
+        notes = ", ".join([*quality, *scores])
+        yield f"    {name:<20} score {total:.2f}" + (f"  ({notes})" if notes else "")
     for name, reason in decision["dropped"].items():
-        yield f"    {name:<20} not considered: {reason}"
+        yield f"    {name:<20} not considered: {_worded(reason)}"
 
 
 def _preview(found: Mapping[str, Any]) -> Iterator[str]:
@@ -69,15 +75,54 @@ def _preview(found: Mapping[str, Any]) -> Iterator[str]:
     for cut in trim["cut"]:
         yield f"    {cut['strategy']:<20} cuts {cut['tokens']} tokens"
     yield f"  cache {found['cache']['mode']}, scope {found['cache']['scope']}"
-    yield f"  candidates by {found['select']['policy']}:"
-    for candidate in found["candidates"]:
+    yield from _selection(found["select"], found["candidates"])
+
+
+def _selection(select: Mapping[str, Any], candidates: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Render who would be chosen and why, then each candidate with what is predicted of it."""
+    yield f"  {select['chosen'] or 'nobody'} would answer, by {select['policy']}: {_why(select, candidates)}"
+    for candidate in candidates:
         state = "ready" if candidate["is_ready"] else "not ready"
         if candidate.get("ready_in_s") is not None:
             state = f"starting, ready in about {candidate['ready_in_s']:.1f} s"
-        yield f"    {candidate['id']:<20} {state}, {candidate['in_flight']} of {candidate['limit']} permits out"
-    if found["select"]["fallback"]:
-        yield f"  then {', '.join(found['select']['fallback'])}"
+        quality = "" if candidate["quality"] is None else f", predicted quality {candidate['quality']:.2f}"
+        dropped = "" if candidate["dropped"] is None else f", not considered: {_worded(candidate['dropped'])}"
+        permits = f"{candidate['in_flight']} of {candidate['limit']} permits out"
+        yield f"    {candidate['id']:<20} {state}, {permits}{quality}{dropped}"
+    if select["fallback"]:
+        yield f"  then {', '.join(select['fallback'])}"
+
+
+def _why(select: Mapping[str, Any], candidates: Sequence[Mapping[str, Any]]) -> str:
+    """Return the reason of a choice, with the thresholds that the predicted quality was compared with."""
+    predicted = next((candidate for candidate in candidates if candidate["quality"] is not None), None)
+    if predicted is None:
+        return str(select["reason"])
+    if not predicted["is_known_prompt"]:
+        return "the prompt is unlike those that the prediction was trained on"
+    name, quality, least = predicted["id"], predicted["quality"], select["min_quality"]
+    if select["skip_below"] is None:
+        relation = "reaches" if quality >= least else "is below"
+        return f"predicted quality {quality:.2f} of {name} {relation} min_quality {least:g}"
+    if quality < select["skip_below"]:
+        return f"predicted quality {quality:.2f} of {name} is below skip_below {select['skip_below']:g}"
+    return (
+        f"predicted quality {quality:.2f} of {name} reaches skip_below {select['skip_below']:g}; "
+        f"it goes on if its first tokens predict min_quality {least:g}"
+    )
 
 
 def _ms(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.3f} ms"
+    """Return a time in milliseconds, with digits after the point only where they matter to a reader."""
+    if value is None:
+        return "-"
+    digits = 2 if value < 10 else 1 if value < 100 else 0
+    return f"{value:,.{digits}f} ms"
+
+
+def _rounded(value: Any) -> str:
+    return f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+def _worded(name: str) -> str:
+    return name.replace("_", " ")

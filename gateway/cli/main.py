@@ -12,18 +12,20 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from gateway.cli import access_commands, commands, observe, policy_commands
+from gateway.cli import access_commands, commands, observe, policy_commands, policy_file_commands
 from gateway.cli.admin_client import add_connection
+from gateway.cli.parsing.command_parser import EXIT_USAGE, CommandListFormatter, CommandParser, command_group
 from gateway.util.version import version
 
 EXIT_FAILED = 1
-EXIT_USAGE = 2
 
 Command = Callable[[argparse.Namespace], int]
 
 _EPILOG = """\
-settings:   penstock.toml, then PENSTOCK_* variables, then flags; a later one wins
-exit codes: 0 it worked, 1 it did not, 2 a setting or an argument is wrong"""
+begin with:  penstock up, then penstock top; penstock COMMAND --help lists a command's flags
+settings:    penstock.toml, then PENSTOCK_* variables, then flags; a later one wins
+exit codes:  0 it worked, 1 it did not, 2 a setting or an argument is wrong"""
+_ALSO_SPELLED = {"help": "--help", "version": "--version"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,21 +37,31 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _guarded(lambda: commands.run_engine(arguments[1:]))
     if arguments[:1] == ["bench"]:
         return _guarded(lambda: commands.run_bench(arguments[1:]))
-    options = build_parser().parse_args(arguments)
+    if arguments and arguments[0] in _ALSO_SPELLED:
+        arguments = [*arguments[1:], _ALSO_SPELLED[arguments[0]]]
+    return _guarded(lambda: _run(arguments))
+
+
+def _run(arguments: Sequence[str]) -> int:
+    parser = build_parser()
+    if not arguments:
+        parser.print_help()
+        return 0
+    options = parser.parse_args(arguments)
     command: Command = options.command
-    return _guarded(lambda: command(options))
+    return command(options)
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Build the parser of the whole command line."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="penstock",
         description="One chat endpoint: a latency-aware gateway in front of a decode engine that comes with it.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=CommandListFormatter,
     )
     parser.add_argument("--version", action="version", version=f"penstock {version()}")
-    commands_of = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    commands_of = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=CommandParser)
     _add_up(commands_of)
     _add_gateway(commands_of)
     commands_of.add_parser("engine", help="serve one model over HTTP (see penstock engine --help)", add_help=False)
@@ -61,42 +73,57 @@ def build_parser() -> argparse.ArgumentParser:
     for add in (observe.add_diagnose, observe.add_explain, observe.add_top, observe.add_capacity):
         add(commands_of)
     commands_of.add_parser("bench", help="run one benchmark from a source checkout: bench NAME …", add_help=False)
+    _add_completion(commands_of)
     return parser
 
 
-def _add_up(commands_of: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_completion(commands_of: argparse._SubParsersAction[CommandParser]) -> None:
+    parser = commands_of.add_parser("completion", help="print a script that completes commands, flags and values")
+    parser.add_argument("shell", choices=["bash", "zsh", "fish"], help="source <(penstock completion bash)")
+    parser.set_defaults(command=_print_completion)
+
+
+def _print_completion(options: argparse.Namespace) -> int:
+    from gateway.cli.parsing.command_tree import command_tree
+    from gateway.cli.parsing.completion import completion_script
+
+    sys.stdout.write(completion_script(command_tree(build_parser()), options.shell))
+    return 0
+
+
+def _add_up(commands_of: argparse._SubParsersAction[CommandParser]) -> None:
     parser = commands_of.add_parser("up", help="start everything on this machine and print a first request")
     _add_settings(parser)
     parser.set_defaults(command=commands.up)
 
 
-def _add_gateway(commands_of: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_gateway(commands_of: argparse._SubParsersAction[CommandParser]) -> None:
     parser = commands_of.add_parser("gateway", help="start the gateway alone; the policy names its upstreams")
     _add_settings(parser)
     parser.set_defaults(command=_run_gateway)
 
 
-def _add_policy(commands_of: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_policy(commands_of: argparse._SubParsersAction[CommandParser]) -> None:
     parser = commands_of.add_parser("policy", help="check, compare, change and roll back policies")
-    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    actions = command_group(parser)
     check = actions.add_parser("check", help="check a policy and run the tests inside it; 1 when it is not good")
     check.add_argument("--format", choices=["text", "json"], default="text", help="default %(default)s")
     check.add_argument("--json", action="store_const", const="json", dest="format", help="the same as --format json")
-    check.set_defaults(command=commands.policy_check)
+    check.set_defaults(command=policy_file_commands.policy_check)
     show = actions.add_parser("show", help="print a policy with every default filled in")
     show.add_argument("--json", action="store_true", help="machine-readable")
-    show.set_defaults(command=commands.policy_show)
+    show.set_defaults(command=policy_file_commands.policy_show)
     for action in (check, show):
         action.add_argument("file", nargs="?", type=Path, help="default: the configured policy, else the bundled one")
         _add_config(action)
     schema = actions.add_parser("schema", help="print the JSON Schema of policies, for editors")
     schema.add_argument("--json", action="store_true", help="it always is")
-    schema.set_defaults(command=commands.policy_schema)
+    schema.set_defaults(command=policy_file_commands.policy_schema)
     policy_commands.add_policy_life(actions)
     _add_train(actions)
 
 
-def _add_train(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_train(actions: argparse._SubParsersAction[CommandParser]) -> None:
     parser = actions.add_parser("train", help="learn from outcomes which prompts a small model answers well")
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--data", type=Path, nargs="+", metavar="FILE", help="JSON lines with outcomes")
@@ -108,10 +135,10 @@ def _add_train(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="where the coefficients go")
     parser.add_argument("--embed", action="store_true", help="learn from the embedding of each prompt too")
     add_connection(parser)
-    parser.set_defaults(command=commands.policy_train)
+    parser.set_defaults(command=policy_file_commands.policy_train)
 
 
-def _add_doctor(commands_of: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_doctor(commands_of: argparse._SubParsersAction[CommandParser]) -> None:
     parser = commands_of.add_parser("doctor", help="check this machine and installation; 1 when something must change")
     parser.add_argument("--json", action="store_true", help="machine-readable")
     _add_settings(parser)

@@ -53,9 +53,13 @@ def add_top(commands_of: Any) -> None:
 
 def add_capacity(commands_of: Any) -> None:
     """Add the command `penstock capacity`."""
-    parser = commands_of.add_parser("capacity", help="replicas, memory and GPU hours for a peak, from measured steps")
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--engine", metavar="ADDRESS", help="a running engine: http://host:port or unix:/path")
+    parser = commands_of.add_parser("capacity", help="replicas, memory and hours of GPUs or cores for a peak")
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument(
+        "--engine",
+        metavar="NAME",
+        help="a running engine: small or large of penstock up, http://host:port or unix:/path (default: the only one)",
+    )
     source.add_argument("--load", type=Path, metavar="FILE", help="one event of its /engine/load, saved as JSON")
     source.add_argument("--steps", type=Path, metavar="FILE", help="JSON of penstock engine steps; see the next four")
     parser.add_argument("--prefill-token-us", type=float, metavar="US", help="with --steps: for each prompt token")
@@ -70,8 +74,12 @@ def add_capacity(commands_of: Any) -> None:
     parser.add_argument("--ttft-p95-ms", type=float, metavar="MS", help="target; default none")
     parser.add_argument("--tpot-ms", type=float, metavar="MS", help="target; default none")
     parser.add_argument("--headroom", type=_ratio, default=0.3, metavar="R", help="reserved at the peak (%(default)s)")
-    parser.add_argument("--gpus-per-replica", type=float, default=1.0, metavar="N", help="default %(default)s")
+    counted = parser.add_mutually_exclusive_group()
+    counted.add_argument("--gpus-per-replica", type=float, metavar="N", help="default 1 for an engine on a GPU")
+    counted.add_argument("--cores-per-replica", type=float, metavar="N", help="default: the threads of a CPU engine")
     parser.add_argument("--kv-bytes-per-token", type=float, metavar="N", help="to give memory in bytes")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="settings (default: penstock.toml if it exists)")
+    parser.add_argument("--runtime-dir", type=Path, metavar="DIR", help="of penstock up (default: ./run)")
     parser.add_argument("--json", action="store_true", help="machine-readable")
     parser.set_defaults(command=_capacity)
 

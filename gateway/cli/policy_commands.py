@@ -13,8 +13,9 @@ from typing import Any
 
 from gateway.cli.actions import add_action, print_json
 from gateway.cli.admin_client import AdminClient, open_client
-from gateway.cli.arguments import count, duration_s
 from gateway.cli.commands import CommandError, UsageError
+from gateway.cli.parsing.arguments import count, duration_s
+from gateway.cli.parsing.command_parser import command_group
 from gateway.cli.supervisor.console import plain
 
 Json = dict[str, Any]
@@ -64,7 +65,7 @@ def _add_change(parser: argparse.ArgumentParser) -> None:
 def add_canary(actions: Any) -> None:
     """Add the command `penstock policy canary`."""
     parser = actions.add_parser("canary", help="a policy in force for some of the traffic, watched against the other")
-    verbs = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    verbs = command_group(parser)
     start = add_action(verbs, "start", start_canary, "begin one; it rolls back by itself when it is surely worse")
     start.add_argument("file", type=Path)
     start.add_argument("--percent", type=int, required=True, metavar="N", help="of the traffic, 1 to 100")
@@ -324,7 +325,8 @@ def _print_blast(blast: Json) -> None:
     routes = ", ".join(blast["routes"]) or "none"
     share = blast["share_of_last_day"]
     traffic = "no traffic is known" if share is None else f"{share:.1%} of {blast['requests_last_day']} requests"
-    print(f"reaches: {tenants}; routes: {routes}; last day: {traffic} ({blast['hours_known']} hours known)")
+    known = f"known for {blast['known_for_s'] / 3600:.1f} h"
+    print(f"reaches: {tenants}; routes: {routes}; last day: {traffic} ({known})")
 
 
 def _print_replay(plan: Json) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from gateway.config.addresses import is_loopback, is_socket, socket_problem
-from gateway.config.checks import ConfigError, require_address, require_range
+from gateway.config.checks import ConfigError, require_address, require_range, require_tls_pair
 from gateway.config.telemetry import TelemetrySettings
 from gateway.http.address import inherited_descriptors
 from gateway.http.limits import EdgeLimits
@@ -93,16 +93,27 @@ class PublicSettings:
     cors_origins: str = ""
     """Origins of web pages that may call this listener from a browser (CORS), separated by commas, such as
     `https://chat.example.com`; `*`: any; empty: none."""
+    tls_cert: Path | None = None
+    """PEM file with the certificate of this listener and those of its issuers; None: plain HTTP. A changed file is in
+    force within seconds, for new connections."""
+    tls_key: Path | None = None
+    """PEM file with the key of `tls_cert`, without a passphrase."""
 
     def __post_init__(self) -> None:
         """Reject an address that cannot be bound and origins that no browser sends; ConfigError starts with the key."""
         require_address(self.listen)
+        require_tls_pair(self.listen, self.tls_cert, self.tls_key)
         for origin in self.origins:
             if origin != "*" and not _ORIGIN.fullmatch(origin):
                 raise ConfigError(
                     f"cors_origins: expected origins such as https://chat.example.com (scheme, host in lower case, "
                     f"port unless it is the scheme's own, no path), got {origin!r}"
                 )
+
+    @property
+    def tls_files(self) -> tuple[Path, Path] | None:
+        """Return the files of certificate and key; None for plain HTTP."""
+        return None if self.tls_cert is None or self.tls_key is None else (self.tls_cert, self.tls_key)
 
     @property
     def origins(self) -> tuple[str, ...]:
@@ -144,17 +155,27 @@ class AdminSettings:
     None: `admin.token` in `runtime_dir`, made at start."""
     metrics_token_file: Path | None = None
     """File with a token that reads `/metrics` of this listener and nothing else."""
+    tls_cert: Path | None = None
+    """PEM file with the certificate of this listener, as `public.tls_cert`; None: plain HTTP."""
+    tls_key: Path | None = None
+    """PEM file with the key of `tls_cert`, without a passphrase."""
     oidc: OidcSettings = field(default_factory=OidcSettings)
 
     def __post_init__(self) -> None:
         """Reject an address that cannot be bound, or that others reach unasked; ConfigError starts with the key."""
         require_address(self.listen)
+        require_tls_pair(self.listen, self.tls_cert, self.tls_key)
         if not (is_loopback(self.listen) or self.allow_remote):
             raise ConfigError(
                 f"listen: {self.listen} is open to other machines, and the admin listener has no key of its own; "
                 "listen on 127.0.0.1, or set allow_remote = true in [admin]: all but probes then takes a login or a "
                 "token"
             )
+
+    @property
+    def tls_files(self) -> tuple[Path, Path] | None:
+        """Return the files of certificate and key; None for plain HTTP."""
+        return None if self.tls_cert is None or self.tls_key is None else (self.tls_cert, self.tls_key)
 
     @property
     def is_socket(self) -> bool:

@@ -11,8 +11,9 @@ new request that was sent before names the replicas that hold it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
+from gateway.chat.headers import ChatHead
 from gateway.chat.request import ChatRequest
 from gateway.chat.schema import ChatTextPart, ImagePart
 from gateway.util.fair_bounded_dict import OwnerShares
@@ -26,6 +27,8 @@ _FIRST_CUTS: Final = 8
 _SLICE_CHARS: Final = 4096
 _MAX_SLICED_CHARS: Final = 16 * _SLICE_CHARS
 """Characters beyond which a message is identified by its length and end; hashing megabytes would take too long."""
+
+_USER_PLACES: Final = frozenset({"field:user"})
 
 Prefix = tuple[tuple[int, int], ...]
 """Hash of each cut and the number of characters before it, shortest first."""
@@ -143,7 +146,51 @@ def _headed_by(deployment: str, holders: tuple[str, ...]) -> tuple[str, ...]:
     return (deployment, *others[: MAX_HOLDERS - 1])
 
 
-def session_of(request: ChatRequest, tenant: str) -> int | None:
-    """Return a key for the client's conversation, from its `prompt_cache_key`, or None without one."""
-    key = request.fields.prompt_cache_key
-    return None if key is None else hash((tenant, key))
+class Session(NamedTuple):
+    """A client's own name for what its request belongs to."""
+
+    place: str
+    """Where the request names it, as the policy writes that."""
+    value: str
+
+    @property
+    def is_conversation(self) -> bool:
+        """Return whether it names one conversation, and not all conversations of a user."""
+        return self.place not in _USER_PLACES
+
+    def key(self, tenant: str) -> int:
+        """Return the session's key in the index."""
+        return hash((tenant, self.place, self.value))
+
+
+class SessionPlaces:
+    """Places of a request that may name its session, in order of precedence."""
+
+    __slots__ = ("_headers", "_places")
+
+    def __init__(self, places: Sequence[str]) -> None:
+        """Read the policy's list of `field:NAME` and `header:NAME`."""
+        self._places = [(place, *place.split(":", 1)) for place in places]
+        self._headers = frozenset(name.encode("ascii") for _, kind, name in self._places if kind == "header")
+
+    def find(self, request: ChatRequest, head: ChatHead) -> Session | None:
+        """Return the first session that the request names; empty names count as absent."""
+        sent: dict[bytes, bytes] | None = None
+        for place, kind, name in self._places:
+            if kind == "field":
+                value = getattr(request.fields, name)
+            else:
+                if sent is None:
+                    sent = head.named(self._headers)
+                value = sent.get(name.encode("ascii"), b"").decode("latin-1")
+            if value:
+                return Session(place, value)
+        return None
+
+    def sender(self, head: ChatHead) -> str | None:
+        """Return the first session that a header names."""
+        sent = head.named(self._headers)
+        for _, kind, name in self._places:
+            if kind == "header" and (value := sent.get(name.encode("ascii"))):
+                return value.decode("latin-1")
+        return None

@@ -14,7 +14,7 @@ from gateway.deployments.starting import StartProgress, StartReport
 from gateway.dialects.upstream_dialect import UpstreamDialect
 from gateway.limits.limiter import Limiter
 from gateway.upstreams.client import UpstreamClient
-from gateway.upstreams.reach import UpstreamReach
+from gateway.upstreams.reach import UpstreamHeaders, UpstreamReach
 from routing_policies.estimation.estimators import PeakEwma
 from routing_policies.operations import input_modalities_of, operations_of
 from routing_policies.policy.document import Deployment, PlainAsStream
@@ -31,7 +31,7 @@ class LiveDeployment:
     __slots__ = (
         "__weakref__",
         "_base_path",
-        "authorization",
+        "_headers",
         "chat_path",
         "client",
         "context_tokens",
@@ -49,8 +49,10 @@ class LiveDeployment:
         "model",
         "operations",
         "plain_as_stream",
+        "proxy",
         "refuses_streams",
         "retries",
+        "root_path",
         "seq_bound",
         "starting",
         "tls",
@@ -65,6 +67,7 @@ class LiveDeployment:
         client: UpstreamClient,
         limiter: Limiter,
         health: DeploymentHealth,
+        dialect: UpstreamDialect | None = None,
     ) -> None:
         self.id = deployment.id
         self.model = deployment.model
@@ -72,9 +75,11 @@ class LiveDeployment:
         self.tls = deployment.tls
         self._base_path = b"" if reach.target.base_path else b"/v1"
         """Path after the URL; a URL with a path is the base of the whole API."""
+        self.root_path = reach.target.base_path.removesuffix("/v1").encode("ascii")
+        """Path of the server's root, below which servers such as vLLM have endpoints beside those of the API."""
         self.chat_path = self.path_of(CHAT.path)
         """Path of chat completions after the URL."""
-        self.dialect: UpstreamDialect | None = None
+        self.dialect = dialect
         """Translation of requests and answers; None for chat completions."""
         self.operations = operations_of(deployment)
         """Names of the operations that it serves."""
@@ -82,8 +87,8 @@ class LiveDeployment:
         """Kinds of content that its model reads; None where they are unknown."""
         self.is_bare = not reach.target.base_path and not reach.target.is_builtin
         """True if the URL is the server's root, where an engine also serves its own endpoints."""
-        self.authorization = reach.authorization
-        """Value of the Authorization header, a secret; None where the deployment requires none."""
+        self.proxy = deployment.proxy
+        self._headers = reach.headers
         self.fixed_headers: dict[tuple[bytes, bytes], tuple[tuple[bytes, bytes], ...]] = {}
         """Headers common to many requests, by accepted type and priority; built once."""
         self.context_tokens = deployment.context_tokens
@@ -129,9 +134,15 @@ class LiveDeployment:
         return has_endpoint and operation.name in self.operations
 
     @property
-    def credentials(self) -> tuple[tuple[bytes, bytes], ...]:
-        """Header that authenticates the gateway to the deployment, a secret; empty without one."""
-        return () if self.authorization is None else ((b"authorization", self.authorization),)
+    def headers(self) -> UpstreamHeaders:
+        """Headers that the policy adds to every request, the gateway's credentials included."""
+        return self._headers
+
+    @headers.setter
+    def headers(self, headers: UpstreamHeaders) -> None:
+        if headers != self._headers:
+            self._headers = headers
+            self.fixed_headers.clear()
 
     def drain(self, *, is_draining: bool) -> None:
         """Stop sending new requests there, or resume after the next successful probe."""
@@ -155,8 +166,10 @@ class LiveDeployment:
         return self.limiter.in_flight
 
     def serves(self, deployment: Deployment) -> bool:
-        """Return whether this state continues under a new revision's entry, with the same address and model."""
-        return (self.url, self.tls, self.model) == (deployment.url, deployment.tls, deployment.model)
+        """Return whether this state continues under a new revision's entry: same address, way, model and dialect."""
+        dialect = "openai" if self.dialect is None else self.dialect.name
+        known = (self.url, self.tls, self.proxy, self.model, dialect)
+        return known == (deployment.url, deployment.tls, deployment.proxy, deployment.model, deployment.dialect)
 
     async def retire(self) -> None:
         """Close its connections after its last request has ended; for a deployment that left the policy."""

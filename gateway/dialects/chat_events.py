@@ -23,12 +23,20 @@ class CallFunction(msgspec.Struct, gc=False):
     arguments: str | None = None
 
 
+class CallInput(msgspec.Struct, gc=False):
+    """Piece of the call of a custom tool."""
+
+    name: str | None = None
+    input: str | None = None
+
+
 class CallPiece(msgspec.Struct, gc=False):
     """Piece of a tool call; pieces of one call share their index."""
 
     index: int | None = None
     id: str | None = None
     function: CallFunction | None = None
+    custom: CallInput | None = None
 
 
 class DeltaPiece(msgspec.Struct, gc=False):
@@ -39,8 +47,11 @@ class DeltaPiece(msgspec.Struct, gc=False):
     reasoning: str | None = None
     refusal: str | None = None
     tool_calls: list[CallPiece] | None = None
-    thinking_blocks: list[dict[str, Any]] | None = None
-    """Thinking blocks of an Anthropic deployment, with their signatures; an extension of ours."""
+    annotations: list[Any] | None = None
+    output_items: list[dict[str, Any]] | None = None
+    """Items of a Responses deployment that chat completions have no words for; an extension of ours."""
+    content_blocks: list[dict[str, Any]] | None = None
+    """Whole blocks of an Anthropic deployment that chat completions cannot express, such as signed thinking."""
 
 
 class ChoicePiece(msgspec.Struct, gc=False):
@@ -50,6 +61,10 @@ class ChoicePiece(msgspec.Struct, gc=False):
     delta: DeltaPiece | None = None
     finish_reason: str | None = None
     logprobs: Any = None
+    stop_reason: Any = None
+    matched_stop: Any = None
+    """Stop string that ended the choice, in the words of two servers."""
+    native_finish_reason: Any = None
 
 
 class ChatEvent(msgspec.Struct, gc=False):
@@ -60,7 +75,13 @@ class ChatEvent(msgspec.Struct, gc=False):
     created: Any = None
     choices: list[ChoicePiece] | None = None
     usage: dict[str, Any] | None = None
+    service_tier: Any = None
     error: Any = None
+    penstock: Any = None
+    container: Any = None
+    context_management: Any = None
+    stop_details: Any = None
+    """Members of a message of Anthropic's API; chat completions have none like them."""
 
 
 _decode: Final = msgspec.json.Decoder(ChatEvent, float_hook=as_written).decode

@@ -8,12 +8,13 @@ record see chat completions only.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 from gateway.chat.request import ChatRequest
 from gateway.chat.strict_json import LONG_BYTES
 from gateway.http.asgi import EdgeChannel, Header
+from routing_policies.policy.document import Policy
 
 _EVENT_STREAM: Final = b"text/event-stream"
 OK: Final = 200
@@ -29,7 +30,7 @@ class DialectExchange(Protocol):
         """
 
     def headers(self, headers: Sequence[Header]) -> list[Header]:
-        """Translate the headers of an answer, which begin with its content type."""
+        """Translate the headers of an answer, which begin with its content type; called before its body comes."""
 
     def answer(self, completion: bytes) -> bytes:
         """Translate a whole chat completion; raises UpstreamFailed if it is none. On a thread for a long one."""
@@ -42,6 +43,32 @@ class DialectExchange(Protocol):
 
     def finish(self, events: bytes) -> bytes:
         """Translate the last piece of a stream, and end it."""
+
+
+class StateNeeded(Exception):
+    """A request refers to earlier answers; `names` are the ids that it refers to, by the path of the field."""
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        super().__init__(", ".join(names))
+        self.names = names
+
+
+class StatefulExchange:
+    """Base of exchanges of an API that keeps answers; the others need none of this."""
+
+    __slots__ = ()
+
+    def enter(self, tenant: str, policy: Policy) -> None:
+        """Take the owner of what is kept, and the policy in force; called before `parse`."""
+        raise NotImplementedError
+
+    async def recall(self, needed: StateNeeded) -> None:
+        """Read what `parse` needs, which is then called again; raises RejectedRequest or Shed."""
+        raise NotImplementedError
+
+    async def keep(self, last: bytes) -> bytes:
+        """Keep the answer before its last bytes are sent; return these, changed where it could not be kept."""
+        raise NotImplementedError
 
 
 class ClientDialect(Protocol):
@@ -57,7 +84,7 @@ class ClientDialect(Protocol):
         """Begin one exchange."""
 
 
-async def translated(
+async def translated_response(
     exchange: DialectExchange, status: int, headers: Sequence[Header], body: bytes
 ) -> tuple[list[Header], bytes]:
     """Return a whole response in the client's dialect; a thread translates a long one.
@@ -65,9 +92,10 @@ async def translated(
     Raises:
         UpstreamFailed: The body is no chat completion.
     """
+    own = exchange.headers(headers)  # before the body: an envelope may hold the request id
     translate = _translation(exchange, status, headers)
     found = translate(body) if len(body) <= LONG_BYTES else await asyncio.to_thread(translate, body)
-    return exchange.headers(headers), found
+    return own, found
 
 
 def _translation(exchange: DialectExchange, status: int, headers: Sequence[Header]) -> Callable[[bytes], bytes]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from gateway.chat.absent import without_absent
+from gateway.chat.conversion import refused
+from gateway.chat.fields.faults import fault_of
+from gateway.chat.fields.table import FIELD_RULES, PRIVILEGED_FIELDS, FieldRule
 from gateway.chat.item_limits import item_limits
 from gateway.chat.member_spans import MemberSpans
-from gateway.chat.request import ChatRequest, edited_body, invalid_field, is_same, refuse_privileged, whole_numbers
-from gateway.chat.schema import PRIVILEGED_FIELDS, UserMessage
+from gateway.chat.request import ChatRequest, mended_body, refuse_privileged, whole_numbers
+from gateway.chat.schema import UserMessage
 from gateway.chat.strict_json import JsonGuard
 from gateway.errors import InvalidRequest
 
@@ -36,17 +39,21 @@ class ParsedBody(NamedTuple, Generic[F]):
 class OperationParser(Generic[F]):
     """Parser of the bodies of one operation; unknown fields pass, as they do for chat completions."""
 
-    def __init__(self, kind: type[F], make: Callable[[ParsedBody[F]], ChatRequest], *, integers: Sequence[str]) -> None:
+    def __init__(
+        self, kind: type[F], make: Callable[[ParsedBody[F]], ChatRequest], own_rules: Mapping[str, FieldRule]
+    ) -> None:
         """Create a parser.
 
         Args:
             kind: Typed fields of the body.
             make: Makes the request, or raises InvalidRequest for fields that do not go together.
-            integers: Names of the integer fields.
+            own_rules: Rules of the fields that chat completions do not have, or have otherwise.
         """
         self._kind = kind
         self._make = make
-        self._integers = integers
+        self._rules = {**FIELD_RULES, **own_rules}
+        names = [field.encode_name for field in msgspec.structs.fields(kind)]
+        self._integers = [name for name in names if self._rules[name].type == "integer"]
         self._names = frozenset(field.encode_name for field in msgspec.structs.fields(kind))
         self._guard = JsonGuard(self._names | PRIVILEGED_FIELDS, item_limits(kind))
 
@@ -72,15 +79,14 @@ class OperationParser(Generic[F]):
         try:
             return msgspec.convert(document, self._kind)
         except msgspec.ValidationError as error:
-            raise invalid_field(str(error)) from None
+            raise refused(fault_of(str(error), document, self._rules)) from None
 
     def _mended(self, document: dict[str, Any], body: bytes, spans: MemberSpans | None) -> ParsedBody[F]:
         """Return the body without absent members, and with integers in place of floats such as 7.0."""
         present = without_absent(document, self._names)
         mended = {**present, **whole_numbers(present, self._integers)}
         fields = self._converted(mended)
-        changes = {name: value for name, value in mended.items() if not is_same(value, document[name])}
-        raw, spans = edited_body(body, spans, changes, frozenset(document.keys() - mended.keys()))
+        raw, spans = mended_body(body, spans, document, mended)
         return ParsedBody(raw, mended, fields, spans)
 
 
@@ -107,13 +113,14 @@ def prompts_of(value: str | list[Any], name: str) -> PromptList:
     if isinstance(value, str):
         return PromptList([value], None)
     if not value:
-        raise InvalidRequest(f"{name}: expected at least one item, got an empty list.", param=name)
+        raise InvalidRequest(f"`{name}` must have at least one item; got an empty list.", param=name)
     kind = type(value[0])
     strange = next((place for place, item in enumerate(value) if type(item) is not kind), None)
     if strange is not None:
         path = f"{name}[{strange}]"
         raise InvalidRequest(
-            f"{path}: a list has texts, token ids or lists of token ids, and only one of these kinds.", param=path
+            f"`{path}` must be of the first item's kind: texts, token ids or lists of token ids.",
+            param=path,
         )
     if kind is str:
         return PromptList(value, None)
@@ -122,5 +129,5 @@ def prompts_of(value: str | list[Any], name: str) -> PromptList:
     empty = next((place for place, item in enumerate(value) if not item), None)
     if empty is not None:
         path = f"{name}[{empty}]"
-        raise InvalidRequest(f"{path}: expected at least one token id, got an empty list.", param=path)
+        raise InvalidRequest(f"`{path}` must have at least one token id; got an empty list.", param=path)
     return PromptList([""] * len(value), BYTES_PER_TOKEN * sum(map(len, value)))

@@ -16,12 +16,21 @@ class UpstreamDialect(Protocol):
 
     name: str
     """Name in the policy."""
+    takes_content_blocks: bool
+    """True if it reads the members of the Messages API in a chat document; else it gets the plain document."""
 
     def path(self, operation: Operation) -> bytes | None:
         """Return the endpoint below the base of the deployment's API; None for an operation that it does not have."""
 
-    def headers(self) -> Sequence[Header]:
-        """Return the headers that every request of this dialect carries."""
+    def headers(self, own: Sequence[Header]) -> Sequence[Header]:
+        """Return the headers that every request carries.
+
+        Args:
+            own: Headers that the policy adds, credentials included; they count more than the dialect's.
+        """
+
+    def request_headers(self, request: ChatRequest) -> Sequence[Header]:
+        """Return the headers of one request beside those."""
 
     def body(self, request: ChatRequest, model: str) -> bytes:
         """Return the request for `model`; raises InvalidRequest for a field whose loss would change the answer."""

@@ -102,7 +102,7 @@ class ServedEncoder:
             raise _still_loading()
         if dimensions is not None and dimensions > encoder.dimensions:
             raise InvalidRequest(
-                f"dimensions: '{name}' has {encoder.dimensions} dimensions; got {dimensions}.", param="dimensions"
+                f"`dimensions` must be at most {encoder.dimensions} for '{name}'; got {dimensions}.", param="dimensions"
             )
         rows = await self._rows(encoder, threads, inputs, name)
         pieces = [await threads.run(encoder.vectors_of, piece) for piece in _pieces(rows)]
@@ -142,13 +142,13 @@ def _check_row(row: list[int], place: int, num_rows: int, encoder: OnnxEncoder, 
     path = f"input[{place}]" if num_rows > 1 else "input"
     if len(row) > encoder.max_tokens:
         raise InvalidRequest(
-            f"{path}: {len(row)} tokens, more than the {encoder.max_tokens} that '{name}' reads. Split the text.",
+            f"`{path}` must have at most {encoder.max_tokens} tokens for '{name}'; got {len(row)}. Split the text.",
             param=path,
             code="context_length_exceeded",
         )
     if (token := max(row, default=0)) >= encoder.num_words:
         raise InvalidRequest(
-            f"{path}: token {token} is not in the vocabulary of '{name}', which has {encoder.num_words} tokens. "
+            f"`{path}` has token {token}; the vocabulary of '{name}' has {encoder.num_words} tokens. "
             "Send text, or tokens of this model's own tokenizer.",
             param=path,
         )

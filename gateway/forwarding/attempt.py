@@ -42,7 +42,8 @@ from gateway.forwarding.error_mapping import (
     is_retryable,
     no_answer,
     overloaded,
-    without_credential,
+    refusal_in,
+    without_secrets,
 )
 from gateway.forwarding.relay import MAX_PLAIN_BYTES, relay_plain, relay_stream
 from gateway.forwarding.stream_head import StreamHead, head_of
@@ -315,7 +316,11 @@ class AttemptRunner:
         ctx, live = work.ctx, attempt.live
         timeouts = self._timeouts(work)
         try:
-            response = await live.client.send(_message(work, live, timeouts), timeouts, attempt.note_sent)
+            message = _message(work, live, timeouts)
+        except InvalidRequest as error:  # a deployment of another dialect may be able to express it
+            raise RetryElsewhere(error) from None
+        try:
+            response = await live.client.send(message, timeouts, attempt.note_sent)
             if is_leading:
                 ctx.record.timeline.charge(Stage.CONNECT, response.connect_s)
             self._check_response(work, attempt, response, is_leading=is_leading)
@@ -396,7 +401,10 @@ class AttemptRunner:
         assert response is not None, "an answer is open once its request was sent"
         if response.status != OK:
             refusal = enveloped(body, response.status, live.id)
-            attempt.body = without_credential(refusal, live.authorization)
+            attempt.body = without_secrets(refusal, live.headers.secrets)
+            if is_leading:
+                stated = refusal_in(attempt.body, response.status)
+                work.ctx.record.code, work.ctx.record.detail = stated.code, stated.text
             if attempt.body is not body:
                 attempt.pass_as_json()
             return
@@ -545,8 +553,7 @@ def _fixed_headers(live: LiveDeployment, accept: bytes, priority: bytes) -> tupl
         (b"content-type", _JSON),
         (b"accept", accept),
         (b"x-penstock-priority", priority),
-        *(() if live.dialect is None else live.dialect.headers()),
-        *live.credentials,
+        *(live.headers.sent if live.dialect is None else live.dialect.headers(live.headers.sent)),
     )
     live.fixed_headers[accept, priority] = fixed
     return fixed
@@ -563,6 +570,8 @@ def _message(work: ForwardRequest, live: LiveDeployment, timeouts: ExchangeTimeo
     ]
     if timeouts.total_s is not None:
         headers.append((b"x-penstock-deadline-ms", b"%d" % max(timeouts.total_s * 1000, 1)))
+    if live.dialect is not None:
+        headers += live.dialect.request_headers(request)
     path, body = _target(request, live)
     return UpstreamRequest(b"POST", path, headers, body, fixed)
 
@@ -579,7 +588,6 @@ def _target(request: ChatRequest, live: LiveDeployment) -> tuple[bytes, bytes]:
         return path, request.body_for(live.model)
     endpoint = live.dialect.path(operation)
     if endpoint is None:
-        raise InvalidRequest(
-            f"model: deployment '{live.id}' speaks '{live.dialect.name}', which has no {operation.name}.", param="model"
-        )
-    return live.path_of(endpoint), live.dialect.body(request, live.model)
+        raise InvalidRequest(f"Deployment '{live.id}' speaks '{live.dialect.name}', which has no {operation.name}.")
+    told = request if live.dialect.takes_content_blocks else request.plain()
+    return live.path_of(endpoint), live.dialect.body(told, live.model)

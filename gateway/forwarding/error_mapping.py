@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -46,6 +47,7 @@ _SHED_REASON: Final = b"x-penstock-shed-reason"
 _DEFAULT_RETRY_AFTER_S: Final = 1.0
 _KEYS: Final = frozenset({"message", "type", "param", "code"})
 _MAX_MESSAGE_CHARS: Final = 1000
+_CODE: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _MESSAGE_KEYS: Final = ("message", "error", "detail", "errors", "msg", "Message", "fault", "faultstring")
 _MAX_DEPTH: Final = 4
 _LEAST_SECRET_BYTES: Final = 12
@@ -108,12 +110,30 @@ def enveloped(body: bytes, status: int, deployment: str) -> bytes:
     )
 
 
-def without_credential(body: bytes, authorization: bytes | None) -> bytes:
-    """Return a refusal without the gateway's own credential, which some servers repeat with the request."""
-    secret = (authorization or b"").rpartition(b" ")[2]
-    if len(secret) < _LEAST_SECRET_BYTES or secret not in body:
-        return body
-    return body.replace(secret, REDACTED.encode())
+class StatedRefusal(NamedTuple):
+    """An upstream's refusal of a request, in its own words."""
+
+    code: str | None
+    text: str
+
+
+def refusal_in(envelope: bytes, status: int) -> StatedRefusal:
+    """Return the code and the text of a refusal, for the record; the envelope must hold no credential."""
+    stated = _object(envelope)[0].get("error")
+    error = stated if isinstance(stated, dict) else {}
+    codes = (error.get(key) for key in ("code", "type"))
+    code = next((code for code in codes if isinstance(code, str) and _CODE.fullmatch(code)), None)
+    message = error.get("message")
+    text = message[:_MAX_MESSAGE_CHARS] if isinstance(message, str) else ""
+    return StatedRefusal(code, f"upstream status {status}: {text}")
+
+
+def without_secrets(body: bytes, secrets: Sequence[bytes]) -> bytes:
+    """Return a refusal without the gateway's own credentials, which some servers repeat with the request."""
+    for secret in secrets:
+        if len(secret) >= _LEAST_SECRET_BYTES and secret in body:
+            body = body.replace(secret, REDACTED.encode())
+    return body
 
 
 def _object(body: bytes) -> tuple[dict[str, Any], bool]:

@@ -72,6 +72,7 @@ def http_scope(
     headers: Headers,
     server: tuple[str, int | None] | None,
     client: tuple[str, int] | None,
+    scheme: str,
     draining: asyncio.Event,
 ) -> HTTPScope:
     """Return the ASGI scope of a request; the application may fill `state` further."""
@@ -83,7 +84,7 @@ def http_scope(
             "http_version": version,
             "server": server,
             "client": client,
-            "scheme": "http",
+            "scheme": scheme,
             "root_path": "",
             "method": head.method,
             "path": head.path,

@@ -30,7 +30,7 @@ from gateway.http.refusal import (
     explain_refusal,
     too_many_unfinished,
 )
-from gateway.http.upgrade import head_without_upgrade, is_websocket
+from gateway.http.upgrade import HTTP2_GOAWAY, HTTP2_PREFACE, head_without_upgrade, is_websocket
 
 if TYPE_CHECKING:
     from gateway.http.state import EdgeState
@@ -195,7 +195,10 @@ class EdgeProtocol(HttpToolsProtocol):
             self._replay_upgrade(data[upgrade.args[0] :])
             return
         except httptools.HttpParserError as error:
-            self._refuse(self._fault or explain_refusal(str(error), data))
+            if data.startswith(HTTP2_PREFACE) and self.exchange is None:
+                self._go_away()
+            else:
+                self._refuse(self._fault or explain_refusal(str(error), data))
             return
         if meter.reading is not MeterState.IDLE:
             now = self.edge.clock()
@@ -206,6 +209,14 @@ class EdgeProtocol(HttpToolsProtocol):
                 self._refuse(fault)
             else:
                 self.edge.wheel.look_at(self, meter.next_look(now))
+
+    def _go_away(self) -> None:
+        """End a connection that begins as HTTP/2, in that protocol's own frames."""
+        self._meter.reading = MeterState.DEAF
+        self._count_unread(0)
+        self.edge.note_http2()
+        self.flow.write(HTTP2_GOAWAY)
+        self._close(is_input_pending=True)
 
     def _replay_upgrade(self, rest: bytes) -> None:
         """Serve a request that offers another protocol as plain HTTP/1.1: parse it again without the offer."""
@@ -275,6 +286,7 @@ class EdgeProtocol(HttpToolsProtocol):
                 headers=headers,
                 server=self.server,
                 client=self.client,
+                scheme=self.scheme or "http",
                 draining=self.edge.draining,
             ),
             transport=self.transport,

@@ -67,7 +67,7 @@ class HeadersTooLarge(RejectedRequest):
 
 def explain_refusal(reason: str, data: bytes) -> MalformedRequest:
     """Return the 400 for bytes that the parser could not read; `data` is the read in which it gave up."""
-    if data.startswith(b"PRI * HTTP/2"):
+    if data.startswith(b"PRI * HTTP/2"):  # behind a request in HTTP/1.1
         return MalformedRequest("HTTP/2 is not served on this port, use HTTP/1.1")
     if data.startswith(b"\x16\x03"):
         return MalformedRequest("TLS is not served on this port, use http://")

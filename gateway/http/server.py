@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 from uvicorn._types import ASGI3Application
 from uvicorn.config import Config
@@ -16,6 +16,7 @@ from uvicorn.config import Config
 from gateway.errors import GatewayError
 from gateway.http.address import BACKLOG, bind, describe
 from gateway.http.asgi import ASGIApp
+from gateway.http.certificate import ServerCertificate
 from gateway.http.descriptors import open_file_limit, share_connections
 from gateway.http.limits import EdgeLimits
 from gateway.http.protocol import EdgeProtocol
@@ -39,6 +40,19 @@ class Listener:
     app: ASGIApp
     limits: EdgeLimits = field(default_factory=EdgeLimits)
     reuse_port: bool = False
+    certificate: ServerCertificate | None = None
+    """Certificate of a listener that speaks TLS; None for plain text."""
+
+    @property
+    def tls(self) -> dict[str, Any]:
+        """Arguments with which the event loop speaks TLS on accepted connections; empty for plain text."""
+        if self.certificate is None:
+            return {}
+        return {
+            "ssl": self.certificate.context,
+            "ssl_handshake_timeout": self.limits.header.timeout_s,
+            "ssl_shutdown_timeout": self.limits.connections.linger_s,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +94,7 @@ class Server:
         self._tick_s = tick_s
         self._states: list[EdgeState] = []
         self._servers: list[asyncio.Server] = []
-        self._own_queues: list[tuple[socket.socket, Callable[[], EdgeProtocol]]] = []
+        self._own_queues: list[tuple[socket.socket, Callable[[], EdgeProtocol], dict[str, Any]]] = []
         """Sockets that share a port with those of other processes."""
         self._makers: dict[str, Callable[[], EdgeProtocol]] = {}
         """Factory of each listener's connections."""
@@ -203,8 +217,8 @@ class Server:
         try:
             for listening in sockets:
                 if listener.reuse_port and not listener.address.startswith("fd:"):
-                    self._own_queues.append((listening, make))
-                self._servers.append(await _serve(listening, make))
+                    self._own_queues.append((listening, make, listener.tls))
+                self._servers.append(await _serve(listening, make, listener.tls))
         except BaseException:
             for listening in sockets:
                 listening.close()
@@ -213,12 +227,12 @@ class Server:
 
     async def _accept_the_last(self) -> None:
         """Take in what waits in the queues of sockets that are ours alone: closing them would reset it."""
-        for listening, make in self._own_queues:
+        for listening, make, tls in self._own_queues:
             listening.listen(
                 0
             )  # connections that arrive from now on get no answer, and retry when another listener may exist
             while (accepted := _accept(listening)) is not None:
-                await asyncio.get_running_loop().connect_accepted_socket(make, accepted)
+                await asyncio.get_running_loop().connect_accepted_socket(make, accepted, **tls)
 
     def _connections(self) -> list[EdgeProtocol]:
         return [connection for state in self._states for connection in state.open]
@@ -240,11 +254,11 @@ class Server:
         self._timer = loop.call_later(self._tick_s, self._tick)
 
 
-async def _serve(listening: socket.socket, make: Callable[[], EdgeProtocol]) -> asyncio.Server:
+async def _serve(listening: socket.socket, make: Callable[[], EdgeProtocol], tls: dict[str, Any]) -> asyncio.Server:
     loop = asyncio.get_running_loop()
     if listening.family == socket.AF_UNIX:
         return await loop.create_unix_server(make, sock=listening, backlog=BACKLOG)
-    return await loop.create_server(make, sock=listening, backlog=BACKLOG)
+    return await loop.create_server(make, sock=listening, backlog=BACKLOG, **tls)
 
 
 def _accept(listening: socket.socket) -> socket.socket | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,12 +14,13 @@ from uvicorn.server import ServerState
 
 from gateway.errors import GatewayError
 from gateway.http.limits import EdgeLimits
-from gateway.http.refusal import render_refusal, too_many_connections
+from gateway.http.refusal import MalformedRequest, render_refusal, too_many_connections
 from gateway.http.wheel import DeadlineWheel
 
 if TYPE_CHECKING:
     from gateway.http.protocol import EdgeProtocol
 
+_LOGGER = logging.getLogger("penstock.edge")
 MAX_UNREAD_BYTES = 64 * 1024 * 1024
 _MIN_IDLE_S = 1.0  # a younger one may have its next request on the wire
 _MAX_DUE_PER_TICK = 1000  # about a millisecond's work
@@ -74,6 +76,7 @@ class EdgeState(ServerState):
         self.new_request_id = hooks.new_request_id
         self.on_refusal = hooks.on_refusal
         self.max_unread_bytes = max_unread_bytes
+        self._has_met_http2 = False
         self.unread_bytes = 0
         """Bytes that clients have sent too early (behind a request that is being answered) or of unfinished heads."""
         self.date_line = date_line()
@@ -123,6 +126,15 @@ class EdgeState(ServerState):
     def refuse_connection(self) -> bytes:
         """Return the bytes for a connection that was not admitted."""
         return self.refuse(too_many_connections())
+
+    def note_http2(self) -> None:
+        """Count a connection that begins as HTTP/2; the first one is logged."""
+        self.on_refusal(self.name, MalformedRequest("HTTP/2 is not served on this port"))
+        if not self._has_met_http2:
+            self._has_met_http2 = True
+            _LOGGER.warning(
+                "listener %s: a client speaks HTTP/2, which is not served; let it use HTTP/1.1. Logged once.", self.name
+            )
 
     def sweep(self, now: float) -> None:
         """Check the connections whose time has come."""

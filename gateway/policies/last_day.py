@@ -18,6 +18,7 @@ from gateway.telemetry.records.recent import (
     RouteTraffic,
     decode_counts,
     encode_counts,
+    known_for_s,
     last_day,
 )
 from routing_policies.blast import BlastRadius
@@ -34,8 +35,8 @@ class TrafficReach(msgspec.Struct, frozen=True, kw_only=True):
     share_of_last_day: float | None
     """Share of requests; None without any request."""
     requests_last_day: int
-    hours_known: int
-    """Number of hours of the last day with any count."""
+    known_for_s: float
+    """Time since the first of these requests may have been counted, in seconds."""
 
 
 class LastDay:
@@ -71,14 +72,14 @@ class LastDay:
 
     async def reach(self, radius: BlastRadius) -> TrafficReach:
         """Return the part of the last day's traffic that a change would have affected."""
-        counts = await self._counts()
-        sums = last_day(counts, self._wall())
+        counts, now = await self._counts(), self._wall()
+        sums = last_day(counts, now)
         total = sum(sums.values())
         touched = sum(requests for (tenant, route), requests in sums.items() if radius.touches(tenant, route))
         return TrafficReach(
             share_of_last_day=touched / total if total else None,
             requests_last_day=total,
-            hours_known=len({count.hour for count in counts}),
+            known_for_s=known_for_s(counts, now),
         )
 
     async def _counts(self) -> list[Count]:

@@ -6,6 +6,7 @@ from typing import Final
 
 from gateway.chat.request import ChatRequest
 from gateway.chat.schema import ChatTextPart, Message, UserMessage
+from gateway.deployments.affinity import Session
 from routing_policies.policy.document import StickyBy
 from routing_policies.share import stable_key
 
@@ -13,14 +14,13 @@ _MAX_CHARS: Final = 2048
 """Number of characters of the first words that are hashed; enough to distinguish conversations."""
 
 
-def key_of(request: ChatRequest, tenant: str, by: StickyBy) -> int:
-    """Return the key of the tenant or of the conversation: the client's cache key, else its user's first words."""
+def key_of(request: ChatRequest, tenant: str, by: StickyBy, session: Session | None = None) -> int:
+    """Return the key of the tenant or of the conversation: the session that it names, else its user's first words."""
     if by == "tenant":
         return stable_key(tenant)
-    fields = request.fields
-    if fields.prompt_cache_key is not None:
-        return stable_key(tenant, fields.prompt_cache_key)
-    return stable_key(tenant, fields.user or "", _first_words(request.messages))
+    if session is not None and session.is_conversation:
+        return stable_key(tenant, session.value)
+    return stable_key(tenant, request.fields.user or "", _first_words(request.messages))
 
 
 def _first_words(messages: list[Message]) -> str:

@@ -11,6 +11,7 @@ import msgspec
 from gateway.cache.exact.cache_lookup import CacheIdentity
 from gateway.cache.exact.control import NO_WISHES, CacheControl
 from gateway.chat.request import ChatRequest
+from gateway.deployments.affinity import Session
 from gateway.deployments.health.second_attempts import RetryBudget
 from gateway.deployments.live import LiveDeployment
 from gateway.deployments.rotation import NOBODY, EjectedCandidates, excluded
@@ -59,6 +60,7 @@ class PlannedRoute:
         "context_tokens",
         "deployment_ids",
         "fallbacks",
+        "has_field_rules",
         "hedges",
         "is_panicking",
         "options",
@@ -81,6 +83,8 @@ class PlannedRoute:
         rng: random.Random,
     ) -> None:
         self.route = route
+        self.has_field_rules = route.images != "any" or route.unknown_fields != "pass"
+        """True if the route takes fewer fields or images than the API."""
         self._rng = rng
         self._zone = zone
         self._first = Attempt(zone=zone)
@@ -242,7 +246,12 @@ class PlannedRoute:
         )
 
     def weighed(
-        self, routing_request: RoutingRequest, request: ChatRequest, tenant: str, vector: Vector | None = None
+        self,
+        routing_request: RoutingRequest,
+        request: ChatRequest,
+        tenant: str,
+        vector: Vector | None = None,
+        session: Session | None = None,
     ) -> RoutingRequest:
         """Return the request with the predicted quality or the conversation's key, where the choice depends on it.
 
@@ -256,7 +265,7 @@ class PlannedRoute:
         if not self.profile.reads_key:
             return routing_request
         by = self.route.select.sticky_by or "conversation"
-        return msgspec.structs.replace(routing_request, key=key_of(request, tenant, by))
+        return msgspec.structs.replace(routing_request, key=key_of(request, tenant, by, session))
 
     def _decide_alone(self) -> Decision:
         """Return the decision for a fit first candidate that no other can beat.

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
+from gateway.chat.headers import ChatHead
 from gateway.chat.operation import CHAT, OPERATIONS, Operation
 from gateway.chat.request import ChatRequest
-from gateway.deployments.affinity import AffinityIndex, prefix_of, session_of
+from gateway.deployments.affinity import AffinityIndex, Session, SessionPlaces, prefix_of
 from gateway.deployments.live import LiveDeployment
 from gateway.errors import InvalidRequest, ModelNotAllowed, NotFound, Shed, ShedReason, UpstreamsRest
 from gateway.routing.candidate import Seen
@@ -58,6 +59,7 @@ class Router:
         self._affinity = affinity or AffinityIndex()
         self._zone = zone
         self._predictors = predictors or Predictors()
+        self._session_places = SessionPlaces(policy.session_places)
         # The two implied kinds share an id, so routes are compared as objects; they live as long as the table.
         self._planned = self._plan_all(policy)
         self._tracks_prefixes = any(lane.slo is not None for lane in policy.lanes) or any(
@@ -137,7 +139,7 @@ class Router:
         able = [name for name in self.models_for(tenant) if self.serves(name, tenant, operation)]
         others = f"For {operation.name} use {_listed(able)}." if able else f"No model here serves {operation.name}."
         return InvalidRequest(
-            f"model: '{_shown(model)}' serves {_listed(served)}, not {operation.name}. {others}",
+            f"Model '{_shown(model)}' serves {_listed(served)}, not {operation.name}. {others}",
             param="model",
             code="unsupported_operation",
         )
@@ -171,12 +173,27 @@ class Router:
                 code="model_not_found",
             ) from None
 
-    def with_history(self, routing_request: RoutingRequest, request: ChatRequest) -> RoutingRequest:
+    def session_of(self, planned: PlannedRoute, request: ChatRequest, head: ChatHead) -> Session | None:
+        """Return the session that the request names, where any rule depends on it."""
+        if not self._tracks_prefixes and not planned.profile.reads_key:
+            return None
+        return self._session_places.find(request, head)
+
+    def user_of(self, request: ChatRequest, head: ChatHead) -> str | None:
+        """Return who sends the request, by its field `user` or else by a session header; None where neither names one.
+
+        A cache key names no user: many users of one product may share it.
+        """
+        return request.fields.user or self._session_places.sender(head)
+
+    def with_history(
+        self, routing_request: RoutingRequest, request: ChatRequest, named: Session | None = None
+    ) -> RoutingRequest:
         """Return the request with the tokens that each deployment has cached, where any rule depends on them."""
         if not self._tracks_prefixes or not request.operation.generates:
             return routing_request
         price, tenant, affinity = routing_request.price, routing_request.admission_request.tenant, self._affinity
-        prefix, session = prefix_of(request, tenant), session_of(request, tenant)
+        prefix, session = prefix_of(request, tenant), None if named is None else named.key(tenant)
         held: dict[str, int] = {}
         if chars := affinity.held_chars(prefix, tenant):
             per_char = price.prompt_tokens / (prefix[-1][1] or 1)

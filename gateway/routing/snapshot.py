@@ -15,11 +15,12 @@ from gateway.deployments.live import LiveDeployment
 from gateway.limits.lane import LaneRules, LiveLane, lane_rules
 from gateway.limits.limit import StaticLimit
 from gateway.limits.limiter import Limiter
+from gateway.routing.deployment_dialects import upstream_dialect_of
 from gateway.routing.router import Router
 from gateway.routing.trial import Trial
 from gateway.timeline import Clock
 from gateway.upstreams.client import UpstreamClient
-from gateway.upstreams.reach import UpstreamReach, authorization_of, reach_of
+from gateway.upstreams.reach import UpstreamReach, headers_of, reach_of
 from routing_policies.policy.document import DEFAULT_LANES, Deployment, Policy
 from routing_policies.quality.predictor import Predictors
 
@@ -120,9 +121,9 @@ class SnapshotBuilder:
         """Build the snapshot of a policy, with the live state of `previous` carried over.
 
         Raises:
-            ReachError: A deployment's URL, certificates or key is invalid; `previous` is then unchanged.
+            ReachError: A deployment's URL, certificates, key or dialect is invalid; `previous` is then unchanged.
         """
-        authorizations = {item.id: authorization_of(item, self._environment) for item in policy.deployments}
+        headers = {item.id: headers_of(item, self._environment) for item in policy.deployments}
         deployments = {
             item.id: self._deployment(item, previous.deployments.get(item.id) if previous else None)
             for item in policy.deployments
@@ -130,7 +131,7 @@ class SnapshotBuilder:
         rules = policy.lanes or DEFAULT_LANES
         has_targets = any(rule.slo is not None for rule in rules)
         for item in policy.deployments:  # from here on nothing can fail, and what is shared may change
-            deployments[item.id].authorization = authorizations[item.id]
+            deployments[item.id].headers = headers[item.id]
             deployments[item.id].describe(item)
             deployments[item.id].plain_as_stream = item.plain_as_stream
             deployments[item.id].limiter.set_limit(StaticLimit(item.limits.max_in_flight), is_adaptive=has_targets)
@@ -185,7 +186,7 @@ class SnapshotBuilder:
         for item in policy.deployments:
             live = deployments[item.id]
             if base.deployments.get(item.id) is not live:
-                live.authorization = authorization_of(item, self._environment)
+                live.headers = headers_of(item, self._environment)
                 live.describe(item)
         _presume_ready(deployments.values(), base.deployments.values())
         snapshot = PolicySnapshot(
@@ -214,13 +215,13 @@ class SnapshotBuilder:
     def _deployment(self, item: Deployment, retained: LiveDeployment | None) -> LiveDeployment:
         if retained is not None and retained.serves(item):
             return retained
-        reach = reach_of(item, self._environment)
+        reach, dialect = reach_of(item, self._environment), upstream_dialect_of(item)
         client = self._connect(item.id, reach)
         limiter = Limiter(StaticLimit(item.limits.max_in_flight), clock=self._clock)
         health = DeploymentHealth(
             rules=self._ejections.rules, tally=self._tally, on_ejected=partial(self._ejections.report, item.id)
         )
-        return LiveDeployment(item, reach, client, limiter, health)
+        return LiveDeployment(item, reach, client, limiter, health, dialect)
 
 
 def _presume_ready(now: Iterable[LiveDeployment], before: Iterable[LiveDeployment]) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import shutil
+import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
-from gateway.store.address import StoreAddress
+from gateway.store.address import StoreAddress, parse_store
 from gateway.store.base import Store, StoreUnavailable
 from gateway.store.guarded import GuardedStore, StoreObserver
 from gateway.store.redis_facts import RedisFacts
@@ -49,6 +54,27 @@ async def examine_store(address: StoreAddress, open_examined: OpenExamined, *, t
         return [StoreFinding(level="warn", message=f"{shown}, and may take {timeout_s * 1000:.0f}", remedy=remedy)]
     version = f" (Redis {facts.version})" if facts is not None else ""
     return [StoreFinding(level="ok", message=shown + version), *_about(facts)]
+
+
+def examine_copy(path: Path, open_examined: OpenExamined, *, timeout_s: float) -> list[StoreFinding]:
+    """Examine a copy of an embedded store that no process uses, so that the file stays as it is.
+
+    A store that is yet to be made is good: the folder has a check of its own.
+    """
+    if not path.exists():
+        return [StoreFinding(level="ok", message=f"embedded:{path} is made at the first start")]
+    with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
+        try:
+            shutil.copyfile(path, Path(folder, path.name))
+            with suppress(FileNotFoundError):  # it was closed in order
+                log = f"{path.name}-wal"
+                shutil.copyfile(path.with_name(log), Path(folder, log))
+        except OSError as error:
+            remedy = "give the file to this user, or choose another with the setting store.address"
+            return [StoreFinding(level="fail", message=f"{path}: {error.strerror or error}", remedy=remedy)]
+        copy = parse_store(f"embedded:{Path(folder, path.name)}")
+        found = asyncio.run(examine_store(copy, open_examined, timeout_s=timeout_s))
+    return [replace(finding, message=finding.message.replace(folder, str(path.parent))) for finding in found]
 
 
 def _about(facts: RedisFacts | None) -> list[StoreFinding]:

@@ -21,6 +21,7 @@ class MetricFamilies:
         self.requests = make.counter(
             "requests_total", "Requests by how they ended.", ("route", "deployment", "outcome")
         )
+        self.rejected = make.counter("rejected_total", "Requests that were wrong, by the status sent.", ("status",))
         self.stages = make.histogram("stage_seconds", "Time in one stage of a request.", ("stage",))
         latency = ("deployment", "prompt_bucket", "cache")
         self.ttft = make.histogram("ttft_seconds", "Receipt to first token with content.", latency)

@@ -98,7 +98,7 @@ class GatewayMetrics(MetricFamilies):
             *(self.requests, self.shed, self.cache_lookups, self.saved_tokens, self.saved_cost, self.cost, self.slo),
             *(self.prompt_tokens, self.completion_tokens, self.trimmed_tokens, self.degraded, self.decisions),
             *(self.retries, self.hedges, self.ejections, self.client_retries, self.panics, self.cancelled_upstream),
-            self.quota_refused,
+            *(self.quota_refused, self.rejected),
         )
         histograms = (self.stages, self.ttft, self.tpot, self.total, self.overhead, self.queue_wait)
         return History(counters, histograms, prefix="penstock_", wall=wall)
@@ -127,6 +127,8 @@ class GatewayMetrics(MetricFamilies):
             self.saved_tokens.labels("trim").inc(sum(tokens for _, tokens in record.trimmed))
         if outcome is Outcome.SHED:
             self.shed.labels(record.lane, record.shed_reason or OTHER).inc()
+        elif outcome is Outcome.REJECTED:
+            self.rejected.labels(str(record.status)).inc()
         elif outcome is Outcome.CANCELLED and record.place is not None:
             self.cancelled_upstream.labels(record.place).inc()
             if record.gone_at is not None:

@@ -46,6 +46,8 @@ def shrunk(request: ChatRequest, max_side_px: int, max_pixels: int | None = None
         for place, part in enumerate(parts):
             if not isinstance(part, dict) or part.get("type") != "image_url":
                 continue
+            if not part["image_url"]["url"].startswith("data:"):
+                continue  # an address, which the gateway does not fetch
             where = f"messages[{index}].content[{place}].image_url.url"
             found = _smaller(part["image_url"]["url"], max_side_px, max_pixels or MAX_PIXELS, where)
             if found is not None:
@@ -64,8 +66,8 @@ def _smaller(url: str, max_side_px: int, max_pixels: int, where: str) -> tuple[s
             pixels = image.width * image.height
             # Only the header has been read so far.
             if pixels > MAX_PIXELS:
-                reason = f"the image unpacks to {pixels} pixels; send at most {MAX_PIXELS}"
-                raise InvalidRequest(f"{where}: {reason}.", param=where)
+                reason = f"must unpack to at most {MAX_PIXELS} pixels; got {pixels}"
+                raise InvalidRequest(f"`{where}` {reason}.", param=where)
             if pixels > max_pixels or max(image.size) <= max_side_px:
                 return None
             if image.format not in _FORMATS or getattr(image, "n_frames", 1) > 1:
@@ -73,11 +75,11 @@ def _smaller(url: str, max_side_px: int, max_pixels: int, where: str) -> tuple[s
             smaller = _scaled(image, max_side_px)
             encoded = _encoded(smaller, image.format)
     except Image.DecompressionBombError as error:  # Pillow refuses to open an image of so many pixels
-        reason = f"the image unpacks to far too many pixels; send at most {MAX_PIXELS}"
-        raise InvalidRequest(f"{where}: {reason}.", param=where) from error
+        reason = f"must unpack to at most {MAX_PIXELS} pixels; got far more"
+        raise InvalidRequest(f"`{where}` {reason}.", param=where) from error
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
         raise InvalidRequest(
-            f"{where}: this is no image that can be read. Send a JPEG, PNG or WebP.", param=where
+            f"`{where}` must be an image that can be read: a JPEG, PNG or WebP.", param=where
         ) from error
     if len(encoded) >= len(data):
         return None
@@ -106,8 +108,8 @@ def _encoded(image: Image.Image, kind: str) -> bytes:
 def _decoded(url: str, where: str) -> bytes:
     head, comma, body = url.partition(",")
     if not comma or not head.endswith(";base64"):
-        raise InvalidRequest(f"{where}: expected data:image/…;base64, and the image in base64.", param=where)
+        raise InvalidRequest(f"`{where}` must be data:image/…;base64, and the image in base64.", param=where)
     try:
         return base64.b64decode(body, validate=True)
     except (binascii.Error, ValueError):
-        raise InvalidRequest(f"{where}: the image is not valid base64.", param=where) from None
+        raise InvalidRequest(f"`{where}` must hold the image in valid base64.", param=where) from None

@@ -17,6 +17,7 @@ from gateway.upstreams.http1.request import ExchangeTimeouts, RequestEncoder, Up
 from gateway.upstreams.http1.response import UpstreamResponse
 from gateway.upstreams.http1.target import Target
 from gateway.upstreams.pool import ConnectionPool, PoolSnapshot
+from gateway.upstreams.proxy import Proxy
 from gateway.upstreams.resolver import Resolver
 
 _MAX_BUFFER_BYTES = 64 * 1024
@@ -33,21 +34,22 @@ class UpstreamClient:
         *,
         clock: Clock = time.monotonic,
         ssl: ssl_module.SSLContext | None = None,
+        proxy: Proxy | Join | None = None,
         resolver: Resolver | None = None,
         wire_limits: WireLimits | None = None,
         max_buffer_bytes: int = _MAX_BUFFER_BYTES,
-        join: Join | None = None,
     ) -> None:
-        """Create a client without connections; `join` opens those to a target in this process."""
+        """Create a client without connections; a target in this process has a Join in place of a proxy."""
         self._name = str(target)
         self._clock = clock
         self._wire_limits = wire_limits or WireLimits()
         self._max_buffer_bytes = max_buffer_bytes
-        self._encoder = RequestEncoder(target)
+        proxy_line = proxy.header_line if isinstance(proxy, Proxy) and not target.is_tls else None
+        self._encoder = RequestEncoder(target, proxy_line=proxy_line)
         self._pool = pool
         self._owns_resolver = resolver is None
         self._resolver = resolver or Resolver(clock=clock)
-        self._connector = Connector(target, self._resolver, ssl, join)
+        self._connector = Connector(target, self._resolver, ssl, proxy)
         self.pulse = Pulse()
         self._is_closed = False
         self._spares: set[asyncio.Task[None]] = set()

@@ -1,4 +1,4 @@
-"""UpstreamReach: a deployment's address, the TLS that verifies it, and the gateway's credentials."""
+"""UpstreamReach: a deployment's address, the way to it, the TLS that verifies it, and the headers that it requires."""
 
 from __future__ import annotations
 
@@ -10,14 +10,25 @@ from pathlib import Path
 from typing import Final
 
 from gateway.upstreams.http1.target import Target, TargetError
+from gateway.upstreams.proxy import Proxy, ProxyError, environment_proxy
 from gateway.upstreams.tls import TlsConfigError, client_context
 from routing_policies.policy.document import Deployment
 
 _TOKEN: Final = re.compile(r"[\x21-\x7e]+")
+_TEXT: Final = re.compile(r"[\x20-\x7e]+")
 
 
 class ReachError(ValueError):
     """Error for an unusable URL, certificate or credential; it names the deployment, never the secret."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpstreamHeaders:
+    """Headers that the policy adds to every request to a deployment, credentials included."""
+
+    sent: tuple[tuple[bytes, bytes], ...] = field(default=(), repr=False)
+    secrets: tuple[bytes, ...] = field(default=(), repr=False)
+    """Values from the environment, which no answer to a client may repeat."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,13 +38,14 @@ class UpstreamReach:
     target: Target
     tls: ssl.SSLContext | None
     """TLS context; None for a deployment without HTTPS."""
-    authorization: bytes | None = field(repr=False)
-    """Value of the `authorization` header; a secret."""
+    headers: UpstreamHeaders
+    proxy: Proxy | None = None
+    """Forward proxy; None for a direct connection."""
 
 
 def reach_of(deployment: Deployment, environment: Mapping[str, str]) -> UpstreamReach:
     """Return the deployment's reach, reading its CA file; raises ReachError."""
-    authorization = authorization_of(deployment, environment)
+    headers = headers_of(deployment, environment)
     try:
         target = Target.parse(deployment.url)
     except TargetError as error:
@@ -43,23 +55,57 @@ def reach_of(deployment: Deployment, environment: Mapping[str, str]) -> Upstream
         context = client_context(ca_file) if target.is_tls else None
     except TlsConfigError as error:
         raise ReachError(f"deployments.{deployment.id}.tls.ca_file: {error}") from error
-    return UpstreamReach(target=target, tls=context, authorization=authorization)
+    return UpstreamReach(target=target, tls=context, headers=headers, proxy=_proxy_of(deployment, target, environment))
 
 
-def authorization_of(deployment: Deployment, environment: Mapping[str, str]) -> bytes | None:
-    """Return the `authorization` header for this deployment, or None when it requires none; raises ReachError."""
-    if deployment.auth is None:
+def headers_of(deployment: Deployment, environment: Mapping[str, str]) -> UpstreamHeaders:
+    """Return the headers for this deployment with their secret values; raises ReachError."""
+    sent: list[tuple[bytes, bytes]] = []
+    secrets: list[bytes] = []
+    place, auth = f"deployments.{deployment.id}", deployment.auth
+    if auth is not None and auth.bearer_env is not None:
+        secret = _secret(f"{place}.auth.bearer_env", auth.bearer_env, environment, _TOKEN)
+        sent.append((b"authorization", b"Bearer " + secret))
+        secrets.append(secret)
+    elif auth is not None and auth.header is not None and auth.value_env is not None:
+        secret = _secret(f"{place}.auth.value_env", auth.value_env, environment, _TEXT)
+        sent.append((auth.header.encode("ascii"), secret))
+        secrets += secret.split(b" ")  # the last part of "Basic ..." is the secret itself
+    for name, value in deployment.headers.items():
+        if isinstance(value, str):
+            sent.append((name.encode("ascii"), value.encode("ascii")))
+        else:
+            secret = _secret(f"{place}.headers.{name}.value_env", value.value_env, environment, _TEXT)
+            sent.append((name.encode("ascii"), secret))
+            secrets.append(secret)
+    return UpstreamHeaders(sent=tuple(sent), secrets=tuple(secrets))
+
+
+def _proxy_of(deployment: Deployment, target: Target, environment: Mapping[str, str]) -> Proxy | None:
+    place, proxy = f"deployments.{deployment.id}.proxy", deployment.proxy
+    if proxy == "none" or target.socket_path is not None:
         return None
-    name = deployment.auth.bearer_env
+    try:
+        if proxy is None:
+            return environment_proxy(target, environment)
+        if isinstance(proxy, str):
+            return Proxy.parse(proxy)
+        place = f"{place}.url_env"
+        return Proxy.parse(_secret(place, proxy.url_env, environment, _TOKEN).decode("ascii"))
+    except ProxyError as error:
+        raise ReachError(f"{place}: {error}") from None
+
+
+def _secret(place: str, name: str, environment: Mapping[str, str], form: re.Pattern[str]) -> bytes:
+    """Return the value of an environment variable; raises ReachError, which never contains it."""
     secret = environment.get(name, "").strip()
     if not secret:
         raise ReachError(
-            f"deployments.{deployment.id}.auth.bearer_env: the environment variable {name} is not set; "
-            "set it for the gateway's process and start it again"
+            f"{place}: the environment variable {name} is not set; set it for the gateway's process and start it again"
         )
-    if not _TOKEN.fullmatch(secret):
+    if not form.fullmatch(secret):
         raise ReachError(
-            f"deployments.{deployment.id}.auth.bearer_env: the environment variable {name} holds spaces or characters "
+            f"{place}: the environment variable {name} holds {'spaces or ' if form is _TOKEN else ''}characters "
             "that no header can carry; it must hold the key alone"
         )
-    return b"Bearer " + secret.encode("ascii")
+    return secret.encode("ascii")

@@ -32,6 +32,13 @@ ModelName = Annotated[
 HeaderName = Annotated[
     str, Meta(pattern=r"^[a-z0-9][a-z0-9-]{0,63}(?!\n)$", description="a header's name in lower case")
 ]
+HeaderText = Annotated[
+    str,
+    Meta(
+        pattern=r"^[\x21-\x7e](?:[\x20-\x7e]{0,1022}[\x21-\x7e])?(?!\n)$",
+        description="1 to 1,024 printable ASCII characters without spaces around them",
+    ),
+]
 Sha256Hex = Annotated[
     str,
     Meta(
@@ -91,6 +98,9 @@ CacheHistory = Literal["exact", "standalone"]
 OverloadStep = Literal["trim", "small_model", "max_tokens", "stale_cache", "shed"]
 EnginePriority = Literal["interactive", "batch"]
 PlainAsStream = Literal["suspected", "always", "never"]
+DialectName = Literal["openai", "responses", "anthropic"]
+ImageRule = Literal["any", "inline_only"]
+UnknownFields = Literal["pass", "reject"]
 NoRouteCode = Literal["model_not_found", "model_not_allowed", "unsupported_operation"]
 OperationName = Literal["chat", "completions", "embeddings"]
 Modality = Literal["text", "image", "audio", "video", "file"]
@@ -119,8 +129,30 @@ class DeploymentLimits(_Strict, frozen=True, kw_only=True):
 class UpstreamAuth(_Strict, frozen=True, kw_only=True):
     """Credentials of the gateway at a deployment; a client's own key is never sent there."""
 
-    bearer_env: EnvironmentName
+    bearer_env: EnvironmentName | None = None
     """Environment variable of the gateway's process with the key, which is sent as `authorization: Bearer`."""
+    header: HeaderName | None = None
+    """Header that carries the key as it is, such as `api-key` or `x-api-key`, in place of `bearer_env`."""
+    value_env: EnvironmentName | None = None
+    """Environment variable of the gateway's process with the value of `header`."""
+
+    def __post_init__(self) -> None:
+        if (self.header is None) != (self.value_env is None) or (self.header is None) == (self.bearer_env is None):
+            raise ValueError("give either bearer_env, or header and value_env")
+
+
+class HeaderFromEnv(_Strict, frozen=True, kw_only=True):
+    """Secret value of a header."""
+
+    value_env: EnvironmentName
+    """Environment variable of the gateway's process with the value."""
+
+
+class ProxyFromEnv(_Strict, frozen=True, kw_only=True):
+    """Forward proxy whose URL holds a password."""
+
+    url_env: EnvironmentName
+    """Environment variable of the gateway's process with the URL, `http://user:password@host:port`."""
 
 
 class UpstreamTls(_Strict, frozen=True, kw_only=True):
@@ -142,6 +174,11 @@ class Deployment(_Strict, frozen=True, kw_only=True):
     """
     model: ModelName
     """Model name sent upstream; clients may request it too."""
+    dialect: DialectName = "openai"
+    """API that it speaks: chat completions, OpenAI's Responses, or Anthropic's Messages.
+
+    Clients of any API of the gateway are served by every dialect.
+    """
     context_tokens: Count | None = None
     """Context length in tokens, prompt and answer together.
 
@@ -158,6 +195,13 @@ class Deployment(_Strict, frozen=True, kw_only=True):
     cost_per_mtok: CostPerMtok | None = None
     limits: DeploymentLimits = DeploymentLimits()
     auth: UpstreamAuth | None = None
+    headers: dict[HeaderName, HeaderText | HeaderFromEnv] = {}
+    """Headers of every request to it, beside the gateway's own: a text, or `value_env` for a secret."""
+    proxy: str | ProxyFromEnv | None = None
+    """Forward proxy to it: `http://host:port`, `url_env` for a URL with a password, or `none` for a direct connection.
+
+    None means that of the environment: `HTTPS_PROXY`, `HTTP_PROXY`, `NO_PROXY`.
+    """
     tls: UpstreamTls | None = None
     zone: Id | None = None
     """Zone that it runs in; None means near every gateway.
@@ -316,6 +360,12 @@ class Cache(_Strict, frozen=True, kw_only=True):
     """Deployment that compares two differently worded answers in audits; None: the encoder decides alone."""
     review_texts: bool = False
     """True to keep the texts of prompts and answers in audit records, for reviewers."""
+    regenerate_window_s: Annotated[int, Meta(ge=0, le=3600)] = 0
+    """Seconds in which an equal conversation of the same user asks for a new response ("Regenerate"), as with
+    `cache-control: no-cache`; 0 for never.
+
+    The user is named by `user` or by a session header; without either nothing is such a request, nor is a retry.
+    """
 
 
 class Candidate(_Strict, frozen=True, kw_only=True):
@@ -446,6 +496,27 @@ class Route(_Strict, frozen=True, kw_only=True):
     trim: Trim = Trim()
     cache: Cache = Cache()
     timeouts: Timeouts = Timeouts()
+    images: ImageRule = "any"
+    """Images that requests may have.
+
+    `any` passes https addresses on, which the gateway never fetches; `inline_only` refuses all but `data:` URLs.
+    """
+    unknown_fields: UnknownFields = "pass"
+    """Fields that are not in the field table, at any depth.
+
+    `pass` sends them on as they were written; `reject` refuses the request and names the field.
+    """
+
+
+class StoredResponses(_Strict, frozen=True, kw_only=True):
+    """Responses of `/v1/responses` that are kept for later requests of the same tenant."""
+
+    store: bool = False
+    """True to keep the responses of clients that do not send `store: false`.
+
+    Clients may then refer to them with `previous_response_id`, read them and delete them.
+    """
+    ttl_s: Seconds = 86_400
 
 
 class GivenDeployment(_Strict, frozen=True, kw_only=True):
@@ -521,6 +592,21 @@ class PolicyTest(_Strict, frozen=True, kw_only=True):
     expect: Expectation
 
 
+SessionPlace = Annotated[
+    str,
+    Meta(
+        pattern=r"^(?:field:(?:prompt_cache_key|user)|header:[a-z0-9][a-z0-9_-]{0,63})(?!\n)$",
+        description="field:prompt_cache_key, field:user, or header: and a header's name in lower case",
+    ),
+]
+DEFAULT_SESSION_PLACES = (
+    *("field:prompt_cache_key", "header:x-session-id", "header:x-session-affinity"),
+    *("header:x-claude-code-session-id", "header:session_id", "header:session-id", "header:x-opencode-session"),
+    *("header:x-kilocode-taskid", "header:x-conversation-id", "header:conversation_id", "field:user"),
+)
+"""Places where clients and coding agents name the session of a request."""
+
+
 class Policy(_Strict, frozen=True, kw_only=True):
     """The whole document."""
 
@@ -530,6 +616,12 @@ class Policy(_Strict, frozen=True, kw_only=True):
     tenants: tuple[Tenant, ...] = ()
     routes: tuple[Route, ...] = ()
     tests: tuple[PolicyTest, ...] = ()
+    session_places: tuple[SessionPlace, ...] = DEFAULT_SESSION_PLACES
+    """Places where a request names its session, the first with a value counts.
+
+    The scorer `session` and the policy `sticky` keep a session at the deployment that holds its prefix.
+    """
+    responses: StoredResponses = StoredResponses()
 
     @property
     def has_keys(self) -> bool:

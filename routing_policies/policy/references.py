@@ -19,6 +19,16 @@ BY_PRICE = frozenset({"least_cost_within_slo", "quality_then_latency", "cost_cap
 """Selection policies that compare the cost of a request."""
 BY_WEIGHT = frozenset({"weighted", "sticky"})
 
+OWN_HEADERS = frozenset(
+    {
+        *("host", "content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer", "upgrade"),
+        *("expect", "content-type", "content-encoding", "accept", "accept-encoding", "x-request-id", "traceparent"),
+        *("tracestate", "proxy-authorization", "proxy-connection", "authorization"),
+    }
+)
+"""Headers of requests to deployments that only the gateway sets; `auth` sets `authorization`."""
+_OWN_PREFIX = "x-penstock-"
+
 _AUTHORITY = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[0-9]{1,5}))?")
 
 
@@ -50,12 +60,18 @@ def reference_problems(policy: Policy) -> Iterator[PathProblem]:
         yield from _operation_problems(deployment, ("deployments", index, "operations"))
         if deployment.tls is not None and not deployment.url.startswith("https://"):
             yield PathProblem(path=("deployments", index, "tls"), message="has an effect only with an https:// URL")
+        yield from _header_problems(deployment, ("deployments", index))
+        yield from _proxy_problems(deployment, ("deployments", index, "proxy"))
     yield from _lane_problems(policy.lanes)
     yield from _tenant_problems(policy)
     yield from _budget_problems(policy)
     names = _Names(policy)
     for index, route in enumerate(policy.routes):
         yield from _route_problems(names, route, ("routes", index))
+    yield from _repeated(policy.session_places, ("session_places",))
+    for index, place in enumerate(policy.session_places):
+        if place.removeprefix("header:") in SECRET_HEADERS:
+            yield PathProblem(path=("session_places", index), message="a session cannot depend on a credential")
     yield from _test_problems(policy)
 
 
@@ -87,6 +103,41 @@ def _operation_problems(deployment: Deployment, path: Path) -> Iterator[PathProb
         if deployment.url == BUILTIN_ENCODER and name != "embeddings":
             yield PathProblem(path=(*path, index), message=f"{BUILTIN_ENCODER} serves embeddings only")
     yield from _repeated(deployment.operations or (), path)
+
+
+def _header_problems(deployment: Deployment, path: Path) -> Iterator[PathProblem]:
+    """Yield headers that would override the gateway's own, and a credential that is given twice."""
+    auth = None if deployment.auth is None else deployment.auth.header
+    if auth is not None and auth != "authorization" and _is_own_header(auth):
+        yield PathProblem(path=(*path, "auth", "header"), message=f'"{auth}" is set by the gateway itself')
+    for name in deployment.headers:
+        if name == "authorization":
+            message = "credentials belong into auth: {header: authorization, value_env: NAME}"
+            yield PathProblem(path=(*path, "headers", name), message=message)
+        elif _is_own_header(name):
+            yield PathProblem(path=(*path, "headers", name), message="is set by the gateway itself; remove it")
+        elif name == auth:
+            yield PathProblem(path=(*path, "headers", name), message="is the header of auth already; remove one")
+
+
+def _is_own_header(name: str) -> bool:
+    return name in OWN_HEADERS or name.startswith(_OWN_PREFIX)
+
+
+def _proxy_problems(deployment: Deployment, path: Path) -> Iterator[PathProblem]:
+    proxy = deployment.proxy
+    if proxy is None:
+        return
+    if deployment.url.startswith("unix:"):
+        yield PathProblem(path=path, message="has no effect on a Unix socket; remove it")
+    if not isinstance(proxy, str) or proxy == "none":
+        return
+    scheme, _, authority = proxy.partition("://")
+    if "@" in authority:
+        message = "credentials do not belong here; give url_env, a variable with the whole URL"
+        yield PathProblem(path=path, message=message)
+    elif scheme != "http" or url_problem(proxy) is not None or "/" in authority.rstrip("/"):
+        yield PathProblem(path=path, message="expected http://host:port, none, or url_env with a variable's name")
 
 
 def url_problem(url: str) -> str | None:

@@ -23,6 +23,16 @@ class Scorer(Protocol):
 
 
 @runtime_checkable
+class ComparesQuality(Protocol):
+    """Scorer that depends on the quality of the candidates' answers."""
+
+    @property
+    def quality_threshold(self) -> float | None:
+        """Least quality that the scorer takes; None without a threshold."""
+        ...
+
+
+@runtime_checkable
 class Explaining(Protocol):
     """Scorer that can give the cause of its first choice."""
 

@@ -146,7 +146,7 @@ async def _log_in(page: Page) -> None:
     await expect(page).to_have_url(re.compile("/admin/login"))
     await page.get_by_label("Name").fill("anna")
     await page.get_by_label("Password").fill(PASSWORD)
-    await page.get_by_role("button", name="Log in").click()
+    await page.get_by_role("button", name="Sign in", exact=True).click()
     await expect(page.locator("#who")).to_contain_text("anna (editor)", timeout=PATIENCE_MS)
     await page.goto("/admin/policy")
     await expect(page.locator("#verdict")).to_contain_text("As in force", timeout=PATIENCE_MS)
@@ -154,23 +154,23 @@ async def _log_in(page: Page) -> None:
 
 async def _lower_the_bound_and_look_at_it(page: Page) -> None:
     """First with a slip of the finger, which is found where it is; nothing is in force yet."""
-    field = page.get_by_label("Quality at least")
-    await expect(field).to_have_value("0.8")
+    field = page.get_by_role("textbox", name="Quality threshold")
+    await expect(field).to_have_value("80")
     text = page.locator("#yaml")
     await text.fill((await text.input_value()).replace("min_quality: 0.8", "min_qualty: 0.05"))
     await expect(page.locator("#verdict")).to_contain_text('did you mean "min_quality"', timeout=PATIENCE_MS)
     await page.locator("#reset").click()
     await field.fill("ever so good")
     await field.press("Tab")
-    await expect(page.locator("#message")).to_contain_text("must be a number", timeout=PATIENCE_MS)
-    await field.fill("0.05")
+    await expect(page.locator("#form")).to_contain_text("Must be a number", timeout=PATIENCE_MS)
+    await field.fill("5")
     await field.press("Tab")
-    await expect(page.locator("#verdict")).to_contain_text("Good", timeout=PATIENCE_MS)
+    await expect(page.locator("#verdict")).to_contain_text("Valid", timeout=PATIENCE_MS)
     await expect(page.locator("#diff")).to_contain_text("select.min_quality 0.8 → 0.05", timeout=PATIENCE_MS)
     await page.locator("#plan").click()
     planned = page.locator("#planned")
-    await expect(planned).to_contain_text("all tenants; routes good", timeout=PATIENCE_MS)
-    await expect(planned).to_contain_text("20 recorded requests, decided again", timeout=PATIENCE_MS)
+    await expect(planned).to_contain_text("Requests of the last day", timeout=PATIENCE_MS)
+    await expect(planned).to_contain_text("20 recorded requests, replayed", timeout=PATIENCE_MS)
     await expect(planned.locator("tr", has_text="Deployments")).to_contain_text("small 100 %")
 
 
@@ -190,16 +190,18 @@ async def _try_it_on_a_tenth_until_it_is_taken_back(page: Page) -> None:
     await expect(card).to_contain_text("anna")
     await expect(card).to_contain_text("the small model costs less")
     await expect(card).to_contain_text("by system: wrong")
-    await expect(card.locator("tr", has_text="wrong")).to_contain_text("worse")
+    await expect(card.locator("tr", has_text="Marked wrong")).to_contain_text("worse")
+    await expect(card).to_contain_text("Worse: marked wrong by feedback")
+    await expect(card).to_contain_text("select.min_quality 0.8 → 0.05")
 
 
 async def _raise_it_and_roll_back_by_hand(page: Page, stacks: list[Stack]) -> None:
     history = page.locator("#history")
     await expect(history.locator("tbody tr")).to_have_count(1)  # no revision was made of the canary
-    field = page.get_by_label("Quality at least")
-    await field.fill("0.9")
+    field = page.get_by_role("textbox", name="Quality threshold")
+    await field.fill("90")
     await field.press("Tab")
-    await expect(page.locator("#verdict")).to_contain_text("Good", timeout=PATIENCE_MS)
+    await expect(page.locator("#verdict")).to_contain_text("Valid", timeout=PATIENCE_MS)
     await page.locator("#apply").click()
     await _fill_and_send(page, reason="ask more of the small model")
     newest = history.locator("tbody tr").first
@@ -223,7 +225,7 @@ async def _until_everywhere(stacks: list[Stack], text: str) -> None:
 
 async def _the_audit_log_has_all_of_it(page: Page) -> None:
     await page.goto("/admin/audit")
-    await expect(page.locator("#chain")).to_contain_text("hang together", timeout=PATIENCE_MS)
+    await expect(page.locator("#chain")).to_contain_text("verified", timeout=PATIENCE_MS)
     for action, who in (
         ("canary.start", "anna"),
         ("canary.rolled_back", "system"),

@@ -184,7 +184,7 @@ def logged_in(chromium: Browser, folder: Path) -> Iterator[tuple[Addresses, Brow
         page.goto("/admin/")
         page.get_by_label("Name").fill("anna")
         page.get_by_label("Password").fill(PASSWORD)
-        page.get_by_role("button", name="Log in").click()
+        page.get_by_role("button", name="Sign in", exact=True).click()
         expect(page.locator("#who")).to_contain_text("anna", timeout=PATIENCE_MS)
         page.close()
         yield at, context
@@ -247,7 +247,7 @@ def test_a_page_that_stays_open_beyond_its_login_is_sent_to_log_in_again(
         expect(page).to_have_url(re.compile(r"/admin/login\?next=%2Fadmin%2Fload%3Fwindow%3D60"), timeout=PATIENCE_MS)
         page.get_by_label("Name").fill("anna")
         page.get_by_label("Password").fill(PASSWORD)
-        page.get_by_role("button", name="Log in").click()
+        page.get_by_role("button", name="Sign in", exact=True).click()
         expect(page).to_have_url(re.compile("/admin/load"), timeout=PATIENCE_MS)
 
 

@@ -6,7 +6,7 @@ import asyncio
 import io
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,7 +34,7 @@ def scripted_gateway(
     folder: Path, more_policy: str = "", script: Script | None = None, settings: Mapping[str, object] | None = None
 ) -> Iterator[Addresses]:
     """Answers every good request at once, whatever it requests, or as `script` does; `more_policy` goes below the
-    deployments."""
+    deployments. A whole document in its place may have the deployments that the shipped policy has."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="scripted gateway")
     thread.start()
@@ -66,7 +66,8 @@ async def _serve(
     stop: asyncio.Event,
 ) -> None:
     policy = folder / "policy.yaml"
-    policy.write_text(_POLICY.format(folder=folder) + more_policy)
+    is_whole = "schema_version:" in more_policy
+    policy.write_text(more_policy if is_whole else _POLICY.format(folder=folder) + more_policy)
     config = config_of(
         {
             "public.listen": "127.0.0.1:0",
@@ -78,8 +79,10 @@ async def _serve(
         }
     )
     try:
-        async with ScriptedUpstream(folder / "only.sock") as upstream:
-            upstream.otherwise = script or upstream.otherwise
+        async with AsyncExitStack() as exits:
+            for name in ("small", "large") if is_whole else ("only",):
+                upstream = await exits.enter_async_context(ScriptedUpstream(folder / f"{name}.sock"))
+                upstream.otherwise = script or upstream.otherwise
             gateway = Gateway(config, log_stream=io.BytesIO())
             await gateway.start()
             try:

@@ -20,6 +20,7 @@ from tests.http.vectors import (
     GET_HEAD,
     HEADERS,
     HOSTS,
+    HTTP2,
     POST_HEAD,
     REQUEST_LINES,
     SMUGGLED,
@@ -67,6 +68,33 @@ async def test_a_malformed_head_gets_400_and_a_closed_socket(start_server: Start
     served = await start_server()
     await assert_refused(served, data + SMUGGLED, 400, "invalid_request")
     assert served.app.num_started == 1
+
+
+async def test_a_client_that_speaks_http_2_gets_an_orderly_goaway(
+    start_server: StartServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    served = await start_server()
+    for _ in range(2):
+        async with served.connect() as client:
+            await client.send(HTTP2)
+            frames = await client.rest()
+        settings, goaway = frames[:9], frames[9:]
+        assert settings == b"\0\0\0\x04\0\0\0\0\0"
+        assert int.from_bytes(goaway[:3], "big") == len(goaway) - 9
+        assert goaway[3:9] == b"\x07\0\0\0\0\0"
+        assert goaway[9:17] == b"\0\0\0\0\0\0\0\x0d"  # no stream was served, HTTP/1.1 is required
+        assert b"use HTTP/1.1" in goaway[17:]
+    assert await served.is_serving()
+    logged = [record for record in caplog.records if "speaks HTTP/2" in record.message]
+    assert len(logged) <= 1 if served.kind == "engine" else len(logged) == 1  # an engine logs it once in its life
+
+
+async def test_http_2_behind_a_request_is_a_malformed_request(start_server: StartServer) -> None:
+    served = await start_server()
+    async with served.connect() as client:
+        assert (await client.call(get("/good"))).status == 200
+        assert (await client.call(HTTP2)).status == 400
+        assert await client.rest() == b""
 
 
 @pytest.mark.parametrize("body", named(BAD_CHUNKS))

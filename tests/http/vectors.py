@@ -119,7 +119,6 @@ REQUEST_LINES = {
     "lower-case method": b"get /bad HTTP/1.1\r\nHost: edge.test\r\n\r\n",
     "unknown method": b"FETCH /bad HTTP/1.1\r\nHost: edge.test\r\n\r\n",
     "WebSocket upgrade": GET_HEAD + b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\r\n",
-    "HTTP/2 preface": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\x12\x04\0\0\0\0\0",
     "TLS client hello": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(64),
     "random bytes": bytes(range(128, 256)),
 }
@@ -147,3 +146,6 @@ BAD_CHUNKS = {
     "content-length as a trailer": b"0\r\nContent-Length: 5\r\n\r\n",
     "bad trailer": b"0\r\nA : b\r\n\r\n",
 }
+
+HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\x12\x04\0\0\0\0\0" + bytes(18)
+"""Beginning of a connection in HTTP/2 without an offer."""

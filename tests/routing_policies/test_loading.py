@@ -124,7 +124,7 @@ AUTH = "the name of an environment variable, 1 to 64 of A-Z, 0-9 and underscore;
 @pytest.mark.parametrize(
     ("extra", "expected"),
     [
-        ("auth: {}", '"bearer_env" is missing'),
+        ("auth: {}", "auth: give either bearer_env, or header and value_env"),
         ("auth: {bearer: sk-live-secret}", 'auth.bearer: unknown key; did you mean "bearer_env"?'),
         ("auth: {bearer_env: sk-live-secret}", f"auth.bearer_env: expected {AUTH}"),
         ("auth: {bearer_env: secret}", f"auth.bearer_env: expected {AUTH}"),

@@ -199,7 +199,7 @@ class Generation:
     def _check(self, output: SeqOutput) -> None:
         if output.fault == "grammar" and self.prompt.grammar is not None:
             param = self.prompt.grammar.param
-            raise invalid_value(param, f"{param}: this schema cannot be followed: {output.error}.")
+            raise invalid_value(param, f"`{param}` has a schema that cannot be followed: {output.error}.")
         if output.finish_reason == "error":
             raise core_failed(f"The model process failed on this request: {output.error or 'no reason given'}.")
         if output.finish_reason == "abort":

@@ -20,10 +20,9 @@ from engine.frontend.request.errors import (
     context_length_exceeded,
     invalid_value,
     overloaded_error,
-    unsupported,
 )
 from engine.frontend.request.headers import RequestOptions
-from engine.frontend.request.requests import ChatBody, CompletionRequest
+from engine.frontend.request.requests import ChatBody, CompletionRequest, template_options
 from engine.frontend.request.tools import ToolUse
 from engine.frontend.text.chat_template import ChatTemplate, Segment
 from engine.frontend.text.choice import Choice
@@ -36,6 +35,7 @@ from engine.frontend.tools.tool_parser import ToolParser
 from engine.protocol import Ready, SamplingParams
 
 _T = TypeVar("_T")
+_Result = TypeVar("_Result")
 
 ServiceState = CoreState | Literal["warming", "draining"]
 
@@ -43,6 +43,8 @@ CHARS_PER_TURN = 16
 """Estimated characters of template text around each message."""
 INLINE_CHARS = 4096
 """Maximum number of characters that is rendered and tokenized on the event loop; longer prompts use a thread."""
+INLINE_TOKENS = 1024
+"""Maximum number of tokens whose text is decoded on the event loop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,18 +115,8 @@ class EngineService:
         Raises:
             ApiError: The engine cannot serve, or the request is wrong.
         """
-        ready = self._ready()
-        if request.tool_use is not None and self._tool_format is None:
-            raise unsupported("tools", "tools: this model's chat template does not support tools.")
-        num_chars = sum(message.num_chars for message in request.messages)
-        if request.tool_use is not None:
-            num_chars += len(json.dumps([tool.as_json() for tool in request.tool_use.tools], ensure_ascii=False))
-        self._check_chars(num_chars, ready, "messages")
         started_at = self.clock()
-        if not request.tools and num_chars + CHARS_PER_TURN * len(request.messages) <= INLINE_CHARS:
-            token_ids = self._encode_chat(request)
-        else:
-            token_ids = await self._off_loop(self._encode_chat, request)
+        token_ids = await self.tokenize_chat(request)
         grammar = make_grammar(request.response_format, request.tool_use, self._tool_format)
         return self._generation(request, [token_ids], options, received_at, self.clock() - started_at, grammar)
 
@@ -134,20 +126,63 @@ class EngineService:
         Raises:
             ApiError: The engine cannot serve, or the request is wrong.
         """
-        ready = self._ready()
         started_at = self.clock()
-        prompts = [await self._encode_prompt(prompt, ready) for prompt in request.prompts]
+        prompts = [await self._tokenize_prompt(prompt) for prompt in request.prompts]
         return self._generation(request, prompts, options, received_at, self.clock() - started_at)
 
-    async def _encode_prompt(self, prompt: str | list[int], ready: Ready) -> list[int]:
-        if not isinstance(prompt, str):
-            if max(prompt) >= ready.vocab_size:
-                raise invalid_value("prompt", f"prompt: token {max(prompt)} is not in the vocabulary.")
-            return prompt
-        self._check_chars(len(prompt), ready, "prompt")
-        if len(prompt) <= INLINE_CHARS:
-            return self.tokenizer.encode_text(prompt)
-        return await self._off_loop(self.tokenizer.encode_text, prompt)
+    async def _tokenize_prompt(self, prompt: str | list[int]) -> list[int]:
+        if isinstance(prompt, str):
+            return await self.tokenize_text(prompt)
+        self._check_tokens(prompt, self._ready(), "prompt")
+        return prompt
+
+    async def tokenize_chat(self, request: ChatBody) -> list[int]:
+        """Return the tokens of a conversation, rendered with the chat template.
+
+        Raises:
+            ApiError: The engine cannot serve, or the request is wrong.
+        """
+        ready = self._ready()
+        if request.tool_use is not None and self._tool_format is None:
+            raise ApiError(
+                400,
+                "`tools` is not supported by this engine: the model's chat template has no tools.",
+                param="tools",
+                code="unsupported_parameter",
+            )
+        num_chars = sum(message.num_chars for message in request.messages)
+        if request.tool_use is not None:
+            num_chars += len(json.dumps([tool.as_json() for tool in request.tool_use.tools], ensure_ascii=False))
+        self._check_chars(num_chars, ready, "messages")
+        if not request.tools and num_chars + CHARS_PER_TURN * len(request.messages) <= INLINE_CHARS:
+            return self._encode_chat(request)
+        return await self._off_loop(self._encode_chat, request)
+
+    async def tokenize_text(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Return the tokens of a raw prompt, by default with the model's start tokens.
+
+        Raises:
+            ApiError: The engine cannot serve, or the prompt cannot fit into the context.
+        """
+        self._check_chars(len(text), self._ready(), "prompt")
+        encode = self.tokenizer.encode_text if add_special_tokens else self.tokenizer.encode_bare
+        return encode(text) if len(text) <= INLINE_CHARS else await self._off_loop(encode, text)
+
+    async def detokenize(self, token_ids: list[int]) -> str:
+        """Return the text of tokens, special ones included.
+
+        Raises:
+            ApiError: The engine cannot serve, or a token is not in the vocabulary.
+        """
+        self._check_tokens(token_ids, self._ready(), "tokens")
+        if len(token_ids) <= INLINE_TOKENS:
+            return self.tokenizer.decode(token_ids)
+        return await self._off_loop(self.tokenizer.decode, token_ids)
+
+    @property
+    def max_model_len(self) -> int:
+        """Context length in tokens. Raises ApiError while the engine cannot serve."""
+        return self._ready().max_model_len
 
     def _ready(self) -> Ready:
         if self.is_draining:
@@ -162,19 +197,27 @@ class EngineService:
         if most is not None and num_chars > ready.max_model_len * most:
             raise context_length_exceeded(-(-num_chars // most), ready.max_model_len, None, param, is_at_least=True)
 
+    def _check_tokens(self, token_ids: Sequence[int], ready: Ready, param: str) -> None:
+        largest = max(token_ids, default=0)
+        if largest >= ready.vocab_size:
+            raise invalid_value(param, f"`{param}` must have tokens of the vocabulary; got {largest}.")
+
     def _encode_chat(self, request: ChatBody) -> list[int]:
         if self._template is None:
-            message = "This model has no chat template; use /v1/completions."
+            message = "`messages` is not supported by this engine: the model has no chat template; use /v1/completions."
             raise ApiError(400, message, param="messages", code="unsupported_parameter")
         try:
             tools = request.tool_use.tools if request.tool_use is not None else ()
-            segments: list[Segment] = self._template.segments(request.messages, [tool.as_json() for tool in tools])
+            segments: list[Segment] = self._template.segments(
+                request.messages, [tool.as_json() for tool in tools], template_options(request, self._template.options)
+            )
         except TemplateError as error:
-            raise invalid_value("messages", f"messages: the model's chat template refused them: {error}.") from error
+            message = f"`messages` must suit the model's chat template, which refused them: {error}."
+            raise invalid_value("messages", message) from error
         return self.tokenizer.encode_segments(segments)
 
-    async def _off_loop(self, encode: Callable[[_T], list[int]], argument: _T) -> list[int]:
-        return await asyncio.get_running_loop().run_in_executor(self._executor, encode, argument)
+    async def _off_loop(self, convert: Callable[[_T], _Result], argument: _T) -> _Result:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, convert, argument)
 
     def _generation(
         self,

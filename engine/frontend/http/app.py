@@ -17,7 +17,9 @@ from starlette.routing import Route
 from engine.frontend.core_client.mailbox import RequestAbandoned
 from engine.frontend.http.completions import Completions
 from engine.frontend.http.health import EngineProbes
+from engine.frontend.http.nearest import likeliest_route, printable_path
 from engine.frontend.http.streaming import StreamCutError
+from engine.frontend.http.tokenization import Tokenization
 from engine.frontend.request.asgi import (
     CONNECTION_EXTENSION,
     EVENT_STREAM,
@@ -43,13 +45,17 @@ _CLOSE: Final = {"connection": "close"}
 class EngineApp:
     """One instance serves all connections."""
 
-    def __init__(self, completions: Completions, probes: EngineProbes) -> None:
+    def __init__(self, completions: Completions, probes: EngineProbes, tokenization: Tokenization) -> None:
         self._completions: dict[str, Handler] = {
             "/v1/chat/completions": completions.chat,
             "/v1/completions": completions.complete,
         }
         self._others = Starlette(
-            routes=[*probes.routes(), *(Route(path, _never, methods=["POST"]) for path in self._completions)],
+            routes=[
+                *(Route(path, _never, methods=["POST"]) for path in self._completions),
+                *tokenization.routes(),
+                *probes.routes(),
+            ],
             exception_handlers={
                 ApiError: _answer_error,
                 HTTPException: _answer_http_error,
@@ -134,12 +140,18 @@ async def _answer_http_error(request: Request, error: Exception) -> Response:
     """Answer what Starlette itself raises: a path without a route, or a route without the method."""
     assert isinstance(error, HTTPException), "registered for that"
     if error.status_code != 405:
-        message = f"There is no route {request.scope['path'][:128]!r}."
-        return await _answer_error(request, ApiError(404, message, code="not_found", headers=_CLOSE))
+        return await _answer_error(request, _no_route(request))
     allow = ", ".join(sorted((error.headers or {}).get("Allow", "").split(", ")))
     message = f"{request.method[:16]} is not allowed here; use {allow}."
     refusal = ApiError(405, message, code="method_not_allowed", headers={"allow": allow, **_CLOSE})
     return await _answer_error(request, refusal)
+
+
+def _no_route(request: Request) -> ApiError:
+    path = request.scope["path"]
+    found = likeliest_route(path, [route.path for route in request.app.routes if isinstance(route, Route)])
+    hint = f"Did you mean {found}?" if found is not None else "The API is under /v1/."
+    return ApiError(404, f"There is no route '{printable_path(path)}'. {hint}", code="not_found", headers=_CLOSE)
 
 
 def _connection(scope: Scope) -> ClientConnection:

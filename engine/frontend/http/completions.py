@@ -91,7 +91,7 @@ class Completions:
                 write_stall_s=self._write_stall_s,
             )
             if request.stream:
-                await relay.stream(include_usage=request.include_usage)
+                await relay.stream(include_usage=request.include_usage, is_continuous=request.shows_usage)
             else:
                 await relay.plain()
 

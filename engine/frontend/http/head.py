@@ -21,6 +21,16 @@ _SINGLE: Final = frozenset(
 )
 """Headers with a single value, which identify the client or frame the request; a second one is refused."""
 _MAX_LENGTH_DIGITS: Final = 19
+PRIOR_KNOWLEDGE: Final = b"PRI * HTTP/2"
+"""Beginning of a connection whose client speaks HTTP/2 without an offer (RFC 9113, section 3.3)."""
+_EXPLANATION: Final = b"HTTP/2 is not served here, use HTTP/1.1"
+HTTP2_FAREWELL: Final = (
+    b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+    + (8 + len(_EXPLANATION)).to_bytes(3, "big")
+    + b"\x07\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x0d"
+    + _EXPLANATION
+)
+"""SETTINGS and GOAWAY (HTTP_1_1_REQUIRED, no stream was processed), which end an HTTP/2 connection."""
 _OFFER_HEADERS: Final = frozenset({b"upgrade", b"http2-settings"})
 
 
@@ -54,7 +64,7 @@ def malformed(fault: str) -> ApiError:
 
 def unparsable(reason: str, data: bytes) -> ApiError:
     """Return the 400 for bytes that the parser gave up on; `data` is the read in which it did."""
-    if data.startswith(b"PRI * HTTP/2"):
+    if data.startswith(PRIOR_KNOWLEDGE):  # behind a request in HTTP/1.1
         return malformed("HTTP/2 is not served here, use HTTP/1.1")
     if data.startswith(b"\x16\x03"):
         return malformed("TLS is not served here, use http://")

@@ -1,10 +1,12 @@
-"""Small answers about the engine itself: health, start-up, models, metrics, and the feed of its load."""
+"""Small answers about the engine itself: health, start-up, version, models, metrics, and the feed of its load."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as package_version
 from typing import Any
 
 import msgspec
@@ -27,6 +29,7 @@ class EngineProbes:
     def __init__(self, service: EngineService, unix_time: Callable[[], float]) -> None:
         self._service = service
         self._created = int(unix_time())
+        self._version = _installed_version()
 
     def routes(self) -> list[Route]:
         """Return the routes of these handlers."""
@@ -34,6 +37,8 @@ class EngineProbes:
             Route("/livez", self.livez),
             Route("/readyz", self.readyz),
             Route("/startupz", self.startupz),
+            Route("/health", self.readyz),
+            Route("/version", self.version),
             Route("/v1/models", self.models),
             Route("/v1/models/{model:path}", self.model),
             Route("/metrics", self.metrics),
@@ -51,6 +56,10 @@ class EngineProbes:
     async def startupz(self, request: Request) -> Response:
         """Return 200 once the core is ready, else 503, with the seconds of the phases of start-up."""
         return _json(self._state(), 200 if self._service.link.ready is not None else 503)
+
+    async def version(self, request: Request) -> Response:
+        """Return the installed version of this package."""
+        return _json({"version": self._version})
 
     async def models(self, request: Request) -> Response:
         """Return the list of the one model."""
@@ -95,6 +104,8 @@ class EngineProbes:
             "block_size": 0 if ready is None else ready.block_size,
             "max_model_len": 0 if ready is None else ready.max_model_len,
             "max_num_batched_tokens": 0 if ready is None else ready.max_num_batched_tokens,
+            "device": "" if ready is None else ready.device,
+            "num_threads": 0 if ready is None else ready.num_threads,
             **msgspec.structs.asdict(self._service.link.load),
         }
 
@@ -117,6 +128,14 @@ class EngineProbes:
             "owned_by": "penstock",
             "max_model_len": None if ready is None else ready.max_model_len,
         }
+
+
+def _installed_version() -> str:
+    """Return the package's version, or `0+checkout` for a source tree that is not installed."""
+    try:
+        return package_version("penstock")
+    except PackageNotFoundError:
+        return "0+checkout"
 
 
 def _without_load(ready: Ready) -> dict[str, Any]:

@@ -6,16 +6,28 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
+from functools import cache
 from http import HTTPStatus
 from typing import Any, Final, Literal
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from engine.frontend.http.head import check_head, head_without_upgrade, malformed, refuse_websocket, unparsable
+from engine.frontend.http.head import (
+    HTTP2_FAREWELL,
+    PRIOR_KNOWLEDGE,
+    check_head,
+    head_without_upgrade,
+    malformed,
+    refuse_websocket,
+    unparsable,
+)
 from engine.frontend.request.asgi import CONNECTION_EXTENSION
 from engine.frontend.request.errors import ApiError
+
+logger = logging.getLogger(__name__)
 
 MAX_HEADER_BYTES: Final = 32 * 1024
 MAX_HEADERS: Final = 100
@@ -74,10 +86,19 @@ class LimitedProtocol(HttpToolsProtocol):
         except HttpParserUpgrade as upgrade:
             self._replay_upgrade(data[upgrade.args[0] :])
         except HttpParserError as error:
-            self._refuse(self._fault or unparsable(str(error), data))
+            if data.startswith(PRIOR_KNOWLEDGE) and self._running is None:
+                self._go_away()
+            else:
+                self._refuse(self._fault or unparsable(str(error), data))
         else:
             if self._reading != "idle":
                 self._follow(len(data), is_new=part != self._part)
+
+    def _go_away(self) -> None:
+        """End a connection that begins as HTTP/2, in that protocol's own frames."""
+        self._stop_expecting()
+        _warn_of_http2()
+        self._write_and_close(HTTP2_FAREWELL)
 
     def _follow(self, num_bytes: int, *, is_new: bool) -> None:
         """Bound a part that did not end with the read: in time, and in what it adds to a head or to framing."""
@@ -213,7 +234,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._answer_and_close(error)
 
     def _answer_and_close(self, error: ApiError) -> None:
-        """Send the error and close the write side; reading goes on for a while."""
+        """Send the error as the connection's last response."""
         if self.transport.is_closing():
             return
         body = error.body()
@@ -221,7 +242,11 @@ class LimitedProtocol(HttpToolsProtocol):
         fields |= {"x-request-id": secrets.token_hex(16), "connection": "close"}
         lines = [f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}"]
         lines += [f"{name}: {value}" for name, value in fields.items()]
-        self.transport.write("\r\n".join([*lines, "", ""]).encode("latin-1") + body)
+        self._write_and_close("\r\n".join([*lines, "", ""]).encode("latin-1") + body)
+
+    def _write_and_close(self, last_bytes: bytes) -> None:
+        """Close the write side behind some bytes; reading goes on for a while."""
+        self.transport.write(last_bytes)
         self._is_deaf = True
         if not self.transport.can_write_eof():
             self.transport.close()
@@ -246,6 +271,12 @@ class LimitedProtocol(HttpToolsProtocol):
             self._refuse(ApiError(408, "The request did not arrive in time. Send it again.", code="request_timeout"))
         else:
             self.transport.close()  # it never began one
+
+
+@cache
+def _warn_of_http2() -> None:
+    """Log that a client speaks HTTP/2, once in the life of the process."""
+    logger.warning("a client speaks HTTP/2, which is not served here; let it use HTTP/1.1. Logged once.")
 
 
 def _headers_too_large() -> ApiError:

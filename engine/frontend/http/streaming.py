@@ -44,6 +44,7 @@ class Relay:
         self._report = report
         self._write_stall_s = write_stall_s
         self._begun: set[int] = set()
+        self._shows_usage = False
 
     async def plain(self) -> None:
         """Collect everything, send one body. Raises ApiError, RequestAbandoned."""
@@ -60,11 +61,14 @@ class Relay:
         await self._write(send_answer(self._send, 200, body, self._headers()))
         self._generation.note_completed()
 
-    async def stream(self, *, include_usage: bool) -> None:
+    async def stream(self, *, include_usage: bool, is_continuous: bool = False) -> None:
         """Send events as outputs come; the status line goes with the first of them.
+
+        With `is_continuous`, every event carries the usage so far.
 
         Raises ApiError before the first byte, RequestAbandoned, and StreamCutError after an error event.
         """
+        self._shows_usage = is_continuous
         gained = await self._generation.next()
         headers = {**self._headers(), "cache-control": "no-cache", "x-accel-buffering": "no"}
         await self._write(start_answer(self._send, 200, headers, EVENT_STREAM))
@@ -100,6 +104,8 @@ class Relay:
 
     def _text_events(self, gained: Gained) -> list[bytes]:
         parts: list[bytes] = []
+        if self._shows_usage:
+            self._wire.show_usage(self._usage())
         for choice, delta in gained:
             if choice.index not in self._begun:
                 self._begun.add(choice.index)

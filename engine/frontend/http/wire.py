@@ -63,6 +63,9 @@ class Wire(Protocol):
     def finish(self, index: int, finish: Finish, extra: dict[str, Any] | None) -> bytes:
         """Return a choice's last event."""
 
+    def show_usage(self, usage: TokenUsage) -> None:
+        """Put the usage so far into the events from here on."""
+
     def usage(self, usage: TokenUsage, extra: dict[str, Any] | None) -> bytes:
         """Return the event with the usage."""
 
@@ -99,6 +102,10 @@ class _EventWire:
         }
         self._head = b"data: " + _encode(self._members | {"object": event_kind})[:-1] + b',"choices":'
         self._tail = b',"usage":null}\n\n' if identity.include_usage else b"}\n\n"
+
+    def show_usage(self, usage: TokenUsage) -> None:
+        """Put the usage so far into the events from here on."""
+        self._tail = b"".join((b',"usage":', _encode(usage.as_json()), b"}\n\n"))
 
     def usage(self, usage: TokenUsage, extra: dict[str, Any] | None) -> bytes:
         """Return the event without choices that has the usage."""

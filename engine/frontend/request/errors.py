@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from engine.frontend.fields.faults import FieldRefusal
 from engine.protocol import Lane
 
 ErrorType = Literal["invalid_request_error", "service_unavailable_error", "api_error"]
@@ -79,9 +80,14 @@ def invalid_value(param: str, message: str) -> ApiError:
     return ApiError(400, message, param=param, code="invalid_value")
 
 
-def unsupported(param: str, message: str) -> ApiError:
+def wrong_request(refusal: FieldRefusal) -> ApiError:
+    """Return a 400 error for a field that breaks its rule."""
+    return ApiError(400, refusal.message, param=refusal.param, code="invalid_value")
+
+
+def unsupported(refusal: FieldRefusal) -> ApiError:
     """Return a 400 error for a field whose feature this engine does not have."""
-    return ApiError(400, message, param=param, code="unsupported_parameter")
+    return ApiError(400, refusal.message, param=refusal.param, code="unsupported_parameter")
 
 
 def context_length_exceeded(

@@ -67,7 +67,7 @@ def _priority(headers: Headers, request: SamplingFields) -> Literal["interactive
         return "interactive"
     if given == "batch":
         return "batch"
-    raise invalid_value("x-penstock-priority", "x-penstock-priority: expected interactive or batch.")
+    raise invalid_value("x-penstock-priority", "`x-penstock-priority` must be interactive or batch.")
 
 
 def _deadline_s(headers: Headers) -> float | None:
@@ -76,7 +76,7 @@ def _deadline_s(headers: Headers) -> float | None:
         return None
     if not _NUMBER.fullmatch(given) or float(given) > MAX_DEADLINE_MS:
         raise invalid_value(
-            "x-penstock-deadline-ms", f"x-penstock-deadline-ms: expected milliseconds up to {MAX_DEADLINE_MS:.0f}."
+            "x-penstock-deadline-ms", f"`x-penstock-deadline-ms` must be milliseconds up to {MAX_DEADLINE_MS:.0f}."
         )
     if float(given) <= 0:
         raise overloaded_error("The deadline has already passed.", reason="deadline", retry_after_s=None)
@@ -91,5 +91,7 @@ def _cache_salt(headers: Headers) -> bytes:
     """
     given = headers.get("x-penstock-cache-salt") or ""
     if len(given) > MAX_SALT_CHARS:
-        raise invalid_value("x-penstock-cache-salt", f"x-penstock-cache-salt: longer than {MAX_SALT_CHARS} characters.")
+        raise invalid_value(
+            "x-penstock-cache-salt", f"`x-penstock-cache-salt` must have at most {MAX_SALT_CHARS} characters."
+        )
     return given.encode("latin-1")

@@ -35,14 +35,14 @@ def check_schema(schema: dict[str, Any], param: str) -> None:
     """
     size = len(json.dumps(schema, ensure_ascii=False, separators=(",", ":")).encode())
     if size > MAX_SCHEMA_BYTES:
-        raise invalid_value(param, f"{param}: the schema's {size} bytes exceed the limit of {MAX_SCHEMA_BYTES}.")
+        raise invalid_value(param, f"`{param}` must have a schema of at most {MAX_SCHEMA_BYTES} bytes; got {size}.")
     pending: list[tuple[Any, bool]] = [(schema, False)]
     while pending:
         value, is_data = pending.pop()
         if isinstance(value, dict):
             reference = value.get("$ref")
             if not is_data and isinstance(reference, str) and not reference.startswith("#"):
-                message = f"{param}: $ref {reference[:128]!r}: only references inside the schema (#/...) are served."
+                message = f"`{param}` must refer inside its own schema only (#/...); got $ref {reference[:128]!r}."
                 raise invalid_value(param, message)
             for key, child in value.items():
                 _check_literal(key, param)
@@ -80,5 +80,5 @@ def unenforced_keywords(schema: dict[str, Any]) -> set[str]:
 def _check_literal(text: str, param: str) -> None:
     if len(text) > MAX_LITERAL_CHARS:
         raise invalid_value(
-            param, f"{param}: a text of {len(text)} characters exceeds the limit of {MAX_LITERAL_CHARS}."
+            param, f"`{param}` must have no text of over {MAX_LITERAL_CHARS} characters; got {len(text)}."
         )

@@ -59,7 +59,7 @@ def _check_values(value: Any, keyword: str, param: str) -> None:
         for child in value.values() if isinstance(value, dict) else value:
             _check_values(child, keyword, param)
     elif isinstance(value, int) and not _is_written_exactly(value):
-        message = f"{param}: {keyword}: the number {_short(value)} has more digits than this engine can hold apart"
+        message = f"`{param}`: {keyword}: the number {_short(value)} has more digits than this engine can hold apart"
         raise invalid_value(param, f"{message}; use a string.")
 
 
@@ -77,7 +77,7 @@ def _counted(node: Node, param: str) -> Node:
         if not isinstance(value, int | float) or isinstance(value, bool):
             continue
         if keyword in _LEAST_COUNTS and value > MAX_LEAST_COUNT:
-            raise invalid_value(param, f"{param}: {keyword} {value} exceeds the limit of {MAX_LEAST_COUNT}.")
+            raise invalid_value(param, f"`{param}` must have a {keyword} of at most {MAX_LEAST_COUNT}; got {value}.")
         if keyword in _MOST_COUNTS and value > MAX_MOST_COUNT:
             del changed[keyword]
     return changed
@@ -159,7 +159,7 @@ def _at_least(bound: int) -> float:
 
 def _beyond(bounds: Node, param: str) -> ApiError:
     shown = " and ".join(f"{keyword} {_short(value)}" for keyword, value in bounds.items())
-    return invalid_value(param, f"{param}: {shown}: this engine can hold no number apart that satisfies this.")
+    return invalid_value(param, f"`{param}`: {shown}: this engine can hold no number apart that satisfies this.")
 
 
 def _written(bound: float) -> float:

@@ -1,45 +1,35 @@
-"""Requests of the completions endpoints, parsed once and strictly into frozen structs.
+"""Requests of the completions endpoints, parsed once into frozen structs.
 
-A field that this engine does not serve causes a 400 that names it. The fields in `IGNORED` are accepted without
-effect, as are the extra members of an answer that a client sends back. Null and empty members count as absent.
+The field table (`engine.frontend.fields`) states types, bounds and what this engine does with each field. What it does
+not know or need it ignores, at every depth; what would change the answer and cannot be served is a 400 that names the
+field. Null and empty members count as absent.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
-from msgspec import Meta
 
 from engine.config import FrontConfig
+from engine.frontend.fields.faults import field_refusal, lonely_field, missing_field, unserved_field
+from engine.frontend.fields.table import KNOWN_FIELDS, KnownField, bounds, key_bounds
 from engine.frontend.request.absent import without_absent
-from engine.frontend.request.errors import ApiError, invalid_value, unsupported
+from engine.frontend.request.errors import ApiError, invalid_value, unsupported, wrong_request
+from engine.frontend.request.history import modern_history
 from engine.frontend.request.response_format import ResponseFormat, check_response_format
 from engine.frontend.request.strict_json import parse_object
-from engine.frontend.request.tools import FunctionCall, Tool, ToolCall, ToolUse, check_tools, choose_tools
+from engine.frontend.request.tools import Tool, ToolCall, ToolUse, check_tools, choose_tools
+from engine.frontend.request.unserved import MAX_OPTION_CHARS, refuse_privileged, refuse_unserved
 
-IGNORED = frozenset({"user", "store", "metadata", "service_tier", "prompt_cache_key", "safety_identifier"})
-"""Fields accepted without effect on the answer (`service_tier: "flex"` also selects the batch lane)."""
-PRIVILEGED = frozenset(
-    {"api_base", "base_url", "custom_host", "api_key", "chat_template", "chat_template_kwargs", "trust_remote_code"}
-)
-"""Fields that a client may never set."""
-MAX_MESSAGES = 4096
-MAX_STOPS = 16
-MAX_STOP_CHARS = 512
-MAX_LOGIT_BIASES = 300
-MAX_SERVED_TOP_LOGPROBS = 20
-MAX_PROMPTS = 64
+MAX_SERVED_TOP_LOGPROBS: Final = KNOWN_FIELDS["top_logprobs"].most or 0
+MAX_PROMPTS: Final = 64
 """Prompts of one completion request."""
 
-PositiveInt = Annotated[int, Meta(ge=1, le=2**31 - 1)]
-Penalty = Annotated[float, Meta(ge=-2.0, le=2.0)]
-Bias = Annotated[float, Meta(ge=-100.0, le=100.0)]
-Seed = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
-TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
-Role = Literal["system", "developer", "user", "assistant", "tool"]
+StopString = Annotated[str, bounds("stop[]")]
+TokenId = Annotated[str, key_bounds("logit_bias")]
+Bias = Annotated[float, bounds("logit_bias{}")]
+Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
 
 
 class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -48,20 +38,22 @@ class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     include_usage: bool = False
     include_obfuscation: bool = False
     """Accepted without effect: events are never padded."""
+    continuous_usage_stats: bool = False
+    """True if every event of a stream with `include_usage` carries the usage so far."""
 
 
-class TextPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class TextPart(msgspec.Struct, frozen=True):
     """Content part of a message; only text is served."""
 
     type: Literal["text"]
     text: str
 
 
-class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Message(msgspec.Struct, frozen=True):
     """One chat message. Only an assistant message may lack content, and only if it calls tools or refuses."""
 
     role: Role
-    content: str | list[TextPart] | None = None
+    content: str | Annotated[list[TextPart], bounds("messages[].content")] | None = None
     name: str | None = None
     tool_call_id: str | None = None
     tool_calls: list[ToolCall] | None = None
@@ -82,34 +74,33 @@ class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return len(self.text) + sum(len(call.function.name) + len(call.function.arguments) for call in calls)
 
 
-class SamplingFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SamplingFields(msgspec.Struct, frozen=True, kw_only=True):
     """Fields that both endpoints share. None means the field's default, as in the OpenAI API."""
 
-    model: str
-    max_tokens: PositiveInt | None = None
-    temperature: Annotated[float, Meta(ge=0.0, le=2.0)] | None = None
-    top_p: Annotated[float, Meta(gt=0.0, le=1.0)] | None = None
-    top_k: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
-    min_p: Annotated[float, Meta(ge=0.0, le=1.0)] | None = None
-    n: PositiveInt | None = None
-    stop: str | list[str] | None = None
-    seed: Seed | None = None
-    presence_penalty: Penalty | None = None
-    frequency_penalty: Penalty | None = None
-    repetition_penalty: Annotated[float, Meta(gt=0.0, le=10.0)] | None = None
-    logit_bias: dict[str, Bias] | None = None
-    min_tokens: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
+    model: Annotated[str, bounds("model")]
+    max_tokens: Annotated[int, bounds("max_tokens")] | None = None
+    temperature: Annotated[float, bounds("temperature")] | None = None
+    top_p: Annotated[float, bounds("top_p")] | None = None
+    top_k: Annotated[int, bounds("top_k")] | None = None
+    min_p: Annotated[float, bounds("min_p")] | None = None
+    n: Annotated[int, bounds("n")] | None = None
+    stop: StopString | Annotated[list[StopString], bounds("stop")] | None = None
+    seed: Annotated[int, bounds("seed")] | None = None
+    presence_penalty: Annotated[float, bounds("presence_penalty")] | None = None
+    frequency_penalty: Annotated[float, bounds("frequency_penalty")] | None = None
+    repetition_penalty: Annotated[float, bounds("repetition_penalty")] | None = None
+    logit_bias: Annotated[dict[TokenId, Bias], bounds("logit_bias")] | None = None
+    min_tokens: Annotated[int, bounds("min_tokens")] | None = None
     """Extension: minimum number of tokens before the end of text may be sampled."""
     ignore_eos: bool | None = None
     """Extension: True if the end-of-text tokens do not end the answer, for load tests with fixed lengths."""
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    user: str | None = None
-    store: bool | None = None
-    metadata: dict[str, str] | None = None
-    service_tier: Literal["auto", "default", "flex", "priority", "scale", "standard_only"] | None = None
-    prompt_cache_key: str | None = None
-    safety_identifier: str | None = None
+    user: Annotated[str, bounds("user")] | None = None
+    metadata: dict[str, Any] | None = None
+    service_tier: Annotated[str, bounds("service_tier")] | None = None
+    """`flex` selects the batch lane; other tiers have no effect."""
+    prompt_cache_key: Annotated[str, bounds("prompt_cache_key")] | None = None
 
     @property
     def stops(self) -> tuple[str, ...]:
@@ -128,18 +119,28 @@ class SamplingFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         """True if a stream ends with a usage event."""
         return self.stream_options is not None and self.stream_options.include_usage
 
+    @property
+    def shows_usage(self) -> bool:
+        """True if every event of a stream carries the usage so far."""
+        return self.include_usage and self.stream_options is not None and self.stream_options.continuous_usage_stats
 
-class ChatBody(SamplingFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
+
+class ChatBody(SamplingFields, frozen=True, kw_only=True):
     """Body of `POST /v1/chat/completions`."""
 
-    messages: list[Message]
-    max_completion_tokens: PositiveInt | None = None
+    messages: Annotated[list[Message], bounds("messages")]
+    max_completion_tokens: Annotated[int, bounds("max_completion_tokens")] | None = None
+    best_of: Annotated[int, bounds("best_of")] | None = None
     logprobs: bool | None = None
-    top_logprobs: Annotated[int, Meta(ge=0)] | None = None
+    top_logprobs: Annotated[int, bounds("top_logprobs")] | None = None
     response_format: ResponseFormat | None = None
-    tools: list[Tool] | None = None
+    tools: Annotated[list[Tool], bounds("tools")] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    """Variables for the chat template; each must be one that the template reads."""
+    reasoning_effort: Any = None
+    """Handed to a chat template that reads it, otherwise without effect."""
 
     @property
     def tool_use(self) -> ToolUse | None:
@@ -148,7 +149,7 @@ class ChatBody(SamplingFields, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def output_limit(self) -> int | None:
-        """Maximum number of output tokens; None if the client sets no limit."""
+        """Maximum number of output tokens, the newer field's where both are set; None without a limit."""
         return self.max_completion_tokens if self.max_completion_tokens is not None else self.max_tokens
 
     @property
@@ -157,13 +158,11 @@ class ChatBody(SamplingFields, frozen=True, kw_only=True, forbid_unknown_fields=
         return (self.top_logprobs or 0) if self.logprobs else None
 
 
-class CompletionRequest(SamplingFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CompletionRequest(SamplingFields, frozen=True, kw_only=True):
     """Body of `POST /v1/completions`: a prompt as text or as token ids, or a list of either."""
 
     prompt: str | list[Any]
-    logprobs: Annotated[int, Meta(ge=0)] | None = None
-    echo: bool | None = None
-    suffix: str | None = None
+    logprobs: Annotated[int, bounds("top_logprobs")] | None = None
     best_of: int | None = None
 
     @property
@@ -190,24 +189,26 @@ def parse_chat(body: bytes, config: FrontConfig) -> ChatBody:
     Raises:
         ApiError: The request is wrong (400) or names another model (404); the error names the field.
     """
-    request = _convert(parse_object(body), ChatBody)
+    request = _convert(parse_object(body), ChatBody, KNOWN_FIELDS)
     _check_common(request, config)
     check_response_format(request.response_format)
     check_tools(request.tools)
     choose_tools(request.tools, request.tool_choice, request.parallel_tool_calls)
-    if not request.messages:
-        raise invalid_value("messages", "messages: expected at least one message.")
-    if len(request.messages) > MAX_MESSAGES:
-        raise invalid_value(
-            "messages", f"messages: {len(request.messages)} messages exceed the limit of {MAX_MESSAGES}."
-        )
-    if request.max_tokens and request.max_completion_tokens and request.max_tokens != request.max_completion_tokens:
-        raise invalid_value("max_tokens", "max_tokens: differs from max_completion_tokens; send only one of them.")
     if request.top_logprobs is not None and not request.logprobs:
-        raise invalid_value("top_logprobs", "top_logprobs: needs logprobs to be true.")
-    _check_top_logprobs("top_logprobs", request.top_logprobs, config)
+        raise wrong_request(lonely_field("top_logprobs", "logprobs"))
+    _check_limit("top_logprobs", request.top_logprobs, min(config.max_top_logprobs, MAX_SERVED_TOP_LOGPROBS), 0)
     _check_turns(request.messages)
+    _check_options(request.chat_template_kwargs or {})
     return request
+
+
+_OF_COMPLETIONS: Final = {
+    **KNOWN_FIELDS,
+    "prompt": KnownField(type="any", gateway="reads", engine="serves", must="be a string or a list of token ids"),
+    "logprobs": KNOWN_FIELDS["top_logprobs"],
+    "best_of": KnownField(type="integer", gateway="checks", engine="refuses", because="send n"),
+}
+"""The field table with the rules that differ on `/v1/completions`."""
 
 
 def parse_completion(body: bytes, config: FrontConfig) -> CompletionRequest:
@@ -216,15 +217,11 @@ def parse_completion(body: bytes, config: FrontConfig) -> CompletionRequest:
     Raises:
         ApiError: The request is wrong (400) or names another model (404); the error names the field.
     """
-    request = _convert(parse_object(body), CompletionRequest)
+    request = _convert(parse_object(body), CompletionRequest, _OF_COMPLETIONS)
     _check_common(request, config)
-    _check_top_logprobs("logprobs", request.logprobs, config)
-    if request.echo:
-        raise unsupported("echo", "echo: not served; the prompt is not repeated.")
-    if request.suffix:
-        raise unsupported("suffix", "suffix: not served.")
+    _check_limit("logprobs", request.logprobs, min(config.max_top_logprobs, MAX_SERVED_TOP_LOGPROBS), 0)
     if request.best_of is not None and request.best_of != request.num_choices:
-        raise unsupported("best_of", "best_of: not served; use n.")
+        raise unsupported(unserved_field("best_of", _OF_COMPLETIONS["best_of"]))
     _check_prompt(request.prompt)
     return request
 
@@ -232,101 +229,16 @@ def parse_completion(body: bytes, config: FrontConfig) -> CompletionRequest:
 _Request = TypeVar("_Request", bound=SamplingFields)
 
 
-def _convert(document: dict[str, Any], kind: type[_Request]) -> _Request:
-    _check_privileged(document)
+def _convert(document: dict[str, Any], kind: type[_Request], rules: dict[str, KnownField]) -> _Request:
+    refuse_privileged(document)
     value = without_absent(document)
-    _check_names(value, kind)
-    _check_messages(value.get("messages"))
+    if isinstance(value.get("messages"), list):
+        value["messages"] = modern_history(value["messages"])
+    refuse_unserved(value)
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        param, reason = _location(str(error))
-        raise invalid_value(param, f"{param}: {reason}.") from error
-
-
-def _check_privileged(document: dict[str, Any]) -> None:
-    """Refuse every privileged field, with any value; only `chat_template_kwargs` may be present and empty."""
-    for name in PRIVILEGED & document.keys():
-        if name != "chat_template_kwargs" or document[name]:
-            raise unsupported(name, f"{name}: may not be set by a request.")
-
-
-def _check_names(value: dict[str, Any], kind: type[SamplingFields]) -> None:
-    for name in value:
-        if name not in kind.__struct_fields__:
-            shown = name[:64]
-            raise unsupported(shown, f"{shown}: this engine does not serve this field; remove it.")
-
-
-_UNSERVED_TURNS = ("function_call", "audio")
-"""Members that replace the text of an answer; dropping them would change the conversation."""
-
-
-def _check_messages(messages: object) -> None:
-    """Refuse message faults that a typed decode would describe badly: unserved fields and parts that are not text."""
-    if not isinstance(messages, list):
-        return
-    for i, message in enumerate(messages):
-        if not isinstance(message, dict):
-            continue
-        place = f"messages[{i}]"
-        for name in _UNSERVED_TURNS:
-            if name in message:
-                raise unsupported(f"{place}.{name}", f"{place}.{name}: this engine does not serve this field.")
-        if message.get("role") == "assistant":
-            _take_back(message)
-        for name in message:
-            if name not in Message.__struct_fields__:
-                shown = f"{place}.{name[:64]}"
-                raise unsupported(shown, f"{shown}: this engine does not serve this field; remove it.")
-        content = message.get("content")
-        for j, part in enumerate(content if isinstance(content, list) else ()):
-            if isinstance(part, dict) and isinstance(part.get("type"), str) and part["type"] != "text":
-                where = f"{place}.content[{j}].type"
-                raise unsupported(
-                    where, f"{where}: this model reads text only, got a part of type {part['type'][:64]!r}."
-                )
-
-
-def _take_back(answer: dict[str, Any]) -> None:
-    """Reduce an answer that a client sends back to its text, its refusal and its tool calls."""
-    if answer.keys() - set(Message.__struct_fields__):
-        answer.setdefault("content", answer.get("refusal", ""))  # such as an answer that ended during its reasoning
-    _keep(answer, Message.__struct_fields__)
-    calls, content = answer.get("tool_calls"), answer.get("content")
-    for call in calls if isinstance(calls, list) else ():
-        if isinstance(call, dict):
-            _keep(call, ToolCall.__struct_fields__)
-            if isinstance(call.get("function"), dict):
-                _keep(call["function"], FunctionCall.__struct_fields__)
-    for part in content if isinstance(content, list) else ():
-        if isinstance(part, dict) and part.get("type") == "refusal":
-            part["type"], part["text"] = "text", part.get("refusal", "")
-        if isinstance(part, dict) and part.get("type") == "text":
-            _keep(part, TextPart.__struct_fields__)
-
-
-def _keep(value: dict[str, Any], names: Sequence[str]) -> None:
-    for name in value.keys() - set(names):
-        del value[name]
-
-
-_PLACE = re.compile(r"^(?P<reason>.*?)(?: - at `(?P<key>key in )?\$?\.?(?P<path>.*?)`)?$", re.DOTALL)
-_MISSING = re.compile(r"^Object missing required field `(?P<name>\w+)`$")
-
-
-def _location(message: str) -> tuple[str, str]:
-    """Split one of msgspec's messages into parameter and reason.
-
-    An example is ("messages[0].role", "Expected `str`, got `int`").
-    """
-    match = _PLACE.match(message)
-    assert match is not None
-    path, reason = (match["path"] or "").replace("[...]", ""), match["reason"]
-    missing = _MISSING.match(reason)
-    if missing:
-        return (f"{path}.{missing['name']}" if path else missing["name"]), "required, but missing"
-    return path, reason
+        raise wrong_request(field_refusal(str(error), value, rules)) from error
 
 
 def _check_common(request: SamplingFields, config: FrontConfig) -> None:
@@ -337,36 +249,46 @@ def _check_common(request: SamplingFields, config: FrontConfig) -> None:
             param="model",
             code="model_not_found",
         )
-    if request.num_choices > config.max_choices:
-        raise invalid_value("n", f"n: {request.num_choices} exceeds the limit of {config.max_choices}.")
-    _check_stops(request.stops)
-    _check_logit_bias(request.logit_bias or {})
+    _check_limit("n", request.n, config.max_choices, 1)
     if request.stream_options is not None and not request.stream:
-        raise invalid_value("stream_options", "stream_options: only allowed when stream is true.")
+        raise wrong_request(lonely_field("stream_options", "stream"))
 
 
-def _check_stops(stops: tuple[str, ...]) -> None:
-    if len(stops) > MAX_STOPS:
-        raise invalid_value("stop", f"stop: {len(stops)} strings exceed the limit of {MAX_STOPS}.")
-    for i, stop in enumerate(stops):
-        if not stop or len(stop) > MAX_STOP_CHARS:
-            raise invalid_value(f"stop[{i}]", f"stop[{i}]: expected 1 to {MAX_STOP_CHARS} characters, got {len(stop)}.")
+def _check_limit(name: str, value: int | None, most: int, least: int) -> None:
+    """Hold a number to the engine's own limit, which its configuration may set lower than the table does."""
+    if value is not None and value > most:
+        raise invalid_value(name, f"`{name}` must be between {least} and {most}; got {value}.")
 
 
-def _check_logit_bias(logit_bias: dict[str, float]) -> None:
-    if len(logit_bias) > MAX_LOGIT_BIASES:
-        raise invalid_value(
-            "logit_bias", f"logit_bias: {len(logit_bias)} entries exceed the limit of {MAX_LOGIT_BIASES}."
-        )
-    for key in logit_bias:
-        if not (key.isascii() and key.isdigit() and len(key) <= 9):
-            raise invalid_value("logit_bias", f"logit_bias: keys are token ids, got {key[:32]!r}.")
+def _check_options(options: dict[str, Any]) -> None:
+    for name, value in options.items():
+        if not (isinstance(value, int | float) or (isinstance(value, str) and len(value) <= MAX_OPTION_CHARS)):
+            where = f"chat_template_kwargs.{name[:64]}"
+            raise invalid_value(
+                where, f"`{where}` must be true, false, a number or a string of at most {MAX_OPTION_CHARS} characters."
+            )
 
 
-def _check_top_logprobs(name: str, value: int | None, config: FrontConfig) -> None:
-    limit = min(config.max_top_logprobs, MAX_SERVED_TOP_LOGPROBS)
-    if value is not None and value > limit:
-        raise invalid_value(name, f"{name}: {value} exceeds the limit of {limit}.")
+def template_options(request: ChatBody, known: frozenset[str]) -> dict[str, Any]:
+    """Return the variables that a request hands to the chat template.
+
+    Args:
+        request: The request.
+        known: Variables that the template reads.
+
+    Raises:
+        ApiError: The template does not read one of `chat_template_kwargs` (400).
+    """
+    options = dict(request.chat_template_kwargs or {})
+    for name in sorted(options.keys() - known):
+        where = f"chat_template_kwargs.{name[:64]}"
+        read = ", ".join(sorted(known)) or "none"
+        message = f"`{where}` is not a variable that the model's chat template reads; it reads {read}."
+        raise ApiError(400, message, param=where, code="unsupported_parameter")
+    effort = request.reasoning_effort
+    if "reasoning_effort" in known and isinstance(effort, str) and len(effort) <= MAX_OPTION_CHARS:
+        options.setdefault("reasoning_effort", effort)
+    return options
 
 
 def _check_turns(messages: list[Message]) -> None:
@@ -374,35 +296,35 @@ def _check_turns(messages: list[Message]) -> None:
     for i, message in enumerate(messages):
         place = f"messages[{i}]"
         if message.tool_calls is not None and message.role != "assistant":
-            raise invalid_value(f"{place}.tool_calls", f"{place}.tool_calls: only allowed in assistant messages.")
+            where = f"{place}.tool_calls"
+            raise invalid_value(where, f"`{where}` must not be sent unless the role is assistant.")
         if message.content is None and not message.tool_calls and message.refusal is None:
-            raise invalid_value(f"{place}.content", f"{place}.content: required, but missing.")
+            raise wrong_request(missing_field(f"{place}.content"))
         if message.role == "tool" and message.tool_call_id is None:
-            raise invalid_value(f"{place}.tool_call_id", f"{place}.tool_call_id: required, but missing.")
+            raise wrong_request(missing_field(f"{place}.tool_call_id"))
 
 
 def _check_prompt(prompt: str | list[Any]) -> None:
-    if isinstance(prompt, str):
-        if not prompt:
-            raise invalid_value("prompt", "prompt: expected at least one character.")
-        return
     if not prompt:
-        raise invalid_value("prompt", "prompt: expected at least one token.")
+        raise invalid_value("prompt", "`prompt` must have at least one character or token.")
+    if isinstance(prompt, str):
+        return
     if not isinstance(prompt[0], str | list):
         _check_tokens("prompt", prompt)
         return
     if len(prompt) > MAX_PROMPTS:
-        raise invalid_value("prompt", f"prompt: {len(prompt)} prompts exceed the limit of {MAX_PROMPTS}.")
+        raise invalid_value("prompt", f"`prompt` must have at most {MAX_PROMPTS} prompts; got {len(prompt)}.")
     for i, item in enumerate(prompt):
+        place = f"prompt[{i}]"
         if type(item) is not type(prompt[0]):
-            raise invalid_value(f"prompt[{i}]", f"prompt[{i}]: expected the same kind of prompt as the first one.")
+            raise invalid_value(place, f"`{place}` must be of the same kind as the first prompt.")
         if not item:
-            raise invalid_value(f"prompt[{i}]", f"prompt[{i}]: expected at least one character or token.")
+            raise invalid_value(place, f"`{place}` must have at least one character or token.")
         if isinstance(item, list):
-            _check_tokens(f"prompt[{i}]", item)
+            _check_tokens(place, item)
 
 
 def _check_tokens(place: str, tokens: list[Any]) -> None:
     for i, token in enumerate(tokens):
         if type(token) is not int or not 0 <= token < 2**31:
-            raise invalid_value(f"{place}[{i}]", f"{place}[{i}]: expected a token id.")
+            raise invalid_value(f"{place}[{i}]", f"`{place}[{i}]` must be a token id; got {str(token)[:40]}.")

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import re
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
+from engine.frontend.fields.table import bounds
 from engine.frontend.request.errors import invalid_value
 from engine.frontend.request.json_schemas import check_schema
 
-_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _ANY_OBJECT: dict[str, Any] = {"type": "object"}
 
 
-class NamedSchema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class NamedSchema(msgspec.Struct, frozen=True, kw_only=True):
     """Member `response_format.json_schema`."""
 
-    name: str
+    name: Annotated[str, bounds("response_format.json_schema.name")]
     description: str | None = None
     schema: dict[str, Any] | None = None
     strict: bool | None = None
 
 
-class ResponseFormat(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ResponseFormat(msgspec.Struct, frozen=True, kw_only=True):
     """Member `response_format`."""
 
     type: Literal["text", "json_object", "json_schema"]
@@ -49,11 +48,6 @@ def check_response_format(response_format: ResponseFormat | None) -> None:
     named = response_format.json_schema
     if (named is not None) != (response_format.type == "json_schema"):
         where = "response_format.json_schema"
-        raise invalid_value(where, f"{where}: required with type json_schema, and only allowed there.")
-    if named is None:
-        return
-    if not _NAME.fullmatch(named.name):
-        where = "response_format.json_schema.name"
-        raise invalid_value(where, f"{where}: expected 1 to 64 letters, digits, underscores or hyphens.")
-    if named.schema is not None:
+        raise invalid_value(where, f"`{where}` is required with type json_schema, and must not be sent with another.")
+    if named is not None and named.schema is not None:
         check_schema(named.schema, "response_format")

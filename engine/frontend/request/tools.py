@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-from engine.frontend.request.errors import invalid_value, unsupported
+from engine.frontend.fields.faults import unserved_kind, wrong_field
+from engine.frontend.fields.table import bounds
+from engine.frontend.request.errors import invalid_value, unsupported, wrong_request
 from engine.frontend.request.json_schemas import check_schema
-
-MAX_TOOLS = 128
-_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
 """Schema of the arguments of a function without `parameters`."""
 
 
-class FunctionDefinition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class FunctionDefinition(msgspec.Struct, frozen=True, kw_only=True):
     """Function that the model may call; `parameters` is the JSON schema of an object."""
 
-    name: str
+    name: Annotated[str, bounds("tools[].function.name")]
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
@@ -33,7 +31,7 @@ class FunctionDefinition(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         return self.parameters or NO_PARAMETERS
 
 
-class Tool(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Tool(msgspec.Struct, frozen=True, kw_only=True):
     """Element of `tools`."""
 
     type: Literal["function"]
@@ -48,14 +46,14 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return {"type": self.type, "function": function}
 
 
-class FunctionCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class FunctionCall(msgspec.Struct, frozen=True, kw_only=True):
     """Function of an earlier tool call; `arguments` is JSON as text."""
 
     name: str
     arguments: str = ""
 
 
-class ToolCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
     """Tool call of an assistant message in the history."""
 
     id: str
@@ -88,25 +86,20 @@ class ToolUse:
 
 
 def check_tools(tools: Sequence[Tool] | None) -> None:
-    """Raise ApiError (400) for wrong or duplicate names, too many tools, or unusable schemas."""
+    """Raise ApiError (400) for duplicate names or unusable schemas."""
     if tools is None:
         return
-    if len(tools) > MAX_TOOLS:
-        raise invalid_value("tools", f"tools: {len(tools)} tools exceed the limit of {MAX_TOOLS}.")
     names: set[str] = set()
     for i, tool in enumerate(tools):
         place, name = f"tools[{i}].function", tool.function.name
-        if not _NAME.fullmatch(name):
-            message = f"{place}.name: expected 1 to 64 letters, digits, underscores or hyphens."
-            raise invalid_value(f"{place}.name", message)
         if name in names:
-            raise invalid_value(f"{place}.name", f"{place}.name: {name!r} is defined twice.")
+            raise invalid_value(f"{place}.name", f"`{place}.name` must be unique; got {name!r} twice.")
         names.add(name)
         if tool.function.parameters is not None:
             check_schema(tool.function.parameters, f"{place}.parameters")
             if tool.function.schema.get("type", "object") != "object":
                 where = f"{place}.parameters.type"
-                raise invalid_value(where, f"{where}: expected object: arguments have names.")
+                raise invalid_value(where, f"`{where}` must be object: arguments have names.")
 
 
 def choose_tools(
@@ -122,36 +115,56 @@ def choose_tools(
     """
     if not tools:
         if choice not in (None, "none", "auto"):
-            raise invalid_value("tool_choice", "tool_choice: only allowed together with tools.")
+            raise invalid_value("tool_choice", "`tool_choice` must not be sent without `tools`.")
         return None
     if choice == "none":
         return None
-    allowed = tuple(tools)
+    allowed, mode = tuple(tools), choice
     if isinstance(choice, dict):
-        allowed = (_named(tools, choice),)
-    elif choice not in (None, "auto", "required"):
-        expected = "none, auto, required or an object that names a function"
-        raise invalid_value("tool_choice", f"tool_choice: expected {expected}.")
+        allowed, mode = _allowed(tools, choice)
+    if mode not in (None, "auto", "required"):
+        raise wrong_request(wrong_field("tool_choice", choice))
+    is_one = isinstance(choice, dict) and choice.get("type") == "function"
     return ToolUse(
         tools=tuple(tools),
         allowed=allowed,
-        is_forced=choice not in (None, "auto"),
-        may_be_many=may_be_many is not False and not isinstance(choice, dict),
+        is_forced=mode == "required",
+        may_be_many=may_be_many is not False and not is_one,
     )
 
 
-def _named(tools: Sequence[Tool], choice: dict[str, Any]) -> Tool:
-    if choice.get("type") in ("allowed_tools", "custom"):
-        raise unsupported("tool_choice", f"tool_choice: type {choice['type']!r} is not served.")
-    function = choice.get("function")
+def _allowed(tools: Sequence[Tool], choice: dict[str, Any]) -> tuple[tuple[Tool, ...], object]:
+    """Return the tools that a choice by name allows, and its mode."""
+    kind = choice.get("type")
+    if kind == "function":
+        return (_named(tools, choice.get("function"), "tool_choice.function"),), "required"
+    if kind != "allowed_tools":
+        if isinstance(kind, str) and kind:
+            raise unsupported(unserved_kind("tool_choice.type", "function", kind))
+        raise wrong_request(wrong_field("tool_choice", choice))
+    given = choice.get("allowed_tools")
+    names = given.get("tools") if isinstance(given, dict) else None
+    mode = given.get("mode", "auto") if isinstance(given, dict) else None
+    if not isinstance(names, list) or mode not in ("auto", "required"):
+        where = "tool_choice.allowed_tools"
+        raise invalid_value(where, f'`{where}` must have a list `tools` and a `mode`, "auto" or "required".')
+    place = "tool_choice.allowed_tools.tools[{}].function"
+    chosen = [
+        _named(tools, item.get("function") if isinstance(item, dict) else None, place.format(number))
+        for number, item in enumerate(names)
+    ]
+    return tuple(tool for tool in tools if tool in chosen), mode
+
+
+def _named(tools: Sequence[Tool], function: object, place: str) -> Tool:
+    """Return the tool that a choice names; raises ApiError (400) where there is none."""
     name = function.get("name") if isinstance(function, dict) else None
-    if choice.keys() != {"type", "function"} or choice["type"] != "function" or not isinstance(name, str):
-        expected = '{"type": "function", "function": {"name": ...}}'
-        raise invalid_value("tool_choice", f"tool_choice: expected {expected}.")
+    if not isinstance(name, str):
+        raise invalid_value(f"{place}.name", f"`{place}.name` is required.")
     for tool in tools:
         if tool.function.name == name:
             return tool
-    raise invalid_value("tool_choice", f"tool_choice: no tool is named {name[:64]!r}.")
+    raise invalid_value(f"{place}.name", f"`{place}.name` must be the name of one of the tools; got {name[:64]!r}.")
 
 
 def _arguments(text: str) -> Any:

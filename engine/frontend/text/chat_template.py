@@ -22,10 +22,12 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jinja2
+import jinja2.meta
 
 from engine.config import EngineConfigError
 from engine.frontend.request.requests import Message
@@ -33,6 +35,10 @@ from engine.frontend.text.sandbox import BoundedEnvironment, TemplateError, rend
 
 MAX_TEMPLATE_BYTES = 1024 * 1024
 _SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+_OWN_VARIABLES = frozenset(
+    {*_SPECIAL_NAMES, "messages", "tools", "documents", "add_generation_prompt", "range", "loop", "caller"}
+)
+"""Variables that the engine sets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +76,18 @@ class ChatTemplate:
             EngineConfigError: The template has a syntax error.
         """
         try:
-            self._template = BoundedEnvironment(now).bounded_template(source)
+            environment = BoundedEnvironment(now)
+            self._template = environment.bounded_template(source)
+            read = jinja2.meta.find_undeclared_variables(environment.parse(source))
         except (jinja2.TemplateError, SyntaxError, RecursionError, MemoryError) as error:  # nesting: the last three
             raise EngineConfigError(f"chat template: {error}") from error
         self.source = source
         self._special_tokens = dict(special_tokens)
+        self.options = frozenset(read) - _OWN_VARIABLES - special_tokens.keys() - environment.globals.keys()
+        """Variables that the template reads and a request may set."""
         special_texts = list(special_texts)
         self._disarm = _Disarmer(special_texts, by_edges="replace" in source)
+        self._disarm_edges = _Disarmer(special_texts, by_edges=True)
         self._suspicious = _edges_pattern(special_texts)
         self._find_special = _any_of(special_texts).findall
         self._may_join_pieces = "replace" in source
@@ -84,12 +95,18 @@ class ChatTemplate:
         self._nonce = nonce
         self._clock = clock
 
-    def segments(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]] = ()) -> list[Segment]:
+    def segments(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[dict[str, Any]] = (),
+        options: Mapping[str, Any] | None = None,
+    ) -> list[Segment]:
         """Render the prompt for the assistant's next turn.
 
         Args:
             messages: The conversation.
             tools: Tools in the form of the OpenAI API.
+            options: Further variables of the template; a string with part of a special token in it is escaped.
 
         Raises:
             TemplateError: The template refuses the conversation, fails or exceeds a bound.
@@ -97,13 +114,14 @@ class ChatTemplate:
         turns = [self._variables(message) for message in messages]
         calls = [self._calls(message) for message in messages]
         shown_tools = self._disarm(list(tools)) if tools else None
+        rendered = partial(self._render, tools=shown_tools, options=self._disarm_edges(dict(options or {})))
         is_harmless = not self._is_suspicious(turns)
         if is_harmless and not self._may_join_pieces:
-            return [Segment(self._render(turns, calls, shown_tools), trusted=True)]
+            return [Segment(rendered(turns, calls), trusted=True)]
         placeholders = _Placeholders(self._nonce())
-        hidden = self._render([placeholders.hide(turn) for turn in turns], calls, shown_tools)
+        hidden = rendered([placeholders.hide(turn) for turn in turns], calls)
         if is_harmless:
-            shown = self._render(turns, calls, shown_tools)
+            shown = rendered(turns, calls)
             if self._find_special(shown) == self._find_special(hidden):
                 return [Segment(shown, trusted=True)]
         return placeholders.cut(hidden)
@@ -126,9 +144,15 @@ class ChatTemplate:
         search = self._suspicious.search
         return any(search(text) for turn in turns for key, text in turn.items() if key != "role")
 
-    def _render(self, turns: list[dict[str, str]], calls: list[list[Any]], tools: Any) -> str:
+    def _render(self, turns: list[dict[str, str]], calls: list[list[Any]], tools: Any, options: Any) -> str:
         messages = [{**turn, "tool_calls": made} if made else turn for turn, made in zip(turns, calls, strict=True)]
-        variables = {**self._special_tokens, "messages": messages, "add_generation_prompt": True, "tools": tools}
+        variables = {
+            **options,
+            **self._special_tokens,
+            "messages": messages,
+            "add_generation_prompt": True,
+            "tools": tools,
+        }
         return render(self._template, {**variables, "documents": None}, self._clock)
 
 

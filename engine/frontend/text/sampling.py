@@ -54,17 +54,21 @@ def sampling_params(
     logit_bias = {int(key): value for key, value in (request.logit_bias or {}).items()}
     for token_id in logit_bias:
         if token_id >= ready.vocab_size:
-            raise invalid_value("logit_bias", f"logit_bias: token {token_id} is not in the vocabulary.")
+            raise invalid_value("logit_bias", f"`logit_bias` must name tokens of the vocabulary; got {token_id}.")
     if (request.min_tokens or 0) > max_tokens:
-        raise invalid_value("min_tokens", f"min_tokens: {request.min_tokens} exceeds the {max_tokens} tokens allowed.")
+        raise invalid_value(
+            "min_tokens",
+            f"`min_tokens` must be at most the {max_tokens} tokens of the answer; got {request.min_tokens}.",
+        )
     # Some checkpoints name an end token that is outside the model's vocabulary.
     stops = tuple(sorted(token_id for token_id in stop_token_ids if 0 <= token_id < ready.vocab_size))
+    is_first_only = request.top_p == 0  # the smallest nucleus there is: the most likely token
     seed = request.seed if request.seed is not None else draw_seed()
     common = SamplingParams(
         max_tokens=max_tokens,
         temperature=_given(request.temperature, 1.0),
-        top_p=_given(request.top_p, 1.0),
-        top_k=request.top_k or 0,
+        top_p=1.0 if is_first_only else _given(request.top_p, 1.0),
+        top_k=1 if is_first_only else max(request.top_k or 0, 0),
         min_p=request.min_p or 0.0,
         presence_penalty=request.presence_penalty or 0.0,
         frequency_penalty=request.frequency_penalty or 0.0,

@@ -82,6 +82,19 @@ class Tokenizer:
             return ids
         return ids[: len(ids) - len(bare)] + self._encode_plain(text, is_first=True)
 
+    def encode_bare(self, text: str) -> list[int]:
+        """Return the ids of raw text, without the model's start tokens and without special tokens."""
+        return self._encode_plain(text, is_first=True)
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Return the text of tokens, special ones included."""
+        text: str = self._full.decode_batch([list(token_ids)], skip_special_tokens=False)[0]
+        return text
+
+    def entry(self, token_id: int) -> str:
+        """Return the vocabulary's own spelling of a token; empty for ids without one."""
+        return self._full.id_to_token(token_id) or ""
+
     def token_bytes(self, token_id: int) -> bytes:
         """Return the bytes that a generated token adds to the text; none for special tokens and unknown ids."""
         found = self._bytes.get(token_id)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib.util import find_spec
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from authlib.integrations.base_client import OAuthError
@@ -58,6 +58,16 @@ class OidcRules:
 class _Login(msgspec.Struct, frozen=True):
     nonce: str
     verifier: str
+    page: str = ""
+
+
+class FinishedLogin(NamedTuple):
+    """A login that the identity provider confirmed."""
+
+    subject: str
+    """The person, as `issuer subject`."""
+    page: str
+    """Page that the browser asked for before the login."""
 
 
 class Oidc:
@@ -69,9 +79,12 @@ class Oidc:
         self._wall = wall
         self._pending: OrderedDict[str, None] = OrderedDict()
 
-    async def begin(self) -> tuple[str, str]:
-        """Return the URL to redirect the browser to, and the state that its cookie must hold."""
-        state, login = secrets.token_urlsafe(32), _Login(secrets.token_urlsafe(24), secrets.token_urlsafe(48))
+    async def begin(self, page: str) -> tuple[str, str]:
+        """Return the URL to redirect the browser to, and the state that its cookie must hold.
+
+        `page` is what `finish` returns with the person.
+        """
+        state, login = secrets.token_urlsafe(32), _Login(secrets.token_urlsafe(24), secrets.token_urlsafe(48), page)
         async with self._client() as client:
             found = await self._discover(client)
             await self._keep(_name(state), login)
@@ -80,8 +93,8 @@ class Oidc:
             )
         return str(url), state
 
-    async def finish(self, state: str, code: str) -> str:
-        """Return `issuer subject` of the person who logged in; each state is valid once."""
+    async def finish(self, state: str, code: str) -> FinishedLogin:
+        """Return the person who logged in; each state is valid once."""
         self._pending.pop(_name(state), None)
         entry = await self._store.get(SPACE, _name(state))
         if entry is None or not await self._store.delete(SPACE, _name(state), expect=entry.version):
@@ -97,7 +110,7 @@ class Oidc:
             except _NO_TOKEN as error:
                 raise OidcFailed(f"the provider gave no token: {type(error).__name__}") from error
         claims = self._verified(token.get("id_token"), keys, login.nonce)
-        return f"{self._rules.issuer} {claims['sub']}"
+        return FinishedLogin(f"{self._rules.issuer} {claims['sub']}", login.page)
 
     async def _keep(self, name: str, login: _Login) -> None:
         self._pending[name] = None

@@ -32,8 +32,9 @@ class NotLoggedIn(RejectedRequest):
     status = 401
     code = "not_logged_in"
 
-    def __init__(self, remedy: str) -> None:
-        super().__init__(f"This needs somebody who is logged in. {remedy}")
+    def __init__(self, remedy: str, *, code: str | None = None) -> None:
+        """Set up the error; `code` names a sign-in that failed, for which `remedy` is the whole message."""
+        super().__init__(remedy if code else f"This needs somebody who is signed in. {remedy}", code=code)
 
     def headers(self) -> Sequence[Header]:
         """Return the `www-authenticate` header."""

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import hmac
 from hashlib import sha256
+from pathlib import Path
 from typing import Final
 
 from starlette.requests import HTTPConnection
 
 from gateway.access.directory import Directory
 from gateway.access.file_token import FileToken
-from gateway.access.identity import ANYBODY, Identity, Role
+from gateway.access.identity import ANYBODY, LOCAL, Identity, Role
 from gateway.access.local_peers import LocalPeers
 from gateway.access.local_token import LocalToken
 from gateway.access.sign_in.sessions import COOKIE, Sessions
@@ -25,7 +26,6 @@ from gateway.store.base import StoreUnavailable
 
 METRICS_PATH: Final = "/metrics"
 READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-_LOCAL: Final = Identity(name="local", role=Role.ADMIN, mode="local")
 
 
 class AdminGate:
@@ -73,6 +73,19 @@ class AdminGate:
         if origin is not None and not self._peers.is_own_origin(origin, host):
             raise CsrfFailed("This request comes from a page of another site.")
 
+    @property
+    def token_path(self) -> Path:
+        """Path of the file with the admin token."""
+        return self._token.path
+
+    def is_admin_token(self, given: str) -> bool:
+        """Return whether `given` is the admin token."""
+        return self._token.matches(given.encode())
+
+    def is_local(self, connection: HTTPConnection) -> bool:
+        """Return whether a program on this machine sent the request itself."""
+        return self._peers.is_local(connection.scope)
+
     async def known(self, connection: HTTPConnection) -> Identity | None:
         """Return the caller of a request that needs no login.
 
@@ -114,7 +127,7 @@ class AdminGate:
 
     def _authorize(self, connection: HTTPConnection, who: Identity | None, least: Role) -> Identity:
         if who is None:
-            raise NotLoggedIn("Log in at /admin/login, or send 'Authorization: Bearer' with an API token.")
+            raise NotLoggedIn("Sign in at /admin/login, or send 'Authorization: Bearer' with an API token.")
         if who.role < least:
             if who.mode == "open":
                 raise NotLoggedIn(
@@ -131,7 +144,7 @@ class AdminGate:
         if not token:
             return None
         if self._token.matches(token):
-            return _LOCAL
+            return LOCAL
         return self._directory.accounts.identify_token(sha256(token).hexdigest())
 
 

@@ -43,6 +43,8 @@ class Purge(RequestBody, frozen=True, kw_only=True):
     tenant: _Name | None = None
     route: _Name | None = None
     text: _Name | None = None
+    until: Annotated[float, msgspec.Meta(ge=0.0)] | None = None
+    """Instant up to which entries were stored: what a dry run answers, so that its entries are removed and no others."""
     dry_run: bool = True
 
 
@@ -127,13 +129,21 @@ class CacheHandlers:
         """
         purge_order = request.fill(Purge)
         selection = Selection(
-            id=purge_order.id, tenant=purge_order.tenant, route=purge_order.route, text=purge_order.text
+            id=purge_order.id,
+            tenant=purge_order.tenant,
+            route=purge_order.route,
+            text=purge_order.text,
+            until=purge_order.until,
         )
-        if selection == Selection():
+        if msgspec.structs.replace(selection, until=None) == Selection():
             raise InvalidRequest("Name at least one of id, tenant, route, text; nothing was removed.")
-        covered = self._answers.exact.purge(selection, dry_run=purge_order.dry_run)
-        listed = [_shown_entry(entry) for entry in covered[:_MAX_PURGED_SHOWN]]
-        return ApiResponse({"dry_run": purge_order.dry_run, "covered": len(covered), "entries": listed})
+        exact, now = self._answers.exact, self._wall()
+        covered = exact.purge(selection, dry_run=True)
+        listed = [_shown_entry(entry, exact.tier.num_hits(entry.exact)) for entry in covered[:_MAX_PURGED_SHOWN]]
+        if not purge_order.dry_run:
+            covered = exact.purge(selection, dry_run=False)
+        body = {"dry_run": purge_order.dry_run, "covered": len(covered), "until": now, "entries": listed}
+        return ApiResponse(body)
 
     def _found(self, wanted: dict[str, str]) -> Iterator[dict[str, Any]]:
         for record in self._answers.audits:
@@ -210,7 +220,7 @@ def _shown(record: AuditRecord) -> dict[str, Any]:
     }
 
 
-def _shown_entry(entry: CacheEntry) -> dict[str, Any]:
+def _shown_entry(entry: CacheEntry, num_hits: int) -> dict[str, Any]:
     """Describe an entry without its answer and question, which are the tenant's."""
     return {
         "id": entry.id,
@@ -218,5 +228,7 @@ def _shown_entry(entry: CacheEntry) -> dict[str, Any]:
         "route": entry.route,
         "deployment": entry.deployment,
         "created_at": entry.created_at,
+        "expires_at": entry.expires_at,
+        "hits": num_hits,
         "bytes": entry.num_bytes,
     }

@@ -60,6 +60,7 @@ class CanaryHandlers:
         if unknown:
             message = f"tenants: the policy in force has no tenant {unknown[0]}."
             raise InvalidRequest(message, param="tenants")
+        await self._policies.require_callers(form.document)
         try:
             canary = await canaries.start(
                 form.document,

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -14,10 +14,12 @@ from starlette.responses import Response
 
 from gateway.access.api_keys import StoredKey
 from gateway.access.audit_log import AuditLog
+from gateway.access.caller_access import CallerAccess
 from gateway.access.directory import Directory
 from gateway.admin.api.errors import Conflict
 from gateway.admin.api.fields import RequestBody
 from gateway.admin.api.request import AdminRequest, serves
+from gateway.admin.handlers.key_requirement import KeyRequirementHandlers
 from gateway.api.application import ApiResponse
 from gateway.errors import InvalidRequest, NotFound
 from routing_policies.policy.document import Id, Policy
@@ -30,10 +32,16 @@ Lifetime = Annotated[float, Meta(gt=0.0, le=_MAX_S)]
 Overlap = Annotated[float, Meta(ge=0.0, le=_MAX_S)]
 
 
+AfterLastKey = Literal["keyless", "nobody"]
+"""Callers after the last usable key: programs on this machine without a key, or nobody until there is a new key."""
+
+
 class _New(RequestBody, frozen=True, kw_only=True):
     tenant: Id
     id: Id | None = None
     expires_in_s: Lifetime | None = None
+    required: bool | None = None
+    """For the first key: whether calls without a key end at once; None means that they do."""
 
 
 class _Rotate(RequestBody, frozen=True, kw_only=True):
@@ -42,17 +50,28 @@ class _Rotate(RequestBody, frozen=True, kw_only=True):
 
 class _Revoke(RequestBody, frozen=True, kw_only=True):
     reason: Annotated[str, Meta(max_length=500)] = ""
+    then: AfterLastKey | None = None
+    """Needed for the last usable key."""
 
 
 class KeyHandlers:
     """`/admin/api/keys`. A key itself is in one answer and nowhere else; the store has its hash."""
 
     def __init__(
-        self, directory: Directory, audit: AuditLog, *, policy: Callable[[], Policy], wall: Callable[[], float]
+        self,
+        directory: Directory,
+        audit: AuditLog,
+        access: CallerAccess,
+        requirement: KeyRequirementHandlers,
+        *,
+        policy: Callable[[], Policy],
+        wall: Callable[[], float],
     ) -> None:
         """Set up the handlers; `policy` is the one in force, because a key belongs to one of its tenants."""
         self._directory = directory
         self._audit = audit
+        self._access = access
+        self._requirement = requirement
         self._policy = policy
         self._wall = wall
 
@@ -67,7 +86,8 @@ class KeyHandlers:
             for key in item.keys
             if tenant in (None, item.id)
         ]
-        return ApiResponse({"keys": [*written, *(_shown(key, now) for key in self._directory.keys.all(tenant))]})
+        stored = [_shown(key, now) for key in self._directory.keys.all(tenant)]
+        return ApiResponse({"keys": [*written, *stored], "access": self._access.state})
 
     @serves(PATH, "POST")
     async def create(self, request: AdminRequest) -> Response:
@@ -77,7 +97,13 @@ class KeyHandlers:
         id = form.id or self._free_id(form.tenant)
         if self._is_written(form.tenant, id) or self._directory.keys.get(form.tenant, id) is not None:
             raise Conflict(f"{form.tenant} already has a key {id}; choose another id.", code="key_exists")
-        return await self._make(request, "key.create", form.tenant, id, form.expires_in_s)
+        was_open = not self._access.is_required()
+        if was_open and form.required is False:
+            await self._requirement.set(request.who, is_required=False)
+        made = await self._make(request, "key.create", form.tenant, id, form.expires_in_s)
+        if was_open and form.required:
+            await self._requirement.set(request.who, is_required=True)
+        return ApiResponse({**made, "note": self._note() if was_open else None}, 201)
 
     @serves(f"{PATH}/{{tenant}}/{{id}}/rotate", "POST")
     async def rotate(self, request: AdminRequest) -> Response:
@@ -90,9 +116,9 @@ class KeyHandlers:
         ends_at = now + form.overlap_s
         if old.expires_at is not None:
             ends_at = min(ends_at, old.expires_at)
-        answer = await self._make(request, "key.rotate", old.tenant, self._free_id(old.tenant), None, replaces=old.id)
+        made = await self._make(request, "key.rotate", old.tenant, self._free_id(old.tenant), None, replaces=old.id)
         await self._directory.put_key(msgspec.structs.replace(old, expires_at=ends_at), is_new=False)
-        return answer
+        return ApiResponse({**made, "note": None}, 201)
 
     @serves(f"{PATH}/{{tenant}}/{{id}}/revoke", "POST")
     async def revoke(self, request: AdminRequest) -> Response:
@@ -100,6 +126,7 @@ class KeyHandlers:
         old = self._stored(request)
         form = request.fill(_Revoke)
         if old.revoked_at is None:
+            await self._settle_callers(request, old, form.then)
             await self._audit.record(request.who, "key.revoke", f"{old.tenant}/{old.id}", reason=form.reason)
             revoked = msgspec.structs.replace(old, revoked_at=self._wall(), revoked_by=request.who.name)
             await self._directory.put_key(revoked, is_new=False)
@@ -114,7 +141,8 @@ class KeyHandlers:
         lifetime_s: float | None,
         *,
         replaces: str | None = None,
-    ) -> Response:
+    ) -> dict[str, Any]:
+        """Create a key; return what is shown of it, this once."""
         secret, now = KEY_PREFIX + secrets.token_urlsafe(32), self._wall()
         key = StoredKey(
             tenant=tenant,
@@ -124,15 +152,31 @@ class KeyHandlers:
             created_by=request.who.name,
             expires_at=None if lifetime_s is None else now + lifetime_s,
         )
-        is_first = not self._policy().has_keys and not len(self._directory.keys)
         detail = {"expires_at": key.expires_at, **({"replaces": replaces} if replaces else {})}
         line = await self._audit.record(request.who, action, f"{tenant}/{id}", detail=detail)
         if not await self._directory.put_key(key, is_new=True):
             await self._audit.withdraw(request.who, line, action, f"{tenant}/{id}")
             raise Conflict(f"{tenant} already has a key {id}; choose another id.", code="key_exists")
-        note = "From now on every request needs a key; until now none did on this machine." if is_first else None
-        shown = {"key": secret, "tenant": tenant, "id": id, "expires_at": key.expires_at, "note": note}
-        return ApiResponse(shown, 201)
+        return {"key": secret, "tenant": tenant, "id": id, "expires_at": key.expires_at}
+
+    async def _settle_callers(self, request: AdminRequest, key: StoredKey, then: AfterLastKey | None) -> None:
+        """Settle who may call after the last usable key. Raises Conflict where the caller did not say."""
+        access = self._access
+        if not access.is_required() or not access.num_usable() or access.num_usable(without=key):
+            return
+        if then is None:
+            raise Conflict(
+                f"Nothing was changed: {key.id} is the last usable key, and without it nobody could call. Make another "
+                'key first, or send "then": "keyless" (programs on this machine call without a key) or "nobody".',
+                code="last_key",
+            )
+        if then == "keyless":
+            await self._requirement.set(request.who, is_required=False, reason=f"{key.id} was the last key")
+
+    def _note(self) -> str:
+        if self._access.is_required():
+            return "From now on every request needs a key; until now none did on this machine."
+        return "Programs on this machine may still call without a key, until keys are required."
 
     def _stored(self, request: AdminRequest) -> StoredKey:
         tenant, id = request.path_params["tenant"], request.path_params["id"]

@@ -21,8 +21,8 @@ from gateway.policies.source import PolicySource
 from gateway.telemetry.records.tape import Tape, has_recording
 from routing_policies.policy.diff import diff
 from routing_policies.policy.document import Policy
-from routing_policies.policy.editing import EditError, parse_path, set_value
-from routing_policies.policy.problems import PolicyError
+from routing_policies.policy.editing import EditError, parse_path, remove_value, set_value
+from routing_policies.policy.problems import Path, PolicyError
 
 _MAX_EDITS: Final = 100
 _NOTHING_RECORDED: Final = 'nothing is recorded (telemetry.recorder.mode = "features" in the settings begins it)'
@@ -33,14 +33,18 @@ class _Plan(RequestBody, frozen=True, kw_only=True):
     replay: bool = True
 
 
+_Place = Annotated[str, Meta(min_length=1, max_length=256)]
+
+
 class _Value(RequestBody, frozen=True, kw_only=True):
-    path: Annotated[str, Meta(min_length=1, max_length=256)]
-    value: str | int | float | bool | None
+    path: _Place
+    value: str | int | float | bool | list[Any] | dict[str, Any] | None
 
 
 class _Edit(RequestBody, frozen=True, kw_only=True):
     document: Text | None = None
-    set: Annotated[tuple[_Value, ...], Meta(min_length=1, max_length=_MAX_EDITS)]
+    set: Annotated[tuple[_Value, ...], Meta(max_length=_MAX_EDITS)] = ()
+    remove: Annotated[tuple[_Place, ...], Meta(max_length=_MAX_EDITS)] = ()
 
 
 class PlanHandlers:
@@ -75,17 +79,23 @@ class PlanHandlers:
 
     @serves(f"{PATH}/edit", "POST", role=Role.VIEWER, max_bytes=MAX_DOCUMENT_SUBMISSION_BYTES)
     async def edit(self, request: AdminRequest) -> Response:
-        """Return the text with some values changed; nothing is applied."""
+        """Return the text with some values set and others removed; nothing is applied.
+
+        The text may be a bad policy, before and after: an editor corrects one mistake at a time. Such a text has no
+        list of changes.
+        """
         form = request.fill(_Edit)
-        before = document = form.document or self._source.head.document
+        before = form.document or self._source.head.document
         try:
-            for item in form.set:
-                document = await asyncio.to_thread(set_value, document, parse_path(item.path), item.value)
+            document = await asyncio.to_thread(_edited, before, form)
         except EditError as error:
             raise InvalidRequest(f"{error}.", param="set") from None
         except PolicyError as error:
             raise BadPolicy(error.problems) from None
-        changes = await self._policies.changes(before, document)
+        try:
+            changes = await self._policies.changes(before, document)
+        except BadPolicy:
+            changes = ()
         return ApiResponse({"document": document, "changes": [change.as_json() for change in changes]})
 
     async def _preview_of(self, document: str, new: Policy, *, replay: bool) -> dict[str, Any]:
@@ -115,3 +125,16 @@ class PlanHandlers:
                 return {"replay": await replay(question), "replay_why_not": None}
         except ReplayFailed as error:
             return {"replay_why_not": f"the replay failed: {error}"}
+
+
+def _edited(document: str, form: _Edit) -> str:
+    """Make the edits; later items of a list are removed first, since the others keep their places then."""
+    for item in form.set:
+        document = set_value(document, parse_path(item.path), item.value)
+    for path in sorted(map(parse_path, form.remove), key=_place, reverse=True):
+        document = remove_value(document, path)
+    return document
+
+
+def _place(path: Path) -> list[tuple[int, str]]:
+    return [(part, "") if isinstance(part, int) else (-1, part) for part in path]

@@ -11,6 +11,7 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from gateway.access.audit_log import AuditLog
+from gateway.access.caller_access import CallerAccess
 from gateway.access.identity import Role
 from gateway.admin.api.errors import BadPolicy, Conflict, IfMatchRequired, Outdated
 from gateway.admin.api.fields import Reason, RequestBody
@@ -65,9 +66,16 @@ class PolicyHandlers:
     """`/admin/api/policy` and the paths below it, canaries excepted."""
 
     def __init__(
-        self, source: PolicySource, audit: AuditLog, last_day: LastDay, *, canary: Callable[[], CanaryTrial | None]
+        self,
+        source: PolicySource,
+        audit: AuditLog,
+        last_day: LastDay,
+        access: CallerAccess,
+        *,
+        canary: Callable[[], CanaryTrial | None],
     ) -> None:
         """Set up the handlers; `canary` returns the running canary."""
+        self._access = access
         self._source = source
         self._audit = audit
         self._last_day = last_day
@@ -93,10 +101,17 @@ class PolicyHandlers:
 
     @serves(f"{PATH}/check", "POST", role=Role.VIEWER, max_bytes=MAX_DOCUMENT_SUBMISSION_BYTES)
     async def check(self, request: AdminRequest) -> Response:
-        """List everything that is wrong with a document."""
+        """List everything that is wrong with a document; show the policy that it stands for if it can be read."""
         form = request.fill(_Document)
         found = await asyncio.to_thread(self._source.reader.examine, form.document)
-        return ApiResponse({"ok": not found.problems, "num_tests": found.num_tests, "problems": found.problems})
+        return ApiResponse(
+            {
+                "ok": not found.problems,
+                "num_tests": found.num_tests,
+                "problems": found.problems,
+                "policy": found.policy and msgspec.to_builtins(found.policy),
+            }
+        )
 
     @serves(f"{PATH}/diff", "POST", role=Role.VIEWER, max_bytes=MAX_DOCUMENT_SUBMISSION_BYTES)
     async def compare(self, request: AdminRequest) -> Response:
@@ -189,6 +204,7 @@ class PolicyHandlers:
         before = self._source.head
         if self._canary() is not None:
             raise Conflict("A canary is running. Promote it or stop it first.", code="canary_running")
+        await self.require_callers(document)
         action_name = action or f"policy.{kind}"
         announced: list[tuple[int, str]] = []
 
@@ -210,6 +226,17 @@ class PolicyHandlers:
                 await self._audit.withdraw(request.who, line, action_name, where)
             raise await self.outdated(error) from None
         return await self.applied(before, revision)
+
+    async def require_callers(self, document: str) -> None:
+        """Refuse a document whose tenants have no key where keys are required. Raises Conflict or BadPolicy."""
+        policy = await asyncio.to_thread(_read, self._source, document)
+        if self._access.locks_out(policy):
+            raise Conflict(
+                "Nothing was changed: keys are required, and no key belongs to a tenant of this document, so nobody "
+                "could call. Keep a tenant that has a key, or allow calls without a key first (page Tenants, or "
+                "penstock keys optional).",
+                code="nobody_could_call",
+            )
 
     async def changes(self, old: str, new: str) -> tuple[PolicyChange, ...]:
         """Return the semantic changes. Raises BadPolicy."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from starlette.responses import Response
@@ -16,11 +17,16 @@ from gateway.api.application import ApiResponse
 from gateway.chat.request import ChatRequest, ChatRequestParser
 from gateway.deployments.price import Pricer
 from gateway.errors import InvalidRequest
+from gateway.limits.permit import AdmissionRequest
 from gateway.routing.planned_route import PlannedRoute
+from gateway.routing.routing_request import RoutingRequest
 from gateway.routing.snapshot import PolicySnapshot
 from gateway.timeline import Clock
 from gateway.trimming.trimmer import Trimmer
 from gateway.util.workers import Workers
+from routing_policies.decision import Decision
+from routing_policies.policy.document import Cascade
+from routing_policies.quality.pairs import QualityPrediction
 
 EXPLAIN_PATH: Final = "/admin/api/explain"
 _MAX_BYTES: Final = 1024 * 1024
@@ -33,6 +39,12 @@ class Preview(RequestBody, frozen=True, kw_only=True):
     tenant: str | None = None
     """The sending tenant; None: that of loopback clients, where the policy has no keys."""
     headers: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class _Choice(NamedTuple):
+    decision: Decision
+    verdict: QualityPrediction | None
+    """Predicted quality; None where the choice does not depend on it."""
 
 
 class PreviewHandlers:
@@ -67,6 +79,7 @@ class PreviewHandlers:
         planned = snapshot.router.match(chat.model, tenant, headers, chat)
         # A long prompt takes milliseconds to trim, and requests that are being served must not wait for a preview.
         trim = await self._workers.run(self._trimmed, chat, planned, tenant)
+        choice = self._choice(snapshot, planned, chat, tenant)
         return ApiResponse(
             {
                 "tenant": tenant,
@@ -75,10 +88,29 @@ class PreviewHandlers:
                 "policy": snapshot.revision,
                 "trim": trim,
                 "cache": {"mode": planned.route.cache.mode, "scope": planned.route.cache.scope},
-                "select": {"policy": planned.route.select.policy, "fallback": planned.route.select.fallback},
-                "candidates": [_candidate(snapshot, name, self._clock()) for name in _names(planned)],
+                "select": _selection(planned, choice),
+                "candidates": [
+                    {**_candidate(snapshot, name, self._clock()), **_prediction(planned, choice, name)}
+                    for name in _names(planned)
+                ],
             }
         )
+
+    def _choice(self, snapshot: PolicySnapshot, planned: PlannedRoute, request: ChatRequest, tenant: str) -> _Choice:
+        """Return the decision that the request would get now, in its tenant's own lane and without a deadline."""
+        caller = snapshot.keys.caller_of(tenant)
+        assert caller is not None, "the caller was checked before"
+        lane = snapshot.lanes[caller.lane(None, snapshot.default_lane)]
+        price = self._pricer.price(request, tenant=tenant, route=planned.route.id)
+        routing_request = RoutingRequest(price, AdmissionRequest(lane, tenant, price.work_tokens))
+        if planned.reads_prompt:
+            routing_request = planned.weighed(routing_request, request, tenant)
+        decision = planned.decide(frozenset(), random.Random(0), routing_request)
+        for fallback in planned.fallbacks if not decision.is_possible else ():
+            instead = fallback.decide(frozenset(), random.Random(0), routing_request)
+            if instead.is_possible:
+                return _Choice(instead, routing_request.verdict)
+        return _Choice(decision, routing_request.verdict)
 
     def _trimmed(self, request: ChatRequest, planned: PlannedRoute, tenant: str) -> dict[str, Any]:
         rule = planned.route.trim
@@ -92,6 +124,32 @@ class PreviewHandlers:
             "cut": [{"strategy": name, "tokens": int(cut / bytes_per_token)} for name, cut in trimmed.cut_bytes],
             "messages": trimmed.request.document["messages"] if trimmed.cut_bytes else None,
         }
+
+
+def _selection(planned: PlannedRoute, choice: _Choice) -> dict[str, Any]:
+    """Return who would be chosen, and the thresholds that a predicted quality is compared with."""
+    select, decision = planned.route.select, choice.decision
+    skip_below = (select.cascade or Cascade()).skip_below if select.policy == "cascade" else None
+    return {
+        "policy": select.policy,
+        "fallback": select.fallback,
+        "chosen": decision.deployment,
+        "cause": decision.cause,
+        "reason": decision.reason,
+        "min_quality": select.min_quality,
+        "skip_below": skip_below,
+    }
+
+
+def _prediction(planned: PlannedRoute, choice: _Choice, name: str) -> dict[str, Any]:
+    """Return the predicted quality of a candidate, None where nothing is predicted, and why it is out, if it is."""
+    verdict = choice.verdict
+    quality = None if verdict is None else verdict.quality.get(name)
+    return {
+        "quality": None if quality is None else round(quality, 3),
+        "is_known_prompt": None if verdict is None else verdict.is_known,
+        "dropped": choice.decision.dropped.get(name),
+    }
 
 
 def _names(planned: PlannedRoute) -> list[str]:

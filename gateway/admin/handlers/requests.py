@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, get_args
 
+import msgspec
 from starlette.responses import Response
 
 from gateway.admin.api.request import AdminRequest, serves
+from gateway.admin.views.explanation import explanation_of
 from gateway.admin.views.shared_requests import SharedRequests
 from gateway.api.application import ApiResponse
 from gateway.errors import NotFound
@@ -53,7 +55,7 @@ class RequestHandlers:
                 "No reachable process has the request: it is none of the last few thousand that finished in each. "
                 "The log has it by its id."
             )
-        return ApiResponse({"request": found})
+        return ApiResponse({"request": msgspec.structs.replace(found, why=explanation_of(found))})
 
     def listed(self, *, after: Position, limit: int, where: dict[Filter, str]) -> tuple[dict[str, Any], Position]:
         """Return the document and the next position; `last` is this process's own part of the position."""

@@ -9,7 +9,7 @@ function draw() {
   table.show(rows.filter((e) => [e.author, e.action, e.target, e.reason].some((text) => String(text ?? "").toLowerCase().includes(find.value.toLowerCase()))));
   if (rows.length && !table.rows.length) fill("#entries", none("#one"));
 }
-const show = (e) => fill("#one", facts(["No.", num(e.seq)], ["When", day(e.at)], ["Who", `${e.author} (${e.role})`], ["What", e.action], ["Of", e.target], ["Why", e.reason], ["Hash", mono(e.hash)], ["Before", mono(e.previous)]), h("h3", "Detail"), h("pre", JSON.stringify(e.detail ?? {}, null, 1)));
+const show = (e) => fill("#one", facts(["No.", num(e.seq)], ["When", day(e.at)], ["Who", `${e.author} (${e.role})`], ["Action", e.action], ["Target", e.target], ["Reason", e.reason], ["Hash", mono(e.hash)], ["Before", mono(e.previous)]), h("h3", "Detail"), h("pre", JSON.stringify(e.detail ?? {}, null, 1)));
 async function load(before) {
   const found = await api(`audit?limit=${PAGE}&newest=true` + (before ? `&after=${Math.max(0, before - PAGE - 1)}` : ""));
   rows = [...(before ? rows : []), ...found.entries.filter((e) => !before || e.seq < before)].slice(0, MAX);
@@ -19,7 +19,7 @@ async function load(before) {
 async function verify() {
   fill("#chain", sub("checking…"));
   const v = await api("audit/verify");
-  fill("#chain", v.num_entries > 0 && (v.ok ? dot("good", `All ${num(v.num_entries)} entries hang together`) : dot("bad", `Broken at entry ${num(v.broken_at)}: what follows cannot be trusted`)));
+  fill("#chain", v.num_entries > 0 && (v.ok ? dot("good", `All ${num(v.num_entries)} entries verified`) : dot("bad", `Chain broken at entry ${num(v.broken_at)}: do not trust later entries`)));
 }
 const guarded = (work) => work.catch((error) => (banner("first", error.message, "bad"), fill("#chain")));
 find.value = param("find");

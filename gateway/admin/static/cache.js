@@ -1,4 +1,4 @@
-import { $, h, fill, num, many, pct, bytes, words, state, level, empty, none, facts, sub, button, plainButton, load, Table, api, act, popup, settle, known, param, setParams, segment } from "./core.js";
+import { $, h, fill, num, many, pct, bytes, ago, day, words, state, level, mono, empty, none, facts, sub, grid, button, plainButton, load, Table, api, act, notify, settle, known, param, setParams, segment } from "./core.js";
 import { Chart } from "./chart.js";
 
 let scopes = [];
@@ -10,11 +10,11 @@ const table = new Table("#scopes", { route: (route, b) => plainButton(route, () 
 const texts = (a) => a.texts && h("details", h("summary", "Texts"), facts(...Object.entries(a.texts).map(([k, v]) => [words(k), v])));
 const audits = new Table("#audits", {
   verdict: (verdict, a) => [state(verdict), h("span.sub", ` by ${a.reviewed_by ?? a.by}`)], differences: (list, a) => [list.join(", ") || "none", texts(a)], id: (id) => h("a.mono", { href: `/admin/requests/${segment(id)}` }, id.slice(4, 12)),
-  do: (_, a) => ["right", "wrong"].map((v) => plainButton(v, () => review(a, v), { disabled: a.verdict === v, "aria-label": `${v}: audit ${a.id}` })),
+  do: (_, a) => ["right", "wrong"].map((v) => plainButton(v, () => review(a, v), { disabled: a.verdict === v, "aria-label": `${v}: audit ${a.id}`, "data-edit": true })),
 });
-const review = (a, verdict) => settle(act(`cache/audits/${segment(a.id)}`, { body: { verdict } }, "Noted; the estimate follows it.").then(refresh));
+const review = (a, verdict) => settle(act(`cache/audits/${segment(a.id)}`, { body: { verdict } }, "Verdict recorded.").then(refresh));
 
-// ── The error bound: what audits measured at each ────────────────────────────────────────────────────────────────────────
+// ── What audits measured at each error budget ────────────────────────────────────────────────────────────────────
 function bound(b) {
   const steps = b?.bounds;
   if (!steps?.some((s) => s.audited)) return fill("#bound", none("#bound"));
@@ -23,10 +23,10 @@ function bound(b) {
   const show = (i) => {
     const s = steps[i];
     fill(out, facts(["Error budget", pct(s.max_error_ratio, 2)], ["Threshold", s.threshold >= 1 ? "nothing is served" : pct(s.threshold, 2)], ["Expected hits", [level(s.hit_ratio), `${pct(s.hit_ratio)} of requests`]],
-      ["Expected wrong", s.audited ? `${pct(s.ratio, 2)} (${pct(s.low, 2)} to ${pct(s.high, 2)}), by ${many(s.audited, "audit")}` : "no audit at this bound"]),
-    i === here ? sub("This is the bound in force.") : h("p", h("a", { href: "/admin/policy" }, "Change it in the policy"), `: routes.${b.route}.cache.max_error_ratio ${s.max_error_ratio}`));
+      ["Wrong hits", s.audited ? `${pct(s.ratio, 2)} (${pct(s.low, 2)} to ${pct(s.high, 2)}), by ${many(s.audited, "audit")}` : "no audits at this budget"]),
+    i === here ? sub("This budget is in force.") : h("p", h("a", { href: `/admin/policy#routes.${b.route}.cache.max_error_ratio` }, "Change it in the policy")));
   };
-  fill("#bound", h("label", "stricter", h("input", { type: "range", min: 0, max: steps.length - 1, value: here, "aria-label": "Error bound", oninput: (e) => show(Number(e.target.value)) }), "looser"), out);
+  fill("#bound", h("label", "stricter", h("input", { type: "range", min: 0, max: steps.length - 1, value: here, "aria-label": "Error budget", oninput: (e) => show(Number(e.target.value)) }), "looser"), out);
   show(here);
 }
 function histogram(b) {
@@ -51,25 +51,27 @@ function draw() {
 const refresh = () => load(async () => {
   const [found, queue] = await Promise.all([api("cache"), api("cache/audits?limit=200")]);
   scopes = found.routes;
-  fill("#entries", facts(["Cache entries", num(found.entries)], ["Memory", bytes(found.bytes)], ["In the index", num(found.index_entries)], ["Encoder", found.encoder_ready ? "ready" : "not loaded (yet)"]));
+  fill("#entries", facts(["Cache entries", num(found.entries)], ["Memory", bytes(found.bytes)], ["In the index", num(found.index_entries)], ["Encoder", found.encoder_ready ? "ready" : "not loaded"]));
   draw();
   audits.show(queue.audits);
 });
 
-// ── Purge ────────────────────────────────────────────────────────────────────────────────────────────────────────
+// ── Purge: the entries are listed first, and those that were listed are removed ──────────────────────────────────
 const form = $("#purge");
 form.elements.id.value = param("entry");
-async function remove(selection, count) {
-  if (!(await popup("remove", num(count)))) return;
-  await act("cache/purge", { body: { ...selection, dry_run: false } }, "Removed.");
+async function remove(selection) {
+  const { covered } = await act("cache/purge", { body: { ...selection, dry_run: false } });
+  notify(`${entriesOf(covered)} removed.`, "good");
   fill("#covered");
   await refresh();
 }
+const entriesOf = (n) => `${num(n)} ${n === 1 ? "entry" : "entries"}`;
 async function cover() {
   const selection = Object.fromEntries([...new FormData(form)].map(([k, v]) => [k, v.trim()]).filter(([, v]) => v));
-  const { covered, entries } = await act("cache/purge", { body: { ...selection, dry_run: true } });
-  fill("#covered", covered ? [h("p", `${num(covered)} entr${covered === 1 ? "y" : "ies"}, of ${[...new Set(entries.map(nameOf))].join(", ")}.`), button("Remove them", () => settle(remove(selection, covered)), { class: "danger" })]
-    : empty("No entry matches", "No entry was removed."));
+  const { covered, entries, until } = await act("cache/purge", { body: { ...selection, dry_run: true } });
+  if (!covered) return fill("#covered", empty("No entry matches", "Nothing was removed."));
+  fill("#covered", grid("Entries to remove", ["Entry", "Tenant", "Route", "Deployment", "Stored", "Expires", "Hits", "Size"], entries.map((e) => [mono(e.id), e.tenant, e.route, e.deployment, ago(e.created_at), day(e.expires_at), num(e.hits), bytes(e.bytes)]), 6),
+    covered > entries.length && sub(`The first ${num(entries.length)} of ${num(covered)}.`), h("p", button(covered === 1 ? "Remove this entry" : `Remove these ${entriesOf(covered)}`, () => settle(remove({ ...selection, until })), { class: "danger" })));
 }
 form.addEventListener("submit", (event) => (event.preventDefault(), settle(cover())));
 known.then(refresh);

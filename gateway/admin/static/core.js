@@ -32,6 +32,39 @@ export const fill = (target, ...children) => {
   element?.replaceChildren(...shown(children));
 };
 
+// Makes `box` hold these elements in this order. One with the data-key of a child takes that child's place by turning
+// the child into it, so what is focused, open, marked or being pressed stays the same element. Buttons and links that
+// differ are replaced, since what they do may differ too.
+export function update(box, elements) {
+  const known = new Map([...box.children].map((child) => [child.dataset.key, child]));
+  const wanted = elements.map((fresh) => {
+    const child = known.get(fresh.dataset.key);
+    known.delete(fresh.dataset.key);
+    return child ? morph(child, fresh) : fresh;
+  });
+  const stays = new Set(wanted);
+  for (const child of [...box.childNodes]) if (!stays.has(child)) child.remove();
+  let next = box.firstChild;
+  for (const one of wanted) if (one === next) next = next.nextSibling; else box.insertBefore(one, next);
+}
+function morph(old, fresh) {
+  if (old.isEqualNode(fresh)) return old;
+  if (old.nodeName !== fresh.nodeName || !old.attributes || old.matches("a,button")) return fresh;
+  for (const { name } of [...old.attributes]) if (name !== "open" && !fresh.hasAttribute(name)) old.removeAttribute(name);
+  for (const { name, value } of [...fresh.attributes]) if (name === "style") old.style.cssText = value; else old.setAttribute(name, value);
+  const before = [...old.childNodes];
+  [...fresh.childNodes].forEach((child, i) => {
+    const kept = before[i] && morph(before[i], child);
+    if (!kept) return old.append(child);
+    const isFocused = before[i] === document.activeElement;
+    if (kept !== before[i]) before[i].replaceWith(kept);
+    if (isFocused) kept.focus();
+    before[i] = null;
+  });
+  for (const child of before) child?.remove();
+  return old;
+}
+
 const plain = (digits) => new Intl.NumberFormat("en", { maximumFractionDigits: digits }).format;
 const [whole, one, two] = [0, 1, 2].map(plain);
 // A number and its unit never stand on two lines: the space between them does not break.
@@ -50,11 +83,12 @@ export const bytes = known_((value) => (value >= 1 << 20 ? `${one(value / (1 << 
 export const money = known_((value) => (value === 0 ? "0" : value < 0.01 ? value.toPrecision(2) : two(value)));
 export const clock = known_((at) => new Date(at * 1000).toLocaleTimeString("en-GB"));
 export const day = known_((at) => new Date(at * 1000).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "medium" }));
-export const ago = (at) => {
-  const s = Math.max(0, Date.now() / 1000 - at);
+export const span = (seconds) => {
+  const s = Math.max(0, seconds);
   const [, size, unit] = [[90, 1, "s"], [5400, 60, "min"], [129600, 3600, "h"], [Infinity, 86400, "d"]].find(([below]) => s < below);
-  return `${Math.round(s / size)} ${unit} ago`;
+  return `${Math.round(s / size)}\u00a0${unit}`;
 };
+export const ago = (at) => `${span(Date.now() / 1000 - at)} ago`;
 export const words = (text) => String(text).replaceAll("_", " ");
 export const sum = (list, name) => list.reduce((total, row) => total + (name ? row[name] : row), 0);
 
@@ -73,7 +107,8 @@ export const empty = (title, text) => h("div.empty", h("b", title), text);
 // The text that a card of the page has for when there is nothing to show.
 export const none = (box) => $("[data-none]", $(box).closest(".card")).content.cloneNode(true);
 export const facts = (...pairs) => h("dl", pairs.filter((pair) => !["", false, null, undefined].includes(pair[1])).map(([name, value]) => [h("dt", name), h("dd", value)]));
-export const tile = (label, value, note) => h("div.tile", h("span.sub", label), h("b", value), h("span.sub", note));
+// Figures as [label, value, note, href]; the whole of one leads to `href`, where its detail is.
+export const tiles = (...list) => update($("#tiles"), list.map(([label, value, note, href]) => h("div.tile", { "data-key": label }, h(href ? "a.sub" : "span.sub", { href }, label), h("b", value), h("span.sub", note))));
 
 // ── API ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 export class ApiError extends Error {
@@ -82,8 +117,7 @@ export class ApiError extends Error {
     Object.assign(this, { status, error: error ?? {} });
   }
 }
-export const session = { mode: "open", role: null, csrf_token: null, admin: null };
-let token = null; // of this page only: never stored
+export const session = { mode: "open", role: null, csrf_token: null, admin: null, login: {} };
 
 export const here = () => location.pathname + location.search;
 const logIn = () => location.pathname === "/admin/login" || location.assign(`/admin/login?next=${segment(here())}`);
@@ -92,45 +126,53 @@ export async function api(path, { method, body, headers = {}, text = false } = {
   method ??= body === undefined ? "GET" : "POST";
   const own = { accept: "application/json", ...headers };
   if (body !== undefined) own["content-type"] = "application/json";
-  if (token) own.authorization = `Bearer ${token}`;
-  else if (method !== "GET" && session.csrf_token) own["x-csrf-token"] = session.csrf_token;
+  if (method !== "GET" && session.csrf_token) own["x-csrf-token"] = session.csrf_token;
   let response;
   try {
     response = await fetch(`/admin/api/${path}`, { method, headers: own, body: body && JSON.stringify(body), signal: AbortSignal.timeout(30_000) });
   } catch {
-    throw new ApiError(0, { message: "The gateway cannot be reached. It is tried again by itself." });
+    throw new ApiError(0, { message: "The gateway cannot be reached. The page tries again by itself." });
   }
   if (response.status === 401 && session.mode !== "open") logIn();
   if (!response.ok) throw new ApiError(response.status, (await response.json().catch(() => ({}))).error);
   return text ? response.text() : response.json();
 }
 
-// A write: opens the token dialog where the page may only read, and notifies of the outcome.
+// A write: signs in by the admin token where the page may only read, and notifies of the outcome.
 export async function act(path, options, done) {
   try {
     const answer = await api(path, { body: {}, ...options });
     if (done) notify(done, "good");
     return answer;
   } catch (error) {
-    if (error.status === 401 && session.mode === "open" && (await getToken())) return act(path, options, done);
+    if (error.status === 401 && session.mode === "open" && (await signIn())) return act(path, options, done);
     notify(error.message, "bad");
     throw error;
   }
 }
-async function getToken() {
-  const given = await popup("token", "", token && "That one was wrong.");
-  token = given?.token || token;
-  return Boolean(given);
+async function signIn(why) {
+  const path = session.login.token_path;
+  const given = await popup("token", "", [why && h("b.bad", why, h("br")), path ? ["It is in the file ", h("code", path), "."] : "It is in the file admin.token in the gateway's runtime directory."]);
+  if (!given) return false;
+  try {
+    knowing(await api("login/token", { body: given }));
+    return true;
+  } catch (error) {
+    return signIn(error.message);
+  }
 }
 export const settle = (work) => work.catch(() => {}); // act() has notified of it already
 
 // ── Dialogs and messages ─────────────────────────────────────────────────────────────────────────────────────────
-// Shows a dialog of the page's templates and gives what was filled in, null when it was left; `subject` is in its title.
-export function popup(name, subject = "", note) {
+// Shows a dialog of the page's templates and gives what was filled in, null when it was left. `subject` is in its title,
+// `note` (a text or an element) below it, `values` are what its fields begin with; `prepare` may change it further.
+export function popup(name, subject = "", note, values = {}, prepare) {
   const dialog = $(`#dialog-${name}`).content.firstElementChild.cloneNode(true);
   const form = $("form", dialog);
   $("[data-subject]", dialog)?.replaceWith(subject);
-  $("h2", dialog).after(note ? sub(note) : "");
+  $("h2", dialog).after(note instanceof Node ? note : note ? sub(note) : "");
+  for (const [key, value] of Object.entries(values)) form.elements[key].value = value;
+  prepare?.(dialog);
   dialog.ariaLabel = $("h2", dialog).textContent;
   $("[type=button]", form).addEventListener("click", () => dialog.close(""));
   document.body.append(dialog);
@@ -147,20 +189,21 @@ export function notify(text, tone = "") {
   timer = setTimeout(() => fill("#message"), 8000);
 }
 const banners = new Map();
-export function banner(id, text, tone = "warn") {
+export function banner(id, text, tone = "warn", more) {
   if (banners.get(id) === text) return;
   banners.set(id, text);
   $(`[data-id="${id}"]`, $("#banners"))?.remove();
-  if (text) $("#banners").append(h("div.banner", { class: tone, "data-id": id }, text));
+  if (text) $("#banners").append(h("div.banner", { class: tone, "data-id": id }, text, more));
 }
 
 // Banners and scope: the part about the gateway itself, which every document has.
-export function frame({ policy, store, replicas, is_draining }) {
-  if (policy) banner("policy", !policy.is_current && `The policy file is not in force; revision ${policy.revision} serves on. ${policy.error}`, "bad");
+export function frame({ policy, store, replicas, is_draining, callers }) {
+  banner("callers", callers?.is_required && !callers.num_usable && "No API key works, so every request is refused with 401. ", "bad", h("a", { href: "/admin/tenants" }, "Make a key"));
+  if (policy) banner("policy", !policy.is_current && `The newest policy is invalid; revision ${policy.revision} stays in force. ${policy.error}`, "bad");
   banner("store", (replicas.is_store_lost || store?.is_up === false) &&
-    `The store (${store?.where ?? "shared"}) cannot be used: these numbers are of this process alone, and limits are enforced by estimate.`);
+    `The store (${store?.where ?? "shared"}) cannot be used: these numbers cover this process alone, and limits are estimates.`);
   banner("lost", replicas.lost.length > 0 && replicas.lost.map((one) => `Replica ${one.name} has been silent for ${num(one.silent_s)} s; `).join("") + "its recent requests are not in these numbers.", "bad");
-  banner("draining", is_draining && "This process is going down: it finishes its requests and admits none.");
+  banner("draining", is_draining && "This process is draining: it finishes its requests and admits no new ones.");
   const n = replicas.names.length;
   fill("#scope", replicas.is_alone ? "this process" : many(n, "replica"), policy && [h("br"), `policy ${policy.revision}`]);
 }
@@ -186,7 +229,7 @@ export class Live {
     source.addEventListener("over", () => this.open()); // the new connection checks the session anew
     source.onerror = () => {
       this.close("reconnecting");
-      banner("live", "The live feed broke off. What you see is as of then; it is tried again by itself.");
+      banner("live", "The live feed broke off, so these numbers are old. The page reconnects by itself.");
       settle(api("session").then(knowing)); // a session that ended meanwhile leads to the login page
       this.instead?.();
       this.timer = setTimeout(() => this.open(), this.wait * (0.75 + Math.random() / 2));
@@ -250,7 +293,11 @@ export class Table {
       $("button", head)?.addEventListener("click", () => this.by(path));
       return { head, path, style: `${head.className} ${as === "wrap" ? as : ""}`, show: cells[path] ?? FORMATS[as] ?? ((value) => value ?? "–"), isData: as !== "action" };
     });
-    $("header", card).append(h("span.tools", ["csv", "json"].map((kind) => plainButton(kind.toUpperCase(), () => this.export(kind), { "aria-label": `Export ${this.name} as ${kind.toUpperCase()}` }))));
+    const point = (isPointedAt) => () => ((this.isPointedAt = isPointedAt), isPointedAt || this.held.hidden || this.show(this.rows));
+    this.body.addEventListener("pointerenter", point(true));
+    this.body.addEventListener("pointerleave", point(false));
+    this.held = h("span.sub", { hidden: true }, "New rows wait for the pointer to leave.");
+    $("header", card).append(this.held, h("span.tools", ["csv", "json"].map((kind) => plainButton(kind.toUpperCase(), () => this.export(kind), { "aria-label": `Export ${this.name} as ${kind.toUpperCase()}` }))));
   }
   by(path) {
     this.sort = { path, way: this.sort?.path === path ? -this.sort.way : 1 };
@@ -265,20 +312,28 @@ export class Table {
     });
   }
   row(row) {
-    const key = this.key(row);
-    return h("tr", { class: this.open ? "link" : "", "data-key": key, "aria-selected": this.open && String(key === this.selected), onclick: this.open && ((event) => event.target.closest("a,button") || this.open(row)) },
+    const key = String(this.key(row));
+    const open = (event) => event.target.closest("a,button") || this.open(this.rows.find((one) => String(this.key(one)) === key));
+    return h("tr", { class: this.open ? "link" : "", "data-key": key, "aria-selected": this.open && key === this.selected, onclick: this.open && open },
       this.columns.map((c) => h("td", { class: c.style }, c.show(read(row, c.path), row))));
   }
+  // Rows come, go and change places only while no pointer is over them; values change at any time.
   show(rows) {
     this.rows = rows;
     if (!rows.length) return fill(this.box, none(this.target));
     const selected = getSelection();
     if (!selected.isCollapsed && this.body.contains(selected.anchorNode)) return; // somebody is copying
-    const focused = this.body.contains(document.activeElement) && document.activeElement.closest("tr")?.dataset.key;
     for (const { head, path } of this.columns) head.ariaSort = this.sort?.path !== path ? null : this.sort.way < 0 ? "descending" : "ascending";
-    fill(this.body, this.sorted().map((row) => this.row(row)));
+    let fresh = this.sorted().map((row) => this.row(row));
+    const order = (list) => list.map((row) => row.dataset.key).join("\n");
+    const isHeld = this.isPointedAt && this.table.isConnected && order(fresh) !== order([...this.body.children]);
+    if (isHeld) {
+      const known = new Map(fresh.map((row) => [row.dataset.key, row]));
+      fresh = [...this.body.children].map((row) => known.get(row.dataset.key) ?? row);
+    }
+    this.held.hidden = !isHeld;
+    update(this.body, fresh);
     if (!this.table.isConnected) fill(this.box, this.table);
-    if (focused) $(`tr[data-key="${CSS.escape(focused)}"] :is(a,button)`, this.body)?.focus();
   }
   export(kind) {
     const [rows, paths] = [this.sorted(), this.columns.filter((c) => c.isData).map((c) => c.path)];
@@ -292,7 +347,7 @@ export class Table {
     save(`${this.name.toLowerCase().replaceAll(" ", "-")}.${kind}`, text, type);
   }
 }
-export const copy = (text) => navigator.clipboard?.writeText(text).then(() => notify("Copied.", "good"), () => notify("The browser did not let the page copy."));
+export const copy = (text) => navigator.clipboard?.writeText(text).then(() => notify("Copied.", "good"), () => notify("The browser refused to copy. Select the text and copy it."));
 export function save(name, text, type) {
   const url = URL.createObjectURL(new Blob([text], { type }));
   h("a", { href: url, download: name }).click();
@@ -334,8 +389,11 @@ onClick("#keys", help);
 // The session of this page.
 function knowing(found) {
   const wasIn = session.mode === "session";
-  Object.assign(session, found);
+  Object.assign(session, found, { login: { ...found.login, token_path: found.login.token_path ?? session.login.token_path } });
   if (wasIn && session.mode === "none") logIn();
-  if (session.admin) fill("#who", `${session.admin.name} (${session.role}) `, plainButton("Log out", () => act("logout").then(() => location.assign("/admin/login"))));
+  // Where nobody has to sign in to read, changes ask for the admin token; viewers may only read.
+  document.documentElement.dataset.may = session.mode === "open" || ["editor", "admin"].includes(session.role) ? "edit" : "read";
+  if (session.admin) fill("#who", `${session.admin.name === "local" ? "admin token" : session.admin.name} (${session.role}) `, plainButton("Sign out", () => act("logout").then(() => location.assign("/admin/login"))));
+  else if (session.mode === "open") fill("#who", h("a", { href: `/admin/login?next=${segment(here())}` }, "Sign in"));
 }
 export const known = api("session").then(knowing, (error) => console.warn(error.message));

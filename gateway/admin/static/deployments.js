@@ -1,4 +1,4 @@
-import { $, h, fill, num, short, ms, pct, money, state, meter, level, facts, sub, mono, button, none, grid, frame, Table, livePage, act, popup, settle, segment } from "./core.js";
+import { $, h, fill, update, num, short, ms, pct, money, state, meter, level, facts, sub, mono, button, none, grid, frame, Table, livePage, act, popup, settle, segment } from "./core.js";
 
 const ratio = (part, whole) => (whole ? part / whole : null);
 const kvUsed = (d) => (d.report?.kv_total ? 1 - d.report.kv_free / d.report.kv_total : null);
@@ -10,30 +10,30 @@ const table = new Table("#compare", { in_flight: (n, d) => `${n} of ${d.limit}` 
 async function drain(d) {
   const back = d.state === "draining";
   const given = await popup(back ? "back" : "drain", d.id);
-  if (given) settle(act(`deployments/${segment(d.id)}/drain`, { body: { drain: !back, reason: given.reason } }, back ? `${d.id} is back.` : `${d.id} drains.`).then(reload));
+  if (given) settle(act(`deployments/${segment(d.id)}/drain`, { body: { drain: !back, reason: given.reason } }, back ? `${d.id} gets requests again.` : `${d.id} is draining.`).then(reload));
 }
 
 function engine(d) {
   const { report: r, engine: e } = d;
-  if (!r) return sub("It publishes no load; the figures here come from its responses.");
+  if (!r) return sub("This server reports no load. These figures come from its responses.");
   const [used, hits, drafts] = [kvUsed(d), prefix(d), accepted(d)];
   return facts(
-    ["Sequences", [r.max_rows > 0 && meter(r.running / r.max_rows, { warn: 0.9, bad: 1.1 }), num(r.running) + (r.max_rows ? ` of ${r.max_rows}` : "") + ` running, ${num(r.waiting)} waiting`]],
-    ["KV in use", used != null && [meter(used), `${whole(used)} of ${num(r.kv_total)} blocks, ${num(r.kv_cached)} hold prefixes`]],
+    ["Sequences", [r.max_num_seqs > 0 && meter(r.running / r.max_num_seqs, { warn: 0.9, bad: 1.1 }), num(r.running) + (r.max_num_seqs ? ` of ${r.max_num_seqs}` : "") + ` running, ${num(r.waiting)} waiting`]],
+    ["KV in use", used != null && [meter(used), `${whole(used)} of ${num(r.kv_total)} blocks, ${num(r.kv_cached)} of them prefix cache`]],
     ["Step", `${ms(r.step_ms)}, ${short(r.tokens_per_s)} tokens/s`],
     ...(e ? [["Prefix hits", hits == null ? "no prompt yet" : [level(hits), `${pct(hits)} of ${short(e.prefix_queried_tokens)} prompt tokens`]],
-      ["Speculation", !e.speculates ? "off" : drafts == null ? "on, nothing drafted yet" : [level(drafts), `${pct(drafts)} of ${short(e.drafted_tokens)} drafted tokens accepted`]],
+      ["Speculation", !e.speculates ? "off" : drafts == null ? "on, no draft tokens yet" : [level(drafts), `${pct(drafts)} of ${short(e.drafted_tokens)} draft tokens accepted`]],
       ["Preempted", `${num(e.preemptions)} since it started`]] : []));
 }
-const forecasts = (d) => [grid(`Forecast of ${d.id}`, ["Prompt tokens", "Forecast, none held", "Measured p50", "p95", "Answers"], d.forecast.map((f) => [f.bucket, ms(f.forecast_ms), ms(f.measured?.p50_ms), ms(f.measured?.p95_ms), num(f.measured?.count ?? 0)])),
-  sub(d.forecast_error_p50 == null ? "No forecast was put to the test yet." : `Of the last forecasts half were off by up to ${whole(d.forecast_error_p50)}, nine in ten by up to ${whole(d.forecast_error_p90)}.`)];
+const forecasts = (d) => [grid(`Forecast of ${d.id}`, ["Prompt tokens", "Forecast, empty cache", "Measured p50", "p95", "Answers"], d.forecast.map((f) => [f.bucket, ms(f.forecast_ms), ms(f.measured?.p50_ms), ms(f.measured?.p95_ms), num(f.measured?.count ?? 0)])),
+  sub(d.forecast_error_p50 == null ? "No forecast has been measured yet." : `Forecast error: p50 ${whole(d.forecast_error_p50)}, p90 ${whole(d.forecast_error_p90)}.`)];
 function card(d) {
   const [prices, back] = [d.cost_per_mtok, d.state === "draining"];
-  return h("section.card", { id: d.id, "aria-label": d.id },
-    h("header", h("h2", d.id), state(d.state), h("span.sub", d.model), button(back ? "Take back" : "Drain", () => drain(d), { "data-drain": d.id, class: back ? "" : "danger" })),
+  return h("section.card", { id: d.id, "data-key": d.id, "aria-label": d.id },
+    h("header", h("h2", d.id), state(d.state), h("span.sub", d.model), button(back ? "Resume" : "Drain", () => drain(d), { "data-edit": true, class: back ? "" : "danger" })),
     facts(["In flight", [meter(d.in_flight / d.limit), `${num(d.in_flight)} of ${num(d.limit)} permits, ${num(d.waiting)} waiting`]], ["Traffic", `${num(d.requests)} requests, ${num(d.failed)} failed`], ["First token", `p50 ${ms(d.ttft.p50_ms)}, p95 ${ms(d.ttft.p95_ms)}`],
       ["Per token", `${ms(d.forecast_tpot_ms)} forecast`], ["Price", prices && `${prices.prompt} in, ${prices.completion} out a million tokens; spent ${money(d.cost)}`], ["Zone", d.zone], ["Address", mono(d.url)]),
-    h("h3", "Engine"), engine(d), h("h3", "Forecast against real, time to first token"), forecasts(d));
+    h("h3", "Engine"), engine(d), h("h3", "Time to first token, forecast and measured"), forecasts(d));
 }
 let isScrolled = false;
 const reload = livePage("deployments", (found) => {
@@ -41,9 +41,7 @@ const reload = livePage("deployments", (found) => {
   table.show(found.deployments.map((d) => ({ ...d, kv_used: kvUsed(d), prefix_hits: prefix(d), accepted: accepted(d) })));
   const box = $("#cards");
   const selected = getSelection();
-  const focused = box.contains(document.activeElement) && document.activeElement.dataset.drain;
-  if (focused || selected.isCollapsed || !box.contains(selected.anchorNode)) fill(box, found.deployments.map(card)); // else somebody is copying
-  if (focused) $(`[data-drain="${CSS.escape(focused)}"]`, box)?.focus();
+  if (selected.isCollapsed || !box.contains(selected.anchorNode)) update(box, found.deployments.map(card)); // else somebody is copying
   if (!found.deployments.length) fill(box, none("#compare"));
   if (location.hash && !isScrolled) document.getElementById(decodeURIComponent(location.hash.slice(1)))?.scrollIntoView();
   isScrolled = true;

@@ -1,4 +1,4 @@
-import { fill, num, many, short, ms, pct, sum, meter, tile, frame, Table, livePage } from "./core.js";
+import { num, many, short, ms, pct, sum, meter, tiles, frame, Table, livePage } from "./core.js";
 
 const byLane = { key: (r) => r.lane + (r.reason ?? r.target ?? "") };
 const lanes = new Table("#lanes", { waiting: (n, r) => [meter(n / r.max_queue), `${num(n)} of ${num(r.max_queue)}`], drained_per_s: (n) => (n == null ? "–" : `${short(n)} /s`), on_overload: (steps) => steps.join(" → ").replaceAll("_", " ") }, byLane);
@@ -10,11 +10,11 @@ const targets = new Table("#targets", { target: (target, r) => `${target} ≤ ${
 livePage("load", (d) => {
   frame(d);
   const refused = sum(d.shed, "count");
-  fill("#tiles",
-    tile("Waiting now", num(sum(d.queues, "waiting")), `in ${many(d.queues.length, "lane")}`),
-    tile("A newcomer waits up to", ms(Math.max(0, ...d.queues.map((q) => q.predicted_wait_ms))), "by what is leaving now"),
-    tile("In flight", num(sum(d.deployments, "in_flight")), `of ${num(sum(d.deployments, "limit"))} permits`),
-    tile("Refused for load", num(refused), d.requests.count ? `${pct(refused / d.requests.count)} of ${num(d.requests.count)}` : "no requests yet"));
+  tiles(
+    ["Waiting now", num(sum(d.queues, "waiting")), `in ${many(d.queues.length, "lane")}`],
+    ["Forecast wait", ms(Math.max(0, ...d.queues.map((q) => q.predicted_wait_ms))), "longest of all lanes, for a new request"],
+    ["In flight", num(sum(d.deployments, "in_flight")), `of ${num(sum(d.deployments, "limit"))} permits`],
+    ["Shed", num(refused), d.requests.count ? `${pct(refused / d.requests.count)} of ${num(d.requests.count)}` : "no requests yet"]);
   lanes.show(d.queues);
   permits.show(d.deployments);
   shed.show(d.shed);

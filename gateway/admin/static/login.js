@@ -1,21 +1,45 @@
-import { $, h, fill, api, known, param, session } from "./core.js";
+import { $, h, fill, api, known, param, segment, session } from "./core.js";
 
-const form = $("#login");
-const next = param("next").startsWith("/admin/") ? param("next") : "/admin/";
-form.addEventListener("submit", async (event) => {
-  event.preventDefault();
-  const submit = $("button", form);
-  submit.disabled = true;
+// The page asked for: one of ours, or the overview. The browser brings its fragment along.
+const [, link] = /^#link=([\w-]+)$/.exec(location.hash) ?? [];
+const at = new URL(param("next") || "/admin/", location.origin);
+const isOurs = at.origin === location.origin && /^\/admin\/(?!api\/|static\/|login$)[^\\]*$/.test(at.pathname) && !at.pathname.includes("//");
+const next = isOurs ? at.pathname + at.search + (link ? "" : location.hash) : "/admin/";
+const why = (text, tone = "bad") => fill("#why", h("div.banner", { class: tone }, text));
+
+async function enter(path, body) {
   try {
-    await api("login", { body: Object.fromEntries(new FormData(form)) });
+    await api(path, { body });
     location.replace(next);
+    return true;
   } catch (error) {
-    fill("#why", h("div.banner.bad", error.message));
-    submit.disabled = false;
-    form.elements.password.select();
+    why(error.message);
+    return false;
   }
-});
-known.then(() => {
-  if (["open", "session"].includes(session.mode)) fill("#why", h("div.banner.calm", session.mode === "open" ? "No admin exists yet, so reading needs no login. " : "You are logged in. ", h("a", { href: next }, "Go on")));
-  $("#oidc").hidden = !session.login?.oidc;
-});
+}
+for (const [id, path] of [["login", "login"], ["token", "login/token"]]) {
+  const form = $(`#${id}`);
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const submit = $("button", form);
+    submit.disabled = true;
+    if (await enter(path, Object.fromEntries(new FormData(form)))) return;
+    submit.disabled = false;
+    $("[type=password]", form).select();
+  });
+}
+function show() {
+  const { password, oidc, token_path } = session.login;
+  if (token_path) fill("#token-path", token_path);
+  $("#login").hidden = !password;
+  $("#by-token").open = !password && !oidc;
+  $("#oidc").hidden = !oidc;
+  $("#oidc a").href = `${oidc}?next=${segment(next)}`;
+  const isOpen = session.mode === "open";
+  if (!link && (isOpen || session.mode === "session")) why([isOpen ? "Reading needs no sign-in here, changes do. " : "You are signed in. ", h("a", { href: next }, "Continue")], "calm");
+}
+known.then(show);
+if (link) {
+  history.replaceState(null, "", location.pathname + location.search); // the secret leaves the address
+  enter("login/links/redeem", { link });
+}

@@ -1,30 +1,36 @@
-import { h, onClick, fill, num, many, short, ms, pct, bytes, money, words, sum, level, meter, empty, none, facts, tile, sub, grid, frame, api, Table, livePage } from "./core.js";
+import { h, segment, onClick, fill, num, many, short, ms, pct, bytes, money, words, sum, level, meter, empty, none, facts, tiles, sub, grid, frame, api, Table, livePage } from "./core.js";
 import { Chart } from "./chart.js";
 
 const attained = (ratio) => (ratio == null ? "–" : h(`span.${ratio >= 0.95 ? "good" : ratio >= 0.9 ? "warn" : "bad"}`, pct(ratio)));
+const REJECTED = { 400: "a field or the JSON is wrong", 401: "no valid API key", 403: "the key may not use the model", 404: "unknown model or path", 413: "the request is too large", 429: "over the tenant's limit" };
 const tables = {
   ttft: new Table("#ttft", {}, { key: (r) => r.bucket }),
   slo: new Table("#slo", { target: (target, r) => `${target} ≤ ${ms(r.limit_ms)}`, ratio: attained }, { key: (r) => r.lane + r.target }),
   shed: new Table("#shed", {}, { key: (r) => r.lane + r.reason }),
+  rejected: new Table("#rejected", { status: (status) => h("a", { href: `/admin/requests?outcome=rejected&status=${status}` }, status), why: (_, r) => REJECTED[r.status] ?? "the request is wrong" }, { key: (r) => r.status }),
   queues: new Table("#queues", { waiting: (n, r) => [meter(n / r.max_queue), num(n)] }, { key: (r) => r.lane }),
   deployments: new Table("#deployments", { in_flight: (n, r) => `${n} of ${r.limit}` }),
 };
 const rate = new Chart("#rate", "Requests per second over time by outcome; the tables below have the totals.");
 const firstToken = new Chart("#first", "Time to first token over time, p50, p95 and p99; the table below has the totals by prompt length.", "s");
 
-function tiles(d) {
+function showTiles(d) {
   const all = d.ttft.at(-1);
   const worst = d.slo.filter((row) => row.ratio != null).sort((a, b) => a.ratio - b.ratio)[0];
   const { count, per_s, failed } = d.requests;
   const [shed, saved, money_] = [d.requests.outcomes.shed ?? 0, sum(Object.values(d.saved.tokens)), sum(Object.values(d.saved.cost ?? {}))];
   const of = (n) => pct(n / d.cache.lookups);
-  fill("#tiles",
-    tile("Requests", [short(per_s), h("small", " /s")], `${short(count)} in the window, ${num(failed)} failed`),
-    tile("TTFT p95", ms(all?.p95_ms), all ? `p50 ${ms(all.p50_ms)} · p99 ${ms(all.p99_ms)}` : "no answer yet"),
-    tile("Targets met", attained(worst?.ratio), worst ? `worst: ${worst.lane}, ${worst.target} ≤ ${ms(worst.limit_ms)}` : d.slo.length ? "no answer with a target yet" : "no lane has a target"),
-    tile("Cache hits", d.cache.lookups ? of(d.cache.hit_exact + d.cache.shared + d.cache.hit_semantic) : "–", d.cache.lookups ? `exact ${of(d.cache.hit_exact)} · semantic ${of(d.cache.hit_semantic)}` : "no lookups in the window"),
-    tile("Refused for load", count ? pct(shed / count) : "–", shed ? `${num(shed)}, most: ${words(d.shed[0]?.reason)}` : "none"),
-    tile("Saved", [short(saved), h("small", " tokens")], d.saved.has_prices ? `${money(money_)} saved, ${money(d.saved.spent)} spent` : "no prices in the policy"));
+  const { routes_without_cache: off, num_routes } = d.cache;
+  const rejected = sum(d.rejected, "count");
+  const cacheOff = off.length > 0 && [`cache is off on ${num(off.length)} of ${many(num_routes, "route")}, `, h("a", { href: `/admin/policy#routes.${segment(off[0])}.cache.mode` }, "turn it on")];
+  tiles(
+    ["Requests", [short(per_s), h("small", " /s")], `${short(count)} in the window, ${num(failed)} failed`, "/admin/requests"],
+    ["TTFT p95", ms(all?.p95_ms), all ? `p50 ${ms(all.p50_ms)} · p99 ${ms(all.p99_ms)}` : "no answer yet", "#ttft-title"],
+    ["Targets met", attained(worst?.ratio), worst ? `worst: ${worst.lane}, ${worst.target} ≤ ${ms(worst.limit_ms)}` : d.slo.length ? "no answer with a target yet" : "no lane has a target", "/admin/load#targets-title"],
+    ["Cache hits", d.cache.lookups ? of(d.cache.hit_exact + d.cache.shared + d.cache.hit_semantic) : "–", d.cache.lookups ? [`exact ${of(d.cache.hit_exact)} · semantic ${of(d.cache.hit_semantic)}`, off.length > 0 && h("br"), cacheOff] : cacheOff || "no lookups in the window", "/admin/cache"],
+    ["Shed", count ? pct(shed / count) : "–", shed ? `${num(shed)}, most: ${words(d.shed[0]?.reason)}` : "no request refused for load", "/admin/requests?outcome=shed"],
+    ["Rejected", num(rejected), rejected ? d.rejected.slice(0, 3).map((r) => `${r.status}: ${num(r.count)}`).join(" · ") : "no 400, 401 or 403", "/admin/requests?outcome=rejected"],
+    ["Saved", [short(saved), h("small", " tokens")], d.saved.has_prices ? `${money(money_)} saved, ${money(d.saved.spent)} spent` : "no prices in the policy", "#saved-title"]);
 }
 
 function stages(d) {
@@ -53,7 +59,7 @@ const finding = (f) => [h("h3", `${f.stage}: ${words(f.cause)}`), h("p", f.summa
   sub(f.evidence.map((e) => `${e.name} ${measured(e.now, e.measure)}` + (e.expected == null ? "" : `, ${e.expected_is} ${measured(e.expected, e.measure)}`)).join("; "))];
 async function diagnose({ target }) {
   target.disabled = true;
-  fill("#diagnosis", sub("Watching the next 10 seconds…"));
+  fill("#diagnosis", sub("Measuring for 10 seconds…"));
   try {
     const { findings, num_requests, seconds, notes } = await api("diagnosis?seconds=10");
     fill("#diagnosis", findings.length ? findings.map(finding) : empty("Nothing is slow", `${num(num_requests)} requests in ${num(seconds)} s were as before and within their targets.`), notes.map((note) => sub(note)));
@@ -78,7 +84,7 @@ function charts({ series, requests }) {
 
 livePage("overview", (d) => {
   frame(d);
-  tiles(d);
+  showTiles(d);
   stages(d);
   cache(d);
   saved(d);

@@ -1,51 +1,26 @@
-import { $, onClick, h, fill, num, many, pct, ms, day, ago, words, money, state, dot, empty, facts, sub, mono, button, plainButton, grid, none, banner, load, Table, api, act, popup, notify, save, read, known, param, setParams, keys } from "./core.js";
+import { $, onClick, h, fill, update, num, many, pct, ms, day, ago, span, words, money, state, dot, empty, facts, sub, mono, button, plainButton, grid, none, banner, load, Table, api, act, popup, notify, save, known, param, setParams, keys } from "./core.js";
+import { PolicyForm } from "./form.js";
 
 const editor = $("#yaml");
 let inForce; // the answer of GET /admin/api/policy
 let serial = 0;
 const dirty = () => inForce && editor.value !== inForce.document;
 
-// ── The form: numbers people change often, each a path of the document; the template says which ──────────────────
-const inputs = new Map(); // "routes.faq.cache.ttl_s" → input
-
-function field(label, kind, item, index) {
-  const { path } = label.dataset;
-  const [input, value] = [$("input,select", label), read(item, path)];
-  input.value = input.dataset.was = value;
-  input.addEventListener("change", () => set(`${kind}[${index}].${path}`, input, typeof value));
-  inputs.set(`${kind}.${item.id}.${path}`, input);
-  return label;
-}
-function buildForm() {
-  inputs.clear();
-  fill("#form", [...$("#fields").content.children].map((group) => {
-    const { kind } = group.dataset;
-    const items = (inForce.policy[kind] ?? []).map((item, index) => {
-      const labels = [...group.cloneNode(true).querySelectorAll("label")].filter((label) => read(item, label.dataset.path) != null);
-      return labels.length > 0 && h("details", { open: kind === "routes" && index < 2 }, h("summary", item.id), h("div.fields", labels.map((label) => field(label, kind, item, index))));
-    });
-    return items.some(Boolean) && [h("h3", group.title), items];
-  }));
-}
-async function set(path, input, kind) {
-  const text = input.value.trim();
-  const value = kind === "number" ? Number(text) : text;
-  if (kind === "number" && (text === "" || Number.isNaN(value))) return notify(`${path}: must be a number.`, "bad");
-  try {
-    editor.value = (await api("policy/edit", { body: { document: editor.value, set: [{ path, value }] } })).document;
-    validate();
-  } catch (error) {
-    notify(error.message, "bad");
-    input.value = input.dataset.was;
-  }
-}
-function follow(changes) { // the form shows the draft
-  for (const input of inputs.values()) input.value = input.dataset.was;
-  for (const change of changes) {
-    const input = inputs.get(change.path);
-    if (input && change.new != null) input.value = change.new;
-  }
-}
+// ── The form writes into the text ────────────────────────────────────────────────────────────────────────────────
+let edits = Promise.resolve(); // one after the other
+const form = new PolicyForm("#form", (changes) => {
+  serial += 1; // a check under way is of an older text
+  const set = changes.filter(([, value]) => value !== undefined).map(([path, value]) => ({ path, value }));
+  const remove = changes.filter(([, value]) => value === undefined).map(([path]) => path);
+  edits = edits.then(async () => {
+    try {
+      await draft((await api("policy/edit", { body: { document: editor.value, set, remove } })).document);
+    } catch (error) {
+      notify(error.message, "bad");
+      await validate();
+    }
+  });
+});
 
 // ── Checking as one types ────────────────────────────────────────────────────────────────────────────────────────
 function jump(line, column) {
@@ -60,25 +35,38 @@ const MARKS = { "+": "add", "-": "del", "@": "at" };
 const unified = (text) => h("pre", { tabindex: 0, role: "group", "aria-label": "Text diff" }, text.split("\n").map((line) => h("span", { class: MARKS[line[0]] }, `${line}\n`)));
 const changeList = (list) => h("ul", list.map((c) => h("li", c.text)));
 
+let failing = []; // tests of the draft that fail, as paths, where nothing else is wrong with it
+let changed = []; // what the draft changes
 async function validate() {
   const mine = ++serial;
-  for (const id of ["plan", "reset", "patch", "apply", "try"]) $(`#${id}`).disabled = !dirty() || (inForce.read_only && ["apply", "try"].includes(id));
+  const text = editor.value;
+  const enable = (isGood) => {
+    for (const id of ["plan", "reset", "patch"]) $(`#${id}`).disabled = !dirty();
+    for (const id of ["apply", "try"]) $(`#${id}`).disabled = !dirty() || inForce.read_only || !isGood;
+  };
   $("#patch").hidden = !inForce.read_only;
+  [failing, changed] = [[], []];
   if (!dirty()) {
-    fill("#verdict", dot("good", `As in force, revision ${inForce.revision.revision}`));
+    enable(false);
+    fill("#verdict", dot("good", `In force: revision ${inForce.revision.revision}`));
     fill("#diff", none("#diff"));
-    return follow([]);
+    return form.show(inForce.policy);
   }
-  const body = { document: editor.value };
+  enable(!$("#apply").disabled);
   try {
-    const found = await api("policy/check", { body });
+    const found = await api("policy/check", { body: { document: text } });
     if (mine !== serial) return;
-    if (!found.ok) return fill("#verdict", dot("bad", many(found.problems.length, "problem")), problems(found.problems));
-    fill("#verdict", dot("good", `Good; ${many(found.num_tests, "test")} of its own passed`));
-    const diff = await api("policy/diff", { body });
+    form.show(found.policy, found.problems);
+    const tests = found.problems.map((p) => p.path.match(/^tests\[\d+\]/)?.[0]);
+    failing = found.policy && tests.every(Boolean) ? [...new Set(tests)] : [];
+    enable(found.ok || failing.length > 0);
+    if (!found.ok) fill("#verdict", failing.length ? dot("warn", `${many(failing.length, "test")} of the policy would fail`) : dot("bad", many(found.problems.length, "problem")), problems(found.problems));
+    else fill("#verdict", dot("good", `Valid; ${many(found.num_tests, "test")} passed`));
+    if (!found.policy) return fill("#diff", sub("The changes show once the draft can be read."));
+    const diff = await api("policy/diff", { body: { document: text } });
     if (mine !== serial) return;
-    follow(diff.changes);
-    fill("#diff", diff.changes.length ? changeList(diff.changes) : sub("Nothing that has an effect; comments or layout only."), h("details", h("summary", "Text"), unified(diff.unified)));
+    changed = diff.changes.map((c) => c.text);
+    fill("#diff", changed.length ? changeList(diff.changes) : sub("No effect: only comments or layout differ."), h("details", h("summary", "Text"), unified(diff.unified)));
   } catch (error) {
     if (mine === serial) fill("#verdict", dot("bad", error.message));
   }
@@ -89,17 +77,26 @@ editor.addEventListener("input", () => (clearTimeout(typing), (typing = setTimeo
 addEventListener("beforeunload", (event) => dirty() && event.preventDefault());
 
 // ── Plan, apply ──────────────────────────────────────────────────────────────────────────────────────────────────
-const blast = (b) => facts(["Reaches", (b.tenants === "all" ? "all tenants; " : `${b.tenants.join(", ") || "no tenant"}; `) + (b.routes.length ? `routes ${b.routes.join(", ")}` : "no route")],
-  ["Of the last day", b.share_of_last_day == null ? "not known yet" : `${pct(b.share_of_last_day)} of ${num(b.requests_last_day)} requests (${b.hours_known.toFixed(1)} h known)`]);
-const REPLAYED = [["Cache hits", (s) => pct(s.hit_ratio)], ["of them wrong", (s) => pct(s.hit_ratio_error)], ["Cost of 1,000", (s) => money(s.cost_per_1k)], ["Shed", (s) => pct(s.shed_ratio)], ["TTFT p50", (s) => ms(s.ttft_p50_ms)], ["TTFT p95", (s) => ms(s.ttft_p95_ms)],
+const blast = (b) => facts(["Tenants", b.tenants === "all" ? "all" : b.tenants.join(", ") || "none"], ["Routes", b.routes.join(", ") || "none"],
+  ["Requests of the last day", b.share_of_last_day == null ? "none yet" : `${pct(b.share_of_last_day)} of ${num(b.requests_last_day)} (known for ${span(b.known_for_s)})`]);
+const REPLAYED = [["Cache hits", (s) => pct(s.hit_ratio)], ["Wrong hits", (s) => pct(s.hit_ratio_error)], ["Cost of 1,000 requests", (s) => money(s.cost_per_1k)], ["Shed", (s) => pct(s.shed_ratio)], ["TTFT p50", (s) => ms(s.ttft_p50_ms)], ["TTFT p95", (s) => ms(s.ttft_p95_ms)],
   ["Deployments", (s) => Object.entries(s.deployments).map(([id, v]) => `${id} ${pct(v, 0)}`).join(", ")]];
-const replay = (r) => [h("h3", `${num(r.num_requests)} recorded requests, decided again in ${r.took_s.toFixed(1)} s`), grid("Replay", ["", "In force", "Draft"], REPLAYED.map(([label, of]) => [label, of(r.old), of(r.new)]), 9),
+const replay = (r) => [h("h3", `${num(r.num_requests)} recorded requests, replayed in ${r.took_s.toFixed(1)} s`), grid("Replay", ["Measure", "In force", "Draft"], REPLAYED.map(([label, of]) => [label, of(r.old), of(r.new)]), 9),
   r.moved.length > 0 && h("p", r.moved.map((m) => `${num(m.count)} from ${m.route_from} to ${m.route_to}`).join("; ")), r.notes.map((note) => sub(note))];
+const show = (...content) => {
+  fill("#planned", ...content);
+  $("#planned").closest(".card").scrollIntoView({ block: "nearest" });
+};
+// The draft without those of its own tests that would fail.
+async function passing() {
+  await edits;
+  return failing.length ? (await api("policy/edit", { body: { document: editor.value, remove: failing } })).document : editor.value;
+}
 async function plan() {
   fill("#planned", sub("Replaying recent requests…"));
   try {
-    const p = await api("policy/plan", { body: { document: editor.value, replay: true } });
-    fill("#planned", p.ok ? [p.blast_radius && blast(p.blast_radius), p.replay ? replay(p.replay) : sub(`No replay: ${p.replay_why_not ?? "nothing was recorded"}`)] : problems(p.problems));
+    const p = await api("policy/plan", { body: { document: await passing(), replay: true } });
+    show(p.ok ? [p.blast_radius && blast(p.blast_radius), p.replay ? replay(p.replay) : sub(`No replay: ${p.replay_why_not ?? "nothing was recorded"}`)] : problems(p.problems));
   } catch (error) {
     fill("#planned", empty("No plan", error.message));
   }
@@ -110,67 +107,91 @@ async function commit(path, body, done, method) {
     await refresh();
   } catch ({ error }) {
     const { conflict, problems: found } = error ?? {};
-    if (conflict) fill("#planned", h("h3", "Somebody else applied a revision meanwhile"), facts(["Theirs", `${conflict.theirs.number} by ${conflict.theirs.author}: ${conflict.theirs.reason}`]), changeList(conflict.changes ?? []),
-      button("Put my draft on top of theirs", () => refresh(editor.value)));
+    if (conflict) show(h("h3", "Somebody else has applied a revision"), facts(["Revision", `${conflict.theirs.number} by ${conflict.theirs.author}: ${conflict.theirs.reason}`]), changeList(conflict.changes ?? []),
+      button("Load that revision, keep my draft", () => refresh(editor.value)));
     else if (found) fill("#verdict", problems(found));
   }
 }
-async function apply() {
-  const given = await popup("apply");
-  if (given) commit("", { document: editor.value, reason: given.reason }, "Applied.", "PUT");
+// Asks for a reason, with what the draft changes and which tests would go, then commits it.
+async function submit(name, path, done, more, method) {
+  await edits;
+  const note = h("div", changed.length > 0 && h("ul", changed.slice(0, 8).map((text) => h("li", text))), changed.length > 8 && sub(`and ${num(changed.length - 8)} more`),
+    failing.length > 0 && h("p.warn", `${many(failing.length, "test")} of the policy would fail and ${failing.length === 1 ? "is" : "are"} removed.`));
+  const given = await popup(name, "", note, { reason: changed.join("; ").slice(0, 200) });
+  if (given) commit(path, { document: await passing(), reason: given.reason, ...more(given) }, done, method);
 }
+const apply = () => submit("apply", "", "Applied.", () => ({}), "PUT");
 
 // ── Canary ───────────────────────────────────────────────────────────────────────────────────────────────────────
-async function tryOut() {
-  const given = await popup("try");
-  if (given) commit("/canary", { document: editor.value, reason: given.reason, percent: Number(given.percent) }, "The canary runs.");
-}
+const tryOut = () => submit("try", "/canary", "The canary runs.", (given) => ({ percent: Number(given.percent) }));
 async function end(verb) {
-  const given = await popup(verb);
-  if (given) commit(`/canary/${verb}`, { reason: given.reason }, "Done.");
+  const given = await popup(verb, "", "", { reason: $("#canary dd").textContent });
+  if (given) commit(`/canary/${verb}`, { reason: given.reason }, verb === "promote" ? "Promoted." : "Stopped.");
 }
-const arm = (a) => `${pct(a.ratio, 2)} of ${num(a.count)} (${pct(a.low, 2)} to ${pct(a.high, 2)})`;
-const canary = (c) => [facts(["State", state(c.state)], ["Gets", `${c.percent} % of requests` + (c.tenants ? ` of ${c.tenants.join(", ")}` : "")], ["By", `${c.author}, ${ago(c.at)}: ${c.reason}`], ["Ended", c.ended_at && `${day(c.ended_at)} by ${c.ended_by}: ${c.why ?? ""}`]),
-  grid("Evidence", ["", "In force", "Canary", "May rise by", "Verdict"], c.evidence.metrics.map((m) => [m.name, arm(m.old), arm(m.new), pct(m.limit), h(m.verdict === "worse" ? "b.bad" : "span", m.verdict)]), 9),
-  c.state === "running" && h("div.bar-of-tools", button("Promote", () => end("promote"), { class: "main" }), button("Stop", () => end("stop"), { class: "danger" }))];
+const MEASURES = { error: "Failed requests", slow: "Slow first tokens", shed: "Refused for load", wrong: "Marked wrong by feedback", audit: "Found wrong by audits" };
+const arm = (a) => a.count === 0 ? "none yet" : `${pct(a.ratio, 2)} of ${num(a.count)} (${pct(a.low, 2)} to ${pct(a.high, 2)})`;
+const diffs = new Map(); // of canaries, by id
+async function diffOf(c) {
+  if (!diffs.has(c.id)) diffs.set(c.id, await api("policy/diff", { body: { document: c.document, against: c.base?.number } }).then((d) => d.changes ?? [], () => []));
+  return diffs.get(c.id);
+}
+// One sentence from all measures: worse if one is, else whether there are enough requests.
+function verdict({ state: is, guard, evidence: { metrics } }) {
+  const worse = metrics.filter((m) => m.verdict === "worse").map((m) => MEASURES[m.name] ?? m.name);
+  if (worse.length) return dot("bad", `Worse: ${worse.join(", ").toLowerCase()}`);
+  const seen = Math.max(0, ...metrics.map((m) => m.new.count));
+  if (metrics.every((m) => m.verdict === "too few")) return dot("muted", `Too few requests for a verdict: ${num(seen)} of ${num(guard?.min_requests ?? seen)}`);
+  return dot("good", is === "running" ? `No worse so far, after ${many(seen, "request")}` : `No worse, after ${many(seen, "request")}`);
+}
+const canary = (c, diff) => h("div", { "data-key": c.id }, facts(["Verdict", verdict(c)], ["State", state(c.state)], ["Traffic", `${c.percent} % of requests` + (c.tenants ? ` of ${c.tenants.join(", ")}` : "")], ["Started", `by ${c.author}, ${ago(c.at)}: ${c.reason}`], ["Ended", c.ended_at && `${day(c.ended_at)} by ${c.ended_by}: ${c.why ?? ""}`]),
+  c.state === "running" && h("div.bar-of-tools", { "data-edit": true }, button("Promote", () => end("promote"), { class: "main" }), button("Stop", () => end("stop"), { class: "danger" })),
+  diff.length > 0 && [h("h3", c.base ? `Changes from revision ${c.base.number}` : "Changes"), changeList(diff)], h("h3", "Measured"),
+  grid("Evidence", ["Measure", "In force", "Canary", "May rise by", "Verdict"], c.evidence.metrics.map((m) => [MEASURES[m.name] ?? m.name, arm(m.old), arm(m.new), pct(m.limit), h(m.verdict === "worse" ? "b.bad" : "span", m.verdict)]), 9));
+const ended = (list) => h("details", { "data-key": "ended" }, h("summary", "Earlier canaries"), h("ul", list.map((one) => h("li", `${day(one.at)} by ${one.author}, ${words(one.state)}: ${[one.reason, one.why].filter(Boolean).join("; ")}`))));
 let watched; // the canary that ran at the last refresh
 async function watch() {
   const { canary: c, past } = await api("policy/canary");
   const shown = c ?? past[0];
-  fill("#canary", shown ? canary(shown) : none("#canary"), past.length > 1 && h("details", h("summary", "Earlier ones"), h("ul", past.slice(c ? 0 : 1).map((one) => h("li", `${day(one.at)} by ${one.author}, ${words(one.state)}: ${one.reason}; ${one.why}`)))));
-  if (watched && !c && past[0]?.id === watched) notify(`The canary has ended (${words(past[0].state)}): ${past[0].why ?? ""}`, past[0].state === "promoted" ? "good" : "bad");
+  const earlier = past.slice(c ? 0 : 1);
+  if (!shown) fill("#canary", none("#canary"));
+  else update($("#canary"), [canary(shown, await diffOf(shown)), ...(earlier.length ? [ended(earlier)] : [])]);
+  $("#canary").closest(".card").classList.toggle("first", Boolean(c));
+  if (watched && !c && past[0]?.id === watched) {
+    notify(`The canary has ended (${words(past[0].state)}): ${past[0].why ?? ""}`, past[0].state === "promoted" ? "good" : "bad");
+    if (!dirty()) await refresh(); // it may have become the policy in force
+  }
   watched = c?.id;
 }
-setInterval(() => document.hidden || !watched || $("#canary :focus, dialog[open]") || watch().catch((error) => banner("first", error.message)), 2000);
+setInterval(() => document.hidden || !watched || $("dialog[open]") || watch().catch((error) => banner("first", error.message)), 2000);
 
 // ── History ──────────────────────────────────────────────────────────────────────────────────────────────────────
 const link = (revision, r) => (r.number > 0 ? h("a.mono", { href: `?revision=${r.number}`, onclick: (e) => (e.preventDefault(), reveal(r.number)) }, revision) : mono(revision));
-const history_ = new Table("#history", { revision: link, kind: (kind, r) => (r.of ? `${kind} of ${r.of}` : kind), do: (_, r) => r.number > 0 && r.revision !== inForce.revision.revision && plainButton("Roll back", () => back(r), { "aria-label": `Roll back to ${r.number}` }) }, { key: (r) => r.revision });
+const history_ = new Table("#history", { revision: link, kind: (kind, r) => (r.of ? `${kind} of ${r.of}` : kind), do: (_, r) => r.number > 0 && r.revision !== inForce.revision.revision && plainButton("Roll back", () => back(r), { "aria-label": `Roll back to ${r.number}`, "data-edit": true }) }, { key: (r) => r.revision });
 async function reveal(number) {
   setParams({ revision: number });
   try {
     const { revision: r, document: text, changes, unified: lines } = await api(`policy/revisions/${number}`);
-    fill("#planned", h("h3", `Revision ${number} by ${r.author}: ${r.reason}`), changeList(changes), unified(lines), button("Take its text as draft", () => draft(text)));
-    $("#planned").scrollIntoView({ block: "nearest" });
+    show(h("h3", `Revision ${number} by ${r.author}: ${r.reason}`), changeList(changes), unified(lines), button("Edit this revision", () => draft(text)));
   } catch (error) {
-    fill("#planned", empty("Not known", error.message));
+    show(empty("Not found", error.message));
   }
 }
 async function back(r) {
-  const given = await popup("rollback", r.number, `By ${r.author}: ${r.reason}`);
+  const given = await popup("rollback", r.number, `By ${r.author}: ${r.reason}`, { reason: `back to revision ${r.number}` });
   if (given) commit("/rollback", { revision: r.number, reason: given.reason }, "Rolled back.");
 }
 
 const refresh = (text) => load(async () => {
   inForce = await api("policy");
   banner("readonly", inForce.read_only && `${(inForce.read_only_why ?? "This policy is read only").replace(/^t/, "T")}.`, "calm");
-  banner("bad", !inForce.status.is_current && `What is written is not in force: ${inForce.status.error}`, "bad");
-  buildForm();
-  draft(text ?? inForce.document);
+  banner("bad", !inForce.status.is_current && `The newest revision is not in force: ${inForce.status.error}`, "bad");
+  await draft(text ?? inForce.document);
   history_.show((await api("policy/revisions?limit=50")).revisions);
   await watch();
 });
 for (const [id, action] of Object.entries({ plan, apply, try: tryOut, reset: () => draft(inForce.document) })) onClick(`#${id}`, action);
 onClick("#patch", async () => save("policy.patch", await api("policy/patch", { body: { document: editor.value }, text: true }), "text/x-diff"));
 keys.set("p", plan);
-known.then(() => refresh()).then(() => param("revision") && reveal(param("revision")));
+const target = () => location.hash && form.reveal(decodeURIComponent(location.hash.slice(1)));
+addEventListener("hashchange", target);
+known.then(() => refresh()).then(() => (param("revision") ? reveal(param("revision")) : target()));

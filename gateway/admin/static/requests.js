@@ -1,9 +1,9 @@
-import { $, h, fill, num, ms, pct, exact, clock, day, words, state, level, empty, facts, sub, mono, plainButton, grid, frame, Live, Table, api, load, param, setParams, keys, copy, known, here, onClick, segment } from "./core.js";
+import { $, h, fill, num, ms, pct, clock, day, words, state, level, empty, facts, sub, mono, plainButton, grid, frame, Live, Table, api, load, param, setParams, keys, copy, known, here, onClick, segment } from "./core.js";
 
 const MAX_ROWS = 200; // a page may be open for a day
 const BASE = "/admin/requests";
 const form = $("#filters");
-const NAMES = ["outcome", "cache", "tenant", "lane", "route", "deployment"];
+const NAMES = ["outcome", "status", "cache", "tenant", "lane", "route", "deployment"];
 let rows = [];
 let last = 0;
 let held = false;
@@ -38,7 +38,7 @@ async function show(id, { push = true } = {}) {
   try {
     fill(panel, explained((await api(`requests/${segment(id)}`)).request));
   } catch (error) {
-    fill(panel, heading(id), empty("Not known here", error.message));
+    fill(panel, heading(id), empty("Request not found", error.message));
   }
   panel.hidden = false;
   $("#split").classList.add("open");
@@ -56,31 +56,34 @@ function hide({ push = true } = {}) {
 }
 const heading = (id) => h("header", h("h2.mono", id), h("span.tools", plainButton("Copy id", () => copy(id)), plainButton("Close", () => hide())));
 
+// Stages may overlap, so that together they are longer than the request: a bar stays within its track.
 function stages(r) {
+  const whole = Math.max(r.total_ms, 0.001);
   let before = 0;
-  const share = (part) => `${Math.min(100, (part / Math.max(r.total_ms, 0.001)) * 100)}%`;
   return h("div.flow", r.stages.map((s) => {
-    const left = share(before);
+    const left = Math.min(before, whole - Math.min(s.ms, whole)) / whole;
     before += s.ms;
-    return [h("span", words(s.stage)), h("span.track", h("i", { left, width: share(s.ms) })), h("span.num", ms(s.ms))];
+    return [h("span", words(s.stage)), h("span.track", h("i", { left: `${left * 100}%`, width: `${Math.min(1 - left, s.ms / whole) * 100}%` })), h("span.num", ms(s.ms))];
   }));
 }
+const score = (value) => value?.toFixed(2) ?? "–";
 function decision(d, i, all) {
-  const scorers = [...new Set(Object.values(d.scores).flatMap(Object.keys))];
+  const scorers = [...new Set(Object.values(d.scores).flatMap(Object.keys))].filter((s) => s !== "quality");
   const names = Object.keys(d.totals).sort((a, b) => d.totals[b] - d.totals[a]);
-  return [h("h3", all.length > 1 ? `Decision ${i + 1} of ${all.length}` : "Decision"), sub(`${d.policy}: ${d.reason}` + (d.deployment ? ` → ${d.deployment}` : "")),
-    names.length > 0 && grid("Scores", ["Candidate", "Total", ...scorers.map(words)], names.map((name) => [name === d.deployment ? h("b", name) : name, exact(d.totals[name]), ...scorers.map((s) => exact(d.scores[name]?.[s]))])),
+  const [heads, cells] = Object.keys(d.qualities).length ? [["Predicted quality", "Threshold"], (name) => [h(`span.${d.qualities[name] < d.quality_threshold ? "warn" : "good"}`, pct(d.qualities[name])), pct(d.quality_threshold)]] : [[], () => []];
+  return [h("h3", all.length > 1 ? `Decision ${i + 1} of ${all.length}` : "Decision"), sub(`${words(d.policy)}: ${d.reason}`),
+    names.length > 0 && grid("Candidates", ["Candidate", ...heads, "Score", ...(scorers.length > 1 ? scorers.map(words) : [])], names.map((name) => [name === d.deployment ? h("b", `${name} (chosen)`) : name, ...cells(name), score(d.totals[name]), ...(scorers.length > 1 ? scorers.map((s) => score(d.scores[name]?.[s])) : [])])),
     Object.keys(d.dropped).length > 0 && sub("Left out: " + Object.entries(d.dropped).map(([name, why]) => `${name} (${words(why)})`).join(", "))];
 }
 function neighbour({ neighbour: n, cache_entry }) {
   if (!n) return cache_entry && [h("h3", "Cache entry"), facts(["Entry", mono(cache_entry)])];
-  return [h("h3", "Nearest cached prompt"), facts(["Similarity", [level(n.similarity), n.similarity.toFixed(4)]], ["Runner-up", n.runner_up?.toFixed(4)], ["Match probability", n.match_probability != null && `${pct(n.match_probability, 2)}, threshold ${pct(n.threshold, 2)}`],
+  return [h("h3", "Nearest cached prompt"), facts(["Similarity", [level(n.similarity), n.similarity.toFixed(3)]], ["Runner-up", n.runner_up?.toFixed(3)], ["Match probability", n.match_probability != null && `${pct(n.match_probability)}, threshold ${pct(n.threshold)}`],
     ["Decided", `${n.served ? "served" : "not served"}: ${words(n.why)}`], ["Entry", h("a.mono", { href: `/admin/cache?entry=${segment(n.entry_id)}` }, n.entry_id)])];
 }
 function explained(r) {
   const [slowest] = [...r.stages].sort((a, b) => b.ms - a.ms);
-  return [heading(r.id),
-    facts(["Outcome", [state(r.outcome), ` ${r.status}`, r.code && ` ${r.code}`]], ["What happened", r.detail], ["Refused because", r.shed_reason && words(r.shed_reason)], ["Client left while", r.cancelled_while],
+  return [heading(r.id), h("p.why", r.why),
+    facts(["Outcome", [state(r.outcome), ` ${r.status}`, r.code && ` ${r.code}`]], ["Detail", r.detail], ["Shed reason", r.shed_reason && words(r.shed_reason)], ["Client left during", r.cancelled_while],
       ["Arrived", day(r.at)], ["Total", ms(r.total_ms) + (slowest ? `, most of it ${words(slowest.stage)}` : "")], ["First token", r.ttft_ms != null && ms(r.ttft_ms)], ["Per token", r.tpot_ms != null && ms(r.tpot_ms)]),
     h("h3", "Stages"), stages(r), r.decisions.map(decision), neighbour(r), h("h3", "Request"),
     facts(["Requested model", r.model], ["Route", r.route], ["Deployment", r.deployment], ["Tenant", r.tenant], ["Lane", r.lane], ["Policy", mono(r.policy)], ["Cache", `${cacheWord(r)}, ${words(r.cache_reason)}`],
@@ -103,7 +106,7 @@ form.addEventListener("reset", () => setTimeout(refilter));
 onClick("#hold", ({ target }) => {
   held = !held;
   target.setAttribute("aria-pressed", held);
-  target.textContent = held ? "Go on" : "Hold";
+  target.textContent = held ? "Resume" : "Pause";
   if (!held) reload();
 });
 const step = (by) => {

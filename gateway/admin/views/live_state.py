@@ -78,6 +78,9 @@ class LiveState(msgspec.Struct, frozen=True, kw_only=True):
     deployments: tuple[DeploymentState, ...] = ()
     cache_entries: int = 0
     cache_bytes: int = 0
+    num_routes: int = 0
+    """Number of the policy's routes."""
+    routes_without_cache: tuple[str, ...] = ()
 
 
 def live_state(snapshot: PolicySnapshot | None, now: float, *, cache_entries: int, cache_bytes: int) -> LiveState:
@@ -90,6 +93,8 @@ def live_state(snapshot: PolicySnapshot | None, now: float, *, cache_entries: in
         deployments=tuple(_deployment(live, now, rules.get(live.id)) for live in snapshot.deployments.values()),
         cache_entries=cache_entries,
         cache_bytes=cache_bytes,
+        num_routes=len(snapshot.policy.routes),
+        routes_without_cache=tuple(route.id for route in snapshot.policy.routes if route.cache.mode == "off"),
     )
 
 
@@ -103,6 +108,8 @@ def added(states: Sequence[LiveState]) -> LiveState:
         deployments=tuple(_add_deployments(same) for same in _grouped(one for s in states for one in s.deployments)),
         cache_entries=max((state.cache_entries for state in states), default=0),
         cache_bytes=sum(state.cache_bytes for state in states),
+        num_routes=states[0].num_routes if states else 0,
+        routes_without_cache=states[0].routes_without_cache if states else (),
     )
 
 

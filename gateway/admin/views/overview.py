@@ -39,6 +39,7 @@ def overview(totals: Totals, live: LiveState) -> dict[str, Any]:
         "overhead": _spread(_sum(totals.histograms.get("overhead_seconds", {}).values())),
         "cache": _cache(totals, live),
         "shed": _shed(totals),
+        "rejected": _rejected(totals),
         "queues": [_queue(lane, totals) for lane in live.lanes],
         "saved": _saved(totals, live),
         "events": {
@@ -173,6 +174,8 @@ def _cache(totals: Totals, live: LiveState) -> dict[str, Any]:
         ],
         "entries": live.cache_entries,
         "bytes": live.cache_bytes,
+        "num_routes": live.num_routes,
+        "routes_without_cache": live.routes_without_cache,
     }
 
 
@@ -182,6 +185,12 @@ def _shed(totals: Totals) -> list[dict[str, Any]]:
         for (lane, reason), count in totals.by("shed_total", 0, 1).items()
     ]
     return sorted(rows, key=lambda row: -int(row["count"]))
+
+
+def _rejected(totals: Totals) -> list[dict[str, Any]]:
+    """Return the requests that were wrong, by the status sent, the most frequent first."""
+    rows = [{"status": int(status), "count": int(count)} for (status,), count in totals.by("rejected_total", 0).items()]
+    return sorted((row for row in rows if row["count"]), key=lambda row: -row["count"])
 
 
 def _queue(lane: LaneState, totals: Totals) -> dict[str, Any]:

@@ -31,6 +31,8 @@ class CacheIdentity(msgspec.Struct, frozen=True):
     candidates: bytes
     """Digest that separates the route's candidates from another's."""
     control: CacheControl = NO_WISHES
+    regenerating_user: str | None = None
+    """User for whom a repeated conversation asks for a new response; None where it does not."""
 
 
 class CacheLookup:

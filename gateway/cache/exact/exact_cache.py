@@ -14,6 +14,7 @@ from gateway.cache.exact.exact_tier import ExactTier, Selection
 from gateway.cache.exact.fingerprint import Fingerprint, fingerprint, scope_of, stream_shape
 from gateway.cache.exact.needs import needs_of
 from gateway.cache.exact.quarantine import QUARANTINE_S, Quarantines, digest_of
+from gateway.cache.exact.recent_answers import RecentAnswers
 from gateway.cache.exact.shared_answer import SharedAnswers
 from gateway.chat.request import ChatRequest
 from gateway.telemetry.records.cache_reasons import ExactReason
@@ -87,6 +88,7 @@ class ExactCache:
         self._shared = SharedAnswers()
         self._wall = wall
         self._wrong = Quarantines()
+        self._recent = RecentAnswers()
         self._others: Others | None = None
         self._hits: FairRecent[str, str] = FairRecent(_MAX_HITS_KNOWN)
         """Request ids of hits with the ids of their entries."""
@@ -119,10 +121,13 @@ class ExactCache:
         if wanted.control.no_cache:
             return CacheLookup(CacheResult.BYPASS, "no_cache", key=key, wanted=wanted)
         now = self._wall()
+        if self._is_regenerating(wanted, key.exact, now):
+            return CacheLookup(CacheResult.BYPASS, "regenerate", key=key, wanted=wanted)
         found, needs = self.tier.find(key.exact, now, max_age_s=wanted.control.max_age_s), needs_of(request)
         reason: ExactReason = "new" if found is None else "stale"
         if found is not None and is_current(found, wanted.rule.ttl_s, now):
             if needs.are_met_by(found.answer):
+                self._note_answer(wanted, key.exact, now)
                 return self._hit(found, now)
             reason = "lacking"
         lookup = CacheLookup(CacheResult.MISS, reason, key=key, wanted=wanted)
@@ -170,6 +175,7 @@ class ExactCache:
                 expires_at=now + wanted.rule.ttl_s + STALE_S,
                 cost_tokens=max(0, cost),
             )
+            self._note_answer(wanted, key.exact, now)
             if not self._wrong.covers(entry.exact, answer, now) and self.tier.put(entry, now):
                 share = partial(self._share, fresh_until=now + wanted.rule.ttl_s)
                 if lookup.on_stored is None:
@@ -180,6 +186,14 @@ class ExactCache:
             lookup.leading.entry_id = request_id
             lookup.leading.finish(answer)
             lookup.leading = None
+
+    def _is_regenerating(self, wanted: CacheIdentity, exact: bytes, now: float) -> bool:
+        user = wanted.regenerating_user
+        return user is not None and self._recent.is_repeated(exact, user, now, wanted.rule.regenerate_window_s)
+
+    def _note_answer(self, wanted: CacheIdentity, exact: bytes, now: float) -> None:
+        if wanted.regenerating_user is not None:
+            self._recent.note(exact, wanted.regenerating_user, wanted.tenant, now)
 
     def note_hit(self, request_id: str, entry_id: str) -> None:
         """Remember which entry answered a request, so that feedback can name it."""

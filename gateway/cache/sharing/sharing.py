@@ -104,7 +104,9 @@ class CacheSharing:
 
     def purged(self, selection: Selection) -> None:
         """Share a purge."""
-        purge = msgspec.structs.replace(selection, until=self._wall())
+        purge = selection
+        if purge.until is None:
+            purge = msgspec.structs.replace(selection, until=self._wall())
         self._remember(purge)
         self._unswept.append(purge)
         self._may_sweep.set()

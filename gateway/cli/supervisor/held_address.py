@@ -6,6 +6,7 @@ import errno
 import socket
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 
 from gateway.http.address import BACKLOG, bind_unix, describe, inherited_sockets
 
@@ -21,6 +22,8 @@ class HeldAddress:
     shown: str
     """The address for people and clients, with the port that the system chose."""
     sockets: tuple[socket.socket, ...]
+    tls_cert: Path | None = None
+    """Certificate of an address that speaks TLS; None for plain HTTP."""
 
     @property
     def descriptors(self) -> tuple[int, ...]:

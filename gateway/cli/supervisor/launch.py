@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from gateway.access.local_token import FILE_NAME as ADMIN_TOKEN
 from gateway.cli.supervisor.child import ChildSpec
 from gateway.cli.supervisor.held_address import AddressError, HeldAddress, hold_address
 from gateway.config.settings import GatewayConfig
@@ -58,6 +59,8 @@ class LaunchPlan:
     gateway: ChildSpec
     public: HeldAddress
     admin: HeldAddress
+    admin_token: Path | None = None
+    """File with the admin token; None where no login link is printed."""
 
     def __enter__(self) -> LaunchPlan:
         return self
@@ -95,7 +98,8 @@ def plan_launch(config: GatewayConfig, policy: Policy, *, num_cores: int, python
         env={**python_env(), **variables_of(settings)},
         descriptors=(*public.descriptors, *admin.descriptors),
     )
-    return LaunchPlan(engines=engines, gateway=gateway, public=public, admin=admin)
+    token = config.admin.token_file or config.process.runtime_dir / ADMIN_TOKEN
+    return LaunchPlan(engines=engines, gateway=gateway, public=public, admin=admin, admin_token=token)
 
 
 def split_threads(num_cores: int) -> Mapping[Size, int]:
@@ -149,8 +153,10 @@ def bundled_model_dir(size: Size) -> Path:
 def _hold(config: GatewayConfig) -> tuple[HeldAddress, HeldAddress]:
     try:
         public = hold_address(config.public.listen, "--port", is_shared=config.public.shared)
+        public = replace(public, tls_cert=config.public.tls_cert)
         try:
-            return public, hold_address(config.admin.listen, "--admin-port")
+            admin = hold_address(config.admin.listen, "--admin-port")
+            return public, replace(admin, tls_cert=config.admin.tls_cert)
         except AddressError:
             public.close()
             raise

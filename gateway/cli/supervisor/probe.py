@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
 import msgspec
+
+from gateway.http.certificate import CertificateError, pinning_context
 
 TIMEOUT_S = 2.0
 
@@ -19,20 +22,31 @@ class ProbeResult:
     body: Any
 
 
-async def get(address: str, path: str, *, timeout_s: float = TIMEOUT_S) -> ProbeResult | None:
-    """Send GET `path` to `host:port` or `unix:/path`; None when no answer comes in time."""
+async def get(
+    address: str, path: str, *, timeout_s: float = TIMEOUT_S, tls_cert: Path | None = None
+) -> ProbeResult | None:
+    """Send GET `path` to `host:port` or `unix:/path`; None when no answer comes in time.
+
+    With `tls_cert`, the address speaks TLS with the certificate in that file.
+    """
     is_unix = address.startswith("unix:")
-    transport = httpx.AsyncHTTPTransport(uds=address.removeprefix("unix:") if is_unix else None)
-    base_url = "http://penstock" if is_unix else f"http://{reachable(address)}"
     try:
+        verify = pinning_context(tls_cert) if tls_cert is not None else True
+        transport = httpx.AsyncHTTPTransport(uds=address.removeprefix("unix:") if is_unix else None, verify=verify)
+        base_url = "http://penstock" if is_unix else base_url_of(address, is_tls=tls_cert is not None)
         async with httpx.AsyncClient(transport=transport, base_url=base_url, timeout=timeout_s) as client:
             response = await client.get(path)
-    except httpx.TransportError:
+    except (httpx.TransportError, CertificateError):
         return None
     try:
         return ProbeResult(status=response.status_code, body=msgspec.json.decode(response.content))
     except msgspec.DecodeError:
         return ProbeResult(status=response.status_code, body=None)
+
+
+def base_url_of(address: str, *, is_tls: bool) -> str:
+    """Return the URL for clients on this machine of an address to listen on."""
+    return f"{'https' if is_tls else 'http'}://{reachable(address)}"
 
 
 def reachable(address: str) -> str:

@@ -48,7 +48,7 @@ class RuntimeLock:
             os.close(fd)
             raise AlreadyRunning(
                 f"penstock already runs in {self._directory} (pid {pid}); stop it with kill {pid}, "
-                "or start another one with its own --runtime-dir and --port"
+                "or start another one beside it with --runtime-dir DIR --port 0 --admin-port 0"
             ) from error
         os.ftruncate(fd, 0)
         os.write(fd, f"{os.getpid()}\n".encode())

@@ -10,9 +10,10 @@ from contextlib import suppress
 
 from gateway.cli.supervisor.child import Child, ChildGaveUp
 from gateway.cli.supervisor.console import Console
-from gateway.cli.supervisor.first_request import first_request
+from gateway.cli.supervisor.first_request import FirstRun, first_request
 from gateway.cli.supervisor.launch import EngineLaunch, LaunchPlan
-from gateway.cli.supervisor.probe import ProbeResult, reachable
+from gateway.cli.supervisor.login_link import login_line
+from gateway.cli.supervisor.probe import ProbeResult, base_url_of
 
 POLL_S = 0.2
 STILL_WAITING_S = 15.0
@@ -34,7 +35,7 @@ class Supervisor:
         *,
         console: Console,
         probe: Probe,
-        needs_key: bool,
+        first_run: FirstRun,
         clock: Callable[[], float],
         poll_s: float = POLL_S,
     ) -> None:
@@ -43,7 +44,7 @@ class Supervisor:
         self._public, self._admin = plan.public.shown, plan.admin.shown
         self._console = console
         self._probe = probe
-        self._needs_key = needs_key
+        self._first_run = first_run
         self._clock = clock
         self._poll_s = poll_s
         self._engines = engines
@@ -134,8 +135,13 @@ class Supervisor:
             f"ready after {self._clock() - started_at:.1f} s; admin on {self._admin}; Ctrl-C stops"
         )
         if not self._admin.startswith("unix:"):
-            self._console.print_line(f"admin page: http://{reachable(self._admin)}/admin/")
-        self._console.block(first_request(self._public, needs_key=self._needs_key))
+            page = base_url_of(self._admin, is_tls=self._plan.admin.tls_cert is not None)
+            self._console.print_line(f"admin page: {page}/admin/")
+        token = self._plan.admin_token
+        if token is not None and (line := await login_line(self._plan.admin, token)) is not None:
+            self._console.print_line(line)
+        is_tls = self._plan.public.tls_cert is not None
+        self._console.block(first_request(self._public, self._first_run, is_tls=is_tls))
 
     async def _probe_gateway(self) -> ProbeResult | None:
         answer = await self._probe(self._public, "/readyz")

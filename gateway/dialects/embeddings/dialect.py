@@ -8,7 +8,7 @@ from gateway.chat.operation import EMBEDDINGS
 from gateway.chat.request import ChatRequest
 from gateway.chat.schema import ChatFields
 from gateway.dialects.direct import DirectDialect
-from gateway.dialects.embeddings.schema import MAX_INPUTS, EmbeddingFields
+from gateway.dialects.embeddings.schema import EMBEDDING_RULES, MAX_INPUTS, EmbeddingFields
 from gateway.dialects.operation_parser import OperationParser, ParsedBody, PromptList, prompts_of
 from gateway.errors import InvalidRequest
 
@@ -22,18 +22,18 @@ def embeddings_dialect() -> DirectDialect:
 
 def embeddings_parser() -> OperationParser[EmbeddingFields]:
     """Return a parser of requests."""
-    return OperationParser(EmbeddingFields, request_of, integers=("dimensions",))
+    return OperationParser(EmbeddingFields, request_of, EMBEDDING_RULES)
 
 
 def inputs_of(fields: EmbeddingFields) -> PromptList:
     """Return the inputs; raises InvalidRequest for none, for an empty one, or for too many."""
     inputs = prompts_of(fields.input, "input")
     if len(inputs.texts) > MAX_INPUTS:
-        raise InvalidRequest(f"input: at most {MAX_INPUTS} inputs, got {len(inputs.texts)}.", param="input")
+        raise InvalidRequest(f"`input` must have at most {MAX_INPUTS} inputs; got {len(inputs.texts)}.", param="input")
     if inputs.num_text_bytes is None and "" in inputs.texts:
         place = inputs.texts.index("")
         path = "input" if isinstance(fields.input, str) else f"input[{place}]"
-        raise InvalidRequest(f"{path}: expected at least one character, got an empty text.", param=path)
+        raise InvalidRequest(f"`{path}` must have at least one character; got an empty text.", param=path)
     return inputs
 
 

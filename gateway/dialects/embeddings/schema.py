@@ -9,23 +9,33 @@ from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 
-from gateway.chat.schema import Label
+from gateway.chat.fields.table import FieldRule, limits
 from gateway.dialects.completions.schema import PromptToken, PromptTokens
 from gateway.dialects.operation_parser import MAX_PROMPT_TOKENS
 
 MAX_INPUTS: Final = 2048
 """Inputs of one request, as at OpenAI."""
 MAX_DIMENSIONS: Final = 65_536
+_INPUT: Final = "be a string, a list of token ids, or a list of either"
+
+EMBEDDING_RULES: Final = {
+    "input": FieldRule(type="any", gateway="reads", engine="refuses", must=_INPUT),
+    "input[]": FieldRule(type="any", gateway="reads", engine="refuses", must="be a string or token ids"),
+    "input[][]": FieldRule(type="integer", gateway="reads", engine="refuses", must="be a token id"),
+    "dimensions": FieldRule(type="integer", gateway="checks", engine="refuses", least=1, most=MAX_DIMENSIONS),
+    "encoding_format": FieldRule(type="string", gateway="checks", engine="refuses"),
+}
+"""Rules of the fields that chat completions do not have."""
 
 
 class EmbeddingFields(Struct, frozen=True, kw_only=True):
     """An embeddings request; the input is a text, a list of token ids, or a list of either."""
 
-    model: Annotated[str, Meta(min_length=1, max_length=256)]
+    model: Annotated[str, limits("model")]
     input: str | Annotated[list[str | PromptToken | PromptTokens], Meta(min_length=1, max_length=MAX_PROMPT_TOKENS)]
     dimensions: Annotated[int, Meta(ge=1, le=MAX_DIMENSIONS)] | None = None
-    encoding_format: Label | None = None
-    user: Label | None = None
+    encoding_format: Annotated[str, limits("user")] | None = None
+    user: Annotated[str, limits("user")] | None = None
 
 
 class Embedding(Struct, frozen=True):

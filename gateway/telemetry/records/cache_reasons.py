@@ -39,11 +39,14 @@ SimilarReason = Literal["similar", "alone", "doubtful", "closed", "no_vector", "
 - `late`: a deployment was faster.
 """
 
-ExactReason = Literal["policy", "no_store", "no_scope", "no_cache", "exact", "new", "stale", "lacking", "shared"]
+ExactReason = Literal[
+    "policy", "no_store", "no_scope", "no_cache", "regenerate", "exact", "new", "stale", "lacking", "shared"
+]
 """Result of an exact lookup, or the reason why there was none.
 
 - `policy`: switched off.
 - `no_store`, `no_cache`: the client's cache directive.
+- `regenerate`: the same user repeats an equal conversation soon after its answer.
 - `no_scope`: no tenant or scope to store the response for.
 - `exact`: hit.
 - `new`, `stale`: no cached response, or an expired one.

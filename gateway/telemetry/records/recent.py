@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from gateway.telemetry.logs.log import clean
-from gateway.telemetry.records.record import Neighbourhood, RequestRecord
+from gateway.telemetry.records.record import HandedOver, Neighbourhood, RequestRecord
 from gateway.timeline import STAGE_LABELS, Clock
 from gateway.util.fair_bounded_dict import OwnerShares
 from routing_policies.decision import Decision
@@ -18,7 +18,7 @@ CAPACITY: Final = 2000
 MAX_LISTED: Final = 500
 _MAX_NAME_CHARS: Final = 256
 
-Filter = Literal["outcome", "tenant", "route", "deployment", "lane", "cache", "model"]
+Filter = Literal["outcome", "status", "tenant", "route", "deployment", "lane", "cache", "model"]
 
 
 class ShownStage(msgspec.Struct, frozen=True):
@@ -37,6 +37,20 @@ class ShownDecision(msgspec.Struct, frozen=True, kw_only=True):
     totals: dict[str, float]
     scores: dict[str, dict[str, float]]
     dropped: dict[str, str]
+    cause: str = "first"
+    """Cause of the choice, as in the metric `routing_decisions_total`."""
+    qualities: dict[str, float] = {}
+    """Quality of each candidate's answer, predicted or configured; empty where the policy does not compare it."""
+    quality_threshold: float | None = None
+    """Least quality that the policy takes; None without a threshold."""
+
+
+class ShownHandOver(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer that a cascade began and abandoned."""
+
+    deployment: str
+    prompt_tokens: int
+    completion_tokens: int
 
 
 class ShownRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,6 +100,9 @@ class ExplainedRequest(ShownRequest, frozen=True, kw_only=True):
     tpot_ms: float | None
     stages: list[ShownStage]
     decisions: list[ShownDecision]
+    handed_over: ShownHandOver | None = None
+    why: str = ""
+    """Sentences that say who answered, and why; added for the reader."""
 
 
 class RecentRequests:
@@ -193,6 +210,7 @@ def _explanation(record: RequestRecord) -> dict[str, Any]:
         "tpot_ms": _tpot_ms(record),
         "stages": [ShownStage(stage, stages[stage]) for stage in STAGE_LABELS if stage in stages],
         "decisions": [_shown(decision) for decision in record.decisions],
+        "handed_over": None if record.handed_over is None else _hand_over(record.handed_over),
     }
 
 
@@ -211,6 +229,16 @@ def _shown(decision: Decision) -> ShownDecision:
         totals={name: round(total, 4) for name, total in decision.totals.items()},
         scores={name: {what: round(s, 4) for what, s in scores.items()} for name, scores in decision.scores.items()},
         dropped={name: str(reason) for name, reason in decision.dropped.items()},
+        cause=decision.cause,
+        qualities={name: round(quality, 4) for name, quality in decision.qualities.items()},
+        quality_threshold=decision.quality_threshold,
+    )
+
+
+def _hand_over(left: HandedOver) -> ShownHandOver:
+    usage = left.usage
+    return ShownHandOver(
+        deployment=left.deployment, prompt_tokens=usage.prompt_tokens, completion_tokens=usage.completion_tokens
     )
 
 
@@ -230,6 +258,8 @@ class Count(msgspec.Struct, frozen=True):
     tenant: str
     route: str
     requests: int
+    since: float = 0.0
+    """Instant in this hour from which the process counted; 0 from an earlier version, which counts whole hours."""
 
 
 class RouteTraffic:
@@ -237,6 +267,7 @@ class RouteTraffic:
 
     def __init__(self, wall: Callable[[], float]) -> None:
         self._wall = wall
+        self._began_at = wall()
         self._hour = -1
         self._now: dict[Pair, int] = {}
         self._hours: dict[int, dict[Pair, int]] = {}
@@ -264,7 +295,7 @@ class RouteTraffic:
     def counts(self) -> list[Count]:
         """Return all counts."""
         return [
-            Count(hour, tenant, route, requests)
+            Count(hour, tenant, route, requests, max(hour * HOUR_S, self._began_at))
             for hour, pairs in self._hours.items()
             for (tenant, route), requests in pairs.items()
         ]
@@ -279,6 +310,13 @@ def last_day(counts: list[Count], now: float) -> Mapping[Pair, int]:
             pair = (count.tenant, count.route)
             sums[pair] = sums.get(pair, 0) + count.requests
     return sums
+
+
+def known_for_s(counts: list[Count], now: float) -> float:
+    """Return the time that the counts of the last 24 hours span, in seconds; 0 without any."""
+    oldest = int(now // HOUR_S) - HOURS
+    begun = [max(count.since, count.hour * HOUR_S) for count in counts if count.hour > oldest]
+    return max(0.0, now - min(begun)) if begun else 0.0
 
 
 def encode_counts(counts: list[Count]) -> bytes:

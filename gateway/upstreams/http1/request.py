@@ -30,17 +30,21 @@ class UpstreamRequest(msgspec.Struct, frozen=True):
     body: bytes = b""
     fixed: tuple[tuple[bytes, bytes], ...] = ()
     """Headers common to many requests; they come first, and are checked and encoded once."""
+    is_at_root: bool = False
+    """True if `path` begins at the server's root, also where the target has a path in front of every request's."""
 
 
 class RequestEncoder:
     """Encoder of requests for one target; refuses anything that could change the framing."""
 
-    __slots__ = ("_base", "_begins", "_host_line")
+    __slots__ = ("_base", "_begins", "_host_line", "_root")
 
-    def __init__(self, target: Target) -> None:
-        self._base = target.base_path.encode()
-        self._host_line = b"host: %b\r\n" % target.authority.encode()
-        self._begins: dict[tuple[bytes, bytes, tuple[tuple[bytes, bytes], ...]], bytes] = {}
+    def __init__(self, target: Target, *, proxy_line: bytes | None = None) -> None:
+        """Encode for a target; `proxy_line` is the header for a proxy that takes the target's whole URL."""
+        self._root = b"" if proxy_line is None else b"%b://%b" % (target.scheme.encode(), target.authority.encode())
+        self._base = self._root + target.base_path.encode()
+        self._host_line = b"host: %b\r\n%b" % (target.authority.encode(), proxy_line or b"")
+        self._begins: dict[tuple[bytes, bytes, tuple[tuple[bytes, bytes], ...], bool], bytes] = {}
 
     def encode_head(self, request: UpstreamRequest) -> bytes:
         """Return the head, including its empty line.
@@ -48,7 +52,7 @@ class RequestEncoder:
         Raises:
             ValueError: A line break, or a header that the client sets itself.
         """
-        key = (request.method, request.path, request.fixed)
+        key = (request.method, request.path, request.fixed, request.is_at_root)
         begin = self._begins.get(key)
         if begin is None:
             if len(self._begins) >= _MAX_BEGINS:
@@ -60,7 +64,8 @@ class RequestEncoder:
         return b"%b%b\r\n" % (begin, rest)
 
     def _encode_begin(self, request: UpstreamRequest) -> bytes:
-        line = b"%b %b%b HTTP/1.1\r\n" % (request.method, self._base, request.path)
+        base = self._root if request.is_at_root else self._base
+        line = b"%b %b%b HTTP/1.1\r\n" % (request.method, base, request.path)
         _check_breaks(line, 1)
         if line.count(b" ") != 2 or not request.path.startswith(b"/"):
             raise ValueError("the method and path may not hold spaces, and the path starts with a slash")

@@ -17,6 +17,11 @@ class CostCap:
     max_cost: float
     name: str = "cost_cap"
 
+    @property
+    def quality_threshold(self) -> float | None:
+        """None: no quality is too low."""
+        return None
+
     def scores(self, views: Sequence[DeploymentView], attempt: Attempt = FIRST_ATTEMPT) -> list[float]:
         """Return 0.5 + half the quality within the cap, just under half the cost score beyond it."""
         costs = Cost().scores(views)

@@ -14,6 +14,11 @@ class QualityScore:
 
     name: str = "quality"
 
+    @property
+    def quality_threshold(self) -> float | None:
+        """None: no quality is too low."""
+        return None
+
     def scores(self, views: Sequence[DeploymentView], attempt: Attempt = FIRST_ATTEMPT) -> list[float]:
         """Return the quality of each candidate."""
         return [view.quality for view in views]

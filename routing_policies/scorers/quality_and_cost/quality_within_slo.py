@@ -23,6 +23,11 @@ class QualityWithinSlo:
     min_quality: float
     name: str = "quality_within_slo"
 
+    @property
+    def quality_threshold(self) -> float:
+        """Least quality that counts as good enough."""
+        return self.min_quality
+
     def scores(self, views: Sequence[DeploymentView], attempt: Attempt = FIRST_ATTEMPT) -> list[float]:
         """Return the step of each candidate, with its rank inside the step."""
         costs, latencies = Cost().scores(views), Latency().scores(views)

@@ -16,6 +16,11 @@ class WorthTrying:
     skip_below: float
     name: str = "worth_trying"
 
+    @property
+    def quality_threshold(self) -> float:
+        """Least quality with which a candidate is tried."""
+        return self.skip_below
+
     def scores(self, views: Sequence[DeploymentView], attempt: Attempt = FIRST_ATTEMPT) -> list[float]:
         """Return 1 for candidates worth trying and 0 for the others; the order written decides the rest."""
         return [1.0 if self._is_worthy(view) else 0.0 for view in views]

@@ -16,6 +16,7 @@ from starlette.routing import Mount, Route
 from engine.frontend.http.app import EngineApp
 from engine.frontend.http.completions import Completions
 from engine.frontend.http.health import EngineProbes
+from engine.frontend.http.tokenization import Tokenization
 from gateway.admin.api.gate import METRICS_PATH
 from gateway.admin.routes import GuardedPath
 from gateway.api.openapi import openapi_document
@@ -126,13 +127,15 @@ def _sentence(endpoint: Any) -> str:
 
 
 def _engine() -> Iterator[tuple[str, str]]:
-    app = EngineApp(cast(Completions, _DocumentedCompletions()), EngineProbes.__new__(EngineProbes))
+    completions = cast(Completions, _DocumentedCompletions())
+    app = EngineApp(completions, EngineProbes.__new__(EngineProbes), Tokenization.__new__(Tokenization))
     for path, handler in app._completions.items():
         yield code(f"POST {path}"), one_line(_engine_doc(handler))
     for route in app._others.routes:
         assert isinstance(route, Route)
         if route.path not in app._completions:
-            yield code(f"GET {_template(route.path)}"), one_line(route.endpoint.__doc__)
+            method = "POST" if "POST" in (route.methods or ()) else "GET"
+            yield code(f"{method} {_template(route.path)}"), _sentence(route.endpoint)
 
 
 class _DocumentedCompletions:

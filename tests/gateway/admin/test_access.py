@@ -81,10 +81,11 @@ async def test_from_the_first_admin_on_reading_takes_a_login(tmp_path: Path) -> 
             "admin": None,
             "role": None,
             "csrf_token": None,
-            "login": {"password": True, "oidc": None},
+            "login": {"password": True, "oidc": None, "token_path": str(tmp_path / "admin.token")},
         }
         page = await stack.get("/admin/anything", admin=True)
-        assert (page.status, page.headers["location"]) == (303, "/admin/login")
+        assert (page.status, page.headers["location"]) == (303, "/admin/login?next=%2Fadmin%2Fanything")
+        assert (await stack.get("/admin/", admin=True)).headers["location"] == "/admin/login"
         for path in ("/metrics", "/livez", "/readyz"):
             assert (await stack.get(path, admin=True)).status == 200
         viewer = await log_in(stack, "viewer")

@@ -13,7 +13,7 @@ from gateway.admin.assets import Assets
 from gateway.admin.pages import PAGES, Pages
 from tests.gateway.stack import Stack, running
 
-MAX_PAGE_BYTES = 60 * 1024
+MAX_PAGE_BYTES = 80 * 1024
 STATIC = Path(__file__).parents[3] / "gateway" / "admin" / "static"
 
 

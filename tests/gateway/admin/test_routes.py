@@ -12,8 +12,14 @@ from gateway.admin.routes import GuardedPath
 from tests.gateway.stack import running
 
 API = "/admin/api"
-PUBLIC = {("GET", "/admin/login"), ("GET", f"{API}/session"), ("POST", f"{API}/login")}
-FOR_ADMINS = {("GET", f"{API}/admins"), ("POST", f"{API}/admins"), ("DELETE", f"{API}/admins/{{name}}")}
+PUBLIC = {
+    *(("GET", path) for path in ("/admin/login", f"{API}/session")),
+    *(("POST", f"{API}/login{path}") for path in ("", "/token", "/links/redeem")),
+}
+FOR_ADMINS = {
+    *(("GET", f"{API}/admins"), ("POST", f"{API}/admins"), ("DELETE", f"{API}/admins/{{name}}")),
+    ("POST", f"{API}/login/links"),
+}
 READ_BY_EDITORS = {("GET", f"{API}/routing/labels/export")}
 SENT_BY_VIEWERS = {
     *(("POST", f"{API}/policy/{name}") for name in ("check", "diff", "edit", "patch", "plan")),

@@ -156,7 +156,7 @@ async def test_the_encoder_makes_no_chat_completions(stack: Stack) -> None:
 
     assert (reply.status, reply.error["code"]) == (400, "unsupported_operation")
     assert reply.error["message"] == (
-        "model: 'embeddings' serves embeddings, not chat. For chat use auto, tiny and small."
+        "Model 'embeddings' serves embeddings, not chat. For chat use auto, tiny and small."
     )
 
 

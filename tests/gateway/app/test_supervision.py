@@ -7,6 +7,7 @@ from pathlib import Path
 
 from gateway.app.supervision import supervised
 from gateway.cli.supervisor.console import Console
+from gateway.cli.supervisor.first_request import FirstRun
 from tests.gateway.cli.supervisor.test_child import until
 from tests.gateway.cli.supervisor.test_supervisor import plan, running
 
@@ -20,6 +21,6 @@ async def test_every_program_of_the_plan_is_started_and_stopped(tmp_path: Path) 
 
 def test_nothing_runs_before_the_supervisor_does(tmp_path: Path) -> None:
     out = io.StringIO()
-    supervised(plan(tmp_path), Console(out), needs_key=False)
+    supervised(plan(tmp_path), Console(out), first_run=FirstRun(needs_key=False))
     assert out.getvalue() == ""
     assert list(tmp_path.glob("*.sock")) == []

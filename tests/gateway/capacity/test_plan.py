@@ -137,11 +137,11 @@ def test_hours_and_memory_are_those_of_all_replicas() -> None:
         changed(DEMAND, requests_per_s=200.0, mean_ratio=0.25),
         TARGETS,
         ENGINE,
-        Hardware(gpus=2.0, kv_bytes_per_token=1000.0),
+        Hardware(units=2.0, kv_bytes_per_token=1000.0),
     )
-    assert found.gpus == 2.0 * found.replicas
-    assert found.gpu_hours_per_day == 48.0 * found.replicas
-    assert found.gpu_hours_per_day_scaled == 48.0 * math.ceil(found.replicas / 4)
+    assert found.units == 2.0 * found.replicas
+    assert found.unit_hours_per_day == 48.0 * found.replicas
+    assert found.unit_hours_per_day_scaled == 48.0 * math.ceil(found.replicas / 4)
     assert found.kv_bytes_at_peak == pytest.approx(1000.0 * found.kv_tokens_at_peak)
     assert found.kv_tokens_at_peak == pytest.approx(found.replicas * found.at_peak.kv_tokens)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gateway.cli import main as cli
+from gateway.cli.capacity_command import engine_address
 
 REQUESTED = [
     "--rps",
@@ -65,6 +66,34 @@ def test_measured_steps_need_what_they_do_not_measure(tmp_path: Path, capsys: py
     assert cli.main(["capacity", "--steps", str(file), *REQUESTED, *more]) == 0
 
 
+def test_an_engine_on_a_cpu_counts_cores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "load.json"
+    file.write_text(json.dumps({**LOAD, "device": "cpu", "num_threads": 3}))
+    assert cli.main(["capacity", "--load", str(file), *REQUESTED, "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)["plan"]
+    assert (plan["unit"], plan["units"]) == ("core", 3.0 * plan["replicas"])
+    assert cli.main(["capacity", "--load", str(file), *REQUESTED, "--cores-per-replica", "2"]) == 0
+    out = capsys.readouterr().out
+    assert "core hours a day" in out
+    assert "GPU" not in out
+    assert cli.main(["capacity", "--load", str(file), *REQUESTED, "--gpus-per-replica", "2"]) == 0
+    assert "GPU hours a day" in capsys.readouterr().out
+
+
+def test_engines_are_known_from_the_runtime_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["capacity", *REQUESTED, "--runtime-dir", str(tmp_path)]
+    assert cli.main(command) == 1
+    assert f"no engine runs in {tmp_path}; start one with penstock up" in capsys.readouterr().err
+    for name in ("small", "large", "admin"):
+        (tmp_path / f"{name}.sock").touch()
+    assert cli.main(command) == 2
+    assert f"--engine: large and small run in {tmp_path}; name one" in capsys.readouterr().err
+    assert cli.main([*command, "--engine", "medium"]) == 1
+    assert "no engine 'medium' runs" in capsys.readouterr().err
+    named = cli.build_parser().parse_args([*command, "--engine", "large"])
+    assert engine_address(named) == f"unix:{tmp_path}/large.sock"
+
+
 @pytest.mark.parametrize(
     ("arguments", "reported"),
     [
@@ -73,6 +102,7 @@ def test_measured_steps_need_what_they_do_not_measure(tmp_path: Path, capsys: py
         (["--ttft-p95-ms", "nan"], "--ttft-p95-ms"),
         (["--tpot-ms", "-5"], "--tpot-ms"),
         (["--gpus-per-replica", "-1"], "--gpus-per-replica"),
+        (["--cores-per-replica", "0"], "--cores-per-replica"),
         (["--kv-bytes-per-token", "nan"], "--kv-bytes-per-token"),
         (["--headroom", "1"], "--headroom"),
         (["--tpot-ms", "1"], "tpot"),
@@ -89,7 +119,7 @@ def test_what_cannot_be_planned_is_stated(
 
 def test_no_engine_and_no_json_are_errors_with_a_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["capacity", "--engine", "http://127.0.0.1:1", *REQUESTED]) == 1
-    assert "--engine" in capsys.readouterr().err
+    assert "no engine answers at http://127.0.0.1:1" in capsys.readouterr().err
     file = tmp_path / "load.json"
     file.write_text("not json")
     assert cli.main(["capacity", "--load", str(file), *REQUESTED]) == 1

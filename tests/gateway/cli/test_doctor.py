@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import resource
 import socket
 from collections.abc import AsyncIterator
@@ -11,11 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli import doctor
-from gateway.cli.doctor import Check, Level
+from gateway.app.store_opening import open_store
+from gateway.cli import doctor, machine_checks
+from gateway.cli.machine_checks import Check, Level
 from gateway.config.checks import ConfigError
+from gateway.config.running import RunningFile
 from gateway.config.settings import GatewayConfig
 from gateway.config.sources import config_of
+from gateway.store.address import parse_store
 
 GIB = 1024**3
 
@@ -23,24 +28,28 @@ GIB = 1024**3
 @pytest.mark.parametrize(
     ("check", "level", "reported"),
     [
-        (doctor.check_python((3, 11, 7)), "ok", "3.11.7"),
-        (doctor.check_python((3, 10, 1)), "fail", "3.10.1 is too old"),
-        (doctor.check_packages(["msgspec>=0.19", "nothing-such; extra == 'gpu'"]), "ok", "msgspec "),
-        (doctor.check_packages(["nothing-such>=1"]), "fail", "nothing-such is missing"),
-        (doctor.check_packages(["msgspec<0.1"]), "fail", "is not <0.1"),
-        (doctor.check_packages(None), "warn", "not installed"),
-        (doctor.check_cores(2), "ok", "2 usable"),
-        (doctor.check_cores(1), "warn", "1 usable"),
-        (doctor.check_memory(8 * GIB), "ok", "8.0 GiB available"),
-        (doctor.check_memory(GIB), "warn", "1.0 GiB available"),
-        (doctor.check_memory(None), "warn", "unknown on this system"),
-        (doctor.check_open_files((65536, 65536)), "ok", "65536 may be open"),
-        (doctor.check_open_files((resource.RLIM_INFINITY, resource.RLIM_INFINITY)), "ok", "unlimited"),
-        (doctor.check_open_files((1024, 1_048_576)), "warn", "1024 may be open"),
-        (doctor.check_open_files((256, 256)), "fail", "256 may be open"),
-        (doctor.check_device("print('2.13.0|NVIDIA H200')"), "ok", "torch 2.13.0 on NVIDIA H200"),
-        (doctor.check_device("raise ImportError('no torch')"), "fail", "torch does not work: ImportError: no torch"),
-        (doctor.check_device("print('hello')"), "fail", "torch does not work"),
+        (machine_checks.check_python((3, 11, 7)), "ok", "3.11.7"),
+        (machine_checks.check_python((3, 10, 1)), "fail", "3.10.1 is too old"),
+        (machine_checks.check_packages(["msgspec>=0.19", "nothing-such; extra == 'gpu'"]), "ok", "msgspec "),
+        (machine_checks.check_packages(["nothing-such>=1"]), "fail", "nothing-such is missing"),
+        (machine_checks.check_packages(["msgspec<0.1"]), "fail", "is not <0.1"),
+        (machine_checks.check_packages(None), "warn", "not installed"),
+        (machine_checks.check_cores(2), "ok", "2 usable"),
+        (machine_checks.check_cores(1), "warn", "1 usable"),
+        (machine_checks.check_memory(8 * GIB), "ok", "8.0 GiB available"),
+        (machine_checks.check_memory(GIB), "warn", "1.0 GiB available"),
+        (machine_checks.check_memory(None), "warn", "unknown on this system"),
+        (machine_checks.check_open_files((65536, 65536)), "ok", "65536 may be open"),
+        (machine_checks.check_open_files((resource.RLIM_INFINITY, resource.RLIM_INFINITY)), "ok", "unlimited"),
+        (machine_checks.check_open_files((1024, 1_048_576)), "warn", "1024 may be open"),
+        (machine_checks.check_open_files((256, 256)), "fail", "256 may be open"),
+        (machine_checks.check_device("print('2.13.0|NVIDIA H200')"), "ok", "torch 2.13.0 on NVIDIA H200"),
+        (
+            machine_checks.check_device("raise ImportError('no torch')"),
+            "fail",
+            "torch does not work: ImportError: no torch",
+        ),
+        (machine_checks.check_device("print('hello')"), "fail", "torch does not work"),
     ],
 )
 def test_a_check_knows_its_level_and_every_trouble_has_a_remedy(check: Check, level: Level, reported: str) -> None:
@@ -52,19 +61,24 @@ def test_a_check_knows_its_level_and_every_trouble_has_a_remedy(check: Check, le
 def test_memory_is_what_the_container_leaves(tmp_path: Path) -> None:
     meminfo = tmp_path / "meminfo"
     meminfo.write_text("MemTotal: 9 kB\nMemAvailable:    1000 kB\n")
-    assert doctor.available_memory_bytes(meminfo, tmp_path) == 1_024_000
+    assert machine_checks.available_memory_bytes(meminfo, tmp_path) == 1_024_000
     (tmp_path / "memory.max").write_text("600000\n")
     (tmp_path / "memory.current").write_text("100000\n")
-    assert doctor.available_memory_bytes(meminfo, tmp_path) == 500_000
+    assert machine_checks.available_memory_bytes(meminfo, tmp_path) == 500_000
     (tmp_path / "memory.max").write_text("max\n")
-    assert doctor.available_memory_bytes(meminfo, tmp_path) == 1_024_000
-    assert doctor.available_memory_bytes(tmp_path / "none", tmp_path) is None
+    assert machine_checks.available_memory_bytes(meminfo, tmp_path) == 1_024_000
+    assert machine_checks.available_memory_bytes(tmp_path / "none", tmp_path) is None
 
 
 def test_a_directory_yet_to_be_made_is_fine_where_its_parent_can_be_written(tmp_path: Path) -> None:
     assert doctor.check_runtime_dir(tmp_path / "a" / "b").level == "ok"
     (tmp_path / "file").touch()
     assert doctor.check_runtime_dir(tmp_path / "file" / "b").level == "fail"
+
+
+def runtime(folder: Path) -> dict[str, Path]:
+    """The setting of a runtime directory."""
+    return {"process.runtime_dir": folder}
 
 
 def test_a_bad_policy_is_shown_by_its_first_problem(tmp_path: Path) -> None:
@@ -75,6 +89,47 @@ def test_a_bad_policy_is_shown_by_its_first_problem(tmp_path: Path) -> None:
     assert "p.yaml:2:14: deployments: needs at least 1 item (and 1 more)" in check.message
     assert check.remedy == f"penstock policy check {bad}"
     assert doctor.check_policy(GatewayConfig()).level == "ok"
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_nothing_is_left_behind(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(doctor, "check_device", lambda: GOOD)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    config = config_of({"public.listen": "127.0.0.1:0", "admin.listen": "127.0.0.1:0"} | runtime(tmp_path / "run"))
+    list(doctor.examine(config))
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_store_in_use_stays_as_it_is(tmp_path: Path) -> None:
+    store = open_store(parse_store(f"embedded:{tmp_path / 'store.sqlite3'}"), timeout_s=5.0)
+    await store.put("space", "key", b"value")
+    await store.aclose()
+    config = config_of(runtime(tmp_path))
+    before = contents(tmp_path)
+    (check,) = await asyncio.to_thread(lambda: list(doctor.check_store(config)))
+    assert (check.level, f"{tmp_path / 'store.sqlite3'}, answers in" in check.message) == ("ok", True)
+    assert contents(tmp_path) == before
+    with RunningFile(tmp_path, public="127.0.0.1:1", admin="127.0.0.1:2"):
+        (check,) = doctor.check_store(config)
+    assert (check.level, "is in use by what runs here" in check.message) == ("ok", True)
+
+
+async def test_a_damaged_store_is_a_failure_and_stays_where_it_is(tmp_path: Path) -> None:
+    (tmp_path / "store.sqlite3").write_bytes(b"no database" * 1000)
+    (check,) = await asyncio.to_thread(lambda: list(doctor.check_store(config_of(runtime(tmp_path)))))
+    assert check.level == "fail"
+    assert list(contents(tmp_path)) == ["store.sqlite3"]
+
+
+async def test_a_product_on_ports_of_its_own_is_found(tmp_path: Path) -> None:
+    async with answering(tmp_path / "p.sock", "200 OK"):
+        with RunningFile(tmp_path, public=f"unix:{tmp_path / 'p.sock'}", admin="127.0.0.1:2"):
+            (check,) = await asyncio.to_thread(lambda: list(doctor.check_instance(config_of(runtime(tmp_path)))))
+    assert (check.level, f"pid {os.getpid()} on unix:" in check.message) == ("ok", True)
 
 
 def test_a_store_out_of_reach_is_a_failure(tmp_path: Path) -> None:
@@ -109,8 +164,6 @@ def test_a_taken_port_is_found(tmp_path: Path) -> None:
 
 @asynccontextmanager
 async def answering(path: Path, status: str) -> AsyncIterator[None]:
-    import asyncio
-
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(f"HTTP/1.1 {status}\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{{}}".encode())
@@ -133,8 +186,6 @@ async def answering(path: Path, status: str) -> AsyncIterator[None]:
 async def test_a_running_instance_is_called_instead_of_its_ports(
     tmp_path: Path, status: str, level: Level, reported: str
 ) -> None:
-    import asyncio
-
     config = config_of({"public.listen": f"unix:{tmp_path / 'p.sock'}", "process.runtime_dir": tmp_path})
     async with answering(tmp_path / "p.sock", status):
         checks = await asyncio.to_thread(lambda: list(doctor.check_instance(config)))

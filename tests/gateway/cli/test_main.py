@@ -55,12 +55,23 @@ def test_help_lists_every_command_and_the_exit_codes(capsys: pytest.CaptureFixtu
         "top",
         "capacity",
         "bench",
+        "completion",
     ]
-    assert "exit codes: 0 it worked" in out
+    assert "exit codes:  0 it worked" in out
 
 
 @pytest.mark.parametrize(
-    "arguments", [["up"], ["gateway"], ["policy"], ["policy", "check"], ["policy", "show"], ["keys", "new"], ["doctor"]]
+    "arguments",
+    [
+        ["up"],
+        ["gateway"],
+        ["policy"],
+        ["policy", "check"],
+        ["policy", "show"],
+        ["keys", "new"],
+        ["doctor"],
+        ["completion"],
+    ],
 )
 def test_every_command_has_a_help_text(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -72,12 +83,18 @@ def test_every_command_has_a_help_text(arguments: list[str], capsys: pytest.Capt
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ([], "the following arguments are required: COMMAND"),
-        (["serve"], "invalid choice: 'serve'"),
-        (["policy"], "the following arguments are required: ACTION"),
-        (["up", "--port", "99999"], "argument --port: expected a port from 0 to 65535, got 99999"),
+        (["polcy"], "penstock: unknown command 'polcy'; did you mean policy?\npenstock --help lists what it takes\n"),
+        (["serve"], "unknown command 'serve'; did you mean gateway?"),
+        (["xyzzy"], "unknown command 'xyzzy'\n"),
+        (["policy", "aply"], "penstock policy: unknown action 'aply'; did you mean apply?"),
+        (["up", "--port", "99999"], "penstock up: --port: expected a port from 0 to 65535, got 99999"),
         (["up", "--port", "-1"], "--port"),
-        (["up", "--frob"], "unrecognized arguments: --frob"),
+        (["up", "--prot", "1"], "penstock up: unknown flag --prot; did you mean --port?"),
+        (["up", "--frob"], "unknown flag --frob\npenstock up --help lists what it takes"),
+        (["up", "--log-level", "debgu"], "got 'debgu'; did you mean debug?"),
+        (["up", "now"], "penstock up: unexpected argument 'now'"),
+        (["keys", "new", "--tennant", "a"], "unknown flag --tennant; did you mean --tenant?"),
+        (["--runtime-dir", "a", "top"], "unknown flag --runtime-dir; flags stand after the command"),
     ],
 )
 def test_a_wrong_command_line_is_exit_code_2(
@@ -87,6 +104,36 @@ def test_a_wrong_command_line_is_exit_code_2(
         cli.main(arguments)
     assert ended.value.code == 2
     assert expected in capsys.readouterr().err
+
+
+def test_no_command_is_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([]) == 0
+    reported = capsys.readouterr()
+    assert reported.out.startswith("usage: penstock")
+    assert reported.err == ""
+
+
+@pytest.mark.parametrize("words", [["policy"], ["policy", "canary"], ["keys"]])
+def test_a_group_without_an_action_lists_its_actions_as_an_error(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(words) == 2
+    reported = capsys.readouterr()
+    assert reported.out == ""
+    assert f"usage: penstock {' '.join(words)}" in reported.err
+    assert "actions:" in reported.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"), [(["help", "top"], "usage: penstock top"), (["version"], "penstock ")]
+)
+def test_help_and_version_are_commands_too(
+    arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(arguments)
+    assert ended.value.code == 0
+    assert expected in capsys.readouterr().out
 
 
 def test_help_loads_nothing_heavy() -> None:
@@ -158,7 +205,7 @@ def test_check_of_a_good_policy_states_how_many_tests_passed(capsys: pytest.Capt
 
 def test_check_without_a_file_checks_the_configured_policy(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["policy", "check"]) == 0
-    assert "bundled.yaml: good, 5 tests passed" in capsys.readouterr().out
+    assert "bundled.yaml: good, 6 tests passed" in capsys.readouterr().out
     write(f"policy.document = '{write(GOOD)}'\n", "penstock.toml")
     assert cli.main(["policy", "check"]) == 0
     assert "policy.yaml: good, 1 test passed" in capsys.readouterr().out

@@ -6,11 +6,14 @@ import json
 import time
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.chat.headers import ChatHead
 from gateway.chat.request import ChatRequest, ChatRequestParser
-from gateway.deployments.affinity import MAX_CUTS, MAX_HOLDERS, AffinityIndex, prefix_of, session_of
+from gateway.deployments.affinity import MAX_CUTS, MAX_HOLDERS, AffinityIndex, Session, SessionPlaces, prefix_of
+from routing_policies.policy.document import DEFAULT_SESSION_PLACES
 
 PARSER = ChatRequestParser()
 
@@ -96,6 +99,44 @@ def test_a_full_index_forgets_as_fast_as_it_remembers() -> None:
     for cut in range(100_000, 150_000):
         index.note(((cut, 1),), cut, "a")
     assert time.process_time() - before < 1.0, "20 µs each: looking for the oldest took 200"
+
+
+def session_of(request: ChatRequest, tenant: str) -> int | None:
+    named = SessionPlaces(DEFAULT_SESSION_PLACES).find(request, ChatHead([]))
+    return None if named is None else named.key(tenant)
+
+
+@pytest.mark.parametrize(
+    ("fields", "headers", "found"),
+    [
+        ({}, {}, None),
+        ({"user": "u"}, {}, ("field:user", "u")),
+        ({"prompt_cache_key": ""}, {"x-session-id": ""}, None),
+        ({"user": "u"}, {"x-session-id": "s"}, ("header:x-session-id", "s")),
+        ({"user": "u"}, {"session_id": "codex"}, ("header:session_id", "codex")),
+        ({"user": "u"}, {"x-claude-code-session-id": "c"}, ("header:x-claude-code-session-id", "c")),
+        ({"prompt_cache_key": "k", "user": "u"}, {"x-session-id": "s"}, ("field:prompt_cache_key", "k")),
+    ],
+)
+def test_the_first_place_that_names_a_session_counts(
+    fields: dict[str, str], headers: dict[str, str], found: tuple[str, str] | None
+) -> None:
+    head = ChatHead([(name.encode(), value.encode()) for name, value in headers.items()])
+    assert SessionPlaces(DEFAULT_SESSION_PLACES).find(chat("a", **fields), head) == found
+
+
+def test_the_policy_orders_the_places() -> None:
+    request, head = chat("a", user="u", prompt_cache_key="k"), ChatHead([(b"x-thread", b"t")])
+    for places, found in (
+        (("header:x-thread", "field:user"), ("header:x-thread", "t")),
+        (("field:user", "header:x-thread"), ("field:user", "u")),
+        ((), None),
+    ):
+        assert SessionPlaces(places).find(request, head) == found
+
+
+def test_equal_names_in_two_places_are_two_sessions() -> None:
+    assert Session("field:user", "a").key("t") != Session("header:x-session-id", "a").key("t")
 
 
 def test_a_session_is_what_the_client_calls_one() -> None:

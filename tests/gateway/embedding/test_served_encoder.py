@@ -68,10 +68,16 @@ async def test_shorter_vectors_are_cut_and_have_length_1(encoder: ServedEncoder)
 @pytest.mark.parametrize(
     ("inputs", "dimensions", "message", "param", "code"),
     [
-        (["a", "word " * 300], None, "input[1]: 302 tokens, more than the 256 that 'm' reads", "input[1]", "context"),
-        (["word " * 300], None, "input: 302 tokens", "input", "context"),
-        ([[1, 2], [30522]], None, "input[1]: token 30522 is not in the vocabulary", "input[1]", "invalid_value"),
-        (["a"], 385, "dimensions: 'm' has 384 dimensions; got 385.", "dimensions", "invalid_value"),
+        (
+            ["a", "word " * 300],
+            None,
+            "`input[1]` must have at most 256 tokens for 'm'; got 302.",
+            "input[1]",
+            "context",
+        ),
+        (["word " * 300], None, "`input` must have at most 256 tokens", "input", "context"),
+        ([[1, 2], [30522]], None, "`input[1]` has token 30522;", "input[1]", "invalid_value"),
+        (["a"], 385, "`dimensions` must be at most 384 for 'm'; got 385.", "dimensions", "invalid_value"),
     ],
 )
 async def test_a_refusal_names_the_input_its_size_and_the_limit(

@@ -89,7 +89,14 @@ def test_a_client_of_http_1_0_is_not_reported_to_continue() -> None:
 def test_the_scope_has_the_decoded_path_and_reports_when_the_server_drains() -> None:
     draining, headers = asyncio.Event(), [HOST]
     scope = http_scope(
-        head(target=b"/caf%C3%A9?q"), version="1.1", headers=headers, server=None, client=("::1", 5), draining=draining
+        head(target=b"/caf%C3%A9?q"),
+        version="1.1",
+        headers=headers,
+        server=None,
+        client=("::1", 5),
+        scheme="https",
+        draining=draining,
     )
+    assert scope["scheme"] == "https"
     assert (scope["path"], scope["raw_path"], scope["query_string"]) == ("/café", b"/caf%C3%A9", b"q")
     assert scope["state"]["draining"] is draining

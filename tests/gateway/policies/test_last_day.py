@@ -61,11 +61,27 @@ async def test_a_process_that_has_ended_still_counts(shared: Store) -> None:
 async def test_a_change_reaches_its_share_and_nothing_is_known_without_traffic(shared: Store) -> None:
     process = Process(shared, "a")
     nothing = await process.last_day.reach(SHOP)
-    assert (nothing.share_of_last_day, nothing.requests_last_day, nothing.hours_known) == (None, 0, 0)
+    assert (nothing.share_of_last_day, nothing.requests_last_day, nothing.known_for_s) == (None, 0, 0.0)
     process.serve("shop", "faq", 1)
     process.serve("lab", "main", 3)
     found = await process.last_day.reach(SHOP)
-    assert (found.share_of_last_day, found.requests_last_day, found.hours_known) == (0.25, 4, 1)
+    assert (found.share_of_last_day, found.requests_last_day, found.known_for_s) == (0.25, 4, 0.0)
+
+
+async def test_a_reach_tells_for_how_long_requests_were_counted(shared: Store) -> None:
+    process = Process(shared, "a")
+    process.now += 0.75 * HOUR_S
+    process.traffic = process.last_day._traffic = RouteTraffic(lambda: process.now)
+    process.now += 30.0
+    process.serve("shop", "faq", 1)
+    process.now += 60.0
+    assert (await process.last_day.reach(SHOP)).known_for_s == 90.0
+    process.now += HOUR_S
+    process.traffic.begin_hour()
+    process.serve("shop", "faq", 1)
+    assert (await process.last_day.reach(SHOP)).known_for_s == HOUR_S + 90.0
+    process.now += HOURS * HOUR_S - 60.0
+    assert (await process.last_day.reach(SHOP)).known_for_s == 0.0
 
 
 async def test_a_day_later_nothing_of_it_counts(shared: Store) -> None:

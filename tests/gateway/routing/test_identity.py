@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.chat.request import ChatRequest, ChatRequestParser
+from gateway.deployments.affinity import Session
 from gateway.limits.permit import AdmissionRequest
 from gateway.routing.identity import key_of
 from gateway.routing.routing_request import RoutingRequest
@@ -32,12 +33,24 @@ def request(*contents: Any, **fields: Any) -> ChatRequest:
         ("text in parts", request("a"), request([{"type": "text", "text": "a"}]), True),
         ("another beginning", request("a"), request("b"), False),
         ("another user of the product", request("a", user="1"), request("a", user="2"), False),
-        ("one cache key", request("a", prompt_cache_key="k"), request("b", prompt_cache_key="k"), True),
-        ("two cache keys", request("a", prompt_cache_key="k"), request("a", prompt_cache_key="l"), False),
     ],
 )
 def test_conversations_are_distinguished(name: str, one: ChatRequest, other: ChatRequest, is_same: bool) -> None:
     assert (key_of(one, "t", "conversation") == key_of(other, "t", "conversation")) is is_same, name
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_same"),
+    [
+        (Session("field:prompt_cache_key", "k"), Session("field:prompt_cache_key", "k"), True),
+        (Session("field:prompt_cache_key", "k"), Session("header:x-session-id", "k"), True),  # whatever carries it
+        (Session("field:prompt_cache_key", "k"), Session("field:prompt_cache_key", "l"), False),
+        (Session("field:user", "k"), Session("field:user", "k"), False),  # two conversations of one user
+    ],
+)
+def test_a_named_session_is_one_conversation(one: Session, other: Session, is_same: bool) -> None:
+    keys = [key_of(request(text), "t", "conversation", session) for text, session in (("a", one), ("b", other))]
+    assert (keys[0] == keys[1]) is is_same
 
 
 def test_tenants_are_distinguished_whatever_they_state() -> None:

@@ -10,9 +10,10 @@ import pytest
 
 from gateway.app.upstream_clients import connector_of
 from gateway.routing.snapshot import SnapshotBuilder
-from gateway.upstreams.reach import ReachError, authorization_of, reach_of
+from gateway.upstreams.reach import ReachError, headers_of, reach_of
 from routing_policies.loading import load_policy
 from routing_policies.policy.document import Deployment, Policy, UpstreamAuth, UpstreamTls
+from routing_policies.policy.problems import PolicyError
 
 SECRET = "hosted-key-0123456789"
 HOSTED = Deployment(id="hosted", url="https://host/v1", model="m", auth=UpstreamAuth(bearer_env="HOSTED_KEY"))
@@ -25,7 +26,7 @@ def policy(rest: str, *, model: str = "m") -> Policy:
 
 def test_the_key_comes_from_the_environment_and_is_no_part_of_what_is_shown() -> None:
     reach = reach_of(HOSTED, {"HOSTED_KEY": f"{SECRET}\n"})
-    assert reach.authorization == f"Bearer {SECRET}".encode()
+    assert reach.headers.sent == ((b"authorization", f"Bearer {SECRET}".encode()),)
     assert SECRET not in repr(reach)
     assert reach.tls is not None
 
@@ -33,7 +34,7 @@ def test_the_key_comes_from_the_environment_and_is_no_part_of_what_is_shown() ->
 def test_a_deployment_without_a_key_gets_none() -> None:
     plain = Deployment(id="a", url="http://a", model="m")
     reach = reach_of(plain, {"HOSTED_KEY": SECRET})
-    assert (reach.authorization, reach.tls) == (None, None)
+    assert (reach.headers.sent, reach.tls) == ((), None)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +51,7 @@ def test_a_key_that_cannot_be_used_names_deployment_and_variable_and_not_itself(
     environment: dict[str, str], reported: str
 ) -> None:
     with pytest.raises(ReachError) as caught:
-        authorization_of(HOSTED, environment)
+        headers_of(HOSTED, environment)
     assert reported in str(caught.value)
     assert "deployments.hosted.auth.bearer_env" in str(caught.value)
     assert SECRET not in str(caught.value)
@@ -88,9 +89,11 @@ def test_a_reload_changes_the_key_and_keeps_the_connections() -> None:
     )
     before = builder.build(policy(", auth: {bearer_env: OLD}"), "r1")
     live = before.deployments["a"]
+    live.fixed_headers[b"", b""] = live.headers.sent
     after = builder.build(policy(", auth: {bearer_env: NEW}"), "r2", before)
     assert after.deployments["a"] is live
-    assert live.authorization == b"Bearer new-key"
+    assert live.headers.sent == ((b"authorization", b"Bearer new-key"),)
+    assert live.fixed_headers == {}  # those with the old key are gone
 
 
 def test_a_reload_that_names_an_unknown_variable_leaves_everything_as_it_was() -> None:
@@ -101,4 +104,72 @@ def test_a_reload_that_names_an_unknown_variable_leaves_everything_as_it_was() -
     live = before.deployments["a"]
     with pytest.raises(ReachError):
         builder.build(policy(", auth: {bearer_env: NEW}, limits: {max_in_flight: 9}"), "r2", before)
-    assert (live.authorization, live.limiter.limit) == (b"Bearer old-key", 5)
+    assert (live.headers.sent[0][1], live.limiter.limit) == (b"Bearer old-key", 5)
+
+
+def test_a_key_in_a_header_of_its_own_and_further_headers_are_sent_as_they_are() -> None:
+    found = policy(
+        ", auth: {header: api-key, value_env: KEY}, headers: {x-org: team one, x-gate: {value_env: GATE}}"
+    ).deployments[0]
+    reach = reach_of(found, {"KEY": SECRET, "GATE": "gate-secret-1"})
+    assert reach.headers.sent == (
+        (b"api-key", SECRET.encode()),
+        (b"x-org", b"team one"),
+        (b"x-gate", b"gate-secret-1"),
+    )
+    assert reach.headers.secrets == (SECRET.encode(), b"gate-secret-1")
+    assert SECRET not in repr(reach)
+    assert "gate-secret-1" not in repr(reach)
+    with pytest.raises(
+        ReachError, match=r"deployments\.a\.headers\.x-gate\.value_env: the environment variable GATE is"
+    ):
+        reach_of(found, {"KEY": SECRET})
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ("auth: {}", "either bearer_env, or header and value_env"),
+        ("auth: {header: api-key}", "either bearer_env, or header and value_env"),
+        ("auth: {bearer_env: A, header: api-key, value_env: B}", "either bearer_env, or header and value_env"),
+        ("auth: {header: host, value_env: A}", "set by the gateway itself"),
+        ("headers: {content-length: '5'}", "set by the gateway itself"),
+        ("headers: {transfer-encoding: chunked}", "set by the gateway itself"),
+        ("headers: {x-penstock-priority: high}", "set by the gateway itself"),
+        ("headers: {authorization: Bearer abc}", "credentials belong into auth"),
+        ('headers: {x-a: "b\\r\\nx-evil: c"}', "printable ASCII"),
+        ("headers: {api-key: a}, auth: {header: api-key, value_env: A}", "header of auth already"),
+        ("proxy: 'http://user:hunter2@proxy:3128'", "credentials do not belong here"),
+        ("proxy: 'socks5://proxy:1080'", "expected http://host:port"),
+        ("proxy: 'proxy'", "expected http://host:port"),
+    ],
+)
+def test_what_would_change_the_gateways_own_headers_or_show_a_secret_is_refused(fields: str, problem: str) -> None:
+    with pytest.raises(PolicyError) as caught:
+        policy(f", {fields}")
+    assert problem in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_the_proxy_comes_from_the_policy_or_the_environment() -> None:
+    environment = {"HTTP_PROXY": "http://me:hunter2@corp:3128", "OTHER": "http://other:81"}
+    found = {
+        text: reach_of(policy(f", {text}" if text else "").deployments[0], environment).proxy
+        for text in ("", "proxy: none", "proxy: 'http://near:8080'", "proxy: {url_env: OTHER}")
+    }
+    assert [str(proxy) for proxy in found.values()] == [
+        *("http://corp:3128", "None", "http://near:8080", "http://other:81"),
+    ]
+    assert "hunter2" not in repr(found)
+    with pytest.raises(ReachError, match=r"proxy: the environment variable HTTP_PROXY: expected") as caught:
+        reach_of(policy("").deployments[0], {"HTTP_PROXY": "socks5://me:hunter2@corp"})
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_changed_proxy_makes_new_connections() -> None:
+    builder = SnapshotBuilder(
+        clock=time.monotonic, connect=connector_of(time.monotonic), rng=random.Random(7), environment={}
+    )
+    before = builder.build(policy(""), "r1")
+    after = builder.build(policy(", proxy: 'http://near:8080'"), "r2", before)
+    assert after.deployments["a"] is not before.deployments["a"]

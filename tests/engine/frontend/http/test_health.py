@@ -20,6 +20,7 @@ INTEGERS = {
     "max_model_len",
     "max_num_seqs",
     "max_num_batched_tokens",
+    "num_threads",
     "num_running",
     "num_waiting",
     "num_blocks_total",
@@ -32,7 +33,7 @@ INTEGERS = {
     "expected_output_tokens",
 }
 NUMBERS = {"silent_s", "step_s", "drain_tokens_per_s", "forecast_wait_s"}
-OTHERS = {"state", "ready", "step_time", "lanes"}
+OTHERS = {"device", "state", "ready", "step_time", "lanes"}
 LANE_MEMBERS = {
     "num_running",
     "num_waiting",

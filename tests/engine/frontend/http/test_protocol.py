@@ -216,7 +216,6 @@ REFUSED = {
     "no version": (b"GET /livez\r\n\r\n", 400),
     "tunnel": (b"CONNECT /livez HTTP/1.1\r\n" + HOST + b"\r\n", 405),
     "tunnel to a host": (b"CONNECT example.org:443 HTTP/1.1\r\n" + HOST + b"\r\n", 405),
-    "preface": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00", 400),
 }
 
 

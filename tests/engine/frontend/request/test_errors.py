@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from engine.frontend.fields.faults import FieldRefusal
 from engine.frontend.request.errors import (
     ApiError,
     context_length_exceeded,
@@ -23,7 +24,7 @@ from engine.frontend.request.errors import (
     [
         (invalid_json("m"), 400, "invalid_request_error", "invalid_json", None),
         (invalid_value("n", "m"), 400, "invalid_request_error", "invalid_value", "n"),
-        (unsupported("n", "m"), 400, "invalid_request_error", "unsupported_parameter", "n"),
+        (unsupported(FieldRefusal("n", "m")), 400, "invalid_request_error", "unsupported_parameter", "n"),
         (core_failed("m"), 502, "api_error", "upstream_error", None),
         (internal_error("id"), 500, "api_error", "internal_error", None),
         (overloaded_error("m", reason="overload"), 503, "service_unavailable_error", "server_is_overloaded", None),

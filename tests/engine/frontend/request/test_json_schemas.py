@@ -19,10 +19,10 @@ from engine.frontend.request.json_schemas import (
 @pytest.mark.parametrize(
     ("schema", "message"),
     [
-        ({"description": "ä" * (MAX_SCHEMA_BYTES // 2)}, "exceed the limit of"),
-        ({"properties": {"a": {"$ref": "http://other/schema"}}}, "only references inside the schema"),
-        ({"enum": ["x" * (MAX_LITERAL_CHARS + 1)]}, "a text of 8193 characters"),
-        ({"properties": {"x" * (MAX_LITERAL_CHARS + 1): {}}}, "a text of 8193 characters"),
+        ({"description": "ä" * (MAX_SCHEMA_BYTES // 2)}, "must have a schema of at most"),
+        ({"properties": {"a": {"$ref": "http://other/schema"}}}, "must refer inside its own schema only"),
+        ({"enum": ["x" * (MAX_LITERAL_CHARS + 1)]}, "must have no text of over 8192 characters; got 8193"),
+        ({"properties": {"x" * (MAX_LITERAL_CHARS + 1): {}}}, "must have no text of over 8192 characters; got 8193"),
     ],
 )
 def test_a_schema_beyond_the_bounds_is_refused(schema: dict[str, Any], message: str) -> None:

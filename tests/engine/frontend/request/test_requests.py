@@ -9,7 +9,7 @@ import pytest
 
 from engine.config import FrontConfig
 from engine.frontend.request.errors import ApiError
-from engine.frontend.request.requests import parse_chat, parse_completion
+from engine.frontend.request.requests import parse_chat, parse_completion, template_options
 
 CONFIG = FrontConfig(listen="unix:/nowhere", model_name="tiny")
 USER = {"role": "user", "content": "hi"}
@@ -38,7 +38,6 @@ def refusal(body: bytes, parse: Any = parse_chat) -> tuple[int, str, str | None]
         ("temperature", "1"),
         ("temperature", True),
         ("temperature", 10**400),
-        ("top_p", 0),
         ("top_p", 1.01),
         ("top_k", -5),
         ("top_k", 1.5),
@@ -75,9 +74,7 @@ def refusal(body: bytes, parse: Any = parse_chat) -> tuple[int, str, str | None]
         ("model", None),
         ("model", 5),
         ("user", 5),
-        ("metadata", {"a": 1}),
         ("stream_options", {"include_usage": True}),
-        ("service_tier", "gold"),
     ],
 )
 def test_a_wrong_value_is_named(field: str, value: object) -> None:
@@ -91,10 +88,9 @@ def test_a_wrong_value_is_named(field: str, value: object) -> None:
         ({"logprobs": True, "top_logprobs": 10**6}, "top_logprobs"),
         ({"logprobs": True, "top_logprobs": -1}, "top_logprobs"),
         ({"stream": True, "stream_options": {"include_usage": "yes"}}, "stream_options.include_usage"),
-        ({"stream": True, "stream_options": {"surprise": 1}}, "stream_options"),
+        ({"stream": True, "stream_options": {"surprise": 1}}, "stream_options.surprise"),
         ({"stop": ["a", ""]}, "stop[1]"),
         ({"stop": ["a", 5]}, "stop[1]"),
-        ({"max_tokens": 5, "max_completion_tokens": 6}, "max_tokens"),
         ({"messages": [USER, {"role": "user"}]}, "messages[1].content"),
         ({"messages": [{"content": "hi"}]}, "messages[0].role"),
         ({"messages": [{"role": "robot", "content": "hi"}]}, "messages[0].role"),
@@ -114,28 +110,92 @@ def test_a_wrong_value_inside_is_named_with_its_place(fields: dict[str, Any], pa
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"surprise": 1}, "surprise"),
         ({"api_base": "http://x"}, "api_base"),
         ({"base_url": "http://x"}, "base_url"),
         ({"custom_host": "x"}, "custom_host"),
         ({"chat_template": "{{ 1 }}"}, "chat_template"),
-        ({"chat_template_kwargs": {"enable_thinking": True}}, "chat_template_kwargs"),
         ({"chat_template": None}, "chat_template"),
         ({"audio": {"voice": "alloy"}}, "audio"),
         ({"messages": [USER, {"role": "assistant", "audio": {"id": "a"}}]}, "messages[1].audio"),
-        (
-            {"messages": [USER, {"role": "assistant", "function_call": {"name": "f", "arguments": ""}}]},
-            "messages[1].function_call",
-        ),
+        ({"guided_json": {"type": "object"}}, "guided_json"),
+        ({"structured_outputs": {"regex": "a"}}, "structured_outputs"),
+        ({"modalities": ["text", "audio"]}, "modalities"),
+        ({"web_search_options": {"search_context_size": "low"}}, "web_search_options"),
+        ({"functions": [{"name": "f"}]}, "functions"),
+        ({"stop_token_ids": [7]}, "stop_token_ids"),
+        ({"continue_final_message": True}, "continue_final_message"),
+        ({"api_key": "x"}, "api_key"),
+        ({"tools": [{"type": "custom", "custom": {"name": "sh"}}]}, "tools[0].type"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
             "messages[0].content[0].type",
         ),
-        ({"messages": [{"role": "user", "content": "hi", "extra": 1}]}, "messages[0].extra"),
     ],
 )
 def test_what_is_not_served_is_named(fields: dict[str, Any], param: str) -> None:
     assert refusal(chat(**fields)) == (400, "unsupported_parameter", param)
+
+
+ADVISORY: dict[str, Any] = {
+    "reasoning_effort": "low", "verbosity": "low", "modalities": ["text"], "prediction": {"content": "a"},
+    "cache_control": {"type": "ephemeral"}, "store": True, "metadata": {"a": 1}, "safety_identifier": "s",
+    "x_unknown": [1],
+    "web_search_options": None, "thinking": {"type": "disabled"}, "provider": {"order": ["a"]}, "service_tier": "gold",
+    "echo": False, "use_beam_search": False, "top_k": -1, "top_p": 0, "best_of": 1, "trust_remote_code": True,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ADVISORY)
+def test_a_field_without_which_the_answer_is_the_same_is_ignored(name: str) -> None:
+    assert parse_chat(chat(**{name: ADVISORY[name]}), CONFIG).messages == parse_chat(chat(), CONFIG).messages
+
+
+def test_every_advisory_field_at_once_and_at_any_depth() -> None:
+    answer = {"role": "assistant", "content": "a", "reasoning_content": "b", "annotations": [{"x": 1}], "x": {"y": 1}}
+    part = {"type": "text", "text": "hi", "cache_control": {"type": "ephemeral"}}
+    tool = {"type": "function", "function": {"name": "f", "x": 1}, "cache_control": {}, "x": 1}
+    messages = [{"role": "user", "content": [part], "x": 1}, answer, USER]
+    request = parse_chat(chat(**{**ADVISORY, "messages": messages, "tools": [tool]}), CONFIG)
+    assert [message.text for message in request.messages] == ["hi", "a", "hi"]
+
+
+def test_the_newer_limit_wins() -> None:
+    assert parse_chat(chat(max_tokens=5, max_completion_tokens=6), CONFIG).output_limit == 6
+
+
+def test_calls_in_the_older_spelling_are_calls() -> None:
+    messages = [
+        USER,
+        {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}},
+        {"role": "function", "name": "f", "content": "4"},
+    ]
+    older = parse_chat(chat(messages=messages), CONFIG).messages
+    assert older[1].tool_calls is not None
+    assert (older[1].tool_calls[0].id, older[1].tool_calls[0].function.name) == ("call_f", "f")
+    assert (older[2].role, older[2].tool_call_id, older[2].text) == ("tool", "call_f", "4")
+
+
+@pytest.mark.parametrize("value", [[], {"a": 1}, "x" * 257, 1e400, None])
+def test_an_option_of_the_template_is_a_boolean_a_number_or_a_short_string(value: object) -> None:
+    body = chat(chat_template_kwargs={"enable_thinking": False, "a": value})
+    if not value:
+        assert parse_chat(body, CONFIG).chat_template_kwargs == {"enable_thinking": False}
+    elif value == 1e400:
+        assert refusal(body) == (400, "invalid_json", None)
+    else:
+        assert refusal(body)[2] == "chat_template_kwargs.a"
+
+
+def test_a_template_gets_the_options_that_it_reads_and_no_others() -> None:
+    request = parse_chat(chat(chat_template_kwargs={"enable_thinking": False}, reasoning_effort="low"), CONFIG)
+    assert template_options(request, frozenset({"enable_thinking"})) == {"enable_thinking": False}
+    both = frozenset({"enable_thinking", "reasoning_effort"})
+    assert template_options(request, both) == {"enable_thinking": False, "reasoning_effort": "low"}
+    with pytest.raises(ApiError) as caught:
+        template_options(request, frozenset({"tone"}))
+    assert caught.value.message == (
+        "`chat_template_kwargs.enable_thinking` is not a variable that the model's chat template reads; it reads tone."
+    )
 
 
 def test_missing_fields_are_named() -> None:
@@ -183,7 +243,6 @@ def test_text_parts_are_joined_and_both_names_of_the_limit_count() -> None:
         ({"best_of": 5}, "unsupported_parameter", "best_of"),
         ({"logprobs": True}, "invalid_value", "logprobs"),
         ({"logprobs": 10**6}, "invalid_value", "logprobs"),
-        ({"messages": []}, "unsupported_parameter", "messages"),
     ],
 )
 def test_completions_are_as_strict(fields: dict[str, Any], code: str, param: str) -> None:

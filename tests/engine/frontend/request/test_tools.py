@@ -25,12 +25,15 @@ def tool(name: str = "f", **function: Any) -> dict[str, Any]:
     return {"type": "function", "function": {"name": name, **function}}
 
 
+def allowing(mode: str, *names: str) -> dict[str, Any]:
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": [tool(name) for name in names]}}
+
+
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
         ({"tools": "x"}, "tools"),
         ({"tools": [{"type": "function"}]}, "tools[0].function"),
-        ({"tools": [{"type": "retrieval", "function": {"name": "f"}}]}, "tools[0].type"),
         ({"tools": [tool("../etc")]}, "tools[0].function.name"),
         ({"tools": [tool("a\n")]}, "tools[0].function.name"),
         ({"tools": [tool("")]}, "tools[0].function.name"),
@@ -44,9 +47,17 @@ def tool(name: str = "f", **function: Any) -> dict[str, Any]:
         ({"tools": [tool(strict="yes")]}, "tools[0].function.strict"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"tools": [tool()], "tool_choice": "f"}, "tool_choice"),
-        ({"tools": [tool()], "tool_choice": {"type": "function", "function": {"name": "g"}}}, "tool_choice"),
-        ({"tools": [tool()], "tool_choice": {"type": "function"}}, "tool_choice"),
-        ({"tools": [tool()], "tool_choice": {"type": "x", "function": {"name": "f"}}}, "tool_choice"),
+        (
+            {"tools": [tool()], "tool_choice": {"type": "function", "function": {"name": "g"}}},
+            "tool_choice.function.name",
+        ),
+        ({"tools": [tool()], "tool_choice": {"type": "function"}}, "tool_choice.function.name"),
+        ({"tools": [tool()], "tool_choice": {"function": {"name": "f"}}}, "tool_choice"),
+        ({"tools": [tool()], "tool_choice": {"type": "allowed_tools"}}, "tool_choice.allowed_tools"),
+        (
+            {"tools": [tool()], "tool_choice": allowing("auto", "g")},
+            "tool_choice.allowed_tools.tools[0].function.name",
+        ),
         ({"response_format": {"type": "xml"}}, "response_format.type"),
         ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
         ({"response_format": {"type": "json_object", "json_schema": {"name": "n"}}}, "response_format.json_schema"),
@@ -81,8 +92,9 @@ def test_what_is_wrong_is_named(fields: dict[str, Any], param: str) -> None:
 
 def test_choices_of_kinds_that_are_not_served_are_named() -> None:
     with pytest.raises(ApiError) as caught:
-        parsed(tools=[tool()], tool_choice={"type": "allowed_tools", "allowed_tools": {}})
-    assert (caught.value.code, caught.value.param) == ("unsupported_parameter", "tool_choice")
+        parsed(tools=[tool()], tool_choice={"type": "custom", "custom": {"name": "f"}})
+    assert (caught.value.code, caught.value.param) == ("unsupported_parameter", "tool_choice.type")
+    assert 'must be "function"' in caught.value.message
 
 
 @pytest.mark.parametrize(
@@ -93,6 +105,8 @@ def test_choices_of_kinds_that_are_not_served_are_named() -> None:
         ({"tool_choice": "required"}, ["f", "g"], True, True),
         ({"tool_choice": "required", "parallel_tool_calls": False}, ["f", "g"], True, False),
         ({"tool_choice": {"type": "function", "function": {"name": "g"}}}, ["g"], True, False),
+        ({"tool_choice": allowing("auto", "g")}, ["g"], False, True),
+        ({"tool_choice": allowing("required", "g", "f")}, ["f", "g"], True, True),
     ],
 )
 def test_a_choice_states_what_may_be_called(

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from gateway.access.sign_in.passwords import MAX_WAITING, Passwords, PasswordsBusy
-from tests.gateway.admin.handlers.test_login import WRONG
+from tests.gateway.admin.handlers.sign_in.test_login import WRONG
 from tests.gateway.admin.test_access import PASSWORD
 
 

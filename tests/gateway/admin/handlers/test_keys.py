@@ -80,8 +80,81 @@ async def test_the_first_key_ends_the_open_door(tmp_path: Path) -> None:
         assert "needs a key" in made["note"]
         assert (await stack.call(chat())).status == 401
         assert (await stack.call(chat(), headers={"authorization": f"Bearer {made['key']}"})).status == 200
-        assert (await post(stack, f"keys/shop/{made['id']}/revoke", {})).status == 200
-        assert (await stack.call(chat())).status == 401  # revoking the last key opens nothing
+        last = await post(stack, f"keys/shop/{made['id']}/revoke", {})
+        assert (last.status, last.error["code"]) == (409, "last_key")
+        assert (await post(stack, f"keys/shop/{made['id']}/revoke", {"then": "nobody"})).status == 200
+        assert (await stack.call(chat())).status == 401  # revoking the last key opens nothing by itself
+        assert (await get(stack, "overview")).json["callers"] == {
+            "is_required": True,
+            "num_usable": 0,
+            "why_required": None,
+        }
+
+
+KEYLESS = "tenants: [{id: shop}]\nroutes:\n"
+
+
+async def test_keys_can_be_handed_out_first_and_required_later(tmp_path: Path) -> None:
+    async with running(tmp_path, policy=policy_text(tmp_path).replace("routes:\n", KEYLESS)) as stack:
+        made = (await post(stack, "keys", {"tenant": "shop", "required": False})).json
+        assert "may still call without a key" in made["note"]
+        key = {"authorization": f"Bearer {made['key']}"}
+        assert (await stack.call(chat())).status == 200
+        assert (await stack.call(chat(), headers=key)).status == 200
+        newest = (await get(stack, "requests?limit=2")).json["requests"]
+        assert [row["tenant"] for row in newest] == ["shop", "dev"]
+        second = (await post(stack, "keys", {"tenant": "shop"})).json
+        assert "may still call without a key" in second["note"]
+        decided = await post(stack, "keys/requirement", {"required": True, "reason": "all have one"})
+        assert decided.json == {"is_required": True, "num_usable": 2, "why_required": None}
+        assert (await stack.call(chat())).status == 401
+        assert (await stack.call(chat(), headers=key)).status == 200
+        assert (await post(stack, f"keys/shop/{made['id']}/revoke", {})).status == 200  # another one is left
+        assert (await post(stack, "keys/requirement", {"required": False})).status == 200
+        assert (await stack.call(chat())).status == 200
+        assert (await stack.call(chat(), headers=key)).status == 401  # a revoked key stays revoked
+        actions = [entry["action"] for entry in (await get(stack, "audit")).json["entries"]]
+        assert [action for action in actions if action.startswith("keys.")] == [
+            "keys.optional",
+            "keys.required",
+            "keys.optional",
+        ]
+
+
+async def test_keys_are_not_required_before_one_works_and_stay_required_where_the_policy_has_some(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path, policy=policy_text(tmp_path).replace("routes:\n", KEYLESS)) as stack:
+        refused = await post(stack, "keys/requirement", {"required": True})
+        assert (refused.status, refused.error["code"]) == (409, "no_usable_key")
+    async with gateway(tmp_path) as stack:
+        refused = await post(stack, "keys/requirement", {"required": False})
+        assert (refused.status, refused.error["code"]) == (409, "keys_stay_required")
+
+
+async def test_after_the_last_key_this_machine_may_call_without_one_if_its_revocation_says_so(tmp_path: Path) -> None:
+    async with running(tmp_path, policy=policy_text(tmp_path).replace("routes:\n", KEYLESS)) as stack:
+        made = (await post(stack, "keys", {"tenant": "shop", "required": True})).json
+        assert (await stack.call(chat())).status == 401
+        assert (await post(stack, f"keys/shop/{made['id']}/revoke", {"then": "keyless"})).status == 200
+        assert (await stack.call(chat())).status == 200
+
+
+async def test_a_rollback_that_would_leave_nobody_who_may_call_is_refused(tmp_path: Path) -> None:
+    async with running(tmp_path, settings={"policy.source": "store"}) as stack:
+        etag = (await get(stack, "policy")).json["etag"]
+        seen = {"if-match": etag, "authorization": f"Bearer {stack.admin_token}"}
+        assert (await post(stack, "tenants", {"id": "shop", "reason": "first"}, seen)).status == 200
+        made = (await post(stack, "keys", {"tenant": "shop", "required": True})).json
+        seen["if-match"] = (await get(stack, "policy")).json["etag"]
+        back = {"revision": 1, "reason": "after all not"}
+        refused = await post(stack, "policy/rollback", back, seen)
+        assert (refused.status, refused.error["code"]) == (409, "nobody_could_call")
+        assert (await post(stack, "keys/requirement", {"required": False})).status == 200
+        assert (await post(stack, "policy/rollback", back, seen)).status == 200
+        key = {"authorization": f"Bearer {made['key']}"}
+        assert (await stack.call(chat(), headers=key)).status == 200  # its tenant is gone, as for any other text
+        assert (await stack.call(chat())).status == 200
 
 
 async def test_keys_of_the_store_are_good_in_a_gateway_that_starts_without_it(tmp_path: Path) -> None:

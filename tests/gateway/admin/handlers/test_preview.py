@@ -13,7 +13,7 @@ import pytest
 from gateway.cli import observe
 from tests.gateway.cli.test_observe import options
 from tests.gateway.deployments.test_readiness import warming
-from tests.gateway.stack import chat, running
+from tests.gateway.stack import PRICED_PAIR, chat, running
 
 _TRIMMED = """
 schema_version: 1
@@ -55,6 +55,42 @@ async def test_a_preview_states_what_would_be_cut_and_who_might_answer(
         assert not stack.large.received
         assert await asyncio.to_thread(observe.show_request, options(stack, "explain", "--request", str(file))) == 0
         assert "drop_old_turns" in capsys.readouterr().out
+
+
+_BY_QUALITY = (
+    PRICED_PAIR
+    + """
+routes:
+  - id: main
+    select: {{policy: cascade, min_quality: 0.9, cascade: {{skip_below: 0.3}}, candidates: [small, large]}}
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "chosen", "why"),
+    [
+        ("How much does shipping to Croatia cost?", "small", "reaches skip_below 0.3"),
+        ("Which of Croatia or Hungary has the lowest shipping price?", "large", "is below skip_below 0.3"),
+    ],
+)
+async def test_a_preview_states_who_would_be_chosen_by_predicted_quality(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, chosen: str, why: str
+) -> None:
+    async with running(tmp_path, policy=_BY_QUALITY.format(folder=tmp_path)) as stack:
+        body = {"model": "auto", "messages": [{"role": "user", "content": text}]}
+        found = (await stack.call({"request": body}, path="/admin/api/explain", admin=True)).json
+        select, (small, large) = found["select"], found["candidates"]
+        assert (select["chosen"], select["min_quality"], select["skip_below"]) == (chosen, 0.9, 0.3)
+        assert 0.0 <= small["quality"] <= 1.0
+        assert (large["quality"], small["dropped"], small["is_known_prompt"]) == (None, None, True)
+        file = tmp_path / "request.json"
+        file.write_text(json.dumps(body))
+        assert await asyncio.to_thread(observe.show_request, options(stack, "explain", "--request", str(file))) == 0
+        out = capsys.readouterr().out
+        assert f"{chosen} would answer, by cascade: predicted quality" in out
+        assert why in out
+        assert not stack.small.received
 
 
 @pytest.mark.parametrize(

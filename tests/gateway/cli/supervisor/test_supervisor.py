@@ -17,6 +17,7 @@ from gateway.app.supervision import supervised
 from gateway.cli.supervisor import probe
 from gateway.cli.supervisor.child import BackOff, Child
 from gateway.cli.supervisor.console import Console
+from gateway.cli.supervisor.first_request import FirstRun
 from gateway.cli.supervisor.held_address import HeldAddress
 from gateway.cli.supervisor.launch import EngineLaunch, LaunchPlan
 from gateway.cli.supervisor.probe import ProbeResult
@@ -47,7 +48,7 @@ class Running:
             a_plan,
             Console(self.out),
             probe=a_probe,
-            needs_key=False,
+            first_run=FirstRun(needs_key=False),
             clock=lambda: self.now_s,
             poll_s=0.01,
         )

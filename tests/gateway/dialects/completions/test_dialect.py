@@ -183,7 +183,7 @@ async def test_a_model_without_the_operation_is_refused_with_those_that_have_it(
 
         assert (reply.status, reply.error["code"], reply.error["param"]) == (400, "unsupported_operation", "model")
         assert reply.error["message"] == (
-            "model: 'big' serves embeddings, not completions. For completions use auto, tiny and small."
+            "Model 'big' serves embeddings, not completions. For completions use auto, tiny and small."
         )
         assert stack.large.received == []
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gateway.access.sign_in.passwords import Passwords
-from gateway.admin.handlers.login import FAILED_LINES
+from gateway.admin.handlers.sign_in.login import FAILED_LINES
 from tests.gateway.admin.api.test_gate import remote_gateway
 from tests.gateway.admin.test_access import PASSWORD
 from tests.gateway.stack import Reply, Stack, encode

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.admin.handlers.oidc import STARTS
+from gateway.admin.handlers.sign_in.oidc import STARTS
 from tests.gateway.access.sign_in import test_oidc
 
 

@@ -80,7 +80,8 @@ class LoginHandlers:
     @serves(f"{API}/session", is_public=True)
     async def session(self, request: AdminRequest) -> Response:
         """Show the caller's identity, and the ways to log in."""
-        return ApiResponse(self._described(await self._gate.known(request)))
+        path = str(self._gate.token_path) if self._gate.is_local(request) else None
+        return ApiResponse(self._described(await self._gate.known(request), path))
 
     @serves(f"{API}/login", "POST", is_public=True)
     async def log_in(self, request: AdminRequest) -> Response:
@@ -103,16 +104,19 @@ class LoginHandlers:
                 await self._failed_logins.give_back(name)
             raise TooManyLogins(_BUSY_S, _BUSY) from None
         if not is_right or admin is None:
-            await self._record_failure(admin)
+            await self.record_failure(admin)
             raise BadLogin
         await self._failed_logins.forget(own)
         for name in shared:
             await self._failed_logins.give_back(name)
         cookie, identity = await self.begin_session(admin)
+        return self.signed_in(cookie, identity, device_cookie(admin, self._wall()) if device is None else None)
+
+    def signed_in(self, cookie: str, identity: Identity, device: str | None = None) -> Response:
+        """Return the response that gives a browser its new session, and where it is new here, a device cookie."""
         response = ApiResponse(self._described(identity))
-        known = device_cookie(admin, self._wall()) if device is None else None
-        if known is not None:
-            set_cookie(response, DEVICE_COOKIE, known, DEVICE_S, path=f"{API}/login", is_secure=self._is_secure)
+        if device is not None:
+            set_cookie(response, DEVICE_COOKIE, device, DEVICE_S, path=f"{API}/login", is_secure=self._is_secure)
         set_cookie(response, COOKIE, cookie, SESSION_S, is_secure=self._is_secure)
         return response
 
@@ -131,7 +135,8 @@ class LoginHandlers:
         set_cookie(response, COOKIE, "", 0, is_secure=self._is_secure)
         return response
 
-    async def _record_failure(self, admin: Admin | None) -> None:
+    async def record_failure(self, admin: Admin | None) -> None:
+        """Write a failed login to the audit log, up to the rate that it may fill."""
         if self._failed_lines.take("") > 0.0:
             self._num_unrecorded += 1
             return
@@ -139,14 +144,19 @@ class LoginHandlers:
         self._num_unrecorded = 0
         await self._audit.record(_NOBODY, "login.failed", _UNKNOWN if admin is None else admin.name, detail=detail)
 
-    def _described(self, who: Identity | None) -> dict[str, Any]:
+    def _described(self, who: Identity | None, token_path: str | None = None) -> dict[str, Any]:
+        """Return the session's document; `token_path` is told to callers on this machine only."""
         is_somebody = who is not None and who.mode != "open"
         return {
             "mode": "none" if who is None else who.mode,
             "admin": {"name": who.name, "role": who.role.label} if who is not None and is_somebody else None,
             "role": None if who is None else who.role.label,
             "csrf_token": None if who is None else who.csrf_token,
-            "login": {"password": self._accounts.has_admins, "oidc": self._oidc_start},
+            "login": {
+                "password": self._accounts.has_admins,
+                "oidc": self._oidc_start,
+                "token_path": token_path,
+            },
         }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable
+from html import escape
 from typing import Final
 
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -15,7 +16,8 @@ from gateway.access.sign_in.sessions import SESSION_S
 from gateway.access.sign_in.source_rate import SourceRate, source_of
 from gateway.admin.api.errors import NotLoggedIn, RoleTooLow, TooManyLogins
 from gateway.admin.api.request import AdminRequest, serves
-from gateway.admin.handlers.login import API, OIDC_START, LoginHandlers, set_cookie
+from gateway.admin.api.return_path import return_path
+from gateway.admin.handlers.sign_in.login import API, OIDC_START, LoginHandlers, set_cookie
 from gateway.api.application import NO_STORE
 
 CALLBACK: Final = f"{API}/oidc/callback"
@@ -25,7 +27,7 @@ STARTS_PER_S: Final = 0.1
 """Starts per second of one source: each start calls the provider and is stored for minutes."""
 _COOKIE_PATH: Final = "/admin/api/oidc"
 # A redirect would still count as coming from the provider, and a strict cookie stay at home.
-_ONWARD: Final = '<!doctype html><meta http-equiv="refresh" content="0;url=/admin/"><a href="/admin/">Go on</a>'
+_ONWARD: Final = '<!doctype html><meta http-equiv="refresh" content="0;url={page}"><a href="{page}">Continue</a>'
 
 
 class OidcHandlers:
@@ -47,7 +49,7 @@ class OidcHandlers:
         if wait_s > 0.0:
             raise TooManyLogins(wait_s, "Too many logins were begun from here.")
         try:
-            url, state = await self._oidc.begin()
+            url, state = await self._oidc.begin(return_path(request.query_params.get("next")))
         except OidcFailed as error:
             raise NotLoggedIn(f"The identity provider cannot be used: {error}.") from None
         response = RedirectResponse(url, 303, NO_STORE)
@@ -62,14 +64,14 @@ class OidcHandlers:
         if not state or not code or not hmac.compare_digest(state.encode(), sealed.encode()):
             raise NotLoggedIn("This browser did not begin the login that ends here. Begin again at /admin/login.")
         try:
-            subject = await self._oidc.finish(state, code)
+            finished = await self._oidc.finish(state, code)
         except OidcFailed as error:
             raise NotLoggedIn(f"The identity provider did not identify you: {error}.") from None
-        admin = self._accounts.by_subject(subject)
+        admin = self._accounts.by_subject(finished.subject)
         if admin is None:
-            raise RoleTooLow(f"No admin belongs to this login; make one with --oidc-subject '{subject}'.")
+            raise RoleTooLow(f"No admin belongs to this login; make one with --oidc-subject '{finished.subject}'.")
         cookie, _ = await self._login.begin_session(admin)
-        response = HTMLResponse(_ONWARD, headers=NO_STORE)
+        response = HTMLResponse(_ONWARD.format(page=escape(return_path(finished.page))), headers=NO_STORE)
         set_cookie(response, SESSION_COOKIE, cookie, SESSION_S, is_secure=self._is_secure)
         self._keep(response, "", 0)
         return response

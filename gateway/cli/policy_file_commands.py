@@ -1,0 +1,131 @@
+"""`penstock policy check`, `show`, `schema` and `train`: what reads files and needs no gateway."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gateway.cli.commands import CommandError, UsageError, settings
+
+
+def policy_check(options: argparse.Namespace) -> int:
+    """Check a policy and run its tests; 1 when there is anything to report."""
+    import msgspec
+
+    from gateway.config.checks import ConfigError
+    from gateway.routing.quality_files import load_predictors
+    from routing_policies.check import run_tests
+    from routing_policies.loading import load_document
+    from routing_policies.policy.problems import PolicyError, Problem
+
+    problems: Sequence[Problem] = ()
+    num_tests = 0
+    try:
+        path, text, variables = _policy_text(options)
+        policy, document = load_document(text, source=str(path), variables=variables)
+        result = run_tests(policy, document, load_predictors(settings(options).policy.quality_dir))
+        problems, num_tests = result.failures, result.num_tests
+    except PolicyError as error:
+        path, problems = Path(error.source), error.problems
+    except ConfigError as error:
+        raise UsageError(str(error)) from error
+    if options.format == "json":
+        report = {"file": str(path), "ok": not problems, "num_tests": num_tests, "problems": problems}
+        print(msgspec.json.encode(report).decode())
+    elif problems:
+        print("\n".join(problem.render(str(path)) for problem in problems))
+    else:
+        print(f"{path}: good, {num_tests} test{'' if num_tests == 1 else 's'} passed")
+    return 1 if problems else 0
+
+
+def policy_show(options: argparse.Namespace) -> int:
+    """Print a policy with its defaults filled in, and the routes that exist unwritten as comments."""
+    import msgspec
+    import yaml
+
+    from gateway.policies.policy_file import revision_of
+    from routing_policies.loading import load_policy
+    from routing_policies.matching import RouteTable
+    from routing_policies.policy.problems import PolicyError
+
+    try:
+        path, text, variables = _policy_text(options)
+        policy = load_policy(text, source=str(path), variables=variables)
+    except PolicyError as error:
+        raise CommandError(str(error)) from error
+    routes = RouteTable(policy).effective_routes()
+    if options.json:
+        shown = {"file": str(path), "revision": revision_of(text.encode()), "policy": policy, "routes": routes}
+        print(msgspec.json.encode(shown).decode())
+        return 0
+    print(f"# {path}, revision {revision_of(text.encode())}")
+    print(yaml.safe_dump(msgspec.to_builtins(policy), sort_keys=False, allow_unicode=True, width=120), end="")
+    for route in routes[len(policy.routes) :]:
+        ids = ", ".join(candidate.id for candidate in route.select.resolved())
+        print(f"# {route.id}: {', '.join(route.match.models)} -> {ids} ({route.select.policy})")
+    return 0
+
+
+def policy_schema(options: argparse.Namespace) -> int:
+    """Print the JSON Schema of policies."""
+    import json
+
+    from routing_policies.policy.schema import schema_of_policies
+
+    print(json.dumps(schema_of_policies(), indent=2))
+    return 0
+
+
+def policy_train(options: argparse.Namespace) -> int:
+    """Learn one pair's coefficients and write them; the last line printed is JSON."""
+    import json
+
+    import msgspec
+
+    from gateway.cli.label_training import train_from_gateway
+    from gateway.cli.quality_training import TrainingError, report_of, train_from_files
+
+    if options.data and not (options.weak and options.strong):
+        raise UsageError("--data: needs --weak and --strong, the names that outcomes have in the files")
+    if options.from_gateway and options.embed:
+        raise UsageError("--embed: is for --data; labels of a gateway have their embeddings already, where it made any")
+    folder = settings(options).process.runtime_dir / "encoder" if options.embed else None
+    held: dict[str, Any] = {}
+    try:
+        if options.from_gateway:
+            model, held = train_from_gateway(options)
+        else:
+            model = train_from_files(options.data, options.weak, options.strong, encoder_folder=folder)
+        content = msgspec.json.format(msgspec.json.encode(model, order="deterministic"), indent=1)
+        options.out.write_bytes(content + b"\n")
+    except (TrainingError, OSError) as error:
+        raise CommandError(str(error)) from error
+    if not options.json:
+        print(f"{options.out}: learned from {model.num_prompts} prompts; put it into the folder of policy.quality_dir")
+    print(json.dumps({**report_of(model, len(content)), **held}))
+    return 0
+
+
+def _policy_text(options: argparse.Namespace) -> tuple[Path, str, dict[str, str]]:
+    """Return a policy file's name as given, its text, and the variables in it.
+
+    Raises:
+        UsageError: The file cannot be read.
+        PolicyError: The file is not UTF-8 text.
+    """
+    from routing_policies.policy.problems import PolicyError, Problem
+
+    config = settings(options)
+    path: Path = options.file or config.policy.document
+    try:
+        return path, path.read_text(encoding="utf-8-sig"), config.process.policy_variables
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error}") from error
+    except UnicodeDecodeError as error:
+        before = error.object[: error.start]
+        line, column = before.count(b"\n") + 1, error.start - before.rfind(b"\n")
+        problem = Problem(line=line, column=column, path="", message="not UTF-8; save it as that")
+        raise PolicyError(str(path), [problem]) from error

@@ -1,0 +1,70 @@
+"""Kept blocks: content that chat completions cannot express, carried through the chat document as it was written.
+
+A message of the document holds them in the member `content_blocks`, each with its place among the message's blocks:
+
+    blocks     thinking (signed) │ text │ tool_use
+    message    content_blocks: [{"index": 0, "type": "thinking", …}], content: "…", tool_calls: [{…}]
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+Block = dict[str, Any]
+
+OWN_SIGNATURE: Final = "penstock"
+"""Signature of thinking that a deployment of chat completions made, which signs nothing."""
+_EXPRESSIBLE: Final = frozenset({"text", "tool_use"})
+_THOUGHTS: Final = frozenset({"thinking", "redacted_thinking"})
+
+
+def kept(index: int, block: Block) -> Block:
+    """Return a block with its place among the blocks of its message."""
+    return {"index": index, **block}
+
+
+def is_own_thinking(block: Block) -> bool:
+    """Return whether the block is thinking without a maker's signature, which only chat completions can read."""
+    return block.get("type") == "thinking" and block.get("signature") in (None, "", OWN_SIGNATURE)
+
+
+def is_expressible(block: Block) -> bool:
+    """Return whether chat completions can express the block of an answer without loss."""
+    return block.get("type") in _EXPRESSIBLE and not block.get("citations")
+
+
+def is_thought(block: Block) -> bool:
+    """Return whether the block is thinking, readable or not."""
+    return block.get("type") in _THOUGHTS
+
+
+def kept_of_answer(blocks: list[Block]) -> list[Block]:
+    """Return the blocks of an answer to be kept: thinking before all else, and every block once another is unknown."""
+    num_first = next((index for index, block in enumerate(blocks) if not is_thought(block)), len(blocks))
+    if all(is_expressible(block) for block in blocks[num_first:]):
+        blocks = blocks[:num_first]
+    return [kept(index, block) for index, block in enumerate(blocks)]
+
+
+def restored(texts: list[Block], calls: list[Block], stored: list[Block]) -> list[Block]:
+    """Return all blocks of a message in order.
+
+    Args:
+        texts: Blocks of the message's content.
+        calls: Blocks of its tool calls.
+        stored: Blocks that were kept. Texts and calls among them stand for the message's own.
+    """
+    stored = sorted((block for block in stored if isinstance(block, dict)), key=_place)
+    kinds = {block.get("type") for block in stored}
+    others = [*(() if "text" in kinds else texts), *(() if "tool_use" in kinds else calls)]
+    blocks: list[Block] = []
+    for block in stored:
+        while len(blocks) < _place(block) and others:
+            blocks.append(others.pop(0))
+        blocks.append({name: value for name, value in block.items() if name != "index"})
+    return blocks + others
+
+
+def _place(block: Block) -> int:
+    index = block.get("index")
+    return index if type(index) is int else 0

@@ -1,0 +1,42 @@
+"""Tools of the Messages API as tools of chat completions; Anthropic's own ones are carried as they are."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from gateway.dialects.messages.kept_blocks import kept
+from gateway.dialects.messages.schema import MessageToolChoice
+
+OWN_TOOLS: Final = "anthropic_tools"
+"""Member of the document with the tools that only Anthropic's API has, each with its place among all."""
+_FUNCTION: Final = frozenset({"type", "name", "description", "input_schema", "strict"})
+_CHOICES: Final[dict[str, str]] = {"auto": "auto", "any": "required", "none": "none"}
+
+
+def chat_tools(tools: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the tools of functions for a chat document, and those that are kept."""
+    functions: list[dict[str, Any]] = []
+    stored: list[dict[str, Any]] = []
+    for index, tool in enumerate(tools):
+        if "input_schema" not in tool:
+            stored.append(kept(index, tool))
+            continue
+        function = {"name": tool.get("name"), "parameters": tool["input_schema"]}
+        for name in ("description", "strict"):
+            if tool.get(name) is not None:
+                function[name] = tool[name]
+        rest = {name: value for name, value in tool.items() if name not in _FUNCTION and value is not None}
+        functions.append({**rest, "type": "function", "function": function})
+    return functions, stored
+
+
+def chat_tool_choice(choice: MessageToolChoice) -> dict[str, Any]:
+    """Return the members of a chat document for a rule on tools."""
+    found: dict[str, Any] = {}
+    if choice.type == "tool":
+        found["tool_choice"] = {"type": "function", "function": {"name": choice.name}}
+    else:
+        found["tool_choice"] = _CHOICES[choice.type]
+    if choice.disable_parallel_tool_use is not None and choice.type != "none":
+        found["parallel_tool_calls"] = not choice.disable_parallel_tool_use
+    return found

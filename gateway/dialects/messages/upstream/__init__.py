@@ -1,0 +1,1 @@
+"""Deployments that speak Anthropic's Messages API: chat requests become theirs, and their answers chat completions."""

@@ -1,0 +1,1 @@
+"""Deployments that speak the Responses API."""

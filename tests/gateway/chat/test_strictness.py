@@ -1,0 +1,57 @@
+"""Routes that take fewer fields and images than the API."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from gateway.chat.request import ChatRequest, ChatRequestParser
+from gateway.chat.strictness import refuse_addressed_images, refuse_unknown_fields
+from gateway.errors import InvalidRequest
+from tests.gateway.chat.test_absent import REQUEST
+
+PARSER = ChatRequestParser()
+
+
+def parse(**fields: Any) -> ChatRequest:
+    return PARSER.parse(json.dumps({**REQUEST, **fields}).encode())
+
+
+def part(kind: str, **members: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": [{"type": kind, **members}]}]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "path"),
+    [
+        ({"x": None}, "x"),
+        ({"messages": [{"role": "user", "content": "a", "x": 1}]}, "messages[0].x"),
+        (part("text", text="a", x=1), "messages[0].content[0].x"),
+        (part("image_url", image_url={"url": "https://a/b", "x": 1}), "messages[0].content[0].image_url.x"),
+        (part("x", x=1), "messages[0].content[0].x"),
+        ({"tools": [{"type": "function", "function": {"name": "f", "x": {}}}]}, "tools[0].function.x"),
+        ({"response_format": {"type": "text", "x": 1}}, "response_format.x"),
+        ({"x": [0] * 50_000}, "x"),
+    ],
+)
+def test_an_unknown_field_is_named_at_any_depth(fields: dict[str, Any], path: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        refuse_unknown_fields(parse(**fields))
+    assert (caught.value.param, caught.value.code) == (path, "unsupported_parameter")
+    assert caught.value.message.startswith(f"`{path}` ")
+
+
+def test_known_fields_and_names_of_the_clients_choice_are_no_fault() -> None:
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"properties": {"x": {"y": 1}}}}}
+    refuse_unknown_fields(parse(tools=[tool], logit_bias={"7": 1}, metadata={"x": "y"}, guided_json={"x": 1}))
+    refuse_unknown_fields(parse(chat_template_kwargs={"x": 1}, prediction={"x": 1}, provider={"order": ["x"]}))
+
+
+def test_an_image_by_address_is_named() -> None:
+    inline, address = ({"url": url} for url in ("data:image/png;base64,AA", "https://example.com/a.png"))
+    refuse_addressed_images(parse(**part("image_url", image_url=inline)))
+    with pytest.raises(InvalidRequest) as caught:
+        refuse_addressed_images(parse(**part("image_url", image_url=address)))
+    assert caught.value.param == "messages[0].content[0].image_url.url"

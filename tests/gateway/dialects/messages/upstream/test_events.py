@@ -1,0 +1,117 @@
+"""Streams of messages as those of chat completions, and back again, wherever the bytes were cut."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.completion.assembly import assembled
+from gateway.completion.replay import as_event_stream
+from gateway.dialects.messages.answer import message_of
+from gateway.dialects.messages.stream import MessageStream
+from gateway.dialects.messages.upstream.events import MessageEvents
+from gateway.errors import UpstreamFailed
+from tests.gateway.dialects.messages.client import accumulated, events_of
+from tests.gateway.dialects.messages.upstream.anthropic_server import (
+    CALL,
+    REDACTED,
+    SEARCHED,
+    TEXT,
+    THINKING,
+    USAGE,
+    message_with,
+    stream_of,
+)
+
+ANSWERS: list[list[dict[str, Any]]] = [
+    [TEXT],
+    [THINKING, TEXT, CALL],
+    [REDACTED, THINKING, TEXT],
+    [CALL, {**CALL, "id": "toolu_2", "input": {}}],
+    SEARCHED,
+    [THINKING, *SEARCHED, THINKING, TEXT],
+    [],
+]
+
+
+def to_chat(pieces: list[bytes]) -> list[bytes]:
+    events = MessageEvents()
+    return [*(events.feed(piece) for piece in pieces), events.finish()]
+
+
+def to_message(pieces: list[bytes]) -> dict[str, Any]:
+    stream = MessageStream(shows_thinking=True)
+    return accumulated(events_of(b"".join([stream.feed(piece) for piece in pieces]) + stream.finish(b"")))
+
+
+def cut(data: bytes, places: list[int]) -> list[bytes]:
+    return [data[begin:end] for begin, end in pairwise([0, *sorted(set(places)), len(data)])]
+
+
+@pytest.mark.parametrize("blocks", ANSWERS)
+def test_a_live_stream_there_and_back_is_the_same_message(blocks: list[dict[str, Any]]) -> None:
+    found = to_message(to_chat(stream_of(message_with(blocks))))
+    assert found["content"] == blocks
+    assert found["usage"] == USAGE
+    assert found["id"] == "msg_01"
+
+
+@pytest.mark.parametrize("blocks", ANSWERS[:-1])
+def test_a_stored_stream_is_the_same_message_plain_and_streamed(blocks: list[dict[str, Any]]) -> None:
+    stored = assembled(b"".join(to_chat(stream_of(message_with(blocks))))).completion
+    assert stored is not None
+    assert json.loads(message_of(stored, shows_thinking=True))["content"] == blocks
+    assert to_message([as_event_stream(stored, include_usage=True)])["content"] == blocks
+
+
+@given(st.sampled_from(ANSWERS), st.lists(st.integers(1, 4000), max_size=12))
+def test_cuts_anywhere_change_nothing(blocks: list[dict[str, Any]], places: list[int]) -> None:
+    data = b"".join(stream_of(message_with(blocks)))
+    pieces = cut(data, [place % (len(data) - 1) + 1 for place in places])
+    assert to_message(to_chat(pieces))["content"] == blocks
+
+
+def test_the_chat_events_are_those_of_a_chat_completion() -> None:
+    found = b"".join(to_chat(stream_of(message_with([THINKING, TEXT, CALL], stop_reason="tool_use"))))
+    documents = [json.loads(part[6:]) for part in found.split(b"\n\n") if part and part != b"data: [DONE]"]
+    assert found.endswith(b"data: [DONE]\n\n")
+    assert {document["id"] for document in documents} == {"msg_01"}
+    assert {document["object"] for document in documents} == {"chat.completion.chunk"}
+    assert documents[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+    assert documents[-2]["choices"][0]["finish_reason"] == "tool_calls"
+    assert documents[-1]["usage"]["prompt_tokens"] == 9
+    assert documents[-1]["usage"]["prompt_tokens_details"]["cached_tokens"] == 3
+    completion = json.loads(assembled(found).completion or b"{}")
+    message = completion["choices"][0]["message"]
+    assert message["content"] == "hello"
+    assert message["reasoning_content"] == "let me see"
+    assert json.loads(message["tool_calls"][0]["function"]["arguments"]) == {"city": "Lyon"}
+
+
+@pytest.mark.parametrize("reason", ["pause_turn", "model_context_window_exceeded", "refusal", "max_tokens"])
+def test_stop_reasons_survive(reason: str) -> None:
+    assert to_message(to_chat(stream_of(message_with([TEXT], stop_reason=reason))))["stop_reason"] == reason
+
+
+def test_a_stop_sequence_survives() -> None:
+    found = to_message(to_chat(stream_of(message_with([TEXT], stop_reason="stop_sequence", stop_sequence="END"))))
+    assert (found["stop_reason"], found["stop_sequence"]) == ("stop_sequence", "END")
+
+
+def test_an_error_is_an_error_event() -> None:
+    events = MessageEvents()
+    error = b'event: error\ndata: {"type":"error","error":{"type":"overloaded_error","message":"busy"}}\n\n'
+    document = json.loads(events.feed(error)[6:])
+    assert document["error"]["message"] == "busy"
+    assert document["error"]["code"] == "server_is_overloaded"
+    assert events.feed(stream_of(message_with([TEXT]))[0]) == b""
+
+
+def test_a_delta_of_no_block_is_the_upstreams_failure() -> None:
+    with pytest.raises(UpstreamFailed):
+        MessageEvents().feed(b'data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta"}}\n\n')
