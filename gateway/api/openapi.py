@@ -22,6 +22,10 @@ from gateway.api.tokenization import (
 )
 from gateway.chat.fields.table import FIELD_RULES, PRIVILEGED_FIELDS
 from gateway.chat.schema import KNOWN_PARTS, OTHER_PART, ChatFields, ChatToolCall
+from gateway.dialects.completions.dialect import COMPLETIONS_PATH
+from gateway.dialects.completions.schema import CompletionFields
+from gateway.dialects.embeddings.dialect import EMBEDDINGS_PATH
+from gateway.dialects.embeddings.schema import EmbeddingFields, EmbeddingList
 from gateway.dialects.messages.exchange import MESSAGES_PATH
 from gateway.dialects.messages.schema import (
     CountedTokens,
@@ -115,6 +119,26 @@ class InstalledVersion(msgspec.Struct, frozen=True):
     version: str
 
 
+class TextChoice(msgspec.Struct, frozen=True):
+    """One choice of a text completion, or the part of it that an event adds."""
+
+    index: int
+    text: str
+    finish_reason: FinishReason | None = None
+    logprobs: dict[str, Any] | None = None
+
+
+class TextCompletion(msgspec.Struct, frozen=True):
+    """A whole text completion, or one event of its stream."""
+
+    id: str
+    object: Literal["text_completion"]
+    created: int
+    model: str
+    choices: list[TextChoice]
+    usage: CompletionUsage | None = None
+
+
 class ProbeState(msgspec.Struct, frozen=True):
     """The result of a probe."""
 
@@ -123,9 +147,11 @@ class ProbeState(msgspec.Struct, frozen=True):
     deployments: dict[str, bool] | None = None
 
 
+_REQUESTS: Final = (ChatFields, CompletionFields, EmbeddingFields)
+
 _ERRORS: Final[dict[int, str]] = {
     400: "The request is wrong: `invalid_json`, `invalid_value`, `unsupported_parameter` (see `param`), "
-    "`context_length_exceeded`, or `invalid_request` for malformed HTTP.",
+    "`context_length_exceeded`, `unsupported_operation`, or `invalid_request` for malformed HTTP.",
     401: "No valid API key: `invalid_api_key`.",
     403: "The key may not use the model: `model_not_allowed`.",
     404: "No such model (`model_not_found`) or path (`not_found`).",
@@ -214,6 +240,7 @@ def openapi_document(*, needs_key: bool = True) -> Json:
     """Return the document, as values that encode to JSON; `needs_key` is true if the policy has keys."""
     structs = (
         *(ChatFields, ChatCompletion, ChatCompletionChunk, ModelList, ListedModel, ProbeState, ErrorEnvelope),
+        *(CompletionFields, TextCompletion, EmbeddingFields, EmbeddingList),
         *(Feedback, Noted, TokenizeBody, TokenList, DetokenizeBody, DetokenizedText, InstalledVersion),
         *(MessageFields, CountTokensFields, MessageAnswer, CountedTokens, MessageErrorEnvelope),
         *(ResponsesFields, ResponseObject, DeletedResponse, ResponseItems),
@@ -234,6 +261,8 @@ def openapi_document(*, needs_key: bool = True) -> Json:
         "paths": {
             CHAT_PATH: {"post": _chat()},
             **_responses_paths(),
+            COMPLETIONS_PATH: {"post": _completions()},
+            EMBEDDINGS_PATH: {"post": _embeddings()},
             MODELS_PATH: {"get": _get("listModels", "The models this key may call.", ModelList, (401,))},
             MODELS_PATH + "/{model}": {
                 "get": _get("getModel", "One model.", ListedModel, (401, 404)),
@@ -263,7 +292,7 @@ def openapi_document(*, needs_key: bool = True) -> Json:
 
 def _allow_absent(schemas: Json) -> None:
     """Let every optional member of a request be null or empty, which is as good as absent."""
-    names, found = [ChatFields.__name__], set[str]()
+    names, found = [kind.__name__ for kind in _REQUESTS], set[str]()
     while names:
         name = names.pop()
         if name not in found:
@@ -300,7 +329,9 @@ def _add_relations(schemas: Json) -> None:
     """Add the relations between fields that `gateway.chat.conversion` checks."""
     chat = schemas["ChatFields"]
     chat["properties"]["model"]["examples"] = [AUTO]
-    chat["not"] = {"anyOf": [{"required": [name]} for name in sorted(PRIVILEGED_FIELDS)]}
+    for request in _REQUESTS:
+        schemas[request.__name__]["not"] = {"anyOf": [{"required": [name]} for name in sorted(PRIVILEGED_FIELDS)]}
+    schemas[CompletionFields.__name__]["allOf"] = [_only_with("stream_options", "stream")]
     kind = {"type": "string", "not": {"enum": sorted(KNOWN_PARTS - {OTHER_PART})}}
     schemas["OtherPart"] |= {"required": ["type"], "properties": {"type": kind}}
     is_function = _given("type", {"const": "function"})
@@ -331,13 +362,33 @@ def _chat() -> Json:
         "or, where a failure cuts it, with `data: {ErrorEnvelope}`.",
         ChatCompletion,
     )
+    answer["content"]["text/event-stream"] = {"schema": _event(ChatCompletionChunk)}
+    return _generated("createChatCompletion", "Answer a conversation.", ChatFields, answer)
+
+
+def _completions() -> Json:
+    answer = _response(
+        "The answer; with `stream` a series of events `data: {TextCompletion}` that ends with `data: [DONE]`, or with "
+        "`data: {ErrorEnvelope}` where a failure cuts it.",
+        TextCompletion,
+    )
+    answer["content"]["text/event-stream"] = {"schema": _event(TextCompletion)}
+    return _generated("createCompletion", "Continue a raw prompt, or each of a list.", CompletionFields, answer)
+
+
+def _embeddings() -> Json:
+    answer = _response("The vectors, in the order of the inputs.", EmbeddingList)
+    return _generated("createEmbedding", "Turn texts into vectors.", EmbeddingFields, answer)
+
+
+def _generated(operation_id: str, summary: str, kind: type, answer: Json) -> Json:
+    """Describe an endpoint on the path of chat completions."""
     answer["headers"] |= _headers(_HEADERS, required=True) | _headers(_RATE_HEADERS)
-    answer["content"]["text/event-stream"] = {"schema": _event()}
     return {
-        "operationId": "createChatCompletion",
-        "summary": "Answer a conversation.",
+        "operationId": operation_id,
+        "summary": summary,
         "parameters": [_parameter(name, "header", text) for name, text in _REQUEST_HEADERS.items()],
-        "requestBody": {"required": True, "content": {_JSON: {"schema": _ref(ChatFields)}}},
+        "requestBody": {"required": True, "content": {_JSON: {"schema": _ref(kind)}}},
         "responses": {"200": answer, **_errors(_CHAT_ERRORS)},
     }
 
@@ -443,9 +494,9 @@ def _conversion(operation_id: str, summary: str, body: type, answer: type) -> Js
     }
 
 
-def _event() -> Json:
+def _event(kind: type) -> Json:
     """Describe one event of a stream by its fields."""
-    payload = {"anyOf": [_ref(ChatCompletionChunk), _ref(ErrorEnvelope)]}
+    payload = {"anyOf": [_ref(kind), _ref(ErrorEnvelope)]}
     data = {"type": "string", "contentMediaType": _JSON, "contentSchema": payload}
     return {
         "type": "object",

@@ -24,6 +24,8 @@ from engine.frontend.request.tools import Tool, ToolCall, ToolUse, check_tools, 
 from engine.frontend.request.unserved import refuse_privileged, refuse_unserved
 
 MAX_SERVED_TOP_LOGPROBS: Final = KNOWN_FIELDS["top_logprobs"].most or 0
+MAX_PROMPTS: Final = 64
+"""Prompts of one completion request."""
 
 StopString = Annotated[str, bounds("stop[]")]
 TokenId = Annotated[str, key_bounds("logit_bias")]
@@ -158,11 +160,18 @@ class ChatBody(SamplingFields, frozen=True, kw_only=True):
 
 
 class CompletionRequest(SamplingFields, frozen=True, kw_only=True):
-    """Body of `POST /v1/completions`: one prompt as text or as token ids."""
+    """Body of `POST /v1/completions`: a prompt as text or as token ids, or a list of either."""
 
     prompt: str | list[Any]
     logprobs: Annotated[int, bounds("top_logprobs")] | None = None
     best_of: int | None = None
+
+    @property
+    def prompts(self) -> list[str | list[int]]:
+        """Prompts in the client's order; the request must have passed `parse_completion`."""
+        if isinstance(self.prompt, str) or isinstance(self.prompt[0], int):
+            return [self.prompt]
+        return self.prompt
 
     @property
     def output_limit(self) -> int | None:
@@ -265,18 +274,27 @@ def _check_turns(messages: list[Message]) -> None:
             raise wrong_request(missing_field(f"{place}.tool_call_id"))
 
 
-_LIST_OF_PROMPTS: Final = KnownField(
-    type="list", gateway="passes", engine="refuses", because="send one prompt a request, not a list of them"
-)
-
-
 def _check_prompt(prompt: str | list[Any]) -> None:
     if not prompt:
         raise invalid_value("prompt", "`prompt` must have at least one character or token.")
     if isinstance(prompt, str):
         return
-    if all(isinstance(item, str | list) for item in prompt):
-        raise unsupported(unserved_field("prompt", _LIST_OF_PROMPTS))
-    for i, token in enumerate(prompt):
+    if not isinstance(prompt[0], str | list):
+        _check_tokens("prompt", prompt)
+        return
+    if len(prompt) > MAX_PROMPTS:
+        raise invalid_value("prompt", f"`prompt` must have at most {MAX_PROMPTS} prompts; got {len(prompt)}.")
+    for i, item in enumerate(prompt):
+        place = f"prompt[{i}]"
+        if type(item) is not type(prompt[0]):
+            raise invalid_value(place, f"`{place}` must be of the same kind as the first prompt.")
+        if not item:
+            raise invalid_value(place, f"`{place}` must have at least one character or token.")
+        if isinstance(item, list):
+            _check_tokens(place, item)
+
+
+def _check_tokens(place: str, tokens: list[Any]) -> None:
+    for i, token in enumerate(tokens):
         if type(token) is not int or not 0 <= token < 2**31:
-            raise invalid_value(f"prompt[{i}]", f"`prompt[{i}]` must be a token id; got {str(token)[:40]}.")
+            raise invalid_value(f"{place}[{i}]", f"`{place}[{i}]` must be a token id; got {str(token)[:40]}.")

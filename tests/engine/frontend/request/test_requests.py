@@ -219,8 +219,10 @@ def test_text_parts_are_joined_and_both_names_of_the_limit_count() -> None:
     [
         ({"prompt": ""}, "invalid_value", "prompt"),
         ({"prompt": []}, "invalid_value", "prompt"),
-        ({"prompt": ["a", "b"]}, "unsupported_parameter", "prompt"),
-        ({"prompt": [[1], [2]]}, "unsupported_parameter", "prompt"),
+        ({"prompt": ["a", ""]}, "invalid_value", "prompt[1]"),
+        ({"prompt": ["a", [1]]}, "invalid_value", "prompt[1]"),
+        ({"prompt": [[1], [2, -1]]}, "invalid_value", "prompt[1][1]"),
+        ({"prompt": ["a"] * 65}, "invalid_value", "prompt"),
         ({"prompt": [1, True]}, "invalid_value", "prompt[1]"),
         ({"prompt": [1, -1]}, "invalid_value", "prompt[1]"),
         ({"prompt": None}, "invalid_value", "prompt"),
