@@ -11,8 +11,7 @@ import msgspec
 
 from gateway.chat.absent import without_absent
 from gateway.chat.chunked_json import encoded_in_parts
-from gateway.chat.conversion import lenient_fields, refused, typed_fields, typed_messages
-from gateway.chat.fields.faults import privileged
+from gateway.chat.conversion import lenient_fields, typed_fields, typed_messages
 from gateway.chat.fields.table import FIELD_RULES, PRIVILEGED_FIELDS
 from gateway.chat.item_limits import item_limits
 from gateway.chat.json_members import (
@@ -232,7 +231,7 @@ class ChatRequestParser:
             )
         document, spans = self._guard.read(body)
         if not PRIVILEGED_FIELDS.isdisjoint(document):
-            _refuse_privileged(document)
+            check_privileged(document)
         try:
             fields = typed_fields(document, is_long=spans is not None)
         except InvalidRequest:
@@ -259,7 +258,7 @@ class ChatRequestParser:
             InvalidRequest: The document is not valid; `param` is the path of the first wrong field in it.
         """
         if not PRIVILEGED_FIELDS.isdisjoint(document):
-            _refuse_privileged(document)
+            check_privileged(document)
         raw = encoded_in_parts(document) if may_be_long else encoded(document)
         is_long = len(raw) > LONG_BYTES
         try:
@@ -334,6 +333,14 @@ def _whole_numbers(document: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _refuse_privileged(document: dict[str, Any]) -> None:
-    fault = privileged(min(PRIVILEGED_FIELDS & document.keys()))
-    raise refused(fault, code="unsupported_parameter")
+def check_privileged(document: dict[str, Any]) -> None:
+    """Raise InvalidRequest for a field that only the operator sets."""
+    found = PRIVILEGED_FIELDS & document.keys()
+    if not found:
+        return
+    name = min(found)
+    raise InvalidRequest(
+        f"`{name}` must not be part of a request; {FIELD_RULES[name].because}.",
+        param=name,
+        code="unsupported_parameter",
+    )

@@ -31,7 +31,11 @@ class UpstreamDialect(Protocol):
         """Return the headers of one request beside those."""
 
     def body(self, request: ChatRequest, model: str) -> bytes:
-        """Return the request for `model`, whose document has members of no other dialect than this one; raises InvalidRequest for a field whose loss would change the answer."""
+        """Return the request for `model`; its document has members of no other dialect than this one.
+
+        Raises:
+            InvalidRequest: The loss of a field would change the answer.
+        """
 
     def stream(self) -> BodyTranslator:
         """Return the translator of one event stream into the events of a chat completion, `[DONE]` included."""

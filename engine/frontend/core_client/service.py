@@ -15,11 +15,13 @@ from engine.config import FrontConfig
 from engine.frontend.core_client.generation import EnginePrompt, Generation
 from engine.frontend.core_client.link import CoreLink, CoreState
 from engine.frontend.core_client.metrics import EngineMetrics
+from engine.frontend.fields.faults import FieldRefusal
 from engine.frontend.request.errors import (
     ApiError,
     context_length_exceeded,
     invalid_value,
     overloaded_error,
+    unsupported,
 )
 from engine.frontend.request.headers import RequestOptions
 from engine.frontend.request.requests import ChatBody, CompletionRequest, template_options
@@ -37,6 +39,7 @@ from engine.protocol import Ready
 _T = TypeVar("_T")
 _Result = TypeVar("_Result")
 
+_NO_TOOLS = "`tools` is not supported by this engine: the model's chat template has no tools."
 ServiceState = CoreState | Literal["warming", "draining"]
 
 CHARS_PER_TURN = 16
@@ -142,12 +145,7 @@ class EngineService:
         """
         ready = self._ready()
         if request.tool_use is not None and self._tool_format is None:
-            raise ApiError(
-                400,
-                "`tools` is not supported by this engine: the model's chat template has no tools.",
-                param="tools",
-                code="unsupported_parameter",
-            )
+            raise unsupported(FieldRefusal("tools", _NO_TOOLS))
         num_chars = sum(message.num_chars for message in request.messages)
         if request.tool_use is not None:
             num_chars += len(json.dumps([tool.as_json() for tool in request.tool_use.tools], ensure_ascii=False))

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 import msgspec
 
 from engine.config import FrontConfig
-from engine.frontend.fields.faults import field_refusal, lonely_field, missing_field, unserved_field
+from engine.frontend.fields.faults import FieldRefusal, field_refusal, lonely_field, missing_field, unserved_field
 from engine.frontend.fields.table import KNOWN_FIELDS, KnownField, bounds, key_bounds
 from engine.frontend.request.absent import without_absent
 from engine.frontend.request.errors import ApiError, invalid_value, unsupported, wrong_request
@@ -275,7 +275,7 @@ def template_options(request: ChatBody, known: frozenset[str]) -> dict[str, Any]
         where = f"chat_template_kwargs.{name[:64]}"
         read = ", ".join(sorted(known)) or "none"
         message = f"`{where}` is not a variable that the model's chat template reads; it reads {read}."
-        raise ApiError(400, message, param=where, code="unsupported_parameter")
+        raise unsupported(FieldRefusal(where, message))
     effort = request.reasoning_effort
     if "reasoning_effort" in known and isinstance(effort, str) and len(effort) <= MAX_OPTION_CHARS:
         options.setdefault("reasoning_effort", effort)

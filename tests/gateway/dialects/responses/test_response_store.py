@@ -15,7 +15,7 @@ from tests.gateway.dialects.responses.scripts import PATH, create, events_of
 from tests.gateway.stack import Stack, policy_text, running
 
 TOKEN = "a" * 48
-RESPONSE = {
+RESPONSE: dict[str, Any] = {
     "id": f"resp_{TOKEN}",
     "output": [{"id": f"msg_{TOKEN}0000", "type": "message", "role": "assistant", "content": "hello"}],
 }
