@@ -24,7 +24,8 @@ from engine.frontend.request.errors import (
     unsupported,
 )
 from engine.frontend.request.headers import RequestOptions
-from engine.frontend.request.requests import ChatBody, CompletionRequest, template_options
+from engine.frontend.request.requests import ChatBody, CompletionRequest
+from engine.frontend.request.template_options import template_options
 from engine.frontend.request.tools import ToolUse
 from engine.frontend.text.chat_template import ChatTemplate, Segment
 from engine.frontend.text.choice import Choice
@@ -204,9 +205,9 @@ class EngineService:
             raise ApiError(400, message, param="messages", code="unsupported_parameter")
         try:
             tools = request.tool_use.tools if request.tool_use is not None else ()
-            segments: list[Segment] = self._template.segments(
-                request.messages, [tool.as_json() for tool in tools], template_options(request, self._template.options)
-            )
+            options = template_options(request.chat_template_kwargs, request.reasoning_effort, self._template.options)
+            shown = [tool.as_json() for tool in tools]
+            segments: list[Segment] = self._template.segments(request.messages, shown, options)
         except TemplateError as error:
             message = f"`messages` must suit the model's chat template, which refused them: {error}."
             raise invalid_value("messages", message) from error

@@ -37,7 +37,7 @@ class ChatProjection:
             raise self._refusal
         plain = {name: value for name, value in document.items() if name not in OWN_FIELDS and name != REASONING}
         if any(OUTPUT_ITEMS in message for message in document["messages"]):
-            plain["messages"] = [kept for message in document["messages"] if (kept := _plain(message)) is not None]
+            plain["messages"] = [found for message in document["messages"] if (found := _plain(message)) is not None]
         return plain
 
 

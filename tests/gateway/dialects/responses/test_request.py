@@ -50,7 +50,7 @@ def test_a_field_has_its_name_in_chat_completions(fields: dict[str, Any], chat: 
     assert document == chat
 
 
-def test_log_probabilities_are_asked_for_by_include() -> None:
+def test_include_requests_log_probabilities() -> None:
     document = parsed(include=["message.output_text.logprobs"])
     assert (document["logprobs"], document["top_logprobs"]) == (True, 0)
 

@@ -79,12 +79,12 @@ def test_what_the_events_tell_is_what_the_last_one_holds() -> None:
     assert output[1]["content"][0]["annotations"] == [{"type": "url_citation", "url": "https://a", "start_index": 0}]
 
 
-def test_the_end_comes_with_the_end_mark_unless_the_response_is_kept() -> None:
-    stream, kept = ResponseStream(frame()), ResponseStream(frame(is_stored=True))
+def test_the_end_comes_with_the_end_mark_unless_the_response_is_stored() -> None:
+    stream, stored = ResponseStream(frame()), ResponseStream(frame(is_stored=True))
     assert b"response.completed" in stream.feed(STREAM)
     assert stream.finish(b"") == b""
-    assert b"response.completed" not in kept.feed(STREAM)
-    assert b"response.completed" in kept.finish(b"")
+    assert b"response.completed" not in stored.feed(STREAM)
+    assert b"response.completed" in stored.finish(b"")
 
 
 def test_a_long_text_ends_with_the_stream() -> None:

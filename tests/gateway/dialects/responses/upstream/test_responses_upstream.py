@@ -192,9 +192,11 @@ async def test_a_chat_conversation_becomes_input_items(tmp_path: Path) -> None:
 @pytest.mark.parametrize("fields", [{"n": 2}, {"stop": "x"}, {"logit_bias": {"1": 1}}])
 async def test_what_responses_cannot_express_is_refused_by_name(tmp_path: Path, fields: dict[str, Any]) -> None:
     async with running(tmp_path, policy=POLICY.format(folder=tmp_path)) as stack:
-        reply = await stack.call(chat(**fields))
+        reply = await stack.call(chat("tiny", **fields))
         assert stack.small.received == []
+        served = await stack.call(chat(**fields))  # by the deployment of chat completions
     assert (reply.status, reply.error["param"]) == (400, next(iter(fields)))
+    assert (served.status, served.headers["x-penstock-deployment"]) == (200, "large")
 
 
 async def test_a_responses_client_gets_every_item_of_a_responses_deployment(tmp_path: Path) -> None:
@@ -310,3 +312,34 @@ async def test_an_upstreams_refusal_reaches_both_kinds_of_clients(tmp_path: Path
         stack.small.scripts = [replying(error, 400), replying(error, 400)]
         replies = [await stack.call(chat()), await create(stack)]
     assert [(reply.status, reply.error["param"]) for reply in replies] == [(400, "input[0].content")] * 2
+
+
+async def test_a_messages_client_is_served_by_a_responses_deployment(tmp_path: Path) -> None:
+    body = {"model": "auto", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}
+    async with running(tmp_path, policy=POLICY.format(folder=tmp_path)) as stack:
+        stack.small.scripts = [replying(response([MESSAGE]))]
+        reply = await stack.call(body, path="/v1/messages", headers={"anthropic-version": "2023-06-01"})
+        assert stack.small.received[0].json["max_output_tokens"] == 9
+    assert reply.status == 200, reply.body
+    assert reply.json["content"] == [{"type": "text", "text": "hello"}]
+
+
+async def test_a_responses_client_is_served_by_an_anthropic_deployment(tmp_path: Path) -> None:
+    message = {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": "claude",
+        "content": [{"type": "text", "text": "hello"}],
+        "stop_reason": "end_turn",
+        "usage": {"input_tokens": 7, "output_tokens": 3},
+    }
+    policy = POLICY.replace("dialect: responses", "dialect: anthropic").format(folder=tmp_path)
+    async with running(tmp_path, policy=policy) as stack:
+        stack.small.scripts = [replying(message)]
+        reply = await create(stack, instructions="Be short.", max_output_tokens=9)
+        sent = stack.small.received[0]
+    assert sent.line.startswith("POST /v1/messages ")
+    assert (sent.json["system"], sent.json["max_tokens"]) == ("Be short.", 9)
+    assert reply.json["output"][0]["content"][0]["text"] == "hello"
+    assert reply.json["usage"]["output_tokens"] == 3

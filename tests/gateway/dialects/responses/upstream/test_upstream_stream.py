@@ -37,7 +37,7 @@ def test_the_text_is_that_of_the_stream() -> None:
     assert WHOLE.endswith(b"data: [DONE]\n\n")
 
 
-def test_a_response_that_only_its_last_event_tells_is_sent_whole() -> None:
+def test_a_response_that_only_its_last_event_has_is_sent_whole() -> None:
     events = [EVENTS[0], {"type": "response.completed", "response": response([MESSAGE])}]
     assert b'"content":"hello"' in translated([sse(events)])
 
