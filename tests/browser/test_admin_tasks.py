@@ -215,7 +215,9 @@ def test_the_requested_page_is_shown_after_the_sign_in_and_viewers_see_no_button
         page.close()
 
 
-_CHANGES = re.compile(r"^(Drain$|Resume$|New|Rotate|Revoke|Require keys|Make keys|Apply|Start|Roll back|Remove th|Purge)")
+_CHANGES = re.compile(
+    r"^(Drain$|Resume$|New|Rotate|Revoke|Require keys|Make keys|Apply|Start|Roll back|Remove th|Purge)"
+)
 
 
 def _token(shipped: Shipped) -> dict[str, str]:
