@@ -12,10 +12,10 @@ from gateway.dialects.responses.input_messages import OUTPUT_ITEMS
 from gateway.dialects.responses.upstream.upstream_answer import (
     chat_annotation,
     chat_call,
-    shared_members_of,
     finish_reason_of_response,
     message_of_output,
     reasoning_text,
+    shared_members_of,
     usage_of_response,
 )
 from gateway.errors import UpstreamFailed

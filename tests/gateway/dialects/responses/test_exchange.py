@@ -13,12 +13,12 @@ from tests.gateway.dialects.responses.scripts import (
     PATH,
     USAGE,
     answering,
-    requested,
     call,
     create,
     delta,
     events_of,
     replying,
+    requested,
     streaming,
     types_of,
 )
