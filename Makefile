@@ -6,7 +6,7 @@ SECONDS_PER_BENCH ?= 10
 TEST_PROCESSES ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-fast coverage redis chromium promtool lint bench clean
+.PHONY: help up test test-fast test-clients coverage redis chromium promtool lint bench clean
 
 help: ## what can be done here
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -55,6 +55,10 @@ FAST_TESTS := tests/test_architecture.py tests/test_vocabulary.py tests/routing_
 test-fast: $(VENV)/.dev ## ruff and the quick tests, in less than a minute
 	@$(BIN)/ruff check .
 	@$(BIN)/python -m pytest -q -n $(TEST_PROCESSES) $(FAST_TESTS)
+
+# Each client gets an environment of its own in .clients/, with its current release.
+test-clients: $(VENV)/.dev ## current clients against a running product; publishes the table in docs/clients.md
+	@$(BIN)/python -m tests.clients --write
 
 # A tracer multiplies the times that test_linear_time.py compares.
 coverage: $(VENV)/.dev redis chromium promtool ## branch coverage of all tests, which may not fall

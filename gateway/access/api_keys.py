@@ -53,24 +53,35 @@ class StoredKeys:
         self._wall = wall
         self._by_name: dict[str, StoredKey] = {}
         self._by_digest: dict[bytes, StoredKey] = {}
-        self.requirement: KeyRequirement | None = None
-        """The operators' decision; None until one was made."""
-        self.is_exposed = False
-        """True if other machines reach the listeners, so the first key ends calls without one in any case."""
+        self._requirement: KeyRequirement | None = None
+        self._is_exposed = False
+        self.are_required = False
+        """True if a request without a key is refused: by the operators' decision, else from the first key on."""
 
     def __len__(self) -> int:
         return len(self._by_name)
 
     @property
-    def are_required(self) -> bool:
-        """True if a request without a key is refused: by the operators' decision, else from the first key on."""
-        if self.requirement is None or self.is_exposed:
-            return bool(self._by_name)
-        return self.requirement.is_required
+    def requirement(self) -> KeyRequirement | None:
+        """The operators' decision; None until one was made."""
+        return self._requirement
 
-    def find(self, digest: bytes) -> StoredKey | None:
-        """Return the key with this sha256, whatever its state."""
-        return self._by_digest.get(digest)
+    @property
+    def is_exposed(self) -> bool:
+        """True if other machines reach the listeners, so the first key ends calls without one in any case."""
+        return self._is_exposed
+
+    def tenant_of(self, digest: bytes) -> str | None:
+        """Return the tenant whose key has this sha256; None when no usable key has it."""
+        key = self._by_digest.get(digest)
+        if key is None or key.revoked_at is not None:
+            return None
+        return None if key.expires_at is not None and key.expires_at <= self._wall() else key.tenant
+
+    def has_ended(self, digest: bytes) -> bool:
+        """Return whether the key with this sha256 is revoked or expired."""
+        key = self._by_digest.get(digest)
+        return key is not None and not self.is_usable(key)
 
     def is_usable(self, key: StoredKey) -> bool:
         """Return whether a key is neither revoked nor expired."""
@@ -93,6 +104,23 @@ class StoredKeys:
         if key is not None:
             self._by_name[name] = key
             self._by_digest[bytes.fromhex(key.sha256)] = key
+        self._settle()
+
+    def take_requirement(self, requirement: KeyRequirement | None) -> None:
+        """Take the operators' decision."""
+        self._requirement = requirement
+        self._settle()
+
+    def expose(self) -> None:
+        """Note that other machines reach the listeners."""
+        self._is_exposed = True
+        self._settle()
+
+    def _settle(self) -> None:
+        if self._requirement is None or self._is_exposed:
+            self.are_required = bool(self._by_name)
+        else:
+            self.are_required = self._requirement.is_required
 
 
 def key_name(tenant: str, id: str) -> str:
@@ -177,16 +205,19 @@ class KeyRing:
         """
         if len(authorization) > 1:
             raise InvalidRequest("There is more than one Authorization header. Send one.")
-        dev = self._dev if self.is_open and _is_loopback(client_host) else None
-        if dev is not None and not self._stored:
-            return dev
+        stored, dev = self._stored, self._dev
+        if dev is not None:
+            if (stored is not None and stored.are_required) or not _is_loopback(client_host):
+                dev = None
+            elif not stored:
+                return dev
         digest = sha256(_bearer(authorization)).digest()
         known, caller = self._callers.get(digest) or self._find_stored(digest)
-        is_known = hmac.compare_digest(known, digest)
-        caller = caller if is_known else dev
-        if caller is None:
+        if hmac.compare_digest(known, digest) and caller is not None:
+            return caller
+        if dev is None or (stored is not None and stored.has_ended(digest)):
             raise InvalidApiKey
-        return caller
+        return dev
 
     @property
     def is_open(self) -> bool:
@@ -198,17 +229,9 @@ class KeyRing:
         return self._dev if self._dev is not None and tenant == DEV_TENANT else self._tenants.get(tenant)
 
     def _find_stored(self, digest: bytes) -> tuple[bytes, Caller | None]:
-        """Return the digest of a stored key and its caller, None for a key that has ended.
-
-        A key whose tenant this revision lacks is unknown.
-        """
-        key = self._stored.find(digest) if self._stored else None
-        if self._stored is None or key is None:
-            return _ABSENT_DIGEST, None
-        if not self._stored.is_usable(key):
-            return digest, None
-        caller = self._tenants.get(key.tenant)
-        return (_ABSENT_DIGEST, None) if caller is None else (digest, caller)
+        """Return the digest and the caller of a usable key; a key whose tenant this revision lacks is unknown."""
+        tenant = self._stored.tenant_of(digest) if self._stored else None
+        return (_ABSENT_DIGEST, None) if tenant is None else (digest, self._tenants.get(tenant))
 
 
 def _cache_salt(tenant: str) -> bytes:

@@ -244,7 +244,7 @@ class Directory:
             case ApiToken():
                 self.accounts.take_token(record.sha256, record if is_there else None)
             case KeyRequirement():
-                self.keys.requirement = record if is_there else None
+                self.keys.take_requirement(record if is_there else None)
 
     def _forget_everything(self) -> None:
         for name, record in self._known.items():

@@ -57,6 +57,11 @@ class CandidateForecast(msgspec.Struct, frozen=True, gc=False):
         """Return the seconds until the first byte."""
         return self.wait_s + self.service_s
 
+    @property
+    def first_token_s(self) -> float:
+        """Return the seconds until the first token, which of a plain answer comes before the first byte."""
+        return self.wait_s + self.made.seconds
+
     def is_better_than(self, other: CandidateForecast) -> bool:
         """Return whether this candidate is preferable: in time, then sooner."""
         if self.is_in_time is not other.is_in_time:

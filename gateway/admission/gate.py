@@ -160,7 +160,7 @@ class AdmissionGate:
             unread = (
                 best.price.uncached_tokens if degradation.request.stream else 0
             )  # a plain answer shows no first token
-            admission_request = admission_request.with_service(best.service_s, unread)
+            admission_request = admission_request.with_service(best.service_s, unread, first_token_s=best.made.seconds)
         stand_in = None if forecasts.planned is degradation.routes[0] else forecasts.planned
         return self._admitted(ctx, degradation, admission_request, forecasts.too_late, stand_in, forecasts.seen)
 

@@ -10,6 +10,7 @@ from gateway.admission.candidate_forecast import CandidateForecast, lateness
 from gateway.errors import Shed, ShedReason
 from gateway.limits.lane import LiveLane
 from gateway.limits.permit import AdmissionRequest
+from gateway.limits.refusal import first_token_late, timed
 from gateway.routing.routing_request import RoutingRequest
 from gateway.routing.snapshot import PolicySnapshot
 
@@ -26,22 +27,23 @@ def refusal_of(
         return _deadline(now, routing_request, best, is_stream=is_stream)
     limiter = best.live.limiter
     if limiter.is_crowding(now, admission_request) and _would_be_in_time(
-        now, admission_request, limiter.wait_s(now, admission_request, is_newcomer=True), best.service_s
+        now, admission_request, limiter.wait_s(now, admission_request, is_newcomer=True), best
     ):
         return _shed(
             ShedReason.TENANT_SHARE,
             admission_request,
             best,
-            excess_s=best.total_s - _left_s(now, admission_request),
-            message="Your own requests that wait leave no time for this one within the latency target.",
+            excess_s=best.first_token_s - _left_s(now, admission_request),
+            message="Your own requests that wait leave no time for this one within the latency target: "
+            + first_token_late(now, admission_request, best.first_token_s),
             hint="The same request when fewer of your own requests wait.",
         )
     return _shed(
         ShedReason.SLO_UNREACHABLE,
         admission_request,
         best,
-        excess_s=best.total_s - _left_s(now, admission_request),
-        message=f"The first token is forecast in {_ms(best.total_s)} ms, too late for the target. Nothing was started.",
+        excess_s=best.first_token_s - _left_s(now, admission_request),
+        message=f"Too late for the latency target: {first_token_late(now, admission_request, best.first_token_s)}",
         hint=_target_hint(now, routing_request, best, elsewhere),
     )
 
@@ -74,11 +76,10 @@ def lane_elsewhere(
             admission_request.is_retry,
             admission_request.arrived_at,
         )
-        needed_s = best.live.limiter.wait_s(now, there, best.service_s) + best.service_s
+        wait_s = best.live.limiter.wait_s(now, there, best.service_s)
         within_s = math.inf if slo_s is None else admission_request.arrived_at + slo_s - now
-        if needed_s <= min(
-            within_s, math.inf if admission_request.deadline_at is None else admission_request.deadline_at - now
-        ):
+        patience_s = math.inf if admission_request.deadline_at is None else admission_request.deadline_at - now
+        if wait_s + best.made.seconds <= within_s and wait_s + best.service_s <= patience_s:
             return lane
     return None
 
@@ -96,7 +97,8 @@ def _deadline(now: float, routing_request: RoutingRequest, best: CandidateForeca
         admission_request,
         best,
         excess_s=best.total_s - (admission_request.deadline_at - now),
-        message="The answer is forecast to come after the client's own timeout. Nothing was started.",
+        message="The answer is forecast to come after the client's own timeout: "
+        + timed(now, admission_request, admission_request.deadline_at, best.total_s, "the first byte"),
         hint=hint,
     )
 
@@ -117,7 +119,7 @@ def _target_hint(
     now: float, routing_request: RoutingRequest, best: CandidateForecast, elsewhere: LiveLane | None
 ) -> str:
     admission_request, rules = routing_request.admission_request, routing_request.admission_request.lane.rules
-    needed_s = now - admission_request.arrived_at + best.total_s
+    needed_s = now - admission_request.arrived_at + best.first_token_s
     lane_by = math.inf if rules.ttft_slo_s is None else admission_request.arrived_at + rules.ttft_slo_s
     # Only a client that set less time than its lane's can set more.
     if (
@@ -128,8 +130,9 @@ def _target_hint(
         return f"A latency target of {_ms(needed_s)} ms or more (x-slo-ttft-ms)."
     if elsewhere is not None:
         return f"The same request in lane '{elsewhere.id}' (x-penstock-priority: {elsewhere.id})."
-    if best.wait_s > 0.0 and best.service_s <= _left_s(now, admission_request):
-        return f"The same request in about {max(math.ceil(best.total_s - _left_s(now, admission_request)), 1)} s."
+    if best.wait_s > 0.0 and best.made.seconds <= _left_s(now, admission_request):
+        excess_s = best.first_token_s - _left_s(now, admission_request)
+        return f"The same request in about {max(math.ceil(excess_s), 1)} s."
     shorter = _prompt_in_time(now, routing_request, best)
     if shorter is not None:
         return f"A prompt of about {shorter} tokens or fewer."
@@ -150,8 +153,9 @@ def _prompt_in_time(now: float, routing_request: RoutingRequest, best: Candidate
     return fits if fits >= _MIN_WORTHWHILE_TOKENS else None
 
 
-def _would_be_in_time(now: float, admission_request: AdmissionRequest, wait_s: float, service_s: float) -> bool:
-    return lateness(now, admission_request, wait_s, wait_s + service_s, wait_s + service_s) <= 1.0
+def _would_be_in_time(now: float, admission_request: AdmissionRequest, wait_s: float, best: CandidateForecast) -> bool:
+    ttft_s, first_byte_s = wait_s + best.made.seconds, wait_s + best.service_s
+    return lateness(now, admission_request, wait_s, ttft_s, first_byte_s) <= 1.0
 
 
 def _left_s(now: float, admission_request: AdmissionRequest) -> float:

@@ -23,6 +23,7 @@ from gateway.dialects.messages.upstream.dialect import AnthropicDialect
 from gateway.errors import GatewayError, InternalError, InvalidRequest, MethodNotAllowed, error_body, error_headers
 from gateway.http.asgi import ClientGone, Header, Receive, Scope, Send, find_headers, respond
 from gateway.limits.body_budget import NOBODY
+from gateway.routing.deployment_dialects import CHAT_DIALECT
 from gateway.routing.planned_route import PlannedRoute
 from gateway.routing.snapshot import PolicySnapshot
 from gateway.telemetry.logs.log import LogWriter
@@ -64,12 +65,12 @@ class TokenCounter:
         """Return the number of tokens of the request's prompt."""
         for live, _ in planned.candidates:
             if live.is_ready and not live.is_draining and live not in self._lacking:
-                found = await self._ask(live, request)
+                found = await self._request_count(live, request)
                 if found is not None:
                     return found
         return self._pricer.price(request, tenant=caller.tenant, route=planned.route.id).prompt_tokens
 
-    async def _ask(self, live: LiveDeployment, request: ChatRequest) -> int | None:
+    async def _request_count(self, live: LiveDeployment, request: ChatRequest) -> int | None:
         """Return the deployment's count; None if it has none for this request."""
         question = _question(live, request)
         if question is None:
@@ -152,7 +153,7 @@ def _refused(error: GatewayError, request_id: str) -> tuple[int, list[Header], b
 
 
 def _question(live: LiveDeployment, request: ChatRequest) -> UpstreamRequest | None:
-    """Return the request for the deployment's count; None if it cannot be told this conversation."""
+    """Return the request for the deployment's count; None if it cannot be given this conversation."""
     try:
         if isinstance(live.dialect, AnthropicDialect):
             path, body = live.path_of(live.dialect.count_path), live.dialect.count_body(request, live.model)
@@ -160,10 +161,10 @@ def _question(live: LiveDeployment, request: ChatRequest) -> UpstreamRequest | N
             return UpstreamRequest(b"POST", path, (), body, (*_JSON, *sent))
         if live.dialect is not None:
             return None
-        plain = request.plain().document
+        plain = request.in_dialect(CHAT_DIALECT).document
     except InvalidRequest:
         return None
-    told: dict[str, Any] = {name: plain[name] for name in _CONVERSATION if name in plain}
-    body = encoded({**told, "model": live.model})
+    given: dict[str, Any] = {name: plain[name] for name in _CONVERSATION if name in plain}
+    body = encoded({**given, "model": live.model})
     path = live.root_path + _TOKENIZE
     return UpstreamRequest(b"POST", path, (), body, (*_JSON, *live.headers.sent), is_at_root=True)

@@ -7,8 +7,11 @@ from typing import Any, Final, Literal
 import msgspec
 
 from gateway.api.feedback import FEEDBACK_PATH, Feedback, Noted
+from gateway.api.message_tokens import COUNT_TOKENS_PATH
 from gateway.api.models import MODELS_PATH, ListedModel, ModelList
+from gateway.api.responses_schema import ResponseObject, ResponsesFields
 from gateway.api.routes import CHAT_PATH
+from gateway.api.stored_responses import INPUT_ITEMS_PATH, RESPONSE_PATH, DeletedResponse, ResponseItems
 from gateway.api.tokenization import (
     DETOKENIZE_PATH,
     TOKENIZE_PATH,
@@ -23,6 +26,15 @@ from gateway.dialects.completions.dialect import COMPLETIONS_PATH
 from gateway.dialects.completions.schema import CompletionFields
 from gateway.dialects.embeddings.dialect import EMBEDDINGS_PATH
 from gateway.dialects.embeddings.schema import EmbeddingFields, EmbeddingList
+from gateway.dialects.messages.exchange import MESSAGES_PATH
+from gateway.dialects.messages.schema import (
+    CountedTokens,
+    CountTokensFields,
+    MessageAnswer,
+    MessageErrorEnvelope,
+    MessageFields,
+)
+from gateway.dialects.responses.exchange import RESPONSES_PATH
 from gateway.errors import ErrorEnvelope, ShedReason
 from gateway.telemetry.records.record import CacheResult
 from routing_policies.matching import AUTO
@@ -192,6 +204,15 @@ _RATE_HEADERS: Final[dict[str, tuple[str, Json]]] = {
         ("reset", "How long until the whole limit is free, such as `12ms` or `6m0s`", _TEXT),
     )
 }
+_MESSAGE_LIMITS: Final[dict[str, tuple[str, Json]]] = {
+    f"anthropic-ratelimit-{unit}-{what}": (f"{text}; for tenants with such a limit", schema)
+    for unit in ("requests", "tokens")
+    for what, text, schema in (
+        ("limit", f"How many {unit} a minute may have", {"type": "integer", "minimum": 1}),
+        ("remaining", f"How many {unit} are left of them", {"type": "integer", "minimum": 0}),
+        ("reset", "Instant at which the whole limit is free", {"type": "string", "format": "date-time"}),
+    )
+}
 _SHED_HEADERS: Final[dict[str, tuple[str, Json]]] = {
     **_RETRY_HEADERS,
     "x-penstock-shed-reason": ("Why", {"enum": [reason.value for reason in ShedReason]}),
@@ -207,6 +228,12 @@ _REQUEST_HEADERS: Final[dict[str, str]] = {
     "traceparent": "W3C trace context, passed on",
     "tracestate": "W3C trace context, passed on",
 }
+_MESSAGE_HEADERS: Final[dict[str, str]] = {
+    **_REQUEST_HEADERS,
+    "x-api-key": "The API key, where there is no `authorization`",
+    "anthropic-version": "Accepted; any version, or none",
+    "anthropic-beta": "Passed on to deployments of Anthropic's API",
+}
 
 
 def openapi_document(*, needs_key: bool = True) -> Json:
@@ -215,6 +242,8 @@ def openapi_document(*, needs_key: bool = True) -> Json:
         *(ChatFields, ChatCompletion, ChatCompletionChunk, ModelList, ListedModel, ProbeState, ErrorEnvelope),
         *(CompletionFields, TextCompletion, EmbeddingFields, EmbeddingList),
         *(Feedback, Noted, TokenizeBody, TokenList, DetokenizeBody, DetokenizedText, InstalledVersion),
+        *(MessageFields, CountTokensFields, MessageAnswer, CountedTokens, MessageErrorEnvelope),
+        *(ResponsesFields, ResponseObject, DeletedResponse, ResponseItems),
     )
     _, schemas = msgspec.json.schema_components(structs, ref_template=_REF)
     _allow_absent(schemas)
@@ -225,12 +254,13 @@ def openapi_document(*, needs_key: bool = True) -> Json:
         "info": {
             "title": "Penstock",
             "version": "1",
-            "description": "One OpenAI-compatible chat endpoint. Every error has the same envelope. "
+            "description": "OpenAI-compatible endpoints. Every error has the same envelope. "
             "A request header with a malformed value counts as absent.",
         },
         "security": [{"key": []}] if needs_key else [],
         "paths": {
             CHAT_PATH: {"post": _chat()},
+            **_responses_paths(),
             COMPLETIONS_PATH: {"post": _completions()},
             EMBEDDINGS_PATH: {"post": _embeddings()},
             MODELS_PATH: {"get": _get("listModels", "The models this key may call.", ModelList, (401,))},
@@ -243,6 +273,8 @@ def openapi_document(*, needs_key: bool = True) -> Json:
             DETOKENIZE_PATH: {
                 "post": _conversion("detokenize", "The text of tokens.", DetokenizeBody, DetokenizedText)
             },
+            MESSAGES_PATH: {"post": _messages()},
+            COUNT_TOKENS_PATH: {"post": _count_tokens()},
             "/livez": {"get": _probe("livez", "The process answers.")},
             "/readyz": {"get": _probe("readyz", "Requests can be served.")},
             "/startupz": {"get": _probe("startupz", "The start has finished.")},
@@ -358,6 +390,87 @@ def _generated(operation_id: str, summary: str, kind: type, answer: Json) -> Jso
         "parameters": [_parameter(name, "header", text) for name, text in _REQUEST_HEADERS.items()],
         "requestBody": {"required": True, "content": {_JSON: {"schema": _ref(kind)}}},
         "responses": {"200": answer, **_errors(_CHAT_ERRORS)},
+    }
+
+
+def _messages() -> Json:
+    """Describe Anthropic's Messages API; its rate-limit headers have the names of that API."""
+    answer = _response(
+        "The message; with `stream` the events of Anthropic's API from `message_start` to `message_stop`, or, where a "
+        "failure cuts it, to `error`.",
+        MessageAnswer,
+    )
+    answer["headers"] |= _headers(_HEADERS, required=True) | _headers(_MESSAGE_LIMITS)
+    answer["content"]["text/event-stream"] = {"schema": {"type": "object", "description": "One event's fields."}}
+    return {
+        "operationId": "createMessage",
+        "summary": "Answer a conversation, in the form of Anthropic's Messages API.",
+        "parameters": [_parameter(name, "header", text) for name, text in _MESSAGE_HEADERS.items()],
+        "requestBody": {"required": True, "content": {_JSON: {"schema": _ref(MessageFields)}}},
+        "responses": {"200": answer, **_message_errors(_CHAT_ERRORS)},
+    }
+
+
+def _count_tokens() -> Json:
+    """Describe the count of a conversation's tokens."""
+    summary = "The tokens of a conversation, counted by a deployment or else estimated."
+    return {
+        "operationId": "countMessageTokens",
+        "summary": summary,
+        "requestBody": {"required": True, "content": {_JSON: {"schema": _ref(CountTokensFields)}}},
+        "responses": {
+            "200": _response(summary, CountedTokens),
+            **_message_errors(tuple(sorted({*_EDGE_ERRORS, 401, 403, 404}))),
+        },
+    }
+
+
+def _message_errors(statuses: tuple[int, ...]) -> Json:
+    """Describe errors in the envelope of Anthropic's API."""
+    errors = _errors(statuses)
+    for status in statuses:
+        error = errors[str(status)]
+        error["content"][_JSON]["schema"] = _ref(MessageErrorEnvelope)
+        error["headers"] = {
+            name: header for name, header in error["headers"].items() if not name.startswith("x-ratelimit-")
+        }
+    if 429 in statuses:
+        errors["429"]["headers"] |= _headers(_MESSAGE_LIMITS)
+    return errors
+
+
+def _responses_paths() -> Json:
+    """Describe the Responses API."""
+    answer = _response(
+        "The response; with `stream` a series of events `event: {type}`, `data: {…}` with a `sequence_number`, from "
+        "`response.created` to `response.completed`, `response.incomplete`, or `error` and `response.failed`.",
+        ResponseObject,
+    )
+    answer["headers"] |= _headers(_HEADERS, required=True) | _headers(_RATE_HEADERS)
+    answer["content"]["text/event-stream"] = {"schema": {"type": "object", "required": ["event", "data"]}}
+    name = _parameter("response_id", "path", "Its id", required=True)
+    page = [
+        _parameter("limit", "query", "Items of a page", schema={"type": "integer", "minimum": 1, "maximum": 100}),
+        _parameter("order", "query", "Order of the items", schema={"enum": ["asc", "desc"]}),
+        _parameter("after", "query", "Id of the item before the page"),
+    ]
+    deletion = _get("deleteResponse", "Delete a stored response.", DeletedResponse, (401, 404))
+    items = _get("listInputItems", "The items that a stored response answers.", ResponseItems, (401, 404))
+    return {
+        RESPONSES_PATH: {
+            "post": {
+                "operationId": "createResponse",
+                "summary": "Answer a conversation, in the form of OpenAI's Responses.",
+                "requestBody": {"required": True, "content": {_JSON: {"schema": _ref(ResponsesFields)}}},
+                "responses": {"200": answer, **_errors(_CHAT_ERRORS)},
+            }
+        },
+        RESPONSE_PATH: {
+            "get": _get("getResponse", "A stored response.", ResponseObject, (401, 404)),
+            "delete": deletion,
+            "parameters": [name],
+        },
+        INPUT_ITEMS_PATH: {"get": {**items, "parameters": page}, "parameters": [name]},
     }
 
 

@@ -12,9 +12,9 @@ from starlette.responses import Response
 from gateway.access.api_keys import Caller
 from gateway.api.application import NO_STORE
 from gateway.api.json_bodies import JsonBodies
-from gateway.chat.conversion import invalid_field, refused
-from gateway.chat.fields.faults import privileged
-from gateway.chat.fields.table import FIELD_RULES, PRIVILEGED_FIELDS, FieldRule
+from gateway.chat.conversion import invalid_field
+from gateway.chat.fields.table import FIELD_RULES, FieldRule
+from gateway.chat.request import check_privileged
 from gateway.deployments.live import LiveDeployment
 from gateway.errors import GatewayError, NotFound, Shed, ShedReason
 from gateway.forwarding.error_mapping import enveloped, from_status, from_transport, without_secrets
@@ -103,8 +103,7 @@ class TokenizationHandlers:
         host = request.client.host if request.client else None
         caller = snapshot.keys.authenticate(find_headers(request.scope, b"authorization"), host)
         async with self._bodies.read(request, caller.tenant or NOBODY, self._max_bytes) as document:
-            if found := PRIVILEGED_FIELDS & document.keys():
-                raise refused(privileged(min(found)), code="unsupported_parameter")
+            check_privileged(document)
             try:
                 model = msgspec.convert(document, kind).model or AUTO
             except msgspec.ValidationError as error:

@@ -53,6 +53,7 @@ from gateway.deployments.liveness import LivenessWatch
 from gateway.deployments.load_feed import LoadFeeds
 from gateway.deployments.readiness import ReadinessProber
 from gateway.diagnosis.collect import SampleCollector
+from gateway.dialects.messages.errors import refusal_at
 from gateway.embedding.embedder import Embedder
 from gateway.embedding.encoder import TextEncoder
 from gateway.embedding.installed import InstalledEncoder
@@ -277,6 +278,7 @@ class Gateway:
                     limits=config.edge,
                     reuse_port=config.public.shared,
                     certificate=certificates.get("public"),
+                    envelope=refusal_at,
                 ),
                 Listener(
                     name="admin",

@@ -150,7 +150,8 @@ class ControlPlane:
             on_ignored=lambda path: log.event("access_copy_ignored", level="warning", path=str(path)),
             on_unreadable=lambda name, error: log.failure("access_unreadable", error, record=name),
         )
-        directory.keys.is_exposed = exposure_problem(self._config) is not None
+        if exposure_problem(self._config) is not None:
+            directory.keys.expose()
         return directory
 
     def _make_stored(self, store: Store, reader: DocumentReader, hooks: PolicyHooks) -> StoredPolicy:

@@ -103,7 +103,7 @@ class BackgroundRequester:
         return answer if end_of_plain(answer).is_complete else None
 
     def _target(self, question: BackgroundRequest, live: LiveDeployment) -> tuple[bytes, bytes]:
-        """Return the path and the body; raises InvalidRequest if the deployment cannot be told the question."""
+        """Return the path and the body; raises InvalidRequest if the deployment cannot be given the question."""
         document, dialect = question.document, live.dialect
         if dialect is None:
             if document is not None:
@@ -117,5 +117,4 @@ class BackgroundRequester:
             raise InvalidRequest(
                 f"Deployment '{live.id}' speaks '{dialect.name}', which has no {request.operation.name}."
             )
-        told = request if dialect.takes_content_blocks else request.plain()
-        return live.path_of(endpoint), dialect.body(told, live.model)
+        return live.path_of(endpoint), dialect.body(request.in_dialect(dialect.name), live.model)

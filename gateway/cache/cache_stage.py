@@ -53,7 +53,7 @@ class CacheStage:
                 break
             record.cache, record.cache_reason = CacheResult.HIT_EXACT, "shared"
             ctx.mark(Stage.CACHE)
-            if await relay_followed(ctx, request, lookup.following):
+            if await relay_followed(ctx, request, lookup.following, created=self._cache.unix_time()):
                 record.outcome = Outcome.CACHED
                 record.cache_entry = lookup.following.entry_id
                 if lookup.following.entry_id is not None:
@@ -108,7 +108,7 @@ class CacheStage:
         record.cache_entry = lookup.entry_id
         if lookup.entry_id is not None:
             self._cache.note_hit(record.request_id, lookup.entry_id)
-        await relay_cached(ctx, request, lookup.answer, lookup.age_s)
+        await relay_cached(ctx, request, lookup.answer, created=self._cache.unix_time(), age_s=lookup.age_s)
         record.outcome = Outcome.CACHED
 
     def store(self, ctx: RequestContext, lookup: CacheLookup, *, is_as_requested: bool) -> None:

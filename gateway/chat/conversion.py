@@ -76,9 +76,9 @@ def invalid_field(report: str, document: object, rules: Mapping[str, FieldRule] 
     return refused(fault_of(report, document, rules))
 
 
-def refused(fault: FieldFault, code: str = "invalid_value") -> InvalidRequest:
+def refused(fault: FieldFault) -> InvalidRequest:
     """Return the error of a fault."""
-    return InvalidRequest(fault.message, param=fault.param, code=code)
+    return InvalidRequest(fault.message, param=fault.param)
 
 
 def _converted_in_parts(document: dict[str, Any]) -> ChatFields:

@@ -11,8 +11,7 @@ import msgspec
 
 from gateway.chat.absent import without_absent
 from gateway.chat.chunked_json import encoded_in_parts
-from gateway.chat.conversion import lenient_fields, refused, typed_fields, typed_messages
-from gateway.chat.fields.faults import privileged
+from gateway.chat.conversion import lenient_fields, typed_fields, typed_messages
 from gateway.chat.fields.table import FIELD_RULES, PRIVILEGED_FIELDS
 from gateway.chat.item_limits import item_limits
 from gateway.chat.json_members import (
@@ -43,6 +42,9 @@ _MEDIA_TEXT_BYTES: Final = 1024
 
 class Projection(Protocol):
     """Way from a chat document with members of another API to one that every server of chat completions takes."""
+
+    dialect: str
+    """Name of the dialect whose deployments read those members."""
 
     def plain(self, document: dict[str, Any]) -> dict[str, Any]:
         """Return the document without those members; raises InvalidRequest where one of them is needed."""
@@ -113,9 +115,9 @@ class ChatRequest:
             return b"".join((raw[: match.start(1)], msgspec.json.encode(model), raw[match.end(1) :]))
         return with_members(raw, {"model": model})
 
-    def plain(self) -> ChatRequest:
-        """Return the request without members of another API; raises InvalidRequest where one of them is needed."""
-        if self.projection is None:
+    def in_dialect(self, name: str) -> ChatRequest:
+        """Return the request without members of other dialects; raises InvalidRequest where one of them is needed."""
+        if self.projection is None or self.projection.dialect == name:
             return self
         document = self.projection.plain(self.document)
         size = self.text_bytes
@@ -229,7 +231,7 @@ class ChatRequestParser:
             )
         document, spans = self._guard.read(body)
         if not PRIVILEGED_FIELDS.isdisjoint(document):
-            refuse_privileged(document)
+            check_privileged(document)
         try:
             fields = typed_fields(document, is_long=spans is not None)
         except InvalidRequest:
@@ -256,7 +258,7 @@ class ChatRequestParser:
             InvalidRequest: The document is not valid; `param` is the path of the first wrong field in it.
         """
         if not PRIVILEGED_FIELDS.isdisjoint(document):
-            refuse_privileged(document)
+            check_privileged(document)
         raw = encoded_in_parts(document) if may_be_long else encoded(document)
         is_long = len(raw) > LONG_BYTES
         try:
@@ -334,7 +336,14 @@ def whole_numbers(document: dict[str, Any], names: Sequence[str]) -> dict[str, A
     return {name: int(value) for name in names if type(value := document.get(name)) is float and value.is_integer()}
 
 
-def refuse_privileged(document: dict[str, Any]) -> None:
-    """Raise InvalidRequest for a field that only the operator may set."""
-    fault = privileged(min(PRIVILEGED_FIELDS & document.keys()))
-    raise refused(fault, code="unsupported_parameter")
+def check_privileged(document: dict[str, Any]) -> None:
+    """Raise InvalidRequest for a field that only the operator sets."""
+    found = PRIVILEGED_FIELDS & document.keys()
+    if not found:
+        return
+    name = min(found)
+    raise InvalidRequest(
+        f"`{name}` must not be part of a request; {FIELD_RULES[name].because}.",
+        param=name,
+        code="unsupported_parameter",
+    )

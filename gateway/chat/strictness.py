@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from gateway.chat.conversion import refused
-from gateway.chat.fields.faults import FieldFault, unknown_fault
 from gateway.chat.fields.table import FIELD_RULES
 from gateway.chat.request import ChatRequest
 from gateway.chat.schema import ImagePart
+from gateway.errors import InvalidRequest
 
 _PARENTS: Final = frozenset(path.rpartition(".")[0] for path in FIELD_RULES)
 """Objects whose members the table names; the members of all others are the client's own."""
-_UNSUPPORTED: Final = "unsupported_parameter"
 
 
 def refuse_unknown_fields(request: ChatRequest) -> None:
     """Raise InvalidRequest for a field that is not in the field table, at any depth."""
     found = next(_unknown_in(request.document, "", ""), None)
     if found is not None:
-        raise refused(unknown_fault(found), code=_UNSUPPORTED)
+        raise InvalidRequest(
+            f"`{found}` is not a field of this API; remove it.", param=found, code="unsupported_parameter"
+        )
 
 
 def refuse_addressed_images(request: ChatRequest) -> None:
@@ -30,8 +30,11 @@ def refuse_addressed_images(request: ChatRequest) -> None:
             for place, part in enumerate(message.content):
                 if isinstance(part, ImagePart) and not part.image_url.is_inline:
                     path = f"messages[{number}].content[{place}].image_url.url"
-                    text = f"`{path}` must begin with data:image/ on this route, which takes no addresses."
-                    raise refused(FieldFault(path, text), code=_UNSUPPORTED)
+                    raise InvalidRequest(
+                        f"`{path}` must begin with data:image/ on this route, which takes no addresses.",
+                        param=path,
+                        code="unsupported_parameter",
+                    )
 
 
 def _unknown_in(value: Any, path: str, pattern: str) -> Iterator[str]:

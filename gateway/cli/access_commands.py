@@ -164,12 +164,17 @@ def new_tenant(options: argparse.Namespace) -> int:
 
 def create_admin(options: argparse.Namespace) -> int:
     """Create an admin; the local token may also create the first one."""
+    if options.oidc_subject and options.password_stdin:
+        raise UsageError("--password-stdin: an admin of the identity provider has no password here")
     body: Json = {"name": options.name, "role": options.role}
-    if options.oidc_subject:
-        body["oidc_subject"] = options.oidc_subject
-    else:
-        body["password"] = _password(options)
-    with open_client(options) as client:
+    with open_client(options) as client:  # before the prompt: nobody types a password for nothing
+        known = client.get("admins")["admins"]
+        if options.name in {admin["name"] for admin in known}:
+            raise CommandError(f"{options.name} is an admin already; penstock admin list shows all")
+        if options.oidc_subject:
+            body["oidc_subject"] = options.oidc_subject
+        else:
+            body["password"] = _password(options)
         made = client.call("POST", "admins", body)
     return print_done(options, made, f"{options.name} is {made['role']}, and can log in at /admin/login")
 

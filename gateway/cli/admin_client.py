@@ -21,23 +21,33 @@ TIMEOUT_S: Final = 90.0
 
 START_REMEDY: Final = "start one with penstock up, or name the folder of one that runs with --runtime-dir"
 
+_COMMANDS: Final = {
+    "GET /admin/api/keys lists": "penstock keys list shows",
+    "GET /admin/api/policy/revisions lists": "penstock policy history shows",
+    "GET /v1/models lists what this key may use": "penstock policy show has every route",
+    "GET /v1/models lists what it may use": "penstock tenants list and penstock policy show have what it may use",
+}
+"""Endpoints in the API's messages, and the commands that do the same."""
+
 Json = dict[str, Any]
 
 
 class AdminClient:
     """One command's connection; use it as a context manager."""
 
-    def __init__(self, client: httpx.Client, *, shown: str, source: str = "policy") -> None:
+    def __init__(self, client: httpx.Client, *, shown: str, remedy: str = START_REMEDY, source: str = "policy") -> None:
         """Connect to an admin listener.
 
         Args:
             client: The connection.
             shown: The listener's address in messages.
+            remedy: What to do when no gateway answers there.
             source: Name of the document in problems that the gateway reports.
         """
         self._client = client
         self.shown = shown
         """Address of the listener: a URL, or `unix:` and a path."""
+        self._remedy = remedy
         self._source = source
 
     def __enter__(self) -> AdminClient:
@@ -69,7 +79,7 @@ class AdminClient:
         return answer
 
     def _unreachable(self, reason: str) -> str:
-        return f"no gateway answers at {self.shown} ({reason}); {START_REMEDY}"
+        return f"no gateway answers at {self.shown} ({reason}); {self._remedy}"
 
     def _explained(self, error: Json, status: int) -> str:
         problems = [
@@ -78,8 +88,16 @@ class AdminClient:
             for found in error.get("problems", ())
         ]
         conflict = [f"  {change['text']}" for change in error.get("conflict", {}).get("changes", ())]
-        message = "the policy is no good, and nothing was changed" if problems else str(error.get("message", status))
+        message = "the policy is no good, and nothing was changed" if problems else _in_commands(error, status)
         return "\n".join([message, *problems, *(["what was changed meanwhile:", *conflict] if conflict else [])])
+
+
+def _in_commands(error: Json, status: int) -> str:
+    """Return an error's message with commands where the API names its own endpoints."""
+    message = str(error.get("message", status))
+    for endpoint, command in _COMMANDS.items():
+        message = message.replace(endpoint, command)
+    return f"{message} Give another token with --token-file." if error.get("code") == "not_logged_in" else message
 
 
 def open_client(options: argparse.Namespace, *, source: str = "policy") -> AdminClient:
@@ -94,6 +112,8 @@ def open_client(options: argparse.Namespace, *, source: str = "policy") -> Admin
     from gateway.cli.supervisor.probe import base_url_of
     from gateway.config.running import running_product
 
+    if options.url and not options.url.startswith(("http://", "https://")):
+        raise UsageError(f"--url: expected one such as http://127.0.0.1:8081, got {options.url!r}")
     config = settings(options)
     running = running_product(config.process.runtime_dir)
     listen, tls_cert = (config.admin.listen, config.admin.tls_cert) if running is None else running.admin_listener
@@ -112,7 +132,8 @@ def open_client(options: argparse.Namespace, *, source: str = "policy") -> Admin
         )
     except httpx.InvalidURL as error:
         raise UsageError(f"--url: {error}; expected one such as http://127.0.0.1:8081") from error
-    return AdminClient(client, shown=listen if is_socket else url, source=source)
+    remedy = "check --url, or leave it out for what runs in --runtime-dir" if options.url else START_REMEDY
+    return AdminClient(client, shown=listen if is_socket else url, remedy=remedy, source=source)
 
 
 def _verification(tls_cert: Path | None) -> ssl.SSLContext:

@@ -86,6 +86,8 @@ def add_capacity(commands_of: Any) -> None:
 
 def show_diagnosis(options: argparse.Namespace) -> int:
     """Measure for some seconds and print what is slow; return 1 when anything is."""
+    if not 0.2 <= options.seconds <= 60.0:
+        raise UsageError(f"--seconds: expected 0.2 to 60, got {options.seconds:g}")
     from gateway.diagnosis.render import render_diagnosis
 
     with open_client(options) as client:
@@ -99,16 +101,18 @@ def show_request(options: argparse.Namespace) -> int:
     from gateway.cli.explain import render_preview, render_request
 
     if options.request is None:
+        if options.tenant is not None:
+            raise UsageError("--tenant: belongs to --request; a finished request has its own")
         from urllib.parse import quote
 
         with open_client(options) as client:
             found = client.get(f"requests/{quote(options.request_id, safe='')}")["request"]
         print(json.dumps(found) if options.json else plain(render_request(found)))
         return 0
-    document = {"request": _read_request(options.request)}
-    if options.tenant is not None:
-        document["tenant"] = options.tenant
-    with open_client(options) as client:
+    with open_client(options) as client:  # before stdin is read: the flags may be wrong
+        document = {"request": _read_request(options.request)}
+        if options.tenant is not None:
+            document["tenant"] = options.tenant
         found = client.call("POST", "explain", document)
     print(json.dumps(found) if options.json else plain(render_preview(found)))
     return 0
@@ -118,6 +122,10 @@ def top(options: argparse.Namespace) -> int:
     """Until interrupted on a terminal; one screen elsewhere."""
     if not 0 < options.interval_s < math.inf:
         raise UsageError(f"--interval-s: expected a positive number, got {options.interval_s:g}")
+    from gateway.telemetry.window import WINDOWS_S
+
+    if options.window_s not in WINDOWS_S:
+        raise UsageError(f"--window-s: expected one of {', '.join(map(str, WINDOWS_S))}, got {options.window_s}")
     with open_client(options) as client:
         if options.once or options.json or not sys.stdout.isatty():
             found = _look(client, options.window_s)

@@ -83,6 +83,9 @@ def add_canary(actions: Any) -> None:
 
 def start_canary(options: argparse.Namespace) -> int:
     """Start a canary after showing its changes and a confirmation."""
+    if not 1 <= options.percent <= 100:
+        raise UsageError(f"--percent: expected 1 to 100, got {options.percent}")
+    _require_terminal(options)
     document, reason = _text(options.file), _reason(options)
     body: Json = {"document": document, "reason": reason, "percent": options.percent}
     body |= {"tenants": options.tenant} if options.tenant else {}
@@ -175,6 +178,7 @@ def plan_policy(options: argparse.Namespace) -> int:
 
 def apply_policy(options: argparse.Namespace) -> int:
     """Apply a document after showing its changes and a confirmation."""
+    _require_terminal(options)
     document, reason = _text(options.file), _reason(options)
     with open_client(options, source=str(options.file)) as client:
         etag = options.if_match or client.get("policy")["etag"]
@@ -187,6 +191,7 @@ def apply_policy(options: argparse.Namespace) -> int:
 
 def roll_back(options: argparse.Namespace) -> int:
     """Apply an older revision's document."""
+    _require_terminal(options)
     reason = _reason(options)
     with open_client(options) as client:
         etag = options.if_match or client.get("policy")["etag"]
@@ -282,11 +287,15 @@ def _confirmed(options: argparse.Namespace, client: AdminClient, document: str) 
         _print_blast(plan["blast_radius"])
     if options.yes:
         return plan
-    if not sys.stdin.isatty():
-        raise UsageError("no terminal to prompt; give --yes to go ahead")
     if input("go ahead? [y/N] ").strip().lower() not in ("y", "yes"):
         raise CommandError("nothing was changed")
     return plan
+
+
+def _require_terminal(options: argparse.Namespace) -> None:
+    """Raise UsageError where a confirmation is needed and nobody can give it."""
+    if not options.yes and not sys.stdin.isatty():
+        raise UsageError("no terminal to prompt; give --yes to go ahead, or see the changes with penstock policy plan")
 
 
 def _report(options: argparse.Namespace, done: Json) -> int:
@@ -368,8 +377,10 @@ def _reason(options: argparse.Namespace) -> str:
 def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read: {error}") from error
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: not UTF-8 text (byte {error.start})") from error
 
 
 def _write(path: Path, text: str, *, may_replace: bool) -> None:

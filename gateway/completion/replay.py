@@ -1,13 +1,18 @@
-"""Replay of a stored response as the event stream that a client requested: same envelope, the text in one piece."""
+"""Replay of a stored response: with an id of its own, and as the event stream that a client requested."""
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
+
+import msgspec
 
 from gateway.chat.json_members import encoded
 from gateway.chat.operation import CHAT, COMPLETIONS, Operation
 from gateway.completion.answer_json import decode_answer
 
+_ID_MEMBER: Final = re.compile(rb'"id": ?"(?:chat)?cmpl-[A-Za-z0-9._-]{1,128}"')
+_decode_members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _DONE: Final = b"data: [DONE]\n\n"
 _NOT_IN_EVENTS: Final = frozenset({"object", "choices", "usage"})
 _OF_FIRST_EVENT: Final = frozenset({"index", "message", "text", "logprobs"})
@@ -35,10 +40,37 @@ def as_event_stream(answer: bytes, *, include_usage: bool, operation: Operation 
     return b"".join(b"data: %b\n\n" % encoded(event) for event in events) + _DONE
 
 
+def reissued(answer: bytes, *, serial: str, created: int) -> bytes:
+    """Return a stored completion with an id and a time of its own; all else stays as it was written.
+
+    Args:
+        answer: A whole JSON completion. What has no id, or is no strict JSON, is returned unchanged.
+        serial: The part of the id that is unique, behind the prefix that tells the kind of answer.
+        created: Seconds since 1970.
+    """
+    try:
+        members = _decode_members(answer)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return answer
+    known = members.get("id")
+    if known is None:
+        return answer
+    prefix = b"cmpl-" if bytes(known).startswith(b'"cmpl-') else b"chatcmpl-"
+    members["id"] = msgspec.Raw(b'"%b%b"' % (prefix, serial.encode("ascii")))
+    members["created"] = msgspec.Raw(b"%d" % created)
+    return msgspec.json.encode(members)
+
+
+def id_member(events: bytes) -> bytes | None:
+    """Return the member `id` of a stream's first event as it is written; None where it has none."""
+    found = _ID_MEMBER.search(events)
+    return None if found is None else found[0]
+
+
 def _choice_events(number: int, choice: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the message of a choice, then its finish reason with any further fields."""
     message: dict[str, Any] = choice["message"]
-    delta = {key: value for key, value in message.items() if key != "content" or value is not None}
+    delta = {"role": message.get("role", "assistant"), "content": message.get("content"), **message}
     if delta.get("tool_calls"):
         delta["tool_calls"] = [{"index": index, **call} for index, call in enumerate(delta["tool_calls"])]
     index = choice.get("index", number)

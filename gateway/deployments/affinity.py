@@ -146,7 +146,7 @@ def _headed_by(deployment: str, holders: tuple[str, ...]) -> tuple[str, ...]:
     return (deployment, *others[: MAX_HOLDERS - 1])
 
 
-class Session(NamedTuple):
+class NamedSession(NamedTuple):
     """A client's own name for what its request belongs to."""
 
     place: str
@@ -173,7 +173,7 @@ class SessionPlaces:
         self._places = [(place, *place.split(":", 1)) for place in places]
         self._headers = frozenset(name.encode("ascii") for _, kind, name in self._places if kind == "header")
 
-    def find(self, request: ChatRequest, head: ChatHead) -> Session | None:
+    def find(self, request: ChatRequest, head: ChatHead) -> NamedSession | None:
         """Return the first session that the request names; empty names count as absent."""
         sent: dict[bytes, bytes] | None = None
         for place, kind, name in self._places:
@@ -184,7 +184,7 @@ class SessionPlaces:
                     sent = head.named(self._headers)
                 value = sent.get(name.encode("ascii"), b"").decode("latin-1")
             if value:
-                return Session(place, value)
+                return NamedSession(place, value)
         return None
 
     def sender(self, head: ChatHead) -> str | None:

@@ -83,6 +83,10 @@ class FlightOwner(Protocol):
         """Record the first token."""
         ...
 
+    def note_reported_token(self, flight: InFlightRequest, now: float) -> None:
+        """Record the first token of a plain answer, reported at its end."""
+        ...
+
     def note_end(self, flight: InFlightRequest, now: float, usage: Usage | None) -> None:
         """Record the end."""
         ...
@@ -107,7 +111,7 @@ class InFlightRequest(msgspec.Struct, eq=False):
     lane: str
     """Lane of the engine that the request waits in."""
     is_stream: bool
-    """True for a stream; other responses do not show their first token."""
+    """True for a stream; of other responses the first token is known at their end, if at all."""
     is_held_up: bool = False
     """True if the gateway paused reading for a slow client, so the duration is no measure of the deployment."""
     first_token_at: float | None = None
@@ -130,6 +134,12 @@ class InFlightRequest(msgspec.Struct, eq=False):
         if self.first_token_at is None and not self.is_ended:
             self.first_token_at = now
             self.owner.note_first_token(self, now)
+
+    def first_token_was(self, at: float, now: float) -> None:
+        """Record when the first token of a plain answer came, which the deployment reports at the answer's end."""
+        if self.first_token_at is None and not self.is_ended:
+            self.first_token_at = at
+            self.owner.note_reported_token(self, now)
 
     def ended(self, now: float, usage: Usage | None) -> None:
         """Record the end, with the upstream's usage or None for a broken or uncounted response. Idempotent."""

@@ -250,6 +250,16 @@ class DeploymentForecast:
         self._peak.observe(now, seconds / max(flight.forecast_ttft_s, TINY_S))
         self._learn_ttft(now, flight.lane, made, seconds)
 
+    def note_reported_token(self, flight: InFlightRequest, now: float) -> None:
+        """Learn from the first token of a plain answer, reported at its end; called by the flight."""
+        made, seconds = flight.sample, flight.measured_ttft_s
+        if made is None or seconds is None:
+            return
+        flight.num_seqs = flight.seqs_before + 1
+        self.error.observe(flight.forecast_ttft_s, seconds)
+        self._peak.observe(now, seconds / max(flight.forecast_ttft_s, TINY_S))
+        self._learn_ttft(now, flight.lane, made, seconds)
+
     def note_end(self, flight: InFlightRequest, now: float, usage: Usage | None) -> None:
         """Record a flight's end and learn from it; called by the flight."""
         made = flight.sample

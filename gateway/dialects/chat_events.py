@@ -51,7 +51,7 @@ class DeltaPiece(msgspec.Struct, gc=False):
     output_items: list[dict[str, Any]] | None = None
     """Items of a Responses deployment that chat completions have no words for; an extension of ours."""
     content_blocks: list[dict[str, Any]] | None = None
-    """Whole blocks of an Anthropic deployment that chat completions cannot express, such as signed thinking."""
+    """Whole blocks of an Anthropic deployment that chat completions cannot express, such as signed reasoning."""
 
 
 class ChoicePiece(msgspec.Struct, gc=False):

@@ -13,7 +13,7 @@ from gateway.chat.fields.faults import fault_of
 from gateway.chat.fields.table import FIELD_RULES, PRIVILEGED_FIELDS, FieldRule
 from gateway.chat.item_limits import item_limits
 from gateway.chat.member_spans import MemberSpans
-from gateway.chat.request import ChatRequest, mended_body, refuse_privileged, whole_numbers
+from gateway.chat.request import ChatRequest, mended_body, check_privileged, whole_numbers
 from gateway.chat.schema import UserMessage
 from gateway.chat.strict_json import JsonGuard
 from gateway.errors import InvalidRequest
@@ -69,7 +69,7 @@ class OperationParser(Generic[F]):
             )
         document, spans = self._guard.read(body)
         if not PRIVILEGED_FIELDS.isdisjoint(document):
-            refuse_privileged(document)
+            check_privileged(document)
         try:
             return ParsedBody(body, document, self._converted(document), spans)
         except InvalidRequest:

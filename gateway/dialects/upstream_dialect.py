@@ -16,8 +16,6 @@ class UpstreamDialect(Protocol):
 
     name: str
     """Name in the policy."""
-    takes_content_blocks: bool
-    """True if it reads the members of the Messages API in a chat document; else it gets the plain document."""
 
     def path(self, operation: Operation) -> bytes | None:
         """Return the endpoint below the base of the deployment's API; None for an operation that it does not have."""
@@ -33,7 +31,11 @@ class UpstreamDialect(Protocol):
         """Return the headers of one request beside those."""
 
     def body(self, request: ChatRequest, model: str) -> bytes:
-        """Return the request for `model`; raises InvalidRequest for a field whose loss would change the answer."""
+        """Return the request for `model`; its document has members of no other dialect than this one.
+
+        Raises:
+            InvalidRequest: The loss of a field would change the answer.
+        """
 
     def stream(self) -> BodyTranslator:
         """Return the translator of one event stream into the events of a chat completion, `[DONE]` included."""

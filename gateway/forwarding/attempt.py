@@ -7,6 +7,7 @@ can be closed without a trace. After it the answer can only be passed on, or bro
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
@@ -64,6 +65,9 @@ from gateway.util.header_values import media_type
 
 _JSON: Final = b"application/json"
 OK: Final = 200
+_TTFT_HEADER: Final = b"x-penstock-ttft-ms"
+"""Header of an engine's plain answer: milliseconds from receipt to its first token."""
+_TTFT_MS: Final = re.compile(rb"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 _ROUNDING_S: Final = 0.01
 """Seconds within which two instants count as one, read twice."""
 
@@ -100,6 +104,7 @@ class UpstreamAttempt:
         "body",
         "can_move",
         "ctx",
+        "first_token_at",
         "flight",
         "held",
         "is_assembled",
@@ -122,6 +127,11 @@ class UpstreamAttempt:
         self.sent_at = 0.0
         self.flight: InFlightRequest | None = None
         """Observation for the deployment's forecast; None until the request is on the wire."""
+        self.first_token_at: float | None = None
+        """Instant of a plain answer's first token, by the deployment's own report or the stream behind the answer.
+
+        None where neither tells it.
+        """
         self.passed: list[Header] = []
         """Headers that the client sees of an answer that is passed on whole."""
         self.body: bytes | None = None
@@ -177,8 +187,20 @@ class UpstreamAttempt:
 
     def note_first_byte(self, now: float) -> None:
         """Note that the stream has begun; the limit learns whether the deployment queues."""
+        if self.is_assembled:
+            self.first_token_at = now
         if self.flight is not None:
             self._permit.note_ttft(now - self.sent_at, self.flight.unqueued_ttft_s)
+
+    def note_reported_ttft(self, value: bytes) -> None:
+        """Note the time to first token in a header of the deployment; a malformed one counts as absent."""
+        if _TTFT_MS.fullmatch(value) is None:
+            return
+        now = self._clock()
+        self.first_token_at = min(self.sent_at + float(value) / 1000, now)
+        if self.flight is not None and not self.is_stream:
+            self.flight.first_token_was(self.first_token_at, now)
+            self._permit.note_ttft(self.first_token_at - self.sent_at, self.flight.unqueued_ttft_s)
 
     def pass_as_json(self) -> None:
         """Let the client see `application/json` in place of the answer's own content type, the first header."""
@@ -300,7 +322,8 @@ class AttemptRunner:
             if attempt.body is None:
                 await relay_stream(ctx, attempt.response)
             else:
-                await relay_plain(ctx, attempt.response.status, attempt.passed, attempt.body, work.request.operation)
+                ctx.record.timeline.first_token_at = attempt.first_token_at
+                await relay_plain(ctx, attempt.response.status, attempt.passed, attempt.body)
         except UpstreamError as error:
             raise self._lost(work, attempt, error) from None
         except UpstreamFailed:
@@ -324,7 +347,7 @@ class AttemptRunner:
             if is_leading:
                 ctx.record.timeline.charge(Stage.CONNECT, response.connect_s)
             self._check_response(work, attempt, response, is_leading=is_leading)
-            content_type, attempt.passed = self._heed(live, response)
+            content_type, attempt.passed = self._heed(attempt, response)
             may_stream = response.is_events or media_type(content_type) != _JSON
             if work.request.stream and response.status == OK and may_stream:
                 response.expect_events()  # whatever its type: its first event decides
@@ -422,7 +445,7 @@ class AttemptRunner:
                 now = self._clock()
                 live.whole_answers.observe(now, now - attempt.sent_at)
 
-    def _heed(self, live: LiveDeployment, response: UpstreamResponse) -> tuple[bytes, list[Header]]:
+    def _heed(self, attempt: UpstreamAttempt, response: UpstreamResponse) -> tuple[bytes, list[Header]]:
         """Read the content type, and the headers that the client sees of an answer that is passed on whole.
 
         Load headers of an answer count only for deployments that publish their load in no other way.
@@ -435,7 +458,9 @@ class AttemptRunner:
             elif name in PASSED_BACK:
                 passed.append(header)
             elif name == ORCA_HEADER:
-                live.forecast.note_load_header(self._clock(), header[1])
+                attempt.live.forecast.note_load_header(self._clock(), header[1])
+            elif name == _TTFT_HEADER and response.status == OK:
+                attempt.note_reported_ttft(header[1])
         return content_type, [(b"content-type", content_type or _JSON), *passed]
 
     def _check_response(
@@ -589,5 +614,4 @@ def _target(request: ChatRequest, live: LiveDeployment) -> tuple[bytes, bytes]:
     endpoint = live.dialect.path(operation)
     if endpoint is None:
         raise InvalidRequest(f"Deployment '{live.id}' speaks '{live.dialect.name}', which has no {operation.name}.")
-    told = request if live.dialect.takes_content_blocks else request.plain()
-    return live.path_of(endpoint), live.dialect.body(told, live.model)
+    return live.path_of(endpoint), live.dialect.body(request.in_dialect(live.dialect.name), live.model)

@@ -86,8 +86,8 @@ class Forwarder:
             move = _Move(self, work, tried | {live.id}) if work.planned.has_others else None
             can_move = None if move is None else move.decide
             try:
-                asks = not tried and live.dialect is None  # other APIs tell no log-probabilities
-                inquiry = work.planned.inquiry(live, work.ctx.routing_request) if asks else None
+                may_inquire = not tried and live.dialect is None  # other APIs have no log-probabilities
+                inquiry = work.planned.inquiry(live, work.ctx.routing_request) if may_inquire else None
                 if inquiry is not None:
                     successor = partial(self._successor, work, live.id)
                     return await self._cascader.open(work, live, inquiry, successor, can_move)

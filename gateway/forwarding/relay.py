@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import re
+from functools import partial
 from typing import Final
 
 from gateway.cache.exact.fingerprint import stream_shape
 from gateway.cache.exact.needs import needs_of
 from gateway.cache.exact.shared_answer import SharedAnswer
-from gateway.chat.operation import Operation
 from gateway.chat.request import ChatRequest
 from gateway.chat.strict_json import LONG_BYTES
 from gateway.completion.answer_end import AnswerEnd, has_first_token, merge_timing, usage_of
-from gateway.completion.replay import as_event_stream
+from gateway.completion.replay import as_event_stream, id_member, reissued
 from gateway.completion.stream_outcome import DONE, StreamOutcome
 from gateway.errors import UpstreamFailed
 from gateway.forwarding.error_mapping import SCHEMA_IGNORED
@@ -44,21 +44,16 @@ _STREAM_HEADERS: Final[list[Header]] = [
 ]
 
 
-async def relay_plain(
-    ctx: RequestContext, status: int, headers: list[Header], body: bytes, operation: Operation
-) -> None:
-    """Send a whole answer as it came."""
+async def relay_plain(ctx: RequestContext, status: int, headers: list[Header], body: bytes) -> None:
+    """Send a whole answer as it came; its end tells nothing of its first token."""
     record = ctx.record
     if 200 <= status < 300:
-        now = ctx.clock()
-        if operation.generates:
-            record.timeline.first_token_at = now
         is_long = len(body) > LONG_BYTES
         record.usage = await asyncio.to_thread(usage_of, body) if is_long else usage_of(body)
         if ctx.hides_odds:
             body = await asyncio.to_thread(without_odds, body) if is_long else without_odds(body)
         if ctx.flight is not None:
-            ctx.flight.ended(now, record.usage)
+            ctx.flight.ended(ctx.clock(), record.usage)
         if ctx.capture is not None:
             ctx.capture.take(body)
         if ctx.wants_timing:
@@ -69,8 +64,11 @@ async def relay_plain(
     ctx.mark(Stage.RELAY)
 
 
-async def relay_cached(ctx: RequestContext, request: ChatRequest, answer: bytes, age_s: float) -> None:
-    """Send a stored response, a whole JSON completion, in the form that this request needs."""
+async def relay_cached(ctx: RequestContext, request: ChatRequest, answer: bytes, *, created: int, age_s: float) -> None:
+    """Send a stored response, a whole JSON completion, in the form that this request needs.
+
+    It gets an id of its own, and the time `created` in seconds since 1970.
+    """
     record = ctx.record
     record.deployment = FROM_CACHE
     if request.operation.generates:
@@ -80,10 +78,8 @@ async def relay_cached(ctx: RequestContext, request: ChatRequest, answer: bytes,
         ctx.mark(Stage.RELAY)
         timing = record.timeline.stages_ms()
     is_long = len(answer) > LONG_BYTES
-    served = (
-        _served(answer, request, timing) if not is_long else await asyncio.to_thread(_served, answer, request, timing)
-    )
-    answer, record.usage = served
+    serve = partial(_served, answer, request, timing, record.serial, created)
+    answer, record.usage = await asyncio.to_thread(serve) if is_long else serve()
     headers = _STREAM_HEADERS if request.stream else [(b"content-type", b"application/json")]
     if ctx.held is not None and is_long:  # a slow client leaves it waiting here
         await ctx.held.cover(ctx.held.num_bytes + len(answer))
@@ -92,7 +88,7 @@ async def relay_cached(ctx: RequestContext, request: ChatRequest, answer: bytes,
     ctx.mark(Stage.RELAY)
 
 
-async def relay_followed(ctx: RequestContext, request: ChatRequest, shared: SharedAnswer) -> bool:
+async def relay_followed(ctx: RequestContext, request: ChatRequest, shared: SharedAnswer, *, created: int) -> bool:
     """Share the answer of an identical request in flight, live where both have the same form.
 
     Returns:
@@ -108,7 +104,7 @@ async def relay_followed(ctx: RequestContext, request: ChatRequest, shared: Shar
         answer = await shared.follow().whole()
         if answer is None or not needs_of(request).are_met_by(answer):
             return False
-        await relay_cached(ctx, request, answer, 0.0)
+        await relay_cached(ctx, request, answer, created=created, age_s=0.0)
         return True
     follower = shared.follow()
     try:
@@ -120,8 +116,14 @@ async def relay_followed(ctx: RequestContext, request: ChatRequest, shared: Shar
         record.timeline.first_token_at = ctx.clock()
         ctx.place = RequestPhase.DECODE
 
+        leaders_id = id_member(shared.pieces[0])
+        kind = b"chatcmpl" if leaders_id is not None and b"chatcmpl" in leaders_id else b"cmpl"
+        own_id = b'"id":"%b-%b"' % (kind, record.serial.encode("ascii"))
+
         def sink(piece: bytes) -> None:
             """Buffer pieces for a slow follower, as far as there is memory for it, so that others are not held up."""
+            if leaders_id is not None:  # quotes inside a text are escaped, so only the member itself is replaced
+                piece = piece.replace(leaders_id, own_id)
             if not channel.write(piece) and ctx.held is not None and not ctx.held.try_grow(len(piece)):
                 follower.cut()
 
@@ -140,8 +142,11 @@ async def relay_followed(ctx: RequestContext, request: ChatRequest, shared: Shar
     return True
 
 
-def _served(answer: bytes, request: ChatRequest, timing: dict[str, float] | None) -> tuple[bytes, Usage | None]:
+def _served(
+    answer: bytes, request: ChatRequest, timing: dict[str, float] | None, serial: str, created: int
+) -> tuple[bytes, Usage | None]:
     """Return a stored response in the form that the request needs, and its usage."""
+    answer = reissued(answer, serial=serial, created=created)
     usage = usage_of(answer)
     if not request.stream:
         return (answer if timing is None else merge_timing(answer, timing)), usage

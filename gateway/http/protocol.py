@@ -395,7 +395,7 @@ class EdgeProtocol(HttpToolsProtocol):
             self._close(is_input_pending=True)
 
     def _send_refusal(self, error: GatewayError) -> None:
-        self.flow.write(self.edge.refuse(error))
+        self.flow.write(self.edge.refuse(error, self.url))
         self._close(is_input_pending=True)
 
     def _close(self, *, is_input_pending: bool) -> None:

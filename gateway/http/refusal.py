@@ -91,9 +91,16 @@ def too_many_unfinished() -> Shed:
     return Shed(ShedReason.OVERLOAD, lane="", message=message, hint=hint, predicted_wait_s=1.0)
 
 
-def render_refusal(error: GatewayError, *, request_id: str, date_line: bytes = b"") -> bytes:
-    """Return the whole closing response as bytes; `date_line` is a ready header line with its CRLF."""
-    body = error_body(error)
+def render_refusal(error: GatewayError, *, request_id: str, date_line: bytes = b"", body: bytes | None = None) -> bytes:
+    """Return the whole closing response as bytes.
+
+    Args:
+        error: The refusal.
+        request_id: Id of the request.
+        date_line: Ready header line with its CRLF.
+        body: The error in the envelope of another API; None for the usual one.
+    """
+    body = error_body(error) if body is None else body
     lines = [b"HTTP/1.1 %d %b\r\n" % (error.status, http.HTTPStatus(error.status).phrase.encode()), date_line]
     lines += [b"%b: %b\r\n" % header for header in error_headers(error)]
     lines.append(b"x-request-id: %b\r\ncontent-length: %d\r\n" % (request_id.encode(), len(body)))

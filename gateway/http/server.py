@@ -20,7 +20,7 @@ from gateway.http.certificate import ServerCertificate
 from gateway.http.descriptors import open_file_limit, share_connections
 from gateway.http.limits import EdgeLimits
 from gateway.http.protocol import EdgeProtocol
-from gateway.http.state import MAX_UNREAD_BYTES, EdgeHooks, EdgeState, RefusalHook, ShutdownEvents, date_line
+from gateway.http.state import MAX_UNREAD_BYTES, EdgeHooks, EdgeState, Envelope, RefusalHook, ShutdownEvents, date_line
 
 _LOGGER = logging.getLogger("penstock.edge")
 _CANCEL_TIMEOUT_S = 5.0
@@ -42,6 +42,8 @@ class Listener:
     reuse_port: bool = False
     certificate: ServerCertificate | None = None
     """Certificate of a listener that speaks TLS; None for plain text."""
+    envelope: Envelope | None = None
+    """Callback for the body of the edge's own refusals on paths of other APIs."""
 
     @property
     def tls(self) -> dict[str, Any]:
@@ -205,7 +207,9 @@ class Server:
             clock=self._clock or loop.time,
             resolution_s=self._tick_s,
             shutdown=ShutdownEvents(leaving=self.leaving, draining=self.draining),
-            hooks=EdgeHooks(new_request_id=self._new_request_id, on_refusal=self._on_refusal),
+            hooks=EdgeHooks(
+                new_request_id=self._new_request_id, on_refusal=self._on_refusal, envelope=listener.envelope
+            ),
             max_unread_bytes=self._max_unread_bytes,
         )
         self._states.append(state)

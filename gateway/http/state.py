@@ -26,6 +26,7 @@ _MIN_IDLE_S = 1.0  # a younger one may have its next request on the wire
 _MAX_DUE_PER_TICK = 1000  # about a millisecond's work
 
 RefusalHook = Callable[[str, GatewayError], None]
+Envelope = Callable[[bytes, GatewayError, str], bytes | None]
 """Callback with the listener's name and the error of each answer that the edge gives by itself."""
 
 
@@ -48,6 +49,8 @@ class EdgeHooks:
 
     new_request_id: Callable[[], str]
     on_refusal: RefusalHook
+    envelope: Envelope | None = None
+    """Callback for the body of a refusal of a request to this target; it returns None for the usual envelope."""
 
 
 class EdgeState(ServerState):
@@ -75,6 +78,7 @@ class EdgeState(ServerState):
         self.draining = shutdown.draining
         self.new_request_id = hooks.new_request_id
         self.on_refusal = hooks.on_refusal
+        self._envelope = hooks.envelope
         self.max_unread_bytes = max_unread_bytes
         self._has_met_http2 = False
         self.unread_bytes = 0
@@ -118,10 +122,12 @@ class EdgeState(ServerState):
         longest.give_up()
         return True
 
-    def refuse(self, error: GatewayError) -> bytes:
-        """Return the bytes of the edge's own answer, and count it."""
+    def refuse(self, error: GatewayError, target: bytes = b"") -> bytes:
+        """Return the bytes of the edge's own answer to a request for `target`, and count it."""
         self.on_refusal(self.name, error)
-        return render_refusal(error, request_id=self.new_request_id(), date_line=self.date_line)
+        request_id = self.new_request_id()
+        body = None if self._envelope is None else self._envelope(target, error, request_id)
+        return render_refusal(error, request_id=request_id, date_line=self.date_line, body=body)
 
     def refuse_connection(self) -> bytes:
         """Return the bytes for a connection that was not admitted."""

@@ -36,17 +36,19 @@ class AdmissionRequest(msgspec.Struct, frozen=True, gc=False):
     """True if the client marks the request as a retry."""
     arrived_at: float = 0.0
     service_s: float = 0.0
-    """Forecast of the deployment's own part of the time up to `ttft_by` or `deadline_at`."""
+    """Forecast of the deployment's own part of the time up to `deadline_at`: to the first byte for the client."""
     prompt_tokens: int = 0
     """Prompt tokens that the deployment computes before the first token, if it is observed; 0: without pacing."""
+    first_token_s: float = 0.0
+    """Forecast of the deployment's own part of the time up to `ttft_by`."""
 
     @property
     def is_long(self) -> bool:
         """Return whether the request is in the deployment's lane of long prompts."""
         return self.prompt_tokens > LONG_PROMPT_TOKENS
 
-    def with_service(self, service_s: float, prompt_tokens: int = 0) -> AdmissionRequest:
-        """Return a copy with the deployment's forecast service time."""
+    def with_service(self, service_s: float, prompt_tokens: int = 0, *, first_token_s: float) -> AdmissionRequest:
+        """Return a copy with the deployment's forecast times to the first byte and to the first token."""
         return AdmissionRequest(
             self.lane,
             self.tenant,
@@ -57,15 +59,14 @@ class AdmissionRequest(msgspec.Struct, frozen=True, gc=False):
             self.arrived_at,
             service_s,
             prompt_tokens,
+            first_token_s,
         )
 
     @property
     def start_by(self) -> float:
         """Return the last instant at which a start is still of use; `NEVER` when it always is."""
-        if self.ttft_by is None:
-            return NEVER if self.deadline_at is None else self.deadline_at - self.service_s
-        by = self.ttft_by if self.deadline_at is None or self.ttft_by < self.deadline_at else self.deadline_at
-        return by - self.service_s
+        by = NEVER if self.deadline_at is None else self.deadline_at - self.service_s
+        return by if self.ttft_by is None else min(by, self.ttft_by - self.first_token_s)
 
 
 class PermitOwner(Protocol):

@@ -84,12 +84,13 @@ class CanaryCounts:
         self._answers[record.request_id] = (record.tenant, side)
 
     def _note_speed(self, record: RequestRecord, side: Side) -> None:
-        """Count the TTFT of an answer, except for cache hits, which do not depend on routing."""
+        """Count the TTFT of an answer where it is known, except for cache hits, which do not depend on routing."""
         timeline = record.timeline
         if record.cache in (CacheResult.HIT_EXACT, CacheResult.HIT_SEMANTIC):
             return
-        first_at = timeline.first_token_at
-        ttft_ms = (timeline.total_s() if first_at is None else first_at - timeline.started_at) * 1000
+        if timeline.first_token_at is None:  # a plain answer whose deployment does not report its first token
+            return
+        ttft_ms = (timeline.first_token_at - timeline.started_at) * 1000
         if self.canary.slow_above_ms is not None:
             _count(side["slow"], ttft_ms > self.canary.slow_above_ms)
         elif side is self.published.old and len(self.published.samples) < MAX_SAMPLES:

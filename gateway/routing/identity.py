@@ -6,7 +6,7 @@ from typing import Final
 
 from gateway.chat.request import ChatRequest
 from gateway.chat.schema import ChatTextPart, Message, UserMessage
-from gateway.deployments.affinity import Session
+from gateway.deployments.affinity import NamedSession
 from routing_policies.policy.document import StickyBy
 from routing_policies.share import stable_key
 
@@ -14,7 +14,7 @@ _MAX_CHARS: Final = 2048
 """Number of characters of the first words that are hashed; enough to distinguish conversations."""
 
 
-def key_of(request: ChatRequest, tenant: str, by: StickyBy, session: Session | None = None) -> int:
+def key_of(request: ChatRequest, tenant: str, by: StickyBy, session: NamedSession | None = None) -> int:
     """Return the key of the tenant or of the conversation: the session that it names, else its user's first words."""
     if by == "tenant":
         return stable_key(tenant)

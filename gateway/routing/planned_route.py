@@ -11,7 +11,7 @@ import msgspec
 from gateway.cache.exact.cache_lookup import CacheIdentity
 from gateway.cache.exact.control import NO_WISHES, CacheControl
 from gateway.chat.request import ChatRequest
-from gateway.deployments.affinity import Session
+from gateway.deployments.affinity import NamedSession
 from gateway.deployments.health.second_attempts import RetryBudget
 from gateway.deployments.live import LiveDeployment
 from gateway.deployments.rotation import NOBODY, EjectedCandidates, excluded
@@ -251,7 +251,7 @@ class PlannedRoute:
         request: ChatRequest,
         tenant: str,
         vector: Vector | None = None,
-        session: Session | None = None,
+        session: NamedSession | None = None,
     ) -> RoutingRequest:
         """Return the request with the predicted quality or the conversation's key, where the choice depends on it.
 

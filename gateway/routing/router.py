@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from gateway.chat.headers import ChatHead
 from gateway.chat.operation import CHAT, OPERATIONS, Operation
 from gateway.chat.request import ChatRequest
-from gateway.deployments.affinity import AffinityIndex, Session, SessionPlaces, prefix_of
+from gateway.deployments.affinity import AffinityIndex, NamedSession, SessionPlaces, prefix_of
 from gateway.deployments.live import LiveDeployment
 from gateway.errors import InvalidRequest, ModelNotAllowed, NotFound, Shed, ShedReason, UpstreamsRest
 from gateway.routing.candidate import Seen
@@ -173,7 +173,7 @@ class Router:
                 code="model_not_found",
             ) from None
 
-    def session_of(self, planned: PlannedRoute, request: ChatRequest, head: ChatHead) -> Session | None:
+    def session_of(self, planned: PlannedRoute, request: ChatRequest, head: ChatHead) -> NamedSession | None:
         """Return the session that the request names, where any rule depends on it."""
         if not self._tracks_prefixes and not planned.profile.reads_key:
             return None
@@ -187,7 +187,7 @@ class Router:
         return request.fields.user or self._session_places.sender(head)
 
     def with_history(
-        self, routing_request: RoutingRequest, request: ChatRequest, named: Session | None = None
+        self, routing_request: RoutingRequest, request: ChatRequest, named: NamedSession | None = None
     ) -> RoutingRequest:
         """Return the request with the tokens that each deployment has cached, where any rule depends on them."""
         if not self._tracks_prefixes or not request.operation.generates:

@@ -422,6 +422,6 @@ def test_a_bar_stays_within_its_track_and_covers_no_number(page: Page, site: Add
             """(flow) => [...flow.querySelectorAll(".track")].map((track) => {
                 const [bar, number] = [track.firstElementChild, track.nextElementSibling];
                 return [track, bar, number].map((one) => one.getBoundingClientRect());
-            }).map(([track, bar, number]) => [bar.left - track.left, track.right - bar.right, number.left - bar.right])"""
+            }).map(([track, bar, num]) => [bar.left - track.left, track.right - bar.right, num.left - bar.right])"""
         )
         assert all(space > -0.5 for place in places for space in place), places

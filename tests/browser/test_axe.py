@@ -39,23 +39,25 @@ routes:
   - {id: auto, match: {models: [auto]}, select: {policy: first_available, candidates: [large, small]}}
 """
 CUT = """() => {
-  const seen = [...document.querySelectorAll("body *")].filter((one) => one.checkVisibility() && !one.closest(".sr, .skip, svg, figure"));
+  const isSeen = (one) => one.checkVisibility() && !one.closest(".sr, .skip, svg, figure");
   const scrolls = (one) => /auto|scroll/.test(getComputedStyle(one).overflowX);
-  const within = (one, test) => { for (let up = one.parentElement; up; up = up.parentElement) if (test(up)) return true; return false; };
+  const isInside = ({ parentElement: up }, test) => Boolean(up) && (test(up) || isInside(up, test));
   const pen = document.createElement("canvas").getContext("2d");
   const isTooLong = (one) => {
     const style = getComputedStyle(one);
     pen.font = style.font;
     const text = one.tagName === "SELECT" ? one.selectedOptions[0]?.text ?? "" : one.value || one.placeholder;
-    return pen.measureText(text).width > one.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight) + 1;
+    const room = one.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+    return pen.measureText(text).width > room + 1;
   };
-  return seen.filter((one) => {
+  return [...document.querySelectorAll("body *")].filter(isSeen).filter((one) => {
     const box = one.getBoundingClientRect();
     if (!box.width || !box.height) return false;
     if (/^(INPUT|SELECT)$/.test(one.tagName) && !/radio|checkbox|range/.test(one.type) && isTooLong(one)) return true;
-    if ((box.right > innerWidth + 1 || box.left < -1) && !within(one, scrolls)) return true;
-    const isClipped = /hidden|clip/.test(getComputedStyle(one).overflowX) && one.scrollWidth > one.clientWidth + 1;
-    return isClipped || (one.children.length === 0 && one.tagName !== "TEXTAREA" && !scrolls(one) && one.scrollWidth > one.clientWidth + 1 && one.clientWidth > 0);
+    if ((box.right > innerWidth + 1 || box.left < -1) && !isInside(one, scrolls)) return true;
+    const isWider = one.clientWidth > 0 && one.scrollWidth > one.clientWidth + 1;
+    const isLeaf = one.children.length === 0 && one.tagName !== "TEXTAREA" && !scrolls(one);
+    return isWider && (isLeaf || /hidden|clip/.test(getComputedStyle(one).overflowX));
   }).map((one) => one.outerHTML.slice(0, 200));
 }"""
 

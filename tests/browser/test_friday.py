@@ -149,7 +149,7 @@ async def _log_in(page: Page) -> None:
     await page.get_by_role("button", name="Sign in", exact=True).click()
     await expect(page.locator("#who")).to_contain_text("anna (editor)", timeout=PATIENCE_MS)
     await page.goto("/admin/policy")
-    await expect(page.locator("#verdict")).to_contain_text("As in force", timeout=PATIENCE_MS)
+    await expect(page.locator("#verdict")).to_contain_text("In force", timeout=PATIENCE_MS)
 
 
 async def _lower_the_bound_and_look_at_it(page: Page) -> None:

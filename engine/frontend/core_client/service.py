@@ -15,14 +15,17 @@ from engine.config import FrontConfig
 from engine.frontend.core_client.generation import EnginePrompt, Generation
 from engine.frontend.core_client.link import CoreLink, CoreState
 from engine.frontend.core_client.metrics import EngineMetrics
+from engine.frontend.fields.faults import FieldRefusal
 from engine.frontend.request.errors import (
     ApiError,
     context_length_exceeded,
     invalid_value,
     overloaded_error,
+    unsupported,
 )
 from engine.frontend.request.headers import RequestOptions
-from engine.frontend.request.requests import ChatBody, CompletionRequest, template_options
+from engine.frontend.request.requests import ChatBody, CompletionRequest
+from engine.frontend.request.template_options import template_options
 from engine.frontend.request.tools import ToolUse
 from engine.frontend.text.chat_template import ChatTemplate, Segment
 from engine.frontend.text.choice import Choice
@@ -37,6 +40,7 @@ from engine.protocol import Ready, SamplingParams
 _T = TypeVar("_T")
 _Result = TypeVar("_Result")
 
+_NO_TOOLS = "`tools` is not supported by this engine: the model's chat template has no tools."
 ServiceState = CoreState | Literal["warming", "draining"]
 
 CHARS_PER_TURN = 16
@@ -144,12 +148,7 @@ class EngineService:
         """
         ready = self._ready()
         if request.tool_use is not None and self._tool_format is None:
-            raise ApiError(
-                400,
-                "`tools` is not supported by this engine: the model's chat template has no tools.",
-                param="tools",
-                code="unsupported_parameter",
-            )
+            raise unsupported(FieldRefusal("tools", _NO_TOOLS))
         num_chars = sum(message.num_chars for message in request.messages)
         if request.tool_use is not None:
             num_chars += len(json.dumps([tool.as_json() for tool in request.tool_use.tools], ensure_ascii=False))
@@ -208,9 +207,9 @@ class EngineService:
             raise ApiError(400, message, param="messages", code="unsupported_parameter")
         try:
             tools = request.tool_use.tools if request.tool_use is not None else ()
-            segments: list[Segment] = self._template.segments(
-                request.messages, [tool.as_json() for tool in tools], template_options(request, self._template.options)
-            )
+            options = template_options(request.chat_template_kwargs, request.reasoning_effort, self._template.options)
+            shown = [tool.as_json() for tool in tools]
+            segments: list[Segment] = self._template.segments(request.messages, shown, options)
         except TemplateError as error:
             message = f"`messages` must suit the model's chat template, which refused them: {error}."
             raise invalid_value("messages", message) from error

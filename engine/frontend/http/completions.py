@@ -12,7 +12,7 @@ from engine.frontend.core_client.mailbox import RequestAbandoned
 from engine.frontend.core_client.service import EngineService
 from engine.frontend.http import orca
 from engine.frontend.http.streaming import Relay
-from engine.frontend.http.timing import timing_report
+from engine.frontend.http.timing import first_token_header, timing_report
 from engine.frontend.http.tracing import Tracer
 from engine.frontend.http.wire import AnswerIdentity, ChatWire, CompletionWire, Wire
 from engine.frontend.request.asgi import Client, Headers, Receive, Send, read_json_body, watched_client
@@ -86,7 +86,11 @@ class Completions:
                 generation,
                 wire,
                 send,
-                headers=lambda: {**ignored, orca.HEADER: orca.load_header(self._service.link.load)},
+                headers=lambda: {
+                    **ignored,
+                    **first_token_header(generation),
+                    orca.HEADER: orca.load_header(self._service.link.load),
+                },
                 report=report,
                 write_stall_s=self._write_stall_s,
             )

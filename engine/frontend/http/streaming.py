@@ -108,8 +108,11 @@ class Relay:
             self._wire.show_usage(self._usage())
         for choice, delta in gained:
             if choice.index not in self._begun:
+                if choice.tools is not None and not (delta.has_content or delta.entries or delta.finish is not None):
+                    continue  # text or a tool call: the next tokens tell
                 self._begun.add(choice.index)
-                parts.append(self._wire.opening(choice.index))
+                has_text = bool(delta.text) or not delta.calls
+                parts.append(self._wire.opening(choice.index, has_text=has_text))
             if delta.has_content or delta.entries:
                 self._generation.note_first_token()
                 parts.append(self._wire.delta(choice.index, delta))

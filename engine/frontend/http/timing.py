@@ -1,11 +1,14 @@
-"""Durations of one answer's stages, on request (`x-penstock-timing: full`)."""
+"""Durations of one answer: its first token in a header, and its stages on request (`x-penstock-timing: full`)."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from engine.frontend.core_client.generation import Generation
 from engine.frontend.text.choice import Choice
+
+TTFT_HEADER: Final = "x-penstock-ttft-ms"
+"""Header of a plain answer: milliseconds from receipt to its first token."""
 
 
 def timing_report(generation: Generation, now: float) -> dict[str, Any]:
@@ -23,6 +26,12 @@ def timing_report(generation: Generation, now: float) -> dict[str, Any]:
         "choices": [_choice(choice) for choice in generation.choices],
     }
     return {"penstock": {"timing": {"engine": engine}}}
+
+
+def first_token_header(generation: Generation) -> dict[str, str]:
+    """Return the header with the time to first token, known when a plain answer is sent; empty before."""
+    first_at = generation.first_token_at
+    return {} if first_at is None else {TTFT_HEADER: f"{_ms(first_at - generation.prompt.received_at):.3f}"}
 
 
 def _choice(choice: Choice) -> dict[str, Any]:

@@ -54,8 +54,8 @@ class TokenUsage:
 class Wire(Protocol):
     """The shape of one endpoint's answers. `extra` is a JSON object's members, or None."""
 
-    def opening(self, index: int) -> bytes:
-        """Return the event ahead of a choice's first text; may be empty."""
+    def opening(self, index: int, *, has_text: bool = True) -> bytes:
+        """Return the event ahead of a choice's first text or tool call; may be empty."""
 
     def delta(self, index: int, delta: Delta) -> bytes:
         """Return an event with text."""
@@ -133,9 +133,10 @@ class ChatWire(_EventWire):
     def __init__(self, identity: AnswerIdentity) -> None:
         super().__init__(identity, "chat.completion.chunk", "chat.completion")
 
-    def opening(self, index: int) -> bytes:
-        """Return the delta with the role."""
-        return self._event(index, b'"delta":{"role":"assistant","content":""}', b"null", b"null")
+    def opening(self, index: int, *, has_text: bool = True) -> bytes:
+        """Return the delta with the role; its content is null if tool calls come first."""
+        content = b'""' if has_text else b"null"
+        return self._event(index, b'"delta":{"role":"assistant","content":%b}' % content, b"null", b"null")
 
     def delta(self, index: int, delta: Delta) -> bytes:
         """Return a delta with content, then one for each piece of a call."""
@@ -184,7 +185,7 @@ class CompletionWire(_EventWire):
     def __init__(self, identity: AnswerIdentity) -> None:
         super().__init__(identity, "text_completion", "text_completion")
 
-    def opening(self, index: int) -> bytes:
+    def opening(self, index: int, *, has_text: bool = True) -> bytes:
         """Return nothing: completions have no role."""
         return b""
 

@@ -75,14 +75,14 @@ def invalid_json(message: str) -> ApiError:
     return ApiError(400, message, code="invalid_json")
 
 
-def invalid_value(param: str, message: str) -> ApiError:
+def invalid_value(param: str | None, message: str) -> ApiError:
     """Return a 400 error for a field with a wrong type or value."""
     return ApiError(400, message, param=param, code="invalid_value")
 
 
 def wrong_request(refusal: FieldRefusal) -> ApiError:
     """Return a 400 error for a field that breaks its rule."""
-    return ApiError(400, refusal.message, param=refusal.param, code="invalid_value")
+    return invalid_value(refusal.param, refusal.message)
 
 
 def unsupported(refusal: FieldRefusal) -> ApiError:

@@ -19,8 +19,9 @@ from engine.frontend.request.errors import ApiError, invalid_value, unsupported,
 from engine.frontend.request.history import modern_history
 from engine.frontend.request.response_format import ResponseFormat, check_response_format
 from engine.frontend.request.strict_json import parse_object
+from engine.frontend.request.template_options import check_options
 from engine.frontend.request.tools import Tool, ToolCall, ToolUse, check_tools, choose_tools
-from engine.frontend.request.unserved import MAX_OPTION_CHARS, refuse_privileged, refuse_unserved
+from engine.frontend.request.unserved import refuse_privileged, refuse_unserved
 
 MAX_SERVED_TOP_LOGPROBS: Final = KNOWN_FIELDS["top_logprobs"].most or 0
 MAX_PROMPTS: Final = 64
@@ -198,7 +199,7 @@ def parse_chat(body: bytes, config: FrontConfig) -> ChatBody:
         raise wrong_request(lonely_field("top_logprobs", "logprobs"))
     _check_limit("top_logprobs", request.top_logprobs, min(config.max_top_logprobs, MAX_SERVED_TOP_LOGPROBS), 0)
     _check_turns(request.messages)
-    _check_options(request.chat_template_kwargs or {})
+    check_options(request.chat_template_kwargs or {})
     return request
 
 
@@ -258,37 +259,6 @@ def _check_limit(name: str, value: int | None, most: int, least: int) -> None:
     """Hold a number to the engine's own limit, which its configuration may set lower than the table does."""
     if value is not None and value > most:
         raise invalid_value(name, f"`{name}` must be between {least} and {most}; got {value}.")
-
-
-def _check_options(options: dict[str, Any]) -> None:
-    for name, value in options.items():
-        if not (isinstance(value, int | float) or (isinstance(value, str) and len(value) <= MAX_OPTION_CHARS)):
-            where = f"chat_template_kwargs.{name[:64]}"
-            raise invalid_value(
-                where, f"`{where}` must be true, false, a number or a string of at most {MAX_OPTION_CHARS} characters."
-            )
-
-
-def template_options(request: ChatBody, known: frozenset[str]) -> dict[str, Any]:
-    """Return the variables that a request hands to the chat template.
-
-    Args:
-        request: The request.
-        known: Variables that the template reads.
-
-    Raises:
-        ApiError: The template does not read one of `chat_template_kwargs` (400).
-    """
-    options = dict(request.chat_template_kwargs or {})
-    for name in sorted(options.keys() - known):
-        where = f"chat_template_kwargs.{name[:64]}"
-        read = ", ".join(sorted(known)) or "none"
-        message = f"`{where}` is not a variable that the model's chat template reads; it reads {read}."
-        raise ApiError(400, message, param=where, code="unsupported_parameter")
-    effort = request.reasoning_effort
-    if "reasoning_effort" in known and isinstance(effort, str) and len(effort) <= MAX_OPTION_CHARS:
-        options.setdefault("reasoning_effort", effort)
-    return options
 
 
 def _check_turns(messages: list[Message]) -> None:

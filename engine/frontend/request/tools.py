@@ -119,7 +119,8 @@ def choose_tools(
         return None
     if choice == "none":
         return None
-    allowed, mode = tuple(tools), choice
+    allowed = tuple(tools)
+    mode: object = choice
     if isinstance(choice, dict):
         allowed, mode = _allowed(tools, choice)
     if mode not in (None, "auto", "required"):

@@ -67,7 +67,7 @@ class FinishedLogin(NamedTuple):
     subject: str
     """The person, as `issuer subject`."""
     page: str
-    """Page that the browser asked for before the login."""
+    """Page that the browser requested before the login."""
 
 
 class Oidc:

@@ -44,7 +44,7 @@ class Purge(RequestBody, frozen=True, kw_only=True):
     route: _Name | None = None
     text: _Name | None = None
     until: Annotated[float, msgspec.Meta(ge=0.0)] | None = None
-    """Instant up to which entries were stored: what a dry run answers, so that its entries are removed and no others."""
+    """Instant after which stored entries are not covered; a dry run answers its own, for the purge that follows it."""
     dry_run: bool = True
 
 

@@ -85,6 +85,8 @@ class PlanHandlers:
         list of changes.
         """
         form = request.fill(_Edit)
+        if not form.set and not form.remove:
+            raise InvalidRequest("Name at least one value in set or remove.", param="set")
         before = form.document or self._source.head.document
         try:
             document = await asyncio.to_thread(_edited, before, form)

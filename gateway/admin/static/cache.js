@@ -65,7 +65,7 @@ async function remove(selection) {
   fill("#covered");
   await refresh();
 }
-const entriesOf = (n) => `${num(n)} ${n === 1 ? "entry" : "entries"}`;
+const entriesOf = (n) => many(n, "entry", "entries");
 async function cover() {
   const selection = Object.fromEntries([...new FormData(form)].map(([k, v]) => [k, v.trim()]).filter(([, v]) => v));
   const { covered, entries, until } = await act("cache/purge", { body: { ...selection, dry_run: true } });

@@ -70,7 +70,7 @@ const [whole, one, two] = [0, 1, 2].map(plain);
 // A number and its unit never stand on two lines: the space between them does not break.
 const known_ = (format) => (value, ...more) => (value == null ? "–" : format(value, ...more).replaceAll(" ", "\u00a0"));
 export const num = known_(whole);
-export const many = (n, what) => `${num(n)} ${what}${n === 1 ? "" : "s"}`;
+export const many = (n, one, more = `${one}s`) => `${num(n)} ${n === 1 ? one : more}`;
 export const short = known_((value) =>
   value >= 1e9 ? `${two(value / 1e9)} G` : value >= 1e6 ? `${two(value / 1e6)} M` : value >= 1e4 ? `${one(value / 1e3)} k`
     : value >= 100 || Number.isInteger(value) ? whole(value) : one(value));
@@ -170,7 +170,7 @@ export function popup(name, subject = "", note, values = {}, prepare) {
   const dialog = $(`#dialog-${name}`).content.firstElementChild.cloneNode(true);
   const form = $("form", dialog);
   $("[data-subject]", dialog)?.replaceWith(subject);
-  $("h2", dialog).after(note instanceof Node ? note : note ? sub(note) : "");
+  ($("h2 + .sub", dialog) ?? $("h2", dialog)).after(note instanceof Node ? note : note ? sub(note) : "");
   for (const [key, value] of Object.entries(values)) form.elements[key].value = value;
   prepare?.(dialog);
   dialog.ariaLabel = $("h2", dialog).textContent;

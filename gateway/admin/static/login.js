@@ -1,6 +1,6 @@
 import { $, h, fill, api, known, param, segment, session } from "./core.js";
 
-// The page asked for: one of ours, or the overview. The browser brings its fragment along.
+// The requested page: one of ours, or the overview. The browser brings its fragment along.
 const [, link] = /^#link=([\w-]+)$/.exec(location.hash) ?? [];
 const at = new URL(param("next") || "/admin/", location.origin);
 const isOurs = at.origin === location.origin && /^\/admin\/(?!api\/|static\/|login$)[^\\]*$/.test(at.pathname) && !at.pathname.includes("//");

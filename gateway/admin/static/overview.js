@@ -55,7 +55,7 @@ function saved({ saved: s, requests, tokens }) {
 
 // Watches for some seconds, then says which stage is slow and which lever to pull.
 const measured = (value, measure) => (measure === "s" ? ms(value * 1000) : measure === "ratio" ? pct(value) : short(value));
-const finding = (f) => [h("h3", `${f.stage}: ${words(f.cause)}`), h("p", f.summary), h("p", h("b", "Lever: "), f.lever), f.policy_path && h("p", h("a", { href: "/admin/policy" }, f.policy_path)),
+const finding = (f) => [h("h3", `${f.stage}: ${words(f.cause)}`), h("p", f.summary), h("p", h("b", "Remedy: "), f.lever), f.policy_path && h("p", h("a", { href: "/admin/policy" }, f.policy_path)),
   sub(f.evidence.map((e) => `${e.name} ${measured(e.now, e.measure)}` + (e.expected == null ? "" : `, ${e.expected_is} ${measured(e.expected, e.measure)}`)).join("; "))];
 async function diagnose({ target }) {
   target.disabled = true;

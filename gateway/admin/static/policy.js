@@ -112,12 +112,13 @@ async function commit(path, body, done, method) {
     else if (found) fill("#verdict", problems(found));
   }
 }
+const inShort = (texts) => (texts.length < 4 ? texts.join("; ") : `${texts.slice(0, 3).join("; ")}; and ${texts.length - 3} more`).slice(0, 500);
 // Asks for a reason, with what the draft changes and which tests would go, then commits it.
 async function submit(name, path, done, more, method) {
   await edits;
   const note = h("div", changed.length > 0 && h("ul", changed.slice(0, 8).map((text) => h("li", text))), changed.length > 8 && sub(`and ${num(changed.length - 8)} more`),
     failing.length > 0 && h("p.warn", `${many(failing.length, "test")} of the policy would fail and ${failing.length === 1 ? "is" : "are"} removed.`));
-  const given = await popup(name, "", note, { reason: changed.join("; ").slice(0, 200) });
+  const given = await popup(name, "", note, { reason: inShort(changed) });
   if (given) commit(path, { document: await passing(), reason: given.reason, ...more(given) }, done, method);
 }
 const apply = () => submit("apply", "", "Applied.", () => ({}), "PUT");

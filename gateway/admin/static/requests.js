@@ -84,7 +84,7 @@ function explained(r) {
   const [slowest] = [...r.stages].sort((a, b) => b.ms - a.ms);
   return [heading(r.id), h("p.why", r.why),
     facts(["Outcome", [state(r.outcome), ` ${r.status}`, r.code && ` ${r.code}`]], ["Detail", r.detail], ["Shed reason", r.shed_reason && words(r.shed_reason)], ["Client left during", r.cancelled_while],
-      ["Arrived", day(r.at)], ["Total", ms(r.total_ms) + (slowest ? `, most of it ${words(slowest.stage)}` : "")], ["First token", r.ttft_ms != null && ms(r.ttft_ms)], ["Per token", r.tpot_ms != null && ms(r.tpot_ms)]),
+      ["Arrived", day(r.at)], ["Total", ms(r.total_ms) + (slowest ? `, most of it ${words(slowest.stage)}` : "")], ["First token", r.ttft_ms != null ? ms(r.ttft_ms) : r.status === 200 && !r.stream && "not reported for plain responses of this deployment"], ["Per token", r.tpot_ms != null && ms(r.tpot_ms)]),
     h("h3", "Stages"), stages(r), r.decisions.map(decision), neighbour(r), h("h3", "Request"),
     facts(["Requested model", r.model], ["Route", r.route], ["Deployment", r.deployment], ["Tenant", r.tenant], ["Lane", r.lane], ["Policy", mono(r.policy)], ["Cache", `${cacheWord(r)}, ${words(r.cache_reason)}`],
       ["Degraded", r.degraded.join(", ")], ["Trimmed", Object.entries(r.trimmed).map(([s, n]) => `${words(s)} ${num(n)} tokens`).join(", ")],

@@ -93,7 +93,7 @@ def _handed_over(found: ExplainedRequest) -> str:
     assert found.handed_over is not None, "checked by the caller"
     first = found.handed_over.deployment
     if first == found.deployment:
-        return f"Its answer was asked for twice, because no other deployment could take over from {first}."
+        return f"Its answer was requested twice, because no other deployment could take over from {first}."
     return f"The first tokens of {first} were not sure enough, so {found.deployment} took over."
 
 

@@ -105,6 +105,10 @@ class ExactCache:
         """Memory of all entries."""
         return self.tier.num_bytes
 
+    def unix_time(self) -> int:
+        """Return the time in whole seconds since 1970."""
+        return int(self._wall())
+
     def share_with(self, others: Others) -> None:
         """Share what happens here from now on."""
         self._others = others

@@ -86,11 +86,6 @@ def only_with(path: str, switch: str) -> FieldFault:
     return FieldFault(path, f"`{path}` must not be sent unless `{switch}` is true.")
 
 
-def privileged(path: str) -> FieldFault:
-    """Return the fault of a field that only the operator sets."""
-    return FieldFault(path, f"`{path}` must not be part of a request; {FIELD_RULES[path].because}.")
-
-
 _NO_OBJECT: Final = "The body must be a JSON object."
 
 

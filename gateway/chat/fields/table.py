@@ -132,7 +132,9 @@ def limits(path: str) -> msgspec.Meta:
     """Return a field's bounds for the annotation of its type."""
     rule = FIELD_RULES[path]
     if rule.type in ("integer", "number"):
-        return msgspec.Meta(gt=rule.above, ge=rule.least, le=rule.most)
+        if rule.above is not None:
+            return msgspec.Meta(gt=rule.above, le=rule.most)
+        return msgspec.Meta(ge=rule.least, le=rule.most)
     return msgspec.Meta(min_length=rule.least, max_length=rule.most, pattern=rule.pattern)
 
 

@@ -9,7 +9,7 @@ import msgspec
 from gateway.chat.json_members import encoded
 from gateway.chat.schema import CONTENT_BLOCKS
 from gateway.completion.answer_json import document_of
-from gateway.dialects.messages.kept_blocks import OWN_SIGNATURE, Block, restored
+from gateway.dialects.messages.native_blocks import OWN_SIGNATURE, Block, restored
 from gateway.dialects.messages.stop_reasons import NATIVE_REASON, stop_reason_of
 from gateway.dialects.messages.usage import message_usage
 from gateway.errors import UpstreamFailed
@@ -19,12 +19,12 @@ MESSAGE_MEMBERS: Final = ("container", "context_management", "stop_details", "pe
 _CHAT_ID: Final = "chatcmpl-"
 
 
-def message_of(completion: bytes, *, shows_thinking: bool) -> bytes:
+def message_of(completion: bytes, *, shows_reasoning: bool) -> bytes:
     """Return a whole chat completion as a message.
 
     Args:
         completion: The completion.
-        shows_thinking: True if the client wants the model's reasoning.
+        shows_reasoning: True if the client wants the model's reasoning.
 
     Raises:
         UpstreamFailed: It is no chat completion.
@@ -35,7 +35,7 @@ def message_of(completion: bytes, *, shows_thinking: bool) -> bytes:
     message = choice.get("message") if isinstance(choice, dict) else None
     if choice is None or not isinstance(message, dict):
         raise UpstreamFailed("The deployment answered with something that is no chat completion. Try again.")
-    blocks = _blocks(message, shows_thinking=shows_thinking)
+    blocks = _blocks(message, shows_reasoning=shows_reasoning)
     matched = choice.get("stop_reason", choice.get("matched_stop"))
     reason, sequence = stop_reason_of(
         choice.get("finish_reason"),
@@ -68,13 +68,13 @@ def message_head(identifier: Any, model: Any) -> dict[str, Any]:
     }
 
 
-def _blocks(message: dict[str, Any], *, shows_thinking: bool) -> list[Block]:
+def _blocks(message: dict[str, Any], *, shows_reasoning: bool) -> list[Block]:
     texts: list[Block] = []
     stored = message.get(CONTENT_BLOCKS)
     stored = stored if isinstance(stored, list) else []
-    thought = message.get("reasoning_content") or message.get("reasoning")
-    if isinstance(thought, str) and shows_thinking and not any(block.get("type") == "thinking" for block in stored):
-        stored = [{"index": -1, "type": "thinking", "thinking": thought, "signature": OWN_SIGNATURE}, *stored]
+    reasoning = message.get("reasoning_content") or message.get("reasoning")
+    if isinstance(reasoning, str) and shows_reasoning and not any(block.get("type") == "thinking" for block in stored):
+        stored = [{"index": -1, "type": "thinking", "thinking": reasoning, "signature": OWN_SIGNATURE}, *stored]
     texts = [
         {"type": "text", "text": text}
         for name in ("content", "refusal")

@@ -1,6 +1,6 @@
 """ChatTurns: the conversation of a Messages request as the messages of a chat document.
 
-What chat completions cannot express is carried in members of its own (`kept_blocks`): only deployments that speak the
+What chat completions cannot express is carried in members of its own (`native_blocks`): only deployments that speak the
 Messages API get it back.
 """
 
@@ -12,14 +12,14 @@ import msgspec
 
 from gateway.chat.json_members import encoded
 from gateway.chat.schema import CONTENT_BLOCKS
-from gateway.dialects.messages.kept_blocks import Block, is_own_thinking, kept
+from gateway.dialects.messages.native_blocks import Block, is_own_reasoning, placed
 from gateway.dialects.messages.rules import block_fault, wrong_member
 from gateway.dialects.messages.schema import (
     Base64Source,
     ImageBlock,
     MessageTurn,
+    ReasoningBlock,
     TextBlock,
-    ThinkingBlock,
     ToolResultBlock,
     ToolUseBlock,
     UrlSource,
@@ -32,6 +32,7 @@ DOCUMENT: Final = "document"
 """Member of a file part: the members of the document block besides its source."""
 _T = TypeVar("_T")
 _PDF: Final = "application/pdf"
+_NOTHING: Final[Block] = {}
 _UNSERVED_SOURCES: Final = frozenset({"file"})
 _MEMBERS: Final = {
     "text": frozenset({"type", "text"}),
@@ -45,13 +46,13 @@ _MEMBERS: Final = {
 class ChatTurns:
     """Messages of a chat document, in the making: `add` the turns of the conversation in order."""
 
-    __slots__ = ("is_extended", "kept", "media_bytes", "messages", "origins")
+    __slots__ = ("is_extended", "media_bytes", "messages", "native", "origins")
 
     def __init__(self) -> None:
         self.messages: list[dict[str, Any]] = []
         self.origins: list[tuple[str, list[str]]] = []
         """Of each message: its path in the client's request, and the paths of its content's parts."""
-        self.kept: list[tuple[str, Block]] = []
+        self.native: list[tuple[str, Block]] = []
         """Blocks of users and tools that have no form in chat completions, by their paths."""
         self.media_bytes = 0
         """Bytes of documents that are no text."""
@@ -100,7 +101,7 @@ class ChatTurns:
                 parts.append(part)
                 paths.append(where)
             else:
-                stored.append(self._kept(block, len(parts) + len(stored), where))
+                stored.append(self._native_block(block, len(parts) + len(stored), where))
         if not parts and not stored and num_results:
             return
         message: dict[str, Any] = {"role": "user", "content": parts or ""}
@@ -108,10 +109,10 @@ class ChatTurns:
             message[CONTENT_BLOCKS] = stored
         self._append(message, path, paths)
 
-    def _kept(self, block: Block, index: int, path: str) -> Block:
+    def _native_block(self, block: Block, index: int, path: str) -> Block:
         self.is_extended = True
-        self.kept.append((path, block))
-        return kept(index, block)
+        self.native.append((path, block))
+        return placed(index, block)
 
     def _part(self, kind: str, block: Block, path: str) -> Block | None:
         """Return a block as a part of a chat message; None for one that has no such form."""
@@ -125,7 +126,7 @@ class ChatTurns:
         if kind == "document" and source.get("type") == "base64" and source.get("media_type") == _PDF:
             return self._file(block, source, path)
         if kind == "thinking":
-            checked(block, ThinkingBlock, path)
+            checked(block, ReasoningBlock, path)
         return None
 
     def _file(self, block: Block, source: dict[str, Any], path: str) -> Block:
@@ -180,7 +181,7 @@ class ChatTurns:
             where = f"{path}.content[{index}]"
             part = self._part(_kind(block, where), block, where)
             if part is None or part["type"] == "file":
-                stored.append(self._kept(block, index, where))
+                stored.append(self._native_block(block, index, where))
             elif part["type"] == "text":
                 texts.append(part)
             else:
@@ -194,7 +195,7 @@ class ChatTurns:
     def _add_assistant(self, blocks: list[Block], path: str) -> None:
         texts: list[Block] = []
         calls: list[Block] = []
-        thoughts: list[str] = []
+        reasonings: list[str] = []
         stored: list[Block] = []
         for index, block in enumerate(blocks):
             where = f"{path}.content[{index}]"
@@ -203,13 +204,13 @@ class ChatTurns:
                 texts.append(self._text(block, where))
             elif kind == "tool_use":
                 calls.append(self._call(block, where))
-            elif is_own_thinking(block):
-                thoughts.append(checked(block, ThinkingBlock, where).thinking)
+            elif is_own_reasoning(block):
+                reasonings.append(checked(block, ReasoningBlock, where).thinking)
             else:
-                stored.append(kept(index, block))
+                stored.append(placed(index, block))
         message: dict[str, Any] = {"role": "assistant", "content": _content(texts)}
-        if thoughts:
-            message["reasoning_content"] = "\n\n".join(thoughts)
+        if reasonings:
+            message["reasoning_content"] = "\n\n".join(reasonings)
         if calls:
             message["tool_calls"] = calls
         if stored:
@@ -253,6 +254,8 @@ def _content(texts: list[Block]) -> str | list[Block] | None:
 
 def _rest(block: Block, kind: str) -> Block:
     known = _MEMBERS[kind]
+    if block.keys() <= known:
+        return _NOTHING
     return {name: value for name, value in block.items() if name not in known and value not in (None, [], {})}
 
 

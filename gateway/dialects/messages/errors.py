@@ -8,7 +8,9 @@ import msgspec
 
 from gateway.chat.json_members import encoded
 from gateway.completion.answer_json import document_of
+from gateway.errors import GatewayError, error_body
 
+_ROOT: Final = b"/v1/messages"
 _TYPES: Final = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -47,6 +49,14 @@ def envelope(status: int, body: bytes, request_id: str | None) -> bytes:
     if request_id is not None:
         found["request_id"] = request_id
     return msgspec.json.encode(found)
+
+
+def refusal_at(target: bytes, error: GatewayError, request_id: str) -> bytes | None:
+    """Return a refusal in the envelope of this API; None for a request to a target of another one."""
+    path = target.partition(b"?")[0]
+    if path != _ROOT and not path.startswith(_ROOT + b"/"):
+        return None
+    return envelope(error.status, error_body(error), request_id)
 
 
 def error_event_of(error: Any) -> bytes:

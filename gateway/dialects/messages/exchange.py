@@ -40,20 +40,20 @@ class MessagesDialect:
 class MessagesExchange:
     """Translation of one request for a message, and of the answer to it."""
 
-    __slots__ = ("_parser", "_request_id", "_sent", "_shows_thinking", "_stream", "_wall")
+    __slots__ = ("_parser", "_request_id", "_sent", "_shows_reasoning", "_stream", "_wall")
 
     def __init__(self, parser: MessagesParser, wall: Callable[[], float], headers: Sequence[Header]) -> None:
         self._parser = parser
         self._wall = wall
         self._sent = headers
         self._request_id: str | None = None
-        self._shows_thinking = False
+        self._shows_reasoning = False
         self._stream: MessageStream | None = None
 
     def parse(self, body: bytes) -> ChatRequest:
         """Translate the body; raises InvalidRequest with the path of the field as the client wrote it."""
         request = self._parser.parse(body, betas_of(self._sent))
-        self._shows_thinking = _wants_thinking(request.document.get("thinking"))
+        self._shows_reasoning = _wants_reasoning(request.document.get("thinking"))
         return request
 
     def headers(self, headers: Sequence[Header]) -> list[Header]:
@@ -63,7 +63,7 @@ class MessagesExchange:
 
     def answer(self, completion: bytes) -> bytes:
         """Translate a whole chat completion; raises UpstreamFailed if it is none."""
-        return message_of(completion, shows_thinking=self._shows_thinking)
+        return message_of(completion, shows_reasoning=self._shows_reasoning)
 
     def refusal(self, status: int, body: bytes) -> bytes:
         """Translate the error envelope of an answer whose status is not 200."""
@@ -73,16 +73,16 @@ class MessagesExchange:
         """Translate a piece of a stream, cut anywhere."""
         stream = self._stream
         if stream is None:
-            stream = self._stream = MessageStream(shows_thinking=self._shows_thinking)
+            stream = self._stream = MessageStream(shows_reasoning=self._shows_reasoning)
         return stream.feed(events)
 
     def finish(self, events: bytes) -> bytes:
         """Translate the last piece of a stream, and end it."""
-        stream = self._stream or MessageStream(shows_thinking=self._shows_thinking)
+        stream = self._stream or MessageStream(shows_reasoning=self._shows_reasoning)
         return stream.finish(events)
 
 
-def _wants_thinking(setting: Any) -> bool:
+def _wants_reasoning(setting: Any) -> bool:
     if not isinstance(setting, dict):
         return False
     return setting.get("type") in _THINKS and setting.get("display") != _HIDDEN

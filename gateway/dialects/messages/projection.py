@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from gateway.chat.schema import CONTENT_BLOCKS
 from gateway.dialects.messages.conversation import DOCUMENT, TOOL_RESULT
-from gateway.dialects.messages.kept_blocks import Block, is_thought, restored
+from gateway.dialects.messages.native_blocks import Block, is_reasoning, restored
 from gateway.dialects.messages.tools import OWN_TOOLS
 from gateway.errors import InvalidRequest
 
@@ -35,6 +35,7 @@ class PlainProjection:
     """Projection of one request; `refusal` is raised where a part of it needs Anthropic's API."""
 
     __slots__ = ("_refusal",)
+    dialect = "anthropic"
 
     def __init__(self, refusal: InvalidRequest | None) -> None:
         self._refusal = refusal
@@ -63,7 +64,7 @@ def needs_anthropic(block: Block) -> str | None:
     kind_of_source = source.get("type") if isinstance(source, dict) else None
     if kind == "document" and kind_of_source in ("text", "content", "base64"):
         return None
-    if kind == "search_result" or is_thought(block):
+    if kind == "search_result" or is_reasoning(block):
         return None
     return "source" if kind in ("document", "image") else "type"
 
@@ -77,19 +78,19 @@ def _plain_message(message: dict[str, Any]) -> dict[str, Any]:
         found = {**found, "content": _with_documents(message, stored)}
     if "tool_calls" in found:
         found = {**found, "tool_calls": [_without(call, _OF_PARTS) for call in found["tool_calls"]]}
-    if message["role"] == "assistant" and found.get("content") is None and not _says_more(found):
+    if message["role"] == "assistant" and found.get("content") is None and not _has_more_than_text(found):
         found = {**found, "content": ""}
     if message.get("is_error"):
         found = {**found, "content": _marked(found["content"])}
     return found
 
 
-def _says_more(message: dict[str, Any]) -> bool:
+def _has_more_than_text(message: dict[str, Any]) -> bool:
     return bool(message.get("tool_calls") or message.get("reasoning_content"))
 
 
 def _with_documents(message: dict[str, Any], stored: list[Block]) -> list[Block] | str:
-    """Return the content with the documents among the kept blocks as text, in their places."""
+    """Return the content with the documents among the native blocks as text, in their places."""
     content = message["content"]
     texts = [{"type": "text", "text": content}] if isinstance(content, str) and content else list(content or ())
     parts: list[Block] = []

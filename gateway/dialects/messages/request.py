@@ -161,7 +161,7 @@ def _add_format(chat: dict[str, Any], document: dict[str, Any]) -> None:
 
 
 def _refusal(chat: dict[str, Any], turns: ChatTurns) -> InvalidRequest | None:
-    """Return the refusal of a server of chat completions, for the first part that it cannot be told."""
+    """Return the refusal of a server of chat completions, for the first part that it cannot be given."""
     path = next((name for name in NEEDED if chat.get(name)), None)
     if path is None and chat.get(OWN_TOOLS):
         tool = chat[OWN_TOOLS][0]
@@ -175,7 +175,7 @@ def _refusal(chat: dict[str, Any], turns: ChatTurns) -> InvalidRequest | None:
 
 
 def _paths_in_need(turns: ChatTurns) -> Iterator[str]:
-    for path, block in turns.kept:
+    for path, block in turns.native:
         member = needs_anthropic(block)
         if member is not None:
             yield f"{path}.{member}"

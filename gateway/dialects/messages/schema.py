@@ -55,7 +55,7 @@ class ToolResultBlock(Struct, frozen=True, tag_field="type", tag="tool_result"):
     is_error: bool | None = None
 
 
-class ThinkingBlock(Struct, frozen=True, tag_field="type", tag="thinking"):
+class ReasoningBlock(Struct, frozen=True, tag_field="type", tag="thinking"):
     """The model's reasoning, with the signature that its maker checks."""
 
     thinking: str
@@ -89,7 +89,7 @@ class MessageToolChoice(Struct, frozen=True):
     disable_parallel_tool_use: bool | None = None
 
 
-class ThinkingSetting(Struct, frozen=True):
+class ReasoningSetting(Struct, frozen=True):
     """Wish for reasoning before the answer."""
 
     type: str
@@ -125,7 +125,7 @@ class CountTokensFields(Struct, frozen=True, kw_only=True):
     system: str | Blocks | None = None
     tools: Annotated[list[MessageTool], Meta(max_length=MAX_MESSAGE_TOOLS)] | None = None
     tool_choice: MessageToolChoice | None = None
-    thinking: ThinkingSetting | None = None
+    thinking: ReasoningSetting | None = None
     output_config: OutputSetting | None = None
 
 
@@ -169,7 +169,7 @@ class MessageAnswer(Struct, frozen=True):
     type: Literal["message"]
     role: Literal["assistant"]
     model: str
-    content: list[TextBlock | ToolUseBlock | ThinkingBlock]
+    content: list[TextBlock | ToolUseBlock | ReasoningBlock]
     usage: MessageUsage
     stop_reason: StopReason | None = None
     stop_sequence: str | None = None

@@ -16,7 +16,7 @@ from gateway.chat.json_members import encoded
 from gateway.dialects.chat_events import CallPiece, ChatEvent, ChatEvents, ChoicePiece, DeltaPiece
 from gateway.dialects.messages.answer import MESSAGE_MEMBERS, message_head
 from gateway.dialects.messages.errors import error_event_of
-from gateway.dialects.messages.kept_blocks import OWN_SIGNATURE, Block
+from gateway.dialects.messages.native_blocks import OWN_SIGNATURE, Block
 from gateway.dialects.messages.stop_reasons import stop_reason_of
 from gateway.dialects.messages.usage import NO_USAGE, message_usage
 from gateway.errors import UpstreamFailed
@@ -26,7 +26,7 @@ _TEXT: Final = (
     b"event: content_block_delta\n"
     b'data: {"type":"content_block_delta","index":%d,"delta":{"type":"text_delta","text":%b}}\n\n'
 )
-_THINKING: Final = (
+_REASONING: Final = (
     b"event: content_block_delta\n"
     b'data: {"type":"content_block_delta","index":%d,"delta":{"type":"thinking_delta","thinking":%b}}\n\n'
 )
@@ -45,13 +45,13 @@ class MessageStream:
 
     __slots__ = (
         *("_call", "_events", "_extra", "_finish", "_has_call", "_has_refusal", "_index", "_is_over", "_is_started"),
-        *("_kind", "_matched", "_native", "_next_call", "_num_shown", "_out", "_shows_thinking", "_usage", "_waiting"),
+        *("_kind", "_matched", "_native", "_next_call", "_num_shown", "_out", "_shows_reasoning", "_usage", "_waiting"),
     )
 
-    def __init__(self, *, shows_thinking: bool) -> None:
-        """Create a translator; `shows_thinking` is true if the client wants the model's reasoning."""
+    def __init__(self, *, shows_reasoning: bool) -> None:
+        """Create a translator; `shows_reasoning` is true if the client wants the model's reasoning."""
         self._events = ChatEvents()
-        self._shows_thinking = shows_thinking
+        self._shows_reasoning = shows_reasoning
         self._out: list[bytes] = []
         self._is_started = False
         self._is_over = False
@@ -141,11 +141,11 @@ class MessageStream:
         return bool(delta.reasoning_content or delta.reasoning or delta.tool_calls or delta.content_blocks)
 
     def _take_delta(self, delta: DeltaPiece) -> None:
-        thought = delta.reasoning_content or delta.reasoning
-        has_whole = any(_is_whole_thought(block) for block in delta.content_blocks or ())
-        if thought and self._shows_thinking and not (has_whole and self._kind != "thinking"):
+        reasoning = delta.reasoning_content or delta.reasoning
+        has_whole = any(_is_whole_reasoning(block) for block in delta.content_blocks or ())
+        if reasoning and self._shows_reasoning and not (has_whole and self._kind != "thinking"):
             self._open("thinking", {"type": "thinking", "thinking": "", "signature": ""})
-            self._out.append(_THINKING % (self._index, _text_of(thought)))
+            self._out.append(_REASONING % (self._index, _text_of(reasoning)))
         written = {block.get("type") for block in delta.content_blocks or ()}
         for block in delta.content_blocks or ():
             self._take_block(block, is_alone=not delta.content and not delta.tool_calls)
@@ -180,7 +180,7 @@ class MessageStream:
         kind = block.get("type")
         if kind == "thinking":
             self._begin(kind, {"type": kind, "thinking": "", "signature": ""})
-            self._out.append(_THINKING % (self._index, _text_of(block.get("thinking", ""))))
+            self._out.append(_REASONING % (self._index, _text_of(block.get("thinking", ""))))
         elif kind == "text":
             self._begin(kind, {"type": kind, "text": ""})
             self._out.append(_TEXT % (self._index, _text_of(block.get("text", ""))))
@@ -277,5 +277,5 @@ class MessageStream:
         self._out.append(b"event: %b\ndata: %b\n\n" % (name.encode("ascii"), encoded(event)))
 
 
-def _is_whole_thought(block: Block) -> bool:
+def _is_whole_reasoning(block: Block) -> bool:
     return block.get("type") == "thinking" and bool(block.get("thinking"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from gateway.dialects.messages.kept_blocks import kept
+from gateway.dialects.messages.native_blocks import placed
 from gateway.dialects.messages.schema import MessageToolChoice
 
 OWN_TOOLS: Final = "anthropic_tools"
@@ -14,12 +14,12 @@ _CHOICES: Final[dict[str, str]] = {"auto": "auto", "any": "required", "none": "n
 
 
 def chat_tools(tools: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the tools of functions for a chat document, and those that are kept."""
+    """Return the tools of functions for a chat document, and those that are carried as they are."""
     functions: list[dict[str, Any]] = []
     stored: list[dict[str, Any]] = []
     for index, tool in enumerate(tools):
         if "input_schema" not in tool:
-            stored.append(kept(index, tool))
+            stored.append(placed(index, tool))
             continue
         function = {"name": tool.get("name"), "parameters": tool["input_schema"]}
         for name in ("description", "strict"):

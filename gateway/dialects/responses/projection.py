@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from gateway.chat.json_members import encoded
 from gateway.dialects.responses.input_messages import OUTPUT_ITEMS
 from gateway.errors import InvalidRequest
 
@@ -23,12 +22,13 @@ class ChatProjection:
     """Projection of one request; `refusal` is raised where an item of it needs a deployment of Responses."""
 
     __slots__ = ("_refusal",)
+    dialect = "responses"
 
     def __init__(self, refusal: InvalidRequest | None) -> None:
         self._refusal = refusal
 
-    def body(self, document: dict[str, Any], model: str) -> bytes:
-        """Return the request for a server of chat completions.
+    def plain(self, document: dict[str, Any]) -> dict[str, Any]:
+        """Return the document for a server of chat completions.
 
         Raises:
             InvalidRequest: An item of the request needs a deployment of Responses.
@@ -36,10 +36,9 @@ class ChatProjection:
         if self._refusal is not None:
             raise self._refusal
         plain = {name: value for name, value in document.items() if name not in OWN_FIELDS and name != REASONING}
-        plain["model"] = model
         if any(OUTPUT_ITEMS in message for message in document["messages"]):
-            plain["messages"] = [kept for message in document["messages"] if (kept := _plain(message)) is not None]
-        return encoded(plain)
+            plain["messages"] = [found for message in document["messages"] if (found := _plain(message)) is not None]
+        return plain
 
 
 def _plain(message: dict[str, Any]) -> dict[str, Any] | None:

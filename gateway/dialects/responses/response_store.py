@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
-from gateway.chat.json_members import encoded
+from gateway.chat.chunked_json import encoded_in_parts
+from gateway.chat.strict_json import LONG_BYTES
 from gateway.dialects.responses.request import Items
 from gateway.dialects.responses.response_frame import response_of_item
 from gateway.errors import InvalidRequest, Shed, ShedReason
@@ -37,6 +39,9 @@ class StoredResponse(msgspec.Struct, frozen=True, gc=False):
         return [*self.input, *self.response["output"]]
 
 
+_decode: Final = msgspec.json.Decoder(StoredResponse).decode
+
+
 class ResponseStore:
     """Responses by tenant and id, in the store that gateways share; each expires by itself."""
 
@@ -47,7 +52,8 @@ class ResponseStore:
 
     async def keep(self, tenant: str, stored: StoredResponse, *, ttl_s: float) -> bool:
         """Store a response; return False when the store has not taken it."""
-        value = encoded({"response": stored.response, "input": _with_ids(stored)})
+        members = {"response": stored.response, "input": _with_ids(stored)}
+        value = await asyncio.to_thread(encoded_in_parts, members)
         if len(value) > MAX_VALUE_BYTES:
             return False
         try:
@@ -68,7 +74,9 @@ class ResponseStore:
             entry = await self._store.get(_SPACE + tenant, response_id)
         except StoreUnavailable:
             raise _unreadable() from None
-        return None if entry is None else msgspec.json.decode(entry.value, type=StoredResponse)
+        if entry is None:
+            return None
+        return await asyncio.to_thread(_decode, entry.value) if len(entry.value) > LONG_BYTES else _decode(entry.value)
 
     async def delete(self, tenant: str, response_id: str) -> bool:
         """Delete a response; return whether the tenant had it.

@@ -220,6 +220,11 @@ class RequestRecord:
         self.bytes_out = 0
         self.client_request_id: str | None = None
 
+    @property
+    def serial(self) -> str:
+        """Return the part of the request id that is unique, for ids of the answer."""
+        return self.request_id.removeprefix("req_")
+
     def as_line(self, at: float) -> RequestLine:
         """Return the log line of the finished request."""
         timeline, left = self.timeline, self.handed_over

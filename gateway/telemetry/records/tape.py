@@ -102,7 +102,7 @@ class Tape:
             self.num_dropped += 1
             return
         usage, first_at = record.usage, record.timeline.first_token_at
-        taken_s = record.timeline.total_s() if first_at is None else first_at - record.timeline.started_at
+        ttft_ms = None if first_at is None else (first_at - record.timeline.started_at) * 1000
         self._waiting.append(
             RecordedRequest(
                 at=self._wall(),
@@ -115,7 +115,7 @@ class Tape:
                 ended=ended,
                 prompt_tokens=sample["prompt_bytes"] // _BYTES_PER_TOKEN if usage is None else usage.prompt_tokens,
                 output_tokens=0 if usage is None else usage.completion_tokens,
-                ttft_ms=taken_s * 1000 if ended == "answered" else None,
+                ttft_ms=ttft_ms if ended == "answered" else None,
                 policy=record.policy,
                 stream=record.stream,
                 **sample,

@@ -26,7 +26,7 @@ from tests.docs.reference.markdown import code, one_line, page, section, table
 
 _INTRODUCTION = """
 The public API is described by `GET /openapi.json` on the admin listener, which this page is made from. Errors:
-[error codes](error-codes.md). [How clients use it](../clients.md).
+[error codes](error-codes.md). Fields of a request: [request fields](fields.md). [How clients use it](../clients.md).
 """
 _ADMIN = """
 Roles: viewer, editor, admin; `open` needs nobody to be logged in. A path's `{}` is one segment. Changes take a session

@@ -24,7 +24,7 @@ def access(policy: Policy, *keys: StoredKey, required: bool | None = None) -> Ca
     for key in keys:
         stored.take(key.name, key)
     if required is not None:
-        stored.requirement = KeyRequirement(is_required=required, number=1, changed_at=1.0, changed_by="anna")
+        stored.take_requirement(KeyRequirement(is_required=required, number=1, changed_at=1.0, changed_by="anna"))
     return CallerAccess(stored, lambda: policy)
 
 
@@ -62,6 +62,6 @@ def test_nobody_is_locked_out_who_is_outside_already() -> None:
 
 def test_listeners_that_other_machines_reach_require_keys_whatever_was_decided() -> None:
     found = access(SHOP, KEY, required=False)
-    found._keys.is_exposed = True
+    found._keys.expose()
     assert found.is_required()
     assert found.state.why_required == "other machines reach this gateway's listeners"

@@ -6,11 +6,25 @@ import gzip
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any, get_args
 
+import msgspec
 import pytest
 
 from gateway.admin.assets import Assets
 from gateway.admin.pages import PAGES, Pages
+from routing_policies.policy.document import (
+    CacheHistory,
+    CacheMode,
+    CacheScope,
+    Deployment,
+    Lane,
+    Route,
+    ScorerName,
+    SelectPolicy,
+    StickyBy,
+    Tenant,
+)
 from tests.gateway.stack import Stack, running
 
 MAX_PAGE_BYTES = 80 * 1024
@@ -104,3 +118,40 @@ def test_every_page_has_a_path_and_comes_from_a_template_that_escapes() -> None:
     pages = Pages(Assets())
     assert {endpoint.path for endpoint in pages.endpoints()} >= {"/admin", *(page.path for page in PAGES)}
     assert pages.templates.env.from_string("{{ text }}").render(text="<b>") == "&lt;b&gt;"
+
+
+def test_the_policy_form_has_every_choice_and_only_paths_of_the_document() -> None:
+    html = Pages(Assets()).templates.env.get_template("policy_fields.html").render()
+    choices = {
+        path: re.findall(r'type="radio" value="([^"]+)"', body)
+        for path, body in re.findall(r'<fieldset class="choices" data-path="([^"]+)".*?>(.*?)</fieldset>', html, re.S)
+    }
+    expected = {
+        "cache.mode": CacheMode,
+        "cache.scope": CacheScope,
+        "cache.history": CacheHistory,
+        "select.policy": SelectPolicy,
+        "select.sticky_by": StickyBy,
+    }
+    for path, words in expected.items():
+        assert sorted(choices[path]) == sorted(get_args(words)), path
+    assert set(re.findall(r"select\.weights\.(\w+)", html)) == set(get_args(ScorerName))
+    kinds = {"routes": Route, "lanes": Lane, "deployments": Deployment, "tenants": Tenant}
+    for kind, body in re.findall(r'data-kind="(\w+)" title(.*?)(?=data-kind="\w+" title|\Z)', html, re.S):
+        for path in re.findall(r'data-path="([^"]+)"', body):
+            assert _leads_somewhere(kinds[kind], path), path
+        for policy in re.findall(r'data-when="select\.policy=([^"]+)"', body):
+            assert set(policy.split()) <= set(get_args(SelectPolicy)), policy
+
+
+def _leads_somewhere(kind: Any, path: str) -> bool:
+    """Return whether a path such as `select.min_quality` is one of a struct's."""
+    for name in path.split("."):
+        structs = [one for one in (kind, *get_args(kind)) if isinstance(one, type) and issubclass(one, msgspec.Struct)]
+        fields = {field.name: field.type for one in structs for field in msgspec.structs.fields(one)}
+        if not fields:
+            return path.startswith("select.weights.")
+        if name not in fields:
+            return False
+        kind = fields[name]
+    return True

@@ -10,9 +10,7 @@ from tests.gateway.admission.test_request_reader import assert_envelope
 from tests.gateway.stack import chat, running
 
 
-@pytest.mark.parametrize(
-    "path", ["/v1/responses", "/v1/messages", "/v1/messages/count_tokens", "/", "/docs", "//admin"]
-)
+@pytest.mark.parametrize("path", ["/v1/messages/batches", "/", "/docs", "//admin"])
 async def test_an_unknown_path_is_a_404(tmp_path: Path, path: str) -> None:
     async with running(tmp_path) as stack:
         for method in ("GET", "POST"):

@@ -62,11 +62,11 @@ async def test_an_apply_shows_what_it_reaches_calls_and_is_reported_in_the_histo
         file = sh.file(later)
         monkeypatch.setattr("sys.stdin", io.StringIO())
         code, out, err = await sh.run("policy", "apply", file, "--reason", "longer answers")
-        assert (code, "--yes" in err) == (2, True)
-        assert "~ route main: timeouts.total_ms 20000 → 25000" in out
-        assert "reaches: every tenant; routes: main" in out
+        assert (code, out, "--yes" in err) == (2, "", True)
         code, out, _ = await sh.run("policy", "apply", file, "--reason", "longer answers", "--yes")
         assert (code, "revision 2 (" in out) == (0, True)
+        assert "~ route main: timeouts.total_ms 20000 → 25000" in out
+        assert "reaches: every tenant; routes: main" in out
         code, out, _ = await sh.run("policy", "history")
         assert [line.split()[0] for line in out.splitlines()] == ["2", "1"]
         assert "longer answers" in out.splitlines()[0]
@@ -93,6 +93,48 @@ async def test_a_bad_file_is_refused_with_its_lines_and_a_late_one_with_what_was
         assert code == 1
         assert "local has made revision 2 since (one)" in err
         assert "timeouts.total_ms 20000 → 25000" in err
+
+
+async def test_errors_name_commands_and_no_endpoints(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with shell(tmp_path, capsys) as sh:
+        code, _, err = await sh.run("keys", "revoke", "shop", "none")
+        assert (code, "penstock keys list shows them" in err, "/admin/api" in err) == (1, True, False)
+        monkeypatch.setattr(
+            "sys.stdin", io.StringIO('{"model": "none", "messages": [{"role": "user", "content": "a"}]}')
+        )
+        code, _, err = await sh.run("explain", "--request", "-")
+        assert (code, "penstock policy show" in err, "/v1/models" in err) == (1, True, False)
+
+
+async def test_flags_are_checked_before_anything_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Unread(io.StringIO):
+        def read(self, size: int | None = -1) -> str:
+            raise AssertionError("stdin is read")
+
+        readline = read  # type: ignore[assignment]
+
+        def isatty(self) -> bool:
+            return True
+
+    async with shell(tmp_path, capsys) as sh:
+        monkeypatch.setattr("sys.stdin", Unread())
+        file = sh.file("schema_version: 1\n")
+        for command, expected in (
+            (["explain", "--request", "-", "--token-file", "/nonexistent"], "/nonexistent"),
+            (["explain", "req_1", "--tenant", "a"], "--tenant: belongs to --request"),
+            (["admin", "create", "ann", "--url", "http://127.0.0.1:1"], "no gateway answers"),
+            (["admin", "create", "ann", "--password-stdin", "--oidc-subject", "s"], "--password-stdin"),
+            (["policy", "canary", "start", file, "--percent", "0", "--reason", "r"], "--percent: expected 1 to 100"),
+            (["diagnose", "--seconds", "90"], "--seconds: expected 0.2 to 60"),
+            (["top", "--window-s", "7"], "--window-s: expected one of 60, 300, 900, 3600"),
+        ):
+            code, _, err = await sh.run(*command)
+            assert code in (1, 2)
+            assert expected in err
 
 
 async def test_two_files_are_compared_without_a_gateway(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from gateway.completion.replay import as_event_stream
+from gateway.completion.replay import as_event_stream, id_member, reissued
 from tests.gateway.cache.exact.test_cache_lookup import events
 
 
@@ -34,4 +34,28 @@ def test_every_choice_and_tool_call_is_replayed(include_usage: bool) -> None:
         (1, None),
         (1, "tool_calls"),
     ]
-    assert deltas[2]["delta"] == {"role": "assistant", "tool_calls": [{"index": 0, **call}]}
+    assert deltas[2]["delta"] == {"role": "assistant", "content": None, "tool_calls": [{"index": 0, **call}]}
+
+
+def test_a_stored_answer_gets_an_id_and_a_time_of_its_own_and_nothing_else_changes() -> None:
+    answer = b'{ "id": "chatcmpl-old", "created": 1, "odd" : 1.50, "choices": [{"id": "call_1", "text": "\\"id\\":"}] }'
+    found = reissued(answer, serial="new", created=77)
+    assert found == b'{"id":"chatcmpl-new","created":77,"odd":1.50,"choices":[{"id": "call_1", "text": "\\"id\\":"}]}'
+    assert reissued(b'{"id":"cmpl-a"}', serial="b", created=7) == b'{"id":"cmpl-b","created":7}'
+
+
+@pytest.mark.parametrize("answer", [b'{"object":"list","data":[]}', b'{"id":"a","x":NaN}', b"[]", b""])
+def test_what_has_no_id_or_is_no_strict_json_stays_as_it_is(answer: bytes) -> None:
+    assert reissued(answer, serial="new", created=77) == answer
+
+
+@pytest.mark.parametrize(
+    ("events", "found"),
+    [
+        (b'data: {"id":"chatcmpl-1a","choices":[]}\n\n', b'"id":"chatcmpl-1a"'),
+        (b'data: {"id": "cmpl-1","choices":[]}\n\n', b'"id": "cmpl-1"'),
+        (b'data: {"choices":[{"delta":{"tool_calls":[{"id":"call_1"}]}}]}\n\n', None),
+    ],
+)
+def test_the_id_of_a_stream_is_found_as_it_is_written(events: bytes, found: bytes | None) -> None:
+    assert id_member(events) == found

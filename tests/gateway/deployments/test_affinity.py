@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gateway.chat.headers import ChatHead
 from gateway.chat.request import ChatRequest, ChatRequestParser
-from gateway.deployments.affinity import MAX_CUTS, MAX_HOLDERS, AffinityIndex, Session, SessionPlaces, prefix_of
+from gateway.deployments.affinity import MAX_CUTS, MAX_HOLDERS, AffinityIndex, NamedSession, SessionPlaces, prefix_of
 from routing_policies.policy.document import DEFAULT_SESSION_PLACES
 
 PARSER = ChatRequestParser()
@@ -136,7 +136,7 @@ def test_the_policy_orders_the_places() -> None:
 
 
 def test_equal_names_in_two_places_are_two_sessions() -> None:
-    assert Session("field:user", "a").key("t") != Session("header:x-session-id", "a").key("t")
+    assert NamedSession("field:user", "a").key("t") != NamedSession("header:x-session-id", "a").key("t")
 
 
 def test_a_session_is_what_the_client_calls_one() -> None:

@@ -47,3 +47,25 @@ def test_a_route_that_starts_reports_for_how_long() -> None:
     assert (refusal.reason, refusal.retry_after_s) == (ShedReason.OVERLOAD, 7.2)
     assert f"about {math.ceil(7.2)} s" in refusal.degraded.hint
     assert "route 'main'" in refusal.message
+
+
+def test_a_refusal_for_time_names_the_target_the_time_spent_and_the_forecast() -> None:
+    waited = AdmissionRequest(LANE, "t", 1, 19.0, 10.5, arrived_at=10.0, service_s=6.0, first_token_s=0.2)
+    late = out_of_time(waited, 10.4)
+    assert late.reason is ShedReason.SLO_UNREACHABLE
+    assert late.message == (
+        "The first token can no longer come within the latency target: 500 ms are allowed, 400 ms are spent, and the "
+        "first token is forecast in 200 ms more. Nothing was started."
+    )
+    impatient = out_of_time(AdmissionRequest(LANE, "t", 1, 12.0, None, arrived_at=10.0, service_s=1.5), 11.0)
+    assert impatient.message == (
+        "The client's own timeout passed while the request waited: 2000 ms are allowed, 1000 ms are spent, and the "
+        "first byte is forecast in 1500 ms more. Nothing was started."
+    )
+
+
+def test_a_plain_answer_may_start_while_its_first_token_is_in_time_and_its_end_within_the_clients_timeout() -> None:
+    plain = AdmissionRequest(LANE, "t", 1, None, 10.5, arrived_at=10.0).with_service(6.0, first_token_s=0.2)
+    assert plain.start_by == pytest.approx(10.3)
+    hurried = AdmissionRequest(LANE, "t", 1, 16.1, 10.5, arrived_at=10.0).with_service(6.0, first_token_s=0.2)
+    assert hurried.start_by == pytest.approx(10.1)

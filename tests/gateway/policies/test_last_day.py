@@ -68,7 +68,7 @@ async def test_a_change_reaches_its_share_and_nothing_is_known_without_traffic(s
     assert (found.share_of_last_day, found.requests_last_day, found.known_for_s) == (0.25, 4, 0.0)
 
 
-async def test_a_reach_tells_for_how_long_requests_were_counted(shared: Store) -> None:
+async def test_a_reach_names_the_time_in_which_requests_were_counted(shared: Store) -> None:
     process = Process(shared, "a")
     process.now += 0.75 * HOUR_S
     process.traffic = process.last_day._traffic = RouteTraffic(lambda: process.now)

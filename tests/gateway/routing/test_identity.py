@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.chat.request import ChatRequest, ChatRequestParser
-from gateway.deployments.affinity import Session
+from gateway.deployments.affinity import NamedSession
 from gateway.limits.permit import AdmissionRequest
 from gateway.routing.identity import key_of
 from gateway.routing.routing_request import RoutingRequest
@@ -42,13 +42,14 @@ def test_conversations_are_distinguished(name: str, one: ChatRequest, other: Cha
 @pytest.mark.parametrize(
     ("one", "other", "is_same"),
     [
-        (Session("field:prompt_cache_key", "k"), Session("field:prompt_cache_key", "k"), True),
-        (Session("field:prompt_cache_key", "k"), Session("header:x-session-id", "k"), True),  # whatever carries it
-        (Session("field:prompt_cache_key", "k"), Session("field:prompt_cache_key", "l"), False),
-        (Session("field:user", "k"), Session("field:user", "k"), False),  # two conversations of one user
+        (NamedSession("field:prompt_cache_key", "k"), NamedSession("field:prompt_cache_key", "k"), True),
+        # One key is one session, whatever carries it.
+        (NamedSession("field:prompt_cache_key", "k"), NamedSession("header:x-session-id", "k"), True),
+        (NamedSession("field:prompt_cache_key", "k"), NamedSession("field:prompt_cache_key", "l"), False),
+        (NamedSession("field:user", "k"), NamedSession("field:user", "k"), False),  # two conversations of one user
     ],
 )
-def test_a_named_session_is_one_conversation(one: Session, other: Session, is_same: bool) -> None:
+def test_a_named_session_is_one_conversation(one: NamedSession, other: NamedSession, is_same: bool) -> None:
     keys = [key_of(request(text), "t", "conversation", session) for text, session in (("a", one), ("b", other))]
     assert (keys[0] == keys[1]) is is_same
 

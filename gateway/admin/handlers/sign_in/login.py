@@ -145,7 +145,7 @@ class LoginHandlers:
         await self._audit.record(_NOBODY, "login.failed", _UNKNOWN if admin is None else admin.name, detail=detail)
 
     def _described(self, who: Identity | None, token_path: str | None = None) -> dict[str, Any]:
-        """Return the session's document; `token_path` is told to callers on this machine only."""
+        """Return the session's document; `token_path` is for callers on this machine only."""
         is_somebody = who is not None and who.mode != "open"
         return {
             "mode": "none" if who is None else who.mode,

@@ -9,7 +9,7 @@ from gateway.chat.json_members import encoded
 from gateway.chat.schema import CONTENT_BLOCKS
 from gateway.completion.answer_json import document_of
 from gateway.dialects.messages.answer import MESSAGE_MEMBERS
-from gateway.dialects.messages.kept_blocks import Block, kept_of_answer
+from gateway.dialects.messages.native_blocks import Block, native_of_answer
 from gateway.dialects.messages.stop_reasons import choice_end
 from gateway.dialects.messages.usage import chat_usage
 from gateway.errors import UpstreamFailed
@@ -57,14 +57,14 @@ def completion_head(message: dict[str, Any], kind: str) -> dict[str, Any]:
 
 def _message(blocks: list[Block]) -> dict[str, Any]:
     texts = [block.get("text", "") for block in blocks if block.get("type") == "text"]
-    thoughts = [block.get("thinking", "") for block in blocks if block.get("type") == "thinking"]
+    reasonings = [block.get("thinking", "") for block in blocks if block.get("type") == "thinking"]
     calls = [call_of(block) for block in blocks if block.get("type") == "tool_use"]
     message: dict[str, Any] = {"role": "assistant", "content": "".join(texts) if texts else None}
-    if thoughts:
-        message["reasoning_content"] = "\n\n".join(thoughts)
+    if reasonings:
+        message["reasoning_content"] = "\n\n".join(reasonings)
     if calls:
         message["tool_calls"] = calls
-    if stored := kept_of_answer(blocks):
+    if stored := native_of_answer(blocks):
         message[CONTENT_BLOCKS] = stored
     if message["content"] is None and not calls:
         message["content"] = ""
@@ -89,7 +89,7 @@ def chat_error(error: dict[str, Any]) -> dict[str, Any]:
     return {"message": message, "type": kind, "param": None, "code": code}
 
 
-def refusal_of(body: bytes) -> bytes:
+def chat_envelope(body: bytes) -> bytes:
     """Return an error of the Messages API in the envelope of chat completions; other bodies stay as they are."""
     document = document_of(body)
     error = document.get("error") if isinstance(document, dict) else None

@@ -9,7 +9,7 @@ from gateway.chat.json_members import without_members
 from gateway.chat.operation import CHAT, Operation
 from gateway.chat.request import ChatRequest
 from gateway.dialects.messages.projection import BETAS
-from gateway.dialects.messages.upstream.answer import completion_of, refusal_of
+from gateway.dialects.messages.upstream.answer import chat_envelope, completion_of
 from gateway.dialects.messages.upstream.events import MessageEvents
 from gateway.dialects.messages.upstream.request import messages_body
 from gateway.http.asgi import Header
@@ -26,7 +26,6 @@ class AnthropicDialect:
     """Translation to Anthropic's Messages API, and of its answers into chat completions."""
 
     name = "anthropic"
-    takes_content_blocks = True
     count_path = b"/messages/count_tokens"
     """Endpoint that counts tokens, below the base of the API."""
 
@@ -64,7 +63,7 @@ class AnthropicDialect:
 
     def refusal(self, status: int, body: bytes) -> bytes:
         """Return an error in the envelope of chat completions."""
-        return refusal_of(body)
+        return chat_envelope(body)
 
 
 def _own_credential(header: Header) -> Header:

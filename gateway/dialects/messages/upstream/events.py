@@ -10,7 +10,7 @@ from gateway.chat.json_members import encoded
 from gateway.chat.schema import CONTENT_BLOCKS
 from gateway.completion.answer_json import as_written, document_of
 from gateway.dialects.messages.answer import MESSAGE_MEMBERS
-from gateway.dialects.messages.kept_blocks import Block, is_expressible, is_thought, kept
+from gateway.dialects.messages.native_blocks import Block, is_expressible, is_reasoning, placed
 from gateway.dialects.messages.stop_reasons import choice_end
 from gateway.dialects.messages.upstream.answer import chat_error, completion_head
 from gateway.dialects.messages.usage import chat_usage
@@ -142,15 +142,15 @@ class MessageEvents:
             return
         block = self._blocks[-1] = _whole(self._blocks[-1])
         index = len(self._blocks) - 1
-        if is_thought(block) and all(is_thought(earlier) for earlier in self._blocks):
-            self._delta({CONTENT_BLOCKS: [kept(index, block)]})
+        if is_reasoning(block) and all(is_reasoning(earlier) for earlier in self._blocks):
+            self._delta({CONTENT_BLOCKS: [placed(index, block)]})
             return
         if self._keeps_all:
-            stored = [kept(index, block)]
+            stored = [placed(index, block)]
         elif not is_expressible(block):
             self._keeps_all = True
-            num_sent = next((at for at, earlier in enumerate(self._blocks) if not is_thought(earlier)), index)
-            stored = [kept(at, self._blocks[at]) for at in range(num_sent, index + 1)]
+            num_sent = next((at for at, earlier in enumerate(self._blocks) if not is_reasoning(earlier)), index)
+            stored = [placed(at, self._blocks[at]) for at in range(num_sent, index + 1)]
         else:
             return
         self._delta({CONTENT_BLOCKS: stored})

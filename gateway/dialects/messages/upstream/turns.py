@@ -8,7 +8,7 @@ from typing import Any, Final
 from gateway.chat.schema import CONTENT_BLOCKS
 from gateway.dialects.messages.answer import input_of
 from gateway.dialects.messages.conversation import DOCUMENT, TOOL_RESULT
-from gateway.dialects.messages.kept_blocks import Block, restored
+from gateway.dialects.messages.native_blocks import Block, restored
 from gateway.errors import InvalidRequest
 
 _ID_MARKS: Final = re.compile(r"[^A-Za-z0-9_-]")

@@ -42,14 +42,14 @@ def completion_of_response(body: bytes) -> dict[str, Any]:
         "finish_reason": finish_reason_of_response(response, has_calls="tool_calls" in message),
     }
     return {
-        **envelope_of(response),
+        **shared_members_of(response),
         "object": "chat.completion",
         "choices": [choice],
         "usage": usage_of_response(response),
     }
 
 
-def envelope_of(response: dict[str, Any]) -> dict[str, Any]:
+def shared_members_of(response: dict[str, Any]) -> dict[str, Any]:
     """Return what all events of a completion share."""
     created = response.get("created_at")
     shared = {

@@ -12,10 +12,10 @@ from gateway.dialects.responses.input_messages import OUTPUT_ITEMS
 from gateway.dialects.responses.upstream.upstream_answer import (
     chat_annotation,
     chat_call,
-    envelope_of,
     finish_reason_of_response,
     message_of_output,
     reasoning_text,
+    shared_members_of,
     usage_of_response,
 )
 from gateway.errors import UpstreamFailed
@@ -84,7 +84,7 @@ class ResponsesTranslator:
         self._written.append(b"data: %b\n\n" % encoded(event))
 
     def _begin(self, event: Event) -> None:
-        self._envelope = envelope_of(event["response"])
+        self._envelope = shared_members_of(event["response"])
         self._send({"role": "assistant", "content": ""})
 
     def _text(self, event: Event) -> None:
@@ -181,7 +181,7 @@ class ResponsesTranslator:
         self._written.append(_DONE)
 
     def _send_whole(self, output: list[Any]) -> None:
-        """Send an output of which no event told."""
+        """Send an output that no event announced."""
         message, _ = message_of_output(output)
         calls = message.get("tool_calls", ())
         delta = {name: value for name, value in message.items() if name in ("content", "refusal") and value}
@@ -196,10 +196,10 @@ class ResponsesTranslator:
         self._is_over = True
         stated = event["response"].get("error") if "response" in event else event.get("error", event)
         error = stated if isinstance(stated, dict) else {"message": stated}
-        kept = {name: error.get(name) for name in ("message", "type", "param", "code")}
-        if kept["type"] in (None, "error"):
-            kept["type"] = kept["code"] or "server_error"
-        self._written.append(b"data: %b\n\n" % encoded({"error": kept}))
+        stated_members = {name: error.get(name) for name in ("message", "type", "param", "code")}
+        if stated_members["type"] in (None, "error"):
+            stated_members["type"] = stated_members["code"] or "server_error"
+        self._written.append(b"data: %b\n\n" % encoded({"error": stated_members}))
 
 
 _TAKES: Final[Mapping[str, Callable[[ResponsesTranslator, Event], None]]] = {

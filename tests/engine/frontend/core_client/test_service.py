@@ -96,7 +96,7 @@ async def test_a_raw_prompt_of_token_ids_is_taken_as_it_is_within_the_vocabulary
     generation = await service.complete(completion([5, 399], n=2), OPTIONS, 0.0)
     assert generation.prompt.prompts == [[5, 399]]
     assert len(generation.choices) == 2
-    with pytest.raises(ApiError, match="tokens of the vocabulary; got 400"):
+    with pytest.raises(ApiError, match="must have tokens of the vocabulary; got 400"):
         await service.complete(completion([5, 400]), OPTIONS, 0.0)
 
 

@@ -44,6 +44,8 @@ def test_chat_events_have_their_shapes() -> None:
     head = {"id": 'x"1', "object": "chat.completion.chunk", "created": 5, "model": "tiny"}
     opening = {"index": 0, "delta": {"role": "assistant", "content": ""}, "logprobs": None, "finish_reason": None}
     assert event(wire.opening(0)) == {**head, "choices": [opening], "usage": None}
+    opening["delta"] = {"role": "assistant", "content": None}
+    assert event(wire.opening(0, has_text=False))["choices"] == [opening]
     ending = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": "length"}
     assert event(wire.finish(0, "length", {"x": 1})) == {**head, "choices": [ending], "usage": None, "x": 1}
     assert event(wire.usage(USAGE, None)) == {**head, "choices": [], "usage": USAGE.as_json()}
@@ -58,7 +60,7 @@ def test_chat_log_probabilities_have_tokens_bytes_and_alternatives() -> None:
 
 def test_completion_events_have_their_shapes() -> None:
     wire = CompletionWire(identity())
-    assert wire.opening(0) == b""
+    assert wire.opening(0, has_text=False) == b""
     choice = event(wire.delta(1, Delta("a", (ENTRY,))))["choices"][0]
     assert choice == {
         "index": 1,

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 from joserfc import jwt
 from joserfc.jwk import KeySet, RSAKey
@@ -98,9 +98,9 @@ async def gateway(folder: Path) -> AsyncIterator[tuple[Stack, Provider]]:
         await provider.close()
 
 
-async def come_back(stack: Stack, provider: Provider, *, state: str | None = None) -> tuple[Reply, str]:
+async def come_back(stack: Stack, provider: Provider, *, state: str | None = None, page: str = "") -> tuple[Reply, str]:
     """A browser's way to the provider and back; the answer and the callback's query."""
-    begun = await stack.get("/admin/api/oidc/start", admin=True)
+    begun = await stack.get(f"/admin/api/oidc/start?next={quote(page, safe='')}", admin=True)
     assert begun.status == 303
     requested = parse_qs(urlsplit(begun.headers["location"]).query)
     assert (requested["client_id"], requested["code_challenge_method"]) == ([CLIENT], ["S256"])
@@ -119,6 +119,15 @@ async def test_an_admin_that_the_provider_names_is_logged_in(tmp_path: Path) -> 
         assert b'content="0;url=/admin/"' in done.body
         entries = (await stack.get("/admin/api/audit", admin=True, headers=_local(stack))).json["entries"]
         assert entries[-1]["action"] == "login"
+
+
+async def test_the_login_leads_to_the_requested_page_and_never_to_another_site(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as (stack, provider):
+        done, _ = await come_back(stack, provider, page="/admin/requests?outcome=shed&lane=batch")
+        assert b'content="0;url=/admin/requests?outcome=shed&amp;lane=batch"' in done.body
+        for page in ("https://evil.example/", "//evil.example", '/admin/"><script>', "/admin/api/logout"):
+            done, _ = await come_back(stack, provider, page=page)
+            assert b'content="0;url=/admin/"' in done.body
 
 
 LIES: dict[str, dict[str, Any]] = {

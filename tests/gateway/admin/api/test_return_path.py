@@ -1,4 +1,4 @@
-"""Where a sign-in leads: to the page asked for, and never elsewhere."""
+"""Where a sign-in leads: to the requested page, and never elsewhere."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_anything_else_leads_to_the_overview(text: str | None) -> None:
     assert return_path(text) == "/admin/"
 
 
-def test_the_login_page_knows_the_page_asked_for() -> None:
+def test_the_login_page_leads_back_to_the_requested_page() -> None:
     assert login_path("/admin/load", "window=60") == "/admin/login?next=%2Fadmin%2Fload%3Fwindow%3D60"
     assert login_path("/admin/") == "/admin/login"
     assert login_path("/admin//evil.example") == "/admin/login"

@@ -25,6 +25,23 @@ async def test_a_purge_shows_what_it_would_do_before_it_does(tmp_path: Path) -> 
         assert (await stack.call(chat())).headers["x-penstock-cache"] == "miss"
 
 
+async def test_a_purge_removes_what_was_listed_and_nothing_stored_since(tmp_path: Path) -> None:
+    async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
+        first = await stack.call(chat())
+        await stack.call(chat())
+        listed = (await stack.call({"route": "main"}, path="/admin/api/cache/purge", admin=True)).json
+        (entry,) = listed["entries"]
+        assert (entry["id"], entry["hits"]) == (first.headers["x-request-id"], 1)
+        assert entry["expires_at"] > entry["created_at"]
+        await stack.call({**chat(), "messages": [{"role": "user", "content": "since then"}]})
+        body = {"route": "main", "until": listed["until"], "dry_run": False}
+        done = await stack.call(body, path="/admin/api/cache/purge", admin=True)
+        assert [one["id"] for one in done.json["entries"]] == [entry["id"]]
+        assert (await stack.get("/admin/api/cache", admin=True)).json["entries"] == 1
+        bare = await stack.call({"until": listed["until"]}, path="/admin/api/cache/purge", admin=True)
+        assert bare.error["code"] == "invalid_value"
+
+
 async def test_a_purge_of_everything_by_mistake_is_refused(tmp_path: Path) -> None:
     async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
         reply = await stack.call({"dry_run": False}, path="/admin/api/cache/purge", admin=True)

@@ -132,7 +132,7 @@ async def test_keys_are_not_required_before_one_works_and_stay_required_where_th
         assert (refused.status, refused.error["code"]) == (409, "keys_stay_required")
 
 
-async def test_after_the_last_key_this_machine_may_call_without_one_if_its_revocation_says_so(tmp_path: Path) -> None:
+async def test_after_the_last_key_this_machine_may_call_without_one_if_its_revocation_wants_it(tmp_path: Path) -> None:
     async with running(tmp_path, policy=policy_text(tmp_path).replace("routes:\n", KEYLESS)) as stack:
         made = (await post(stack, "keys", {"tenant": "shop", "required": True})).json
         assert (await stack.call(chat())).status == 401

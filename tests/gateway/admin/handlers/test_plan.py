@@ -81,6 +81,44 @@ async def test_without_a_recording_a_plan_reports_it_and_a_gateway_records_nothi
     assert not (tmp_path / "recorded").exists()
 
 
+async def edited(stack: Stack, document: str, **edits: Any) -> Any:
+    """What becomes of a text."""
+    reply = await stack.call({"document": document, **edits}, admin=True, path=f"{POLICY}/edit")
+    return reply.json if reply.status == 200 else reply.error
+
+
+async def test_an_edit_adds_sections_takes_lists_and_removes(tmp_path: Path) -> None:
+    async with stored(tmp_path) as stack:
+        seed = (await in_force(stack))["document"]
+        mode = {"path": "routes[0].cache.mode", "value": "exact"}
+        order = {"path": "routes[0].select.candidates", "value": ["large", "small"]}
+        made = await edited(stack, seed, set=[mode, order])
+        assert "cache: {mode: exact}" in made["document"]
+        assert "candidates: [large, small]" in made["document"]
+        assert [change["path"] for change in made["changes"]] == [
+            "routes.main.select.candidates",
+            "routes.main.cache.mode",
+        ]
+        back = await edited(
+            stack, made["document"], set=[{**order, "value": ["small", "large"]}], remove=[mode["path"]]
+        )
+        assert back["document"] == seed
+        fewer = await edited(stack, seed, remove=["deployments[0]", "deployments[1]"])
+        assert "deployments:" not in fewer["document"]
+
+
+async def test_a_bad_value_can_be_corrected_by_the_next_edit(tmp_path: Path) -> None:
+    async with stored(tmp_path) as stack:
+        seed = (await in_force(stack))["document"]
+        bad = await edited(stack, seed, set=[{"path": "routes[0].cache.ttl_s", "value": -1}])
+        assert bad["changes"] == []
+        good = await edited(stack, bad["document"], set=[{"path": "routes[0].cache.ttl_s", "value": 60}])
+        assert "ttl_s: 60" in good["document"]
+        assert (await edited(stack, "a: [", remove=["a"]))["code"] == "invalid_policy"
+        assert (await edited(stack, seed))["param"] == "set"
+        assert (await edited(stack, seed, remove=["routes["]))["param"] == "set"
+
+
 def tape(folder: Path, now: list[float], **rules: Any) -> Tape:
     given = {"max_bytes": 8_000, "retention_s": 1e9, "keeps_text": False, **rules}
     made = Tape(folder, holder="h", wall=lambda: now[0], **given)

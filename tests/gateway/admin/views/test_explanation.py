@@ -68,5 +68,5 @@ def changed(**fields: Any) -> ShownDecision:
          "and the threshold is 97 %."),
     ],
 )  # fmt: skip
-def test_it_is_said_who_was_chosen_and_why(fields: dict[str, Any], sentence: str) -> None:
+def test_the_sentences_name_who_was_chosen_and_why(fields: dict[str, Any], sentence: str) -> None:
     assert explanation_of(ExplainedRequest(**{**FIELDS, **fields})) == sentence

@@ -36,6 +36,9 @@ class FakeCache:
     ) -> None:
         raise AssertionError("nobody was asked, so there is nothing to keep")
 
+    def unix_time(self) -> int:
+        return 77
+
     def note_hit(self, request_id: str, entry_id: str) -> None:
         raise AssertionError("this answer has no entry")
 
@@ -56,11 +59,12 @@ def events(body: bytes) -> list[Any]:
     return [json.loads(line) for line in lines]
 
 
-async def test_a_cached_response_is_sent_as_it_is_and_nothing_is_called(tmp_path: Path) -> None:
+async def test_a_cached_response_is_sent_with_an_id_of_its_own_and_nothing_is_called(tmp_path: Path) -> None:
     async with running(tmp_path, policy=cached(tmp_path)) as stack:
         reply = await with_cache(stack).call(chat())
 
-        assert (reply.status, reply.body) == (200, COMPLETION)
+        own = {"id": f"chatcmpl-{reply.headers['x-request-id'].removeprefix('req_')}", "created": 77}
+        assert (reply.status, reply.json) == (200, {**json.loads(COMPLETION), **own})
         assert reply.headers["content-type"] == "application/json"
         assert reply.headers["x-penstock-cache"] == "hit-exact"
         assert reply.headers["x-penstock-deployment"] == "cache"
@@ -89,7 +93,8 @@ async def test_a_cached_response_becomes_a_stream_for_who_wants_one(tmp_path: Pa
         first, last, usage = events(reply.body)
         whole = json.loads(COMPLETION)
         assert first["choices"][0]["delta"] == whole["choices"][0]["message"]
-        assert {event["id"] for event in (first, last, usage)} == {whole["id"]}
+        own = f"chatcmpl-{reply.headers['x-request-id'].removeprefix('req_')}"
+        assert {(event["id"], event["created"]) for event in (first, last, usage)} == {(own, 77)}
         assert last["choices"][0]["finish_reason"] == whole["choices"][0]["finish_reason"]
         assert (first["usage"], usage["choices"], usage["usage"]) == (None, [], whole["usage"])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,11 @@ async def test_the_second_request_is_answered_from_the_first(tmp_path: Path) -> 
         second = await stack.call(chat())
 
         assert (first.headers["x-penstock-cache"], second.headers["x-penstock-cache"]) == ("miss", "hit-exact")
-        assert second.body == first.body == COMPLETION
+        assert first.body == COMPLETION
+        assert {**second.json, "id": "", "created": 0} == {**first.json, "id": "", "created": 0}
+        third = await stack.call(chat())
+        assert len({reply.json["id"] for reply in (first, second, third)}) == 3
+        assert second.json["created"] > 1_000_000_000
         assert second.headers["x-penstock-deployment"] == "cache"
         assert second.headers["age"] == "0"
         assert len(stack.small.received) == 1
@@ -164,7 +169,9 @@ async def test_followers_of_a_stream_without_a_mark_get_the_mark(tmp_path: Path)
         await until_followed(stack)
         held.may_end.set()
         replies = await asyncio.gather(leader, follower)
-        assert replies[0].body == replies[1].body
+        ids = {line.split(b'"')[3] for reply in replies for line in reply.body.splitlines() if b'"id"' in line}
+        assert len(ids) == 2  # one for each
+        assert len({re.sub(rb'"id": ?"[^"]*"', b"", reply.body) for reply in replies}) == 1
         assert replies[1].body.endswith(b"data: [DONE]\n\n")
 
 

@@ -25,7 +25,7 @@ def transport(status: int, body: object) -> httpx.MockTransport:
     return httpx.MockTransport(answer)
 
 
-async def test_the_line_has_a_link_to_paste_and_says_how_long_it_works(tmp_path: Path) -> None:
+async def test_the_line_has_a_link_to_paste_and_states_how_long_it_works(tmp_path: Path) -> None:
     token_file = tmp_path / "admin.token"
     token_file.write_text(f"{TOKEN}\n")
     made = transport(201, {"path": "/admin/login#link=s3cret", "expires_in_s": 600})

@@ -89,6 +89,19 @@ async def test_the_first_request_is_shown_once_and_only_when_the_gateway_is_read
         assert "gateway  | gateway listens" in before
 
 
+async def test_a_login_link_is_printed_after_the_address_of_the_admin_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def line(admin: HeldAddress, token_file: Path) -> str:
+        return f"sign in: http://{admin.shown}/admin/login#link=s3cret by {token_file.name}"
+
+    monkeypatch.setattr("gateway.cli.supervisor.supervisor.login_line", line)
+    async with running(replace(plan(tmp_path), admin_token=tmp_path / "admin.token")) as up:
+        await until(up.reported("curl --unix-socket"))
+        after = up.text.partition("admin page: http://127.0.0.1:8081/admin/")[2]
+        assert "penstock | sign in: http://127.0.0.1:8081/admin/login#link=s3cret by admin.token" in after
+
+
 async def test_the_first_request_waits_for_the_slowest_engine_and_states_which_it_is(tmp_path: Path) -> None:
     async with running(plan(tmp_path, large_delay_s=600)) as up:
         await until(up.reported("small    | ready after"))

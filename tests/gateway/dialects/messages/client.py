@@ -15,7 +15,7 @@ def message(**fields: Any) -> dict[str, Any]:
     return {"model": "auto", "max_tokens": 64, "messages": [{"role": "user", "content": "hi"}], **fields}
 
 
-async def ask(stack: Stack, body: Any = None, **how: Any) -> Reply:
+async def post(stack: Stack, body: Any = None, **how: Any) -> Reply:
     """Send one request."""
     return await stack.call(message() if body is None else body, path=PATH, **how)
 

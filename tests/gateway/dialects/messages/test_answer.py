@@ -18,8 +18,8 @@ def completion(message: dict[str, Any], **choice: Any) -> bytes:
     return json.dumps({"id": "chatcmpl-7", "model": "m", "choices": choices, "usage": usage}).encode()
 
 
-def answered(message: dict[str, Any], *, shows_thinking: bool = False, **choice: Any) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(message_of(completion(message, **choice), shows_thinking=shows_thinking))
+def answered(message: dict[str, Any], *, shows_reasoning: bool = False, **choice: Any) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(message_of(completion(message, **choice), shows_reasoning=shows_reasoning))
     return found
 
 
@@ -44,7 +44,7 @@ def test_a_plain_answer() -> None:
 def test_tool_calls_reasoning_and_refusal() -> None:
     call = {"id": "t", "type": "function", "function": {"name": "f", "arguments": '{"a":1.50}'}}
     message = {"content": None, "reasoning_content": "hm", "tool_calls": [call], "refusal": "no"}
-    found = answered(message, shows_thinking=True, finish_reason="tool_calls")
+    found = answered(message, shows_reasoning=True, finish_reason="tool_calls")
     assert found["content"] == [
         {"type": "thinking", "thinking": "hm", "signature": "penstock"},
         {"type": "text", "text": "no"},
@@ -70,4 +70,4 @@ def test_a_stop_string_that_the_server_names() -> None:
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b"{}", b'{"choices":[]}', b'{"choices":[{"text":"x"}]}'])
 def test_anything_else_is_the_upstreams_failure(body: bytes) -> None:
     with pytest.raises(UpstreamFailed):
-        message_of(body, shows_thinking=False)
+        message_of(body, shows_reasoning=False)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.dialects.messages.client import PATH, accumulated, ask, events_of, message
+from tests.gateway.dialects.messages.client import PATH, accumulated, events_of, message, post
 from tests.gateway.quota_policy import quota_policy
 from tests.gateway.scripted import Wire, chunk, hang
 from tests.gateway.stack import encode, policy_text, running
@@ -38,7 +38,7 @@ def error_of(body: bytes) -> dict[str, Any]:
 
 async def test_a_plain_message(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
-        reply = await ask(stack, headers={"anthropic-version": "2023-06-01"})
+        reply = await post(stack, headers={"anthropic-version": "2023-06-01"})
         assert reply.status == 200
         assert reply.headers["request-id"] == reply.headers["x-request-id"]
         assert reply.json["content"] == [{"type": "text", "text": "hello"}]
@@ -50,7 +50,7 @@ async def test_a_plain_message(tmp_path: Path) -> None:
 
 async def test_a_streamed_message(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
-        reply = await ask(stack, message(stream=True))
+        reply = await post(stack, message(stream=True))
         assert reply.headers["content-type"].startswith("text/event-stream")
         found = accumulated(events_of(reply.body))
         assert found["content"] == [{"type": "text", "text": "hello"}]
@@ -61,8 +61,8 @@ async def test_a_streamed_message(tmp_path: Path) -> None:
 @pytest.mark.parametrize("is_stream", [False, True])
 async def test_the_cache_serves_both_apis(tmp_path: Path, is_stream: bool) -> None:
     async with running(tmp_path, policy=CACHED_POLICY.format(folder=tmp_path)) as stack:
-        assert (await ask(stack, message(stream=is_stream))).headers["x-penstock-cache"] == "miss"
-        plain, streamed = await ask(stack), await ask(stack, message(stream=True))
+        assert (await post(stack, message(stream=is_stream))).headers["x-penstock-cache"] == "miss"
+        plain, streamed = await post(stack), await post(stack, message(stream=True))
         for reply in (plain, streamed):
             assert reply.headers["x-penstock-cache"] == "hit-exact"
         assert plain.json["content"] == accumulated(events_of(streamed.body))["content"]
@@ -101,7 +101,7 @@ async def test_a_stream_that_breaks_ends_with_an_error_event(tmp_path: Path) -> 
 
     async with running(tmp_path) as stack:
         stack.small.scripts = [broken]
-        events = events_of((await ask(stack, message(model="solo", stream=True))).body)
+        events = events_of((await post(stack, message(model="solo", stream=True))).body)
         assert events[-1]["type"] == "error"
         assert events[-1]["error"]["type"] == "api_error"
         assert "small" in events[-1]["error"]["message"]
@@ -118,7 +118,7 @@ async def test_errors_before_the_answer_have_the_envelope_of_this_api(tmp_path: 
     async with running(tmp_path) as stack:
         stack.small.scripts = [refuse, fail]
         body = message(model="solo", stream=is_stream)
-        refused, overloaded = await ask(stack, body), await ask(stack, body)
+        refused, overloaded = await post(stack, body), await post(stack, body)
         assert (refused.status, error_of(refused.body)) == (
             400,
             {"type": "invalid_request_error", "message": "too long"},
@@ -146,27 +146,27 @@ async def test_refusals_have_the_envelope_of_this_api(
 ) -> None:
     async with running(tmp_path) as stack:
         body = how.pop("body", message())
-        reply = await ask(stack, None if how.get("method") else body, **how)
+        reply = await post(stack, None if how.get("method") else body, **how)
         assert reply.status == status
         assert error_of(reply.body)["type"] == kind
-        assert reply.headers["request-id"]
-        assert (await ask(stack)).status == 200
+        assert reply.json["request_id"] == reply.headers["x-request-id"]
+        assert (await post(stack)).status == 200
 
 
 async def test_a_body_that_is_too_large(tmp_path: Path) -> None:
     async with running(tmp_path, settings={"edge.body.max_bytes": 2000}) as stack:
-        reply = await ask(stack, message(messages=[{"role": "user", "content": "x" * 4000}]))
+        reply = await post(stack, message(messages=[{"role": "user", "content": "x" * 4000}]))
         assert (reply.status, error_of(reply.body)["type"]) == (413, "request_too_large")
 
 
 async def test_a_key_comes_in_either_header(tmp_path: Path) -> None:
     policy = quota_policy(tmp_path, {"acme": "{requests_per_min: 60}"})
     async with running(tmp_path, policy=policy) as stack:
-        assert error_of((await ask(stack)).body)["type"] == "authentication_error"
+        assert error_of((await post(stack)).body)["type"] == "authentication_error"
         for headers in ({"x-api-key": "sk-acme"}, {"authorization": "Bearer sk-acme"}):
-            assert (await ask(stack, headers=headers)).status == 200
+            assert (await post(stack, headers=headers)).status == 200
         for key in ("sk-acmE", "", "sk-acme sk-acme", "x" * 10_000, "' OR 1=1 --"):
-            reply = await ask(stack, headers={"x-api-key": key})
+            reply = await post(stack, headers={"x-api-key": key})
             assert (reply.status, error_of(reply.body)["type"]) == (401, "authentication_error")
         assert "x-api-key" not in stack.small.received[0].headers
 
@@ -174,7 +174,7 @@ async def test_a_key_comes_in_either_header(tmp_path: Path) -> None:
 async def test_limits_have_the_names_of_this_api(tmp_path: Path) -> None:
     policy = quota_policy(tmp_path, {"acme": "{requests_per_min: 1}"})
     async with running(tmp_path, policy=policy) as stack:
-        reply, refused = [await ask(stack, headers={"x-api-key": "sk-acme"}) for _ in range(2)]
+        reply, refused = [await post(stack, headers={"x-api-key": "sk-acme"}) for _ in range(2)]
         assert reply.headers["anthropic-ratelimit-requests-limit"] == "1"
         assert reply.headers["anthropic-ratelimit-requests-remaining"] == "0"
         assert reply.headers["anthropic-ratelimit-requests-reset"].endswith("Z")
@@ -183,7 +183,7 @@ async def test_limits_have_the_names_of_this_api(tmp_path: Path) -> None:
         assert int(refused.headers["retry-after"]) >= 1
 
 
-async def test_thinking_is_shown_to_whom_wants_it(tmp_path: Path) -> None:
+async def test_reasoning_is_shown_to_whom_wants_it(tmp_path: Path) -> None:
     async def think(wire: Wire) -> None:
         answer = {"role": "assistant", "content": "a", "reasoning_content": "hm"}
         choice = {"index": 0, "message": answer, "finish_reason": "stop"}
@@ -193,7 +193,7 @@ async def test_thinking_is_shown_to_whom_wants_it(tmp_path: Path) -> None:
         stack.small.scripts = [think, think, think]
         kinds = []
         for setting in ({"type": "adaptive"}, {"type": "adaptive", "display": "omitted"}, {"type": "disabled"}):
-            reply = await ask(stack, message(thinking=setting))
+            reply = await post(stack, message(thinking=setting))
             kinds.append([block["type"] for block in reply.json["content"]])
         assert kinds == [["thinking", "text"], ["text"], ["text"]]
 
@@ -201,8 +201,8 @@ async def test_thinking_is_shown_to_whom_wants_it(tmp_path: Path) -> None:
 async def test_the_stages_of_a_request_on_demand(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
         headers = {"x-penstock-timing": "full"}
-        assert (await ask(stack, headers=headers)).json["penstock"]["timing"]["gateway"]
-        events = events_of((await ask(stack, message(stream=True), headers=headers)).body)
+        assert (await post(stack, headers=headers)).json["penstock"]["timing"]["gateway"]
+        events = events_of((await post(stack, message(stream=True), headers=headers)).body)
         assert events[-2]["penstock"]["timing"]["gateway"]
 
 
@@ -215,5 +215,5 @@ async def test_a_trimmed_request_is_served(tmp_path: Path) -> None:
             {"role": "assistant", "content": "yes"},
             {"role": "user", "content": blocks},
         ]
-        assert (await ask(stack, message(messages=turns))).status == 200
+        assert (await post(stack, message(messages=turns))).status == 200
         assert "cache_control" not in stack.small.received[0].body.decode()

@@ -131,12 +131,12 @@ def test_cache_control_is_dropped_for_chat_servers_and_stays_in_the_document() -
     assert request.document["messages"][0]["content"][0]["cache_control"] == {"type": "ephemeral"}
 
 
-def test_thinking_of_chat_servers_goes_back_as_reasoning_and_signed_thinking_only_to_its_maker() -> None:
+def test_reasoning_of_chat_servers_goes_back_and_that_of_others_only_to_its_maker() -> None:
     own = {"type": "thinking", "thinking": "mine", "signature": "penstock"}
     signed = {"type": "thinking", "thinking": "theirs", "signature": "c2ln"}
     request = parsed(messages=turns(("user", "q"), ("assistant", [own, signed, _text("a")]), ("user", "r")))
-    told = json.loads(request.body_for("m"))["messages"][1]
-    assert told == {"role": "assistant", "content": "a", "reasoning_content": "mine"}
+    given = json.loads(request.body_for("m"))["messages"][1]
+    assert given == {"role": "assistant", "content": "a", "reasoning_content": "mine"}
     assert request.document["messages"][1]["content_blocks"] == [{"index": 1, **signed}]
 
 

@@ -57,8 +57,8 @@ EXPECTED = [
 ]
 
 
-def translated(pieces: list[bytes], *, shows_thinking: bool = True) -> bytes:
-    stream = MessageStream(shows_thinking=shows_thinking)
+def translated(pieces: list[bytes], *, shows_reasoning: bool = True) -> bytes:
+    stream = MessageStream(shows_reasoning=shows_reasoning)
     return b"".join([stream.feed(piece) for piece in pieces]) + stream.finish(b"")
 
 
@@ -88,23 +88,23 @@ def test_cuts_anywhere_change_nothing(cuts: list[int]) -> None:
 
 
 def test_reasoning_that_nobody_wanted_is_left_out() -> None:
-    found = accumulated(events_of(translated([STREAM], shows_thinking=False)))
+    found = accumulated(events_of(translated([STREAM], shows_reasoning=False)))
     assert found["content"] == EXPECTED[1:]
 
 
 def test_each_piece_leaves_at_once() -> None:
-    stream = MessageStream(shows_thinking=False)
+    stream = MessageStream(shows_reasoning=False)
     stream.feed(event({"role": "assistant", "content": ""}))
     assert b'"text":"one"' in stream.feed(event({"content": "one"}))
     assert b'"text":"two"' in stream.feed(event({"content": "two"}))
 
 
 def test_a_comment_keeps_the_connection_alive() -> None:
-    assert MessageStream(shows_thinking=False).feed(b": keep-alive\n\n") == b": keep-alive\n\n"
+    assert MessageStream(shows_reasoning=False).feed(b": keep-alive\n\n") == b": keep-alive\n\n"
 
 
 def test_the_end_is_written_once() -> None:
-    stream = MessageStream(shows_thinking=False)
+    stream = MessageStream(shows_reasoning=False)
     first = stream.feed(event({"content": "x"}, finish_reason="stop") + DONE)
     assert first.count(b"event: message_stop") == 1
     assert stream.finish(b"") == b""
@@ -129,7 +129,7 @@ def test_stop_reasons(choice: dict[str, Any], expected: tuple[str, str | None]) 
 
 def test_an_error_is_the_last_event() -> None:
     error = b'data: {"error":{"message":"broke","type":"api_error","param":null,"code":"upstream_error"}}\n\n'
-    stream = MessageStream(shows_thinking=False)
+    stream = MessageStream(shows_reasoning=False)
     found = events_of(stream.feed(event({"content": "x"})) + stream.finish(error))
     assert found[-1] == {"type": "error", "error": {"type": "api_error", "message": "broke"}}
     assert "message_stop" not in {each["type"] for each in found}
@@ -141,7 +141,7 @@ def test_an_error_is_the_last_event() -> None:
 def test_an_error_has_the_type_of_its_status(code: str, kind: str) -> None:
     error = json.dumps({"error": {"message": "m", "type": "x", "code": code}}).encode()
     assert (
-        events_of(MessageStream(shows_thinking=False).finish(b"data: " + error + b"\n\n"))[-1]["error"]["type"] == kind
+        events_of(MessageStream(shows_reasoning=False).finish(b"data: " + error + b"\n\n"))[-1]["error"]["type"] == kind
     )
 
 

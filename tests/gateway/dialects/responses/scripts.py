@@ -12,14 +12,14 @@ from tests.gateway.stack import Reply, Stack
 PATH = "/v1/responses"
 
 
-def asked(**fields: Any) -> dict[str, Any]:
+def requested(**fields: Any) -> dict[str, Any]:
     """A small request."""
     return {"model": "auto", "input": "hi", **fields}
 
 
 async def create(stack: Stack, **fields: Any) -> Reply:
     """Send a request."""
-    return await stack.call(asked(**fields), path=PATH)
+    return await stack.call(requested(**fields), path=PATH)
 
 
 def events_of(body: bytes) -> list[dict[str, Any]]:

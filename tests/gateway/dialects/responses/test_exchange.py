@@ -13,12 +13,12 @@ from tests.gateway.dialects.responses.scripts import (
     PATH,
     USAGE,
     answering,
-    asked,
     call,
     create,
     delta,
     events_of,
     replying,
+    requested,
     streaming,
     types_of,
 )
@@ -349,7 +349,7 @@ async def test_a_client_that_leaves_cancels_the_upstream(tmp_path: Path) -> None
     async with running(tmp_path) as stack:
         stack.small.scripts = [talks_on]
         reader, writer = await stack.connect()
-        writer.write(encode(asked(stream=True), path=PATH))
+        writer.write(encode(requested(stream=True), path=PATH))
         await reader.readuntil(b"output_text.delta")
         writer.close()
         await asyncio.wait_for(stack.small.gone.wait(), 5)
@@ -404,7 +404,7 @@ async def test_followers_of_a_stream_get_events_of_their_own(tmp_path: Path) -> 
         first = asyncio.create_task(create(stack, temperature=0, stream=True))
         await asyncio.wait_for(stack.small.got_request.wait(), 5)
         reader, writer = await stack.connect()
-        writer.write(encode(asked(temperature=0, stream=True), path=PATH))
+        writer.write(encode(requested(temperature=0, stream=True), path=PATH))
         begun = await asyncio.wait_for(reader.readuntil(b"output_text.delta"), 5)
         go_on.set()
         second = Reply(begun + await asyncio.wait_for(reader.read(), 5))

@@ -15,7 +15,7 @@ from tests.gateway.dialects.responses.scripts import PATH, create, events_of
 from tests.gateway.stack import Stack, policy_text, running
 
 TOKEN = "a" * 48
-RESPONSE = {
+RESPONSE: dict[str, Any] = {
     "id": f"resp_{TOKEN}",
     "output": [{"id": f"msg_{TOKEN}0000", "type": "message", "role": "assistant", "content": "hello"}],
 }
@@ -87,6 +87,22 @@ async def test_a_response_is_read_listed_and_deleted(tmp_path: Path) -> None:
         assert (await create(stack, previous_response_id=made["id"])).error["code"] == "previous_response_not_found"
 
 
+async def test_another_gateway_with_the_same_store_continues_a_response(tmp_path: Path, url: str) -> None:
+    settings = {"store.address": url}
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    async with running(tmp_path / "a", policy=keeping(tmp_path / "a"), settings=settings) as stack:
+        made = (await create(stack)).json
+        assert made["store"] is True
+    async with running(tmp_path / "b", policy=keeping(tmp_path / "b"), settings=settings) as stack:
+        assert (await get(stack, made["id"])).json == made
+        reply = await create(stack, input="again", previous_response_id=made["id"])
+        assert reply.status == 200
+        assert len(stack.small.received[0].json["messages"]) == 3
+        assert (await stack.call(None, path=f"{PATH}/{made['id']}", method="DELETE")).status == 200
+        assert (await get(stack, made["id"])).status == 404
+
+
 @pytest.mark.parametrize("query", ["order=up", "limit=0", "limit=101", "limit=x", "after=msg_x"])
 async def test_wrong_pages_are_refused(tmp_path: Path, query: str) -> None:
     async with running(tmp_path, policy=keeping(tmp_path)) as stack:
@@ -95,7 +111,7 @@ async def test_wrong_pages_are_refused(tmp_path: Path, query: str) -> None:
     assert (reply.status, reply.error["param"]) == (400, query.partition("=")[0])
 
 
-async def test_a_client_declines_to_have_its_response_kept(tmp_path: Path) -> None:
+async def test_a_client_declines_to_have_its_response_stored(tmp_path: Path) -> None:
     async with running(tmp_path, policy=keeping(tmp_path)) as stack:
         made = (await create(stack, store=False)).json
         assert made["store"] is False
@@ -140,7 +156,7 @@ class _Lost:
     get = delete = put
 
 
-async def test_without_the_store_nothing_is_kept_and_nothing_can_be_read() -> None:
+async def test_without_the_store_nothing_is_stored_and_nothing_can_be_read() -> None:
     store = ResponseStore(_Lost())  # type: ignore[arg-type]
     assert not await store.keep("a", STORED, ttl_s=9)
     with pytest.raises(Shed, match="cannot be read"):
@@ -149,14 +165,14 @@ async def test_without_the_store_nothing_is_kept_and_nothing_can_be_read() -> No
         await store.delete("a", "resp_1")
 
 
-async def test_what_is_too_large_is_not_kept(tmp_path: Path) -> None:
+async def test_what_is_too_large_is_not_stored(tmp_path: Path) -> None:
     store = ResponseStore(EmbeddedStore(tmp_path / "store", wall=lambda: 0.0))
     large = StoredResponse(RESPONSE, [{"role": "user", "content": "x" * MAX_VALUE_BYTES}])
     assert not await store.keep("a", large, ttl_s=9)
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_response_that_could_not_be_kept_says_so(
+async def test_a_response_that_could_not_be_stored_reports_it(
     tmp_path: Path, stream: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running(tmp_path, policy=keeping(tmp_path)) as stack:

@@ -31,7 +31,7 @@ def session_of(reply: Reply) -> dict[str, Any]:
     }
 
 
-async def test_a_login_link_signs_in_once_and_says_afterwards_what_to_do(tmp_path: Path) -> None:
+async def test_a_login_link_signs_in_once_and_its_refusal_names_the_remedy(tmp_path: Path) -> None:
     async with gateway(tmp_path) as stack:
         await with_admins(stack)
         link = await new_link(stack)
@@ -95,7 +95,7 @@ async def test_the_admin_token_is_given_once_a_session(tmp_path: Path) -> None:
         assert (await post(stack, "keys", {"tenant": "shop"}, session)).status == 401
 
 
-async def test_the_path_of_the_token_is_told_to_this_machine_alone(tmp_path: Path) -> None:
+async def test_only_this_machine_learns_the_path_of_the_token(tmp_path: Path) -> None:
     async with gateway(tmp_path) as stack:
         shown = (await get(stack, "session", {"x-forwarded-for": "10.0.0.9"})).json
         assert shown["login"]["token_path"] is None

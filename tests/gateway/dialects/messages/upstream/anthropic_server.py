@@ -26,7 +26,7 @@ routes:
 """
 USAGE = {"input_tokens": 4, "cache_creation_input_tokens": 2, "cache_read_input_tokens": 3, "output_tokens": 5}
 TEXT = {"type": "text", "text": "hello"}
-THINKING = {"type": "thinking", "thinking": "let me see", "signature": "c2lnbmVk"}
+REASONED = {"type": "thinking", "thinking": "let me see", "signature": "c2lnbmVk"}
 REDACTED = {"type": "redacted_thinking", "data": "b3BhcXVl"}
 CALL = {"type": "tool_use", "id": "toolu_1", "name": "get", "input": {"city": "Lyon"}}
 SEARCH = {"type": "server_tool_use", "id": "srv_1", "name": "web_search", "input": {"query": "q"}}

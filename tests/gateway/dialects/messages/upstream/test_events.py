@@ -19,10 +19,10 @@ from gateway.errors import UpstreamFailed
 from tests.gateway.dialects.messages.client import accumulated, events_of
 from tests.gateway.dialects.messages.upstream.anthropic_server import (
     CALL,
+    REASONED,
     REDACTED,
     SEARCHED,
     TEXT,
-    THINKING,
     USAGE,
     message_with,
     stream_of,
@@ -30,11 +30,11 @@ from tests.gateway.dialects.messages.upstream.anthropic_server import (
 
 ANSWERS: list[list[dict[str, Any]]] = [
     [TEXT],
-    [THINKING, TEXT, CALL],
-    [REDACTED, THINKING, TEXT],
+    [REASONED, TEXT, CALL],
+    [REDACTED, REASONED, TEXT],
     [CALL, {**CALL, "id": "toolu_2", "input": {}}],
     SEARCHED,
-    [THINKING, *SEARCHED, THINKING, TEXT],
+    [REASONED, *SEARCHED, REASONED, TEXT],
     [],
 ]
 
@@ -45,7 +45,7 @@ def to_chat(pieces: list[bytes]) -> list[bytes]:
 
 
 def to_message(pieces: list[bytes]) -> dict[str, Any]:
-    stream = MessageStream(shows_thinking=True)
+    stream = MessageStream(shows_reasoning=True)
     return accumulated(events_of(b"".join([stream.feed(piece) for piece in pieces]) + stream.finish(b"")))
 
 
@@ -65,7 +65,7 @@ def test_a_live_stream_there_and_back_is_the_same_message(blocks: list[dict[str,
 def test_a_stored_stream_is_the_same_message_plain_and_streamed(blocks: list[dict[str, Any]]) -> None:
     stored = assembled(b"".join(to_chat(stream_of(message_with(blocks))))).completion
     assert stored is not None
-    assert json.loads(message_of(stored, shows_thinking=True))["content"] == blocks
+    assert json.loads(message_of(stored, shows_reasoning=True))["content"] == blocks
     assert to_message([as_event_stream(stored, include_usage=True)])["content"] == blocks
 
 
@@ -77,7 +77,7 @@ def test_cuts_anywhere_change_nothing(blocks: list[dict[str, Any]], places: list
 
 
 def test_the_chat_events_are_those_of_a_chat_completion() -> None:
-    found = b"".join(to_chat(stream_of(message_with([THINKING, TEXT, CALL], stop_reason="tool_use"))))
+    found = b"".join(to_chat(stream_of(message_with([REASONED, TEXT, CALL], stop_reason="tool_use"))))
     documents = [json.loads(part[6:]) for part in found.split(b"\n\n") if part and part != b"data: [DONE]"]
     assert found.endswith(b"data: [DONE]\n\n")
     assert {document["id"] for document in documents} == {"msg_01"}

@@ -1,8 +1,8 @@
-"""Kept blocks: content that chat completions cannot express, carried through the chat document as it was written.
+"""Native blocks: content that chat completions cannot express, carried through the chat document as it was written.
 
 A message of the document holds them in the member `content_blocks`, each with its place among the message's blocks:
 
-    blocks     thinking (signed) │ text │ tool_use
+    blocks     `thinking`, signed │ `text` │ `tool_use`
     message    content_blocks: [{"index": 0, "type": "thinking", …}], content: "…", tool_calls: [{…}]
 """
 
@@ -13,18 +13,18 @@ from typing import Any, Final
 Block = dict[str, Any]
 
 OWN_SIGNATURE: Final = "penstock"
-"""Signature of thinking that a deployment of chat completions made, which signs nothing."""
+"""Signature of reasoning that a deployment of chat completions made, which signs nothing."""
 _EXPRESSIBLE: Final = frozenset({"text", "tool_use"})
-_THOUGHTS: Final = frozenset({"thinking", "redacted_thinking"})
+_REASONING_KINDS: Final = frozenset({"thinking", "redacted_thinking"})
 
 
-def kept(index: int, block: Block) -> Block:
+def placed(index: int, block: Block) -> Block:
     """Return a block with its place among the blocks of its message."""
     return {"index": index, **block}
 
 
-def is_own_thinking(block: Block) -> bool:
-    """Return whether the block is thinking without a maker's signature, which only chat completions can read."""
+def is_own_reasoning(block: Block) -> bool:
+    """Return whether the block is reasoning without a maker's signature, which only chat completions can read."""
     return block.get("type") == "thinking" and block.get("signature") in (None, "", OWN_SIGNATURE)
 
 
@@ -33,17 +33,17 @@ def is_expressible(block: Block) -> bool:
     return block.get("type") in _EXPRESSIBLE and not block.get("citations")
 
 
-def is_thought(block: Block) -> bool:
-    """Return whether the block is thinking, readable or not."""
-    return block.get("type") in _THOUGHTS
+def is_reasoning(block: Block) -> bool:
+    """Return whether the block is reasoning, readable or not."""
+    return block.get("type") in _REASONING_KINDS
 
 
-def kept_of_answer(blocks: list[Block]) -> list[Block]:
-    """Return the blocks of an answer to be kept: thinking before all else, and every block once another is unknown."""
-    num_first = next((index for index, block in enumerate(blocks) if not is_thought(block)), len(blocks))
+def native_of_answer(blocks: list[Block]) -> list[Block]:
+    """Return the blocks of an answer to be carried: reasoning at its beginning, and all once another is unknown."""
+    num_first = next((index for index, block in enumerate(blocks) if not is_reasoning(block)), len(blocks))
     if all(is_expressible(block) for block in blocks[num_first:]):
         blocks = blocks[:num_first]
-    return [kept(index, block) for index, block in enumerate(blocks)]
+    return [placed(index, block) for index, block in enumerate(blocks)]
 
 
 def restored(texts: list[Block], calls: list[Block], stored: list[Block]) -> list[Block]:
@@ -52,7 +52,7 @@ def restored(texts: list[Block], calls: list[Block], stored: list[Block]) -> lis
     Args:
         texts: Blocks of the message's content.
         calls: Blocks of its tool calls.
-        stored: Blocks that were kept. Texts and calls among them stand for the message's own.
+        stored: Blocks that were carried. Texts and calls among them stand for the message's own.
     """
     stored = sorted((block for block in stored if isinstance(block, dict)), key=_place)
     kinds = {block.get("type") for block in stored}
